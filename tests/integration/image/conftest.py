@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import re
+import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -14,6 +16,7 @@ import pytest
 from runner import devcluster as clusters
 from tests import galaxy
 from tests.images import BASE, Image, Store, base_archive
+from tests.integration.image.pods import EE, PodProject, pod_project
 
 BIN = Path(sys.executable).parent
 CRATE = "localhost/crate-operator:v1"
@@ -72,6 +75,29 @@ def node_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[clusters.
     """A cluster whose only node is real."""
     with clusters.start(name="image", nodes="real", logs=tmp_path_factory.mktemp("node-logs")) as cluster:
         yield cluster
+
+
+@pytest.fixture(scope="session")
+def ee_cluster(
+    store: Store, node_cluster: clusters.DevCluster, tmp_path_factory: pytest.TempPathFactory
+) -> clusters.DevCluster:
+    """The cluster with the image EE."""
+    folder = tmp_path_factory.mktemp("ee")
+    shutil.copytree(_installed("kubernetes.core"), folder / "core")
+    target = "/usr/share/ansible/collections/ansible_collections/kubernetes/core"
+    (folder / "Dockerfile").write_text(f"FROM {BASE}\nCOPY core {target}\n")
+    store.build(folder, EE)
+    store.save(EE, folder / "ee.tar")
+    assert EE in node_cluster.load(folder / "ee.tar")
+    return node_cluster
+
+
+@pytest.fixture
+def pods(ee_cluster: clusters.DevCluster, tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[PodProject]:
+    """A project whose runs are in pods."""
+    name = re.sub("[^a-z0-9]+", "-", request.node.name)[-50:].strip("-")
+    with pod_project(ee_cluster, tmp_path, name) as project:
+        yield project
 
 
 @pytest.fixture(scope="session")

@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-import re
-import shutil
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import ansible_collections
 import pytest
 
 from runner.devcluster import DevCluster
-from tests.images import BASE, Store, hindrance, node_hindrance
-from tests.integration.image.pods import EE, ROLE, PodProject, pod_project
+from tests.images import hindrance, node_hindrance
+from tests.integration.image.pods import ROLE, PodProject
 from tests.integration.operator.conftest import wait_until
 
 pytestmark = [
@@ -22,28 +18,6 @@ pytestmark = [
     pytest.mark.timeout(600),
     pytest.mark.skipif(bool(why := hindrance() or node_hindrance()), reason=why),
 ]
-
-_COLLECTION = "ansible_collections/kubernetes/core"
-
-
-@pytest.fixture(scope="module")
-def cluster(store: Store, node_cluster: DevCluster, tmp_path_factory: pytest.TempPathFactory) -> DevCluster:
-    """The cluster with the image EE."""
-    folder = tmp_path_factory.mktemp("ee")
-    (source,) = [path for each in ansible_collections.__path__ if (path := Path(each, "kubernetes/core")).exists()][:1]
-    shutil.copytree(source, folder / "core")
-    (folder / "Dockerfile").write_text(f"FROM {BASE}\nCOPY core /usr/share/ansible/collections/{_COLLECTION}\n")
-    store.build(folder, EE)
-    store.save(EE, folder / "ee.tar")
-    assert EE in node_cluster.load(folder / "ee.tar")
-    return node_cluster
-
-
-@pytest.fixture
-def pods(cluster: DevCluster, tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[PodProject]:
-    name = re.sub("[^a-z0-9]+", "-", request.node.name)[-50:].strip("-")
-    with pod_project(cluster, tmp_path, name) as project:
-        yield project
 
 
 def test_a_role_runs_in_a_pod_and_its_objects_are_owned(pods: PodProject) -> None:
@@ -117,16 +91,16 @@ def test_a_run_whose_pod_is_deleted_is_repeated_and_did_not_fail(pods: PodProjec
 
 
 def test_an_outcome_that_could_not_be_written_is_written_later_without_another_run(
-    pods: PodProject, cluster: DevCluster
+    pods: PodProject, ee_cluster: DevCluster
 ) -> None:
     pods.watch(f"{ROLE}- name: Pause\n  ansible.builtin.command: sleep 8\n  changed_when: false\n")
     operator = pods.start()
     pods.things.create("one")
     wait_until(lambda: pods.config_map("one-made"), "the task before the pause")
-    cluster.stop_apiserver()
+    ee_cluster.stop_apiserver()
     operator.await_line("Run ended")
     operator.await_line("Cannot write the status; retrying")
-    cluster.start_apiserver()
+    ee_cluster.start_apiserver()
     pods.succeeds("one")
     assert len(pods.objects("jobs")) == 1
     wait_until(lambda: not pods.objects("secrets"), "the record of the run to go")
