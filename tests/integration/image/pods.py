@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -89,6 +90,18 @@ class PodProject:
         )
         operator.await_line("Watching")
         return operator
+
+    def other_kind(self) -> Things:
+        """Install another kind, Neighbour, which a watch of its own can have."""
+        crd = copy.deepcopy(THING_CRD)
+        crd["metadata"] = {"name": f"neighbours.{GROUP}"}
+        crd["spec"]["names"] = {"kind": "Neighbour", "plural": "neighbours", "singular": "neighbour"}  # type: ignore[index]
+        self.api.apply(f"{_CRDS}/neighbours.{GROUP}", crd)
+        self.project.grant([GROUP], ["neighbours", "neighbours/status", "neighbours/finalizers"])
+        others = Things(self.api, self.namespace, "neighbours")
+        others.kind = "Neighbour"
+        wait_until(lambda: self.api.call("GET", others.path), "the other kind to be served")
+        return others
 
     def serve(self, *addresses: str) -> None:
         """Make a headless Service of these addresses, which the node gets."""

@@ -1,0 +1,136 @@
+"""Isolation of runs in pods: what a hostile role reaches from its pod, and neighbours of runs that fail."""
+
+from __future__ import annotations
+
+import base64
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from tests.images import hindrance, node_hindrance
+from tests.integration.image.pods import EE, ROLE, PodProject
+from tests.integration.operator.conftest import wait_until
+from tests.integration.operator.test_service_account import allow
+
+pytestmark = [
+    pytest.mark.full,
+    pytest.mark.xdist_group("pods"),
+    pytest.mark.timeout(600),
+    pytest.mark.skipif(bool(why := hindrance() or node_hindrance()), reason=why),
+]
+
+PROBES = """
+- name: Look around
+  ansible.builtin.command: {argv: [python3, "{{ role_path }}/files/probe.py", "{{ attack | to_json }}"]}
+  register: probe
+  changed_when: false
+- name: Record
+  kubernetes.core.k8s:
+    definition:
+      apiVersion: v1
+      kind: ConfigMap
+      metadata: {name: "{{ ansible_operator_meta.name }}-found", namespace: "{{ ansible_operator_meta.namespace }}"}
+      data: {found: "{{ probe.stdout | b64encode }}"}
+"""
+CANARY = "canary-of-the-victim"
+NOT_HERE, TAKEN = "the run is not here", "another agent has this run"
+
+
+def _waits_at_gate(pods: PodProject, uid: str) -> None:
+    def asked() -> bool:
+        of_object = [each for each in pods.objects("pods") if uid in each["metadata"]["name"]]
+        return any("FAILED - RETRYING" in pods.log(each["metadata"]["name"]) for each in of_object)
+
+    wait_until(asked, "the role to wait for its gate")
+
+
+def test_a_role_reaches_nothing_of_the_operator_and_of_other_runs(pods: PodProject) -> None:
+    space, victims = pods.namespace, pods.other_kind()
+    for account, resources in (("narrow", ["configmaps"]), ("wide", ["configmaps", "secrets"])):
+        pods.api.call("POST", f"/api/v1/namespaces/{space}/serviceaccounts", {"metadata": {"name": account}})
+        rule = {"apiGroups": [""], "resources": resources, "verbs": ["get", "list", "create", "patch"]}
+        allow(pods.api, space, account, rule)
+        acting = {"apiGroups": [""], "resources": ["serviceaccounts"], "verbs": ["impersonate"]}
+        allow(pods.api, space, "operator", acting)
+    pods.watch(PROBES, serviceAccount="narrow")
+    pods.project.write("roles/thing/files/probe.py", Path(__file__).with_name("probe.py").read_text())
+    pods.project.role("victim", ROLE)
+    pods.project.watch("victim", kind=victims.kind, serviceAccount="wide", isolation="pod", podTemplate={"image": EE})
+    operator = pods.start()
+    uid = victims.create("victim", {"gate": "open", "canary": CANARY})["metadata"]["uid"]
+    _waits_at_gate(pods, uid)
+    (record,) = pods.objects("secrets")
+    stolen = base64.b64decode(record["data"]["token"]).decode()
+    account = yaml.safe_load(pods.project.kubeconfig.read_text())["users"][0]["user"]["token"]
+    ports = [line["port"] for line in operator.lines(msg="Serving")]
+    attack = {
+        "namespace": space,
+        "victim": record["metadata"]["name"],
+        "stolen": stolen,
+        "absent": [text[::-1] for text in (CANARY, account, str(pods.project.folder))],
+        "ports": ports,
+    }
+
+    def found(name: str) -> Any:
+        pods.things.create(name, {"attack": attack})
+        pods.succeeds(name)
+        return json.loads(base64.b64decode(pods.config_map(f"{name}-found")["data"]["found"]))
+
+    expected = {
+        "files": [],
+        "foreign commands": [],
+        "own commands": True,
+        "ports": {str(port): "ConnectionRefusedError" for port in ports},
+        "port of agents": "open",
+        "API server without identity": 403,
+        "proxy with own token": 200,
+        "proxy without token": 401,
+        "proxy with another word": 401,
+        "proxy, Secret of another run": 403,
+        "proxy, as an administrator": 403,
+        "proxy with the stolen token": 200,
+        "order of another run": NOT_HERE,
+        "order with the stolen token": TAKEN,
+        "own order, again": TAKEN,
+    }
+    assert len(ports) > 1
+    assert found("early") == expected
+    pods.open_gate("open")
+    victims.await_success("victim")
+    assert found("late") == {
+        **expected,
+        "proxy with the stolen token": 401,
+        "order with the stolen token": NOT_HERE,
+    }
+    assert [run["outcome"] for run in operator.runs("victim")] == ["succeeded"]
+    assert operator.process.poll() is None
+
+
+def test_neighbours_of_runs_that_fail_continue(pods: PodProject) -> None:
+    others = pods.other_kind()
+    once: dict[str, Any] = {"retry": {"attempts": 1}}
+    pods.watch(template={"resources": {"limits": {"memory": "200Mi"}}}, runTimeout="5m", **once)
+    pods.project.watch("thing", kind=others.kind, isolation="pod", podTemplate={"image": "example.com/none:1"}, **once)
+    operator = pods.start()
+    others.create("imageless")
+    steady = pods.things.create("steady", {"gate": "open"})["metadata"]["uid"]
+    _waits_at_gate(pods, steady)
+    pods.things.create("hungry", {"mebibytes": 400})
+    pods.things.create("late", {"gate": "never"}, annotations={"ansible.sdk.operatorframework.io/run-timeout": "12s"})
+    for things, name, expected in (
+        (pods.things, "hungry", "reached its memory limit (200 MiB)"),
+        (pods.things, "late", "took longer than 12s"),
+        (others, "imageless", "its image example.com/none:1 cannot be pulled"),
+    ):
+        assert expected in things.await_condition(name, "Failure")["message"]
+        assert [run["outcome"] for run in operator.runs(name)] != ["succeeded"]
+    assert operator.runs("steady") == []
+    pods.open_gate("open")
+    pods.succeeds("steady")
+    assert [run["outcome"] for run in operator.runs("steady")] == ["succeeded"]
+    assert len([job for job in pods.objects("jobs") if steady in job["metadata"]["name"]]) == 1
+    pods.things.create("next")
+    pods.succeeds("next")
