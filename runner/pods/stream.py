@@ -6,6 +6,8 @@ line as what comes next. They are skipped: a run's pod is not trusted to write f
 
 from __future__ import annotations
 
+import json
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,6 +17,10 @@ from runner.engine.job import Event
 
 _FINAL = {"successful": 0, "failed": 2}
 """Exit codes of ansible-playbook for the statuses of ansible-runner."""
+_TEXTS = ("host", "play", "play_uuid", "resolved_action", "role", "task", "task_action", "task_path", "task_uuid")
+"""Members of `event_data` that are text."""
+_COUNTS = ("changed", "dark", "failures", "ignored", "ok", "processed", "rescued", "skipped")
+"""Members of the recap with numbers by host."""
 
 
 class MalformedLineError(Exception):
@@ -37,8 +43,8 @@ class WorkerOutput:
         if not line.strip():
             return None
         try:
-            value: Any = orjson.loads(line)
-        except ValueError as error:
+            value = _parse(line)
+        except (ValueError, RecursionError) as error:
             raise MalformedLineError(f"a line is not JSON ({error}): {line[:200]!r}") from error
         if not isinstance(value, dict):
             raise MalformedLineError(f"a line is not an object: {line[:200]!r}")
@@ -48,17 +54,47 @@ class WorkerOutput:
             return None
         if "zipfile" in value:
             size = value["zipfile"]
-            if not isinstance(size, int) or size < 0:
+            if type(size) is not int or size < 0:
                 raise MalformedLineError(f"artifacts of {size!r} bytes")
             self._skip = (size + 2) // 3 * 4
             return None
         if "eof" in value or value.get("event") == "keepalive":
             return None
-        if not isinstance(value.get("event"), str) or not isinstance(value.get("uuid"), str):
-            raise MalformedLineError(f"an event without name or uuid: {line[:200]!r}")
+        if not _is_event(value):
+            raise MalformedLineError(f"an event with a missing value, or one of another type: {line[:200]!r}")
         return value
 
     @property
     def code(self) -> int | None:
         """Exit code of ansible-playbook; None if ansible-runner reported no end."""
         return _FINAL.get(self.status)
+
+
+def _parse(line: bytes) -> Any:
+    try:
+        return orjson.loads(line)
+    except orjson.JSONDecodeError:
+        return json.loads(line)  # NaN, infinity and half characters, which Ansible can write
+
+
+def _is_event(value: Mapping[str, Any]) -> bool:
+    """Return whether the members that the operator reads have the types of ansible-runner."""
+    name, data = value.get("event"), value.get("event_data")
+    data = {} if data is None else data
+    return (
+        isinstance(name, str)
+        and isinstance(value.get("uuid"), str)
+        and isinstance(data, dict)
+        and _is_text(value.get("stdout"))
+        and _is_text(value.get("created"))
+        and all(_is_text(data.get(each)) for each in _TEXTS)
+        and (name != "playbook_on_stats" or all(_is_counts(data.get(each)) for each in _COUNTS))
+    )
+
+
+def _is_text(value: Any) -> bool:
+    return value is None or isinstance(value, str)
+
+
+def _is_counts(value: Any) -> bool:
+    return value is None or (isinstance(value, dict) and all(type(each) is int for each in value.values()))

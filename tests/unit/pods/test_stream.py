@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+import math
 
 import pytest
 
@@ -35,8 +36,18 @@ def test_artifacts_are_skipped_whatever_they_contain(size: int) -> None:
     assert output.code == 0
 
 
+def test_numbers_and_text_that_are_no_json_but_that_ansible_writes_are_read() -> None:
+    result = b'{"res": {"x": NaN, "y": -Infinity}}'
+    event = WorkerOutput().line(b'{"event": "e", "uuid": "a", "stdout": "\\udcff", "event_data": %s}' % result)
+    assert event is not None
+    assert event["stdout"] == "\udcff"
+    assert event["event_data"]["res"]["y"] == -math.inf
+    assert math.isnan(event["event_data"]["res"]["x"])
+
+
 @pytest.mark.parametrize(
-    "line", [b"Traceback", b"[]", b'{"event": 1, "uuid": "a"}', b'{"event": "x"}', b'{"zipfile": -1}', b"\xff"]
+    "line",
+    [b"Traceback", b"[]", b'{"event": 1, "uuid": "a"}', b'{"event": "x"}', b'{"zipfile": -1}', b"\xff", b"[" * 100_000],
 )
 def test_what_ansible_runner_does_not_send_is_malformed(line: bytes) -> None:
     with pytest.raises(MalformedLineError):
