@@ -74,6 +74,9 @@ _SUBREAPER = 36
 """PR_SET_CHILD_SUBREAPER of prctl(2)."""
 _CGROUP_OF_SELF = "/proc/self/cgroup"
 _CGROUPS = "/sys/fs/cgroup"
+_ARTIFACTS = re.compile(rb'\{"zipfile": *(\d+)\}\n')
+_ARTIFACTS_BEGIN = b'{"zipfile":'
+_LONGEST_ANNOUNCEMENT = 64
 _UNLIMITED = 1 << 60
 """Cgroup v1 has no word for an unlimited value, but a number near 2**63."""
 
@@ -85,7 +88,7 @@ class Kind(IntEnum):
     """JSON: `protocol`, `run`, `token`, `agent` (random, differs between processes), `has_order`, `last` (highest frame
     number so far), `acknowledged` (highest number of which the text is in the pod's log)."""
     DATA = 2
-    """One line of the worker's standard output, without its newline."""
+    """One line of the worker's standard output, without its newline. Artifacts are not sent."""
     END = 3
     """JSON: `code` (exit code of the worker, negative for a signal, null if it did not start), `error`, `stderr` (its
     end), `oom_kills`, `memory_limit` (bytes, 0 is unlimited)."""
@@ -670,11 +673,59 @@ class Worker:
             return ""  # the worker did not start
 
 
+class ArtifactsFilter:
+    """Removes the artifacts from the worker's output.
+
+    ansible-runner sends them as a zip file: a line with its size, and base64, with the next line directly after it.
+    The operator makes its artifacts from the events, and a zip file can be too long for a frame.
+    """
+
+    def __init__(self) -> None:
+        self._left = 0
+        """Bytes of base64 that follow."""
+        self._held = b""
+        """Begin of a line that can be an announcement of artifacts."""
+        self._is_within = False
+        """True after the first part of another line."""
+
+    def feed(self, data: bytes) -> bytes:
+        """Return the output without artifacts. The begin of a line can be in the result of a later call."""
+        kept = bytearray()
+        at = 0
+        while at < len(data):
+            if self._left:
+                skipped = min(self._left, len(data) - at)
+                self._left -= skipped
+                at += skipped
+                continue
+            end = data.find(b"\n", at) + 1 or len(data)
+            line = self._held + data[at:end]
+            at, self._held = end, b""
+            is_complete = line.endswith(b"\n")
+            if not self._is_within and _can_be_announcement(line):
+                found = _ARTIFACTS.fullmatch(line)
+                if found:
+                    self._left = (int(found[1]) + 2) // 3 * 4
+                    continue
+                if not is_complete:
+                    self._held = line
+                    continue
+            kept += line
+            self._is_within = not is_complete
+        return bytes(kept)
+
+
+def _can_be_announcement(line: bytes) -> bool:
+    begin = line[: len(_ARTIFACTS_BEGIN)]
+    return len(line) <= _LONGEST_ANNOUNCEMENT and begin == _ARTIFACTS_BEGIN[: len(line)]
+
+
 class _Output(asyncio.Protocol):
     """Standard output of the worker."""
 
     def __init__(self, spool: Spool, stop: Callable[[], None]) -> None:
         self._spool = spool
+        self._filter = ArtifactsFilter()
         self._stop = stop
         self.ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         """Fails with AgentError or OSError if the output cannot be stored."""
@@ -683,7 +734,7 @@ class _Output(asyncio.Protocol):
         if self.ended.done():
             return
         try:
-            self._spool.add(data)
+            self._spool.add(self._filter.feed(data))
         except OSError as error:
             self._fail(AgentError(f"cannot store the output of ansible-runner: {_text(error)}"))
         except AgentError as error:

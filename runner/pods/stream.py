@@ -1,7 +1,6 @@
 """Lines of `ansible-runner worker`, as values. Pure.
 
-A line is JSON: a status, an event, or the end. After `{"zipfile": SIZE}` follow the artifacts in base64, on the same
-line as what comes next. They are skipped: a run's pod is not trusted to write files of its choice in the operator's.
+A line is JSON: a status, an event, or the end. The agent removes the artifacts.
 """
 
 from __future__ import annotations
@@ -34,12 +33,9 @@ class WorkerOutput:
     status: str = ""
     explanation: str = ""
     """Explanation of ansible-runner for a run that it could not start or finish."""
-    _skip: int = 0
 
     def line(self, line: bytes) -> Event | None:
         """Read a line; return the event in it, or None. Raises MalformedLineError."""
-        if self._skip:
-            line, self._skip = line[self._skip :], 0
         if not line.strip():
             return None
         try:
@@ -51,12 +47,6 @@ class WorkerOutput:
         if "status" in value:
             self.status = str(value["status"])
             self.explanation = str(value.get("job_explanation") or self.explanation)
-            return None
-        if "zipfile" in value:
-            size = value["zipfile"]
-            if type(size) is not int or size < 0:
-                raise MalformedLineError(f"artifacts of {size!r} bytes")
-            self._skip = (size + 2) // 3 * 4
             return None
         if "eof" in value or value.get("event") == "keepalive":
             return None

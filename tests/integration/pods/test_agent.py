@@ -126,6 +126,7 @@ async def test_a_real_run_is_complete_although_its_connection_ends_again_and_aga
     assert (ending.code, ending.error) == (0, ""), ending
     events, result = process(tmp_path, [frame.payload for frame in frames[:-1]])
     assert result.status == "successful"
+    assert [frame.number for frame in frames if b'"zipfile"' in frame.payload] == []
     assert [event["counter"] for event in events] == list(range(1, len(events) + 1))
     items = [event["event_data"]["res"]["msg"] for event in events if event["event"] == "runner_item_on_ok"]
     assert items == ["from the order"] * 3

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import asyncio
+import base64
 import contextlib
 import signal
 import socket
@@ -249,6 +250,36 @@ async def test_a_line_that_is_too_long_ends_the_run_with_an_error(operator: Oper
     frames = await receive_all(link)
     assert frames[0].payload == b"short"
     assert Ending.parse(frames[-1].payload).error == "ansible-runner wrote a line of more than 1000000 bytes"
+
+
+async def test_artifacts_of_any_size_are_not_sent(operator: Operator, start: Start) -> None:
+    link = operator.open()
+    size = 3_000_000
+    await start(
+        VERSION
+        + f"""
+echo '{{"status": "successful"}}'
+echo '{{"zipfile": {size}}}'
+head -c {size // 3 * 4} /dev/zero | tr '\\0' A
+echo '{{"eof": true}}'""",
+        LARGEST=1_000_000,
+    )
+    frames = await receive_all(link)
+    assert [frame.payload for frame in frames[:-1]] == [b'{"status": "successful"}', b'{"eof": true}']
+    assert Ending.parse(frames[-1].payload) == Ending(0, "", "", 0, Ending.parse(frames[-1].payload).memory_limit)
+
+
+@pytest.mark.parametrize("size", [0, 1, 2, 3, 100])
+def test_artifacts_are_removed_wherever_the_output_is_divided(size: int) -> None:
+    content = base64.b64encode(b'{"zipfile": 9}\n' * 100)[: (size + 2) // 3 * 4]
+    before = b'{"uuid": "a"}\n\n{"zipfile": "text"}\n{"z\n'
+    after = b'{"eof": true}\n{"event": "{\\"zipfile\\": 5}"}\n'
+    output = before + b'{"zipfile": %d}\n' % size + content + after
+    for cut in range(len(output)):
+        removing = agent.ArtifactsFilter()
+        assert removing.feed(output[:cut]) + removing.feed(output[cut:]) == before + after, cut
+    removing = agent.ArtifactsFilter()
+    assert b"".join(removing.feed(output[at : at + 1]) for at in range(len(output))) == before + after
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 import json
 import math
 
@@ -25,15 +24,6 @@ def test_events_and_the_result_of_a_run_are_read() -> None:
     assert output.line(_line(status="failed")) is None
     assert output.line(_line(eof=True)) is None
     assert output.code == 2
-
-
-@pytest.mark.parametrize("size", [0, 1, 2, 3, 1000])
-def test_artifacts_are_skipped_whatever_they_contain(size: int) -> None:
-    output = WorkerOutput()
-    content = base64.b64encode(b'{"event": "x", "uuid": "y"}' * 100)[: (size + 2) // 3 * 4]
-    assert output.line(_line(zipfile=size)) is None
-    assert output.line(content + _line(status="successful")) is None
-    assert output.code == 0
 
 
 def test_numbers_and_text_that_are_no_json_but_that_ansible_writes_are_read() -> None:
