@@ -9,8 +9,8 @@ WORKERS ?= 2
 # What the version matrix tests beside the default ansible-core.
 CORES = 2.18 2.19 2.20
 # The tests of each target. Each test belongs to exactly one of these; tests/integration/test_targets.py checks it.
-UNIT_TESTS = -m "not full and not nightly" tests/unit
-INTEGRATION_TESTS = -m "not full and not nightly" tests/e2e tests/integration
+UNIT_TESTS = -m "quick" tests/unit
+INTEGRATION_TESTS = -m "not quick and not full and not nightly" tests/e2e tests/integration tests/unit
 FULL_TESTS = -m "full and not nightly" tests
 NIGHTLY_TESTS = -m nightly tests
 # The sample operator's image, and what deploys it; see config/deploy.mk.

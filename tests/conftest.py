@@ -11,6 +11,8 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, settings
 
+_UNIT = Path(__file__).parent / "unit"
+
 # The same examples each time, and no limit of time: a slow machine is no failure. `test-nightly` asks for many more.
 for name, examples in (("repeatable", 30), ("full", 500)):
     settings.register_profile(
@@ -42,11 +44,14 @@ def pytest_collection_finish() -> None:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> Iterator[None]:
-    """Keep tests of a group in one worker, so that what they share is made once.
+    """Mark quick unit tests, and keep tests of a group in one worker, so that what they share is made once.
 
     pytest-xdist 3.8 tells the scheduler of groups by the field that held a test's name before pytest 9.2
     (https://github.com/pytest-dev/pytest-xdist/issues/1386).
     """
+    for item in items:
+        if _UNIT in item.path.parents and not any(map(item.get_closest_marker, ("lengthy", "full", "nightly"))):
+            item.add_marker("quick")
     yield
     for item in items:
         if named := vars(item).get("_nodeid"):

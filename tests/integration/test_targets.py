@@ -21,7 +21,7 @@ SELECTIONS = {
     "test-slow": "FULL_TESTS",
     "nightly-tests": "NIGHTLY_TESTS",
 }
-MARKS = frozenset({"full", "nightly"})
+MARKS = frozenset({"full", "nightly", "quick"})
 """Marks that occur in selections."""
 COLLECT = """
 import json, sys, pytest

@@ -17,6 +17,8 @@ from runner.errors import ConfigError
 from runner.objects import GVK
 from runner.watches.watch import Finalizer, LoadedWatches, Playbook, Role, Watch
 
+pytestmark = pytest.mark.lengthy
+
 MakeWatch = Callable[..., Watch]
 A, B = GVK("example.com", "v1", "A"), GVK("example.com", "v1", "B")
 

@@ -22,6 +22,7 @@ from runner.errors import ConfigError
 from tests.shortage import no_descriptor_left
 
 
+@pytest.mark.lengthy
 async def test_a_server_without_descriptors_logs_it_once_and_serves_when_descriptors_are_free() -> None:
     loop = asyncio.get_running_loop()
     loop.set_exception_handler(LoopErrorHandler())
@@ -75,12 +76,14 @@ def held(tmp_path: Path) -> Iterator[Path]:
         other.kill()
 
 
+@pytest.mark.lengthy
 def test_a_second_operator_cannot_use_the_runner_folder_of_another_one(held: Path, tmp_path: Path) -> None:
     refused = pytest.raises(ConfigError, match=f"--runner-dir: another operator uses {held}; give each")
     with refused, process.runner_folder(held, tmp_path / "default"):
         pass
 
 
+@pytest.mark.lengthy
 def test_a_second_operator_with_the_default_runner_folder_gets_one_beside_it(held: Path) -> None:
     with capture_logs() as logs, process.runner_folder(held, held) as folder:
         assert folder == held.with_name("runner-2")
@@ -91,6 +94,7 @@ def test_a_second_operator_with_the_default_runner_folder_gets_one_beside_it(hel
         assert again == folder
 
 
+@pytest.mark.lengthy
 def test_the_runner_folder_of_a_killed_operator_is_free(held: Path, tmp_path: Path) -> None:
     (pid,) = (int(line) for line in (held / ".lock").read_text().splitlines())
     os.kill(pid, signal.SIGKILL)
@@ -181,6 +185,7 @@ print(resident() - before)
 """
 
 
+@pytest.mark.lengthy
 def test_memory_of_large_objects_returns_to_the_kernel_although_small_objects_remain() -> None:
     found = subprocess.run([sys.executable, "-c", _LARGE_OBJECTS], capture_output=True, text=True, check=True)
     assert int(found.stdout) <= 10
@@ -202,6 +207,7 @@ print(resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before)
 """
 
 
+@pytest.mark.lengthy
 def test_a_read_of_a_socket_allocates_no_memory_from_the_kernel() -> None:
     found = subprocess.run([sys.executable, "-c", _SOCKET_READS], capture_output=True, text=True, check=True)
     assert int(found.stdout) < 50

@@ -61,6 +61,7 @@ def fullest(began: list[tuple[str, float]], parts: int = 60) -> int:
     return max(Counter(int(at % PERIOD / PERIOD * parts) for _, at in began).values())
 
 
+@pytest.mark.lengthy
 def test_objects_present_at_start_resync_spread_over_the_whole_period_and_each_once_in_it(
     virtually: Virtually,
 ) -> None:

@@ -210,6 +210,7 @@ def test_the_event_loop_converts_no_spec(monkeypatch: pytest.MonkeyPatch) -> Non
     assert threading.main_thread() not in threads
 
 
+@pytest.mark.lengthy
 def test_the_log_names_some_of_thousands_of_ignored_variables(capsys: pytest.CaptureFixture[str]) -> None:
     spec = {f"ansible_{number}" + "x" * 1000: 1 for number in range(5_000)}
     job = _job(watch_value(), {"metadata": {"name": "one", "namespace": "default", "uid": "u"}, "spec": spec})

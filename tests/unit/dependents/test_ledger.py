@@ -370,6 +370,7 @@ def test_many_writes_that_never_come_by_are_not_kept_for_ever() -> None:
     assert len(scenario.ledger._entries[KEY].writes) == 16
 
 
+@pytest.mark.lengthy
 def test_many_deletions_are_not_kept_for_ever() -> None:
     scenario = LedgerScenario()
     for number in range(3000):

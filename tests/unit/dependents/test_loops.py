@@ -88,6 +88,7 @@ def test_each_dependent_and_each_owner_is_counted_by_itself() -> None:
     assert seconds(loops, notification("spec"), 15.0, GVK("", "v1", "Service")) == 0.0
 
 
+@pytest.mark.lengthy
 def test_many_pairs_and_many_fields_are_not_kept_for_ever() -> None:
     loops = Loops()
     for number in range(5000):

@@ -170,6 +170,7 @@ def test_progress_counts_what_is_missing(environ: dict[str, str]) -> None:
     assert "etcd" not in stream.getvalue().replace(str(_cache(environ)), "")
 
 
+@pytest.mark.lengthy
 def test_two_that_need_the_same_programs_at_once_get_them_once(tmp_path: Path) -> None:
     starting = [
         subprocess.Popen(

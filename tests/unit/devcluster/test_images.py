@@ -252,6 +252,7 @@ def install(tmp_path: Path) -> Callable[..., Path]:
     return put
 
 
+@pytest.mark.lengthy
 def test_the_first_tool_that_works_builds_a_directory(
     convert: Callable[..., Path], install: Callable[..., Path], tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
@@ -265,6 +266,7 @@ def test_the_first_tool_that_works_builds_a_directory(
     assert "STEP 1: FROM scratch" in capfd.readouterr().err
 
 
+@pytest.mark.lengthy
 def test_the_tool_of_the_environment_comes_first(convert: Callable[..., Path], install: Callable[..., Path]) -> None:
     docker, podman = install("docker", NAME), install("podman", NAME)
     assert names(convert(NAME, CONTAINER_TOOL="podman")) == [NAME]
@@ -281,6 +283,7 @@ def test_a_failed_build_is_one_error(
         convert(folder, NAME)
 
 
+@pytest.mark.lengthy
 def test_an_image_is_found_in_the_store_of_any_tool(
     convert: Callable[..., Path], install: Callable[..., Path], tmp_path: Path
 ) -> None:

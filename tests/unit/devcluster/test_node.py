@@ -235,6 +235,7 @@ def test_the_pause_image_is_one_program_in_one_layer(pause_files: Mapping[str, b
         assert layer.getnames() == ["pause"]
 
 
+@pytest.mark.lengthy
 @pytest.mark.skipif(sys.platform != "linux", reason="the program is one of Linux")
 @pytest.mark.skipif(this_machine().machine not in pause.MACHINES, reason="the program is of another architecture")
 def test_the_pause_program_waits_until_it_is_killed(pause_files: Mapping[str, bytes], tmp_path: Path) -> None:

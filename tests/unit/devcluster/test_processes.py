@@ -86,6 +86,7 @@ def test_output_goes_to_the_log_and_its_end_into_messages(tmp_path: Path) -> Non
     assert component.last_lines(2) == "  100\n  failed"
 
 
+@pytest.mark.lengthy
 def test_a_component_dies_with_its_parent_even_by_kill_9(tmp_path: Path) -> None:
     with subprocess.Popen([sys.executable, "-c", _PARENT, str(tmp_path)], stdout=subprocess.PIPE, text=True) as parent:
         assert parent.stdout is not None
@@ -141,6 +142,7 @@ def test_a_component_that_ends_again_and_again_is_started_later_each_time() -> N
     assert revival.is_due(102.0)
 
 
+@pytest.mark.lengthy
 @pytest.mark.parametrize(
     ("script", "code"),
     [

@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.lengthy
+
 _CONFTEST = """
 import contextlib
 from runner import devcluster

@@ -61,6 +61,7 @@ def test_a_sentence_of_more_than_25_words_counts_against_an_allowance_of_its_own
     assert findings("word " * 25 + ".") == []
 
 
+@pytest.mark.lengthy
 def test_docstrings_messages_and_help_texts_are_read() -> None:
     texts = list(prose.code())
     assert any(each.file == "runner/config/options.py" and each.part == "help texts" for each in texts)

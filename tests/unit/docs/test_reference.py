@@ -69,6 +69,7 @@ def with_value(field: Field, value: object) -> dict[str, object]:
     return entry
 
 
+@pytest.mark.lengthy
 def test_the_reference_contains_exactly_the_fields_that_are_read(read: Read, monkeypatch: pytest.MonkeyPatch) -> None:
     seen: set[str] = set()
     initialize = yamlfields.Fields.__init__

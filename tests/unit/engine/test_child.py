@@ -54,6 +54,7 @@ sys.stdout.write(mark({{}}))
 """
 
 
+@pytest.mark.lengthy
 def test_a_supervisor_sends_only_events_with_data(tmp_path: Path) -> None:
     playbook = tmp_path / "ansible-playbook"
     playbook.write_text(PLAYBOOK.format(python=sys.executable))

@@ -74,6 +74,7 @@ def trusted_strings(value: Any) -> list[str]:
     return [value] if isinstance(value, str) and not isinstance(value, Unsafe) else []
 
 
+@pytest.mark.lengthy
 @pytest.mark.parametrize("loader", [Loader2_18, Loader2_19])
 @given(values=st.dictionaries(TEXT, JSON, max_size=4))
 def test_values_are_read_back_unchanged_and_no_template_is_trusted(
@@ -88,6 +89,7 @@ def test_values_are_read_back_unchanged_and_no_template_is_trusted(
     assert not [text for text in trusted_strings(read) if "{" in text]
 
 
+@pytest.mark.lengthy
 @given(values=st.dictionaries(TEXT, JSON, max_size=4))
 def test_trusted_values_are_written_without_tags(values: dict[str, Any]) -> None:
     text = extravars.dump(values, frozenset())

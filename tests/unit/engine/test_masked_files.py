@@ -48,6 +48,7 @@ def contents(folder: run_dir.RunFolder) -> str:
     return "\n".join(path.read_bytes().decode(errors="replace") for path in found)
 
 
+@pytest.mark.lengthy
 def test_every_file_with_a_value_is_masked_and_the_others_are_not_touched(folder: run_dir.RunFolder) -> None:
     secrets = RunSecrets()
     secrets.learn([SECRET])
@@ -73,6 +74,7 @@ def test_without_secrets_only_the_environment_of_a_run_is_masked(folder: run_dir
     assert json.loads((left / "command").read_text()) == {"env": {"PASSWORD": MASK}}
 
 
+@pytest.mark.lengthy
 def test_links_that_a_role_laid_are_not_followed(folder: run_dir.RunFolder, tmp_path: Path) -> None:
     outside = tmp_path / "outside"
     outside.write_text(SECRET)
@@ -119,6 +121,7 @@ def test_without_descriptors_files_that_cannot_be_read_count_as_unmasked(folder:
     assert json.loads((folder.artifacts / folder.ident / "command").read_text()) == {"env": {"PASSWORD": MASK}}
 
 
+@pytest.mark.lengthy
 def test_an_error_while_removing_files_does_not_prevent_masking(
     folder: run_dir.RunFolder, monkeypatch: pytest.MonkeyPatch
 ) -> None:

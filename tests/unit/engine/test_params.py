@@ -260,6 +260,7 @@ class TestBuild:
         long = f"spec.{'x' * 100}…"
         assert str(made.collisions[0]) == f"{long}: 'fooBar0' and 'foo_bar0' both become 'foo_bar0'; 'foo_bar0' is used"
 
+    @pytest.mark.lengthy
     def test_a_spec_of_reserved_names_takes_time_in_proportion_to_their_number(self, make_watch: MakeWatch) -> None:
         spec = {f"ansible_{number}": None for number in range(60_000)}
         began = time.process_time()
@@ -270,6 +271,7 @@ class TestBuild:
         assert len(made.reserved) == 60_000
         assert not spec.keys() & made.extra_vars.keys()
 
+    @pytest.mark.lengthy
     def test_a_long_key_is_not_repeated_for_each_value_below_it(self, make_watch: MakeWatch) -> None:
         spec = {"x" * 100_000: {f"k{number}": [None] for number in range(5_000)}}
         tracemalloc.start()

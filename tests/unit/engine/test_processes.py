@@ -97,6 +97,7 @@ def test_killing_a_run_leaves_none_of_it_alive(start: Start, identity: str) -> N
     assert processes.living(processes.of_run(identity, processes.read(supervisor.pid))) == []
 
 
+@pytest.mark.lengthy
 def test_a_process_that_got_the_pid_of_an_ended_supervisor_is_not_killed(start: Start, identity: str) -> None:
     stranger = start("sleep 60 & wait")
     marked = start("exec sleep 60", **{MARKER: identity})
@@ -126,6 +127,7 @@ def test_the_value_of_a_fork_is_returned_also_while_a_process_that_it_left_holds
     assert len(text) == 500_000
 
 
+@pytest.mark.lengthy
 @pytest.mark.parametrize(
     "act", [lambda: os._exit(0), lambda: 1 / 0, lambda: os.kill(os.getpid(), signal.SIGKILL), lambda: time.sleep(3600)]
 )
@@ -157,6 +159,7 @@ def test_a_zombie_of_the_own_session_is_not_a_stray(start: Start) -> None:
     assert ordinary.pid not in processes.stray_zombies(set())
 
 
+@pytest.mark.lengthy
 def test_children_of_a_killed_fork_server_are_reaped() -> None:
     code = (
         "import asyncio, os, signal\n"
@@ -186,6 +189,7 @@ def test_children_of_a_killed_fork_server_are_reaped() -> None:
     subprocess.run([sys.executable, "-c", code], check=True, timeout=20)
 
 
+@pytest.mark.lengthy
 def test_an_adopted_zombie_of_another_session_is_reaped() -> None:
     code = (
         "import os, sys, time\n"

@@ -231,6 +231,7 @@ async def test_output_is_withheld_after_a_run_could_not_report_its_arguments() -
     assert "hunter2" not in json.dumps(passed)
 
 
+@pytest.mark.lengthy
 async def test_a_result_waits_while_reported_arguments_are_added(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(redaction, "_TOLD_WITHIN", 0.0)
     secrets, added = RunSecrets(), asyncio.Event()

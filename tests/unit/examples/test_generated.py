@@ -37,6 +37,7 @@ def test_each_folder_and_each_page_of_an_example_is_checked() -> None:
     assert {*folders, *pages} - {"memcached"} == {*EXAMPLES}
 
 
+@pytest.mark.lengthy
 def test_an_example_has_every_generated_file(example: Path, generated: dict[str, str]) -> None:
     assert missing_files(example, generated) == []
 

@@ -49,6 +49,7 @@ def test_the_user_is_the_base_image_s_again_when_root_is_done(example: Path) -> 
     assert re.search(r"^ENV .*\bUSER_UID=", "\n".join(_instructions(ROOT / "Dockerfile")), re.MULTILINE)
 
 
+@pytest.mark.lengthy
 def test_each_collection_whose_modules_run_is_installed(example: Path) -> None:
     installed = {each["name"] for each in yaml.safe_load((example / "requirements.yml").read_text())["collections"]}
     files = [path for folder in ("roles", "playbooks") for path in (example / folder).rglob("*.yml")]

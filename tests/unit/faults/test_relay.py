@@ -18,6 +18,8 @@ from aiohttp import web
 from runner.pki import Authority
 from tests.faults.relay import KillPoint, Relay, Release
 
+pytestmark = pytest.mark.lengthy
+
 THINGS = "/apis/test.example.com/v1/namespaces/ns/things"
 
 

@@ -198,6 +198,7 @@ def test_after_any_history_the_cache_holds_what_the_server_holds(seed: int) -> N
     assert reported == {name: held["metadata"]["uid"] for name, held in server.items()}
 
 
+@pytest.mark.lengthy
 def test_an_object_of_one_kibibyte_takes_about_two() -> None:
     import tracemalloc  # noqa: PLC0415 - slows everything down while it is on
 

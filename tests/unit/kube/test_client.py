@@ -128,6 +128,7 @@ async def test_a_throttled_request_is_retried_after_the_delay_of_the_server(
     assert len(api.of(PATH)) == 3
 
 
+@pytest.mark.lengthy
 async def test_patience_with_throttling_ends(api: Api, client: Client) -> None:
     api.on(PATH, api.refuse(429, "TooManyRequests", Retry_After="3"))
     with pytest.raises(errors.ThrottledError) as caught:
@@ -209,6 +210,7 @@ async def test_a_connection_closed_by_the_server_is_an_error_that_contains_the_c
         await client.request("POST", "/version")
 
 
+@pytest.mark.lengthy
 async def test_every_call_ends_in_time(api: Api, client: Client, write_kubeconfig: KubeConfigFile) -> None:
     api.on(PATH, api.hang)
     async with Client(client.credentials, ClientLimits(total=0.1)) as hasty:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING
 
+import pytest
+
 from runner.kube.client import Client, Selection
 from runner.kube.discovery import Discovery
 from runner.kube.watch import Watcher
@@ -13,6 +15,8 @@ from runner.objects import GVK
 
 if TYPE_CHECKING:
     from tests.unit.kube.conftest import Api
+
+pytestmark = pytest.mark.lengthy
 
 ALL = "/apis/example.com/v1/widgets"
 WATCH = "application/json;as=PartialObjectMetadata;v=v1;g=meta.k8s.io,application/json"

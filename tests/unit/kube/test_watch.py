@@ -58,6 +58,7 @@ async def test_a_server_that_refuses_streamed_lists_is_read_by_pages(
     assert "sendInitialEvents" not in watch.query
 
 
+@pytest.mark.lengthy
 async def test_a_server_that_ignores_the_request_for_a_streamed_list_is_read_by_pages(
     api: Api, following: Following
 ) -> None:
@@ -138,6 +139,7 @@ async def test_a_resource_version_newer_than_the_servers_causes_a_relist(api: Ap
         await follower.reaches("[ ] [ ]")
 
 
+@pytest.mark.lengthy
 async def test_missing_bookmarks_cause_a_relist(api: Api, following: Following) -> None:
     """An etcd restored from a backup has lower versions: the server waits, without a word, for ours to come."""
     back = api.stream(api.event("ADDED", api.widget("a", 4)), api.bookmark(5, ends_list=True), "stay")
@@ -146,6 +148,7 @@ async def test_missing_bookmarks_cause_a_relist(api: Api, following: Following) 
         await follower.passes("[ ] [ +a ]")
 
 
+@pytest.mark.lengthy
 async def test_without_bookmarks_silence_causes_no_relist(api: Api, following: Following) -> None:
     api.on(ALL, api.refuse(422, "Invalid"), api.page(5, api.widget("a", 1)), api.stream("stay"))
     async with following(idle_limit=0.05) as follower:
@@ -155,6 +158,7 @@ async def test_without_bookmarks_silence_causes_no_relist(api: Api, following: F
     assert {request.query["resourceVersion"] for request in api.of(ALL)[2:]} == {"5"}
 
 
+@pytest.mark.lengthy
 async def test_after_a_broken_connection_the_watch_continues_at_the_last_version(
     api: Api, following: Following
 ) -> None:
@@ -216,6 +220,7 @@ async def test_a_forbidden_watch_reports_the_missing_rule_and_is_retried(api: Ap
         assert follower.watcher.last_error is None
 
 
+@pytest.mark.lengthy
 async def test_retry_after_is_obeyed(api: Api, following: Following) -> None:
     api.on(
         ALL, api.refuse(429, "TooManyRequests", Retry_After="1"), api.stream(api.bookmark(3, ends_list=True), "stay")
@@ -227,6 +232,7 @@ async def test_retry_after_is_obeyed(api: Api, following: Following) -> None:
     assert loop.time() - began >= 1.0
 
 
+@pytest.mark.lengthy
 async def test_a_server_that_closes_every_watch_at_once_is_not_stormed(api: Api, following: Following) -> None:
     api.on(ALL, api.stream(api.bookmark(3, ends_list=True)), api.stream())
     async with following(settled=1.0, first_backoff=0.1, longest_backoff=0.2) as follower:
@@ -235,6 +241,7 @@ async def test_a_server_that_closes_every_watch_at_once_is_not_stormed(api: Api,
     assert 3 <= len(api.of(ALL)) <= 10
 
 
+@pytest.mark.lengthy
 async def test_a_kind_that_is_not_served_yet_is_waited_for(api: Api, following: Following) -> None:
     api.on(DISCOVERY, api.refuse(404, "NotFound"))
     api.on(ALL, api.stream(api.bookmark(3, ends_list=True), "stay"))
@@ -341,6 +348,7 @@ async def test_credentials_that_are_refused_are_tried_again(api: Api, following:
         await follower.reaches("[ ]")
 
 
+@pytest.mark.lengthy
 async def test_a_long_list_leaves_the_event_loop_to_others(api: Api, following: Following) -> None:
     objects = [api.widget(f"w{i}", i, spec={"text": "x" * 1000}) for i in range(3000)]
     wire = b"".join(orjson.dumps(api.event("ADDED", obj)) + b"\n" for obj in objects)

@@ -85,6 +85,7 @@ def test_a_value_is_masked_however_it_is_written(written: Callable[[str], str], 
     assert len(masked) < len(text) - len(value) // 2 + len(MASK) * value.count("\n") + len(MASK)
 
 
+@pytest.mark.lengthy
 @given(
     value=st.text(min_size=12, max_size=60),
     before=st.text(max_size=20),
@@ -244,6 +245,7 @@ def test_values_that_overlap_are_masked_together() -> None:
     assert masker.text("xabcdefghijklx") == f"x{MASK}x"
 
 
+@pytest.mark.lengthy
 def test_thousands_of_values_that_share_a_prefix_are_searched_in_bounded_time() -> None:
     masker = known(*(f"prefix-that-all-values-share-{number:05d}" for number in range(8000)))
     assert not masker.is_exhausted
@@ -263,6 +265,7 @@ def test_every_head_that_begins_at_a_position_is_found(heads: list[str], text: s
         assert sorted(at) == sorted(head for head in heads if text.startswith(head, start))
 
 
+@pytest.mark.lengthy
 @given(st.lists(st.text("abc", min_size=6, max_size=9), min_size=1, max_size=80), st.text("abc", max_size=60))
 @settings(deadline=None)
 def test_many_values_mask_the_same_as_few(values: list[str], text: str) -> None:
@@ -294,6 +297,7 @@ def test_a_masker_shows_none_of_its_values() -> None:
     assert not Masker()
 
 
+@pytest.mark.lengthy
 def test_a_masker_that_is_full_is_exhausted() -> None:
     masker = Masker()
     blob = bytes(range(256)) * 3

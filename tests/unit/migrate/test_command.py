@@ -49,6 +49,7 @@ def test_work_that_is_left_has_places_and_fixes(
     assert Path.cwd() == project.parent
 
 
+@pytest.mark.lengthy
 def test_the_report_as_json_has_all_fields(project: Path, write: Write, capsys: pytest.CaptureFixture[str]) -> None:
     write("Dockerfile", MIGRATED)
     write("roles/shop/tasks/main.yml", "- debug: {}\n  when: x | length\n- k8s_facts: {}\n")

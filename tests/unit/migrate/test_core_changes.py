@@ -180,6 +180,7 @@ def test_a_warning_for_each_kind_names_the_first_places(
     assert core_changes.warnings(found, _places(project), {}) == []
 
 
+@pytest.mark.lengthy
 @pytest.mark.usefixtures("found")
 def test_the_check_at_start_runs_in_a_child_and_reports_the_same(
     project: Path, monkeypatch: pytest.MonkeyPatch

@@ -98,6 +98,7 @@ def test_a_project_without_samples_cannot_be_tried(project: Path) -> None:
         trial.run(Project({"HOME": str(project)}))
 
 
+@pytest.mark.lengthy
 def test_a_run_that_does_not_end_is_reported_with_its_task(
     project: Path, write: Write, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -130,6 +131,7 @@ def test_a_run_that_does_not_end_is_reported_with_its_task(
     assert " --max-concurrent-reconciles=5 " in arguments
 
 
+@pytest.mark.lengthy
 def test_collections_that_cannot_be_installed_are_an_error_with_advice(project: Path, write: Write) -> None:
     sample = "{apiVersion: shop.example.com/v1, kind: Shop, metadata: {name: a}}\n"
     write("config/samples/shop.yaml", sample)

@@ -53,6 +53,7 @@ async def until_shown(port: int, name: str) -> None:
             await asyncio.sleep(0.01)
 
 
+@pytest.mark.lengthy
 async def test_a_renewed_certificate_comes_into_use_and_one_that_cannot_be_used_does_not(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

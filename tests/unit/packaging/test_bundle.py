@@ -16,6 +16,8 @@ from runner.cli import main
 from runner.packaging import bundle_rules, descriptors, semver
 from runner.packaging.bundle_rules import PREFIX, Bundle
 
+pytestmark = pytest.mark.lengthy
+
 Json = dict[str, Any]
 Type = Callable[..., tuple[int, str, str]]
 Break = Callable[[Json, list[Json], dict[str, str]], object]

@@ -101,6 +101,7 @@ def test_the_status_names_objects_and_fields_without_their_values() -> None:
     assert "the value" not in str(found)
 
 
+@pytest.mark.lengthy
 def test_a_large_plan_is_cut_in_the_status_and_in_the_config_map() -> None:
     many = [change(name=f"web-{number}", path="spec." + "x" * 150, value="y" * 3000) for number in range(500)]
     found = published.status(basis(*many), "n", "now", "", {})

@@ -21,6 +21,8 @@ from runner.pods.agent import Exit
 from runner.pods.links import Ending, Frame, Link
 from tests.unit.pods.conftest import ORDER, Operator, agent_source, free_port, receive_all, until
 
+pytestmark = pytest.mark.lengthy
+
 VERSION = 'if [ "$1" = --version ]; then echo 2.4.0; exit; fi\n'
 HANG = "trap '' TERM; setsid sh -c 'trap \"\" TERM; while :; do sleep 0.1; done' & echo $!; while :; do sleep 0.1; done"
 """A worker that prints the process ID of a child in another session; neither ends on SIGTERM."""

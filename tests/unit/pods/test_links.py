@@ -65,6 +65,7 @@ async def test_a_run_gets_its_order_and_its_frames_arrive_once_and_in_order(
     assert link.last_seen is not None
 
 
+@pytest.mark.lengthy
 async def test_a_connection_that_ends_at_any_frame_loses_and_repeats_nothing(
     operator: Operator, pod: StartPod, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
@@ -134,6 +135,7 @@ class Cutter:
         await asyncio.gather(*copies, return_exceptions=True)
 
 
+@pytest.mark.lengthy
 @pytest.mark.parametrize("of_agent", [True, False])
 async def test_a_connection_that_ends_at_any_byte_loses_and_repeats_nothing(
     operator: Operator, pod: StartPod, monkeypatch: pytest.MonkeyPatch, *, of_agent: bool
@@ -151,6 +153,7 @@ async def test_a_connection_that_ends_at_any_byte_loses_and_repeats_nothing(
         link.close()
 
 
+@pytest.mark.lengthy
 async def test_a_restarted_operator_gets_the_frames_that_it_has_not_applied(operator: Operator, pod: StartPod) -> None:
     pod(output=OUTPUT)
     for applied in [0, *range(len(FRAMES))]:
@@ -235,6 +238,7 @@ async def test_an_agent_gives_its_token_to_no_server_of_another_authority(
     assert link.connects == 0
 
 
+@pytest.mark.lengthy
 async def test_an_agent_reports_a_problem_once_and_reads_changed_settings(
     operator: Operator, pod: StartPod, logged: dict[int, bytes]
 ) -> None:
@@ -250,6 +254,7 @@ async def test_an_agent_reports_a_problem_once_and_reads_changed_settings(
     assert not agent_.keeping.done()
 
 
+@pytest.mark.lengthy
 async def test_an_agent_without_operator_gives_up(
     operator: Operator, pod: StartPod, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -458,6 +463,7 @@ async def test_bytes_that_are_not_tls_close_their_connection(operator: Operator)
     writer.close()
 
 
+@pytest.mark.lengthy
 async def test_a_client_that_sends_nothing_is_closed(
     operator: Operator, client: Connect, monkeypatch: pytest.MonkeyPatch
 ) -> None:

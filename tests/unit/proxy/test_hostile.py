@@ -156,6 +156,7 @@ _OWN = {"host", "authorization", "connection", "content-length", "transfer-encod
 _HOP = {"keep-alive", "proxy-connection", "te", "trailer"}
 
 
+@pytest.mark.lengthy
 @settings(
     max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
 )
@@ -180,6 +181,7 @@ def test_whatever_is_valid_passes_as_it_is(
     with_stage(check)
 
 
+@pytest.mark.lengthy
 @settings(
     max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
 )

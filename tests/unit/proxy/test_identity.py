@@ -28,6 +28,7 @@ async def test_a_run_is_known_by_its_token_until_it_ends(stage: Stage) -> None:
     assert identities.session(token) is None
 
 
+@pytest.mark.lengthy
 async def test_no_two_tokens_are_alike_and_none_is_kept(stage: Stage) -> None:
     identities = Identities()
     tokens = {identities.issue(stage.make_run()) for _ in range(100)}

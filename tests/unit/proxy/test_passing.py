@@ -213,6 +213,7 @@ async def test_a_truncated_answer_is_not_completed(stage: Stage, head: str) -> N
         await wire.ask(stage.request())
 
 
+@pytest.mark.lengthy
 async def test_a_slow_reader_delays_only_its_own_answer(stage: Stage) -> None:
     sent = 0
 
@@ -237,6 +238,7 @@ async def test_a_slow_reader_delays_only_its_own_answer(stage: Stage) -> None:
     assert len((await slow.answer()).body) == 67108864
 
 
+@pytest.mark.lengthy
 async def test_a_slow_api_server_makes_the_client_wait(stage: Stage) -> None:
     stage.api.heads_only = True
     go = asyncio.Event()
@@ -299,6 +301,7 @@ async def test_credentials_that_are_refused_are_read_again(stage: Stage) -> None
     assert (await wire.ask(stage.request("DELETE /api/v1/x"))).body == b"fine"
 
 
+@pytest.mark.lengthy
 async def test_an_idle_proxy_closes_at_once_and_a_busy_one_lets_calls_end(stage: Stage) -> None:
     go = asyncio.Event()
 

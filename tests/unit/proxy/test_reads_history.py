@@ -32,6 +32,8 @@ from runner.readcache.entries import CacheEntries, ObjectVersion
 from runner.readcache.inflight import PendingCalls
 from runner.readcache.refetch import Refetcher
 
+pytestmark = pytest.mark.lengthy
+
 OWNER = Owner(ObjectRef(GVK("cache.example.com", "v1", "Memcached"), ObjectKey("ns", "mc"), "uid-mc"), namespaced=True)
 VERBS = frozenset({"get", "list", "watch"})
 CONFIG_MAPS = ApiResource(GVK("", "v1", "ConfigMap"), "configmaps", True, VERBS, frozenset())  # noqa: FBT003 - namespaced

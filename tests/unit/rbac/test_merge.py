@@ -29,6 +29,7 @@ def merge(*found: Right) -> int:
     return main.main(["generate", "rbac", str(RECORD)])
 
 
+@pytest.mark.lengthy
 def test_recorded_permissions_that_are_missing_get_into_the_role_once(capsys: pytest.CaptureFixture[str]) -> None:
     before = ROLE.read_text()
     recorded = [
@@ -71,6 +72,7 @@ def test_roles_for_users_of_the_kind_are_not_the_operators() -> None:
     assert "deletecollection" in ROLE.read_text()
 
 
+@pytest.mark.lengthy
 def test_permissions_of_the_manifests_for_pods_are_not_added(capsys: pytest.CaptureFixture[str]) -> None:
     with Path("watches.yaml").open("a") as file:
         file.write("  isolation: pod\n  podTemplate: {image: example.com/ee:1}\n")

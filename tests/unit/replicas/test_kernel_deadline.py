@@ -9,7 +9,7 @@ import sys
 
 import pytest
 
-pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="only Linux has the timer")
+pytestmark = [pytest.mark.lengthy, pytest.mark.skipif(sys.platform != "linux", reason="only Linux has the timer")]
 
 _STOPPED = """
 import os, signal

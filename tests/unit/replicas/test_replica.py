@@ -316,6 +316,7 @@ def test_objects_refused_during_a_late_renewal_are_requested_again(virtually: Vi
     virtually(scenario())
 
 
+@pytest.mark.lengthy
 def test_shards_level_out_as_replicas_come_and_go_and_then_stay(virtually: Virtually) -> None:
     async def scenario() -> None:
         world = World(8)
@@ -340,6 +341,7 @@ def test_shards_level_out_as_replicas_come_and_go_and_then_stay(virtually: Virtu
     virtually(scenario())
 
 
+@pytest.mark.lengthy
 def test_more_replicas_than_shards_leave_some_without(virtually: Virtually) -> None:
     async def scenario() -> None:
         world = World(2)
@@ -355,6 +357,7 @@ def test_more_replicas_than_shards_leave_some_without(virtually: Virtually) -> N
     virtually(scenario())
 
 
+@pytest.mark.lengthy
 def test_replicas_of_another_number_of_shards_wait_for_the_end_of_these(virtually: Virtually) -> None:
     async def scenario() -> None:
         world = World(4)
@@ -389,6 +392,7 @@ async def harm(process: Process, choice: random.Random) -> None:
             process.wire.is_cut = process.wire.loses_answers = False
 
 
+@pytest.mark.lengthy
 @pytest.mark.parametrize("shards", [1, 6])
 @pytest.mark.parametrize(
     "seed",

@@ -83,6 +83,7 @@ def test_init_can_add_the_first_kind_at_once(folder: Path, typed: Type) -> None:
     ]
 
 
+@pytest.mark.lengthy
 def test_a_kind_is_entered_everywhere(folder: Path, begun: Type) -> None:
     assert begun("create api --group cache --kind Memcached --finalizer")[0] == 0
     crd = parsed(folder / "config/crd/bases/cache.example.com_memcacheds.yaml")
@@ -109,6 +110,7 @@ def test_a_kind_is_entered_everywhere(folder: Path, begun: Type) -> None:
     ]
 
 
+@pytest.mark.lengthy
 @pytest.mark.parametrize(
     ("flags", "runs"),
     [
@@ -151,6 +153,7 @@ def test_a_role_that_is_there_is_used(folder: Path, begun: Type) -> None:
     assert (folder / "roles/memcached/tasks/main.yml").read_text() == "[]\n"
 
 
+@pytest.mark.lengthy
 def test_edits_by_hand_are_kept(folder: Path, begun: Type) -> None:
     assert begun("create api --group cache --kind Memcached")[0] == 0
     watches = folder / "watches.yaml"
@@ -168,6 +171,7 @@ def test_edits_by_hand_are_kept(folder: Path, begun: Type) -> None:
     assert [rule["resources"] for rule in parsed(role)["rules"]][4:6] == [["pods"], ["backups"]]
 
 
+@pytest.mark.lengthy
 def test_a_new_version_extends_the_crd_and_leaves_one_version_stored(folder: Path, begun: Type) -> None:
     assert begun("create api --group cache --kind Memcached")[0] == 0
     watches = (folder / "watches.yaml").read_text()
@@ -193,6 +197,7 @@ COLUMNS = """
 """
 
 
+@pytest.mark.lengthy
 def test_a_new_version_of_a_crd_is_a_copy_of_the_stored_one(folder: Path, begun: Type) -> None:
     assert begun("create api --group cache --kind Memcached")[0] == 0
     path = folder / "config/crd/bases/cache.example.com_memcacheds.yaml"
@@ -209,6 +214,7 @@ def test_a_new_version_of_a_crd_is_a_copy_of_the_stored_one(folder: Path, begun:
     assert path.read_text().count("# What people ask for first.") == 3
 
 
+@pytest.mark.lengthy
 def test_a_stored_version_in_flow_style_is_copied_as_data(folder: Path, begun: Type) -> None:
     assert begun("create api --group cache --kind Memcached")[0] == 0
     path = folder / "config/crd/bases/cache.example.com_memcacheds.yaml"
@@ -231,6 +237,7 @@ def test_a_version_of_a_crd_that_stores_none_is_refused(folder: Path, begun: Typ
     assert (code, "0 versions have `storage: true`; exactly one must have it" in output) == (2, True)
 
 
+@pytest.mark.lengthy
 def test_scope_plural_and_short_names_reach_the_crd(folder: Path, begun: Type) -> None:
     line = "create api --group infra --kind Tenant --namespaced=false --plural tenantry --short-name tn --short-name t"
     assert begun(line)[0] == 0
@@ -242,6 +249,7 @@ def test_scope_plural_and_short_names_reach_the_crd(folder: Path, begun: Type) -
     assert (second.plural, second.namespaced, second.version) == (first.plural, first.namespaced, "v1")
 
 
+@pytest.mark.lengthy
 def test_a_kind_for_which_nothing_runs_is_read_and_not_watched(folder: Path, begun: Type) -> None:
     assert begun("create api --group cache --kind Memcached")[0] == 0
     watches, roles = (folder / "watches.yaml").read_text(), sorted(folder.glob("roles/*"))
@@ -260,6 +268,7 @@ def test_a_kind_for_which_nothing_runs_is_read_and_not_watched(folder: Path, beg
     assert all((folder / "config/samples" / name).is_file() for name in listed)
 
 
+@pytest.mark.lengthy
 def test_the_same_kind_of_two_groups_has_files_of_its_own(folder: Path, begun: Type) -> None:
     assert begun("create api --group cache --kind Backup --finalizer")[0] == 0
     assert begun("create api --group my-db --kind Backup --finalizer")[0] == 0
@@ -268,6 +277,7 @@ def test_the_same_kind_of_two_groups_has_files_of_its_own(folder: Path, begun: T
     assert role["metadata"]["name"] == "my-db-backup-editor-role"
 
 
+@pytest.mark.lengthy
 @pytest.mark.parametrize(
     ("line", "why"),
     [

@@ -79,6 +79,7 @@ def lacking(needed: Iterable[Right]) -> set[Right]:
     return {right for right in needed if not is_granted(right)}
 
 
+@pytest.mark.lengthy
 def test_the_folder_is_written_and_included_once(typed: Type) -> None:
     in_pods()
     code, out, _ = typed("generate pods")
@@ -106,6 +107,7 @@ def test_without_a_watch_that_uses_pods_nothing_is_written(typed: Type, field: s
     assert "components" not in document(DEFAULT)
 
 
+@pytest.mark.lengthy
 @pytest.mark.parametrize("namespaces", [(), ("a", "b")], ids=["all", "some"])
 @pytest.mark.parametrize("namespaced", [True, False])
 def test_the_roles_grant_what_the_check_at_start_requires(
@@ -124,6 +126,7 @@ def test_the_roles_grant_what_the_check_at_start_requires(
     assert "--leader-election-id=shop" in deployments.container(manager())["args"]
 
 
+@pytest.mark.lengthy
 def test_pods_reach_the_operator_through_its_service(typed: Type) -> None:
     in_pods()
     typed("generate pods")

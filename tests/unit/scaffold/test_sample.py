@@ -39,6 +39,7 @@ def generated(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     return generate(folder, [line.split() for line in COMMANDS])
 
 
+@pytest.mark.lengthy
 def test_the_sample_has_every_generated_file(generated: dict[str, str]) -> None:
     assert missing_files(ROOT, generated) == []
 

@@ -36,6 +36,7 @@ def main_of_specs() -> dict[str, Any]:
     return found
 
 
+@pytest.mark.lengthy
 def test_a_role_without_argument_specs_gets_them_from_the_crd(typed: Type) -> None:
     give_schema(SCHEMA)
     SPECS.unlink()
@@ -95,6 +96,7 @@ def test_options_in_flow_style_are_an_error_with_the_lines_to_add(typed: Type) -
     assert SPECS.read_text() == before
 
 
+@pytest.mark.lengthy
 def test_a_kind_that_runs_a_playbook_has_no_argument_specs(typed: Type) -> None:
     Path("playbooks").mkdir(exist_ok=True)
     Path("playbooks/one.yml").write_text("- hosts: localhost\n  tasks: []\n")

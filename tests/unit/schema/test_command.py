@@ -42,6 +42,7 @@ def test_the_schema_gets_into_the_crd_and_the_rest_of_it_stays(typed: Type) -> N
     assert gone == ["description: Desired state."]
 
 
+@pytest.mark.lengthy
 @pytest.mark.parametrize(
     ("entry", "written"),
     [
@@ -60,6 +61,7 @@ def test_a_rule_that_requires_a_field_makes_the_spec_required_without_default(
     assert schema["required"] == ["spec"]
 
 
+@pytest.mark.lengthy
 def test_generating_again_changes_nothing(typed: Type) -> None:
     specs(options={"size": {"type": "int", "required": True}}, required_one_of=[["size"]])
     assert typed("generate crds")[0] == 0
@@ -94,6 +96,7 @@ def test_further_rules_come_from_a_file_of_the_role(typed: Type) -> None:
     ]
 
 
+@pytest.mark.lengthy
 def test_only_the_watched_version_is_written(typed: Type) -> None:
     assert typed("create api --group cache --version v1 --kind Memcached")[0] == 0
     specs(options={"size": {"type": "int"}})
@@ -109,6 +112,7 @@ def test_a_default_of_another_type_is_skipped_with_a_warning(typed: Type) -> Non
     assert err == f"warning: {CRD}: spec.size: the default 'many' is skipped, because its type is not integer\n"
 
 
+@pytest.mark.lengthy
 @pytest.mark.parametrize(
     ("break_it", "why"),
     [

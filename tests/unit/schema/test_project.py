@@ -55,6 +55,7 @@ def give_watch(**different: Any) -> None:
     WATCHES.write_text(yaml.safe_dump([{**watch, **different}]))
 
 
+@pytest.mark.lengthy
 def test_a_project_whose_watches_and_samples_fit_its_crds_has_no_error(errors: Any) -> None:
     give_watch(
         references=[
@@ -90,6 +91,7 @@ def test_a_watched_kind_of_a_group_without_crds_in_the_project_is_not_an_error(e
     assert errors() == []
 
 
+@pytest.mark.lengthy
 @pytest.mark.parametrize(
     ("path", "advice"),
     [
@@ -108,6 +110,7 @@ def test_a_path_of_references_that_the_schema_lacks_is_an_error(errors: Any, pat
     )
 
 
+@pytest.mark.lengthy
 @pytest.mark.parametrize(
     ("spec", "line", "error"),
     [
@@ -126,6 +129,7 @@ def test_a_sample_that_violates_its_schema_is_an_error_with_line_and_field(
     assert errors() == [f"{SAMPLE}:{line}: error: {error}"]
 
 
+@pytest.mark.lengthy
 def test_a_sample_of_an_unknown_kind_or_version_is_an_error_except_of_another_group(errors: Any) -> None:
     give_sample({}, kind="Memcache")
     assert errors() == [

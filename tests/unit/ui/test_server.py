@@ -134,6 +134,7 @@ def test_the_files_of_the_page_load_nothing_from_other_hosts_and_insert_no_marku
     assert not re.search(r"<script>|style=|\son\w+=", (folder / "index.html").read_text(encoding="utf-8"))
 
 
+@pytest.mark.lengthy
 async def test_objects_are_returned_in_pages(shown: Callable[..., Any]) -> None:
     async with shown() as page:
         for number in range(5000):
@@ -330,6 +331,7 @@ async def test_closed_streams_are_released_and_too_many_are_refused(shown: Calla
         await page.until(lambda: page.page.streams == 0)
 
 
+@pytest.mark.lengthy
 async def test_a_stream_whose_client_does_not_read_is_closed_without_delaying_others(
     shown: Callable[..., Any], make_job: Callable[..., Job]
 ) -> None:

@@ -171,6 +171,7 @@ ANYTHING = st.recursive(
 )
 
 
+@pytest.mark.lengthy
 @given(st.lists(st.dictionaries(FIELD, ANYTHING, max_size=8), max_size=3), st.text(max_size=4))
 def test_any_file_is_read_or_refused_with_a_line_for_each_error(entries: list[dict[str, Any]], noise: str) -> None:
     with TemporaryDirectory() as folder:

@@ -326,6 +326,7 @@ def test_a_canceled_worker_loses_no_request(virtually: Virtually) -> None:
     virtually(scenario())
 
 
+@pytest.mark.lengthy
 @pytest.mark.parametrize("seed", range(5))
 def test_random_histories_lose_nothing_and_never_run_a_key_twice_at_once(virtually: Virtually, seed: int) -> None:
     async def scenario() -> None:

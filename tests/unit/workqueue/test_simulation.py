@@ -31,6 +31,8 @@ from runner.workqueue.line import Waiting
 from runner.workqueue.queue import Dispatcher, Offer, WorkQueue
 from runner.workqueue.request import HANDICAP, Cause, ReconcileRequest, RunReason
 
+pytestmark = pytest.mark.lengthy
+
 Virtually = Callable[[Coroutine[object, object, Any]], Any]
 
 LONGEST = 20.0

@@ -20,6 +20,7 @@ def test_packed_messages_are_unpacked_unchanged() -> None:
     assert messages.unpack_answer(messages.pack(answer)[messages.LENGTH.size :]) == answer
 
 
+@pytest.mark.lengthy
 def test_messages_larger_than_the_buffer_of_a_socket_are_received_whole_with_their_descriptors() -> None:
     large = Load(plugins=frozenset(f"module_{number}" for number in range(200_000)))
     ours, theirs = socket.socketpair()

@@ -195,6 +195,7 @@ async def test_refreshes_in_quick_succession_read_the_credentials_once(
 # Credential plugins
 
 
+@pytest.mark.lengthy
 async def test_a_plugin_is_run_until_its_token_ends(write_kubeconfig: KubeConfigFile, tmp_path: Path) -> None:
     plugin = Plugin(tmp_path)
     soon, late = (dt.datetime.now(dt.UTC) + dt.timedelta(seconds=s) for s in (5, 3600))
@@ -244,6 +245,7 @@ async def test_a_plugin_that_fails_is_quoted(
         await found.headers()
 
 
+@pytest.mark.lengthy
 @pytest.mark.parametrize(
     ("status", "message"),
     [

@@ -292,6 +292,7 @@ async def test_content_too_large_to_be_held_passes_as_it_is_with_one_warning(sta
 _JSON, _APPLY = "application/json", "application/apply-patch+yaml"
 
 
+@pytest.mark.lengthy
 @pytest.mark.parametrize(
     ("media", "deep"),
     [

@@ -83,6 +83,7 @@ def test_any_other_kubeconfig_is_read_as_before(text: str, file: Path) -> None:
     assert loaded(kube_config.yaml, file) == loaded(yaml, file)
 
 
+@pytest.mark.lengthy
 @pytest.mark.usefixtures("_prepared")
 @given(value=st.dictionaries(st.text(), VALUES), indent=st.sampled_from([None, 2]))
 def test_json_has_the_value_that_it_has_as_yaml(value: dict[str, Any], indent: int | None) -> None:

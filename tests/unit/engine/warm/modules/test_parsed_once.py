@@ -34,6 +34,7 @@ def note_parses(into: list[str]) -> None:
     module_common.ModuleDepFinder.visit = noted
 
 
+@pytest.mark.lengthy
 def test_payloads_are_the_same_and_no_file_is_parsed_twice() -> None:
     def act() -> object:
         load_plugins()

@@ -52,6 +52,7 @@ def test_a_payload_expires_when_a_file_of_it_is_replaced_by_one_of_the_same_age_
     assert not known.stands(())
 
 
+@pytest.mark.lengthy
 def test_a_module_written_during_its_resolution_is_not_cached(module: Path) -> None:
     source = b"import os\n"  # as it was when it was read
 
@@ -99,6 +100,7 @@ def test_strings_of_ansibles_own_kinds_become_plain_ones_byte_by_byte() -> None:
     assert (type(found), found) == (str, "ä\udcff")
 
 
+@pytest.mark.lengthy
 def test_a_module_of_a_collection_is_resolved_with_every_synthetic_package(tmp_path: Path) -> None:
     folder = tmp_path / "ansible_collections" / "own" / "kit" / "plugins"
     (folder / "modules").mkdir(parents=True)

@@ -29,6 +29,7 @@ def through_real_shells(shells: Shells, folder: Path, given: Mapping[bytes, byte
     return seen
 
 
+@pytest.mark.lengthy
 @pytest.mark.parametrize("tail", TAILS)
 @pytest.mark.parametrize("outer", ["/bin/sh", "/bin/bash"])
 @pytest.mark.parametrize("inner", ["/bin/sh", "/bin/bash"])
@@ -88,6 +89,7 @@ def a_shell(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     return str(link)
 
 
+@pytest.mark.lengthy
 @pytest.mark.parametrize("tail", TAILS)
 @pytest.mark.parametrize("exported", [VENV, TMUX, LOGIN, VENV | TMUX | LOGIN], ids=["venv", "tmux", "login", "all"])
 def test_variables_of_interactive_shells_reach_a_program_as_through_real_shells(
@@ -115,6 +117,7 @@ def test_variables_that_change_how_bash_executes_commands_need_the_real_shell(na
         shell.environment(Shells("/bin/bash", "/bin/bash", ""), PROGRAM, str(tmp_path), {name: b""})
 
 
+@pytest.mark.lengthy
 @pytest.mark.parametrize("tail", TAILS)
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT])
 def test_a_program_ended_by_a_signal_has_the_exit_code_of_real_shells(number: int, tail: str) -> None:

@@ -62,6 +62,7 @@ def test_standard_output_standard_error_and_exit_code_are_returned_separately(
     assert (output.code, output.stdout, output.stderr) == (7, b"out " + bytes(tmp_path), b"err")
 
 
+@pytest.mark.lengthy
 def test_much_output_on_both_streams_does_not_block(zygote_of: ZygoteOf) -> None:
     def act() -> None:
         for _ in range(64):
@@ -85,6 +86,7 @@ def test_the_standard_input_of_a_module_is_empty(zygote_of: ZygoteOf) -> None:
     assert output.stdout == b"<>"
 
 
+@pytest.mark.lengthy
 def test_a_child_that_keeps_the_output_open_is_waited_for(zygote_of: ZygoteOf) -> None:
     def act() -> None:
         if os.fork() == 0:

@@ -74,6 +74,7 @@ def test_a_copy_shares_no_container_and_keeps_what_is_shared_inside() -> None:
     assert seen(act) == ["b", ["x", "y"], ["b"], True, True]
 
 
+@pytest.mark.lengthy
 @pytest.mark.skipif(not versions.TAGGED, reason="ansible-core before 2.19 does not search the stack")
 def test_the_caller_of_a_deprecated_method_is_found_as_by_ansible() -> None:
     def act() -> object:

@@ -142,6 +142,7 @@ def test_the_callbacks_socket_has_a_high_descriptor_number(
         os.close(number)
 
 
+@pytest.mark.lengthy
 @pytest.mark.parametrize("data", [{}, {"uuid": "u" * 36}, {"uuid": "é" * 200}])
 @pytest.mark.parametrize("flush", [True, False])
 def test_an_event_is_marked_on_the_terminal_as_ansible_runner_marks_it(data: dict[str, str], *, flush: bool) -> None:

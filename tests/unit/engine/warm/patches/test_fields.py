@@ -12,6 +12,8 @@ from runner.engine.warm import versions
 from runner.engine.warm.patches import fields
 from tests.forks import load_plugins, seen
 
+pytestmark = pytest.mark.lengthy
+
 TASKS: tuple[dict[str, Any], ...] = (
     {"ansible.builtin.debug": {"msg": "{{ text }}"}, "when": ["text is defined", True], "tags": ["a", "{{ text }}"]},
     {"ansible.builtin.set_fact": {"a": 1}, "loop": [1, 2], "loop_control": {"label": "{{ item }}"}, "vars": {"x": 1}},

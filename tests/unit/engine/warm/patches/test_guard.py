@@ -120,6 +120,7 @@ def test_filters_of_other_collections_and_those_that_reach_all_methods_need_a_fo
     assert checked(name) == "NeedsFork('plugin')"
 
 
+@pytest.mark.lengthy
 def test_filters_of_the_project_need_a_fork_also_where_they_bear_a_known_name(tmp_path: Path) -> None:
     text = "class FilterModule:\n    def filters(self):\n        return {'b64encode': str, 'shout': str}\n"
     (tmp_path / "own.py").write_text(text, encoding="utf-8")
@@ -129,6 +130,7 @@ def test_filters_of_the_project_need_a_fork_also_where_they_bear_a_known_name(tm
     assert checked("b64decode", tmp_path) == "'ansible.builtin.b64decode'"
 
 
+@pytest.mark.lengthy
 def test_filters_of_the_project_are_not_loaded_by_the_check(tmp_path: Path) -> None:
     (tmp_path / "own.py").write_text("import os\nos._exit(3)\n", encoding="utf-8")
 
@@ -172,6 +174,7 @@ def test_a_filter_of_a_collection_is_found_again_after_the_collection_changed(tm
     assert seen(act) == [True, "a!", "a?"]
 
 
+@pytest.mark.lengthy
 def test_the_names_of_a_project_are_read_again_after_its_folder_changed(tmp_path: Path) -> None:
     os.utime(tmp_path, (1_000_000_000, 1_000_000_000))
     text = "class FilterModule:\n    def filters(self):\n        return {'shout': str}\n"

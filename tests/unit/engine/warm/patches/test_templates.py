@@ -80,6 +80,7 @@ def taken(lines: list[str], act: Callable[[], object]) -> tuple[int, object]:
     return len(count), found
 
 
+@pytest.mark.lengthy
 def test_a_run_compiles_nothing_that_a_run_before_it_has_compiled_and_finds_the_same() -> None:
     def both() -> Any:
         cold = render(*TEXTS, expressions=EXPRESSIONS)
@@ -188,6 +189,7 @@ def test_a_failure_of_the_precompilation_itself_is_a_problem() -> None:
     assert seen(compiled) == ["2 templates cannot be precompiled: AttributeError: no such hook"]
 
 
+@pytest.mark.lengthy
 def test_a_filter_that_is_gone_fails_as_it_does_without_code_from_before() -> None:
     def gone() -> Any:
         line = json.dumps(["{{ size | gone }}", False, ESCAPES, [["filter", "gone", ""]]])

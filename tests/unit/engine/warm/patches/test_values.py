@@ -97,6 +97,7 @@ def described(value: Any) -> str:
     return f"{type(value).__name__}{tags}{content}"
 
 
+@pytest.mark.lengthy
 @pytest.mark.parametrize("template", TEMPLATES)
 @pytest.mark.parametrize("marked", [True, False])
 def test_a_template_has_the_value_and_the_messages_that_it_has_by_ansible_itself(

@@ -82,6 +82,7 @@ def that_has_nothing_to_load(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setattr(client, "_START", start)
 
 
+@pytest.mark.lengthy
 @pytest.mark.usefixtures("that_has_nothing_to_load")
 async def test_a_request_and_an_answer_can_be_larger_than_the_buffer_of_a_socket(tmp_path: Path) -> None:
     environment = {"PATH": os.environ["PATH"], "HOME": str(tmp_path)}

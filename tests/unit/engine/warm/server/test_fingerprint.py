@@ -68,6 +68,7 @@ def test_the_standard_library_is_not_watched(collections: Path) -> None:
     assert str(Path(os.__file__).parent) not in watched(collections)
 
 
+@pytest.mark.lengthy
 def test_collections_are_watched_as_folders_until_something_of_them_is_loaded(collections: Path) -> None:
     helper = collections / "ansible_collections/own/utils/plugins/module_utils/helper.py"
 

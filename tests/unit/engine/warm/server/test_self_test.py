@@ -13,6 +13,8 @@ from runner.engine import processes
 from runner.engine.warm.server import self_test
 from tests.forks import in_a_fork
 
+pytestmark = pytest.mark.lengthy
+
 
 def left_behind(seconds: float) -> None:
     """Leave an orphan that ignores SIGTERM and ends after some seconds."""

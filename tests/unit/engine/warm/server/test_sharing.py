@@ -75,6 +75,7 @@ def _python(code: str, *arguments: str) -> str:
     return done.stdout
 
 
+@pytest.mark.lengthy
 @pytest.mark.skipif(not KNOWN, reason="this interpreter has no immortal objects that can be made")
 def test_a_fork_that_only_reads_copies_little() -> None:
     settled, before = int(_python(READING, "settled")), int(_python(READING, "as it is"))
