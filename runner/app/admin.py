@@ -14,6 +14,8 @@ from contextlib import AsyncExitStack
 from dataclasses import replace
 from urllib.parse import urlsplit
 
+from aiohttp import web
+
 from runner import log
 from runner.config.settings import Settings
 from runner.controller import run_access
@@ -51,6 +53,7 @@ class AdminServers:
         self._proxy: SelfTest | None = None
         self._certificates: Certificates | None = None
         self._role_metrics = UserMetrics(time.time)
+        self._role_metrics_server: web.AppRunner | None = None
         self.health = HealthChecks(time.monotonic)
         usual = "0" if auth.pod_namespace(auth.HostEnvironment.of_process()) else _FREE
         self._page_at = Address.parse(settings.ui_bind_address or usual, server.FLAG)
@@ -111,10 +114,16 @@ class AdminServers:
             self._role_metrics, run_access.LOOPBACK, self._settings.user_metrics_port
         )
         stack.push_async_callback(server.cleanup)
+        self._role_metrics_server = server
         _log.info("Serving the endpoint for role metrics", port=port)
         if os.environ.get(role_metrics.ADDRESS_VARIABLE):
             return {}
         return {role_metrics.ADDRESS_VARIABLE: role_metrics.address(run_access.LOOPBACK, port)}
+
+    def role_metrics_connection(self) -> asyncio.Protocol:
+        """Return the protocol of a further connection to the endpoint for role metrics, which must be open."""
+        assert self._role_metrics_server is not None  # noqa: S101 - see above
+        return role_metrics.connection(self._role_metrics_server)
 
     async def open_metrics(self, stack: AsyncExitStack, metrics: Metrics, client: Client) -> None:
         """Serve metrics until `stack` is closed. With `metrics_require_rbac`, `client` authorizes readers."""

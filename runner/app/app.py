@@ -58,6 +58,7 @@ from runner.kube.informer import Informer
 from runner.monitoring.metrics import Metrics
 from runner.objects import GVK, ObjectKey
 from runner.pods import setup as pods_setup
+from runner.pods.links import Links
 from runner.pods.setup import PodRuns
 from runner.proxy.handlers.discovery_cache import DiscoveryCache
 from runner.proxy.handlers.negotiate import Negotiate
@@ -203,6 +204,7 @@ class _Operator:
             stack.push_async_callback(events.close, asyncio.create_task(events.follow()), _EVENTS_GRACE)
             observers = WriteObservers(dependents, references)
             proxy, access = await self._open_proxy(stack, client, dependents, observers)
+            self._environment |= await self._admin.open_role_metrics(stack)
             pods = await self._open_pods(stack, client, discovery, proxy, engine)
             shared = _Shared(
                 client=client,
@@ -218,7 +220,6 @@ class _Operator:
                 dispatcher=Dispatcher(ConcurrencyLimit.of(self._most_runs())),
                 events=events,
             )
-            self._environment |= await self._admin.open_role_metrics(stack)
             self._expect_runs(engine)
             self._controllers = {watch.gvk: self._controller(watch, shared) for watch in self._watches}
             self._admin.watch(self._controllers.values(), engine.unmet)
@@ -298,9 +299,8 @@ class _Operator:
     ) -> PodRuns | None:
         if all(watch.pods is None for watch in self._watches):
             return None
-        return await pods_setup.start(
-            self._settings, client, discovery, proxy.connection, engine.kept, self._metrics, stack
-        )
+        links = Links(proxy.connection, self._admin.role_metrics_connection)
+        return await pods_setup.start(self._settings, client, discovery, links, engine.kept, self._metrics, stack)
 
     async def _open_proxy(
         self, stack: AsyncExitStack, client: Client, dependents: Dependents, observers: WriteObservers

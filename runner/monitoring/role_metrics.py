@@ -7,6 +7,7 @@ number of names is bounded.
 
 from __future__ import annotations
 
+import asyncio
 import bisect
 import math
 import re
@@ -239,6 +240,12 @@ async def serve(metrics: UserMetrics, host: str, port: int | None) -> tuple[web.
     except BaseException:
         await runner.cleanup()
         raise
+
+
+def connection(server: web.AppRunner) -> asyncio.Protocol:
+    """Return the protocol of a further connection to a server that `serve` started."""
+    assert server.server is not None  # noqa: S101 - it is started, for the types
+    return server.server()
 
 
 def address(host: str, port: int) -> str:

@@ -41,8 +41,12 @@ from typing import IO, Any, NamedTuple
 PROTOCOL = 1
 ALPN_LINK = "ansible-operator-link"
 ALPN_HTTP = "http/1.1"
+ALPN_METRICS = "ansible-operator-metrics"
+"""After a frame of the kind METRICS, HTTP requests of the module `osdk_metric`."""
 RELAY_PORT = 48443
 """Port on loopback for the API calls of the run."""
+METRICS_PORT = 5050
+"""Port on loopback for metrics of roles. It is the default of the module `osdk_metric`."""
 HEADER = struct.Struct(">BQI")
 LARGEST = 64 * 1024 * 1024
 """Maximum bytes of a payload."""
@@ -82,7 +86,7 @@ _UNLIMITED = 1 << 60
 
 
 class Kind(IntEnum):
-    """Kind of a frame. The agent sends the first four, the operator sends the rest."""
+    """Kind of a frame. The agent sends the first five, the operator sends the rest."""
 
     HELLO = 1
     """JSON: `protocol`, `run`, `token`, `agent` (random, differs between processes), `has_order`, `last` (highest frame
@@ -94,6 +98,8 @@ class Kind(IntEnum):
     end), `oom_kills`, `memory_limit` (bytes, 0 is unlimited)."""
     PONG = 4
     """The number is that of `acknowledged`."""
+    METRICS = 5
+    """JSON: `run`, `token`. First frame of a connection with metrics."""
     WELCOME = 16
     """JSON: `applied`; the agent continues with the next number."""
     REFUSED = 17
@@ -442,7 +448,7 @@ async def _read(reader: asyncio.StreamReader) -> tuple[int, int, bytes]:
 
 
 class Relay:
-    """Server on loopback that passes API calls of the run to the operator."""
+    """Servers on loopback that pass API calls and metrics of the run to the operator."""
 
     def __init__(self, uplink: Uplink) -> None:
         self._uplink = uplink
@@ -450,8 +456,12 @@ class Relay:
         uplink.on_operator = self._moved
 
     async def start(self) -> None:
-        """Listen. Raises OSError."""
+        """Listen. Raises OSError, except for the port for metrics: a run without metrics does not need it."""
         await asyncio.start_server(self._serve, "127.0.0.1", RELAY_PORT)
+        try:
+            await asyncio.start_server(self._serve_metrics, "127.0.0.1", METRICS_PORT)
+        except OSError as error:
+            _log(f"cannot listen on 127.0.0.1:{METRICS_PORT} for metrics of roles: {_text(error)}")
 
     def _moved(self, address: str) -> None:
         """Close connections to another operator. It can be unreachable, or not responsible any more."""
@@ -459,10 +469,15 @@ class Relay:
             if other != address:
                 writer.transport.abort()
 
-    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def _serve_metrics(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await self._serve(reader, writer, ALPN_METRICS)
+
+    async def _serve(
+        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, protocol: str = ALPN_HTTP
+    ) -> None:
         upstream = None
         try:
-            above, upstream = await self._dial()
+            above, upstream = await self._dial(protocol)
             copies = {asyncio.ensure_future(_copy(reader, upstream)), asyncio.ensure_future(_copy(above, writer))}
             await asyncio.wait(copies, return_when=asyncio.FIRST_COMPLETED)
             for copy in copies:
@@ -476,7 +491,7 @@ class Relay:
                 upstream.transport.abort()
             writer.close()
 
-    async def _dial(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+    async def _dial(self, protocol: str) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
         """Connect to the operator that accepted the agent; wait for one if there is none."""
         deadline = time.monotonic() + _RELAY_WAIT
         problem = "no operator is connected"
@@ -484,10 +499,12 @@ class Relay:
             if self._uplink.operator is not None:
                 settings, address = self._uplink.operator
                 try:
-                    above, upstream = await asyncio.wait_for(connect(settings, address, ALPN_HTTP), _CONNECT)
+                    above, upstream = await asyncio.wait_for(connect(settings, address, protocol), _CONNECT)
                 except (OSError, ValueError, asyncio.TimeoutError) as error:
                     problem = _text(error)
                 else:
+                    if protocol == ALPN_METRICS:
+                        upstream.write(encode_json(Kind.METRICS, {"run": settings.run, "token": settings.token}))
                     self._addresses[upstream] = address
                     return above, upstream
             await asyncio.sleep(_FIRST_DELAY)

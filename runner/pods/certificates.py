@@ -16,7 +16,7 @@ from collections.abc import Callable, Sequence
 from runner import log
 from runner.monitoring.certificates import load
 from runner.pki import Authority, KeyPair, expiry
-from runner.pods.agent import ALPN_HTTP, ALPN_LINK
+from runner.pods.agent import ALPN_HTTP, ALPN_LINK, ALPN_METRICS
 
 _AUTHORITY = "ansible-operator pods authority"
 _SERVER = "ansible-operator pods"
@@ -54,7 +54,7 @@ def server_context(certificate: bytes, key: bytes) -> ssl.SSLContext:
     """Return the TLS context of the port. Both arguments are PEM. Raises ssl.SSLError."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
-    context.set_alpn_protocols([ALPN_LINK, ALPN_HTTP])
+    context.set_alpn_protocols([ALPN_LINK, ALPN_HTTP, ALPN_METRICS])
     context.num_tickets = 0  # agents do not resume TLS sessions
     load(context, certificate, key)
     return context

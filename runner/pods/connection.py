@@ -1,4 +1,4 @@
-"""Operator's side of one connection of an agent: frames, flow control, and the check whether the agent is alive.
+"""Operator's side of connections of an agent: frames, flow control, and the check whether the agent is alive; metrics.
 
 Promises: the connection is closed if HELLO does not arrive in time, is too long or invalid, or if the agent is silent.
 After HELLO, each invalid frame is an error of the run (`Receiver.fail`). Memory is limited to one frame and what the
@@ -240,3 +240,82 @@ class AgentConnection(asyncio.Protocol):
         if not self.is_congested:
             self.send(Kind.PING)
         self._timer = self._loop.call_later(agent.PING_INTERVAL, self._ping)
+
+
+_METRICS: dict[str, tuple[type, ...]] = {"run": (str,), "token": (str,)}
+
+
+class MetricsConnection(asyncio.Protocol):
+    """Connection with metrics of a run's role: after the token of the run, it is one of the endpoint for metrics."""
+
+    def __init__(self, admit: Callable[[MetricsConnection, str, str], asyncio.Protocol | None]) -> None:
+        """`admit` gets the name and token of a run, and returns the endpoint's protocol; None if it refuses them."""
+        self._admit = admit
+        self._transport: asyncio.Transport | None = None
+        self._buffer = bytearray()
+        self._above: asyncio.Protocol | None = None
+        self._timer: asyncio.TimerHandle | None = None
+        self.on_closed: Callable[[], None] = lambda: None
+
+    def abort(self) -> None:
+        """Close at once."""
+        if self._transport is not None:
+            self._transport.abort()
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Wait for the token."""
+        assert isinstance(transport, asyncio.Transport)  # noqa: S101 - what a stream's protocol is given, for the types
+        self._transport = transport
+        self._timer = asyncio.get_running_loop().call_later(_HELLO_TIMEOUT, self.abort)
+
+    def data_received(self, data: bytes) -> None:
+        """Delegate, after the token."""
+        if self._above is not None:
+            self._above.data_received(data)
+            return
+        self._buffer += data
+        try:
+            self._greet()
+        except MalformedError as error:
+            _log.debug("Agent sent an invalid frame", error=str(error))
+            self.abort()
+
+    def pause_writing(self) -> None:
+        """Delegate."""
+        if self._above is not None:
+            self._above.pause_writing()
+
+    def resume_writing(self) -> None:
+        """Delegate."""
+        if self._above is not None:
+            self._above.resume_writing()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Delegate."""
+        if self._timer is not None:
+            self._timer.cancel()
+        self.on_closed()
+        if self._above is not None:
+            self._above.connection_lost(exc)
+
+    def _greet(self) -> None:
+        if len(self._buffer) < HEADER.size:
+            return
+        kind, _, length = HEADER.unpack_from(self._buffer)
+        if kind != Kind.METRICS or length > agent.LARGEST_HELLO:
+            raise MalformedError("the first frame of a connection with metrics is not METRICS, or is too long")
+        end = HEADER.size + length
+        if len(self._buffer) < end:
+            return
+        found = parse_object(bytes(self._buffer[HEADER.size : end]), _METRICS)
+        above = self._admit(self, found["run"], found["token"])
+        if above is None or self._transport is None:
+            self.abort()
+            return
+        if self._timer is not None:
+            self._timer.cancel()
+        self._above = above
+        above.connection_made(self._transport)
+        if rest := bytes(self._buffer[end:]):
+            above.data_received(rest)
+        self._buffer.clear()

@@ -1,4 +1,4 @@
-"""Server for the agents of runs in pods: accepts their connections, and the API calls that they pass on.
+"""Server for the agents of runs in pods: accepts their connections, and the API calls and metrics that they pass on.
 
 Owns: the TLS port, the choice of the protocol by ALPN, the tokens, and the frames between an agent and the engine.
 
@@ -24,8 +24,8 @@ from typing import Self
 import orjson
 
 from runner import log
-from runner.pods.agent import ALPN_HTTP, ALPN_LINK, PROTOCOL, Kind
-from runner.pods.connection import AgentConnection, Hello, MalformedError, parse_object
+from runner.pods.agent import ALPN_HTTP, ALPN_LINK, ALPN_METRICS, PROTOCOL, Kind
+from runner.pods.connection import AgentConnection, Hello, MalformedError, MetricsConnection, parse_object
 from runner.proxy.http.tls import TlsServer
 
 _HANDSHAKE = 10.0
@@ -100,6 +100,7 @@ class Link:
         self._is_stopping = False
         self._is_recorded = False
         self._is_fenced = False
+        self._metrics: set[MetricsConnection] = set()
         self._gone = asyncio.Event()
         self._last_seen: float | None = None
         self.connects = 0
@@ -214,6 +215,14 @@ class Link:
             connection.send(Kind.RECORDED)
         return self
 
+    def attach_metrics(self, connection: MetricsConnection) -> bool:
+        """Accept a connection with metrics of the run's role until the run ends; return False if it has ended."""
+        if self._is_fenced:
+            return False
+        self._metrics.add(connection)
+        connection.on_closed = lambda: self._metrics.discard(connection)
+        return True
+
     def receive_frame(self, kind: int, number: int, payload: bytes) -> None:
         """Process a frame of the agent."""
         if kind == Kind.PONG:
@@ -275,6 +284,8 @@ class Link:
         return "" if self._failure is None else f"the run failed: {self._failure}"
 
     def _end(self, failure: ClosedError) -> None:
+        for connection in list(self._metrics):
+            connection.abort()
         self._frames.clear()
         self._size = 0
         self._failure = failure
@@ -321,9 +332,10 @@ def _read(path: Path, at: int) -> bytes:
 class Links:
     """Server for agents, and all runs that it accepts."""
 
-    def __init__(self, http: Callable[[], asyncio.Protocol]) -> None:
-        """`http` makes the protocol of a connection with API calls."""
+    def __init__(self, http: Callable[[], asyncio.Protocol], metrics: Callable[[], asyncio.Protocol]) -> None:
+        """`http` makes the protocol of a connection with API calls, `metrics` that of one with metrics of roles."""
         self._http = http
+        self._metrics = metrics
         self._runs: dict[str, Link] = {}
         self._server: asyncio.Server | None = None
         self._connections: set[_Accepted] = set()
@@ -372,6 +384,8 @@ class Links:
         """Return the protocol of a new connection."""
         if protocol == ALPN_HTTP:
             return self._http()
+        if protocol == ALPN_METRICS:
+            return MetricsConnection(self._admit_metrics)
         return AgentConnection(self._admit, self._count_refused) if protocol == ALPN_LINK else _Closed()
 
     def add(self, connection: _Accepted) -> None:
@@ -383,14 +397,25 @@ class Links:
         self._connections.discard(connection)
 
     def _admit(self, connection: AgentConnection, hello: Hello) -> Link | None:
-        link = self._runs.get(hello.run)
-        expected = link.token if link else ""
-        is_right = hmac.compare_digest(expected.encode(), hello.token.encode())
-        if link is not None and is_right:
+        link = self._with_token(hello.run, hello.token)
+        if link is not None:
             return link.attach(connection, hello)
+        connection.refuse(_NOT_HERE, final=False)
+        return None
+
+    def _admit_metrics(self, connection: MetricsConnection, run: str, token: str) -> asyncio.Protocol | None:
+        link = self._with_token(run, token)
+        return self._metrics() if link is not None and link.attach_metrics(connection) else None
+
+    def _with_token(self, run: str, token: str) -> Link | None:
+        """Return a run if the token is its own; otherwise count a refused connection."""
+        link = self._runs.get(run)
+        expected = link.token if link else ""
+        is_right = hmac.compare_digest(expected.encode(), token.encode())
+        if link is not None and is_right:
+            return link
         self._count_refused()
         _log.debug("Agent refused", reason=_NOT_HERE)
-        connection.refuse(_NOT_HERE, final=False)
         return None
 
     def _count_refused(self) -> None:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import base64
-from collections.abc import Callable
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from pathlib import Path
@@ -52,12 +51,12 @@ async def start(
     settings: Settings,
     client: Client,
     discovery: Discovery,
-    http: Callable[[], asyncio.Protocol],
+    links: Links,
     kept: KeptRuns,
     metrics: Metrics,
     stack: AsyncExitStack,
 ) -> PodRuns:
-    """Start the server for agents. `http` makes the protocol of the proxy's connections.
+    """Start the server for agents, `links`.
 
     Raises:
         ConfigError: a setting is missing, or the certificate authority cannot be stored.
@@ -67,7 +66,6 @@ async def start(
     name = authority_name(settings)
     store = _SecretStore(client, namespace, name) if namespace else _FileStore(settings.runner_dir / name)
     issued = Certificates(await store.load_or_create(), [_NAME])
-    links = Links(http)
     host, _, port = settings.pods_bind_address.rpartition(":")
     try:
         bound = await links.start(host.strip("[]") or _ANYWHERE, int(port), issued.context)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -36,6 +38,20 @@ def test_a_role_runs_in_a_pod_and_its_objects_are_owned(pods: PodProject) -> Non
     wait_until(lambda: pods.objects("pods")[0]["status"]["phase"] == "Succeeded", "the pod to end")
     assert "TASK [thing : Record]" in pods.log(pod["metadata"]["name"])
     assert pods.objects("secrets") == []
+
+
+def test_a_metric_of_a_role_is_among_those_of_the_operator(pods: PodProject) -> None:
+    count = {"name": "backups_total", "description": "Backups made", "counter": {"increment": True}}
+    pods.watch(f"- name: Count\n  operator_sdk.util.osdk_metric: {json.dumps(count)}\n")
+    operator = pods.start()
+    pods.things.create("one")
+    pods.succeeds("one")
+    (port,) = {line["port"] for line in operator.lines(msg="Serving") if "/metrics" in line["paths"]}
+    command = ["curl", "--silent", "--fail", f"http://127.0.0.1:{port}/metrics"]
+    within = ["nsenter", f"--net=/proc/{pods.network}/ns/net", *command]
+    shown = subprocess.run(within, capture_output=True, text=True, check=True).stdout
+    assert "backups_total 1.0" in shown.splitlines()
+    assert 'ansible_operator_pod_runs_total{start="begun"} 1.0' in shown.splitlines()
 
 
 def _waits_at_gate(pods: PodProject, name: str) -> None:

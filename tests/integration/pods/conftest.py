@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import base64
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, cast
@@ -61,10 +61,13 @@ class Bed:
     owner: ObjectRef
     pods: Pods = field(default_factory=Pods)
     operators: list[Operator] = field(default_factory=list)
+    metrics: Callable[[], asyncio.Protocol] = asyncio.Protocol
 
     async def engine(self) -> PodEngine:
         """Start another operator. Its run folders are its own."""
-        operator = Operator(self.folder, self.certificates.context, self.certificates.authority.encode())
+        operator = Operator(
+            self.folder, self.certificates.context, self.certificates.authority.encode(), metrics=self.metrics
+        )
         await operator.start()
         self.operators.append(operator)
 
@@ -197,5 +200,5 @@ async def bed(devcluster: DevCluster, namespace: str, tmp_path: Path) -> AsyncIt
 @pytest.fixture(autouse=True)
 def _without_patience(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("runner.pods.engine._LOOK", 0.05)
-    short = states.Patience(start=0.1, broken=0.1, connect=0.1, silent=0.1, lost=0.1, ended=0.1, gone=0.1)
+    short = states.Patience(broken=0.1, lost=0.1, ended=0.1, gone=0.1)
     monkeypatch.setattr("runner.pods.engine.Patience", lambda: short)

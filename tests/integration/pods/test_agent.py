@@ -83,7 +83,7 @@ async def start(operator: Operator, tmp_path: Path) -> AsyncIterator[Callable[[]
     async def begin() -> Process:
         (tmp_path / "work").mkdir()
         source = tmp_path / "agent.py"
-        source.write_text(agent_source(RELAY_PORT=free_port()))
+        source.write_text(agent_source(RELAY_PORT=free_port(), METRICS_PORT=free_port()))
         process = await asyncio.create_subprocess_exec(
             sys.executable,
             str(source),

@@ -36,6 +36,13 @@ class Echo(asyncio.Protocol):
         self.transport.write(b"echo:" + data)
 
 
+class EchoOfMetrics(Echo):
+    """The same for metrics."""
+
+    def data_received(self, data: bytes) -> None:
+        self.transport.write(b"metrics:" + data)
+
+
 @dataclass
 class Operator:
     """A server that can be restarted on its port."""
@@ -45,10 +52,11 @@ class Operator:
     ca: bytes
     host: str = "127.0.0.1"
     port: int = 0
-    links: Links = field(default_factory=lambda: Links(Echo))
+    metrics: Callable[[], asyncio.Protocol] = EchoOfMetrics
+    links: Links = field(init=False)
 
     async def start(self) -> None:
-        self.links = Links(Echo)
+        self.links = Links(Echo, self.metrics)
         self.port = await self.links.start(self.host, self.port, self.context)
 
     def open(self, applied: int = 0, run: str = RUN, token: str = TOKEN) -> Link:
@@ -177,6 +185,9 @@ class Client:
             "acknowledged": 0,
         }
         self.send(Kind.HELLO, 0, orjson.dumps(value | fields))
+
+    def hello_of_metrics(self, run: str = RUN, token: str = TOKEN) -> None:
+        self.send(Kind.METRICS, 0, orjson.dumps({"run": run, "token": token}))
 
     async def receive(self) -> tuple[int, int, bytes]:
         async with asyncio.timeout(20):

@@ -16,6 +16,7 @@ from typing import Any
 
 import pytest
 
+from runner.monitoring import role_metrics
 from runner.pods import agent
 from runner.pods.agent import Exit
 from runner.pods.links import Ending, Frame, Link
@@ -35,6 +36,7 @@ class Started:
     process: asyncio.subprocess.Process
     work: Path
     relay: int
+    metrics: int
 
     async def end(self) -> tuple[int, bytes, bytes]:
         """Wait for the end; return the exit code and what was written to both streams."""
@@ -58,9 +60,9 @@ async def start(operator: Operator, tmp_path: Path) -> AsyncIterator[Start]:
         if script is not None:
             (programs / "ansible-runner").write_text(f"#!/bin/sh\n{script}\n")
             (programs / "ansible-runner").chmod(0o755)
-        relay = free_port()
+        relay, metrics = free_port(), free_port()
         file = tmp_path / "agent.py"
-        file.write_text(agent_source(**({"RELAY_PORT": relay, "_DELIVERY": 0.1} | constants)))
+        file.write_text(agent_source(**({"RELAY_PORT": relay, "METRICS_PORT": metrics, "_DELIVERY": 0.1} | constants)))
         if work is None:
             work = tmp_path / f"work-{len(started)}"
             work.mkdir()
@@ -74,7 +76,7 @@ async def start(operator: Operator, tmp_path: Path) -> AsyncIterator[Start]:
             stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.PIPE,
         )
-        started.append(Started(process, work, relay))
+        started.append(Started(process, work, relay, metrics))
         return started[-1]
 
     yield begin
@@ -316,6 +318,31 @@ async def test_api_calls_pass_and_wait_while_the_operator_restarts(operator: Ope
     await operator.start()
     operator.open()
     assert await waiting == b"echo:GET /"
+
+
+async def test_metrics_of_roles_pass_with_the_token_of_the_run(operator: Operator, start: Start) -> None:
+    link = operator.open()
+    started = await start(VERSION + "sleep 600")
+    await until(lambda: link.is_connected)
+    assert await call(started.metrics) == b"metrics:GET /"
+    link.fence()
+    assert (await started.end())[0] == Exit.REFUSED
+
+
+async def test_a_port_for_metrics_in_use_is_an_error_of_metrics_only(operator: Operator, start: Start) -> None:
+    link = operator.open()
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+        started = await start(VERSION + "echo fine", METRICS_PORT=port)
+        assert (await receive_all(link))[0].payload == b"fine"
+        assert await link.recorded(20)
+        code, _, err = await started.end()
+    assert code == Exit.RECORDED
+    assert f"cannot listen on 127.0.0.1:{port} for metrics of roles".encode() in err
+
+
+def test_the_port_for_metrics_is_the_default_of_the_module() -> None:
+    assert agent.METRICS_PORT == role_metrics.DEFAULT_PORT
 
 
 async def test_an_api_call_without_operator_is_closed_in_the_end(operator: Operator, start: Start) -> None:

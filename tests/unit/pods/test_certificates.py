@@ -13,8 +13,7 @@ import pytest
 from runner.pki import Authority, expiry
 from runner.pods import agent, certificates
 from runner.pods.certificates import Certificates
-from runner.pods.links import Links
-from tests.unit.pods.conftest import NAME, Echo, Operator, Pod, until
+from tests.unit.pods.conftest import NAME, Operator, Pod, until
 
 DAY = dt.timedelta(days=1)
 
@@ -85,7 +84,7 @@ async def test_an_authority_is_renewed_and_agents_with_the_older_certificate_sti
     assert issued.authority != older
     assert expiry(issued.authority.encode()) > certificates.now() + 3000 * DAY
     assert issued.key == pair.key
-    operator = Operator(tmp_path, issued.context, older.encode(), links=Links(Echo))
+    operator = Operator(tmp_path, issued.context, older.encode())
     await operator.start()
     try:
         link = operator.open()

@@ -14,7 +14,7 @@ import orjson
 import pytest
 
 from runner.pods import agent, connection, links
-from runner.pods.agent import ALPN_HTTP, HEADER, Exit, Kind
+from runner.pods.agent import ALPN_HTTP, ALPN_METRICS, HEADER, Exit, Kind
 from runner.pods.certificates import issue, make_authority, server_context
 from runner.pods.connection import MalformedError
 from runner.pods.links import ClosedError, Ending, Frame, Link, Links
@@ -564,6 +564,39 @@ async def test_one_port_serves_api_calls_and_no_other_protocol(operator: Operato
     assert await (await client("h2")).rest() == b""
 
 
+@pytest.mark.parametrize("end", ["fence", "close"])
+async def test_metrics_pass_until_the_run_ends(operator: Operator, client: Connect, end: str) -> None:
+    link = operator.open()
+    peer = await client(ALPN_METRICS)
+    peer.hello_of_metrics()
+    peer.writer.write(b"POST /metrics")
+    assert await peer.reader.readexactly(21) == b"metrics:POST /metrics"
+    getattr(link, end)()
+    assert await peer.rest() == b""
+    late = await client(ALPN_METRICS)
+    late.hello_of_metrics()
+    assert await late.rest() == b""
+
+
+@pytest.mark.parametrize(
+    "sent",
+    [
+        agent.encode_json(Kind.METRICS, {"run": RUN, "token": "wrong"}),
+        agent.encode_json(Kind.METRICS, {"run": "unknown", "token": TOKEN}),
+        agent.encode_json(Kind.METRICS, {"run": "unknown", "token": ""}),
+        agent.encode_json(Kind.METRICS, {"run": RUN}),
+        agent.encode_json(Kind.HELLO, {"run": RUN, "token": TOKEN}),
+        HEADER.pack(Kind.METRICS, 0, agent.LARGEST_HELLO + 1),
+        b"POST /metrics HTTP/1.1\r\n\r\n",
+    ],
+)
+async def test_metrics_without_the_token_of_a_run_are_refused(operator: Operator, client: Connect, sent: bytes) -> None:
+    operator.open()
+    peer = await client(ALPN_METRICS)
+    peer.writer.write(sent)
+    assert await peer.rest() == b""
+
+
 async def test_a_handshake_without_the_authority_is_an_error_of_the_client_alone(operator: Operator) -> None:
     context = ssl.create_default_context()
     with pytest.raises(ssl.SSLCertVerificationError):
@@ -609,7 +642,7 @@ def test_an_agent_whose_frames_are_not_read_does_not_count_as_silent(
     virtually: Callable[[Coroutine[object, object, None]], None], tmp_path: Path
 ) -> None:
     async def scenario() -> None:
-        server = Links(asyncio.Protocol)
+        server = Links(asyncio.Protocol, asyncio.Protocol)
         link = server.open(RUN, TOKEN, tmp_path / "order")
         transport = Transport()
         peer = connection.AgentConnection(server._admit, lambda: None)
