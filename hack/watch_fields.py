@@ -562,6 +562,14 @@ PODS = (
         "security context of the container, added to the default ([pods.md](pods.md#security))",
         _IN_POD + ", securityContext: {runAsNonRoot: true}}}",
     ),
+    Field(
+        "podTemplate.ttlSecondsAfterFinished",
+        "whole number",
+        "",
+        NEW,
+        "seconds for which an ended pod remains, with its log; default: 3600",
+        _IN_POD + ", ttlSecondsAfterFinished: 600}}",
+    ),
 )
 
 SECTIONS: tuple[tuple[str, tuple[Field, ...]], ...] = (

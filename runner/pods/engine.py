@@ -83,6 +83,8 @@ class _Run:
     """The agent's report of its end."""
     state: PodState | None = None
     """The last known state of its pod."""
+    has_log: bool = False
+    """True if its pod remains although the agent did not report its end."""
     begun: float = field(default_factory=time.monotonic)
     pending: deque[int] = field(default_factory=deque)
     """Numbers of the lines whose events are being masked."""
@@ -197,7 +199,7 @@ class PodEngine:
         try:
             if run.ending is None:
                 run.link.fence()
-                await self._remove(run.name, run.namespace)
+                await (self._forget if run.has_log else self._remove)(run.name, run.namespace)
             else:
                 # First the record: without it, no operator continues a run that has been reported.
                 await self._forget(run.name, run.namespace)
@@ -286,6 +288,8 @@ class PodEngine:
         try:
             existing = await self._of_object(_JOBS, namespace, pod.owner.uid)
             names = [str(metadata(each).get("name", "")) for each in existing]
+            for old in jobs.superfluous(names):
+                await self._delete(_JOBS, ObjectKey(namespace, old))
             name = jobs.run_name(pod.owner.uid, jobs.next_number(names))
             body = jobs.secret(pod, name, namespace, self._address(), time.time())
             await self._client.create(_SECRETS, namespace, body)
@@ -324,6 +328,7 @@ class PodEngine:
                 await asyncio.wait({reading}, timeout=_STOP_WITHIN if run.link.is_connected else 0)
             if looking.done() and not reading.done():
                 fault = looking.result()
+                run.has_log = fault.has_log
         finally:
             if timer:
                 timer.cancel()
@@ -404,7 +409,7 @@ class PodEngine:
                 continue
             state = self._pods.state(run.name)
             known, run.state = known or state is not None, state or run.state
-            found = _obstacle(state, run.link, self._patience, known=known)
+            found = _obstacle(state, run, self._patience, known=known)
             if found is None or found.name != seen:
                 since, seen = clock(), found.name if found is not None else ""
             if found is not None and clock() - since >= found.patience:
@@ -427,15 +432,16 @@ class PodEngine:
             return
 
 
-def _obstacle(state: PodState | None, link: Link, wait: Patience, *, known: bool) -> Obstacle | None:
+def _obstacle(state: PodState | None, run: _Run, wait: Patience, *, known: bool) -> Obstacle | None:
     """Return the reason why a run makes no progress; None if it does."""
     if state is None or state.is_starting or state.ended:
         return states.obstacle_of_pod(state, wait, known=known)
-    if link.is_connected:
+    if run.link.is_connected:
         return None
     if state.lost:
         return Obstacle("lost", wait.lost, Fault(lost=state.lost))
-    return states.obstacle_of_agent(state, wait, was_connected=bool(link.connects))
+    was_connected = bool(run.link.connects) or _resumed(run.job) is not None
+    return states.obstacle_of_agent(state, wait, was_connected=was_connected)
 
 
 def _unreadable(error: BaseException) -> Fault:

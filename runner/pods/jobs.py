@@ -33,8 +33,8 @@ PRIVATE_DATA = f"{WORK}/run"
 _RECORD = "ansible.sdk.operatorframework.io/run-record"
 """Annotation of the Secret: a `Record` as JSON."""
 _SIGNATURE = "ansible.sdk.operatorframework.io/run-signature"
-_KEPT = 600
-"""Seconds for which an ended Job and its pod's log remain."""
+_MOST_ENDED = 2
+"""Number of earlier Jobs of a resource that remain beside a new one."""
 _SLACK = 120.0
 """Seconds that Kubernetes grants a run beyond its timeout: the operator ends it first, and says why."""
 _LABELS = {"app.kubernetes.io/managed-by": "ansible-operator", "app.kubernetes.io/component": "run"}
@@ -98,6 +98,11 @@ def next_number(names: Iterable[str]) -> int:
     return max(map(run_number, names), default=0) + 1
 
 
+def superfluous(names: Iterable[str]) -> list[str]:
+    """Return the names of a resource's Jobs to delete before its next run begins, oldest first."""
+    return sorted(names, key=run_number)[:-_MOST_ENDED]
+
+
 def secret(run: PodRun, name: str, namespace: str, address: Address, began: float) -> Object:
     """Return the Secret of a run. `began` is in seconds since the epoch.
 
@@ -151,7 +156,7 @@ def job(run: PodRun, name: str, namespace: str, deadline: float | None) -> Objec
     labels = {**_LABELS, RUN_OF: run.owner.uid, RUN: name}
     spec: dict[str, Any] = {
         "backoffLimit": 0,
-        "ttlSecondsAfterFinished": _KEPT,
+        "ttlSecondsAfterFinished": policy.ttl,
         "template": {
             "metadata": {"labels": labels, "annotations": {"kubectl.kubernetes.io/default-container": CONTAINER}},
             "spec": _pod(policy, name),

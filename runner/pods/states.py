@@ -51,6 +51,8 @@ class Fault:
     """Why the run failed, as the end of a sentence."""
     lost: str = ""
     """Why the pod was lost, as the end of a sentence."""
+    has_log: bool = False
+    """True if the pod's log can explain the failure, and Ansible does not run in the pod."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +92,8 @@ def obstacle_of_pod(state: PodState | None, wait: Patience, *, known: bool) -> O
     if state is None:
         return Obstacle("absent", wait.start, Fault("the Job of the run has created no pod"))
     if state.ended:
-        return Obstacle("ended", wait.ended, Fault(f"the pod {state.name} of the run ended: {state.ended},"))
+        text = f"the pod {state.name} of the run ended: {state.ended},"
+        return Obstacle("ended", wait.ended, Fault(text, has_log=True))
     if state.broken:
         return Obstacle("broken", wait.broken, Fault(f"the pod {state.name} cannot start: {state.broken},"))
     return Obstacle("waiting", wait.start, Fault(f"the pod {state.name} did not start: {state.waits},"))
@@ -101,7 +104,8 @@ def obstacle_of_agent(state: PodState, wait: Patience, *, was_connected: bool) -
     if was_connected:
         return Obstacle("silent", wait.silent, Fault(f"the connection to the pod {state.name} was lost"))
     advice = "check that NetworkPolicies let it reach the operator"
-    return Obstacle("unreached", wait.connect, Fault(f"the agent in the pod {state.name} did not connect ({advice})"))
+    text = f"the agent in the pod {state.name} did not connect ({advice})"
+    return Obstacle("unreached", wait.connect, Fault(text, has_log=True))
 
 
 def of(pod: Mapping[str, Any]) -> PodState:

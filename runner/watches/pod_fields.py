@@ -15,10 +15,14 @@ FIELDS = ("isolation", "podTemplate", "maxPods")
 Isolation: TypeAlias = Literal["process", "pod"]
 _OF_POD = ("imagePullSecrets", "serviceAccountName", "nodeSelector", "tolerations", "priorityClassName", "volumes")
 _OF_CONTAINER = ("image", "resources", "env", "volumeMounts", "securityContext")
-_TEMPLATE_FIELDS = ("image", *_OF_CONTAINER[1:], *_OF_POD)
+_TTL = "ttlSecondsAfterFinished"
+_TEMPLATE_FIELDS = ("image", *_OF_CONTAINER[1:], *_OF_POD, _TTL)
 _LISTS = ("imagePullSecrets", "tolerations", "volumes", "env", "volumeMounts")
 _MAPPINGS = ("resources", "nodeSelector", "securityContext")
 _MOST_PODS = 10
+_DEFAULT_TTL = 3600
+_LEAST_TTL = 60
+"""The operator must see the end of a pod before Kubernetes deletes it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +35,8 @@ class PodPolicy:
     """Fields of the pod's spec."""
     container: Mapping[str, Any] = field(default_factory=dict)
     """Fields of the container that runs Ansible, with `image`."""
+    ttl: int = _DEFAULT_TTL
+    """Seconds for which an ended Job and its pod's log remain."""
 
 
 def read(fields: Fields) -> PodPolicy | None:
@@ -51,7 +57,10 @@ def read(fields: Fields) -> PodPolicy | None:
         fields.error("podTemplate", "missing: set podTemplate.image to an image with ansible-core and ansible-runner")
         return None
     template.require("image", "use an image with ansible-core and ansible-runner 2.4 or later")
-    return PodPolicy(most, _values(template, _OF_POD), _values(template, _OF_CONTAINER))
+    ttl = template.integer(_TTL, default=_DEFAULT_TTL)
+    if ttl < _LEAST_TTL:
+        template.error(_TTL, f"invalid number {ttl}: use at least {_LEAST_TTL} seconds")
+    return PodPolicy(most, _values(template, _OF_POD), _values(template, _OF_CONTAINER), ttl)
 
 
 def _values(template: Fields, names: tuple[str, ...]) -> dict[str, Any]:

@@ -120,7 +120,8 @@ class Bed:
         async with asyncio.timeout(30):
             while True:
                 found = {each["metadata"]["name"].rpartition("-")[2]: each for each in await self.objects("secrets")}
-                if str(number) in found and len(await self.objects("jobs")) >= number:
+                jobs = {each["metadata"]["name"].rpartition("-")[2] for each in await self.objects("jobs")}
+                if str(number) in found and str(number) in jobs:
                     data = found[str(number)]["data"]
                     return {name: base64.b64decode(value).decode() for name, value in data.items()}
                 await asyncio.sleep(0.02)
@@ -133,6 +134,7 @@ class Bed:
                 agent = Agent(await AgentClient.connect(self.operators[-1]), self.pods, record["run"])
                 agent.client.hello(run=record["run"], token=record["token"], has_order=False, last=last)
                 if (await agent.client.receive())[0] == Kind.WELCOME:
+                    await agent.take_order()
                     return agent
                 await asyncio.sleep(0.02)
 
@@ -145,6 +147,19 @@ class Agent:
     pods: Pods
     run: str
     number: int = 0
+    is_stopped: bool = False
+
+    async def take_order(self) -> None:
+        """Receive the order, or a request to stop in place of it."""
+        payload = b"-"
+        while payload and not self.is_stopped:
+            kind, _, payload = await self.client.receive()
+            self.is_stopped = kind == Kind.STOP
+
+    async def stopped(self) -> None:
+        """Wait for a request to stop."""
+        while not self.is_stopped:
+            self.is_stopped = (await self.client.receive())[0] == Kind.STOP
 
     def line(self, **value: object) -> None:
         self.raw(orjson.dumps(value))

@@ -10,8 +10,8 @@ import pytest
 
 from runner.engine.job import Outcome, UnrecordedRun
 from runner.errors import RunDetachedError
-from runner.pods.agent import Kind
 from runner.pods.engine import PodEngine
+from runner.pods.states import Patience, PodState
 from tests.integration.pods.conftest import Bed, conclude, events
 
 
@@ -39,8 +39,7 @@ async def test_the_deadline_of_a_resumed_run_is_that_of_the_run(bed: Bed, monkey
     job = bed.job(3600, replace(found, began=found.began - 3600))
     running = asyncio.create_task(second.run(job, events))
     agent = await bed.agent(record)
-    while (await agent.client.receive())[0] != Kind.STOP:
-        pass
+    await agent.stopped()
     agent.end(-15)
     leaving = asyncio.create_task(agent.leave())
     result = await conclude(second, job, running)
@@ -79,3 +78,55 @@ async def test_a_pod_that_was_deleted_before_the_deadline_is_lost(bed: Bed) -> N
         Outcome.CANCELED,
         "The pod of the run was lost: it was deleted. The run is repeated.",
     )
+
+
+@pytest.mark.parametrize(
+    ("state", "message", "remains"),
+    [
+        (
+            PodState("pod", "n1", ended="its container ended with exit code 1"),
+            "the pod pod of the run ended: its",
+            True,
+        ),
+        (PodState("pod", "n1"), "the agent in the pod pod did not connect", True),
+        (PodState("pod", "n1", broken="its image ee:1 cannot be pulled"), "the pod pod cannot start: its image", False),
+        (PodState("pod", waits="it cannot be scheduled: 0/3 nodes"), "the pod pod did not start: it cannot be", False),
+        (PodState("pod", "n1", lost="its node n1 was lost"), "The pod of the run was lost: its node n1", False),
+    ],
+)
+async def test_a_pod_with_a_log_that_explains_its_failure_remains(
+    bed: Bed, monkeypatch: pytest.MonkeyPatch, state: PodState, message: str, *, remains: bool
+) -> None:
+    short = Patience(start=0.2, broken=0.2, connect=0.2, lost=0.2, ended=0.2)
+    engine, job = await bed.engine(), bed.job()
+    engine._patience = short
+    bed.pods.states[f"run-{bed.owner.uid}-1"] = state
+    result = await conclude(engine, job, asyncio.create_task(engine.run(job, events)))
+    assert result.message.startswith(message)
+    assert await bed.objects("secrets") == []
+    jobs = [each for each in await bed.objects("jobs") if "deletionTimestamp" not in each["metadata"]]
+    assert len(jobs) == remains
+
+
+async def test_a_resumed_pod_that_does_not_reconnect_is_deleted_because_ansible_can_run_in_it(bed: Bed) -> None:
+    _, second, found = await _detach(bed, deadline=3600)
+    second._patience = Patience(silent=0.2)
+    job = bed.job(3600, found)
+    result = await conclude(second, job, asyncio.create_task(second.run(job, events)))
+    assert result.message.startswith("the connection to the pod")
+    assert [each for each in await bed.objects("jobs") if "deletionTimestamp" not in each["metadata"]] == []
+
+
+async def test_few_ended_jobs_of_a_resource_remain(bed: Bed) -> None:
+    engine = await bed.engine()
+    for number in range(1, 6):
+        job = bed.job()
+        running = asyncio.create_task(engine.run(job, events))
+        agent = await bed.agent(await bed.record(number))
+        agent.succeed()
+        leaving = asyncio.create_task(agent.leave())
+        assert (await conclude(engine, job, running)).outcome is Outcome.SUCCEEDED
+        await leaving
+    left = [each for each in await bed.objects("jobs") if "deletionTimestamp" not in each["metadata"]]
+    assert [each["metadata"]["name"].rpartition("-")[2] for each in left] == ["3", "4", "5"]
+    assert left[0]["spec"]["ttlSecondsAfterFinished"] == 3600

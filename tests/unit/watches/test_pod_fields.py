@@ -29,6 +29,7 @@ def test_a_template_has_the_fields_of_a_pod_and_of_its_container(load: Load) -> 
     tolerations: [{{key: ansible, operator: Exists}}]
     env: [{{name: HTTP_PROXY, value: "http://proxy.example.com"}}]
     serviceAccountName: runs
+    ttlSecondsAfterFinished: 120
 """
     )
     assert loaded.warnings == ()
@@ -45,6 +46,7 @@ def test_a_template_has_the_fields_of_a_pod_and_of_its_container(load: Load) -> 
             "resources": {"limits": {"memory": "512Mi"}},
             "env": [{"name": "HTTP_PROXY", "value": "http://proxy.example.com"}],
         },
+        ttl=120,
     )
 
 
@@ -69,3 +71,12 @@ def test_wrong_values_name_the_field_and_what_is_expected(errors: Errors) -> Non
     assert len(found) == 4
     for part in ("isolation: invalid value 'container'", "maxPods: invalid number 0", "env: found", "tolerations: fo"):
         assert any(part in each for each in found), (part, found)
+
+
+def test_an_ended_pod_remains_for_at_least_a_minute(errors: Errors, load: Load) -> None:
+    head = f"{HEAD}  isolation: pod\n  podTemplate: {{image: example.com/ee:1"
+    (error,) = errors(f"{head}, ttlSecondsAfterFinished: 5}}\n")
+    assert "podTemplate.ttlSecondsAfterFinished: invalid number 5: use at least 60 seconds" in error
+    pods = load(f"{head}}}\n").watches[0].pods
+    assert pods is not None
+    assert pods.ttl == 3600
