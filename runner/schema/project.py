@@ -1,4 +1,4 @@
-"""CRDs and samples of a project, compared with its watches; for `ansible-operator validate`.
+"""CRDs, samples and manifests of a project, compared with its watches; for `ansible-operator validate`.
 
 The check reads files and executes nothing. It compares only groups that have a CRD in the project: a project may watch
 kinds of other projects.
@@ -24,19 +24,39 @@ from runner.yamlfile.tree import Problem, Problems, SourceText
 
 _CRDS = Path("config/crd/bases")
 _SAMPLES = Path("config/samples")
+_DEFAULT = Path("config/default/kustomization.yaml")
+_PODS = Path("config/pods")
 _SUFFIXES = {".yaml", ".yml"}
 
 
 def report(watches: Iterable[Watch], file: Path, *, cwd: Path, problems: Problems) -> None:
-    """Add errors of watches and samples that the project's CRDs do not allow. `file`: the watches file."""
+    """Add errors of watches and samples that the project's CRDs do not allow, and warnings. `file`: the watches file."""
     crds = _Crds()
     for source, root in _documents(cwd / _CRDS, cwd, problems):
         crds.add(source, root)
     for watch in watches:
         for message in (*crds.kind_problems(watch.gvk, "the watched kind"), *crds.reference_problems(watch)):
             problems.errors.append(Problem(str(file), watch.line, str(watch.gvk), message))
+        if watch.pods is not None and (message := _pods_problem(cwd)):
+            problems.warnings.append(Problem(str(file), watch.line, str(watch.gvk), message))
     for source, root in _documents(cwd / _SAMPLES, cwd, problems):
         crds.check_sample(source, root, problems)
+
+
+def _pods_problem(cwd: Path) -> str:
+    """Return why a project whose manifests deploy the operator cannot run a watch with `isolation: pod`."""
+    default = cwd / _DEFAULT
+    if not default.is_file():
+        return ""
+    then = "so a deployed operator has no Service and no permissions for its pods; run `ansible-operator generate pods`"
+    if not (cwd / _PODS).is_dir():
+        return f"isolation: pod: the project has no {_PODS}, {then}"
+    try:
+        included = yaml.safe_load(default.read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+        return f"isolation: pod: {_DEFAULT} cannot be read: {error}"
+    listed = included.get("components") if isinstance(included, dict) else None
+    return "" if f"../{_PODS.name}" in (listed or ()) else f"isolation: pod: {_DEFAULT} lacks ../{_PODS.name}, {then}"
 
 
 @dataclass(slots=True)

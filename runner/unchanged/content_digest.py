@@ -81,6 +81,8 @@ class ContentDigest:
         environ = {name: value for name, value in self.environ.items() if not _PASSING.fullmatch(name)}
         values = {each.name: _plain(getattr(self.watch, each.name)) for each in fields(self.watch)}
         settings = {name: value for name, value in values.items() if name not in _NOT_OF_RUNS}
+        if self.watch.pods is not None:
+            settings["pods"] = _plain([self.watch.pods.pod, self.watch.pods.container])
         return digest([contents, environ, settings, self.ansible_args, _versions()])
 
     def _paths(self) -> Iterator[Path]:

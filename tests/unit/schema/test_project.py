@@ -145,3 +145,24 @@ def test_invalid_yaml_of_a_sample_is_an_error_with_its_line(errors: Any) -> None
     SAMPLE.write_text("kind: Memcached\nspec: {\n")
     (error,) = errors()
     assert error.startswith(f"{SAMPLE}:2: error: invalid YAML: ")
+
+
+def test_a_watch_with_pods_in_a_project_without_their_manifests_is_a_warning_with_its_remedy(typed: Type) -> None:
+    def warnings() -> list[str]:
+        code, out, _ = typed("validate")
+        assert code == 0, out
+        return [line for line in out.splitlines() if "isolation: pod" in line]
+
+    WATCHES.write_text(WATCHES.read_text() + "  isolation: pod\n  podTemplate: {image: example.com/ee:1}\n")
+    (missing,) = warnings()
+    assert missing.startswith("watches.yaml:")
+    assert "the project has no config/pods, so a deployed operator has no Service" in missing
+    assert missing.endswith("run `ansible-operator generate pods`")
+    assert typed("generate pods")[0] == 0
+    assert warnings() == []
+    default = Path("config/default/kustomization.yaml")
+    default.write_text(default.read_text().replace("- ../pods\n", ""))
+    (unlisted,) = warnings()
+    assert "config/default/kustomization.yaml lacks ../pods" in unlisted
+    default.unlink()
+    assert warnings() == []

@@ -13,6 +13,7 @@ import pytest
 from runner.config.paths import search_path
 from runner.unchanged import content_digest
 from runner.unchanged.content_digest import ContentDigest
+from runner.watches.pod_fields import PodPolicy
 from runner.watches.watch import Playbook, Role, Watch
 
 
@@ -131,3 +132,16 @@ async def test_files_are_checked_again_after_a_while_and_read_only_if_changed(
     monkeypatch.setattr(Path, "read_bytes", noted)
     assert await made.digest() != before
     assert read == ["main.yml"]
+
+
+async def test_another_image_of_pods_counts_and_their_number_does_not(make: Callable[..., ContentDigest]) -> None:
+    template = {"image": "example.com/ee:1"}
+    before = await make(pods=PodPolicy(1, {}, template)).digest()
+    assert await make(pods=PodPolicy(20, {}, template, ttl=60)).digest() == before
+    others = (
+        None,
+        PodPolicy(1, {}, {"image": "example.com/ee:2"}),
+        PodPolicy(1, {}, {**template, "env": [{"name": "A", "value": "1"}]}),
+        PodPolicy(1, {"serviceAccountName": "runs"}, template),
+    )
+    assert len({before, *[await make(pods=other).digest() for other in others]}) == 5
