@@ -32,8 +32,9 @@ command in the operator's pod:
 
 KIND is a kind, a resource or a qualified name: Memcached, memcacheds, memcached.cache.example.com. It can be a short
 name of a CRD in the project of this folder, or of a kind in the cluster of your kubeconfig. The run's ID and result go
-to standard error. Control characters are shown as text, and managedFields of objects are omitted. The output of an
-active run is not masked; the operator masks secrets when the run ends."""
+to standard error; for a run in a pod, also the command for the pod's log. Control characters are shown as text, and
+managedFields of objects are omitted. The output of an active run is not masked; the operator masks secrets when the
+run ends."""
 _CRDS = Path("config/crd/bases")
 _DISCOVERY_TIMEOUT = 5.0
 """Seconds to look up a short name in the cluster."""
@@ -76,6 +77,9 @@ def _logs(arguments: argparse.Namespace) -> int:
     ident = runs[-position]
     state = "is active" if kept.is_live(ident) else f"ended: {kept.status(ident)}"
     sys.stderr.write(f"run {ident} of {kept.gvk.kind} {kept.key} {state}\n")
+    if job := kept.job_of_pod(ident):
+        namespace, _, name = job.partition("/")
+        sys.stderr.write(f"log of its pod: kubectl logs -n {namespace} job/{name}\n")
     sys.stderr.flush()
     try:
         _show(kept, ident, sys.stdout.buffer, follow=arguments.follow)

@@ -35,6 +35,10 @@ def pointer(job: Job) -> str:
     return f"All of its output, where the operator runs: {command} (run folder {job.run_dir})"
 
 
+JOB_OF_POD = "pod"
+"""File in the folder of a run in a pod: namespace and name of its Job, with a slash between them."""
+
+
 def logs_command(gvk: GVK, key: ObjectKey, run_dir: Path) -> str:
     """Return the command that shows the output of an object's last run."""
     command = f"ansible-operator logs {named(gvk)}/{key.name}"
@@ -44,6 +48,15 @@ def logs_command(gvk: GVK, key: ObjectKey, run_dir: Path) -> str:
         depth = len([part for part in (gvk.group, gvk.version, gvk.kind, *key) if part])
         command += f" --runner-dir={Path(run_dir).parents[depth - 1]}"
     return command
+
+
+def pod_commands(pod: str) -> tuple[str, ...]:
+    """Return commands that show the log of a run's pod and its node. `pod` is that of a `RunResult`, or empty."""
+    where, _, node = pod.partition(" on ")
+    namespace, _, name = where.partition("/")
+    if not name:
+        return ()
+    return (f"kubectl logs -n {namespace} {name}", *((f"kubectl describe node {node}",) if node else ()))
 
 
 class ManagedFieldsFilter:

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from runner.engine import processes, retention, run_dir
 from runner.engine.artifacts import LATEST
-from runner.engine.output import STDOUT, named
+from runner.engine.output import JOB_OF_POD, STDOUT, named
 from runner.errors import ConfigError, NotKeptError
 from runner.objects import GVK, ObjectKey
 
@@ -42,8 +42,17 @@ class Kept:
         """Return the path of a run's output."""
         return self.folder / "artifacts" / ident / STDOUT
 
+    def job_of_pod(self, ident: str) -> str:
+        """Return the Job of a run in a pod as `namespace/name`; empty for a process."""
+        try:
+            return self.output(ident).with_name(JOB_OF_POD).read_text(encoding="utf-8").strip()
+        except OSError:
+            return ""
+
     def is_live(self, ident: str) -> bool:
-        """Return True if a run is in progress."""
+        """Return True if a run is in progress. A run in a pod is, until an operator has its result."""
+        if self.job_of_pod(ident):
+            return not self.output(ident).with_name("status").exists()
         going = run_dir.going_on(self.folder)
         return going is not None and going.ident == ident and processes.operator_lives(going.marker, processes.table())
 

@@ -264,7 +264,7 @@ class PodEngine:
         await asyncio.to_thread(payload.write, job, pod.token, order, os.environ, Path.cwd())
         name = pod.resumed.name if pod.resumed is not None else await self._record(pod, namespace)
         loop = asyncio.get_running_loop()
-        kept = await asyncio.to_thread(Artifacts, job.run_dir, job.ident)
+        kept = await asyncio.to_thread(Artifacts, job.run_dir, job.ident, f"{namespace}/{name}")
         known = await asyncio.to_thread(lambda: list(spool.lines()))
         applied = known[-1].number if known else 0
         self._let_go(job)  # if its outcome could not be recorded
@@ -352,6 +352,7 @@ class PodEngine:
             lost = ""
         if lost:
             run.ending = None
+            await asyncio.to_thread(run.artifacts.end, "canceled", None)
             return canceled(f"The pod of the run was lost: {lost}. The run is repeated.", seconds)
         stopped = run.stop.result() if run.stop.done() else None
         if stopped is Outcome.TIMED_OUT and state is not None and state.waits and not run.progress.events:

@@ -19,7 +19,7 @@ from typing import NamedTuple
 from runner.config import atomic_file
 from runner.engine import artifacts
 from runner.engine.job import Event
-from runner.engine.output import STDOUT
+from runner.engine.output import JOB_OF_POD, STDOUT
 from runner.engine.run_dir import private_folder
 
 _HEADER = struct.Struct(">QI?")
@@ -76,12 +76,14 @@ class Spool:
 class Artifacts:
     """Artifacts of one run."""
 
-    def __init__(self, run_dir: Path, ident: str) -> None:
+    def __init__(self, run_dir: Path, ident: str, job: str) -> None:
+        """`job` is `namespace/name`."""
         folder = run_dir / "artifacts"
         self._folder = folder / ident
         for path in (run_dir / "env", folder, self._folder, self._folder / "job_events"):
             private_folder(path)
         atomic_file.write(run_dir / "env" / "envvars", "{}")  # by which folders of runs are found
+        atomic_file.write(self._folder / JOB_OF_POD, job)
         artifacts.point_latest(folder, ident)
 
     def add(self, event: Event) -> None:

@@ -30,7 +30,10 @@ _SUFFIXES = {".yaml", ".yml"}
 
 
 def report(watches: Iterable[Watch], file: Path, *, cwd: Path, problems: Problems) -> None:
-    """Add errors of watches and samples that the project's CRDs do not allow, and warnings. `file`: the watches file."""
+    """Add errors of watches and samples that the project's CRDs do not allow, and warnings about missing manifests.
+
+    `file`: the watches file.
+    """
     crds = _Crds()
     for source, root in _documents(cwd / _CRDS, cwd, problems):
         crds.add(source, root)

@@ -18,7 +18,7 @@ from typing import Any, TypeAlias
 from runner import __version__
 from runner.config import paths
 from runner.engine.job import Outcome
-from runner.engine.output import logs_command
+from runner.engine.output import logs_command, pod_commands
 from runner.objects import GVK, Object, ObjectKey, metadata
 from runner.status.conditions import conditions_of
 from runner.ui import plans, stored_runs
@@ -313,6 +313,7 @@ class Views:
             "cache_hits": calls.hits if calls is not None else None,
             "ways": dict(run.ways),
             "pod": run.pod,
+            "pod_commands": pod_commands(run.pod),
         }
 
 

@@ -9,6 +9,7 @@ from dataclasses import replace
 import pytest
 
 from runner.engine.job import Outcome, UnrecordedRun
+from runner.engine.run_folders import Kept
 from runner.errors import RunDetachedError
 from runner.pods.engine import PodEngine
 from runner.pods.states import Patience, PodState
@@ -130,3 +131,17 @@ async def test_few_ended_jobs_of_a_resource_remain(bed: Bed) -> None:
     left = [each for each in await bed.objects("jobs") if "deletionTimestamp" not in each["metadata"]]
     assert [each["metadata"]["name"].rpartition("-")[2] for each in left] == ["3", "4", "5"]
     assert left[0]["spec"]["ttlSecondsAfterFinished"] == 3600
+
+
+async def test_the_folder_of_a_run_names_its_job_and_its_end(bed: Bed) -> None:
+    engine, job = await bed.engine(), bed.job()
+    running = asyncio.create_task(engine.run(job, events))
+    agent = await bed.agent(await bed.record())
+    kept = Kept(job.run_dir, job.gvk, job.key)
+    assert kept.job_of_pod(job.ident) == f"{bed.namespace}/run-{bed.owner.uid}-1"
+    assert kept.is_live(job.ident)
+    agent.pods.states[agent.run] = PodState("pod", "n1", lost="its node n1 was lost")
+    agent.client.close()
+    result = await conclude(engine, job, running)
+    assert (result.outcome, kept.status(job.ident)) == (Outcome.CANCELED, "canceled")
+    assert not kept.is_live(job.ident)

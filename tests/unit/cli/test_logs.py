@@ -185,6 +185,16 @@ def test_a_live_run_is_followed_to_its_end(folders: Folders, monkeypatch: pytest
     assert not kept.is_live("2026-0")
 
 
+def test_a_run_in_a_pod_names_the_command_for_the_log_of_its_pod(folders: Folders, logs: Logs) -> None:
+    folder = folders.add(THING, "one", "first\n") / "artifacts/2026-0"
+    (folder / "pod").write_text("shop/run-7b0c-3")
+    command = "log of its pod: kubectl logs -n shop job/run-7b0c-3\n"
+    assert logs("thing/one") == (0, "first\n", f"run 2026-0 of Thing shop/one ended: successful\n{command}")
+    (folder / "status").unlink()
+    assert logs("thing/one") == (0, "first\n", f"run 2026-0 of Thing shop/one is active\n{command}")
+    assert run_folders.find(folders.root, "thing/one", None).is_live("2026-0")
+
+
 def test_a_run_whose_operator_is_dead_is_not_followed(folders: Folders, logs: Logs) -> None:
     folder = folders.add(THING, "one", "cut short")
     _go_on(folder, "2026-0")

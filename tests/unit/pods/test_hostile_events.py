@@ -131,7 +131,7 @@ class _Sinks:
 async def _run(job: Job, lines: list[bytes]) -> str:
     """Read the lines as the engine does; return why one is malformed."""
     output, progress, sinks = WorkerOutput(), events.Progress(), _Sinks(job)
-    artifacts = Artifacts(job.run_dir, job.ident)
+    artifacts = Artifacts(job.run_dir, job.ident, "shop/run-1")
     found: list[Event] = []
     malformed = ""
     for line in lines:

@@ -34,7 +34,7 @@ def test_an_incomplete_last_line_is_dropped_and_written_again(tmp_path: Path) ->
 
 
 def test_only_ordinary_names_of_events_become_files(tmp_path: Path) -> None:
-    kept = Artifacts(tmp_path, "one")
+    kept = Artifacts(tmp_path, "one", "shop/run-1")
     kept.add({"event": "x", "counter": 1, "uuid": "a-b", "stdout": "first"})
     kept.add({"event": "x", "counter": 2, "uuid": "../../evil", "stdout": "second"})
     kept.add({"event": "x", "counter": "3", "uuid": "c", "stdout": ""})
