@@ -48,7 +48,7 @@ from runner.pods.jobs import Address, Recorded
 from runner.pods.links import Ending, Link, Links
 from runner.pods.spool import Artifacts, Line, Spool
 from runner.pods.states import Fault, Obstacle, Patience, PodState
-from runner.pods.stream import MalformedLineError, WorkerOutput
+from runner.pods.stream import MalformedLineError, WorkerOutput, mark_of
 from runner.pods.watching import PodWatch
 
 _LOOK = 1.0
@@ -61,6 +61,7 @@ _RESUMED = "withheld: the operator was restarted during this run, so that it may
 _NONE: frozenset[str] = frozenset()
 _SECRETS = ApiResource(GVK("", "v1", "Secret"), "secrets", namespaced=True, verbs=_NONE, subresources=_NONE)
 _JOBS = ApiResource(GVK("batch", "v1", "Job"), "jobs", namespaced=True, verbs=_NONE, subresources=_NONE)
+_PODS = ApiResource(GVK("", "v1", "Pod"), "pods", namespaced=True, verbs=_NONE, subresources=_NONE)
 _log = log.get(__name__)
 
 
@@ -77,7 +78,7 @@ class _Run:
     stop: asyncio.Future[Outcome]
     ends_at: float | None
     """Deadline in seconds since the epoch; None is unlimited."""
-    output: WorkerOutput = field(default_factory=WorkerOutput)
+    output: WorkerOutput
     progress: events.Progress = field(default_factory=events.Progress)
     ending: Ending | None = None
     """The agent's report of its end."""
@@ -152,7 +153,7 @@ class PodEngine:
         return sorted((each for each in found if each is not None), key=lambda each: each.number, reverse=True)
 
     async def _of_object(self, resource: ApiResource, namespace: str, uid: str) -> list[Object]:
-        """Return the Secrets or Jobs of an object's runs."""
+        """Return the Secrets, Jobs or pods of an object's runs."""
         params = {"labelSelector": f"{jobs.RUN_OF}={uid}"}
         answer = await self._client.request("GET", resource.path(namespace), params=params)
         items: list[Object] = answer.get("items") or []
@@ -269,8 +270,9 @@ class PodEngine:
         applied = known[-1].number if known else 0
         self._let_go(job)  # if its outcome could not be recorded
         link = self._links.open(name, pod.token, order, applied)
+        output = WorkerOutput(mark_of(pod.token))
         run = self._unsettled[job.ident] = _Run(
-            job, name, namespace, spool, kept, link, loop.create_future(), _deadline(job)
+            job, name, namespace, spool, kept, link, loop.create_future(), _deadline(job), output
         )
         if pod.resumed is not None:
             self.resumed_runs += 1
@@ -290,6 +292,9 @@ class PodEngine:
             names = [str(metadata(each).get("name", "")) for each in existing]
             for old in jobs.superfluous(names):
                 await self._delete(_JOBS, ObjectKey(namespace, old))
+            # A pod can outlive its Job, for minutes on a lost node. Another run with its name would get its state.
+            pods = await self._of_object(_PODS, namespace, pod.owner.uid)
+            names += [str((metadata(each).get("labels") or {}).get(jobs.RUN, "")) for each in pods]
             name = jobs.run_name(pod.owner.uid, jobs.next_number(names))
             body = jobs.secret(pod, name, namespace, self._address(), time.time())
             await self._client.create(_SECRETS, namespace, body)

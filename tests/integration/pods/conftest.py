@@ -26,7 +26,7 @@ from runner.pods import states
 from runner.pods.agent import HEADER, Kind
 from runner.pods.certificates import Certificates, make_authority
 from runner.pods.engine import PodEngine
-from runner.pods.jobs import RUN_OF, Address
+from runner.pods.jobs import RUN_OF, Address, run_number
 from runner.pods.states import PodState
 from runner.pods.watching import PodWatch
 from runner.watches.pod_fields import PodPolicy
@@ -115,14 +115,21 @@ class Bed:
         items: list[Object] = answer["items"]
         return sorted(items, key=lambda each: int(each["metadata"]["name"].rpartition("-")[2]))
 
-    async def record(self, number: int = 1) -> dict[str, str]:
-        """What the pod of the run with this number gets, when it is there."""
+    async def another_owner(self, name: str) -> None:
+        """Create another custom resource, which further runs have."""
+        path = f"/api/v1/namespaces/{self.namespace}/configmaps"
+        made = await self.client.request("POST", path, body={"metadata": {"name": name}})
+        self.owner = ObjectRef(GVK("", "v1", "ConfigMap"), ObjectKey(self.namespace, name), made["metadata"]["uid"])
+
+    async def record(self, number: int = 1, *, newest: bool = False) -> dict[str, str]:
+        """What the pod of the run with this number gets, when it is there; or the pod of the newest run."""
         async with asyncio.timeout(30):
             while True:
-                found = {each["metadata"]["name"].rpartition("-")[2]: each for each in await self.objects("secrets")}
-                jobs = {each["metadata"]["name"].rpartition("-")[2] for each in await self.objects("jobs")}
-                if str(number) in found and str(number) in jobs:
-                    data = found[str(number)]["data"]
+                jobs = [run_number(each["metadata"]["name"]) for each in await self.objects("jobs")]
+                secrets = {run_number(each["metadata"]["name"]): each for each in await self.objects("secrets")}
+                number = max(secrets, default=0) if newest else number
+                if number in secrets and number in jobs:
+                    data = secrets[number]["data"]
                     return {name: base64.b64decode(value).decode() for name, value in data.items()}
                 await asyncio.sleep(0.02)
 
@@ -203,10 +210,9 @@ async def bed(devcluster: DevCluster, namespace: str, tmp_path: Path) -> AsyncIt
     """Short times, so that tests need not wait."""
     credentials = await auth.load(str(devcluster.kubeconfig), None, auth.HostEnvironment.of_process())
     async with Client(credentials) as client:
-        path = f"/api/v1/namespaces/{namespace}/configmaps"
-        made = await client.request("POST", path, body={"metadata": {"name": "one"}})
-        owner = ObjectRef(GVK("", "v1", "ConfigMap"), ObjectKey(namespace, "one"), made["metadata"]["uid"])
-        bed = Bed(client, namespace, tmp_path, Certificates(make_authority(), [NAME]), owner)
+        nobody = ObjectRef(GVK("", "v1", "ConfigMap"), ObjectKey(namespace, ""), "")
+        bed = Bed(client, namespace, tmp_path, Certificates(make_authority(), [NAME]), nobody)
+        await bed.another_owner("one")
         yield bed
         for operator in bed.operators:
             await operator.links.close()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import time
 from dataclasses import replace
 
@@ -10,8 +11,9 @@ import pytest
 
 from runner.engine.job import Outcome, UnrecordedRun
 from runner.engine.run_folders import Kept
-from runner.errors import RunDetachedError
+from runner.errors import ForbiddenError, RunDetachedError
 from runner.pods.engine import PodEngine
+from runner.pods.jobs import RUN, RUN_OF, run_name
 from runner.pods.states import Patience, PodState
 from tests.integration.pods.conftest import Bed, conclude, events
 
@@ -145,3 +147,22 @@ async def test_the_folder_of_a_run_names_its_job_and_its_end(bed: Bed) -> None:
     result = await conclude(engine, job, running)
     assert (result.outcome, kept.status(job.ident)) == (Outcome.CANCELED, "canceled")
     assert not kept.is_live(job.ident)
+
+
+async def test_a_run_does_not_have_the_name_of_a_pod_whose_job_is_gone(bed: Bed) -> None:
+    labels = {RUN_OF: bed.owner.uid, RUN: run_name(bed.owner.uid, 7)}
+    spec = {"containers": [{"name": "ansible", "image": "example.com/ee:1"}]}
+    pod = {"metadata": {"name": "left", "labels": labels}, "spec": spec}
+    async with asyncio.timeout(30):
+        while True:
+            with contextlib.suppress(ForbiddenError):  # until the namespace has its service account
+                await bed.client.request("POST", f"/api/v1/namespaces/{bed.namespace}/pods", body=pod)
+                break
+            await asyncio.sleep(0.05)
+    engine = await bed.engine()
+    running = asyncio.create_task(engine.run(job := bed.job(), events))
+    agent = await bed.agent(await bed.record(8))
+    agent.succeed()
+    leaving = asyncio.create_task(agent.leave())
+    assert (await conclude(engine, job, running)).outcome is Outcome.SUCCEEDED
+    await leaving
