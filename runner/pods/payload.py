@@ -67,7 +67,8 @@ def _make(job: Job, token: str, folder: Path, environ: Mapping[str, str], cwd: P
         shutil.copyfile(ansible_configs(environ, cwd)[0], project / "ansible.cfg")
     own = project / _OWN
     shutil.copytree(_PACKAGE / "collections", own / "collections", ignore=_IGNORED)
-    shutil.copytree(_PACKAGE / "engine/callbacks", own / "callbacks", ignore=_IGNORED)
+    for callbacks in ("engine/callbacks", "pods/callbacks"):
+        shutil.copytree(_PACKAGE / callbacks, own / "callbacks", ignore=_IGNORED, dirs_exist_ok=True)
     env = folder / "env"
     _write(env / "envvars", json.dumps(environment))
     _write(env / "kubeconfig", kubeconfig(f"http://127.0.0.1:{RELAY_PORT}", token))

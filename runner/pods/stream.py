@@ -1,10 +1,15 @@
 """Lines of `ansible-runner worker`, as values. Pure.
 
 A line is JSON: a status, an event, or the end. The agent removes the artifacts.
+
+ansible-runner finds events by marks in the output of ansible-playbook, so a text of a resource that a role prints can
+contain events. `callbacks/ansible_operator_mark.py` therefore adds a number to each event, which is derived from the
+token of the run. Here an event without this number is only text.
 """
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -14,6 +19,8 @@ import orjson
 
 from runner.engine.job import Event
 
+MARK = "project_update_id"
+"""Member of an event with the number of its run."""
 _FINAL = {"successful": 0, "failed": 2}
 """Exit codes of ansible-playbook for the statuses of ansible-runner."""
 _TEXTS = ("host", "play", "play_uuid", "resolved_action", "role", "task", "task_action", "task_path", "task_uuid")
@@ -30,6 +37,8 @@ class MalformedLineError(Exception):
 class WorkerOutput:
     """Reader of the lines of one run."""
 
+    mark: int
+    """Number of the run's events, see `mark_of`."""
     status: str = ""
     explanation: str = ""
     """Explanation of ansible-runner for a run that it could not start or finish."""
@@ -44,12 +53,26 @@ class WorkerOutput:
             raise MalformedLineError(f"a line is not JSON ({error}): {line[:200]!r}") from error
         if not isinstance(value, dict):
             raise MalformedLineError(f"a line is not an object: {line[:200]!r}")
+        if "event" in value:
+            return self._event(value, line)
         if "status" in value:
             self.status = str(value["status"])
             self.explanation = str(value.get("job_explanation") or self.explanation)
             return None
-        if "eof" in value or value.get("event") == "keepalive":
+        if "eof" in value:
             return None
+        raise MalformedLineError(f"a line is neither status nor event: {line[:200]!r}")
+
+    def _event(self, value: Event, line: bytes) -> Event | None:
+        if value.pop(MARK, None) != self.mark:
+            if value["event"] == "keepalive" and "stdout" not in value:
+                return None
+            value = {
+                "event": "verbose",
+                "uuid": str(value.get("uuid", "")),
+                "counter": value.get("counter"),
+                "stdout": value.get("stdout"),
+            }
         if not _is_event(value):
             raise MalformedLineError(f"an event with a missing value, or one of another type: {line[:200]!r}")
         return value
@@ -58,6 +81,11 @@ class WorkerOutput:
     def code(self) -> int | None:
         """Exit code of ansible-playbook; None if ansible-runner reported no end."""
         return _FINAL.get(self.status)
+
+
+def mark_of(token: str) -> int:
+    """Return the number of the events of the run with this token; same as in `ansible_operator_mark.py`."""
+    return int.from_bytes(hashlib.sha256(f"events of {token}".encode()).digest()[:6], "big")
 
 
 def _parse(line: bytes) -> Any:

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import copy
+import ctypes
+import os
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import yaml
 
@@ -16,6 +19,7 @@ from runner.devcluster import DevCluster, node
 from runner.devcluster.layout import NAMESPACES
 from tests.integration.operator.conftest import (
     GROUP,
+    ROOT,
     THING_CRD,
     Api,
     Operator,
@@ -25,8 +29,12 @@ from tests.integration.operator.conftest import (
     wait_until,
 )
 
+T = TypeVar("T")
+
 EE = "example.com/ee:1"
 """The image of operators with a collection, which is an execution environment too."""
+_NEWNET = 0x40000000
+"""CLONE_NEWNET of setns(2)."""
 _CRDS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 ROLE = """
 - name: Wait for the gate
@@ -56,17 +64,72 @@ ROLE = """
 """
 
 
-@dataclass
-class PodProject:
-    """A project whose runs are in pods."""
+def in_network(process: int, call: Callable[[], T]) -> T:
+    """Call a function in a thread that is in the network of a process."""
 
-    project: Project
-    things: Things
-    api: Api
-    network: int
+    def enter() -> T:
+        with Path(f"/proc/{process}/ns/net").open("rb") as namespace:
+            if ctypes.CDLL(None, use_errno=True).setns(namespace.fileno(), _NEWNET):
+                raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
+        return call()
+
+    with ThreadPoolExecutor(1) as pool:
+        return pool.submit(enter).result()
+
+
+class OperatorOnNode(Operator):
+    """An operator in the network of the node."""
+
+    def __init__(self, operator: Operator, network: int) -> None:
+        super().__init__(operator.process, operator._log)
+        self._network = network
+
+    def is_ready(self) -> bool:
+        return in_network(self._network, super().is_ready)
+
+
+@dataclass
+class ProjectInPods(Project):
+    """A project whose runs are in pods, and whose operators are in the network of the node."""
+
+    network: int = 0
     """Process whose network namespace is that of the node."""
     service: str = ""
     """Name of the Service by which pods reach all replicas; empty: they reach the node."""
+    template: dict[str, Any] = field(default_factory=lambda: {"image": EE})
+    """Template of the pods, to which a watch can add."""
+
+    def watch(self, role: str, **options: Any) -> None:
+        template = {**self.template, **options.pop("podTemplate", {})}
+        super().watch(role, isolation="pod", podTemplate=template, **options)
+
+    def start(self, *flags: str, host: str = node.ADDRESS, ready: bool = True, **options: Any) -> Operator:
+        """Start an operator with a run folder of its own. `host` is where it listens for pods."""
+        count = len(self.operators)
+        started = super().start(
+            f"--pods-address={self.service or node.ADDRESS}:8444",
+            f"--pods-bind-address={host}:8444",
+            f"--leader-election-namespace={self.namespace}",
+            *([f"--runner-dir={self.folder}/runs-{count}"] if count else []),
+            *flags,
+            **options,
+            within=("nsenter", f"--net=/proc/{self.network}/ns/net"),
+            ready=False,
+        )
+        self.operators[-1] = operator = OperatorOnNode(started, self.network)
+        operator.await_line("Watching")
+        if ready:
+            wait_until(operator.is_ready, f"the operator to be ready; its log is:\n{operator.log[-4000:]}")
+        return operator
+
+
+@dataclass
+class PodProject:
+    """A project whose runs are in pods, with the objects of its namespace."""
+
+    project: ProjectInPods
+    things: Things
+    api: Api
 
     @property
     def namespace(self) -> str:
@@ -74,22 +137,11 @@ class PodProject:
 
     def watch(self, role: str = ROLE, template: dict[str, Any] | None = None, **options: Any) -> None:
         self.project.role("thing", role)
-        template = {"image": EE, **(template or {})}
-        self.project.watch("thing", isolation="pod", podTemplate=template, **options)
+        self.project.watch("thing", podTemplate=template or {}, **options)
 
     def start(self, *flags: str, host: str = node.ADDRESS) -> Operator:
         """Start the operator, and wait until it watches. `host` is where it listens for pods."""
-        operator = self.project.start(
-            f"--pods-address={self.service or node.ADDRESS}:8444",
-            f"--pods-bind-address={host}:8444",
-            f"--leader-election-namespace={self.namespace}",
-            f"--runner-dir={self.project.folder}/runs-{len(self.project.operators)}",
-            *flags,
-            within=("nsenter", f"--net=/proc/{self.network}/ns/net"),
-            ready=False,
-        )
-        operator.await_line("Watching")
-        return operator
+        return self.project.start(*flags, host=host, ready=False)
 
     def other_kind(self) -> Things:
         """Install another kind, Neighbour, which a watch of its own can have."""
@@ -103,10 +155,23 @@ class PodProject:
         wait_until(lambda: self.api.call("GET", others.path), "the other kind to be served")
         return others
 
+    def install_sample(self) -> None:
+        """Install the kind of the sample, Memcached."""
+        crd = yaml.safe_load((ROOT / "config/crd/bases/cache.example.com_memcacheds.yaml").read_text(encoding="utf-8"))
+        self.api.apply(f"{_CRDS}/{crd['metadata']['name']}", crd)
+        wait_until(lambda: self.api.call("GET", "/apis/cache.example.com/v1alpha1/memcacheds"), "it to be served")
+
     def serve(self, *addresses: str) -> None:
         """Make a headless Service of these addresses, which the node gets."""
         for address in addresses:
-            command = ["nsenter", f"--net=/proc/{self.network}/ns/net", "ip", "addr", "replace", f"{address}/32"]
+            command = [
+                "nsenter",
+                f"--net=/proc/{self.project.network}/ns/net",
+                "ip",
+                "addr",
+                "replace",
+                f"{address}/32",
+            ]
             subprocess.run([*command, "dev", "lo"], check=True)
         base, meta = f"namespaces/{self.namespace}", {"name": "agents"}
         ports = [{"name": "agents", "port": 8444}]
@@ -117,7 +182,7 @@ class PodProject:
         endpoints = [{"addresses": [each], "conditions": {"ready": True}} for each in addresses]
         body = {"metadata": {**meta, "labels": labels}, "addressType": "IPv4", "endpoints": endpoints, "ports": ports}
         self.api.call("POST", f"/apis/discovery.k8s.io/v1/{base}/endpointslices", body)
-        self.service = f"agents.{self.namespace}.svc"
+        self.project.service = f"agents.{self.namespace}.svc"
 
     def objects(self, path: str) -> list[Any]:
         """Return the objects of runs: `jobs`, `pods` or `secrets`."""
@@ -169,11 +234,11 @@ def pod_project(cluster: DevCluster, folder: Path, namespace: str) -> Iterator[P
     role = api.call("GET", path)
     role["rules"] += RULES
     api.call("PUT", path, role)
-    project = Project(folder / "project", namespace, kubeconfig, api)
-    project.folder.mkdir()
     network = cluster.pid(NAMESPACES)
     assert network is not None
-    yield PodProject(project, Things(api, namespace), api, network)
+    project = ProjectInPods(folder / "project", namespace, kubeconfig, api, network=network)
+    project.folder.mkdir()
+    yield PodProject(project, Things(api, namespace), api)
     for operator in project.operators:
         if operator.process.poll() is None:
             operator.kill()

@@ -11,7 +11,7 @@ import pytest
 import yaml
 
 from tests.images import hindrance, node_hindrance
-from tests.integration.image.pods import EE, ROLE, PodProject
+from tests.integration.image.pods import ROLE, PodProject
 from tests.integration.operator.conftest import wait_until
 from tests.integration.operator.test_service_account import allow
 
@@ -58,7 +58,7 @@ def test_a_role_reaches_nothing_of_the_operator_and_of_other_runs(pods: PodProje
     pods.watch(PROBES, serviceAccount="narrow")
     pods.project.write("roles/thing/files/probe.py", Path(__file__).with_name("probe.py").read_text())
     pods.project.role("victim", ROLE)
-    pods.project.watch("victim", kind=victims.kind, serviceAccount="wide", isolation="pod", podTemplate={"image": EE})
+    pods.project.watch("victim", kind=victims.kind, serviceAccount="wide")
     operator = pods.start()
     uid = victims.create("victim", {"gate": "open", "canary": CANARY})["metadata"]["uid"]
     _waits_at_gate(pods, uid)
@@ -113,7 +113,7 @@ def test_neighbours_of_runs_that_fail_continue(pods: PodProject) -> None:
     others = pods.other_kind()
     once: dict[str, Any] = {"retry": {"attempts": 1}}
     pods.watch(template={"resources": {"limits": {"memory": "200Mi"}}}, runTimeout="5m", **once)
-    pods.project.watch("thing", kind=others.kind, isolation="pod", podTemplate={"image": "example.com/none:1"}, **once)
+    pods.project.watch("thing", kind=others.kind, podTemplate={"image": "example.com/none:1"}, **once)
     operator = pods.start()
     others.create("imageless")
     steady = pods.things.create("steady", {"gate": "open"})["metadata"]["uid"]

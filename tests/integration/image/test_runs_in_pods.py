@@ -48,7 +48,7 @@ def test_a_metric_of_a_role_is_among_those_of_the_operator(pods: PodProject) -> 
     pods.succeeds("one")
     (port,) = {line["port"] for line in operator.lines(msg="Serving") if "/metrics" in line["paths"]}
     command = ["curl", "--silent", "--fail", f"http://127.0.0.1:{port}/metrics"]
-    within = ["nsenter", f"--net=/proc/{pods.network}/ns/net", *command]
+    within = ["nsenter", f"--net=/proc/{pods.project.network}/ns/net", *command]
     shown = subprocess.run(within, capture_output=True, text=True, check=True).stdout
     assert "backups_total 1.0" in shown.splitlines()
     assert 'ansible_operator_pod_runs_total{start="begun"} 1.0' in shown.splitlines()
@@ -120,7 +120,7 @@ def test_an_outcome_that_could_not_be_written_is_written_later_without_another_r
     pods.succeeds("one")
     assert len(pods.objects("jobs")) == 1
     wait_until(lambda: not pods.objects("secrets"), "the record of the run to go")
-    files = [each.name for each in pods.project.folder.glob("runs-0/**/.*")]
+    files = [each.name for each in pods.project.folder.glob("runs/**/.*")]
     assert [name for name in files if name.startswith((".order", ".received"))] == []
 
 

@@ -41,6 +41,12 @@ CLOSINGS = (FRAME, "----------")
 
 
 @pytest.fixture
+def count() -> int:
+    """Number of hostile resources."""
+    return COUNT
+
+
+@pytest.fixture
 def other(api: Api, namespace: str) -> Iterator[Things]:
     """Another tenant's namespace."""
     name = f"{namespace}-other"
@@ -188,29 +194,27 @@ def test_every_special_name_is_in_some_resource_and_the_seed_determines_all(tmp_
 @pytest.mark.full
 @pytest.mark.timeout(600 + 4 * COUNT)
 def test_hostile_resources_harm_neither_the_operator_nor_their_neighbours(
-    project: Project, things: Things, other: Things, api: Api, eventually: Eventually, temporary: Path
+    project: Project, things: Things, other: Things, api: Api, eventually: Eventually, temporary: Path, count: int
 ) -> None:
     project.role("thing", "- ansible.builtin.debug: {msg: \"{{ text | default('') }}\"}\n")
     project.role("memcached", "- ansible.builtin.debug: {msg: hello}\n")
     project.watch("thing")
-    project.watches.append(
-        {"group": "cache.example.com", "version": "v1alpha1", "kind": "Memcached", "role": "memcached"}
-    )
+    project.watch("memcached", group="cache.example.com", version="v1alpha1", kind="Memcached")
     project.bind_everywhere()
     canary = project.folder / "canary"
     for folder in (canary, project.folder / "home"):
-        folder.mkdir()
+        folder.mkdir(exist_ok=True)
     environment = {"HOME": str(project.folder / "home"), "TMPDIR": str(temporary)}
     operator = project.start(
         "--engine=warm", "--max-concurrent-reconciles=4", f"--namespace={other.namespace}", environment=environment
     )
     neighbours = Neighbours(api, things, other)
     neighbours.reconcile()
-    made = hostile.resources(COUNT, SEED, canary)
+    made = hostile.resources(count, SEED, canary)
     files, tenant = _files(project.folder), Tenant(api, things.path)
     folder = project.folder / "runs" / GROUP / "v1/Thing" / things.namespace
     memory, took = [_memory(operator)], 0.0
-    for part in (made[: COUNT // 2], made[COUNT // 2 :]):
+    for part in (made[: count // 2], made[count // 2 :]):
         took += _attack(part, operator, tenant, neighbours)
         tenant.delete_all()
         eventually(lambda: not folder.exists() or not any(folder.iterdir()), "the run folders to go")
@@ -221,7 +225,7 @@ def test_hostile_resources_harm_neither_the_operator_nor_their_neighbours(
         )
         memory.append(_memory(operator))
     sys.stdout.write(
-        f"{COUNT} resources in {took:.0f} s; {neighbours.rounds} rounds of neighbours of up to "
+        f"{count} resources in {took:.0f} s; {neighbours.rounds} rounds of neighbours of up to "
         f"{neighbours.slowest:.0f} s, in another namespace {neighbours.elsewhere:.0f} s; MiB: {memory}\n"
     )
     assert _files(project.folder) <= files

@@ -24,7 +24,7 @@ from runner.events.bodies import ApiEvent
 from runner.objects import ObjectRef
 from runner.plan.tasks import UnplannedTasks
 from runner.pods.spool import Artifacts
-from runner.pods.stream import MalformedLineError, WorkerOutput
+from runner.pods.stream import MARK, MalformedLineError, WorkerOutput
 from runner.proxy.identity import RunStats
 from runner.ui.journal import Journal
 from runner.workqueue.request import ReconcileRequest, RunReason
@@ -36,6 +36,8 @@ NAMES = (
 COUNTS = ("ok", "changed", "failures", "dark", "skipped", "ignored", "rescued", "processed")
 TEXTS = ("host", "task", "task_action", "resolved_action", "task_path", "task_uuid", "play_uuid", "role", "play")
 SECRET = "hunter2-hunter2"
+NUMBER = 7
+"""That of the run's events."""
 
 
 def _nested(levels: int) -> Any:
@@ -83,7 +85,11 @@ _DATA = st.fixed_dictionaries(
     },
 )
 _EVENTS = st.fixed_dictionaries(
-    {"event": _maybe(st.sampled_from(NAMES)), "uuid": _maybe(st.just("0-1"))},
+    {
+        "event": _maybe(st.sampled_from(NAMES)),
+        "uuid": _maybe(st.just("0-1")),
+        MARK: st.sampled_from([NUMBER, NUMBER, NUMBER, None, "7"]),
+    },
     optional={
         "counter": _maybe(st.integers(1, 9)),
         "stdout": _maybe(st.sampled_from(["fatal: [localhost]", f"[ERROR]: Task failed: {SECRET}\nOrigin: x", "{"])),
@@ -130,7 +136,7 @@ class _Sinks:
 
 async def _run(job: Job, lines: list[bytes]) -> str:
     """Read the lines as the engine does; return why one is malformed."""
-    output, progress, sinks = WorkerOutput(), events.Progress(), _Sinks(job)
+    output, progress, sinks = WorkerOutput(NUMBER), events.Progress(), _Sinks(job)
     artifacts = Artifacts(job.run_dir, job.ident, "shop/run-1")
     found: list[Event] = []
     malformed = ""
@@ -158,10 +164,10 @@ async def _run(job: Job, lines: list[bytes]) -> str:
 
 @pytest.mark.hypothesis
 @given(st.lists(_EVENTS, min_size=1, max_size=4))
-@example([{"event": "runner_on_ok", "uuid": "a", "event_data": {"task_action": ["x"]}}])
-@example([{"event": "playbook_on_stats", "uuid": "a", "event_data": {"failures": ["x"]}}])
-@example([{"event": "playbook_on_stats", "uuid": "a", "event_data": {"ok": {"localhost": "x"}}}])
-@example([{"event": "runner_on_ok", "uuid": "a", "event_data": ["x"]}])
+@example([{"event": "runner_on_ok", "uuid": "a", MARK: NUMBER, "event_data": {"task_action": ["x"]}}])
+@example([{"event": "playbook_on_stats", "uuid": "a", MARK: NUMBER, "event_data": {"failures": ["x"]}}])
+@example([{"event": "playbook_on_stats", "uuid": "a", MARK: NUMBER, "event_data": {"ok": {"localhost": "x"}}}])
+@example([{"event": "runner_on_ok", "uuid": "a", MARK: NUMBER, "event_data": ["x"]}])
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 def test_every_line_of_a_pod_is_read_or_an_error_of_its_run(
     make_job: Callable[..., Job], tmp_path: Path, drawn: list[dict[str, Any]]
