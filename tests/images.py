@@ -21,7 +21,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TextIO
@@ -221,29 +221,47 @@ def base_archive(progress: TextIO) -> Path:
 
     A build starts at the first instruction whose files have changed since the last one.
     """
-    folder = folders.binaries(os.environ).parent / "images"
-    build = folder / "build"
-    with locks.locked(folder / "lock", lambda: None), tempfile.TemporaryDirectory() as context:
+    with _locked() as folder, tempfile.TemporaryDirectory() as context:
         # A copy: files that are edited during the build would make an archive of other content than its name says.
         archive = folder / f"base-{_copy_sources(Path(context))}.tar"
         if archive.exists():
             archive.touch()
             return archive
         print("Building the image that operators are built from", file=progress)
-        made = build / "made"
-        # Packages grow old, and layers that no build uses any more stay.
-        if made.exists() and (time.time() - made.stat().st_mtime > _WEEK or _size(build / "storage") > _MOST):
-            shutil.rmtree(build)
-        store = Store(build, layers=True)
-        if not store.has(DEBIAN):
-            store.make_debian()
-            made.touch()
+        store = _layers(folder / "build")
         store.build(Path(context), BASE, "--target=base", f"--build-arg=DEBIAN={DEBIAN}")
-        store.save(BASE, build / "new.tar")
-        (build / "new.tar").replace(archive)
+        store.save(BASE, store.folder / "new.tar")
+        (store.folder / "new.tar").replace(archive)
         for old in sorted(folder.glob("base-*.tar"), key=lambda path: path.stat().st_mtime)[:-_KEPT]:
             old.unlink()
     return archive
+
+
+@contextlib.contextmanager
+def build_store() -> Iterator[Store]:
+    """Open the store of the cache, which has DEBIAN and keeps layers, as `base_archive` does."""
+    with _locked() as folder:
+        yield _layers(folder / "build")
+
+
+@contextlib.contextmanager
+def _locked() -> Iterator[Path]:
+    """Lock the folder of images in the cache."""
+    folder = folders.binaries(os.environ).parent / "images"
+    with locks.locked(folder / "lock", lambda: None):
+        yield folder
+
+
+def _layers(build: Path) -> Store:
+    made = build / "made"
+    # Packages grow old, and layers that no build uses any more stay.
+    if made.exists() and (time.time() - made.stat().st_mtime > _WEEK or _size(build / "storage") > _MOST):
+        shutil.rmtree(build)
+    store = Store(build, layers=True)
+    if not store.has(DEBIAN):
+        store.make_debian()
+        made.touch()
+    return store
 
 
 def _copy_sources(into: Path) -> str:

@@ -124,12 +124,9 @@ class Deployed(Objects):
 
     def first_process(self) -> int:
         """Return the process id of the first process of the operator's only pod; the operator is its child."""
-        marker = f"POD_NAME={self.pod()['metadata']['name']}\0".encode()
-        for process in Path("/proc").glob("[0-9]*"):
-            with suppress(OSError):
-                if marker in (process / "environ").read_bytes() and _is_first(process):
-                    return int(process.name)
-        raise AssertionError(f"no process:\n{self.state()}")
+        found = first_process(f"POD_NAME={self.pod()['metadata']['name']}")
+        assert found is not None, f"no process:\n{self.state()}"
+        return found
 
     def kill_container(self) -> None:
         """Kill the first process of the operator's only pod, and so all of its container."""
@@ -217,6 +214,15 @@ class Deployed(Objects):
                 "template": {"metadata": {"labels": _LABELS}, "spec": pod},
             },
         }
+
+
+def first_process(variable: str) -> int | None:
+    """Return the process id of the first process of a container, which has this variable in its environment."""
+    for process in Path("/proc").glob("[0-9]*"):
+        with suppress(OSError):
+            if f"{variable}\0".encode() in (process / "environ").read_bytes() and _is_first(process):
+                return int(process.name)
+    return None
 
 
 def _is_first(process: Path) -> bool:

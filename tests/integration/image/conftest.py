@@ -83,7 +83,7 @@ def ee_cluster(
 ) -> clusters.DevCluster:
     """The cluster with the image EE."""
     folder = tmp_path_factory.mktemp("ee")
-    shutil.copytree(_installed("kubernetes.core"), folder / "core")
+    shutil.copytree(installed("kubernetes.core"), folder / "core")
     target = "/usr/share/ansible/collections/ansible_collections/kubernetes/core"
     (folder / "Dockerfile").write_text(f"FROM {BASE}\nCOPY core {target}\n")
     store.build(folder, EE)
@@ -121,13 +121,14 @@ def of_go(store: Store, project: Path, galaxy_config: Path) -> Image:
 def galaxy_config(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """An ansible.cfg that names a Galaxy server on loopback, which has the collections of the projects here."""
     parts = tmp_path_factory.mktemp("galaxy")
-    with galaxy.serve(*(galaxy.pack(_installed(name), parts) for name in COLLECTIONS)) as address:
+    with galaxy.serve(*(galaxy.pack(installed(name), parts) for name in COLLECTIONS)) as address:
         config = parts / "ansible.cfg"
         config.write_text(f"[defaults]\nroles_path = /opt/ansible/roles\n[galaxy]\nserver = {address}\n")
         yield config
 
 
-def _installed(collection: str) -> Path:
+def installed(collection: str) -> Path:
+    """Return the folder of a collection in this environment."""
     folders = (Path(each, *collection.split(".")) for each in ansible_collections.__path__)
     return next(folder for folder in folders if folder.exists())
 

@@ -58,8 +58,8 @@ def sample(project: Project, api: Api, namespace: str) -> Sample:
     """A Memcached's entry in the directory of all caches is in another namespace, hence the wide rights."""
     shutil.copytree(ROOT / "roles", project.folder / "roles")
     finalizer = {"name": "cache.example.com/finalizer", "role": "memcached_finalizer"}
-    watch = {"group": "cache.example.com", "version": "v1alpha1", "kind": "Memcached", "role": "memcached"}
-    project.watches.append({**watch, "finalizer": finalizer})
+    group, _, version = KIND["apiVersion"].partition("/")
+    project.watch("memcached", group=group, version=version, kind=KIND["kind"], finalizer=finalizer)
     project.bind_everywhere()
     return Sample(project.start("--namespace=default", "--log-level=debug"), api, namespace)
 

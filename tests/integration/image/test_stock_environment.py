@@ -1,0 +1,83 @@
+"""The sample's roles, unchanged, in an execution environment that contains nothing of the operator."""
+
+from __future__ import annotations
+
+import re
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from runner.devcluster import DevCluster
+from tests.images import DEBIAN, build_store, hindrance, node_hindrance
+from tests.integration.image.conftest import installed
+from tests.integration.image.pods import PodProject, ProjectInPods, pod_project
+from tests.integration.operator.conftest import ROOT, Api, Eventually, wait_until
+from tests.integration.operator.test_sample import (
+    sample,
+    test_the_samples_deployment_is_scaled_back_brought_back_and_collected,
+)
+
+__all__ = ["sample", "test_the_samples_deployment_is_scaled_back_brought_back_and_collected"]
+pytestmark = [
+    pytest.mark.full,
+    pytest.mark.xdist_group("pods"),
+    pytest.mark.timeout(900),
+    pytest.mark.skipif(bool(why := hindrance() or node_hindrance()), reason=why),
+]
+
+STOCK = "example.com/stock-ee:1"
+DOCKERFILE = f"""
+FROM {DEBIAN}
+RUN apt-get update && apt-get install --yes --no-install-recommends python3-venv && rm -rf /var/lib/apt/lists/*
+RUN python3 -m venv /opt/ee
+ENV PATH=/opt/ee/bin:/usr/bin:/bin
+COPY constraints.txt /
+RUN pip install --no-cache-dir --constraint=/constraints.txt ansible-core ansible-runner kubernetes
+COPY core /usr/share/ansible/collections/ansible_collections/kubernetes/core
+"""
+"""The role of the sample requires the collection kubernetes.core, and this the Python package `kubernetes`."""
+
+
+@pytest.fixture(scope="module")
+def stock_cluster(node_cluster: DevCluster, tmp_path_factory: pytest.TempPathFactory) -> DevCluster:
+    """The cluster with the image STOCK, built of Debian's and Python's packages in the locked versions."""
+    folder = tmp_path_factory.mktemp("stock")
+    shutil.copytree(installed("kubernetes.core"), folder / "core")
+    (folder / "Dockerfile").write_text(DOCKERFILE)
+    lock = (ROOT / "requirements/image-2.21.txt").read_text(encoding="utf-8")
+    (folder / "constraints.txt").write_text("\n".join(re.findall(r"^[\w.-]+==[\w.]+", lock, re.MULTILINE)))
+    with build_store() as store:
+        store.build(folder, STOCK)
+        store.save(STOCK, folder / "stock.tar")
+    assert STOCK in node_cluster.load(folder / "stock.tar")
+    return node_cluster
+
+
+@pytest.fixture
+def pods(stock_cluster: DevCluster, tmp_path: Path) -> Iterator[PodProject]:
+    with pod_project(stock_cluster, tmp_path, "stock") as pods:
+        pods.install_sample()
+        pods.project.template = {"image": STOCK}
+        yield pods
+
+
+@pytest.fixture
+def project(pods: PodProject) -> ProjectInPods:
+    return pods.project
+
+
+@pytest.fixture
+def api(pods: PodProject) -> Api:
+    return pods.api
+
+
+@pytest.fixture
+def namespace(pods: PodProject) -> str:
+    return pods.namespace
+
+
+@pytest.fixture
+def eventually() -> Eventually:
+    return wait_until
