@@ -90,14 +90,16 @@ class OperatorProcess:
 
     async def await_lines(self, count: int, message: str, **fields: Any) -> list[Line]:
         """Wait for as many log lines with this message and these values."""
+        await self._until(
+            lambda: len(self.lines(message, **fields)) >= count, f"the log to say {message!r} {count} times"
+        )
+        return self.lines(message, **fields)
+
+    def lines(self, message: str, **fields: Any) -> list[Line]:
+        """Return the log lines so far with this message and these values."""
         wanted = {"msg": message, **fields}
-
-        def found() -> list[Line]:
-            self._follow()
-            return [line for line in self._lines if wanted.items() <= line.items()]
-
-        await self._until(lambda: len(found()) >= count, f"the log to say {message!r} {count} times")
-        return found()
+        self._follow()
+        return [line for line in self._lines if wanted.items() <= line.items()]
 
     async def await_ready(self) -> None:
         """Wait for the readiness probe to agree."""

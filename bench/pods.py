@@ -5,6 +5,8 @@
 2. `BENCH_PODS` (100) objects at once, whose roles wait until all of them wait: memory and CPU time of the operator
    with all pods connected, seconds until all of them are, and runs a second after that.
 3. A role that prints `BENCH_LINES` (2000) results: frames a second, and the operator's CPU time for one.
+4. Agents without Ansible, connections of this process: how much the operator's memory grows in `BENCH_POD_RUNS` (1000)
+   runs, and how many results a second one operator and two shards receive.
 
 The image is that of operators. The operator is a process in the network of the node. All of it runs on this machine,
 so that pods and operator share its processors.
@@ -25,7 +27,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from bench import objects
+from bench import objects, pods_agents
 from bench.operator_process import OperatorProcess, Project, moment, running
 from bench.process_stats import cpu_seconds, proportional
 from bench.results import Result, show, tell
@@ -70,6 +72,7 @@ class Size:
     repeats: int
     pods: int
     lines: int
+    pod_runs: int
 
     @classmethod
     def of(cls, environ: Mapping[str, str]) -> Size:
@@ -78,7 +81,7 @@ class Size:
         return cls(*map(int, found))
 
 
-_DEFAULTS = (("REPEATS", "5"), ("PODS", "100"), ("LINES", "2000"))
+_DEFAULTS = (("REPEATS", "5"), ("PODS", "100"), ("LINES", "2000"), ("POD_RUNS", "1000"))
 
 
 def main() -> None:
@@ -117,7 +120,9 @@ _Running = AbstractAsyncContextManager[OperatorProcess]
 async def _measure(bed: Bed, size: Size) -> None:
     credentials = await auth.load(str(bed.cluster.kubeconfig), None, auth.HostEnvironment.of_process())
     async with Client(credentials) as client:
-        await objects.install(client, ("bench-warm", "bench-exec", "bench-pod", "bench-many", "bench-lines"))
+        await objects.install(
+            client, ("bench-warm", "bench-exec", "bench-pod", "bench-many", "bench-lines", *pods_agents.NAMESPACES)
+        )
         medians = {}
         for name, flags, most in (
             ("warm", "--engine=warm", 0),
@@ -131,6 +136,9 @@ async def _measure(bed: Bed, size: Size) -> None:
         show(Result(_CASE, "run in a pod in times of a run with exec", medians["pod"] / medians["exec"], "ratio"))
         await _many(bed, client, size.pods)
         await _lines(bed, client, size.lines)
+        without_ansible = pods_agents.Bed(client, Path(bed.cluster.kubeconfig), bed.folder)
+        await pods_agents.growth(without_ansible, size.pod_runs)
+        await pods_agents.capacity(without_ansible, size.lines)
 
 
 async def _one_by_one(client: Client, operator: OperatorProcess, namespace: str, repeats: int) -> float:

@@ -33,6 +33,7 @@ SMALL = {
     "BENCH_RESOURCES": "3",
     "BENCH_PODS": "3",
     "BENCH_LINES": "20",
+    "BENCH_POD_RUNS": "20",
 }
 
 

@@ -1,0 +1,255 @@
+"""Runs in pods without pods and without Ansible: what the operator itself does for a run, and for a line of its output.
+
+No node has the label that the pods want, so they wait for ever. The agents are connections of this process, which send
+lines as `ansible-runner worker` writes them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import contextlib
+import itertools
+import time
+from collections.abc import AsyncIterator, Iterator
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import orjson
+
+from bench import objects
+from bench.operator_process import OperatorProcess, Project, moment, running
+from bench.process_stats import cpu_seconds, proportional
+from bench.results import Result, show, tell
+from runner.kube.cache import Change
+from runner.kube.client import Client, Selection
+from runner.kube.discovery import Discovery
+from runner.kube.informer import Informer
+from runner.objects import GVK, ObjectKey
+from runner.pods import agent, jobs
+from runner.pods.agent import ALPN_LINK, PROTOCOL, Kind, Settings
+
+NAMESPACES = ("bench-growth", "bench-shards-1", "bench-shards-2")
+_CASE = "pods"
+_PORT = 18444
+_SECRET = GVK("", "v1", "Secret")
+_OBJECTS = 30
+_AT_ONCE = 15
+_FIRST_RUNS = 200
+"""Runs before memory is measured: caches and pools are full by then."""
+_LONGEST = 240.0
+_RUNS_WITH_LINES = 16
+_TRY_AGAIN = 0.05
+_LOOK = 0.2
+
+
+def _line(counter: int) -> bytes:
+    """Return an event of the size that a task with a small result has."""
+    task = {"task": "Print", "task_uuid": "0" * 36, "task_action": "ansible.builtin.debug", "task_path": "/main.yml:2"}
+    play = {"playbook": "main.yml", "playbook_uuid": "1" * 36, "play": "localhost", "play_uuid": "2" * 36}
+    result = {"res": {"msg": f"{counter}", "changed": False, "failed": False}, "host": "localhost", "duration": 0.01}
+    return orjson.dumps(
+        {
+            "uuid": f"{counter:036}",
+            "counter": counter,
+            "stdout": f'ok: [localhost] => (item={counter}) => {{\n    "msg": "{counter}"\n}}',
+            "start_line": counter * 3,
+            "end_line": counter * 3 + 3,
+            "runner_ident": "bench",
+            "event": "runner_item_on_ok",
+            "pid": 1,
+            "created": "2026-01-01T00:00:00.000000+00:00",
+            "parent_uuid": "0" * 36,
+            "event_data": {**play, **task, **result},
+        }
+    )
+
+
+def _output(lines: int) -> bytes:
+    """Return all frames of a run."""
+    payloads = [b'{"status": "starting"}', *map(_line, range(1, lines + 1)), b'{"status": "successful"}']
+    frames = [agent.encode(Kind.DATA, number, payload) for number, payload in enumerate(payloads, 1)]
+    ending = {"code": 0, "error": "", "stderr": "", "oom_kills": 0, "memory_limit": 0}
+    return b"".join((*frames, agent.encode_json(Kind.END, ending, len(frames) + 1)))
+
+
+@dataclass(slots=True)
+class Agents:
+    """Agents of all runs in a namespace."""
+
+    client: Client
+    namespace: str
+    hosts: tuple[str, ...]
+    lines: int
+    _runs: dict[ObjectKey, asyncio.Task[None]] = field(default_factory=dict)
+
+    @asynccontextmanager
+    async def serving(self) -> AsyncIterator[None]:
+        """Serve each run, until the end."""
+        selection = Selection(labels=jobs.RUN_OF)
+        informer = Informer(self.client, Discovery(self.client), _SECRET, (self.namespace,), selection, "")
+        output = _output(self.lines)
+
+        def changed(change: Change) -> None:
+            secret = informer.get(change.key) if change.new is not None else None
+            if secret is None:
+                self._runs.pop(change.key, None)
+            elif change.key not in self._runs:
+                self._runs[change.key] = asyncio.create_task(self._serve(secret["data"], output))
+
+        following = asyncio.create_task(informer.follow(changed))
+        try:
+            yield
+        finally:
+            for task in (following, *self._runs.values()):
+                task.cancel()
+            await asyncio.gather(following, *self._runs.values(), return_exceptions=True)
+
+    async def _serve(self, data: dict[str, str], output: bytes) -> None:
+        text = {name: base64.b64decode(value).decode() for name, value in data.items()}
+        for host in itertools.cycle(self.hosts):
+            settings = Settings(text["run"], text["token"], text["ca.crt"], host, _PORT, text["name"])
+            with contextlib.suppress(OSError, asyncio.IncompleteReadError):  # another replica has the run
+                if await _run(settings, output):
+                    return
+            await asyncio.sleep(_TRY_AGAIN)
+
+
+async def _run(settings: Settings, output: bytes) -> bool:
+    """Be the agent of a run; return False if the operator does not have it."""
+    reader, writer = await agent.connect(settings, settings.host, ALPN_LINK)
+    try:
+        hello = {"protocol": PROTOCOL, "run": settings.run, "token": settings.token, "agent": "bench"}
+        state = {"has_order": False, "last": 0, "acknowledged": 0}
+        writer.write(agent.encode_json(Kind.HELLO, {**hello, **state}))
+        kind, payload = await _frame(reader)
+        if kind != Kind.WELCOME:
+            return False
+        while kind != Kind.ORDER or payload:
+            kind, payload = await _frame(reader)
+        sending = asyncio.create_task(_send(writer, output))
+        while kind != Kind.RECORDED:
+            kind, _ = await _frame(reader)
+        await sending
+        writer.close()
+        await writer.wait_closed()
+    finally:
+        writer.transport.abort()
+    return True
+
+
+async def _send(writer: asyncio.StreamWriter, output: bytes) -> None:
+    for at in range(0, len(output), 1 << 16):
+        writer.write(output[at : at + (1 << 16)])
+        await writer.drain()
+
+
+async def _frame(reader: asyncio.StreamReader) -> tuple[int, bytes]:
+    kind, _, length = agent.HEADER.unpack(await reader.readexactly(agent.HEADER.size))
+    return kind, await reader.readexactly(length)
+
+
+@dataclass(frozen=True, slots=True)
+class Bed:
+    """The cluster, and a folder for projects."""
+
+    client: Client
+    kubeconfig: Path
+    folder: Path
+
+    @asynccontextmanager
+    async def operators(self, namespace: str, hosts: tuple[str, ...], **options: Any) -> AsyncIterator[Running]:
+        """Start an operator on each of these addresses. With several, they are shards."""
+        template = {"image": "example.com/none", "nodeSelector": {"bench.example.com/node": "none"}}
+        own = (f"--pods-address={hosts[0]}:{_PORT}", f"--leader-election-namespace={namespace}")
+        shards = (f"--shards={len(hosts)}", "--leader-election-id=bench") if len(hosts) > 1 else ()
+        async with AsyncExitStack() as stack:
+            started = []
+            for host in hosts:
+                folder = self.folder / f"{namespace}-{host}"
+                project = Project.make(folder, self.kubeconfig, [], isolation="pod", podTemplate=template, **options)
+                flags = (*own, *shards, f"--pods-bind-address={host}:{_PORT}", "--engine=exec")
+                started.append(await stack.enter_async_context(running(project, namespace, *flags)))
+            for operator in started:
+                await operator.await_ready()
+            yield Running(tuple(started))
+
+    async def create(self, namespace: str, count: int) -> None:
+        """Create resources."""
+        await objects.concurrently(
+            range(count),
+            lambda number: self.client.request("POST", objects.path(namespace), body=objects.body(f"object-{number}")),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Running:
+    """Operators that share the resources of a namespace."""
+
+    operators: tuple[OperatorProcess, ...]
+
+    def ended(self) -> Iterator[float]:
+        """Yield when each run has succeeded."""
+        for operator in self.operators:
+            yield from (moment(line) for line in operator.lines("Run ended", outcome="succeeded"))
+
+    async def await_runs(self, count: int, within: float) -> int:
+        """Wait for so many runs, or for this time in seconds; return their number."""
+        deadline = time.monotonic() + within
+        for _ in itertools.count():
+            found = len(list(self.ended()))
+            if found >= count or time.monotonic() > deadline:
+                break
+            await asyncio.sleep(_LOOK)
+        return found
+
+    def cpu(self) -> float:
+        """Return the CPU time of all operators."""
+        return sum(cpu_seconds(each.pid) for each in self.operators)
+
+
+async def growth(bed: Bed, runs: int) -> None:
+    """Show how much memory the operator has more after these runs, of which some are at the same time."""
+    namespace = "bench-growth"
+    agents = Agents(bed.client, namespace, ("127.0.0.1",), lines=20)
+    async with (
+        agents.serving(),
+        bed.operators(namespace, agents.hosts, maxPods=_AT_ONCE, reconcilePeriod="1s") as running_,
+    ):
+        (operator,) = running_.operators
+        await bed.create(namespace, _OBJECTS)
+        first = await running_.await_runs(min(_FIRST_RUNS, runs), _LONGEST)
+        before, spent, since = proportional(operator.pid), running_.cpu(), time.monotonic()
+        tell(f"{runs} runs after {first}")
+        counted = await running_.await_runs(first + runs, _LONGEST) - first
+        seconds, used = time.monotonic() - since, running_.cpu() - spent
+        grown = proportional(operator.pid) - before
+    show(Result(_CASE, f"growth of the operator's memory in {counted} runs, for 1000", grown * 1000 / counted, "MiB"))
+    show(Result(_CASE, "runs a second, agents without Ansible", counted / seconds, "1/s", better="higher"))
+    show(Result(_CASE, "CPU time of the operator for a run, agents without Ansible", used / counted * 1000, "ms"))
+
+
+async def capacity(bed: Bed, lines: int) -> None:
+    """Show how many results a second one operator and two shards receive."""
+    rates = []
+    for hosts in (("127.0.0.1",), ("127.0.0.1", "127.0.0.2")):
+        namespace = f"bench-shards-{len(hosts)}"
+        agents = Agents(bed.client, namespace, hosts, lines)
+        async with agents.serving(), bed.operators(namespace, hosts, maxPods=_RUNS_WITH_LINES) as running_:
+            spent, since = running_.cpu(), time.time()
+            await bed.create(namespace, _RUNS_WITH_LINES)
+            await running_.await_runs(_RUNS_WITH_LINES, _LONGEST)
+            ended = sorted(running_.ended())[:_RUNS_WITH_LINES]
+            used = running_.cpu() - spent
+        if len(ended) < _RUNS_WITH_LINES:
+            raise RuntimeError(f"only {len(ended)} of {_RUNS_WITH_LINES} runs ended within {_LONGEST:.0f} s")
+        results = len(ended) * lines
+        rates.append(results / (ended[-1] - since))
+        what = "one operator" if len(hosts) == 1 else f"{len(hosts)} shards"
+        show(Result(_CASE, f"results a second, {what}, agents without Ansible", rates[-1], "1/s", better="higher"))
+        show(Result(_CASE, f"CPU time for a result, {what}, agents without Ansible", used / results * 1000, "ms"))
+    show(
+        Result(_CASE, "capacity of two shards in times of one operator", rates[1] / rates[0], "ratio", better="higher")
+    )
