@@ -198,12 +198,11 @@ class Running:
     async def await_runs(self, count: int, within: float) -> int:
         """Wait for so many runs, or for this time in seconds; return their number."""
         deadline = time.monotonic() + within
-        for _ in itertools.count():
+        while True:
             found = len(list(self.ended()))
             if found >= count or time.monotonic() > deadline:
-                break
+                return found
             await asyncio.sleep(_LOOK)
-        return found
 
     def cpu(self) -> float:
         """Return the CPU time of all operators."""

@@ -17,6 +17,8 @@ _NO_IMAGE = {"ErrImagePull", "ImagePullBackOff", "InvalidImageName", "ErrImageNe
 _NO_CONTAINER = {"CreateContainerConfigError", "CreateContainerError", "RunContainerError"}
 _LOST = {"NodeLost", "NodeNotReady", "DeletionByTaintManager", "DeletionByPodGC"}
 """Reasons of a node that is lost or about to be."""
+_EVICTED = "Evicted"
+"""Reason of a pod that the kubelet ended because the node, or the pod's own limit, lacks memory or disk space."""
 _DISRUPTIONS = {
     "EvictionByEvictionAPI": "it was evicted, as when its node is drained",
     "PreemptionByScheduler": "a pod with a higher priority took its place",
@@ -117,7 +119,7 @@ def of(pod: Mapping[str, Any]) -> PodState:
         (each for each in status.get("containerStatuses") or [] if each.get("name") == CONTAINER), {}
     )
     conditions = {each.get("type"): each for each in status.get("conditions") or []}
-    lost = _lost(conditions, node)
+    lost = _lost(conditions, node, status)
     if lost:
         return PodState(name, node, lost=lost)
     if phase in {"Failed", "Succeeded"}:
@@ -128,7 +130,7 @@ def of(pod: Mapping[str, Any]) -> PodState:
     return PodState(name, node, waits="" if broken else _waits(conditions, node), broken=broken)
 
 
-def _lost(conditions: Mapping[Any, Mapping[str, Any]], node: str) -> str:
+def _lost(conditions: Mapping[Any, Mapping[str, Any]], node: str, status: Mapping[str, Any]) -> str:
     disrupted = conditions.get("DisruptionTarget") or {}
     if disrupted.get("status") == "True":
         reason = str(disrupted.get("reason", ""))
@@ -136,6 +138,8 @@ def _lost(conditions: Mapping[Any, Mapping[str, Any]], node: str) -> str:
             return f"its node {node} was lost"
         if reason in _DISRUPTIONS:
             return _DISRUPTIONS[reason]
+        if reason == "TerminationByKubelet" and status.get("reason") != _EVICTED:
+            return f"the kubelet of the node {node} ended it: {status.get('message') or status.get('reason')}"
     ready = conditions.get("Ready") or {}
     return f"its node {node} is not ready" if ready.get("reason") in _LOST else ""
 
@@ -157,7 +161,7 @@ def _waits(conditions: Mapping[Any, Mapping[str, Any]], node: str) -> str:
 
 def _end(pod: Mapping[str, Any], status: Mapping[str, Any], container: Mapping[str, Any]) -> str:
     reason, message = str(status.get("reason") or ""), str(status.get("message") or "").strip()
-    if reason == "Evicted":
+    if reason == _EVICTED:
         return f"it was evicted: {message}"
     if reason == "DeadlineExceeded":
         return "it ran longer than the activeDeadlineSeconds of its Job"

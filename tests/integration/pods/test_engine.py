@@ -9,13 +9,14 @@ from dataclasses import replace
 
 import pytest
 
-from runner.engine.job import Outcome, UnrecordedRun
+from runner.engine.job import Job, Outcome, RunResult, UnrecordedRun
 from runner.engine.run_folders import Kept
 from runner.errors import ForbiddenError, RunDetachedError
+from runner.pods.agent import HEADER, LARGEST, Kind
 from runner.pods.engine import PodEngine
 from runner.pods.jobs import RUN, RUN_OF, run_name
 from runner.pods.states import Patience, PodState
-from tests.integration.pods.conftest import Bed, conclude, events
+from tests.integration.pods.conftest import Agent, Bed, conclude, events
 
 
 async def _detach(bed: Bed, deadline: float) -> tuple[dict[str, str], PodEngine, UnrecordedRun]:
@@ -166,3 +167,40 @@ async def test_a_run_does_not_have_the_name_of_a_pod_whose_job_is_gone(bed: Bed)
     leaving = asyncio.create_task(agent.leave())
     assert (await conclude(engine, job, running)).outcome is Outcome.SUCCEEDED
     await leaving
+
+
+async def _begin(bed: Bed) -> tuple[PodEngine, Job, asyncio.Task[RunResult], Agent]:
+    engine, job = await bed.engine(), bed.job()
+    running = asyncio.create_task(engine.run(job, events))
+    return engine, job, running, await bed.agent(await bed.record())
+
+
+async def test_an_ansible_runner_that_is_too_old_is_the_failure_with_its_remedy(bed: Bed) -> None:
+    engine, job, running, agent = await _begin(bed)
+    error = "ansible-runner is 2.3.6; the image needs ansible-runner 2.4 or later"
+    agent.end(None, error=error)
+    leaving = asyncio.create_task(agent.leave())
+    result = await conclude(engine, job, running)
+    assert (result.outcome, result.message) == (Outcome.NOT_STARTED, f"{error} before its first task")
+    await leaving
+
+
+@pytest.mark.parametrize(
+    ("sent", "reason"),
+    [
+        (HEADER.pack(Kind.DATA, 3, 0), "frame 3 instead of 1"),
+        (HEADER.pack(Kind.DATA, 1, LARGEST + 1), "a frame of the kind DATA with 67108865 bytes"),
+        (HEADER.pack(Kind.DATA, 1, 9) + b"Traceback", "a line is not JSON"),
+        (HEADER.pack(99, 0, 0), "a frame of the unknown kind 99"),
+    ],
+)
+async def test_malformed_frames_are_the_failure_of_their_run_whose_objects_are_deleted(
+    bed: Bed, sent: bytes, reason: str
+) -> None:
+    engine, job, running, agent = await _begin(bed)
+    agent.client.writer.write(sent)
+    result = await conclude(engine, job, running)
+    assert result.outcome is Outcome.NOT_STARTED
+    assert result.message.startswith(f"the agent in the pod of the run sent invalid data ({reason}")
+    left = [*await bed.objects("jobs"), *await bed.objects("secrets")]
+    assert [each for each in left if "deletionTimestamp" not in each["metadata"]] == []

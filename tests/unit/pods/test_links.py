@@ -483,7 +483,7 @@ async def test_a_silent_agent_is_disconnected_and_may_return(
     operator: Operator, client: Connect, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(agent, "PING_INTERVAL", 0.01)
-    monkeypatch.setattr(agent, "SILENCE", 0.05)
+    monkeypatch.setattr(agent, "SILENCE", 0.5)
     link = operator.open()
     peer = await client()
     peer.hello()

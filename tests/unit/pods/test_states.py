@@ -81,6 +81,37 @@ def test_a_lost_pod_is_not_a_failure(conditions: list[dict[str, str]], expected:
     assert state.ended == ""
 
 
+_BY_KUBELET = _condition("DisruptionTarget", "True", "TerminationByKubelet")
+_EVICTIONS = [
+    "The node was low on resource: memory. Threshold quantity: 100Mi, available: 42Mi. Container ansible uses 302Mi.",
+    "Pod ephemeral local storage usage exceeds the total limit of containers 1Gi.",
+]
+
+
+@pytest.mark.parametrize("message", _EVICTIONS)
+def test_an_eviction_by_the_kubelet_is_a_failure_with_its_message(message: str) -> None:
+    ended = {"state": {"terminated": {"exitCode": 137, "reason": "Error"}}}
+    pod = _pod("Failed", container=ended, reason="Evicted", message=message, conditions=_BY_KUBELET)
+    state = states.of(pod)
+    assert (state.lost, state.ended) == ("", f"it was evicted: {message}")
+    assert states.obstacle_of_pod(state, WAIT, known=True).fault.text == (
+        f"the pod run-1-x of the run ended: it was evicted: {message},"
+    )
+
+
+@pytest.mark.parametrize(
+    ("reason", "message"),
+    [
+        ("Terminated", "Pod was terminated in response to imminent node shutdown."),
+        ("Preempting", "Preempted in order to admit critical pod"),
+    ],
+)
+def test_a_pod_that_the_kubelet_ended_for_the_node_is_lost(reason: str, message: str) -> None:
+    ended = {"state": {"terminated": {"exitCode": 143, "reason": "Error"}}}
+    state = states.of(_pod("Failed", container=ended, reason=reason, message=message, conditions=_BY_KUBELET))
+    assert (state.lost, state.ended) == (f"the kubelet of the node n1 ended it: {message}", "")
+
+
 def test_a_pod_that_was_deleted_is_lost_and_one_that_never_came_failed() -> None:
     assert states.obstacle_of_pod(None, WAIT, known=True).fault.lost == "it was deleted"
     absent = states.obstacle_of_pod(None, WAIT, known=False)
