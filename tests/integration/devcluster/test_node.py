@@ -289,7 +289,9 @@ def _traces(folder: Path, namespaces: set[str]) -> list[str]:
             groups = (process / "cgroup").read_text()
         except OSError:
             continue
-        if joined & namespaces or str(folder) in command or cgroup in groups:
+        # The kernel reuses the number of a namespace that is gone, for example for a build of an image.
+        is_inside = len(joined & namespaces) > 1
+        if is_inside or str(folder) in command or cgroup in groups:
             found.append(f"process {process.name}: {command}")
     return found
 

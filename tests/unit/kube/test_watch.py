@@ -64,7 +64,7 @@ async def test_a_server_that_ignores_the_request_for_a_streamed_list_is_read_by_
 ) -> None:
     silent = api.stream(api.event("ADDED", api.widget("a", 1)), "stay")
     api.on(ALL, silent, silent, api.page(3, api.widget("a", 1)), api.stream("stay"))
-    async with following(list_idle_limit=0.3) as follower:
+    async with following(list_idle_limit=1.0) as follower:
         await follower.reaches("[ +a [ +a [ +a ]")
     assert len(follower.changes) == 1
 
@@ -144,14 +144,14 @@ async def test_missing_bookmarks_cause_a_relist(api: Api, following: Following) 
     """An etcd restored from a backup has lower versions: the server waits, without a word, for ours to come."""
     back = api.stream(api.event("ADDED", api.widget("a", 4)), api.bookmark(5, ends_list=True), "stay")
     api.on(ALL, api.stream(api.bookmark(900, ends_list=True)), api.stream("stay"), back)
-    async with following(idle_limit=0.1) as follower:
+    async with following(idle_limit=1.0) as follower:
         await follower.passes("[ ] [ +a ]")
 
 
 @pytest.mark.lengthy
 async def test_without_bookmarks_silence_causes_no_relist(api: Api, following: Following) -> None:
     api.on(ALL, api.refuse(422, "Invalid"), api.page(5, api.widget("a", 1)), api.stream("stay"))
-    async with following(idle_limit=0.05) as follower:
+    async with following(idle_limit=0.5) as follower:
         await api.until(lambda: len(api.of(ALL)) >= 5)
         assert str(follower) == "[ +a ]"
         assert follower.watcher.last_error is None
@@ -170,7 +170,7 @@ async def test_after_a_broken_connection_the_watch_continues_at_the_last_version
         api.stream(api.event("ADDED", api.widget("b", 5)), b'{"type":"ADD', "abort"),
         api.stream(api.event("ADDED", api.widget("c", 6)), "stay"),
     )
-    async with following(idle_limit=0.2) as follower:
+    async with following(idle_limit=2.0) as follower:
         await follower.passes("[ ] +a +b +c")
     assert [request.query.get("resourceVersion") for request in api.of(ALL)][1:5] == ["3", "4", "4", "5"]
 
