@@ -15,8 +15,8 @@ from runner.pods.jobs import CONTAINER
 
 _NO_IMAGE = {"ErrImagePull", "ImagePullBackOff", "InvalidImageName", "ErrImageNeverPull"}
 _NO_CONTAINER = {"CreateContainerConfigError", "CreateContainerError", "RunContainerError"}
-_LOST = {"NodeLost", "NodeNotReady", "DeletionByTaintManager", "DeletionByPodGC"}
-"""Reasons of a node that is lost or about to be."""
+_LOST = {"DeletionByTaintManager", "DeletionByPodGC"}
+"""Reasons of a node that is lost."""
 _EVICTED = "Evicted"
 """Reason of a pod that the kubelet ended because the node, or the pod's own limit, lacks memory or disk space."""
 _DISRUPTIONS = {
@@ -140,8 +140,9 @@ def _lost(conditions: Mapping[Any, Mapping[str, Any]], node: str, status: Mappin
             return _DISRUPTIONS[reason]
         if reason == "TerminationByKubelet" and status.get("reason") != _EVICTED:
             return f"the kubelet of the node {node} ended it: {status.get('message') or status.get('reason')}"
-    ready = conditions.get("Ready") or {}
-    return f"its node {node} is not ready" if ready.get("reason") in _LOST else ""
+    # If a node is not ready, the control plane sets this condition of its pods without a reason, and no other one.
+    ready, containers = (conditions.get(name, {}).get("status") for name in ("Ready", "ContainersReady"))
+    return f"its node {node} is not ready" if (ready, containers) == ("False", "True") else ""
 
 
 def _broken(container: Mapping[str, Any]) -> str:

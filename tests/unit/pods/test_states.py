@@ -22,7 +22,7 @@ def _pod(phase: str = "Running", *, container: dict[str, Any] | None = None, **s
     }
 
 
-def _condition(kind: str, status: str, reason: str, message: str = "") -> list[dict[str, str]]:
+def _condition(kind: str, status: str, reason: str = "", message: str = "") -> list[dict[str, str]]:
     return [{"type": kind, "status": status, "reason": reason, "message": message}]
 
 
@@ -70,7 +70,8 @@ def test_the_last_output_of_a_container_is_told() -> None:
 @pytest.mark.parametrize(
     ("conditions", "expected"),
     [
-        (_condition("Ready", "False", "NodeNotReady"), "its node n1 is not ready"),
+        # As the control plane sets them; see tests/integration/image/test_lost_node.py.
+        (_condition("Ready", "False") + _condition("ContainersReady", "True"), "its node n1 is not ready"),
         (_condition("DisruptionTarget", "True", "DeletionByTaintManager"), "its node n1 was lost"),
         (_condition("DisruptionTarget", "True", "EvictionByEvictionAPI"), "it was evicted"),
     ],
