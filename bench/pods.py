@@ -1,7 +1,8 @@
 """What a run in a pod costs: `python -m bench.pods`. It needs root, and the packages that `cluster up` names.
 
-1. One small role as a process (`warm`, `exec`) and in a pod on a real node, `BENCH_REPEATS` (5) objects one after
-   another: seconds from the creation of an object to the end of its run, medians.
+1. One small role as a process (`warm`, `exec`), and in a pod and a warm pod on a real node, `BENCH_REPEATS` (5) objects
+   one after another: seconds from the creation of an object to the end of its run, medians. Each of them waits for its
+   warm pod.
 2. `BENCH_PODS` (100) objects at once, whose roles wait until all of them wait: memory and CPU time of the operator
    with all pods connected, seconds until all of them are, and runs a second after that.
 3. A role that prints `BENCH_LINES` (2000) results: frames a second, and the operator's CPU time for one.
@@ -103,9 +104,10 @@ class Bed:
     cluster: DevCluster
     folder: Path
 
-    def operator(self, name: str, tasks: list[dict[str, Any]], *flags: str, most: int = 0) -> _Running:
+    def operator(self, name: str, tasks: list[dict[str, Any]], *flags: str, most: int = 0, warm: int = 0) -> _Running:
         """Start an operator on the namespace `bench-NAME`; with `most`, its runs are in so many pods."""
-        options = {"isolation": "pod", "podTemplate": {"image": BASE}, "maxPods": most} if most else {}
+        in_pods = {"isolation": "pod", "podTemplate": {"image": BASE}, "maxPods": most, "warmPods": warm}
+        options = in_pods if most else {}
         project = Project.make(self.folder / name, self.cluster.kubeconfig, tasks, **options)
         enter = ("nsenter", f"--net=/proc/{self.cluster.pid(NAMESPACES)}/ns/net")
         project = replace(project, program=(*enter, *project.program))
@@ -121,19 +123,26 @@ async def _measure(bed: Bed, size: Size) -> None:
     credentials = await auth.load(str(bed.cluster.kubeconfig), None, auth.HostEnvironment.of_process())
     async with Client(credentials) as client:
         await objects.install(
-            client, ("bench-warm", "bench-exec", "bench-pod", "bench-many", "bench-lines", *pods_agents.NAMESPACES)
+            client,
+            (
+                *(f"bench-{name}" for name in ("warm", "exec", "pod", "warm-pod", "many", "lines")),
+                *pods_agents.NAMESPACES,
+            ),
         )
         medians = {}
-        for name, flags, most in (
-            ("warm", "--engine=warm", 0),
-            ("exec", "--engine=exec", 0),
-            ("pod", "--engine=exec", 1),
+        for name, flags, most, warm in (
+            ("warm", "--engine=warm", 0, 0),
+            ("exec", "--engine=exec", 0, 0),
+            ("pod", "--engine=exec", 1, 0),
+            ("warm-pod", "--engine=exec", 1, 1),
         ):
-            async with bed.operator(name, _SMALL, flags, most=most) as operator:
+            async with bed.operator(name, _SMALL, flags, most=most, warm=warm) as operator:
                 await operator.await_line("Watching")
-                medians[name] = await _one_by_one(client, operator, f"bench-{name}", size.repeats)
+                medians[name] = await _one_by_one(client, operator, f"bench-{name}", size.repeats, warm=bool(warm))
             show(Result(_CASE, f"creation to the end of the run, {name}, median", medians[name], "s"))
-        show(Result(_CASE, "run in a pod in times of a run with exec", medians["pod"] / medians["exec"], "ratio"))
+        for name in ("pod", "warm-pod"):
+            ratio = medians[name] / medians["exec"]
+            show(Result(_CASE, f"run in a {name} in times of a run with exec", ratio, "ratio"))
         await _many(bed, client, size.pods)
         await _lines(bed, client, size.lines)
         without_ansible = pods_agents.Bed(client, Path(bed.cluster.kubeconfig), bed.folder)
@@ -141,10 +150,13 @@ async def _measure(bed: Bed, size: Size) -> None:
         await pods_agents.capacity(without_ansible, size.lines)
 
 
-async def _one_by_one(client: Client, operator: OperatorProcess, namespace: str, repeats: int) -> float:
+async def _one_by_one(client: Client, operator: OperatorProcess, namespace: str, repeats: int, *, warm: bool) -> float:
     """Return the median of the seconds; the first object, which warms up, does not count."""
     seconds = []
     for number in range(repeats + 1):
+        if warm:
+            await operator.await_lines(number + 1, "A warm pod is ready")
+            await asyncio.sleep(_SETTLE)
         began = time.time()
         await client.request("POST", objects.path(namespace), body=objects.body(f"object-{number}"))
         ended = await operator.await_line("Run ended", name=f"object-{number}", outcome="succeeded")

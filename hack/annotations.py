@@ -94,6 +94,12 @@ ON_WRITTEN = (
         "label of the Secret, the Job and the pod of such a run: UID of the resource",
     ),
     Annotation(
+        _OURS + "warm-pod-of",
+        "written by the operator",
+        NEW,
+        "label of a [warm pod](pods.md#warm-pods) and its Job: kind of the watch",
+    ),
+    Annotation(
         _OURS + "inject-owner",
         '`"false"`',
         NEW,

@@ -261,6 +261,14 @@ WATCH = (
         _IN_POD + "}, maxPods: 50}",
     ),
     Field(
+        "warmPods",
+        "whole number",
+        "",
+        NEW,
+        "number of idle pods with Ansible loaded that wait for runs; default: 0 ([pods.md](pods.md#warm-pods))",
+        _IN_POD + "}, warmPods: 2}",
+    ),
+    Field(
         "finalizer",
         "mapping",
         "",

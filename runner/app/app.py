@@ -231,6 +231,10 @@ class _Operator:
             followed.append(self._reloader.follow(self._controllers, engine))
             if pods is not None:
                 followed += [pods.pods.follow(), pods.certificates.follow()]
+                own = settings.pod_name, self._environment
+                for warm in await pods.add_warm(client, self._watches, ownership.has_any, *own):
+                    stack.push_async_callback(warm.close)
+                    followed.append(warm.follow())
             engines: list[Engine] = [engine, *([pods.engine] if pods is not None else [])]
             await self._work(engines, followed, ownership)
         return None if self._signals.stop.is_set() else self._reloader.following

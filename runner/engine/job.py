@@ -42,6 +42,8 @@ class UnrecordedRun:
     ident: str
     began: float
     """Seconds since the epoch."""
+    warm: str
+    """Name of its warm pod; empty if its pod was started for it."""
     token: str = field(repr=False)
 
 

@@ -245,8 +245,9 @@ class Metrics:
         phases: Callable[[], Mapping[str, int]],
         agents: Callable[[], Mapping[str, int]],
         runs: Callable[[], Mapping[str, int]],
+        warm: Callable[[], Mapping[str, int]],
     ) -> None:
-        """Add the pods of runs by phase, the counts of their agents by event, and the number of runs in pods."""
+        """Add the pods by phase, the counts of their agents by event, and the numbers of runs and of warm pods."""
         self._on_scrape(
             lambda: [
                 _gauges("ansible_operator_pods", "Pods of runs", ["phase"], (((k,), n) for k, n in phases().items())),
@@ -261,6 +262,12 @@ class Metrics:
                     "Runs in pods that this operator began, and those of an earlier operator that it resumed",
                     ["start"],
                     (((start,), count) for start, count in runs().items()),
+                ),
+                _counters(
+                    "ansible_operator_warm_pods",
+                    "Runs that got a warm pod or found none, and warm pods that failed without a run",
+                    ["result"],
+                    (((result,), count) for result, count in warm().items()),
                 ),
             ]
         )

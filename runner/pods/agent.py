@@ -14,6 +14,9 @@ operator. The pod's log contains only text that the operator returned, and messa
 
 `SETTINGS_DIR` has the files `run`, `token`, `ca.crt`, `server` (host:port) and `name` (of the server, for TLS). They
 are read for each attempt to connect. Exit codes: see `Exit`.
+
+With a file `warm`, the agent is idle: it starts `preload.py`, which is beside it, and waits for ASSIGN. From then on it
+is the agent of that run.
 """
 
 from __future__ import annotations
@@ -61,6 +64,8 @@ _FIRST_DELAY = 0.2
 _LONGEST_DELAY = 5.0
 _PATIENCE = 15 * 60.0
 """Seconds without an operator after which the agent gives up."""
+_IDLE_PATIENCE = 30.0
+"""The same for an idle agent: only the operator that started it can give it a run."""
 _GRACE = 10.0
 """Seconds between SIGTERM and SIGKILL to the worker."""
 _LEFTOVER_GRACE = 2.0
@@ -74,6 +79,7 @@ _STDERR = 4096
 _POLL = 0.02
 _OLDEST_RUNNER = (2, 4)
 _VERSION_TIMEOUT = 60.0
+_PRELOAD_TIMEOUT = 60.0
 _SUBREAPER = 36
 """PR_SET_CHILD_SUBREAPER of prctl(2)."""
 _CGROUP_OF_SELF = "/proc/self/cgroup"
@@ -90,12 +96,14 @@ class Kind(IntEnum):
 
     HELLO = 1
     """JSON: `protocol`, `run`, `token`, `agent` (random, differs between processes), `has_order`, `last` (highest frame
-    number so far), `acknowledged` (highest number of which the text is in the pod's log)."""
+    number so far), `acknowledged` (highest number of which the text is in the pod's log). An idle agent: `problem` (why
+    Ansible is not loaded, or empty)."""
     DATA = 2
     """One line of the worker's standard output, without its newline. Artifacts are not sent."""
     END = 3
     """JSON: `code` (exit code of the worker, negative for a signal, null if it did not start), `error`, `stderr` (its
-    end), `oom_kills`, `memory_limit` (bytes, 0 is unlimited)."""
+    end), `oom_kills`, `memory_limit` (bytes, 0 is unlimited), `unused` (why a run in a warm pod did not use the loaded
+    Ansible, or empty)."""
     PONG = 4
     """The number is that of `acknowledged`."""
     METRICS = 5
@@ -111,13 +119,15 @@ class Kind(IntEnum):
     STOP = 20
     RECORDED = 21
     PING = 22
+    ASSIGN = 23
+    """JSON: `run`, `token`. An idle agent connects again with them; another one ignores it."""
 
 
 class Exit(IntEnum):
     """Exit code of the agent."""
 
-    RECORDED = 0
-    """The operator recorded the outcome of the run, whatever it was."""
+    DONE = 0
+    """The operator recorded the outcome of the run, whatever it was, or does not need the idle agent any more."""
     USED = 2
     """An agent has run in this folder before."""
     REFUSED = 3
@@ -251,6 +261,13 @@ class Uplink:
         self._spool = spool
         self._on_order, self._on_stop = on_order, on_stop
         self._agent = os.urandom(16).hex()
+        self._is_idle = (settings / "warm").exists()
+        self._assigned: dict[str, Any] = {}
+        """Run and token, in place of those of the settings."""
+        self._address = ""
+        """The last operator's."""
+        self.problem = ""
+        """Why Ansible is not loaded."""
         self._has_order = False
         self._logged = 0
         """Highest number of which the text is in the log."""
@@ -264,17 +281,27 @@ class Uplink:
         """Called with the address of each operator that accepts the agent."""
         spool.on_change = self._changed.set
 
+    @property
+    def is_idle(self) -> bool:
+        """True while the agent has no run."""
+        return self._is_idle
+
     async def keep(self) -> Exit:
         """Stay connected; return why that ended."""
         delay = _FIRST_DELAY
-        while time.monotonic() - self._last_seen < _PATIENCE:
-            before = self._last_seen
+        while time.monotonic() - self._last_seen < (_IDLE_PATIENCE if self._is_idle else _PATIENCE):
+            before, was_idle = self._last_seen, self._is_idle
             ended = await self._try_all()
             if ended is not None:
                 return ended
+            if was_idle and not self._is_idle:
+                continue
             delay = _FIRST_DELAY if self._last_seen > before else min(delay * 2, _LONGEST_DELAY)
             # Many agents lose the same operator at the same time.
             await asyncio.sleep(delay * random.uniform(0.5, 1))  # noqa: S311 - not for cryptography
+        if self._is_idle:
+            _log("the operator that started this idle pod is gone")
+            return Exit.DONE
         _log("no operator accepted this run for too long")
         return Exit.ABANDONED
 
@@ -283,14 +310,14 @@ class Uplink:
         loop = asyncio.get_running_loop()
         server = "the operator"
         try:
-            settings = Settings.read(self._folder)
+            settings = Settings.read(self._folder)._replace(**self._assigned)
             server = f"the operator at {settings.host}:{settings.port}"
             found = loop.getaddrinfo(settings.host, settings.port, type=socket.SOCK_STREAM)
             addresses = [str(each[4][0]) for each in await asyncio.wait_for(found, _CONNECT)]
         except (OSError, ValueError, asyncio.TimeoutError) as error:
             self._report(f"cannot reach {server}: {_text(error)}")
             return None
-        for address in addresses:
+        for address in sorted(addresses, key=lambda each: each != self._address):
             before = self._last_seen
             try:
                 return await self._connect(settings, address)
@@ -307,8 +334,8 @@ class Uplink:
             self._reported.add(text)
             _log(text)
 
-    async def _connect(self, settings: Settings, address: str) -> Exit:
-        """Use one connection to its end. Raises an error if the agent must connect again."""
+    async def _connect(self, settings: Settings, address: str) -> Exit | None:
+        """Use one connection to its end; return None after ASSIGN. Raises an error if the connection was lost."""
         reader, writer = await asyncio.wait_for(connect(settings, address, ALPN_LINK), _CONNECT)
         try:
             writer.write(
@@ -322,6 +349,7 @@ class Uplink:
                         "has_order": self._has_order,
                         "last": self._spool.last,
                         "acknowledged": self._logged,
+                        "problem": self.problem,
                     },
                 )
             )
@@ -334,6 +362,8 @@ class Uplink:
             if kind != Kind.WELCOME or not 0 <= answer["applied"] <= self._spool.last:
                 raise ValueError("unexpected response")
             ended = await self._use(reader, writer, answer["applied"] + 1, settings, address)
+            if ended is None:
+                return None
             writer.close()
             with contextlib.suppress(OSError, asyncio.TimeoutError):  # the operator closed first, or is gone
                 await asyncio.wait_for(writer.wait_closed(), _LEFTOVER_GRACE)
@@ -344,21 +374,26 @@ class Uplink:
         finally:
             writer.transport.abort()
 
-    @staticmethod
-    def _refused(answer: dict[str, Any]) -> Exit:
+    def _refused(self, answer: dict[str, Any]) -> Exit:
+        if self._is_idle:
+            return Exit.DONE
         _log(f"the operator ended this run: {answer['reason']}")
         return Exit.REFUSED
 
     async def _use(
         self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, number: int, settings: Settings, address: str
-    ) -> Exit:
+    ) -> Exit | None:
         """Send frames from this number, and process those of the operator."""
         self._reported.clear()
+        self._address = address
         self._is_pinged = False
         self.operator = settings, address
         self._last_seen = time.monotonic()
         self.on_operator(address)
-        tasks = {asyncio.create_task(self._send(writer, number)), asyncio.create_task(self._receive(reader))}
+        tasks: set[asyncio.Task[Exit | None]] = {
+            asyncio.create_task(self._send(writer, number)),
+            asyncio.create_task(self._receive(reader)),
+        }
         try:
             done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
             return next(iter(done)).result()
@@ -369,7 +404,7 @@ class Uplink:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
 
-    async def _send(self, writer: asyncio.StreamWriter, number: int) -> Exit:
+    async def _send(self, writer: asyncio.StreamWriter, number: int) -> Exit | None:
         batch = bytearray()
         while True:
             self._changed.clear()
@@ -389,7 +424,7 @@ class Uplink:
             await writer.drain()
             await self._changed.wait()
 
-    async def _receive(self, reader: asyncio.StreamReader) -> Exit:
+    async def _receive(self, reader: asyncio.StreamReader) -> Exit | None:
         part: IO[bytes] | None = None
         try:
             while True:
@@ -404,8 +439,12 @@ class Uplink:
                     self._changed.set()
                 elif kind == Kind.STOP:
                     self._on_stop()
+                elif kind == Kind.ASSIGN and self._is_idle:
+                    answer = json.loads(payload)
+                    self._assigned, self._is_idle = {"run": answer["run"], "token": answer["token"]}, False
+                    return None
                 elif kind == Kind.RECORDED:
-                    return Exit.RECORDED
+                    return Exit.DONE
                 elif kind == Kind.REFUSED and json.loads(payload)["final"]:
                     return self._refused(json.loads(payload))
         finally:
@@ -594,7 +633,37 @@ class Worker:
         self._worker: tuple[subprocess.Popen[bytes], asyncio.Future[int]] | None = None
         self._is_stopping = False
         self._stop: asyncio.Task[None] | None = None
+        self._preloaded: tuple[subprocess.Popen[bytes], asyncio.Future[int]] | None = None
         self._problem = asyncio.ensure_future(self._check())
+
+    async def preload(self, settings: Path) -> str:
+        """Start a worker that waits with Ansible loaded; return why it is not loaded, or an empty text."""
+        reading, writing = os.pipe()
+        report = asyncio.StreamReader()
+        loop = asyncio.get_running_loop()
+        transport, _ = await loop.connect_read_pipe(
+            lambda: asyncio.StreamReaderProtocol(report), os.fdopen(reading, "rb")
+        )
+        try:
+            with (self._work / "stderr").open("wb") as stderr:
+                process, ended = self._children.start(
+                    [sys.executable, str(settings / "preload.py"), str(settings), str(self._work), str(writing)],
+                    stdin=subprocess.PIPE,
+                    stdout=subprocess.PIPE,
+                    stderr=stderr,
+                    pass_fds=(writing,),
+                    start_new_session=True,
+                )
+            os.close(writing)
+            text = await asyncio.wait_for(report.read(), _PRELOAD_TIMEOUT)
+            problem = json.loads(text)["problem"] if text else f"the process that loads it ended: {self._stderr()}"
+        except (OSError, asyncio.TimeoutError) as error:
+            return _text(error)
+        finally:
+            transport.close()
+        if text:
+            self._preloaded = process, ended
+        return str(problem)
 
     async def run(self, order: Path, error: str) -> None:
         """Run Ansible and add its output and ending to the spool. `error`: why it must not start, or empty."""
@@ -613,6 +682,7 @@ class Worker:
             "stderr": self._stderr(),
             "oom_kills": max(0, oom_kills() - kills),
             "memory_limit": memory_limit(),
+            "unused": self._unused(),
         }
         self._spool.end(json.dumps(ending).encode())
 
@@ -663,16 +733,8 @@ class Worker:
     async def _run(self, order: Path) -> int:
         if self._is_stopping:
             raise AgentError("the run was stopped before Ansible started")
-        folder = self._work / "run"
-        folder.mkdir()
-        with order.open("rb") as stdin, (self._work / "stderr").open("wb") as stderr:
-            process, ended = self._worker = self._children.start(
-                ["ansible-runner", "worker", "--private-data-dir", str(folder)],
-                stdin=stdin,
-                stdout=subprocess.PIPE,
-                stderr=stderr,
-                start_new_session=True,
-            )
+        self._worker = self._begin_preloaded(order) or self._begin(order)
+        process, ended = self._worker
         loop = asyncio.get_running_loop()
         _, output = await loop.connect_read_pipe(lambda: _Output(self._spool, self.stop), process.stdout)
         code = await ended
@@ -680,6 +742,36 @@ class Worker:
         await self._children.end_all(_LEFTOVER_GRACE)
         await output.ended
         return code
+
+    def _begin(self, order: Path) -> tuple[subprocess.Popen[bytes], asyncio.Future[int]]:
+        folder = self._work / "run"
+        folder.mkdir(exist_ok=True)  # that of a worker that did not load Ansible
+        with order.open("rb") as stdin, (self._work / "stderr").open("wb") as stderr:
+            return self._children.start(
+                ["ansible-runner", "worker", "--private-data-dir", str(folder)],
+                stdin=stdin,
+                stdout=subprocess.PIPE,
+                stderr=stderr,
+                start_new_session=True,
+            )
+
+    def _begin_preloaded(self, order: Path) -> tuple[subprocess.Popen[bytes], asyncio.Future[int]] | None:
+        if self._preloaded is None or self._preloaded[1].done():
+            return None
+        stdin = self._preloaded[0].stdin
+        assert stdin is not None  # noqa: S101 - it is a pipe, for the types
+        try:
+            with stdin:
+                stdin.write(f"{order}\n".encode())
+        except BrokenPipeError:  # it ended meanwhile
+            return None
+        return self._preloaded
+
+    def _unused(self) -> str:
+        try:
+            return (self._work / "unused").read_text(encoding="utf-8")
+        except OSError:
+            return ""  # the loaded Ansible was used, or there was none
 
     def _stderr(self) -> str:
         try:
@@ -801,6 +893,7 @@ class Agent:
     """All parts of the agent."""
 
     def __init__(self, settings: Path, work: Path) -> None:
+        self._settings = settings
         self._order = work / "order"
         self._spool = Spool(work / "spool")
         self._uplink = Uplink(settings, self._order, self._spool, self._begin, self._stop)
@@ -817,15 +910,20 @@ class Agent:
             await self._relay.start()
         except OSError as error:
             self._relay_error = f"cannot listen on 127.0.0.1:{RELAY_PORT} in the pod: {_text(error)}"
-        tasks = {asyncio.ensure_future(self._uplink.keep()), asyncio.ensure_future(self._await_termination())}
+        tasks = {asyncio.ensure_future(self._keep()), asyncio.ensure_future(self._await_termination())}
         done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
         code = next(iter(done)).result()
-        if code == Exit.REFUSED:
+        if code == Exit.REFUSED or self._uplink.is_idle:
             await self._worker.kill()
         elif self._run is not None:
             self._worker.stop()
             await self._run
         return code
+
+    async def _keep(self) -> Exit:
+        if self._uplink.is_idle:
+            self._uplink.problem = await self._worker.preload(self._settings)
+        return await self._uplink.keep()
 
     def _begin(self, error: str) -> None:
         """Start Ansible, once."""
@@ -847,6 +945,8 @@ class Agent:
     async def _await_termination(self) -> Exit:
         """Wait for SIGTERM, end Ansible, and give the operator time to record the outcome."""
         await self._terminated.wait()
+        if self._uplink.is_idle:
+            return Exit.TERMINATED
         self._stop()
         if self._run is not None:
             await asyncio.wait({self._run})

@@ -38,11 +38,12 @@ class Hello:
     has_order: bool
     last: int
     acknowledged: int
+    problem: str
 
     @classmethod
     def parse(cls, payload: bytes) -> Self:
         """Parse a payload. Raises MalformedError."""
-        return cls(**parse_object(payload, _HELLO))
+        return cls(**parse_object(payload, _HELLO, {"problem": ""}))
 
 
 _HELLO: dict[str, tuple[type, ...]] = {
@@ -56,8 +57,11 @@ _HELLO: dict[str, tuple[type, ...]] = {
 }
 
 
-def parse_object(payload: bytes, fields: dict[str, tuple[type, ...]]) -> dict[str, Any]:
-    """Return these fields of a JSON object, after a check of their types. Raises MalformedError."""
+def parse_object(payload: bytes, fields: dict[str, tuple[type, ...]], optional: dict[str, str]) -> dict[str, Any]:
+    """Return these fields of a JSON object, after a check of their types. Raises MalformedError.
+
+    `optional` are further texts with their defaults, which earlier agents do not send.
+    """
     try:
         value = orjson.loads(payload)
     except orjson.JSONDecodeError as error:
@@ -67,7 +71,9 @@ def parse_object(payload: bytes, fields: dict[str, tuple[type, ...]]) -> dict[st
     for name, types in fields.items():
         if name not in value or type(value[name]) not in types:  # not isinstance: True is an int
             raise MalformedError(f"invalid JSON: {name} is missing or has another type")
-    return {name: value[name] for name in fields}
+    return {name: value[name] for name in fields} | {
+        name: str(value.get(name, default)) for name, default in optional.items()
+    }
 
 
 class Receiver(Protocol):
@@ -307,7 +313,7 @@ class MetricsConnection(asyncio.Protocol):
         end = HEADER.size + length
         if len(self._buffer) < end:
             return
-        found = parse_object(bytes(self._buffer[HEADER.size : end]), _METRICS)
+        found = parse_object(bytes(self._buffer[HEADER.size : end]), _METRICS, {})
         above = self._admit(self, found["run"], found["token"])
         if above is None or self._transport is None:
             self.abort()

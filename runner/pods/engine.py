@@ -39,16 +39,18 @@ from runner.engine.job import (
 )
 from runner.engine.retention import KeptRuns
 from runner.errors import ApiError, ApiUnavailableError, ConflictError, EngineError, NotFoundError, RunDetachedError
-from runner.kube.client import Client
+from runner.kube.client import Client, PatchType
 from runner.kube.discovery import ApiResource
 from runner.objects import GVK, Object, ObjectKey, ObjectRef, metadata
 from runner.pods import jobs, payload, states
 from runner.pods.connection import MalformedError
-from runner.pods.jobs import Address, Recorded
+from runner.pods.idle import IdleLink
+from runner.pods.jobs import JOBS, PODS, SECRETS, Address, Recorded
 from runner.pods.links import Ending, Link, Links
 from runner.pods.spool import Artifacts, Line, Spool
-from runner.pods.states import Fault, Obstacle, Patience, PodState
+from runner.pods.states import Fault, Obstacle, ObstacleTimer, Patience, PodState
 from runner.pods.stream import MalformedLineError, WorkerOutput, mark_of
+from runner.pods.warm import WarmPods
 from runner.pods.watching import PodWatch
 
 _LOOK = 1.0
@@ -58,10 +60,6 @@ _STOP_WITHIN = 20.0
 _RECONNECT_WITHIN = 20.0
 """Seconds that a resumed run has at least: it may have ended in time, while no operator could receive its result."""
 _RESUMED = "withheld: the operator was restarted during this run, so that it may not know all secret values"
-_NONE: frozenset[str] = frozenset()
-_SECRETS = ApiResource(GVK("", "v1", "Secret"), "secrets", namespaced=True, verbs=_NONE, subresources=_NONE)
-_JOBS = ApiResource(GVK("batch", "v1", "Job"), "jobs", namespaced=True, verbs=_NONE, subresources=_NONE)
-_PODS = ApiResource(GVK("", "v1", "Pod"), "pods", namespaced=True, verbs=_NONE, subresources=_NONE)
 _log = log.get(__name__)
 
 
@@ -79,6 +77,10 @@ class _Run:
     ends_at: float | None
     """Deadline in seconds since the epoch; None is unlimited."""
     output: WorkerOutput
+    place: ObjectKey
+    """Namespace and name of its Job."""
+    idle: IdleLink | None
+    """Link by which the agent of a warm pod obtains the run; None: the pod was started for the run."""
     progress: events.Progress = field(default_factory=events.Progress)
     ending: Ending | None = None
     """The agent's report of its end."""
@@ -120,10 +122,23 @@ class PodEngine:
         """Runs by ident, until their outcome is recorded."""
         self._tasks: set[asyncio.Task[RunResult]] = set()
         self._closed = False
+        self.warm: dict[GVK, WarmPods] = {}
+        """Warm pods of the watches that have them."""
+        self._labeling: set[asyncio.Task[None]] = set()
         self.begun_runs = 0
         """Number of runs that this operator began."""
         self.resumed_runs = 0
         """Number of runs that an earlier operator began."""
+
+    def warm_counts(self) -> dict[str, int]:
+        """Return how many runs got a warm pod or found none, and how many warm pods failed, for metrics."""
+        pools = self.warm.values()
+        return {
+            "hit": sum(each.hits for each in pools),
+            "miss": sum(each.misses for each in pools),
+            "failed": sum(each.failures for each in pools),
+            "unused": sum(each.unused for each in pools),
+        }
 
     # Before a run.
 
@@ -140,15 +155,20 @@ class PodEngine:
         for other in found:
             if other is not going_on:
                 _log.info("Ending a run that an earlier operator began", run=other.name, **owner.key._asdict())
-                await self._remove(other.name, other.namespace)
+                await self._remove(other.name, other.namespace, self._place_of(other))
         if going_on is None:
             return None
         record = going_on.record
-        return UnrecordedRun(going_on.name, record.ident, record.began, going_on.token)
+        return UnrecordedRun(going_on.name, record.ident, record.began, record.warm, going_on.token)
+
+    def _place_of(self, run: Recorded) -> ObjectKey:
+        """Return namespace and name of a run's Job."""
+        warm = run.record.warm
+        return ObjectKey(self._namespace, warm) if warm else ObjectKey(run.namespace, run.name)
 
     async def _recorded(self, namespace: str, uid: str) -> list[Recorded]:
         """Return the runs of an object whose outcome is not recorded, newest first."""
-        items = await self._of_object(_SECRETS, namespace, uid)
+        items = await self._of_object(SECRETS, namespace, uid)
         found = [jobs.recorded(each, uid, _token(each), self._address().key) for each in items]
         return sorted((each for each in found if each is not None), key=lambda each: each.number, reverse=True)
 
@@ -200,15 +220,18 @@ class PodEngine:
         try:
             if run.ending is None:
                 run.link.fence()
-                await (self._forget if run.has_log else self._remove)(run.name, run.namespace)
+                if run.has_log:
+                    await self._forget(run.name, run.namespace)
+                else:
+                    await self._remove(run.name, run.namespace, run.place)
             else:
                 # First the record: without it, no operator continues a run that has been reported.
                 await self._forget(run.name, run.namespace)
                 if not await run.link.recorded(_STOP_WITHIN):
                     _log.info("The agent of a run does not respond; deleting its Job", run=run.name)
-                    await self._remove(run.name, run.namespace)
+                    await self._remove(run.name, run.namespace, run.place)
         finally:
-            run.link.close()
+            _close(run)
         await asyncio.to_thread(run.spool.remove)
 
     async def forget(self, run_dir: Path) -> None:
@@ -218,15 +241,16 @@ class PodEngine:
     async def close(self, grace: float) -> None:  # noqa: ARG002 - runs in pods need no time: they go on
         """Leave the runs in their pods to the next operator. No run starts afterwards."""
         self._closed = True
-        for task in self._tasks:
+        tasks: set[asyncio.Task[Any]] = {*self._tasks, *self._labeling}
+        for task in tasks:
             task.cancel()
-        if self._tasks:
-            await asyncio.wait(self._tasks)
+        if tasks:
+            await asyncio.wait(tasks)
 
     def _let_go(self, job: Job) -> None:
         run = self._unsettled.pop(job.ident, None)
         if run is not None:
-            run.link.close()
+            _close(run)
 
     async def _whole(self, job: Job, pod: PodRun, sink: EventSink) -> RunResult:
         began = time.monotonic()
@@ -243,10 +267,10 @@ class PodEngine:
             await asyncio.to_thread(self._leave, job)
 
     def _place(self, run: _Run) -> str:
-        state = self._pods.state(run.name) or run.state
+        state = self._pods.state(run.place.name) or run.state
         if state is None:
             return ""
-        return f"{run.namespace}/{state.name}" + (f" on {state.node}" if state.node else "")
+        return f"{run.place.namespace}/{state.name}" + (f" on {state.node}" if state.node else "")
 
     def _leave(self, job: Job) -> None:
         _order(job).unlink(missing_ok=True)
@@ -263,17 +287,18 @@ class PodEngine:
         spool = await asyncio.to_thread(Spool, job.run_dir, job.ident)
         order = _order(job)
         await asyncio.to_thread(payload.write, job, pod.token, order, os.environ, Path.cwd())
-        name = pod.resumed.name if pod.resumed is not None else await self._record(pod, namespace)
+        name, idle, place = (
+            self._resumed(pod.resumed, namespace) if pod.resumed else await self._new(job, pod, namespace)
+        )
         loop = asyncio.get_running_loop()
-        kept = await asyncio.to_thread(Artifacts, job.run_dir, job.ident, f"{namespace}/{name}")
+        kept = await asyncio.to_thread(Artifacts, job.run_dir, job.ident, f"{place.namespace}/{place.name}")
         known = await asyncio.to_thread(lambda: list(spool.lines()))
         applied = known[-1].number if known else 0
         self._let_go(job)  # if its outcome could not be recorded
         link = self._links.open(name, pod.token, order, applied)
-        output = WorkerOutput(mark_of(pod.token))
-        run = self._unsettled[job.ident] = _Run(
-            job, name, namespace, spool, kept, link, loop.create_future(), _deadline(job), output
-        )
+        output, stop = WorkerOutput(mark_of(pod.token)), loop.create_future()
+        made = _Run(job, name, namespace, spool, kept, link, stop, _deadline(job), output, place, idle)
+        run = self._unsettled[job.ident] = made
         if pod.resumed is not None:
             self.resumed_runs += 1
             job.secrets.exhaust(_RESUMED)
@@ -282,22 +307,66 @@ class PodEngine:
             self.begun_runs += 1
         for line in known:
             _apply_known(run, line)
-        await self._create_job(run, pod)
+        if idle is None:
+            await self._create_job(run, pod)
+        else:
+            idle.assign(name, pod.token)
+            self._label(run, pod)
         return run
 
-    async def _record(self, pod: PodRun, namespace: str) -> str:
+    async def _new(self, job: Job, pod: PodRun, namespace: str) -> tuple[str, IdleLink | None, ObjectKey]:
+        """Create the Secret of a new run; return the run's name, its idle agent if one is ready, and its Job's key."""
+        warm = self.warm.get(job.gvk)
+        taken = warm.take() if warm is not None else None
+        if warm is None or taken is None:
+            name = await self._record(pod, namespace)
+            return name, None, ObjectKey(namespace, name)
+        try:
+            name = await self._record(pod, namespace, taken.name)
+        except BaseException:
+            warm.give_back(taken)
+            raise
+        return name, taken.link, ObjectKey(self._namespace, taken.name)
+
+    def _resumed(self, run: UnrecordedRun, namespace: str) -> tuple[str, IdleLink | None, ObjectKey]:
+        """Return the same for a run that an earlier operator began. It may have ended before its agent got the run."""
+        if not run.warm:
+            return run.name, None, ObjectKey(namespace, run.name)
+        idle = self._links.expect(run.warm, jobs.warm_token(self._address(), run.warm), lambda: None)
+        return run.name, idle, ObjectKey(self._namespace, run.warm)
+
+    def _label(self, run: _Run, pod: PodRun) -> None:
+        """Label the warm pod of a run in the background, for users, and delete those of earlier runs."""
+        task = asyncio.create_task(self._label_pod(run, pod.owner.uid))
+        self._labeling.add(task)
+        task.add_done_callback(self._labeling.discard)
+
+    async def _label_pod(self, run: _Run, uid: str) -> None:
+        state = self._pods.state(run.place.name)
+        if state is None:
+            return
+        meta = {"labels": {jobs.RUN_OF: uid}, "annotations": {jobs.RUN: f"{run.namespace}/{run.name}"}}
+        key = ObjectKey(run.place.namespace, state.name)
+        try:
+            await self._client.patch(PODS, key, {"metadata": meta}, content_type=PatchType.MERGE)
+            for old in jobs.superfluous_warm(self._pods.ended_warm(uid)):
+                await self._delete(JOBS, ObjectKey(run.place.namespace, old))
+        except ApiError as error:
+            _log.warning("Cannot label the warm pod of a run", pod=state.name, run=run.name, error=str(error))
+
+    async def _record(self, pod: PodRun, namespace: str, warm: str = "") -> str:
         """Create the Secret of a new run; return the run's name."""
         try:
-            existing = await self._of_object(_JOBS, namespace, pod.owner.uid)
+            existing = await self._of_object(JOBS, namespace, pod.owner.uid)
             names = [str(metadata(each).get("name", "")) for each in existing]
             for old in jobs.superfluous(names):
-                await self._delete(_JOBS, ObjectKey(namespace, old))
+                await self._delete(JOBS, ObjectKey(namespace, old))
             # A pod can outlive its Job, for minutes on a lost node. Another run with its name would get its state.
-            pods = await self._of_object(_PODS, namespace, pod.owner.uid)
+            pods = await self._of_object(PODS, namespace, pod.owner.uid)
             names += [str((metadata(each).get("labels") or {}).get(jobs.RUN, "")) for each in pods]
             name = jobs.run_name(pod.owner.uid, jobs.next_number(names))
-            body = jobs.secret(pod, name, namespace, self._address(), time.time())
-            await self._client.create(_SECRETS, namespace, body)
+            body = jobs.secret(pod, name, namespace, self._address(), time.time(), warm)
+            await self._client.create(SECRETS, namespace, body)
         except (ConflictError, ApiUnavailableError):
             raise
         except ApiError as error:
@@ -307,7 +376,7 @@ class PodEngine:
     async def _create_job(self, run: _Run, pod: PodRun) -> None:
         body = jobs.job(pod, run.name, run.namespace, run.job.deadline)
         try:
-            await self._client.create(_JOBS, run.namespace, body)
+            await self._client.create(JOBS, run.namespace, body)
         except ConflictError:
             return  # the run goes on
         except ApiUnavailableError:
@@ -345,7 +414,7 @@ class PodEngine:
         return await self._conclude(run, fault, time.monotonic() - began)
 
     async def _conclude(self, run: _Run, fault: Fault | None, seconds: float) -> RunResult:
-        state = self._pods.state(run.name)
+        state = self._pods.state(run.place.name)
         ending = run.ending
         if ending is None:
             run.link.fence()
@@ -397,39 +466,39 @@ class PodEngine:
                 self._started(time.monotonic() - run.begun)
             if frame.end:
                 run.ending = Ending.parse(frame.payload)
+                if run.ending.unused and run.job.gvk in self.warm:
+                    self.warm[run.job.gvk].preload_unused(run.ending.unused)
                 return
             event = run.output.line(frame.payload)
             if event is None:
                 run.link.acknowledge(frame.number, "")
             else:
                 run.pending.append(frame.number)
-                yield event
+                yield {**event, "runner_ident": run.job.ident}
 
     async def _watch(self, run: _Run) -> Fault:
         """Wait until it is certain that the run cannot continue; return the reason."""
         clock = asyncio.get_running_loop().time
-        since, seen, known = clock(), "", _resumed(run.job) is not None
+        timer, known = ObstacleTimer(clock()), _resumed(run.job) is not None
         while True:
             await asyncio.sleep(_LOOK)
             if not self._pods.is_synced:
                 continue
-            state = self._pods.state(run.name)
+            state = self._pods.state(run.place.name)
             known, run.state = known or state is not None, state or run.state
-            found = _obstacle(state, run, self._patience, known=known)
-            if found is None or found.name != seen:
-                since, seen = clock(), found.name if found is not None else ""
-            if found is not None and clock() - since >= found.patience:
-                return found.fault
+            fault = timer.fault(_obstacle(run, state, self._patience, known=known), clock())
+            if fault is not None:
+                return fault
 
     # After a run.
 
-    async def _remove(self, name: str, namespace: str) -> None:
+    async def _remove(self, name: str, namespace: str, place: ObjectKey) -> None:
         """Delete a run's Job with its pod, and its Secret."""
-        await self._delete(_JOBS, ObjectKey(namespace, name))
+        await self._delete(JOBS, place)
         await self._forget(name, namespace)
 
     async def _forget(self, name: str, namespace: str) -> None:
-        await self._delete(_SECRETS, ObjectKey(namespace, name))
+        await self._delete(SECRETS, ObjectKey(namespace, name))
 
     async def _delete(self, resource: ApiResource, key: ObjectKey) -> None:
         try:
@@ -438,16 +507,20 @@ class PodEngine:
             return
 
 
-def _obstacle(state: PodState | None, run: _Run, wait: Patience, *, known: bool) -> Obstacle | None:
+def _obstacle(run: _Run, state: PodState | None, wait: Patience, *, known: bool) -> Obstacle | None:
     """Return the reason why a run makes no progress; None if it does."""
-    if state is None or state.is_starting or state.ended:
-        return states.obstacle_of_pod(state, wait, known=known)
-    if run.link.is_connected:
-        return None
-    if state.lost:
-        return Obstacle("lost", wait.lost, Fault(lost=state.lost))
-    was_connected = bool(run.link.connects) or _resumed(run.job) is not None
-    return states.obstacle_of_agent(state, wait, was_connected=was_connected)
+    link = run.link
+    if run.idle is not None and not link.connects:
+        patience = wait.ended if state is None or state.ended else wait.assigned
+        return Obstacle("unassigned", patience, Fault(lost="the agent of its warm pod did not respond"))
+    was_connected = bool(link.connects) or _resumed(run.job) is not None
+    return states.obstacle(state, wait, known=known, is_connected=link.is_connected, was_connected=was_connected)
+
+
+def _close(run: _Run) -> None:
+    run.link.close()
+    if run.idle is not None:
+        run.idle.close()
 
 
 def _unreadable(error: BaseException) -> Fault:

@@ -1,4 +1,4 @@
-"""Objects of a run in a pod: the Job, and the Secret with the agent and its settings. Pure.
+"""Objects of a run in a pod, and of a warm pod: the Job, and the Secret with the agent and its settings. Pure.
 
 The Secret is also the record of the run: it exists from before the Job until the run's outcome is recorded. Its name
 is that of the run, so that two operators cannot create two. Both are owned by the custom resource.
@@ -10,20 +10,25 @@ import functools
 import hashlib
 import hmac
 import json
-from collections.abc import Iterable
+import secrets
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 from runner.engine.job import PodRun
-from runner.objects import Object, annotations_of, metadata
-from runner.pods import agent
+from runner.kube.discovery import ApiResource
+from runner.objects import GVK, Object, annotations_of, metadata
+from runner.pods import agent, preload
 from runner.watches.pod_fields import PodPolicy
 
 RUN_OF = "ansible.sdk.operatorframework.io/run-of"
 """Label of a run's Secret, Job and pod: UID of the custom resource."""
 RUN = "ansible.sdk.operatorframework.io/run"
-"""Label of a run's Job and pod: name of the run."""
+"""Label of a run's Job and pod: name of the run; of a warm pod: its own name."""
+WARM = "ansible.sdk.operatorframework.io/warm-pod-of"
+"""Label of a warm pod and its Job: kind of the watch. The pod gets `RUN_OF` with its run."""
 CONTAINER = "ansible"
 """Name of the container that runs Ansible."""
 SETTINGS, WORK = "/operator/agent", "/operator/work"
@@ -35,6 +40,11 @@ _RECORD = "ansible.sdk.operatorframework.io/run-record"
 _SIGNATURE = "ansible.sdk.operatorframework.io/run-signature"
 _MOST_ENDED = 2
 """Number of earlier Jobs of a resource that remain beside a new one."""
+_NONE: frozenset[str] = frozenset()
+SECRETS = ApiResource(GVK("", "v1", "Secret"), "secrets", namespaced=True, verbs=_NONE, subresources=_NONE)
+JOBS = ApiResource(GVK("batch", "v1", "Job"), "jobs", namespaced=True, verbs=_NONE, subresources=_NONE)
+PODS = ApiResource(GVK("", "v1", "Pod"), "pods", namespaced=True, verbs=_NONE, subresources=_NONE)
+_LONGEST_KIND, _LONGEST_LABEL = 40, 63
 _SLACK = 120.0
 """Seconds that Kubernetes grants a run beyond its timeout: the operator ends it first, and says why."""
 _LABELS = {"app.kubernetes.io/managed-by": "ansible-operator", "app.kubernetes.io/component": "run"}
@@ -55,6 +65,8 @@ class Record:
     """`apply`, `finalize` or `plan`."""
     began: float
     """Seconds since the epoch."""
+    warm: str = ""
+    """Name of the warm pod's Job, in the operator's namespace; empty: the Job has the name of the run."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,28 +115,36 @@ def superfluous(names: Iterable[str]) -> list[str]:
     return sorted(names, key=run_number)[:-_MOST_ENDED]
 
 
-def secret(run: PodRun, name: str, namespace: str, address: Address, began: float) -> Object:
-    """Return the Secret of a run. `began` is in seconds since the epoch.
+def superfluous_warm(names: Sequence[str]) -> Sequence[str]:
+    """Return the names of the warm pods of a resource to delete. `names` are those that have ended, oldest first."""
+    return names[:-_MOST_ENDED]
 
-    Its record is signed, so that no other client can write one with its own token.
+
+def secret(run: PodRun, name: str, namespace: str, address: Address, began: float, warm: str) -> Object:
+    """Return the Secret of a run. `began` is in seconds since the epoch; `warm` is the warm pod's name, or empty.
+
+    Its record is signed, so that no other client can write one with its own token. The agent of a warm pod does not
+    read it, so it then contains the token only.
     """
-    record = Record(run.ident, run.generation, run.purpose, began)
+    record = Record(run.ident, run.generation, run.purpose, began, warm)
     meta = _metadata(run, name, namespace)
     text = json.dumps(asdict(record))
     meta["annotations"] = {_RECORD: text, _SIGNATURE: _signature(address.key, name, run.owner.uid, run.token, text)}
+    return _secret(meta, {"token": run.token} if warm else _settings(name, run.token, address))
+
+
+def _secret(meta: dict[str, Any], content: dict[str, str]) -> Object:
+    return {"apiVersion": "v1", "kind": "Secret", "metadata": meta, "type": "Opaque", "stringData": content}
+
+
+def _settings(name: str, token: str, address: Address) -> dict[str, str]:
     return {
-        "apiVersion": "v1",
-        "kind": "Secret",
-        "metadata": meta,
-        "type": "Opaque",
-        "stringData": {
-            "agent.py": _agent(),
-            "run": name,
-            "token": run.token,
-            "ca.crt": address.authority,
-            "server": address.server,
-            "name": address.name,
-        },
+        "agent.py": _text(agent),
+        "run": name,
+        "token": token,
+        "ca.crt": address.authority,
+        "server": address.server,
+        "name": address.name,
     }
 
 
@@ -141,9 +161,9 @@ def recorded(obj: Object, uid: str, token: str, key: bytes) -> Recorded | None:
 
 
 @functools.cache
-def _agent() -> str:
-    """Return the text of the agent, which is read once."""
-    return Path(agent.__file__).read_text(encoding="utf-8")
+def _text(module: ModuleType) -> str:
+    """Return the text of a module, which is read once."""
+    return Path(str(module.__file__)).read_text(encoding="utf-8")
 
 
 def _signature(key: bytes, *parts: str) -> str:
@@ -152,20 +172,56 @@ def _signature(key: bytes, *parts: str) -> str:
 
 def job(run: PodRun, name: str, namespace: str, deadline: float | None) -> Object:
     """Return the Job of a run. `deadline` is the run's timeout in seconds."""
-    policy = run.policy
     labels = {**_LABELS, RUN_OF: run.owner.uid, RUN: name}
-    spec: dict[str, Any] = {
+    made = _job({**_metadata(run, name, namespace), "labels": labels}, run.policy)
+    if deadline is not None:
+        made["spec"]["activeDeadlineSeconds"] = int(deadline + _SLACK)
+    return made
+
+
+def warm_name(kind: str) -> str:
+    """Return the name of a new warm pod: of its Secret and Job."""
+    return f"warm-{kind.lower()[:_LONGEST_KIND]}-{secrets.token_hex(5)}"
+
+
+def warm_label(kind: str) -> str:
+    """Return the value of the label `WARM`."""
+    return kind[:_LONGEST_LABEL]
+
+
+def warm_token(address: Address, name: str) -> str:
+    """Return the token with which the agent of a warm pod obtains its run. The next operator can compute it too."""
+    return _signature(address.key, "warm", name)
+
+
+def warm_job(kind: str, policy: PodPolicy, name: str, namespace: str, owners: Sequence[Object]) -> Object:
+    """Return the Job of a warm pod. Its pod waits without limit, so it has no deadline."""
+    labels = {**_LABELS, RUN: name, WARM: warm_label(kind)}
+    return _job({"name": name, "namespace": namespace, "labels": labels, "ownerReferences": list(owners)}, policy)
+
+
+def warm_secret(job: Object, address: Address, warm: Mapping[str, str]) -> Object:
+    """Return the Secret of a warm pod, which its created Job owns. `warm`: content of the agent's file `warm`."""
+    meta = metadata(job)
+    name = str(meta["name"])
+    reference = {"apiVersion": "batch/v1", "kind": "Job", "name": name, "uid": meta["uid"]}
+    made = {"name": name, "namespace": meta["namespace"], "labels": _LABELS, "ownerReferences": [reference]}
+    content = _settings(name, warm_token(address, name), address)
+    return _secret(made, {**content, "preload.py": _text(preload), "warm": json.dumps(warm)})
+
+
+def _job(meta: dict[str, Any], policy: PodPolicy) -> Object:
+    spec = {
         "backoffLimit": 0,
         "ttlSecondsAfterFinished": policy.ttl,
         "template": {
-            "metadata": {"labels": labels, "annotations": {"kubectl.kubernetes.io/default-container": CONTAINER}},
-            "spec": _pod(policy, name),
+            "metadata": {
+                "labels": meta["labels"],
+                "annotations": {"kubectl.kubernetes.io/default-container": CONTAINER},
+            },
+            "spec": _pod(policy, str(meta["name"])),
         },
     }
-    if deadline is not None:
-        spec["activeDeadlineSeconds"] = int(deadline + _SLACK)
-    meta = _metadata(run, name, namespace)
-    meta["labels"] = labels
     return {"apiVersion": "batch/v1", "kind": "Job", "metadata": meta, "spec": spec}
 
 

@@ -25,7 +25,15 @@ import orjson
 
 from runner import log
 from runner.pods.agent import ALPN_HTTP, ALPN_LINK, ALPN_METRICS, PROTOCOL, Kind
-from runner.pods.connection import AgentConnection, Hello, MalformedError, MetricsConnection, parse_object
+from runner.pods.connection import (
+    AgentConnection,
+    Hello,
+    MalformedError,
+    MetricsConnection,
+    Receiver,
+    parse_object,
+)
+from runner.pods.idle import IdleLink
 from runner.proxy.http.tls import TlsServer
 
 _HANDSHAKE = 10.0
@@ -70,11 +78,12 @@ class Ending:
     stderr: str
     oom_kills: int
     memory_limit: int
+    unused: str
 
     @classmethod
     def parse(cls, payload: bytes) -> Self:
         """Parse the payload of the last frame. Raises MalformedError."""
-        return cls(**parse_object(payload, _ENDING))
+        return cls(**parse_object(payload, _ENDING, {"unused": ""}))
 
 
 class Link:
@@ -336,7 +345,8 @@ class Links:
         """`http` makes the protocol of a connection with API calls, `metrics` that of one with metrics of roles."""
         self._http = http
         self._metrics = metrics
-        self._runs: dict[str, Link] = {}
+        self._runs: dict[str, Link | IdleLink] = {}
+        """Also idle agents, by the name of their pod."""
         self._server: asyncio.Server | None = None
         self._connections: set[_Accepted] = set()
         self.frames = 0
@@ -360,6 +370,11 @@ class Links:
         link = self._runs[run] = Link(self, token, order, applied)
         return link
 
+    def expect(self, pod: str, token: str, changed: Callable[[], None]) -> IdleLink:
+        """Accept the idle agent of a warm pod from now on; see `IdleLink`."""
+        link = self._runs[pod] = IdleLink(token, self.forget, changed)
+        return link
+
     async def close(self) -> None:
         """Close the port, all runs and the connections of agents. The proxy closes those with API calls."""
         if self._server is not None:
@@ -376,8 +391,8 @@ class Links:
 
     # For the parts of this module.
 
-    def forget(self, link: Link) -> None:
-        """Remove a run."""
+    def forget(self, link: Link | IdleLink) -> None:
+        """Remove a run or an idle agent."""
         self._runs = {name: each for name, each in self._runs.items() if each is not link}
 
     def choose(self, protocol: str | None) -> asyncio.Protocol:
@@ -396,7 +411,7 @@ class Links:
         """Remove a closed connection, or one with API calls."""
         self._connections.discard(connection)
 
-    def _admit(self, connection: AgentConnection, hello: Hello) -> Link | None:
+    def _admit(self, connection: AgentConnection, hello: Hello) -> Receiver | None:
         link = self._with_token(hello.run, hello.token)
         if link is not None:
             return link.attach(connection, hello)
@@ -405,10 +420,10 @@ class Links:
 
     def _admit_metrics(self, connection: MetricsConnection, run: str, token: str) -> asyncio.Protocol | None:
         link = self._with_token(run, token)
-        return self._metrics() if link is not None and link.attach_metrics(connection) else None
+        return self._metrics() if isinstance(link, Link) and link.attach_metrics(connection) else None
 
-    def _with_token(self, run: str, token: str) -> Link | None:
-        """Return a run if the token is its own; otherwise count a refused connection."""
+    def _with_token(self, run: str, token: str) -> Link | IdleLink | None:
+        """Return a run or idle agent if the token is its own; otherwise count a refused connection."""
         link = self._runs.get(run)
         expected = link.token if link else ""
         is_right = hmac.compare_digest(expected.encode(), token.encode())

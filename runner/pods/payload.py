@@ -27,6 +27,7 @@ from runner.engine.run_dir import MAX_VERBOSITY, collection_role
 from runner.errors import EngineError
 from runner.pods.agent import RELAY_PORT
 from runner.pods.jobs import PRIVATE_DATA
+from runner.pods.preload import IDENT
 from runner.proxy.handlers.authenticate import kubeconfig
 from runner.unchanged.content_files import BESIDE_A_PLAYBOOK, SKIPPED
 from runner.watches.watch import Playbook
@@ -52,7 +53,7 @@ def write(job: Job, token: str, target: Path, environ: Mapping[str, str], cwd: P
             kwargs = _make(job, token, Path(folder), environ, cwd)
             with os.fdopen(os.open(target, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as stream:
                 Transmitter(_output=stream, private_data_dir=folder, **kwargs).run()
-    except (OSError, shutil.Error) as error:
+    except (OSError, shutil.Error, UnicodeError) as error:
         raise EngineError(f"the files of the run cannot be collected: {error}") from error
 
 
@@ -61,24 +62,22 @@ def _make(job: Job, token: str, folder: Path, environ: Mapping[str, str], cwd: P
     for name in ("env", "inventory", "project", "tmp"):
         (folder / name).mkdir()
     project = folder / "project"
-    environment = _environment(job, environ)
+    environment = _environment(job.environment, environ)
     playbook = _content(job, project, explicit=environment.get("ANSIBLE_GATHERING") == "explicit")
-    if environ.get("ANSIBLE_CONFIG"):
-        shutil.copyfile(ansible_configs(environ, cwd)[0], project / "ansible.cfg")
+    for name, text in settings(job.environment, environ, cwd).items():
+        _write(folder / name, text)
     own = project / _OWN
     shutil.copytree(_PACKAGE / "collections", own / "collections", ignore=_IGNORED)
     for callbacks in ("engine/callbacks", "pods/callbacks"):
         shutil.copytree(_PACKAGE / callbacks, own / "callbacks", ignore=_IGNORED, dirs_exist_ok=True)
     env = folder / "env"
-    _write(env / "envvars", json.dumps(environment))
     _write(env / "kubeconfig", kubeconfig(f"http://127.0.0.1:{RELAY_PORT}", token))
     _write(env / "extravars", extravars.dump(job.extra_vars, job.unsafe_keys))
-    _write(env / "settings", json.dumps({"pexpect_timeout": 1}))
     temporary = shlex.quote(f"ansible_remote_tmp={_TEMPORARY}")
     interpreter = "ansible_python_interpreter={{ansible_playbook_python}}"
     _write(folder / "inventory/hosts", f"localhost ansible_connection=local {interpreter} {temporary}\n")
     arguments: dict[str, Any] = {
-        "ident": job.ident,
+        "ident": IDENT,
         "playbook": playbook,
         "verbosity": max(0, min(job.verbosity, MAX_VERBOSITY)),
     }
@@ -92,11 +91,25 @@ def _write(path: Path, text: str) -> None:
     path.chmod(0o600)
 
 
-def _environment(job: Job, environ: Mapping[str, str]) -> dict[str, str]:
+def settings(added: Mapping[str, str], environ: Mapping[str, str], cwd: Path) -> dict[str, str]:
+    """Return the files of the private data directory on which Ansible's settings depend: texts by path.
+
+    `added` overrides variables of `environ`, the operator's environment. Raises OSError.
+    """
+    found = {
+        "env/envvars": json.dumps(_environment(added, environ)),
+        "env/settings": json.dumps({"pexpect_timeout": 1}),
+    }
+    if environ.get("ANSIBLE_CONFIG"):
+        found["project/ansible.cfg"] = ansible_configs(environ, cwd)[0].read_text(encoding="utf-8")
+    return found
+
+
+def _environment(added: Mapping[str, str], environ: Mapping[str, str]) -> dict[str, str]:
     passed = {name: value for name, value in environ.items() if _is_passed(name)}
     own = f"{PRIVATE_DATA}/project/{_OWN}"
     config = f"{PRIVATE_DATA}/env/kubeconfig"
-    given = {name: value for name, value in job.environment.items() if _is_passed(name)}
+    given = {name: value for name, value in added.items() if _is_passed(name)}
     return {
         **passed,
         **given,

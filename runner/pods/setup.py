@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import os
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,17 +18,20 @@ from runner import log
 from runner.config import atomic_file
 from runner.config.settings import Settings
 from runner.engine.retention import KeptRuns
-from runner.errors import ConfigError, ConflictError, ForbiddenError, NotFoundError
+from runner.errors import ApiError, ConfigError, ConflictError, ForbiddenError, NotFoundError
 from runner.kube.client import Client
 from runner.kube.credentials import auth
 from runner.kube.discovery import Discovery
 from runner.monitoring.metrics import Metrics
-from runner.pods import certificates
+from runner.objects import Object, metadata
+from runner.pods import certificates, payload
 from runner.pods.certificates import Certificates
 from runner.pods.engine import PodEngine
-from runner.pods.jobs import Address
+from runner.pods.jobs import PODS, Address
 from runner.pods.links import Links
+from runner.pods.warm import Home, WarmPods, WarmTemplate
 from runner.pods.watching import PodWatch
+from runner.watches.watch import Watch
 
 _NAME = "ansible-operator-pods"
 """Name in the server's certificate: agents reach it at various addresses."""
@@ -45,6 +50,50 @@ class PodRuns:
     engine: PodEngine
     pods: PodWatch
     certificates: Certificates
+    links: Links
+    address: Callable[[], Address]
+    namespace: str
+    """Of the operator, empty if it is unknown."""
+
+    async def add_warm(
+        self,
+        client: Client,
+        watches: Sequence[Watch],
+        is_active: Callable[[], bool],
+        pod_name: str,
+        environment: Mapping[str, str],
+    ) -> list[WarmPods]:
+        """Prepare the warm pods of the watches that have them; `follow` each.
+
+        `pod_name` is the operator's own; `environment` overrides variables of its environment for runs.
+
+        Raises:
+            ConfigError: the namespace of the operator is unknown.
+        """
+        wanted = [watch for watch in watches if watch.pods is not None and watch.pods.warm]
+        if not wanted:
+            return []
+        if not self.namespace:
+            raise ConfigError("warmPods needs --leader-election-namespace, where these pods run")
+        files = await asyncio.to_thread(payload.settings, environment, os.environ, Path.cwd())
+        home = Home(self.namespace, self.address, await self._owners(client, pod_name), is_active)
+        for watch in wanted:
+            assert watch.pods is not None  # noqa: S101 - see above, for the types
+            template = WarmTemplate(watch.gvk.kind, watch.pods, files)
+            self.engine.warm[watch.gvk] = WarmPods(client, self.links, self.pods, home, template)
+        return list(self.engine.warm.values())
+
+    async def _owners(self, client: Client, pod_name: str) -> list[Object]:
+        """Return a reference to the owner of the operator's pod, such as a ReplicaSet; none outside a cluster."""
+        if not pod_name:
+            return []
+        try:
+            pod = await client.request("GET", PODS.path(self.namespace, pod_name))
+        except ApiError as error:
+            _log.warning("Cannot read the operator's pod; its warm pods have no owner", pod=pod_name, error=str(error))
+            return []
+        found = [each for each in metadata(pod).get("ownerReferences") or [] if each.get("controller")]
+        return [{name: each[name] for name in ("apiVersion", "kind", "name", "uid")} for each in found]
 
 
 async def start(
@@ -86,8 +135,9 @@ async def start(
         pods.phases,
         lambda: {"frames": links.frames, "reconnects": links.resumes, "refused": links.refused},
         lambda: {"begun": engine.begun_runs, "resumed": engine.resumed_runs},
+        engine.warm_counts,
     )
-    return PodRuns(engine, pods, issued)
+    return PodRuns(engine, pods, issued, links, address, namespace)
 
 
 def authority_name(settings: Settings) -> str:

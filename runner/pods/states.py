@@ -35,6 +35,8 @@ class Patience:
     """For a pod that cannot be started as it is: an image may become available."""
     connect: float = 120.0
     """For the agent of a running pod."""
+    assigned: float = 30.0
+    """For the agent of a warm pod that got a run."""
     silent: float = 300.0
     """For an agent that was connected."""
     lost: float = 40.0
@@ -85,6 +87,33 @@ class PodState:
     def is_starting(self) -> bool:
         """True if its container has not started yet."""
         return bool(self.waits or self.broken)
+
+
+class ObstacleTimer:
+    """Measures how long a pod has had its obstacle."""
+
+    def __init__(self, now: float) -> None:
+        self._since, self._name = now, ""
+
+    def fault(self, found: Obstacle | None, now: float) -> Fault | None:
+        """Return the fault of an obstacle that has lasted longer than its patience."""
+        name = found.name if found is not None else ""
+        if name != self._name:
+            self._since, self._name = now, name
+        return found.fault if found is not None and now - self._since >= found.patience else None
+
+
+def obstacle(
+    state: PodState | None, wait: Patience, *, known: bool, is_connected: bool, was_connected: bool
+) -> Obstacle | None:
+    """Return the reason why a pod makes no progress; None if it does. `known`: there was a pod."""
+    if state is None or state.is_starting or state.ended:
+        return obstacle_of_pod(state, wait, known=known)
+    if is_connected:
+        return None
+    if state.lost:
+        return Obstacle("lost", wait.lost, Fault(lost=state.lost))
+    return obstacle_of_agent(state, wait, was_connected=was_connected)
 
 
 def obstacle_of_pod(state: PodState | None, wait: Patience, *, known: bool) -> Obstacle:

@@ -16,12 +16,16 @@ _POD = GVK("", "v1", "Pod")
 
 
 class PodWatch:
-    """The pods of all runs in the watched namespaces."""
+    """The pods of all runs in the watched namespaces, and all warm pods."""
 
     def __init__(self, client: Client, discovery: Discovery, namespaces: Sequence[str]) -> None:
         self._informer = Informer(client, discovery, _POD, namespaces, Selection(labels=jobs.RUN), "")
         self._states: dict[str, PodState] = {}
         self._runs: dict[ObjectKey, str] = {}
+        self._warm: dict[str, str] = {}
+        """Kinds of warm pods without a run, by name."""
+        self._of: dict[str, str] = {}
+        """UIDs of the resources of warm pods with a run, by the pod's name, oldest first."""
 
     @property
     def is_synced(self) -> bool:
@@ -29,16 +33,25 @@ class PodWatch:
         return self._informer.synced.is_set()
 
     def state(self, run: str) -> PodState | None:
-        """Return the state of a run's pod; None if there is no pod."""
+        """Return the state of the pod of a run or of a warm pod; None if there is no pod."""
         return self._states.get(run)
 
     def phases(self) -> dict[str, int]:
-        """Return the number of pods by phase: `waiting`, `running`, `ended`."""
-        found = dict.fromkeys(("waiting", "running", "ended"), 0)
-        for state in self._states.values():
-            phase = "ended" if state.ended or state.lost else "waiting" if state.waits or state.broken else "running"
-            found[phase] += 1
+        """Return the number of pods by phase: `waiting`, `running`, `ended`, `idle` (warm pods without a run)."""
+        found = dict.fromkeys(("waiting", "running", "ended", "idle"), 0)
+        for name, state in self._states.items():
+            begun = "idle" if name in self._warm else "running"
+            found["ended" if state.ended or state.lost else "waiting" if state.is_starting else begun] += 1
         return found
+
+    def starting_warm(self, kind: str) -> set[str]:
+        """Return the names of the warm pods of a kind that have not started."""
+        label = jobs.warm_label(kind)
+        return {name for name, of in self._warm.items() if of == label and self._states[name].is_starting}
+
+    def ended_warm(self, uid: str) -> list[str]:
+        """Return the names of the warm pods that have ended after a run of a resource, oldest first."""
+        return [name for name, of in self._of.items() if of == uid and self._states[name].ended]
 
     async def follow(self) -> None:
         """Watch until canceled."""
@@ -51,8 +64,17 @@ class PodWatch:
     def _changed(self, change: Change) -> None:
         pod = self._informer.get(change.key) if change.new is not None else None
         if pod is None:
-            self._states.pop(self._runs.pop(change.key, ""), None)
+            run = self._runs.pop(change.key, "")
+            self._states.pop(run, None)
+            self._warm.pop(run, None)
+            self._of.pop(run, None)
             return
-        run = str((metadata(pod).get("labels") or {}).get(jobs.RUN, ""))
+        labels: dict[str, str] = metadata(pod).get("labels") or {}
+        run = labels.get(jobs.RUN, "")
         self._runs[change.key] = run
         self._states[run] = states.of(pod)
+        if jobs.WARM in labels and jobs.RUN_OF not in labels:
+            self._warm[run] = labels[jobs.WARM]
+        elif jobs.WARM in labels:
+            self._warm.pop(run, None)
+            self._of[run] = labels[jobs.RUN_OF]

@@ -75,6 +75,8 @@ class OperatorRights:
             found |= rights.of_records(self._own)
         if self._home and any(watch.pods is not None for watch in self._watches):
             found |= rights.of_pods_authority(self._home, authority_name(settings))
+        if self._home and any(watch.pods is not None and watch.pods.warm for watch in self._watches):
+            found |= rights.of_warm_pods(self._home)
         if settings.leader_elect or settings.shards > 1:
             found |= rights.of_leases(
                 settings.leader_election_namespace or self._own,

@@ -112,6 +112,12 @@ def of_pods(resource: ApiResource, namespaces: Sequence[str], own: str) -> set[R
     return found | {Right("", space, "", "pods", verb) for space in watched for verb in ("list", "watch")}
 
 
+def of_warm_pods(namespace: str) -> set[Right]:
+    """Return the rights for warm pods in the operator's namespace."""
+    objects = (("", "secrets", ("create",)), ("batch", "jobs", ("create", "delete")), ("", "pods", ("get", "patch")))
+    return {Right("", namespace, group, plural, verb) for group, plural, verbs in objects for verb in verbs}
+
+
 def of_pods_authority(namespace: str, name: str) -> set[Right]:
     """Return the rights for the Secret with the authority of the certificates that agents trust."""
     return {Right("", namespace, "", "secrets", "create"), Right("", namespace, "", "secrets", "get", name)}

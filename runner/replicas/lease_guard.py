@@ -94,6 +94,10 @@ class ShardOwnership(Protocol):
         """Return True if work on an object may begin."""
         ...
 
+    def has_any(self) -> bool:
+        """Return True if this replica has a shard."""
+        ...
+
     def hold(self, gvk: GVK, key: ObjectKey) -> AbstractContextManager[LeaseGuard | None]:
         """Guard an object for the duration of the block; None if another replica has it."""
         ...
@@ -121,6 +125,10 @@ class SoleReplica:
         return 0
 
     def owns(self, gvk: GVK, key: ObjectKey) -> bool:  # noqa: ARG002 - all are
+        """See ShardOwnership."""
+        return True
+
+    def has_any(self) -> bool:
         """See ShardOwnership."""
         return True
 

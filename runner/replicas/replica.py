@@ -116,6 +116,10 @@ class Replica:
         """See ShardOwnership."""
         return self._begins(self._name_of(gvk, key))
 
+    def has_any(self) -> bool:
+        """See ShardOwnership."""
+        return bool(self.held)
+
     @property
     def held(self) -> frozenset[int]:
         """Shards that this replica holds now."""

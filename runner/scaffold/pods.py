@@ -20,6 +20,11 @@ from runner.yamlfile import edits
 
 _FOLDER = PurePosixPath("config/pods")
 _ROLE, _OWN_ROLE = _FOLDER / "role.yaml", _FOLDER / "authority_role.yaml"
+_FOR_WARM_PODS = """
+- {apiGroups: [batch], resources: [jobs], verbs: [create, delete]}
+- {apiGroups: [""], resources: [pods], verbs: [patch]}
+"""
+"""Rules in the operator's namespace, beside those of the template."""
 _DEFAULT = PurePosixPath("config/default/kustomization.yaml")
 
 
@@ -41,6 +46,9 @@ def add(changes: ChangeSet, known: Project, watches: Sequence[Watch]) -> None:
             changes.create(path, text)
     if any((each.api_group, each.kind) in kinds for each in known.resources if not each.namespaced):
         for rule in yaml.safe_load(made[_ROLE])["rules"]:
+            _insert(changes, _OWN_ROLE, "rules", edits.dump([rule]))
+    if any(watch.pods is not None and watch.pods.warm for watch in watches):
+        for rule in yaml.safe_load(_FOR_WARM_PODS):
             _insert(changes, _OWN_ROLE, "rules", edits.dump([rule]))
     _insert(changes, _DEFAULT, "components", f"- ../{_FOLDER.name}\n")
 

@@ -1,4 +1,4 @@
-"""Reads the fields of a watch about runs in pods: `isolation`, `podTemplate` and `maxPods`. Pure."""
+"""Reads the fields of a watch about runs in pods: `isolation`, `podTemplate`, `maxPods` and `warmPods`. Pure."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import yaml
 from runner.yamlfile import tree
 from runner.yamlfile.fields import Fields
 
-FIELDS = ("isolation", "podTemplate", "maxPods")
+FIELDS = ("isolation", "podTemplate", "maxPods", "warmPods")
 Isolation: TypeAlias = Literal["process", "pod"]
 _OF_POD = ("imagePullSecrets", "serviceAccountName", "nodeSelector", "tolerations", "priorityClassName", "volumes")
 _OF_CONTAINER = ("image", "resources", "env", "volumeMounts", "securityContext")
@@ -37,6 +37,8 @@ class PodPolicy:
     """Fields of the container that runs Ansible, with `image`."""
     ttl: int = _DEFAULT_TTL
     """Seconds for which an ended Job and its pod's log remain."""
+    warm: int = 0
+    """Number of idle pods that wait for runs."""
 
 
 def read(fields: Fields) -> PodPolicy | None:
@@ -52,6 +54,9 @@ def read(fields: Fields) -> PodPolicy | None:
     most = fields.integer("maxPods", default=_MOST_PODS)
     if most < 1:
         fields.error("maxPods", f"invalid number {most}: use the number of pods that may run at once, at least 1")
+    warm = fields.integer("warmPods", default=0)
+    if warm < 0:
+        fields.error("warmPods", f"invalid number {warm}: use the number of idle pods that wait for runs, or 0")
     template = fields.fields("podTemplate", _TEMPLATE_FIELDS)
     if template is None:
         fields.error("podTemplate", "missing: set podTemplate.image to an image with ansible-core and ansible-runner")
@@ -60,7 +65,7 @@ def read(fields: Fields) -> PodPolicy | None:
     ttl = template.integer(_TTL, default=_DEFAULT_TTL)
     if ttl < _LEAST_TTL:
         template.error(_TTL, f"invalid number {ttl}: use at least {_LEAST_TTL} seconds")
-    return PodPolicy(most, _values(template, _OF_POD), _values(template, _OF_CONTAINER), ttl)
+    return PodPolicy(most, _values(template, _OF_POD), _values(template, _OF_CONTAINER), ttl, warm)
 
 
 def _values(template: Fields, names: tuple[str, ...]) -> dict[str, Any]:

@@ -208,6 +208,12 @@ class PodProject:
             shown += [each.log[-4000:] for each in self.project.operators]
             raise AssertionError("\n\n".join([str(error), str(self.things.conditions(name)), *shown])) from None
 
+    def warm(self) -> list[Any]:
+        """Return the running warm pods without a run."""
+        selector = "labelSelector=ansible.sdk.operatorframework.io/warm-pod-of,!ansible.sdk.operatorframework.io/run-of"
+        found = self.api.call("GET", f"/api/v1/namespaces/{self.namespace}/pods?{selector}")
+        return [each for each in found["items"] if each["status"]["phase"] == "Running"]
+
     def log(self, pod: str) -> str:
         """Return the log of a pod."""
         path = f"/api/v1/namespaces/{self.namespace}/pods/{pod}/log"
@@ -217,7 +223,7 @@ class PodProject:
 
 RULES = yaml.safe_load("""
 - {apiGroups: [""], resources: [secrets], verbs: [get, list, create, delete]}
-- {apiGroups: [""], resources: [pods], verbs: [get, list, watch]}
+- {apiGroups: [""], resources: [pods], verbs: [get, list, watch, patch]}
 - {apiGroups: [batch], resources: [jobs], verbs: [get, list, create, delete]}
 """)
 

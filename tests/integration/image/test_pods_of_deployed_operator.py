@@ -11,6 +11,7 @@ import pytest
 
 from runner import devcluster as clusters
 from tests.images import BASE, Store, hindrance, node_hindrance
+from tests.integration.operator.conftest import wait_until
 from tests.integration.scaffold.conftest import BIN, Sh, shell
 from tests.integration.scaffold.installed import get
 
@@ -62,12 +63,14 @@ def sh(
         "init --domain example.net",
         "create api --group lab --kind Errand",
         "create api --group lab --kind Mission --namespaced=false",
+        "create api --group lab --kind Sprint",
     ):
         subprocess.run([BIN / "ansible-operator", *line.split()], cwd=folder, check=True, stdout=subprocess.DEVNULL)
         if "--kind" in line:
             with (folder / "watches.yaml").open("a") as file:
-                file.write(IN_PODS)
-    (folder / "roles/errand/tasks/main.yml").write_text(ROLE)
+                file.write(IN_PODS + ("  warmPods: 1\n" if "Sprint" in line else ""))
+    for name in ("errand", "sprint"):
+        (folder / f"roles/{name}/tasks/main.yml").write_text(ROLE)
     with (folder / "config/rbac/role.yaml").open("a") as file:
         file.write(OF_ROLE)
     run = shell(folder, node_cluster, store.environ({"/etc/ansible/ansible.cfg": galaxy_config}))
@@ -110,3 +113,31 @@ def test_an_object_runs_in_a_pod_with_the_generated_manifests(
         assert get(sh, "configmap", "one-done", f"--namespace={space}")["metadata"]["ownerReferences"][0]["uid"] == uid
     assert "forbidden" not in log.lower()
     assert "lacks a right" not in log
+
+
+def test_an_object_runs_in_a_warm_pod_with_the_generated_manifests(sh: Sh, tmp_path: Path) -> None:
+    idle = "--selector=ansible.sdk.operatorframework.io/warm-pod-of=Sprint,!ansible.sdk.operatorframework.io/run-of"
+    wait_until(lambda: get(sh, "pods", f"--namespace={HOME}", idle)["items"], "a warm pod", 120)
+    (pod,) = get(sh, "pods", f"--namespace={HOME}", idle)["items"]
+    (job,) = get(sh, "jobs", f"--namespace={HOME}", "--selector=ansible.sdk.operatorframework.io/warm-pod-of")["items"]
+    assert [each["kind"] for each in job["metadata"]["ownerReferences"]] == ["ReplicaSet"]
+
+    def log() -> str:
+        return sh("kubectl", "logs", DEPLOYMENT, f"--namespace={HOME}")
+
+    wait_until(lambda: "A warm pod is ready" in log(), "its agent", 120)
+    body = {
+        "apiVersion": "lab.example.net/v1alpha1",
+        "kind": "Sprint",
+        "metadata": {"name": "one", "namespace": WATCHED},
+    }
+    (tmp_path / "sprint.yaml").write_text(json.dumps(body))
+    sh("kubectl", "apply", f"--filename={tmp_path}/sprint.yaml")
+    sh("kubectl", "wait", "--for=condition=Successful", "Sprint/one", f"--namespace={WATCHED}", "--timeout=180s")
+    uid = get(sh, "Sprint/one", f"--namespace={WATCHED}")["metadata"]["uid"]
+    of_run = f"--selector=ansible.sdk.operatorframework.io/run-of={uid}"
+    found = wait_until(lambda: get(sh, "pods", f"--namespace={HOME}", of_run)["items"], "the label of the pod")
+    assert [each["metadata"]["name"] for each in found] == [pod["metadata"]["name"]]
+    assert get(sh, "jobs", f"--namespace={WATCHED}", of_run)["items"] == []
+    for problem in ("forbidden", "lacks a right", "Problem of warm pods", "Cannot label"):
+        assert problem not in log()

@@ -21,6 +21,8 @@ pytestmark = [
     pytest.mark.skipif(bool(why := hindrance() or node_hindrance()), reason=why),
 ]
 
+_WARM, _RUN_OF = (f"ansible.sdk.operatorframework.io/{name}" for name in ("warm-pod-of", "run-of"))
+
 
 def test_a_role_runs_in_a_pod_and_its_objects_are_owned(pods: PodProject) -> None:
     pods.watch()
@@ -238,3 +240,71 @@ def test_a_role_has_no_token_but_that_of_its_run(pods: PodProject) -> None:
     pods.things.create("one")
     pods.succeeds("one")
     assert pods.config_map("found")["data"] == {"tokens": "0"}
+
+
+def _warm_run(pods: PodProject) -> tuple[Any, str]:
+    """Wait for the labels of the warm pod that has a run; return the pod, and namespace and name of the run."""
+
+    def labeled() -> list[Any]:
+        return [each for each in pods.objects("pods") if {_WARM, _RUN_OF} <= set(each["metadata"]["labels"])]
+
+    wait_until(labeled, "a warm pod to get a run")
+    (pod,) = labeled()
+    return pod, pod["metadata"]["annotations"]["ansible.sdk.operatorframework.io/run"]
+
+
+def test_a_run_gets_a_warm_pod_which_is_replaced_and_ends_with_it(pods: PodProject) -> None:
+    pods.watch(warmPods=1)
+    operator = pods.start()
+    operator.await_line("A warm pod is ready")
+    (idle,) = wait_until(pods.warm, "the node to report the warm pod")
+    thing = pods.things.create("one", {"size": 3})
+    pods.succeeds("one")
+    assert pods.config_map("one-made")["metadata"]["ownerReferences"][0]["uid"] == thing["metadata"]["uid"]
+    pod, _ = _warm_run(pods)
+    assert pod["metadata"]["name"] == idle["metadata"]["name"]
+    assert pod["metadata"]["labels"][_RUN_OF] == thing["metadata"]["uid"]
+    (ended,) = operator.runs("one")
+    assert (ended["outcome"], ended["pod"].split(" on ")[0]) == (
+        "succeeded",
+        f"{pods.namespace}/{idle['metadata']['name']}",
+    )
+    wait_until(lambda: _warm_run(pods)[0]["status"]["phase"] == "Succeeded", "the pod to end")
+    assert "TASK [thing : Record]" in pods.log(idle["metadata"]["name"])
+    wait_until(lambda: [each["metadata"]["name"] for each in pods.warm()] != [idle["metadata"]["name"]], "another pod")
+    wait_until(pods.warm, "another pod")
+    assert operator.lines(msg="Problem of warm pods") == []
+    assert operator.stop() == 0
+    wait_until(lambda: not pods.warm(), "the idle pod to end with its operator")
+
+
+def test_a_run_in_a_warm_pod_continues_when_the_operator_is_killed(pods: PodProject) -> None:
+    pods.watch(warmPods=1)
+    first = pods.start()
+    first.await_line("A warm pod is ready")
+    pods.things.create("one", {"gate": "open"})
+    pod, run = _warm_run(pods)
+    wait_until(lambda: "FAILED - RETRYING" in pods.log(pod["metadata"]["name"]), "the role to wait for its gate")
+    first.kill()
+    second = pods.start()
+    second.await_line("Continuing a run that an earlier operator began", run=run.partition("/")[2])
+    pods.open_gate("open")
+    pods.succeeds("one")
+    assert [len(each.runs("one")) for each in (first, second)] == [0, 1]
+    wait_until(lambda: _warm_run(pods)[0]["status"]["phase"] == "Succeeded", "the pod to end")
+    second.await_line("A warm pod is ready")
+    wait_until(lambda: len(pods.warm()) == 1, "only the idle pod of the second operator")
+
+
+def test_an_idle_pod_that_is_deleted_is_replaced(pods: PodProject) -> None:
+    pods.watch(warmPods=1)
+    operator = pods.start()
+    operator.await_line("A warm pod is ready")
+    (idle,) = wait_until(pods.warm, "the node to report the warm pod")
+    pods.api.call("DELETE", f"/api/v1/namespaces/{pods.namespace}/pods/{idle['metadata']['name']}")
+    operator.await_line("A warm pod did not start or has ended; starting another one later")
+    wait_until(
+        lambda: [each for each in pods.warm() if each["metadata"]["uid"] != idle["metadata"]["uid"]], "another pod"
+    )
+    pods.things.create("one")
+    pods.succeeds("one")

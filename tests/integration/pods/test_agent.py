@@ -5,7 +5,9 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import io
+import json
 import os
+import shutil
 import sys
 from asyncio.subprocess import Process
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -16,9 +18,12 @@ import ansible_runner
 import orjson
 import pytest
 
+from runner.pods import preload
 from runner.pods.agent import Exit
 from runner.pods.certificates import issue, make_authority, server_context
+from runner.pods.idle import IdleLink
 from runner.pods.links import Ending, Link
+from runner.pods.preload import IDENT
 from tests.unit.pods.conftest import NAME, RUN, TOKEN, Operator, agent_source, free_port, receive_all, until
 
 PLAYBOOK = """
@@ -30,7 +35,8 @@ PLAYBOOK = """
     - command: WAIT
 """
 
-Start = Callable[[], Awaitable[Process]]
+PRELOAD = Path(preload.__file__).read_text()
+Start = Callable[..., Awaitable[Process]]
 
 
 @pytest.fixture
@@ -42,9 +48,13 @@ async def operator(tmp_path: Path) -> AsyncIterator[Operator]:
     await made.links.close()
 
 
-def transmit(folder: Path, command: str) -> Path:
+def transmit(folder: Path, command: str, files: dict[str, str] | None = None) -> Path:
     """Write an order as `ansible-runner transmit` does."""
     (folder / "run" / "project").mkdir(parents=True)
+    (folder / "run" / "tmp").mkdir()
+    for name, text in (files or {}).items():
+        (folder / "run" / name).parent.mkdir(exist_ok=True)
+        (folder / "run" / name).write_text(text)
     (folder / "run" / "project" / "play.yml").write_text(PLAYBOOK.replace("WAIT", command))
     order = folder / "order"
     with order.open("wb") as file:
@@ -55,7 +65,7 @@ def transmit(folder: Path, command: str) -> Path:
             playbook="play.yml",
             inventory="localhost ansible_connection=local",
             extravars={"greeting": "from the order"},
-            ident="1",
+            ident=IDENT,
         )
     return order
 
@@ -80,16 +90,18 @@ async def start(operator: Operator, tmp_path: Path) -> AsyncIterator[Callable[[]
     """Start the agent."""
     started: list[Process] = []
 
-    async def begin() -> Process:
+    async def begin(bin_: Path = Path(sys.executable).parent, **files: str) -> Process:
         (tmp_path / "work").mkdir()
-        source = tmp_path / "agent.py"
+        source = tmp_path / "settings/agent.py"
+        settings = operator.settings(**files)
         source.write_text(agent_source(RELAY_PORT=free_port(), METRICS_PORT=free_port()))
+        (settings / "preload.py").write_text(PRELOAD)
         process = await asyncio.create_subprocess_exec(
             sys.executable,
             str(source),
-            str(operator.settings()),
+            str(settings),
             str(tmp_path / "work"),
-            env={"PATH": f"{Path(sys.executable).parent}:/usr/bin:/bin", "HOME": str(tmp_path), "LC_ALL": "C.UTF-8"},
+            env={"PATH": f"{bin_}:/usr/bin:/bin", "HOME": str(tmp_path), "LC_ALL": "C.UTF-8"},
             stdin=asyncio.subprocess.DEVNULL,
             stdout=asyncio.subprocess.PIPE,
         )
@@ -136,7 +148,7 @@ async def test_a_real_run_is_complete_although_its_connection_ends_again_and_aga
         link.acknowledge(frame.number, text + "\n" if text else "")
     assert await link.recorded(20)
     out, _ = await pod.communicate()
-    assert pod.returncode == Exit.RECORDED
+    assert pod.returncode == Exit.DONE
     assert out.decode().count("TASK [") == 2
 
 
@@ -155,3 +167,132 @@ async def test_a_stopped_real_run_leaves_no_process_and_delivers_its_events(
     _, result = process(tmp_path, [frame.payload for frame in frames[:-1]])
     assert result.status == "canceled"
     assert await link.recorded(20)
+
+
+WARM = "warm-thing-1"
+
+
+def children(pid: int) -> list[str]:
+    return Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+
+
+def exists(pid: str) -> bool:
+    return Path("/proc", pid).exists()
+
+
+async def in_warm_pod(
+    operator: Operator, start: Start, order: Path, warm: dict[str, str], **options: Any
+) -> tuple[IdleLink, Process, list[bytes], Ending]:
+    """Run an order in a warm pod; return what the idle agent and the run reported."""
+    changes: list[None] = []
+    idle = operator.links.expect(WARM, "idle-token", lambda: changes.append(None))
+    pod = await start(warm=json.dumps(warm), run=WARM, token="idle-token", **options)
+    await until(lambda: idle.is_ready)
+    link = operator.links.open(RUN, TOKEN, order)
+    idle.assign(RUN, TOKEN)
+    frames = await receive_all(link)
+    assert await link.recorded(20)
+    return idle, pod, [frame.payload for frame in frames[:-1]], Ending.parse(frames[-1].payload)
+
+
+def settings(**environment: str) -> dict[str, str]:
+    return {
+        "env/envvars": json.dumps({"ANSIBLE_NOCOLOR": "1", **environment}),
+        "project/ansible.cfg": "[defaults]\nhost_key_checking = true\n",
+    }
+
+
+def comparable(events: list[dict[str, Any]]) -> list[Any]:
+    """Events without values that differ between any two runs."""
+    ignored = {"uuid", "pid", "created", "start", "end", "duration", "parent_uuid", "delta", "cmd"}
+
+    def clean(value: Any) -> Any:
+        if isinstance(value, dict):
+            return {key: clean(each) for key, each in value.items() if not key.endswith("uuid") and key not in ignored}
+        return [clean(each) for each in value] if isinstance(value, list) else value
+
+    return [clean(event) for event in events]
+
+
+async def test_a_run_in_a_warm_pod_equals_another_one(operator: Operator, start: Start, tmp_path: Path) -> None:
+    results = []
+    files = settings(ANSIBLE_LOCAL_TEMP=str(tmp_path / "work/run/tmp"), PYTHONPATH=str(tmp_path / "work/run/project"))
+    for name in ("cold", "warm"):
+        order = transmit(tmp_path / name, "echo done", files)
+        if name == "cold":
+            link = operator.links.open(RUN, TOKEN, order)
+            await start()
+            frames = await receive_all(link)
+            lines, ending = [frame.payload for frame in frames[:-1]], Ending.parse(frames[-1].payload)
+            link.fence()
+            link.close()
+            shutil.rmtree(tmp_path / "work")
+        else:
+            idle, pod, lines, ending = await in_warm_pod(operator, start, order, files)
+            assert idle.problem == ""
+            assert await pod.wait() == Exit.DONE
+        assert (ending.unused, ending.error) == ("", "")
+        events, result = process(tmp_path / name, lines)
+        results.append((comparable(events), result.status, result.rc, ending.code))
+    assert results[0] == results[1]
+    assert len(results[0][0]) > 5
+
+
+@pytest.mark.parametrize(
+    ("warm", "reason"),
+    [
+        (settings(ANSIBLE_TIMEOUT="20"), "the run has other values of ANSIBLE_TIMEOUT"),
+        (settings() | {"project/ansible.cfg": ""}, "the run has another folder or ansible.cfg"),
+    ],
+)
+async def test_a_run_with_other_settings_than_the_warm_pod_starts_ansible(
+    operator: Operator, start: Start, tmp_path: Path, warm: dict[str, str], reason: str
+) -> None:
+    _, _, lines, ending = await in_warm_pod(operator, start, transmit(tmp_path, "echo done", settings()), warm)
+    assert (ending.code, ending.unused) == (0, reason)
+    assert process(tmp_path, lines)[1].status == "successful"
+
+
+async def test_a_warm_pod_whose_ansible_cannot_be_loaded_says_so_and_serves_its_run(
+    operator: Operator, start: Start, tmp_path: Path
+) -> None:
+    programs = tmp_path / "programs"
+    programs.mkdir()
+    (programs / "ansible-runner").symlink_to(Path(sys.executable).parent / "ansible-runner")
+    own = Path(sys.executable).parent / "ansible-playbook"
+    (programs / "ansible-playbook").write_text(f'#!/bin/sh\nexec {own} "$@"\n')
+    (programs / "ansible-playbook").chmod(0o755)
+    order = transmit(tmp_path, "echo done", settings())
+    idle, _, lines, ending = await in_warm_pod(operator, start, order, settings(), bin_=programs)
+    assert "does not name its Python in its first line" in idle.problem
+    assert (ending.code, ending.unused) == (0, "")
+    assert process(tmp_path, lines)[1].status == "successful"
+
+
+async def test_a_stopped_run_in_a_warm_pod_leaves_no_process(operator: Operator, start: Start, tmp_path: Path) -> None:
+    began = tmp_path / "began"
+    order = transmit(tmp_path, f"sh -c 'echo $$ > {began}; exec sleep 1007'", settings())
+
+    async def stop() -> None:
+        await until(lambda: began.exists() and began.read_text())
+        link: Any = operator.links._runs[RUN]
+        link.stop()
+
+    (_, _, lines, ending), _ = await asyncio.gather(in_warm_pod(operator, start, order, settings()), stop())
+    with pytest.raises(ProcessLookupError):
+        os.kill(int(began.read_text()), 0)
+    assert ending.code not in {None, 0}
+    assert process(tmp_path, lines)[1].status == "canceled"
+
+
+async def test_an_idle_agent_that_is_not_needed_ends_with_its_processes(
+    operator: Operator, start: Start, tmp_path: Path
+) -> None:
+    idle = operator.links.expect(WARM, "idle-token", lambda: None)
+    pod = await start(warm=json.dumps(settings()), run=WARM, token="idle-token")
+    await until(lambda: idle.is_ready)
+    below = children(pod.pid)
+    assert below
+    idle.dismiss()
+    assert await pod.wait() == Exit.DONE
+    assert not any(exists(child) for child in below)

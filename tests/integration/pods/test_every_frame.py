@@ -272,7 +272,7 @@ async def _repeat(engine: PodEngine, run: Replay, job: Job) -> None:
     assert result.recap is not None
     assert result.recap.ok == TASKS
     assert len(run.counters(before)) > TASKS
-    assert await pod.wait() == Exit.RECORDED
+    assert await pod.wait() == Exit.DONE
     assert len(await run.bed.objects("jobs")) == 1
 
 
@@ -312,6 +312,6 @@ async def test_a_run_that_another_operator_takes_over_at_any_frame_has_one_outco
         assert result.recap is not None
         assert result.recap.ok == TASKS
         assert run.counters() if folder == "same" else run.counters(before)
-        assert await pods.started[-1].wait() == Exit.RECORDED
+        assert await pods.started[-1].wait() == Exit.DONE
         assert len(await bed.objects("jobs")) == 1
         assert await bed.objects("secrets") == []

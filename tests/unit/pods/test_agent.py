@@ -114,7 +114,7 @@ async def test_the_worker_gets_the_order_and_each_of_its_lines_is_a_frame(operat
     assert ending.oom_kills == 0
     link.acknowledge(1, "PLAY [all]\n")
     assert await link.recorded(20)
-    assert await started.end() == (Exit.RECORDED, b"PLAY [all]\n", b"")
+    assert await started.end() == (Exit.DONE, b"PLAY [all]\n", b"")
 
 
 @pytest.mark.parametrize(
@@ -173,7 +173,7 @@ async def test_a_run_that_is_stopped_before_it_begins_does_not_begin(operator: O
     frames = await receive_all(link)
     assert Ending.parse(frames[0].payload).error == "the run was stopped before Ansible started"
     assert await link.recorded(20)
-    assert (await started.end())[0] == Exit.RECORDED
+    assert (await started.end())[0] == Exit.DONE
 
 
 async def test_background_processes_end_with_the_worker(operator: Operator, start: Start) -> None:
@@ -201,7 +201,7 @@ async def test_a_deleted_pod_ends_ansible_and_delivers_the_ending(operator: Oper
     started.process.send_signal(signal.SIGTERM)
     assert (await ending_of(link)).code == -signal.SIGKILL
     assert await link.recorded(20)
-    assert (await started.end())[0] == Exit.RECORDED
+    assert (await started.end())[0] == Exit.DONE
 
 
 async def test_a_deleted_pod_without_operator_ends(operator: Operator, start: Start) -> None:
@@ -270,7 +270,7 @@ echo '{{"eof": true}}'""",
     )
     frames = await receive_all(link)
     assert [frame.payload for frame in frames[:-1]] == [b'{"status": "successful"}', b'{"eof": true}']
-    assert Ending.parse(frames[-1].payload) == Ending(0, "", "", 0, Ending.parse(frames[-1].payload).memory_limit)
+    assert Ending.parse(frames[-1].payload) == Ending(0, "", "", 0, Ending.parse(frames[-1].payload).memory_limit, "")
 
 
 @pytest.mark.parametrize("size", [0, 1, 2, 3, 100])
@@ -337,7 +337,7 @@ async def test_a_port_for_metrics_in_use_is_an_error_of_metrics_only(operator: O
         assert (await receive_all(link))[0].payload == b"fine"
         assert await link.recorded(20)
         code, _, err = await started.end()
-    assert code == Exit.RECORDED
+    assert code == Exit.DONE
     assert f"cannot listen on 127.0.0.1:{port} for metrics of roles".encode() in err
 
 

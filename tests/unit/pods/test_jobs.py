@@ -37,17 +37,17 @@ def test_names_are_those_of_the_resource_and_the_number_of_the_run() -> None:
 
 def test_both_objects_are_owned_by_the_resource() -> None:
     reference = {"apiVersion": "cache.example.com/v1", "kind": "Memcached", "name": "main", "uid": UID}
-    for made in (jobs.secret(_run(), NAME, "shop", ADDRESS, 1700000000.5), jobs.job(_run(), NAME, "shop", None)):
+    for made in (jobs.secret(_run(), NAME, "shop", ADDRESS, 1700000000.5, ""), jobs.job(_run(), NAME, "shop", None)):
         assert made["metadata"]["ownerReferences"] == [reference]
         assert (made["metadata"]["name"], made["metadata"]["namespace"]) == (NAME, "shop")
 
 
 def test_a_secret_records_the_run() -> None:
-    made = jobs.secret(_run(), NAME, "shop", ADDRESS, 1700000000.5)
+    made = jobs.secret(_run(), NAME, "shop", ADDRESS, 1700000000.5, "")
     made["metadata"]["creationTimestamp"] = "2026-01-02T03:04:05Z"
     found = jobs.recorded(made, UID, "the-token", KEY)
     assert found is not None
-    assert (found.name, found.number, found.record) == (NAME, 7, Record("ident-1", 3, "apply", 1700000000.5))
+    assert (found.name, found.number, found.record) == (NAME, 7, Record("ident-1", 3, "apply", 1700000000.5, ""))
     assert "the-token" not in repr(found)
 
 
@@ -55,7 +55,7 @@ def test_a_secret_records_the_run() -> None:
     ("uid", "token", "key"), [("other", "the-token", KEY), (UID, "own-token", KEY), (UID, "the-token", b"other")]
 )
 def test_a_secret_that_another_client_wrote_or_changed_records_nothing(uid: str, token: str, key: bytes) -> None:
-    made = jobs.secret(_run(), NAME, "shop", ADDRESS, 1700000000.5)
+    made = jobs.secret(_run(), NAME, "shop", ADDRESS, 1700000000.5, "")
     assert jobs.recorded(made, UID, "the-token", KEY) is not None
     assert jobs.recorded(made, uid, token, key) is None
     for name in made["metadata"]["annotations"]:
@@ -98,6 +98,30 @@ def test_a_template_adds_to_the_pod_but_does_not_replace_the_agent() -> None:
 
 
 def test_the_token_is_in_the_secret_only() -> None:
-    content = jobs.secret(_run(), NAME, "shop", ADDRESS, 1700000000.5)["stringData"]
+    content = jobs.secret(_run(), NAME, "shop", ADDRESS, 1700000000.5, "")["stringData"]
     assert (content["token"], content["server"]) == ("the-token", "operator-pods.system.svc:8444")
     assert base64.b64encode(b"the-token").decode() not in str(jobs.job(_run(), NAME, "shop", None))
+
+
+def test_the_record_of_a_run_in_a_warm_pod_names_this_pod_and_cannot_name_another_one() -> None:
+    made = jobs.secret(_run(), NAME, "shop", ADDRESS, 1700000000.5, "warm-memcached-1")
+    assert made["stringData"] == {"token": "the-token"}
+    found = jobs.recorded(made, UID, "the-token", KEY)
+    assert found is not None
+    assert found.record.warm == "warm-memcached-1"
+    annotations = made["metadata"]["annotations"]
+    made["metadata"]["annotations"] = {key: text.replace("cached-1", "cached-2") for key, text in annotations.items()}
+    assert jobs.recorded(made, UID, "the-token", KEY) is None
+
+
+def test_a_warm_pod_is_that_of_a_run_without_a_deadline_in_the_namespace_of_the_operator() -> None:
+    policy = PodPolicy(1, {"nodeSelector": {"pool": "runs"}}, {"image": "ee:1"}, warm=1)
+    name = jobs.warm_name("Memcached")
+    made = jobs.warm_job("Memcached", policy, name, "system", [])
+    of_run = jobs.job(_run(policy), NAME, "shop", None)
+    spec = of_run["spec"]["template"]["spec"]
+    spec["volumes"][0]["secret"]["secretName"] = name
+    assert made["spec"]["template"]["spec"] == spec
+    assert "activeDeadlineSeconds" not in made["spec"]
+    assert made["metadata"]["namespace"] == "system"
+    assert len(jobs.warm_name("K" * 63)) <= 63

@@ -58,7 +58,7 @@ async def test_a_run_gets_its_order_and_its_frames_arrive_once_and_in_order(
     for frame in FRAMES:
         link.acknowledge(frame.number, f"{frame.number} ü\n")
     assert await link.recorded(20)
-    assert await agent_.keeping is Exit.RECORDED
+    assert await agent_.keeping is Exit.DONE
     assert logged[1].decode() == "".join(f"{frame.number} ü\n" for frame in FRAMES)
     assert (link.connects, operator.links.frames, operator.links.resumes) == (1, len(FRAMES), 0)
     assert not link.is_connected
@@ -89,7 +89,7 @@ async def test_a_connection_that_ends_at_any_frame_loses_and_repeats_nothing(
         agent_ = pod(output=OUTPUT)
         assert await receive_all(link) == FRAMES, cut
         assert await link.recorded(20), cut
-        assert await agent_.keeping is Exit.RECORDED
+        assert await agent_.keeping is Exit.DONE
         assert link.connects == 2, cut
         link.close()
     assert operator.links.resumes == len(LINES) + 1
@@ -148,7 +148,7 @@ async def test_a_connection_that_ends_at_any_byte_loses_and_repeats_nothing(
             assert await receive_all(link) == FRAMES, limit
             assert agent_.order.read_bytes() == ORDER, limit
             assert await link.recorded(20), limit
-            assert await agent_.keeping is Exit.RECORDED
+            assert await agent_.keeping is Exit.DONE
             assert cutter.connections == 2, limit
         link.close()
 
@@ -292,7 +292,7 @@ async def test_a_request_to_stop_reaches_an_agent_that_connects_later_and_replac
     assert not agent_.began
     agent_.spool.end(ending(None, error="stopped"))
     frames = await receive_all(link)
-    assert Ending.parse(frames[0].payload) == Ending(None, "stopped", "", 0, 0)
+    assert Ending.parse(frames[0].payload) == Ending(None, "stopped", "", 0, 0, "")
 
 
 async def test_of_two_operators_behind_one_name_the_agent_uses_the_one_with_the_run(

@@ -117,3 +117,8 @@ def test_rights_for_pods_are_checked_if_a_watch_uses_them(virtually: Any, make_w
         "forbidden: create secrets in namespace home",
         "forbidden: get secrets shop-pods-ca in namespace home",
     }
+    of_warm = problems(make_watch(pods=PodPolicy(1, {}, {"image": "ee:1"}, warm=1))) - problems(make_watch()) - of_pods
+    assert of_warm == {
+        "forbidden: create, delete jobs.batch in namespace home",
+        "forbidden: get, patch pods in namespace home",
+    }

@@ -127,6 +127,18 @@ def test_the_roles_grant_what_the_check_at_start_requires(
 
 
 @pytest.mark.lengthy
+def test_the_roles_grant_what_warm_pods_require(typed: Type) -> None:
+    in_pods()
+    typed("generate pods")
+    assert lacking(rights.of_warm_pods(OWN)) != set()
+    with Path("watches.yaml").open("a") as file:
+        file.write("  warmPods: 1\n")
+    assert typed("generate pods")[0] == 0
+    assert lacking(rights.of_warm_pods(OWN)) == set()
+    assert typed("generate pods") == (0, "Note: config/pods and config/default are up to date\n", "")
+
+
+@pytest.mark.lengthy
 def test_pods_reach_the_operator_through_its_service(typed: Type) -> None:
     in_pods()
     typed("generate pods")

@@ -21,6 +21,7 @@ def test_a_template_has_the_fields_of_a_pod_and_of_its_container(load: Load) -> 
     loaded = load(
         f"""{HEAD}  isolation: pod
   maxPods: 3
+  warmPods: 2
   podTemplate:
     image: example.com/ee:1
     imagePullSecrets: [mirror, {{name: other}}]
@@ -47,6 +48,7 @@ def test_a_template_has_the_fields_of_a_pod_and_of_its_container(load: Load) -> 
             "env": [{"name": "HTTP_PROXY", "value": "http://proxy.example.com"}],
         },
         ttl=120,
+        warm=2,
     )
 
 
@@ -66,10 +68,16 @@ def test_wrong_values_name_the_field_and_what_is_expected(errors: Errors) -> Non
     found = errors(
         f"{HEAD}  isolation: container\n"
         "- {version: v1, kind: Other, role: cleanup, isolation: pod, maxPods: 0, "
-        "podTemplate: {image: a, env: [NAME], tolerations: {a: b}}}\n"
+        "warmPods: -1, podTemplate: {image: a, env: [NAME], tolerations: {a: b}}}\n"
     )
-    assert len(found) == 4
-    for part in ("isolation: invalid value 'container'", "maxPods: invalid number 0", "env: found", "tolerations: fo"):
+    assert len(found) == 5
+    for part in (
+        "isolation: invalid value 'container'",
+        "maxPods: invalid number 0",
+        "warmPods: invalid",
+        "env: fo",
+        "tolerations: fo",
+    ):
         assert any(part in each for each in found), (part, found)
 
 

@@ -1,0 +1,245 @@
+"""Warm pods of one watch: idle agents with Ansible loaded. Each serves one run, and is replaced.
+
+They are Jobs in the namespace of the operator, because the resource is not known yet. Each operator process uses only
+those that it started, and an idle agent ends when that process is gone. So no pod gets two runs, and no operator
+deletes a pod in which a run can be.
+
+Promises: `take` returns an agent that is connected and has never had a run. A pod that does not start or that ends is
+replaced after a delay, which doubles with each failure, up to five minutes. Each failure is logged.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+from runner import log
+from runner.errors import ApiError, NotFoundError
+from runner.kube.client import Client
+from runner.objects import Object, ObjectKey
+from runner.pods import jobs, states
+from runner.pods.idle import IdleLink
+from runner.pods.jobs import JOBS, SECRETS, Address
+from runner.pods.links import Links
+from runner.pods.states import Fault, ObstacleTimer, Patience
+from runner.pods.watching import PodWatch
+from runner.watches.pod_fields import PodPolicy
+
+_LOOK = 1.0
+"""Seconds between two looks at the pods."""
+_PATIENCE = Patience(silent=60.0)
+_CLOSE = 5.0
+"""Seconds for deletions when the operator stops."""
+_FIRST_DELAY = 2.0
+_LONGEST_DELAY = 300.0
+_STABLE = 60.0
+"""Seconds for which an agent must have been ready, so that earlier failures do not count any more."""
+_log = log.get(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Home:
+    """Namespace of an operator's warm pods, and what they have in common."""
+
+    namespace: str
+    address: Callable[[], Address]
+    owners: Sequence[Object]
+    """Owner references: the object that owns the operator's pod, if it is known."""
+    is_active: Callable[[], bool]
+    """False while this replica has no resources."""
+
+
+@dataclass(frozen=True, slots=True)
+class WarmTemplate:
+    """The warm pods of a watch."""
+
+    kind: str
+    policy: PodPolicy
+    files: Mapping[str, str]
+    """Files of each run's order on which Ansible's settings depend."""
+
+
+@dataclass(slots=True)
+class WarmPod:
+    """A warm pod that has no run yet."""
+
+    name: str
+    link: IdleLink
+    timer: ObstacleTimer
+    was_seen: bool = False
+    ready_since: float | None = None
+
+
+class WarmPods:
+    """Warm pods of one watch."""
+
+    def __init__(self, client: Client, links: Links, pods: PodWatch, home: Home, template: WarmTemplate) -> None:
+        self._client = client
+        self._links = links
+        self._pods = pods
+        self._home = home
+        self._template = template
+        self._waiting: dict[str, WarmPod] = {}
+        self._doomed: set[str] = set()
+        """Names of Jobs to delete."""
+        self._strays: dict[str, ObstacleTimer] = {}
+        """Pods that an earlier operator created and that have not started."""
+        self._wake = asyncio.Event()
+        self._is_active = True
+        self._clock = asyncio.get_running_loop().time
+        self._failures = 0
+        self._not_before = 0.0
+        self._problems: set[str] = set()
+        self.hits = 0
+        """Number of runs that got a warm pod."""
+        self.misses = 0
+        """Number of runs for which no warm pod was ready."""
+        self.failures = 0
+        """Number of warm pods that ended, or did not start, without a run."""
+        self.unused = 0
+        """Number of runs in warm pods that did not use the loaded Ansible."""
+
+    def take(self) -> WarmPod | None:
+        """Return a pod whose agent is ready, which is replaced at once; None if there is none."""
+        ready = next((each for each in self._waiting.values() if self._is_usable(each)), None)
+        if ready is None:
+            self.misses += 1
+            return None
+        del self._waiting[ready.name]
+        self.hits += 1
+        self._failures = 0
+        self._wake.set()
+        return ready
+
+    def _is_usable(self, pod: WarmPod) -> bool:
+        state = self._pods.state(pod.name)
+        return pod.link.is_ready and not (state is not None and (state.lost or state.ended))
+
+    def preload_unused(self, reason: str) -> None:
+        """Count a run in a warm pod that did not use the loaded Ansible."""
+        self.unused += 1
+        self._report(f"a run did not use the loaded Ansible: {reason}")
+
+    def give_back(self, pod: WarmPod) -> None:
+        """Keep a pod whose run did not begin."""
+        self.hits -= 1
+        self._waiting[pod.name] = pod
+
+    async def follow(self) -> None:
+        """Keep the number of warm pods until canceled."""
+        while True:
+            self._wake.clear()
+            if self._pods.is_synced:
+                self._is_active = self._home.is_active()
+                self._check()
+                await self._delete()
+                await self._create()
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(_LOOK):
+                    await self._wake.wait()
+
+    async def close(self) -> None:
+        """End all idle agents, and delete their pods as far as there is time."""
+        for pod in list(self._waiting.values()):
+            self._drop(pod)
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(_CLOSE):
+                await self._delete()
+
+    def _check(self) -> None:
+        now = self._clock()
+        for pod in list(self._waiting.values()):
+            fault = self._fault(pod, now)
+            if fault is not None:
+                self._failed(fault.text or f"the pod {pod.name} was lost: {fault.lost}")
+                self._drop(pod)
+            elif pod.link.is_ready:
+                if pod.ready_since is None:
+                    pod.ready_since = now
+                    if pod.link.problem:
+                        self._report(f"Ansible is not loaded in warm pods: {pod.link.problem}")
+                    _log.info("A warm pod is ready", kind=self._template.kind, pod=pod.name)
+                if now - pod.ready_since > _STABLE:
+                    self._failures = 0
+        for pod in list(self._waiting.values())[self._wanted :]:
+            self._drop(pod)
+        self._check_strays(now)
+
+    @property
+    def _wanted(self) -> int:
+        return self._template.policy.warm if self._is_active else 0
+
+    def _fault(self, pod: WarmPod, now: float) -> Fault | None:
+        state = self._pods.state(pod.name)
+        pod.was_seen = pod.was_seen or state is not None
+        link = pod.link
+        found = states.obstacle(
+            state,
+            _PATIENCE,
+            known=pod.was_seen,
+            is_connected=link.is_connected,
+            was_connected=bool(link.connects),
+        )
+        return pod.timer.fault(found, now)
+
+    def _check_strays(self, now: float) -> None:
+        """Doom pods of other operators that have not started for long. Without a start, there is no run in them."""
+        starting = self._pods.starting_warm(self._template.kind) - set(self._waiting)
+        self._strays = {name: self._strays.get(name) or ObstacleTimer(now) for name in starting}
+        for name, timer in self._strays.items():
+            if timer.fault(states.obstacle_of_pod(self._pods.state(name), _PATIENCE, known=True), now) is not None:
+                self._doomed.add(name)
+
+    def _drop(self, pod: WarmPod) -> None:
+        del self._waiting[pod.name]
+        pod.link.dismiss()
+        self._doomed.add(pod.name)
+
+    def _failed(self, problem: str) -> None:
+        delay = min(_FIRST_DELAY * 2**self._failures, _LONGEST_DELAY)
+        self._failures = min(self._failures + 1, 30)
+        self._not_before = self._clock() + delay
+        self.failures += 1
+        _log.warning(
+            "A warm pod did not start or has ended; starting another one later",
+            kind=self._template.kind,
+            problem=problem,
+            seconds=delay,
+        )
+
+    async def _delete(self) -> None:
+        for name in list(self._doomed):
+            try:
+                await self._client.delete(JOBS, ObjectKey(self._home.namespace, name))
+            except NotFoundError:
+                pass  # it is gone already
+            except ApiError as error:
+                self._report(f"the Job of a warm pod cannot be deleted: {error}")
+                continue
+            self._doomed.discard(name)
+
+    async def _create(self) -> None:
+        while len(self._waiting) < self._wanted and self._clock() >= self._not_before:
+            name = jobs.warm_name(self._template.kind)
+            link = self._links.expect(name, jobs.warm_token(self._home.address(), name), self._wake.set)
+            pod = self._waiting[name] = WarmPod(name, link, ObstacleTimer(self._clock()))
+            try:
+                await self._create_objects(name)
+            except ApiError as error:
+                self._failed(f"its Job and Secret cannot be created: {error}")
+                self._drop(pod)
+
+    async def _create_objects(self, name: str) -> None:
+        home, template = self._home, self._template
+        body = jobs.warm_job(template.kind, template.policy, name, home.namespace, home.owners)
+        job = await self._client.create(JOBS, home.namespace, body)
+        # The Job owns the Secret, so that both are deleted together. The pod waits for the Secret.
+        await self._client.create(SECRETS, home.namespace, jobs.warm_secret(job, home.address(), template.files))
+
+    def _report(self, problem: str) -> None:
+        """Log a problem once."""
+        if problem not in self._problems:
+            self._problems.add(problem)
+            _log.warning("Problem of warm pods", kind=self._template.kind, problem=problem)
