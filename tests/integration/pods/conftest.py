@@ -45,9 +45,17 @@ class Pods:
 
     def __init__(self) -> None:
         self.states: dict[str, PodState] = {}
+        self.ended: list[str] = []
+        """Warm pods that have ended after a run of the resource."""
 
     def state(self, run: str) -> PodState | None:
         return self.states.get(run)
+
+    def starting_warm(self, kind: str) -> set[str]:  # noqa: ARG002 - the signature of PodWatch
+        return set()
+
+    def ended_warm(self, uid: str) -> list[str]:  # noqa: ARG002 - the signature of PodWatch
+        return self.ended
 
 
 @dataclass
