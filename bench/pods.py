@@ -6,7 +6,7 @@
 2. `BENCH_PODS` (100) objects at once, whose roles wait until all of them wait: memory and CPU time of the operator
    with all pods connected, seconds until all of them are, and runs a second after that.
 3. A role that prints `BENCH_LINES` (2000) results: frames a second, and the operator's CPU time for one.
-4. Agents without Ansible, connections of this process: how much the operator's memory grows in `BENCH_POD_RUNS` (1000)
+4. Agents without Ansible, connections of this process: how much the operator's memory grows in `BENCH_POD_RUNS` (1500)
    runs, and how many results a second one operator and two shards receive.
 
 The image is that of operators. The operator is a process in the network of the node. All of it runs on this machine,
@@ -82,7 +82,7 @@ class Size:
         return cls(*map(int, found))
 
 
-_DEFAULTS = (("REPEATS", "5"), ("PODS", "100"), ("LINES", "2000"), ("POD_RUNS", "1000"))
+_DEFAULTS = (("REPEATS", "5"), ("PODS", "100"), ("LINES", "2000"), ("POD_RUNS", "1500"))
 
 
 def main() -> None:

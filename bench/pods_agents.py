@@ -37,8 +37,6 @@ _PORT = 18444
 _SECRET = GVK("", "v1", "Secret")
 _OBJECTS = 30
 _AT_ONCE = 15
-_FIRST_RUNS = 200
-"""Runs before memory is measured: caches and pools are full by then."""
 _LONGEST = 240.0
 _RUNS_WITH_LINES = 16
 _TRY_AGAIN = 0.05
@@ -210,7 +208,10 @@ class Running:
 
 
 async def growth(bed: Bed, runs: int) -> None:
-    """Show how much memory the operator has more after these runs, of which some are at the same time."""
+    """Show how much memory the operator has more after these runs, of which some are at the same time.
+
+    Before that, as many runs fill its caches, and the pools of its allocator.
+    """
     namespace = "bench-growth"
     agents = Agents(bed.client, namespace, ("127.0.0.1",), lines=20)
     async with (
@@ -219,7 +220,7 @@ async def growth(bed: Bed, runs: int) -> None:
     ):
         (operator,) = running_.operators
         await bed.create(namespace, _OBJECTS)
-        first = await running_.await_runs(min(_FIRST_RUNS, runs), _LONGEST)
+        first = await running_.await_runs(runs, _LONGEST)
         before, spent, since = proportional(operator.pid), running_.cpu(), time.monotonic()
         tell(f"{runs} runs after {first}")
         counted = await running_.await_runs(first + runs, _LONGEST) - first

@@ -99,10 +99,13 @@ class Certificates:
             _log.info("Renewed the certificate for pods", expires=str(expiry(self._server)))
 
     async def follow(self) -> None:
-        """Renew until canceled."""
+        """Renew until canceled. An error, such as of a full disk, has time until the next attempts."""
         while True:
             await asyncio.sleep(_CHECK_INTERVAL)
-            self.renew()
+            try:
+                self.renew()
+            except OSError as error:
+                _log.warning("Cannot renew the certificate for pods; retrying", error=str(error))
 
     def _is_due(self, certificate: bytes, margin: dt.timedelta) -> bool:
         return expiry(certificate) - self._clock() < margin
