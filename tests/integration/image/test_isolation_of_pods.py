@@ -109,6 +109,29 @@ def test_a_role_reaches_nothing_of_the_operator_and_of_other_runs(pods: PodProje
     assert operator.process.poll() is None
 
 
+def test_a_role_in_a_warm_pod_obtains_no_second_run(pods: PodProject) -> None:
+    code = (
+        "import asyncio, sys; sys.path.insert(0, sys.argv[1]); import probe; "
+        "own = probe.agent.Settings.read(probe.SETTINGS); "
+        "print(own.run.startswith('warm-thing-'), asyncio.run(probe.hello(own.run, own.token)))"
+    )
+    pods.watch(
+        PROBES.replace(
+            'argv: [python3, "{{ role_path }}/files/probe.py", "{{ attack | to_json }}"]',
+            f'argv: [python3, -c, "{code}", "{{{{ role_path }}}}/files"]',
+        ),
+        warmPods=2,
+    )
+    pods.project.write("roles/thing/files/probe.py", Path(__file__).with_name("probe.py").read_text())
+    operator = pods.start()
+    wait_until(lambda: len(operator.lines(msg="A warm pod is ready")) == 2, "two warm pods")
+    pods.things.create("thief")
+    pods.succeeds("thief")
+    found = base64.b64decode(pods.config_map("thief-found")["data"]["found"]).decode()
+    assert found == "True another agent has this pod"
+    assert [run["outcome"] for run in operator.runs("thief")] == ["succeeded"]
+
+
 def test_neighbours_of_runs_that_fail_continue(pods: PodProject) -> None:
     others = pods.other_kind()
     once: dict[str, Any] = {"retry": {"attempts": 1}}

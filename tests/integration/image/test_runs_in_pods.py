@@ -296,6 +296,28 @@ def test_a_run_in_a_warm_pod_continues_when_the_operator_is_killed(pods: PodProj
     wait_until(lambda: len(pods.warm()) == 1, "only the idle pod of the second operator")
 
 
+@pytest.mark.nightly
+def test_another_replica_continues_a_run_in_a_warm_pod_after_a_handover(pods: PodProject) -> None:
+    hosts = ("10.95.0.11", "10.95.0.12")
+    pods.serve(*hosts)
+    pods.project.allow_leases()
+    pods.watch(warmPods=1)
+    replicas = [pods.start("--shards=2", "--leader-election-id=pods", host=host) for host in hosts]
+    for replica in replicas:
+        replica.await_line("A warm pod is ready")
+    pods.things.create("one", {"gate": "open"})
+    pod, _ = _warm_run(pods)
+    wait_until(lambda: "FAILED - RETRYING" in pods.log(pod["metadata"]["name"]), "the role to wait for its gate")
+    (first,) = [each for each in replicas if each.lines(msg="Run started")]
+    (second,) = [each for each in replicas if each is not first]
+    assert first.stop() == 0
+    second.await_line("Continuing a run that an earlier operator began")
+    pods.open_gate("open")
+    pods.succeeds("one")
+    assert [len(each.runs("one")) for each in (first, second)] == [0, 1]
+    wait_until(lambda: _warm_run(pods)[0]["status"]["phase"] == "Succeeded", "the pod to end")
+
+
 def test_an_idle_pod_that_is_deleted_is_replaced(pods: PodProject) -> None:
     pods.watch(warmPods=1)
     operator = pods.start()
