@@ -231,7 +231,7 @@ class _Operator:
             followed.append(self._reloader.follow(self._controllers, engine))
             if pods is not None:
                 followed += [pods.pods.follow(), pods.certificates.follow()]
-                own = settings.pod_name, self._environment
+                own = settings.pod_name, self._environment_of
                 for warm in await pods.add_warm(client, self._watches, ownership.has_any, *own):
                     stack.push_async_callback(warm.close)
                     followed.append(warm.follow())
@@ -260,6 +260,10 @@ class _Operator:
         settings = self._settings
         log_of_runs = RunLog(settings.ansible_log_events, writer, whole_output=settings.ansible_debug_logs, form=form)
         return RunObservers((log_of_runs, *self._admin.recorders))
+
+    def _environment_of(self, watch: Watch) -> dict[str, str]:
+        """Return what overrides the operator's environment in most runs of a watch."""
+        return plan_environment(self._environment) if watch.mode == "plan" else self._environment
 
     def _expect_runs(self, engine: RunEngine) -> None:
         """Prepare the engine for runs. Their environment must be complete: a prepared process serves no other one."""

@@ -360,12 +360,13 @@ class PodEngine:
     async def _record(self, pod: PodRun, namespace: str, warm: str = "") -> str:
         """Create the Secret of a new run; return the run's name."""
         try:
-            existing = await self._of_object(JOBS, namespace, pod.owner.uid)
+            # A pod can outlive its Job, for minutes on a lost node. Another run with its name would get its state.
+            existing, pods = await asyncio.gather(
+                *(self._of_object(each, namespace, pod.owner.uid) for each in (JOBS, PODS))
+            )
             names = [str(metadata(each).get("name", "")) for each in existing]
             for old in jobs.superfluous(names):
                 await self._delete(JOBS, ObjectKey(namespace, old))
-            # A pod can outlive its Job, for minutes on a lost node. Another run with its name would get its state.
-            pods = await self._of_object(PODS, namespace, pod.owner.uid)
             names += [str((metadata(each).get("labels") or {}).get(jobs.RUN, "")) for each in pods]
             name = jobs.run_name(pod.owner.uid, jobs.next_number(names))
             body = jobs.secret(pod, name, namespace, self._address(), time.time(), warm)

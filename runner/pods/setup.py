@@ -61,11 +61,11 @@ class PodRuns:
         watches: Sequence[Watch],
         is_active: Callable[[], bool],
         pod_name: str,
-        environment: Mapping[str, str],
+        environment: Callable[[Watch], Mapping[str, str]],
     ) -> list[WarmPods]:
         """Prepare the warm pods of the watches that have them; `follow` each.
 
-        `pod_name` is the operator's own; `environment` overrides variables of its environment for runs.
+        `pod_name` is the operator's own; `environment` returns what overrides its environment in runs of a watch.
 
         Raises:
             ConfigError: the namespace of the operator is unknown.
@@ -75,10 +75,10 @@ class PodRuns:
             return []
         if not self.namespace:
             raise ConfigError("warmPods needs --leader-election-namespace, where these pods run")
-        files = await asyncio.to_thread(payload.settings, environment, os.environ, Path.cwd())
         home = Home(self.namespace, self.address, await self._owners(client, pod_name), is_active)
         for watch in wanted:
             assert watch.pods is not None  # noqa: S101 - see above, for the types
+            files = await asyncio.to_thread(payload.settings, environment(watch), os.environ, Path.cwd())
             template = WarmTemplate(watch.gvk.kind, watch.pods, files)
             self.engine.warm[watch.gvk] = WarmPods(client, self.links, self.pods, home, template)
         return list(self.engine.warm.values())
