@@ -349,12 +349,12 @@ class PodEngine:
         key = ObjectKey(run.place.namespace, state.name)
         try:
             await self._client.patch(PODS, key, {"metadata": meta}, content_type=PatchType.MERGE)
-        except ApiError as error:
+        except (ApiError, ApiUnavailableError) as error:
             _log.warning("Cannot label the warm pod of a run", pod=state.name, run=run.name, error=str(error))
         try:
             for old in jobs.superfluous_warm(self._pods.ended_warm(uid)):
                 await self._delete(JOBS, ObjectKey(run.place.namespace, old))
-        except ApiError as error:
+        except (ApiError, ApiUnavailableError) as error:
             _log.warning("Cannot delete the warm pods of earlier runs", run=run.name, error=str(error))
 
     async def _record(self, pod: PodRun, namespace: str, warm: str = "") -> str:

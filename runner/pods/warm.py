@@ -16,7 +16,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from runner import log
-from runner.errors import ApiError, NotFoundError
+from runner.errors import ApiError, ApiUnavailableError, NotFoundError
 from runner.kube.client import Client
 from runner.objects import Object, ObjectKey
 from runner.pods import jobs, states
@@ -215,7 +215,7 @@ class WarmPods:
                 await self._client.delete(JOBS, ObjectKey(self._home.namespace, name))
             except NotFoundError:
                 pass  # it is gone already
-            except ApiError as error:
+            except (ApiError, ApiUnavailableError) as error:
                 self._report(f"the Job of a warm pod cannot be deleted: {error}")
                 continue
             self._doomed.discard(name)
@@ -227,7 +227,7 @@ class WarmPods:
             pod = self._waiting[name] = WarmPod(name, link, ObstacleTimer(self._clock()))
             try:
                 await self._create_objects(name)
-            except ApiError as error:
+            except (ApiError, ApiUnavailableError) as error:
                 self._failed(f"its Job and Secret cannot be created: {error}")
                 self._drop(pod)
 

@@ -12,7 +12,7 @@ from typing import cast
 import orjson
 import pytest
 
-from runner.errors import ForbiddenError, NotFoundError
+from runner.errors import ApiUnavailableError, ForbiddenError, NotFoundError
 from runner.kube.client import Client as KubeClient
 from runner.kube.discovery import ApiResource
 from runner.objects import Object, ObjectKey
@@ -147,10 +147,12 @@ class Cluster:
     secrets: dict[str, Object] = field(default_factory=dict)
     states: dict[str, PodState] = field(default_factory=dict)
     is_full: bool = False
+    is_down: bool = False
     is_synced: bool = True
 
     async def create(self, resource: ApiResource, namespace: str, obj: Object) -> Object:
         assert namespace == "system"
+        self._check()
         if self.is_full:
             raise ForbiddenError("exceeded quota", status=403)
         created = {**obj, "metadata": {**obj["metadata"], "uid": f"uid-of-{obj['metadata']['name']}"}}
@@ -159,10 +161,15 @@ class Cluster:
 
     async def delete(self, resource: ApiResource, key: ObjectKey) -> Object:
         assert (resource.plural, key.namespace) == ("jobs", "system")
+        self._check()
         if key.name not in self.jobs:
             raise NotFoundError("gone", status=404)
         self.states.pop(key.name, None)
         return self.jobs.pop(key.name)
+
+    def _check(self) -> None:
+        if self.is_down:
+            raise ApiUnavailableError("the connection was refused")
 
     def state(self, name: str) -> PodState | None:
         return self.states.get(name)
@@ -280,14 +287,16 @@ async def test_a_pod_whose_node_is_lost_is_replaced(
     await until(lambda: len(cluster.secrets) == 3 and name not in cluster.jobs)
 
 
-async def test_objects_that_cannot_be_created_are_tried_again(cluster: Cluster, pool: WarmPods) -> None:
+@pytest.mark.parametrize("problem", ["is_full", "is_down"])
+async def test_objects_that_cannot_be_created_are_tried_again(cluster: Cluster, pool: WarmPods, problem: str) -> None:
     await until(lambda: len(cluster.jobs) == 2)
-    cluster.is_full = True
-    for name in list(cluster.jobs):
+    first = set(cluster.jobs)
+    setattr(cluster, problem, True)
+    for name in first:
         pool._drop(pool._waiting[name])
     await until(lambda: pool.failures >= 2)
-    cluster.is_full = False
-    await until(lambda: len(cluster.jobs) == 2)
+    setattr(cluster, problem, False)
+    await until(lambda: len(cluster.jobs) == 2 and not first & set(cluster.jobs))
 
 
 async def test_a_pod_of_an_earlier_operator_that_never_starts_is_deleted(
