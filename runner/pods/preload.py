@@ -85,7 +85,7 @@ class Loaded:
             return
         code = 1
         try:
-            os.closerange(3, os.sysconf("SC_OPEN_MAX"))  # the parent reads from one until the program has started
+            _close_others()  # the parent reads from one until the program has started
             for number in (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1):
                 signal.signal(number, signal.SIG_DFL if number != signal.SIGINT else signal.default_int_handler)
             os.environ.clear()
@@ -179,6 +179,14 @@ def interpreter(program: str) -> list[str]:
     if first[:2] != b"#!" or not command or not Path(command[0]).name.startswith("python"):
         raise UnfitError(f"{program} does not name its Python in its first line")
     return command
+
+
+def _close_others() -> None:
+    """Close all descriptors but the standard ones. Their limit can be a billion, so it is not a range to go through."""
+    for name in [each.name for each in Path("/proc/self/fd").iterdir()]:
+        if int(name) > 2:  # noqa: PLR2004 - standard error
+            with contextlib.suppress(OSError):  # the descriptor of the listing is closed already
+                os.close(int(name))
 
 
 def _search_path(program: str, environment: Mapping[str, str]) -> list[str]:
