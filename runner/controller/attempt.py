@@ -64,7 +64,7 @@ class Attempt:
 
     def resuming(self, run: UnrecordedRun) -> Attempt:
         """Continue a run that an earlier operator began."""
-        return replace(self, ident=run.ident, resumed=run)
+        return replace(self, ident=run.record.ident, resumed=run)
 
     def because(self, detail: str) -> Attempt:
         """Add a detail to the reason of the run."""

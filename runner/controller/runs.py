@@ -153,7 +153,6 @@ class JobFactory:
         if policy is None:
             return None
         return PodRun(
-            ident=attempt.ident,
             owner=ObjectRef.of(self._watch.gvk, attempt.obj),
             generation=_generation(attempt.obj),
             purpose=_purpose(attempt),

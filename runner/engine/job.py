@@ -35,15 +35,26 @@ SUPERSEDED = "superseded"
 
 
 @dataclass(frozen=True, slots=True)
+class RunRecord:
+    """Data with which the next operator continues a run in a pod."""
+
+    ident: str
+    generation: int
+    purpose: str
+    """`apply`, `finalize` or `plan`."""
+    began: float
+    """Seconds since the epoch."""
+    warm: str = ""
+    """Name of its warm pod's Job, in the operator's namespace; empty: its Job has the name of the run."""
+
+
+@dataclass(frozen=True, slots=True)
 class UnrecordedRun:
     """A run whose outcome no operator has recorded yet."""
 
     name: str
-    ident: str
-    began: float
-    """Seconds since the epoch."""
-    warm: str
-    """Name of its warm pod; empty if its pod was started for it."""
+    namespace: str
+    record: RunRecord
     token: str = field(repr=False)
 
 
@@ -51,12 +62,11 @@ class UnrecordedRun:
 class PodRun:
     """Further data of a job whose run is in a pod of its own."""
 
-    ident: str
     owner: ObjectRef
     """The custom resource, with its UID."""
     generation: int
     purpose: str
-    """`apply`, `finalize` or `plan`."""
+    """As in `RunRecord`."""
     policy: PodPolicy
     token: str = field(repr=False)
     """Token of the run, for the proxy and for the agent."""
@@ -176,7 +186,7 @@ class Engine(Protocol):
     async def resume(self, owner: ObjectRef, generation: int, purpose: str) -> UnrecordedRun | None:
         """Return the unrecorded run of an object that the next attempt continues; None if there is none.
 
-        `purpose` is that of a `PodRun`. Other runs of the object that an earlier operator began are ended.
+        `purpose` is that of a `RunRecord`. Other runs of the object that an earlier operator began are ended.
         """
         ...
 

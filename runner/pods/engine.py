@@ -33,6 +33,7 @@ from runner.engine.job import (
     Job,
     Outcome,
     PodRun,
+    RunRecord,
     RunResult,
     UnrecordedRun,
     canceled,
@@ -45,7 +46,7 @@ from runner.objects import GVK, Object, ObjectKey, ObjectRef, metadata
 from runner.pods import jobs, payload, states
 from runner.pods.connection import MalformedError
 from runner.pods.idle import IdleLink
-from runner.pods.jobs import JOBS, PODS, SECRETS, Address, Recorded
+from runner.pods.jobs import JOBS, PODS, SECRETS, Address
 from runner.pods.links import Ending, Link, Links
 from runner.pods.spool import Artifacts, Line, Spool
 from runner.pods.states import Fault, Obstacle, ObstacleTimer, Patience, PodState
@@ -156,21 +157,20 @@ class PodEngine:
             if other is not going_on:
                 _log.info("Ending a run that an earlier operator began", run=other.name, **owner.key._asdict())
                 await self._remove(other.name, other.namespace, self._place_of(other))
-        if going_on is None:
-            return None
-        record = going_on.record
-        return UnrecordedRun(going_on.name, record.ident, record.began, record.warm, going_on.token)
+        return going_on
 
-    def _place_of(self, run: Recorded) -> ObjectKey:
+    def _place_of(self, run: UnrecordedRun) -> ObjectKey:
         """Return namespace and name of a run's Job."""
         warm = run.record.warm
         return ObjectKey(self._namespace, warm) if warm else ObjectKey(run.namespace, run.name)
 
-    async def _recorded(self, namespace: str, uid: str) -> list[Recorded]:
+    async def _recorded(self, namespace: str, uid: str) -> list[UnrecordedRun]:
         """Return the runs of an object whose outcome is not recorded, newest first."""
         items = await self._of_object(SECRETS, namespace, uid)
         found = [jobs.recorded(each, uid, _token(each), self._address().key) for each in items]
-        return sorted((each for each in found if each is not None), key=lambda each: each.number, reverse=True)
+        return sorted(
+            (each for each in found if each is not None), key=lambda each: jobs.run_number(each.name), reverse=True
+        )
 
     async def _of_object(self, resource: ApiResource, namespace: str, uid: str) -> list[Object]:
         """Return the Secrets, Jobs or pods of an object's runs."""
@@ -287,9 +287,7 @@ class PodEngine:
         spool = await asyncio.to_thread(Spool, job.run_dir, job.ident)
         order = _order(job)
         await asyncio.to_thread(payload.write, job, pod.token, order, os.environ, Path.cwd())
-        name, idle, place = (
-            self._resumed(pod.resumed, namespace) if pod.resumed else await self._new(job, pod, namespace)
-        )
+        name, idle, place = self._resumed(pod.resumed) if pod.resumed else await self._new(job, pod, namespace)
         loop = asyncio.get_running_loop()
         kept = await asyncio.to_thread(Artifacts, job.run_dir, job.ident, f"{place.namespace}/{place.name}")
         known = await asyncio.to_thread(lambda: list(spool.lines()))
@@ -319,21 +317,21 @@ class PodEngine:
         warm = self.warm.get(job.gvk)
         taken = warm.take() if warm is not None else None
         if warm is None or taken is None:
-            name = await self._record(pod, namespace)
+            name = await self._record(job, pod, namespace)
             return name, None, ObjectKey(namespace, name)
         try:
-            name = await self._record(pod, namespace, taken.name)
+            name = await self._record(job, pod, namespace, taken.name)
         except BaseException:
             warm.give_back(taken)
             raise
         return name, taken.link, ObjectKey(self._namespace, taken.name)
 
-    def _resumed(self, run: UnrecordedRun, namespace: str) -> tuple[str, IdleLink | None, ObjectKey]:
+    def _resumed(self, run: UnrecordedRun) -> tuple[str, IdleLink | None, ObjectKey]:
         """Return the same for a run that an earlier operator began. It may have ended before its agent got the run."""
-        if not run.warm:
-            return run.name, None, ObjectKey(namespace, run.name)
-        idle = self._links.expect(run.warm, jobs.warm_token(self._address(), run.warm), lambda: None)
-        return run.name, idle, ObjectKey(self._namespace, run.warm)
+        warm, idle = run.record.warm, None
+        if warm:
+            idle = self._links.expect(warm, jobs.warm_token(self._address(), warm), lambda: None)
+        return run.name, idle, self._place_of(run)
 
     def _label(self, run: _Run, pod: PodRun) -> None:
         """Label the warm pod of a run in the background, for users, and delete those of earlier runs."""
@@ -357,7 +355,7 @@ class PodEngine:
         except (ApiError, ApiUnavailableError) as error:
             _log.warning("Cannot delete the warm pods of earlier runs", run=run.name, error=str(error))
 
-    async def _record(self, pod: PodRun, namespace: str, warm: str = "") -> str:
+    async def _record(self, job: Job, pod: PodRun, namespace: str, warm: str = "") -> str:
         """Create the Secret of a new run; return the run's name."""
         try:
             # A pod can outlive its Job, for minutes on a lost node. Another run with its name would get its state.
@@ -369,7 +367,8 @@ class PodEngine:
                 await self._delete(JOBS, ObjectKey(namespace, old))
             names += [str((metadata(each).get("labels") or {}).get(jobs.RUN, "")) for each in pods]
             name = jobs.run_name(pod.owner.uid, jobs.next_number(names))
-            body = jobs.secret(pod, name, namespace, self._address(), time.time(), warm)
+            record = RunRecord(job.ident, pod.generation, pod.purpose, time.time(), warm)
+            body = jobs.secret(pod, record, name, namespace, self._address())
             await self._client.create(SECRETS, namespace, body)
         except (ConflictError, ApiUnavailableError):
             raise
@@ -555,7 +554,7 @@ def _deadline(job: Job) -> float | None:
     if job.deadline is None:
         return None
     resumed = _resumed(job)
-    return job.deadline + (time.time() if resumed is None else resumed.began)
+    return job.deadline + (time.time() if resumed is None else resumed.record.began)
 
 
 def _left(run: _Run) -> float | None:
@@ -566,7 +565,7 @@ def _left(run: _Run) -> float | None:
     return left if _resumed(run.job) is None else max(left, _RECONNECT_WITHIN)
 
 
-def _continues(found: Recorded, generation: int, purpose: str) -> bool:
+def _continues(found: UnrecordedRun, generation: int, purpose: str) -> bool:
     record = found.record
     return record.purpose == purpose and record.generation == generation and purpose != "plan"
 

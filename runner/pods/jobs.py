@@ -17,7 +17,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from runner.engine.job import PodRun
+from runner.engine.job import PodRun, RunRecord, UnrecordedRun
 from runner.kube.discovery import ApiResource
 from runner.objects import GVK, Object, annotations_of, metadata
 from runner.pods import agent, preload
@@ -36,7 +36,7 @@ SETTINGS, WORK = "/operator/agent", "/operator/work"
 PRIVATE_DATA = f"{WORK}/run"
 """ansible-runner's private data directory in the pod."""
 _RECORD = "ansible.sdk.operatorframework.io/run-record"
-"""Annotation of the Secret: a `Record` as JSON."""
+"""Annotation of the Secret: a `RunRecord` as JSON."""
 _SIGNATURE = "ansible.sdk.operatorframework.io/run-signature"
 _MOST_ENDED = 2
 """Number of earlier Jobs of a resource that remain beside a new one."""
@@ -53,31 +53,6 @@ _CONFINED = {
     "capabilities": {"drop": ["ALL"]},
     "seccompProfile": {"type": "RuntimeDefault"},
 }
-
-
-@dataclass(frozen=True, slots=True)
-class Record:
-    """Data with which the next operator continues a run."""
-
-    ident: str
-    generation: int
-    purpose: str
-    """`apply`, `finalize` or `plan`."""
-    began: float
-    """Seconds since the epoch."""
-    warm: str = ""
-    """Name of the warm pod's Job, in the operator's namespace; empty: the Job has the name of the run."""
-
-
-@dataclass(frozen=True, slots=True)
-class Recorded:
-    """A run that a Secret records."""
-
-    name: str
-    namespace: str
-    number: int
-    record: Record
-    token: str = field(repr=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,17 +95,16 @@ def superfluous_warm(names: Sequence[str]) -> Sequence[str]:
     return names[:-_MOST_ENDED]
 
 
-def secret(run: PodRun, name: str, namespace: str, address: Address, began: float, warm: str) -> Object:
-    """Return the Secret of a run. `began` is in seconds since the epoch; `warm` is the warm pod's name, or empty.
+def secret(run: PodRun, record: RunRecord, name: str, namespace: str, address: Address) -> Object:
+    """Return the Secret of a run.
 
     Its record is signed, so that no other client can write one with its own token. The agent of a warm pod does not
     read it, so it then contains the token only.
     """
-    record = Record(run.ident, run.generation, run.purpose, began, warm)
     meta = _metadata(run, name, namespace)
     text = json.dumps(asdict(record))
     meta["annotations"] = {_RECORD: text, _SIGNATURE: _signature(address.key, name, run.owner.uid, run.token, text)}
-    return _secret(meta, {"token": run.token} if warm else _settings(name, run.token, address))
+    return _secret(meta, {"token": run.token} if record.warm else _settings(name, run.token, address))
 
 
 def _secret(meta: dict[str, Any], content: dict[str, str]) -> Object:
@@ -148,16 +122,14 @@ def _settings(name: str, token: str, address: Address) -> dict[str, str]:
     }
 
 
-def recorded(obj: Object, uid: str, token: str, key: bytes) -> Recorded | None:
+def recorded(obj: Object, uid: str, token: str, key: bytes) -> UnrecordedRun | None:
     """Return the run of the object `uid` that a Secret records; None if it is not signed with `key`."""
     meta, annotations = metadata(obj), annotations_of(obj)
     text = str(annotations.get(_RECORD, ""))
     expected = _signature(key, str(meta.get("name", "")), uid, token, text)
     if not hmac.compare_digest(expected.encode(), str(annotations.get(_SIGNATURE, "")).encode()):
         return None
-    record = Record(**json.loads(text))
-    name = str(meta["name"])
-    return Recorded(name, str(meta["namespace"]), run_number(name), record, token)
+    return UnrecordedRun(str(meta["name"]), str(meta["namespace"]), RunRecord(**json.loads(text)), token)
 
 
 @functools.cache

@@ -20,7 +20,7 @@ from runner.config.settings import Settings
 from runner.engine.retention import KeptRuns
 from runner.errors import ApiError, ConfigError, ConflictError, ForbiddenError, NotFoundError
 from runner.kube.client import Client
-from runner.kube.credentials import auth
+from runner.kube.credentials.auth import OwnNamespaces
 from runner.kube.discovery import Discovery
 from runner.monitoring.metrics import Metrics
 from runner.objects import Object, metadata
@@ -110,7 +110,7 @@ async def start(
     Raises:
         ConfigError: a setting is missing, or the certificate authority cannot be stored.
     """
-    namespace = auth.pod_namespace(auth.HostEnvironment.of_process()) or settings.leader_election_namespace
+    namespace = OwnNamespaces.of_process(settings.leader_election_namespace).others
     server = _server(settings.pods_address, namespace)
     name = authority_name(settings)
     store = _SecretStore(client, namespace, name) if namespace else _FileStore(settings.runner_dir / name)

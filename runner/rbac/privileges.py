@@ -9,7 +9,7 @@ from functools import partial
 from runner.config.settings import Settings
 from runner.controller import run_access
 from runner.kube.client import CallObserver, Client
-from runner.kube.credentials import auth
+from runner.kube.credentials.auth import OwnNamespaces
 from runner.kube.discovery import ApiResource, Discovery
 from runner.pods.setup import authority_name
 from runner.proxy.calls import Handler
@@ -32,10 +32,8 @@ class OperatorRights:
         self._settings = settings
         self._watches = watches
         path = settings.record_rbac
-        self._own = auth.pod_namespace(auth.HostEnvironment.of_process()) or ""
-        self._home = self._own or settings.leader_election_namespace
-        """Namespace of the operator's own objects, also of an operator outside the cluster."""
-        self._record = RightsRecord(path, everywhere=not settings.namespaces, own_namespace=self._own) if path else None
+        self._own = own = OwnNamespaces.of_process(settings.leader_election_namespace)
+        self._record = RightsRecord(path, everywhere=not settings.namespaces, own_namespace=own.pod) if path else None
 
     @property
     def noted(self) -> CallObserver | None:
@@ -66,20 +64,20 @@ class OperatorRights:
     def _of_watch(self, watch: Watch, account: str, resource: ApiResource) -> set[Right]:
         namespaces = self._settings.namespaces
         found = rights.of_watch(watch, resource, namespaces, account)
-        return found if watch.pods is None else found | rights.of_pods(resource, namespaces, self._home)
+        return found if watch.pods is None else found | rights.of_pods(resource, namespaces, self._own.others)
 
     def _of_settings(self) -> set[Right]:
         settings = self._settings
         found: set[Right] = rights.of_reviews() if settings.metrics_require_rbac else set()
-        if self._own and any(watch.prune.then != "off" for watch in self._watches):
-            found |= rights.of_records(self._own)
-        if self._home and any(watch.pods is not None for watch in self._watches):
-            found |= rights.of_pods_authority(self._home, authority_name(settings))
-        if self._home and any(watch.pods is not None and watch.pods.warm for watch in self._watches):
-            found |= rights.of_warm_pods(self._home)
+        if self._own.pod and any(watch.prune.then != "off" for watch in self._watches):
+            found |= rights.of_records(self._own.pod)
+        if self._own.others and any(watch.pods is not None for watch in self._watches):
+            found |= rights.of_pods_authority(self._own.others, authority_name(settings))
+        if self._own.others and any(watch.pods is not None and watch.pods.warm for watch in self._watches):
+            found |= rights.of_warm_pods(self._own.others)
         if settings.leader_elect or settings.shards > 1:
             found |= rights.of_leases(
-                settings.leader_election_namespace or self._own,
+                self._own.leases,
                 settings.leader_election_id if settings.shards == 1 else "",
             )
         return found

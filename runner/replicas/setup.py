@@ -13,8 +13,7 @@ from contextlib import AsyncExitStack
 from runner.config.settings import Settings
 from runner.errors import ConfigError
 from runner.kube.client import Client, ClientLimits
-from runner.kube.credentials import auth
-from runner.kube.credentials.auth import Credentials
+from runner.kube.credentials.auth import Credentials, OwnNamespaces
 from runner.monitoring.metrics import Metrics
 from runner.replicas import kernel_deadline
 from runner.replicas.election import LeaseLayout, LeaseTimes
@@ -29,7 +28,7 @@ async def make(settings: Settings, credentials: Credentials, metrics: Metrics, s
     """Create the shard ownership of this process. Raises ConfigError if a setting is missing."""
     if not settings.leader_elect and settings.shards == 1:
         return SoleReplica()
-    namespace = settings.leader_election_namespace or auth.pod_namespace(auth.HostEnvironment.of_process())
+    namespace = OwnNamespaces.of_process(settings.leader_election_namespace).leases
     if not namespace:
         raise ConfigError("--leader-election-namespace is required outside a cluster: set the namespace of the Leases")
     times = LeaseTimes(settings.leader_elect_lease_duration, settings.leader_elect_renew_deadline)

@@ -56,6 +56,23 @@ def pod_namespace(host: HostEnvironment) -> str | None:
         return None
 
 
+@dataclass(frozen=True, slots=True)
+class OwnNamespaces:
+    """Namespaces of the operator's own objects; empty if they are unknown."""
+
+    pod: str
+    """That of its pod; empty outside a cluster."""
+    leases: str
+    others: str
+    """For Secrets and Jobs: that of its pod, or, outside a cluster, that of the Leases."""
+
+    @classmethod
+    def of_process(cls, of_leases: str) -> OwnNamespaces:
+        """Return those of this process. `of_leases` is `--leader-election-namespace`, or empty."""
+        pod = pod_namespace(HostEnvironment.of_process()) or ""
+        return cls(pod, of_leases or pod, pod or of_leases)
+
+
 class Credentials:
     """Address of one API server, and the identity for it."""
 

@@ -94,7 +94,7 @@ class Bed:
     def job(self, deadline: float | None = None, resumed: UnrecordedRun | None = None, **changes: Any) -> Job:
         playbook = self.folder / "play.yml"
         playbook.write_text(changes.pop("play", PLAY))
-        ident = resumed.ident if resumed is not None else str(time.time_ns())
+        ident = resumed.record.ident if resumed is not None else str(time.time_ns())
         token = resumed.token if resumed is not None else f"token-{ident}"
         policy = PodPolicy(1, {}, {"image": "example.com/ee:1"})
         fields: dict[str, Any] = {
@@ -112,7 +112,7 @@ class Bed:
             "environment": {},
             "kubeconfig": "",
             "deadline": deadline,
-            "pod": PodRun(ident, self.owner, 1, "apply", policy, token, resumed),
+            "pod": PodRun(self.owner, 1, "apply", policy, token, resumed),
         }
         return Job(**{**fields, **changes})
 

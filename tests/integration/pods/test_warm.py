@@ -133,7 +133,7 @@ async def test_the_next_operator_continues_a_run_although_its_idle_agent_has_not
     second = await bed.engine()
     found = await second.resume(bed.owner, 1, "apply")
     assert found is not None
-    assert found.warm == name
+    assert found.record.warm == name
     job = bed.job(None, found)
     running = asyncio.create_task(second.run(job, events))
     await until(lambda: name in second._links._runs)

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import base64
+from dataclasses import replace
 
 import pytest
 
-from runner.engine.job import PodRun
+from runner.engine.job import PodRun, RunRecord
 from runner.objects import GVK, Object, ObjectKey, ObjectRef
 from runner.pods import jobs
-from runner.pods.jobs import Address, Record
+from runner.pods.jobs import Address
 from runner.watches.pod_fields import PodPolicy
 
 UID = "7b0c3c2e-4f5d-4c8e-9b1a-2f3d4e5f6a7b"
@@ -17,10 +18,11 @@ OWNER = ObjectRef(GVK("cache.example.com", "v1", "Memcached"), ObjectKey("shop",
 NAME = jobs.run_name(UID, 7)
 KEY = b"key of the authority"
 ADDRESS = Address("operator-pods.system.svc:8444", "pods", "PEM", KEY)
+RECORD = RunRecord("ident-1", 3, "apply", 1700000000.5)
 
 
 def _run(policy: PodPolicy | None = None) -> PodRun:
-    return PodRun("ident-1", OWNER, 3, "apply", policy or PodPolicy(1, {}, {"image": "ee:1"}), "the-token")
+    return PodRun(OWNER, 3, "apply", policy or PodPolicy(1, {}, {"image": "ee:1"}), "the-token")
 
 
 def _pod(policy: PodPolicy) -> Object:
@@ -37,17 +39,17 @@ def test_names_are_those_of_the_resource_and_the_number_of_the_run() -> None:
 
 def test_both_objects_are_owned_by_the_resource() -> None:
     reference = {"apiVersion": "cache.example.com/v1", "kind": "Memcached", "name": "main", "uid": UID}
-    for made in (jobs.secret(_run(), NAME, "shop", ADDRESS, 1700000000.5, ""), jobs.job(_run(), NAME, "shop", None)):
+    for made in (jobs.secret(_run(), RECORD, NAME, "shop", ADDRESS), jobs.job(_run(), NAME, "shop", None)):
         assert made["metadata"]["ownerReferences"] == [reference]
         assert (made["metadata"]["name"], made["metadata"]["namespace"]) == (NAME, "shop")
 
 
 def test_a_secret_records_the_run() -> None:
-    made = jobs.secret(_run(), NAME, "shop", ADDRESS, 1700000000.5, "")
+    made = jobs.secret(_run(), RECORD, NAME, "shop", ADDRESS)
     made["metadata"]["creationTimestamp"] = "2026-01-02T03:04:05Z"
     found = jobs.recorded(made, UID, "the-token", KEY)
     assert found is not None
-    assert (found.name, found.number, found.record) == (NAME, 7, Record("ident-1", 3, "apply", 1700000000.5, ""))
+    assert (found.name, found.namespace, found.record) == (NAME, "shop", RECORD)
     assert "the-token" not in repr(found)
 
 
@@ -55,7 +57,7 @@ def test_a_secret_records_the_run() -> None:
     ("uid", "token", "key"), [("other", "the-token", KEY), (UID, "own-token", KEY), (UID, "the-token", b"other")]
 )
 def test_a_secret_that_another_client_wrote_or_changed_records_nothing(uid: str, token: str, key: bytes) -> None:
-    made = jobs.secret(_run(), NAME, "shop", ADDRESS, 1700000000.5, "")
+    made = jobs.secret(_run(), RECORD, NAME, "shop", ADDRESS)
     assert jobs.recorded(made, UID, "the-token", KEY) is not None
     assert jobs.recorded(made, uid, token, key) is None
     for name in made["metadata"]["annotations"]:
@@ -98,13 +100,13 @@ def test_a_template_adds_to_the_pod_but_does_not_replace_the_agent() -> None:
 
 
 def test_the_token_is_in_the_secret_only() -> None:
-    content = jobs.secret(_run(), NAME, "shop", ADDRESS, 1700000000.5, "")["stringData"]
+    content = jobs.secret(_run(), RECORD, NAME, "shop", ADDRESS)["stringData"]
     assert (content["token"], content["server"]) == ("the-token", "operator-pods.system.svc:8444")
     assert base64.b64encode(b"the-token").decode() not in str(jobs.job(_run(), NAME, "shop", None))
 
 
 def test_the_record_of_a_run_in_a_warm_pod_names_this_pod_and_cannot_name_another_one() -> None:
-    made = jobs.secret(_run(), NAME, "shop", ADDRESS, 1700000000.5, "warm-memcached-1")
+    made = jobs.secret(_run(), replace(RECORD, warm="warm-memcached-1"), NAME, "shop", ADDRESS)
     assert made["stringData"] == {"token": "the-token"}
     found = jobs.recorded(made, UID, "the-token", KEY)
     assert found is not None

@@ -165,7 +165,7 @@ def test_the_network_policy_admits_the_pods_of_runs(typed: Type) -> None:
     (change,) = yaml.safe_load(patch["patch"])
     (selector,) = change["value"]["from"]
     owner = ObjectRef(GVK("g", "v1", "Basket"), ObjectKey("a", "b"), "uid")
-    run = PodRun("ident", owner, 1, "apply", PodPolicy(1, {}, {"image": "ee:1"}), "token")
+    run = PodRun(owner, 1, "apply", PodPolicy(1, {}, {"image": "ee:1"}), "token")
     labels = jobs.job(run, "run", "a", None)["spec"]["template"]["metadata"]["labels"]
     assert selector["podSelector"]["matchLabels"].items() <= labels.items()
     assert selector["namespaceSelector"] == {}
