@@ -28,6 +28,7 @@ import logging
 import os
 import random
 import re
+import shutil
 import signal
 import socket
 import ssl
@@ -289,6 +290,7 @@ class Uplink:
     async def keep(self) -> Exit:
         """Stay connected; return why that ended."""
         delay = _FIRST_DELAY
+        self._last_seen = time.monotonic()
         while time.monotonic() - self._last_seen < (_IDLE_PATIENCE if self._is_idle else _PATIENCE):
             before, was_idle = self._last_seen, self._is_idle
             ended = await self._try_all()
@@ -654,13 +656,21 @@ class Worker:
                     pass_fds=(writing,),
                     start_new_session=True,
                 )
-            os.close(writing)
-            text = await asyncio.wait_for(report.read(), _PRELOAD_TIMEOUT)
-            problem = json.loads(text)["problem"] if text else f"the process that loads it ended: {self._stderr()}"
-        except (OSError, asyncio.TimeoutError) as error:
+        except OSError as error:
+            transport.close()
             return _text(error)
         finally:
+            os.close(writing)
+        try:
+            text = await asyncio.wait_for(report.read(), _PRELOAD_TIMEOUT)
+        except asyncio.TimeoutError:
+            _signal_all({process.pid}, signal.SIGKILL)
+            await ended  # it writes to the folder of the run
+            shutil.rmtree(self._work / "run", ignore_errors=True)
+            return f"it was not loaded within {_PRELOAD_TIMEOUT:g} s"
+        finally:
             transport.close()
+        problem = json.loads(text)["problem"] if text else f"the process that loads it ended: {self._stderr()}"
         if text:
             self._preloaded = process, ended
         return str(problem)

@@ -90,11 +90,13 @@ async def start(operator: Operator, tmp_path: Path) -> AsyncIterator[Callable[[]
     """Start the agent."""
     started: list[Process] = []
 
-    async def begin(bin_: Path = Path(sys.executable).parent, **files: str) -> Process:
+    async def begin(
+        bin_: Path = Path(sys.executable).parent, constants: dict[str, float] | None = None, **files: str
+    ) -> Process:
         (tmp_path / "work").mkdir()
         source = tmp_path / "settings/agent.py"
         settings = operator.settings(**files)
-        source.write_text(agent_source(RELAY_PORT=free_port(), METRICS_PORT=free_port()))
+        source.write_text(agent_source(RELAY_PORT=free_port(), METRICS_PORT=free_port(), **(constants or {})))
         (settings / "preload.py").write_text(PRELOAD)
         process = await asyncio.create_subprocess_exec(
             sys.executable,
@@ -269,6 +271,17 @@ async def test_a_warm_pod_whose_ansible_cannot_be_loaded_says_so_and_serves_its_
     assert process(tmp_path, lines)[1].status == "successful"
 
 
+async def test_an_ansible_that_is_not_loaded_in_time_is_started_for_the_run(
+    operator: Operator, start: Start, tmp_path: Path
+) -> None:
+    order = transmit(tmp_path, "echo done", settings())
+    constants = {"_PRELOAD_TIMEOUT": 0.1}
+    idle, _, lines, ending = await in_warm_pod(operator, start, order, settings(), constants=constants)
+    assert idle.problem == "it was not loaded within 0.1 s"
+    assert (ending.code, ending.unused) == (0, "")
+    assert process(tmp_path, lines)[1].status == "successful"
+
+
 async def test_a_stopped_run_in_a_warm_pod_leaves_no_process(operator: Operator, start: Start, tmp_path: Path) -> None:
     began = tmp_path / "began"
     order = transmit(tmp_path, f"sh -c 'echo $$ > {began}; exec sleep 1007'", settings())
@@ -289,7 +302,8 @@ async def test_an_idle_agent_that_is_not_needed_ends_with_its_processes(
     operator: Operator, start: Start, tmp_path: Path
 ) -> None:
     idle = operator.links.expect(WARM, "idle-token", lambda: None)
-    pod = await start(warm=json.dumps(settings()), run=WARM, token="idle-token")
+    constants = {"_IDLE_PATIENCE": 0.01}  # less than it takes to load Ansible
+    pod = await start(warm=json.dumps(settings()), run=WARM, token="idle-token", constants=constants)
     await until(lambda: idle.is_ready)
     below = children(pod.pid)
     assert below

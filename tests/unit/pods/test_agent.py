@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 from runner.monitoring import role_metrics
-from runner.pods import agent
+from runner.pods import agent, preload
 from runner.pods.agent import Exit
 from runner.pods.links import Ending, Frame, Link
 from tests.unit.pods.conftest import ORDER, Operator, agent_source, free_port, receive_all, until
@@ -429,8 +429,9 @@ def test_the_memory_limit_and_its_victims_are_those_of_the_container(
     assert (agent.oom_kills(), agent.memory_limit()) == expected
 
 
-def test_the_agent_has_the_syntax_of_python_3_9_and_imports_only_the_standard_library() -> None:
-    source = agent_source()
+@pytest.mark.parametrize("file", [agent.__file__, preload.__file__], ids=["agent", "preload"])
+def test_files_for_pods_have_the_syntax_of_python_3_9_and_import_only_the_standard_library(file: str) -> None:
+    source = Path(file).read_text()
     tree = ast.parse(source, feature_version=(3, 9))
     imported: set[Any] = set()
     for node in ast.walk(tree):
