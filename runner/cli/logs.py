@@ -68,6 +68,8 @@ def add_commands(subparsers: Subparsers) -> None:
 
 
 def _logs(arguments: argparse.Namespace) -> int:
+    from runner.engine.output import pod_log_command  # noqa: PLC0415 - as below
+
     kept = _find(arguments.runner_dir, _long(arguments.object), arguments.namespace)
     runs = kept.runs()
     position = 2 if arguments.previous else 1
@@ -78,8 +80,7 @@ def _logs(arguments: argparse.Namespace) -> int:
     state = "is active" if kept.is_live(ident) else f"ended: {kept.status(ident)}"
     sys.stderr.write(f"run {ident} of {kept.gvk.kind} {kept.key} {state}\n")
     if job := kept.job_of_pod(ident):
-        namespace, _, name = job.partition("/")
-        sys.stderr.write(f"log of its pod: kubectl logs -n {namespace} job/{name}\n")
+        sys.stderr.write(f"log of its pod: {pod_log_command(job)}\n")
     sys.stderr.flush()
     try:
         _show(kept, ident, sys.stdout.buffer, follow=arguments.follow)

@@ -50,13 +50,16 @@ def logs_command(gvk: GVK, key: ObjectKey, run_dir: Path) -> str:
     return command
 
 
-def pod_commands(pod: str) -> tuple[str, ...]:
-    """Return commands that show the log of a run's pod and its node. `pod` is that of a `RunResult`, or empty."""
-    where, _, node = pod.partition(" on ")
-    namespace, _, name = where.partition("/")
-    if not name:
-        return ()
-    return (f"kubectl logs -n {namespace} {name}", *((f"kubectl describe node {node}",) if node else ()))
+def pod_log_command(job: str) -> str:
+    """Return the command that shows the log of a run's pod, from the text in `JOB_OF_POD`."""
+    namespace, _, name = job.partition("/")
+    return f"kubectl logs -n {namespace} job/{name}"
+
+
+def node_command(pod: str) -> str:
+    """Return the command that shows the node in the `pod` of a `RunResult`; empty if it is unknown."""
+    node = pod.partition(" on ")[2]
+    return f"kubectl describe node {node}" if node else ""
 
 
 class ManagedFieldsFilter:

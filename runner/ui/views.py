@@ -18,7 +18,8 @@ from typing import Any, TypeAlias
 from runner import __version__
 from runner.config import paths
 from runner.engine.job import Outcome
-from runner.engine.output import logs_command, pod_commands
+from runner.engine.output import logs_command, node_command, pod_log_command
+from runner.engine.run_folders import Kept
 from runner.objects import GVK, Object, ObjectKey, metadata
 from runner.status.conditions import conditions_of
 from runner.ui import plans, stored_runs
@@ -187,8 +188,11 @@ class Views:
                 found = await asyncio.to_thread(stored_runs.run, self._operator.runner_dir, gvk, key, ident)
         if found is None:
             raise PageNotFoundError(f"run {ident} of {gvk.kind} {key} not found")
-        logs = logs_command(gvk, key, paths.run_dir(self._operator.runner_dir, gvk, key))
-        return {**self._run(found), "tasks": _tasks(found), "logs": logs, "now": time.time()}
+        folder = paths.run_dir(self._operator.runner_dir, gvk, key)
+        shown = {"tasks": _tasks(found), "logs": logs_command(gvk, key, folder), "now": time.time()}
+        job = await asyncio.to_thread(Kept(folder, gvk, key).job_of_pod, ident)
+        commands = (pod_log_command(job) if job else "", node_command(found.pod))
+        return {**self._run(found), **shown, "pod_commands": [each for each in commands if each]}
 
     async def details(self, kind: str, key: ObjectKey, ident: str) -> JSON:
         """Return the output, objects and diffs of a finished run; `error` if its files are not kept."""
@@ -313,7 +317,6 @@ class Views:
             "cache_hits": calls.hits if calls is not None else None,
             "ways": dict(run.ways),
             "pod": run.pod,
-            "pod_commands": pod_commands(run.pod),
         }
 
 

@@ -385,7 +385,7 @@ function drawRun(data) {
       ["Failed task", data.task ? [data.task, " ", el("span", { class: "place" }, data.place)] : ""],
       ["Message", brief(data.message)],
       ["Trigger", trigger(data.reason, data.details)],
-      ["Pod", data.pod ? [data.pod, data.pod_commands.map((command) => el("div", { class: "command" }, copyable(command)))] : ""],
+      ["Pod", data.pod || data.pod_commands.length ? [data.pod, data.pod_commands.map((command) => el("div", { class: "command" }, copyable(command)))] : ""],
       ["Queue time", data.reason ? span(data.waited) : ""],
       ["Started", ago(data.began)],
       ["Duration", data.ended ? span(end - data.began) : [span(end - data.began), " so far"].join("")],

@@ -146,6 +146,7 @@ class Crowd:
         (folder / "job_events").mkdir(parents=True)
         (folder / "stdout").write_text("TASK [memcached : Create the settings] ****\nchanged: [localhost]\n" * 100)
         (folder / "status").write_text("successful")
+        (folder / "pod").write_text("shop/run-7b0c-3")
         notes = self._journal.start(job, ReconcileRequest(key, RunReason.RETRY, (), 1, 1, 0.2))
         for number, event in enumerate(events, start=1):
             notes.event(event)

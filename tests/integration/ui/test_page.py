@@ -101,7 +101,7 @@ def test_a_run_shows_its_items_objects_diffs_and_output(crowd: Crowd, reader: Re
         ["login Secret (v1)", "unchanged", "Create the settings"],
     ]
     assert "ansible-operator logs Memcached.cache.example.com/one-0007 -n shop --runner-dir=" in text
-    assert "shop/run-7b0c-3-x9z on node-1\nkubectl logs -n shop run-7b0c-3-x9z" in text
+    assert "shop/run-7b0c-3-x9z on node-1\nkubectl logs -n shop job/run-7b0c-3" in text
     assert "kubectl describe node node-1" in text
     crowd.fail("one-0008")  # an update of the page
     reader.until(lambda: reader.script("return overview.failures.length") == 1, "the update")
