@@ -21,6 +21,7 @@ from typing import BinaryIO
 
 from runner.config import atomic_file
 from runner.engine import redaction
+from runner.engine.output import JOB_OF_POD
 from runner.engine.run_secrets import RunSecrets
 from runner.masking.masker import TOO_SLOW, Budget, SearchTimeoutError
 
@@ -29,7 +30,7 @@ _PIECE = 4 << 20
 _LARGEST_JSON = 64 << 20
 _COMMAND = "command"
 """ansible-runner's file with the command and its environment: the only file that does not consist of events."""
-_HARMLESS = frozenset({"rc", "status"})
+_HARMLESS = frozenset({JOB_OF_POD, "rc", "status"})
 _SECONDS = 20.0
 """CPU time for all files of a run."""
 

@@ -25,7 +25,7 @@ from typing import Any
 
 from runner import log
 from runner.config import duration as durations
-from runner.engine import advice, artifacts, events, redaction
+from runner.engine import advice, artifacts, events, masked_files, redaction
 from runner.engine.job import (
     SUPERSEDED,
     Event,
@@ -275,6 +275,9 @@ class PodEngine:
     def _leave(self, job: Job) -> None:
         _order(job).unlink(missing_ok=True)
         folder = job.run_dir / "artifacts"
+        if job.pod is None or job.pod.resumed is None:  # otherwise the events are withheld
+            # Values that became known after an event was written.
+            masked_files.mask(folder / job.ident, job.run_dir / "env", job.secrets)
         if folder.is_dir():
             artifacts.rotate(folder, job.max_artifacts)
         self._kept.end(job.run_dir, job.max_artifacts)

@@ -16,7 +16,9 @@ from runner.pods.agent import HEADER, LARGEST, Kind
 from runner.pods.engine import PodEngine
 from runner.pods.jobs import RUN, RUN_OF, run_name
 from runner.pods.states import Patience, PodState
+from runner.pods.stream import mark_of
 from tests.integration.pods.conftest import Agent, Bed, conclude, events
+from tests.unit.pods.conftest import until
 
 
 async def _detach(bed: Bed, deadline: float) -> tuple[dict[str, str], PodEngine, UnrecordedRun]:
@@ -209,3 +211,23 @@ async def test_malformed_frames_are_the_failure_of_their_run_whose_objects_are_d
     assert result.message.startswith(f"the agent in the pod of the run sent invalid data ({reason}")
     left = [*await bed.objects("jobs"), *await bed.objects("secrets")]
     assert [each for each in left if "deletionTimestamp" not in each["metadata"]] == []
+
+
+async def test_a_value_that_becomes_known_later_is_masked_in_the_files_of_the_run(bed: Bed) -> None:
+    engine, job = await bed.engine(), bed.job()
+    shown: list[str] = []
+    running = asyncio.create_task(engine.run(job, lambda event: shown.append(event["stdout"])))
+    record = await bed.record()
+    agent = await bed.agent(record)
+    event = {"event": "verbose", "uuid": "0-1", "counter": 1, "stdout": "it is generated-value", "event_data": {}}
+    agent.line(**event, project_update_id=mark_of(record["token"]))
+    await until(lambda: shown)
+    job.secrets.learn(["generated-value"])
+    agent.succeed()
+    leaving = asyncio.create_task(agent.leave())
+    await conclude(engine, job, running)
+    await leaving
+    folder = job.run_dir / "artifacts" / job.ident
+    assert (folder / "stdout").read_text() == "it is ********\n"
+    assert "it is ********" in (folder / "job_events/1-0-1.json").read_text()
+    assert (folder / "pod").read_text() == f"{bed.namespace}/{record['run']}"
