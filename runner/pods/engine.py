@@ -56,6 +56,8 @@ from runner.pods.watching import PodWatch
 
 _LOOK = 1.0
 """Seconds between two looks at the pod of a run."""
+_WATCH_WITHIN = 2.0
+"""Seconds within which the watch of pods reports why an agent was ended."""
 _STOP_WITHIN = 20.0
 """Seconds in which an agent ends its run when it is told to."""
 _RECONNECT_WITHIN = 20.0
@@ -425,8 +427,8 @@ class PodEngine:
         if ending is None:
             run.link.fence()
         lost = fault.lost if fault else ""
-        if ending is not None and run.output.code is None and state is not None and not run.stop.done():
-            lost = state.lost  # the agent was told to end by Kubernetes
+        if ending is not None and run.output.code is None and not run.stop.done():
+            lost = await self._why_lost(run)  # Kubernetes ended the agent, unless Ansible failed to start
         if lost and run.ends_at is not None and time.time() >= run.ends_at:
             _ask(run, Outcome.TIMED_OUT)  # Kubernetes ends a pod that its Job's deadline exceeds, without an operator
             lost = ""
@@ -452,6 +454,17 @@ class PodEngine:
         status = run.output.status or "error"
         await asyncio.to_thread(run.artifacts.end, status, run.output.code)
         return result
+
+    async def _why_lost(self, run: _Run) -> str:
+        """Return why a pod whose agent ended was lost, or an empty text. The agent can be faster than the watch."""
+        until = time.monotonic() + _WATCH_WITHIN
+        while True:
+            state = self._pods.state(run.place.name)
+            if state is None and run.state is not None:
+                return "it was deleted"
+            if (state is not None and state.lost) or time.monotonic() >= until:
+                return state.lost if state is not None else ""
+            await asyncio.sleep(_LOOK / 10)
 
     async def _read(self, run: _Run, sink: EventSink) -> None:
         if run.ending is not None:

@@ -231,3 +231,25 @@ async def test_a_value_that_becomes_known_later_is_masked_in_the_files_of_the_ru
     assert (folder / "stdout").read_text() == "it is ********\n"
     assert "it is ********" in (folder / "job_events/1-0-1.json").read_text()
     assert (folder / "pod").read_text() == f"{bed.namespace}/{record['run']}"
+
+
+@pytest.mark.parametrize("state", [None, PodState("pod", "n1", lost="it is being deleted")])
+async def test_a_run_whose_agent_ends_before_its_pod_is_known_to_be_lost_did_not_fail(
+    bed: Bed, state: PodState | None
+) -> None:
+    engine, job = await bed.engine(), bed.job()
+    running = asyncio.create_task(engine.run(job, events))
+    agent = await bed.agent(await bed.record())
+    await until(lambda: engine._unsettled[job.ident].state)
+    agent.line(status="canceled")
+    agent.end(254)
+    await until(lambda: engine._unsettled[job.ident].ending)
+    await asyncio.sleep(0)
+    if state is None:
+        del bed.pods.states[agent.run]
+    else:
+        bed.pods.states[agent.run] = state
+    result = await conclude(engine, job, running)
+    assert (result.outcome, result.failures) == (Outcome.CANCELED, ())
+    assert "The pod of the run was lost: it " in result.message
+    agent.client.close()
