@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
 
+import urllib3
 import yaml
 
 from runner.devcluster import DevCluster, node
@@ -84,8 +85,8 @@ class OperatorOnNode(Operator):
         super().__init__(operator.process, operator._log)
         self._network = network
 
-    def is_ready(self) -> bool:
-        return in_network(self._network, super().is_ready)
+    def fetch(self, port: int, path: str) -> urllib3.BaseHTTPResponse:
+        return in_network(self._network, lambda: super(OperatorOnNode, self).fetch(port, path))
 
 
 @dataclass

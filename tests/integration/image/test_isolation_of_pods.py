@@ -132,22 +132,25 @@ def test_a_role_in_a_warm_pod_obtains_no_second_run(pods: PodProject) -> None:
     assert [run["outcome"] for run in operator.runs("thief")] == ["succeeded"]
 
 
-def test_neighbours_of_runs_that_fail_continue(pods: PodProject) -> None:
+@pytest.mark.parametrize("imageless", [False, pytest.param(True, marks=pytest.mark.nightly)])  # it waits for the image
+def test_neighbours_of_runs_that_fail_continue(pods: PodProject, *, imageless: bool) -> None:
     others = pods.other_kind()
     once: dict[str, Any] = {"retry": {"attempts": 1}}
     pods.watch(template={"resources": {"limits": {"memory": "200Mi"}}}, runTimeout="5m", **once)
     pods.project.watch("thing", kind=others.kind, podTemplate={"image": "example.com/none:1"}, **once)
     operator = pods.start()
-    others.create("imageless")
+    failing = [
+        (pods.things, "hungry", "reached its memory limit (200 MiB)"),
+        (pods.things, "late", "took longer than 8s"),
+    ]
+    if imageless:
+        others.create("imageless")
+        failing.append((others, "imageless", "its image example.com/none:1 cannot be pulled"))
     steady = pods.things.create("steady", {"gate": "open"})["metadata"]["uid"]
     _waits_at_gate(pods, steady)
     pods.things.create("hungry", {"mebibytes": 400})
-    pods.things.create("late", {"gate": "never"}, annotations={"ansible.sdk.operatorframework.io/run-timeout": "12s"})
-    for things, name, expected in (
-        (pods.things, "hungry", "reached its memory limit (200 MiB)"),
-        (pods.things, "late", "took longer than 12s"),
-        (others, "imageless", "its image example.com/none:1 cannot be pulled"),
-    ):
+    pods.things.create("late", {"gate": "never"}, annotations={"ansible.sdk.operatorframework.io/run-timeout": "8s"})
+    for things, name, expected in failing:
         assert expected in things.await_condition(name, "Failure")["message"]
         assert [run["outcome"] for run in operator.runs(name)] != ["succeeded"]
     assert operator.runs("steady") == []

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
 import subprocess
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from runner.devcluster import DevCluster
+from tests.faults.on_node import first_process
 from tests.images import hindrance, node_hindrance
 from tests.integration.image.pods import ROLE, PodProject
 from tests.integration.operator.conftest import wait_until
@@ -157,42 +161,106 @@ def test_another_replica_continues_the_run_after_a_handover(pods: PodProject, fl
     assert [len(each.runs("one")) for each in (first, second)] == [0, 1]
 
 
-@pytest.mark.nightly
-def test_a_run_has_one_outcome_whenever_its_operator_is_killed(pods: PodProject) -> None:
-    gates = [f"gate-{number}" for number in range(8)]
-    tasks = [
+def _gates(count: int) -> list[str]:
+    return [f"gate-{number}" for number in range(count)]
+
+
+def _gated(gates: Sequence[str]) -> str:
+    """Return a role that waits for each gate, and then writes."""
+    return "".join(
         f"""
 - name: Wait for {gate}
-  kubernetes.core.k8s_info: {{kind: ConfigMap, name: {gate}, namespace: "{{{{ ansible_operator_meta.namespace }}}}"}}
+  kubernetes.core.k8s_info:
+    kind: ConfigMap
+    name: "{{{{ ansible_operator_meta.name }}}}-{gate}"
+    namespace: "{{{{ ansible_operator_meta.namespace }}}}"
   register: found
   until: found.resources | length > 0
   retries: 600
-  delay: 0.2
+  delay: 1
 - name: Write after {gate}
   kubernetes.core.k8s:
     definition:
       apiVersion: v1
       kind: ConfigMap
-      metadata: {{generateName: wrote-, namespace: "{{{{ ansible_operator_meta.namespace }}}}", labels: {{at: {gate}}}}}
+      metadata:
+        generateName: "{{{{ ansible_operator_meta.name }}}}-wrote-"
+        namespace: "{{{{ ansible_operator_meta.namespace }}}}"
+        labels: {{at: {gate}, by: "{{{{ ansible_operator_meta.name }}}}"}}
 """
         for gate in gates
-    ]
-    pods.watch("".join(tasks))
+    )
+
+
+def _written(pods: PodProject, name: str) -> list[str]:
+    """Return the gates after which the runs of an object wrote."""
+    path = f"/api/v1/namespaces/{pods.namespace}/configmaps?labelSelector=by%3D{name}"
+    return sorted(each["metadata"]["labels"]["at"] for each in pods.api.call("GET", path)["items"])
+
+
+@pytest.mark.nightly
+def test_a_run_has_one_outcome_whenever_its_operator_is_killed(pods: PodProject) -> None:
+    gates = _gates(8)
+    pods.watch(_gated(gates))
     operator = pods.start()
     pods.things.create("one")
     wait_until(lambda: pods.objects("jobs"), "the Job of the run")
     for gate in gates:
         operator.kill()
-        pods.open_gate(gate)
+        pods.open_gate(f"one-{gate}")
         operator = pods.start()
         operator.await_line("Continuing a run that an earlier operator began")
-        path = f"/api/v1/namespaces/{pods.namespace}/configmaps?labelSelector=at%3D{gate}"
-        wait_until(lambda path=path: pods.api.call("GET", path)["items"], f"the task after {gate}")  # type: ignore[misc]
+        wait_until(lambda gate=gate: gate in _written(pods, "one"), f"the task after {gate}")  # type: ignore[misc]
     pods.succeeds("one")
     assert len(pods.objects("jobs")) == 1
     assert [len(each.runs("one")) for each in pods.project.operators] == [0] * len(gates) + [1]
-    written = pods.api.call("GET", f"/api/v1/namespaces/{pods.namespace}/configmaps?labelSelector=at")["items"]
-    assert sorted(each["metadata"]["labels"]["at"] for each in written) == gates
+    assert _written(pods, "one") == gates
+
+
+@pytest.mark.parametrize("end", ["agent", pytest.param("pod", marks=pytest.mark.nightly)])
+@pytest.mark.parametrize("count", [3, pytest.param(8, marks=pytest.mark.nightly)])
+def test_a_run_whose_agent_or_pod_is_killed_between_any_tasks_has_one_outcome_and_is_repeated(
+    pods: PodProject, count: int, end: str
+) -> None:
+    gates = _gates(count)
+    pods.watch(_gated(gates))
+    operator = pods.start()
+    for place in range(count):
+        name = f"at-{place}"
+        for gate in gates[:place]:
+            pods.open_gate(f"{name}-{gate}")
+        uid = pods.things.create(name)["metadata"]["uid"]
+        pod = _waits_at(pods, uid, gates[place])
+        if end == "agent":
+            agent = first_process(f"HOSTNAME={pod}")
+            assert agent is not None
+            os.kill(agent, signal.SIGKILL)
+        else:
+            pods.api.call("DELETE", f"/api/v1/namespaces/{pods.namespace}/pods/{pod}", {"gracePeriodSeconds": 0})
+        operator.await_line("Run ended", name=name)
+        assert _written(pods, name) == gates[:place]
+        for gate in gates[place:]:
+            pods.open_gate(f"{name}-{gate}")
+    for place in range(count):
+        name = f"at-{place}"
+        pods.succeeds(name)
+        expected = ["died" if end == "agent" else "canceled", "succeeded"]
+        assert [run["outcome"] for run in operator.runs(name)] == expected
+        assert _written(pods, name) == sorted([*gates[:place], *gates])
+    # One for each run. Those of lost pods are deleted.
+    assert len(pods.objects("jobs")) == count * (2 if end == "agent" else 1)
+    wait_until(lambda: not pods.objects("secrets"), "the records of the runs to go")
+
+
+def _waits_at(pods: PodProject, uid: str, gate: str) -> str:
+    """Wait until the run of an object is at a gate; return its pod."""
+
+    def found() -> str:
+        names = [each["metadata"]["name"] for each in pods.objects("pods") if uid in each["metadata"]["name"]]
+        waiting = (name for name in names if f"thing : Wait for {gate} (" in pods.log(name))
+        return next(waiting, "")
+
+    return wait_until(found, f"the run to wait for {gate}")
 
 
 @pytest.mark.parametrize(

@@ -14,12 +14,9 @@ from tests.images import DEBIAN, build_store, hindrance, node_hindrance
 from tests.integration.image.conftest import installed
 from tests.integration.image.pods import PodProject, ProjectInPods, pod_project
 from tests.integration.operator.conftest import ROOT, Api, Eventually, wait_until
-from tests.integration.operator.test_sample import (
-    sample,
-    test_the_samples_deployment_is_scaled_back_brought_back_and_collected,
-)
+from tests.integration.operator.test_sample import Sample, sample
 
-__all__ = ["sample", "test_the_samples_deployment_is_scaled_back_brought_back_and_collected"]
+__all__ = ["sample"]
 pytestmark = [
     pytest.mark.full,
     pytest.mark.xdist_group("pods"),
@@ -81,3 +78,18 @@ def namespace(pods: PodProject) -> str:
 @pytest.fixture
 def eventually() -> Eventually:
     return wait_until
+
+
+def test_the_roles_of_the_sample_run_and_its_finalizer_removes_what_they_made(
+    sample: Sample, eventually: Eventually
+) -> None:
+    sample.create(2)
+    assert sample.operator.await_line("Run ended", name="mc")["outcome"] == "succeeded"
+    assert sample.replicas() == 2
+    eventually(lambda: len(sample.get(sample.memcached)["status"].get("nodes", [])) == 2, "the status of the role")
+    assert sample.get(sample.entry)["data"]["size"] == "2"
+    sample.api.call("DELETE", sample.memcached)
+    eventually(lambda: sample.get(sample.memcached) == {}, "the Memcached to go")
+    children = (sample.deployment, sample.entry)
+    eventually(lambda: all(sample.get(child) == {} for child in children), "what it owned to go")
+    assert sample.operator.stop() == 0

@@ -198,8 +198,11 @@ class Operator:
         serving = [line["port"] for line in self.lines(msg="Serving") if "/readyz" in line["paths"]]
         if not serving:
             return False
-        answer = urllib3.request("GET", f"http://127.0.0.1:{serving[0]}/readyz", retries=False)
-        return answer.status == 200
+        return self.fetch(serving[0], "/readyz").status == 200
+
+    def fetch(self, port: int, path: str) -> urllib3.BaseHTTPResponse:
+        """Send a request to one of its ports on loopback."""
+        return urllib3.request("GET", f"http://127.0.0.1:{port}{path}", retries=False)
 
     def stop(self, timeout: float = 60) -> int:
         """Stop it as Kubernetes does; return its exit code."""

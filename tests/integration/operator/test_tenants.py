@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import pytest
-import urllib3
 
 from tests.integration.operator.conftest import GROUP, Things
 
@@ -27,7 +26,7 @@ def tenant(api: Api, namespace: str) -> Iterator[Things]:
 def _waiting(operator: Operator) -> float:
     """Return how many Things wait in the work queue."""
     (port,) = (line["port"] for line in operator.lines(msg="Serving") if "/metrics" in line["paths"])
-    text = urllib3.request("GET", f"http://127.0.0.1:{port}/metrics", retries=False).data.decode()
+    text = operator.fetch(port, "/metrics").data.decode()
     return sum(float(line.split()[-1]) for line in text.splitlines() if line.startswith("workqueue_depth{"))
 
 
