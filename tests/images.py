@@ -26,6 +26,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TextIO
 
+import pytest
+
 from runner.config import locks
 from runner.devcluster import folders
 from runner.devcluster.nodes import missing
@@ -73,6 +75,12 @@ def hindrance() -> str:
     except FileNotFoundError:
         return ""  # util-linux comes with the other programs
     return f"root may not mount here: {tried.stderr.strip()}" if tried.returncode else ""
+
+
+def needs_images_on_a_node() -> pytest.MarkDecorator:
+    """Skip a test where no image can be built, or no real node can run."""
+    why = hindrance() or node_hindrance()
+    return pytest.mark.skipif(bool(why), reason=why)
 
 
 @dataclass(frozen=True)

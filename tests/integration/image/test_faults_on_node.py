@@ -13,13 +13,13 @@ from runner.devcluster import node
 from tests.faults import journal
 from tests.faults.on_node import FAULTS, Deployed, cause, deployed
 from tests.faults.world import until
-from tests.images import BASE, base_archive, hindrance, node_hindrance
+from tests.images import BASE, base_archive, needs_images_on_a_node
 
 pytestmark = [
     pytest.mark.full,
     pytest.mark.xdist_group("image"),
     pytest.mark.timeout(900),
-    pytest.mark.skipif(bool(why := hindrance() or node_hindrance()), reason=why),
+    needs_images_on_a_node(),
 ]
 
 _LONG = {"image missing", "node not ready"}

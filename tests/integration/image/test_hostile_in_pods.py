@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.images import hindrance, node_hindrance
+from tests.images import needs_images_on_a_node
 from tests.integration.image.pods import PodProject, ProjectInPods
 from tests.integration.operator.conftest import Api, Eventually, Things, temporary, wait_until
 from tests.integration.operator.test_hostile import (
@@ -27,7 +27,7 @@ __all__ = [
 pytestmark = [
     pytest.mark.full,
     pytest.mark.xdist_group("pods"),
-    pytest.mark.skipif(bool(why := hindrance() or node_hindrance()), reason=why),
+    needs_images_on_a_node(),
 ]
 
 _GROWTH = 300.0

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import yaml
 
-from tests.images import hindrance, node_hindrance
+from tests.images import needs_images_on_a_node
 from tests.integration.image.pods import ROLE, PodProject
 from tests.integration.operator.conftest import wait_until
 from tests.integration.operator.test_service_account import allow
@@ -19,7 +19,7 @@ pytestmark = [
     pytest.mark.full,
     pytest.mark.xdist_group("pods"),
     pytest.mark.timeout(600),
-    pytest.mark.skipif(bool(why := hindrance() or node_hindrance()), reason=why),
+    needs_images_on_a_node(),
 ]
 
 PROBES = """

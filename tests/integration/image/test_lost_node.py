@@ -11,7 +11,7 @@ import pytest
 from runner.devcluster import DevCluster, node
 from runner.devcluster.layout import KUBELET
 from tests.faults.on_node import first_process
-from tests.images import hindrance, node_hindrance
+from tests.images import needs_images_on_a_node
 from tests.integration.image.pods import PodProject
 from tests.integration.operator.conftest import wait_until
 
@@ -19,7 +19,7 @@ pytestmark = [
     pytest.mark.nightly,
     pytest.mark.xdist_group("pods"),
     pytest.mark.timeout(1200),
-    pytest.mark.skipif(bool(why := hindrance() or node_hindrance()), reason=why),
+    needs_images_on_a_node(),
 ]
 
 ROLE = """

@@ -10,7 +10,7 @@ import pytest
 from runner import devcluster as clusters
 from runner import scaffold
 from tests import workloads
-from tests.images import BASE, Store, hindrance, node_hindrance
+from tests.images import BASE, Store, needs_images_on_a_node
 from tests.integration.examples.conftest import copy
 from tests.integration.scaffold.conftest import Sh, shell
 from tests.integration.scaffold.installed import eventually, get
@@ -19,7 +19,7 @@ pytestmark = [
     pytest.mark.full,
     pytest.mark.xdist_group("image"),
     pytest.mark.timeout(1500),
-    pytest.mark.skipif(bool(why := hindrance() or node_hindrance()), reason=why),
+    needs_images_on_a_node(),
 ]
 
 OPERATOR = "memcached-operator"

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from runner import devcluster as clusters
-from tests.images import BASE, Store, hindrance, node_hindrance
+from tests.images import BASE, Store, needs_images_on_a_node
 from tests.integration.scaffold.conftest import BIN, Sh, shell
 from tests.integration.scaffold.installed import eventually, get
 
@@ -20,7 +20,7 @@ pytestmark = [
     pytest.mark.full,
     pytest.mark.xdist_group("image"),
     pytest.mark.timeout(900),
-    pytest.mark.skipif(bool(why := hindrance() or node_hindrance()), reason=why),
+    needs_images_on_a_node(),
 ]
 
 NAMESPACE = "nap-operator-system"

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from runner import devcluster as clusters
-from tests.images import BASE, Store, hindrance, node_hindrance
+from tests.images import BASE, Store, needs_images_on_a_node
 from tests.integration.operator.conftest import wait_until
 from tests.integration.scaffold.conftest import BIN, Sh, shell
 from tests.integration.scaffold.installed import get
@@ -19,7 +19,7 @@ pytestmark = [
     pytest.mark.full,
     pytest.mark.xdist_group("pods"),
     pytest.mark.timeout(900),
-    pytest.mark.skipif(bool(why := hindrance() or node_hindrance()), reason=why),
+    needs_images_on_a_node(),
 ]
 
 HOME, WATCHED = "errand-operator-system", "errands"

@@ -14,7 +14,7 @@ import pytest
 
 from runner.devcluster import DevCluster
 from tests.faults.on_node import first_process
-from tests.images import hindrance, node_hindrance
+from tests.images import needs_images_on_a_node
 from tests.integration.image.pods import ROLE, PodProject
 from tests.integration.operator.conftest import wait_until
 
@@ -22,7 +22,7 @@ pytestmark = [
     pytest.mark.full,
     pytest.mark.xdist_group("pods"),
     pytest.mark.timeout(600),
-    pytest.mark.skipif(bool(why := hindrance() or node_hindrance()), reason=why),
+    needs_images_on_a_node(),
 ]
 
 _WARM, _RUN_OF = (f"ansible.sdk.operatorframework.io/{name}" for name in ("warm-pod-of", "run-of"))

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from runner.devcluster import DevCluster
-from tests.images import DEBIAN, build_store, hindrance, node_hindrance
+from tests.images import DEBIAN, build_store, needs_images_on_a_node
 from tests.integration.image.conftest import installed
 from tests.integration.image.pods import PodProject, ProjectInPods, pod_project
 from tests.integration.operator.conftest import ROOT, Api, Eventually, wait_until
@@ -21,7 +21,7 @@ pytestmark = [
     pytest.mark.full,
     pytest.mark.xdist_group("pods"),
     pytest.mark.timeout(900),
-    pytest.mark.skipif(bool(why := hindrance() or node_hindrance()), reason=why),
+    needs_images_on_a_node(),
 ]
 
 STOCK = "example.com/stock-ee:1"

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.images import hindrance, node_hindrance
+from tests.images import needs_images_on_a_node
 from tests.integration.image.test_hostile_in_pods import api, eventually, namespace, project, things
 from tests.integration.operator.test_secrets import (
     operator,
@@ -50,5 +50,5 @@ pytestmark = [
     pytest.mark.nightly,
     pytest.mark.xdist_group("pods"),
     pytest.mark.timeout(600),
-    pytest.mark.skipif(bool(why := hindrance() or node_hindrance()), reason=why),
+    needs_images_on_a_node(),
 ]
