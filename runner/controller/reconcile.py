@@ -97,9 +97,10 @@ class Reconciler:
                 group.create_task(feature.sweep())
 
     async def _forget(self, key: ObjectKey) -> Result:
+        # First, before another object can have the name: its request must not be dropped.
+        self._scope.registry.forget(key)
         for feature in self._features:
             await feature.gone(key)
-        self._scope.registry.forget(key)
         return Done(None)
 
     async def _reconcile(self, obj: Object, request: ReconcileRequest, guard: LeaseGuard) -> Result:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Coroutine
 from typing import Any
 
@@ -12,6 +13,7 @@ from runner.controller.decisions import Done, RequeueAfter
 from runner.controller.features import Addition, Feature, FinishedRun, Skip
 from runner.engine.job import Outcome
 from runner.errors import ServerError
+from runner.objects import ObjectKey
 from runner.status import report
 from runner.status.conditions import make
 from runner.status.report import StatusReport
@@ -167,5 +169,29 @@ def test_a_run_has_one_event_and_one_metric(virtually: Virtually) -> None:
         assert bed.reasons() == ["RunStarted", "RunSucceeded"]
         labels = {"GVK": str(bed.scope.watch.gvk), "result": "succeeded"}
         assert bed.scope.metrics.registry.get_sample_value("ansible_operator_reconcile_result", labels) == 1
+
+    virtually(scenario())
+
+
+class Slow(Feature):
+    """A feature that needs a while to remove what it keeps of a former object."""
+
+    async def gone(self, key: ObjectKey) -> None:  # noqa: ARG002 - see Feature
+        await asyncio.sleep(2)
+
+
+def test_an_object_that_is_created_again_while_the_files_of_the_former_one_are_removed_is_run(
+    virtually: Virtually,
+) -> None:
+    async def scenario() -> None:
+        bed = Bed(watch_value(), Slow())
+        bed.server.create()
+        await bed.work(5)
+        bed.server.edit(deletionTimestamp="2027-01-15T08:00:00Z")
+        working = asyncio.create_task(bed.work(10))
+        await asyncio.sleep(1)
+        bed.server.create(uid="another")
+        await working
+        assert len(bed.engine.runs) == 2
 
     virtually(scenario())
