@@ -8,8 +8,9 @@ OperatorError
 │   ├── ForbiddenError     403: RBAC denies it
 │   ├── NotFoundError      404
 │   ├── ConflictError      409: the object changed meanwhile, or exists already
+│   │   └── PatchTestError 422: a `test` of a JSON patch failed, so the object changed meanwhile
 │   ├── GoneError          410: the resource version or continue token is too old
-│   ├── InvalidError       422: the object is refused by its schema or a patch's test failed
+│   ├── InvalidError       422: the schema of the object, a webhook or a policy refuses it
 │   ├── ThrottledError     429: the server requests a delay of `retry_after` seconds
 │   └── ServerError        5xx
 ├── ApiUnavailableError    no usable response: refused, reset, timed out, TLS
@@ -75,6 +76,10 @@ class ConflictError(ApiError):
     """409."""
 
 
+class PatchTestError(ConflictError):
+    """422 of a JSON patch that does not fit the object, because another client changed it."""
+
+
 class GoneError(ApiError):
     """410."""
 
@@ -92,7 +97,11 @@ class ServerError(ApiError):
 
 
 class ApiUnavailableError(OperatorError):
-    """The API server gave no usable response."""
+    """The API server gave no usable response. `sent`: the request may have taken effect."""
+
+    def __init__(self, message: str, *, sent: bool = True) -> None:
+        super().__init__(message)
+        self.sent = sent
 
 
 class KindNotFoundError(OperatorError):

@@ -360,7 +360,7 @@ class _Operator:
         if outdated.done():
             # Runs in progress end with the former watches, and the workers after them.
             await asyncio.wait(awaited, return_when=asyncio.FIRST_COMPLETED)
-        failed = [task for task in (renewing, *background) if task.done()]
+        failed: list[asyncio.Future[Any]] = [task for task in (renewing, *background) if task.done()]
         for task in [*background, stopped, outdated]:
             task.cancel()
         ownership.drain()
@@ -371,8 +371,10 @@ class _Operator:
             workers.cancel()
         await asyncio.gather(workers, *background, stopped, outdated, return_exceptions=True)
         await self._release_leases(renewing)
+        if not workers.cancelled() and workers.exception() is not None:
+            failed.append(workers)
         for task in failed:
-            # Background tasks never end by themselves: the cause is a defect.
+            # Background tasks never end by themselves, and workers never fail: the cause is a defect.
             raise OperatorError(f"a background task ended unexpectedly: {task.exception()!r}") from task.exception()
         _log.info("Stopped")
 

@@ -22,6 +22,7 @@ from runner.controller.owner_check import OwnerCheck
 from runner.controller.planning import PlanReconciler
 from runner.controller.pruning import Pruner
 from runner.controller.reconcile import Reconciler
+from runner.controller.refusals import Refusals
 from runner.controller.run_access import RunAccess, WriteObservers
 from runner.controller.run_log import RunObserver
 from runner.controller.runs import RunDefaults, Runs, bounds_of
@@ -88,12 +89,22 @@ def make(watch: Watch, shared: Shared) -> Controller:
     owners = OwnerCheck(scope, shared.client)
     runs = Runs(scope, engine, shared.recorder, shared.access, owners.during_run, defaults)
     health = settings.health_conditions if watch.health_conditions is None else watch.health_conditions
-    status = StatusWriter(shared.client, watch.gvk, enabled=watch.manage_status, health=health)
+    status = StatusWriter(
+        shared.client,
+        watch.gvk,
+        shared.ownership,
+        lambda obj, why: scope.about(obj).refused(why),
+        enabled=watch.manage_status,
+        health=health,
+    )
+    refusals = Refusals(scope, status)
+    scope.registry.subscribe(status.forget)
     contention = ContentionReporter(scope, shared.discovery, status)
     pruner = _pruner(scope, shared)
     features: list[Feature | None] = [
+        refusals,
         RunReports(scope),  # first, so that Events report a run before the finalizer's removal deletes the object
-        FinalizerRemoval(scope, shared.client),  # nothing concerns an object whose finalizer has run
+        FinalizerRemoval(scope, shared.client, refusals) if watch.finalizer else None,  # nothing follows a removal
         Pause(scope),  # before all that needs requests, or fails for an invalid object
         contention,  # its condition ends even if the run is skipped
         Annotations(scope),  # the settings of all that follow
@@ -107,7 +118,9 @@ def make(watch: Watch, shared: Shared) -> Controller:
         DriftChecks(scope, watch.policy.drift, runs, status),  # after plans: an approved run needs no check
         pruner,  # last: it records the objects of a run that certainly begins
     ]
-    reconciler = Reconciler(scope, shared.client, shared.discovery, runs, status, [each for each in features if each])
+    reconciler = Reconciler(
+        scope, shared.client, shared.discovery, runs, status, refusals, [each for each in features if each]
+    )
     workers = watch.pods.most if watch.pods is not None else settings.workers_for(watch.gvk)
     account, selector = watch.service_account or None, watch.selector or None
     _log.info("Watching", gvk=str(watch.gvk), workers=workers, selector=selector, service_account=account)

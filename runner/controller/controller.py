@@ -13,9 +13,10 @@ from runner.controller.attempt import WatchScope
 from runner.controller.contention import ContentionReporter
 from runner.controller.decisions import Done, RequeueAfter, Result, Retry, Terminal
 from runner.controller.drift_schedule import DriftSchedule
-from runner.controller.reconcile import REQUEST_BACKOFF, Reconciler
+from runner.controller.reconcile import Reconciler
+from runner.controller.refusals import REQUEST_BACKOFF
 from runner.controller.runs import Runs
-from runner.kube.cache import Change
+from runner.kube.cache import Change, Summary
 from runner.monitoring.metrics import controller_name
 from runner.objects import ObjectKey
 from runner.references.watching import References
@@ -53,9 +54,12 @@ class Controller:
         self._name = controller_name(scope.watch.gvk)
         self._terminal: set[ObjectKey] = set()
         """Objects that do not run until they change."""
+        self._refused: set[ObjectKey] = set()
+        """Objects about which the API server refused a request: any change ends the backoff."""
         self._log = log.get(__name__, gvk=str(scope.watch.gvk))
         self._drift = self._drift_schedule()
         self._registry.subscribe(self._terminal.discard)
+        self._registry.subscribe(self._refused.discard)
         self._registry.subscribe(self.queue.forget)
         self._ownership.listen(self)
         metrics, gvk = scope.metrics, scope.watch.gvk
@@ -80,7 +84,7 @@ class Controller:
         try:
             async with asyncio.TaskGroup() as group:
                 group.create_task(self.informer.follow(self._changed))
-                group.create_task(self._reconciler.sweep())
+                group.create_task(self._reconciler.follow())
                 group.create_task(self.contention.follow())
         finally:
             if self._drift is not None:
@@ -134,7 +138,8 @@ class Controller:
         if change.new is None:
             self._registry.forget(change.key)
         self._update_references(change)
-        reason = decisions.run_reason(self.watch, change, terminal=change.key in self._terminal)
+        waits = change.key in self._terminal or change.key in self._refused
+        reason = decisions.run_reason(self.watch, change, waits=waits)
         if reason is None or not (change.new is None or self._ownership.owns(self.watch.gvk, change.key)):
             return
         # A kind without a generation does not show whether the run itself made the change.
@@ -157,9 +162,11 @@ class Controller:
             started = asyncio.get_running_loop().time()
             self._metrics.queue_seconds.labels(self._name, self._name).observe(request.waited)
             self._metrics.waits.labels(str(self.watch.gvk), request.reason.value).observe(request.waited)
+            before = self.informer.summary(request.key)
             try:
                 result = await self._reconcile(request)
                 self._apply(request, result)
+                self._catch_up(request.key, before, result)
             finally:
                 self.queue.done(request.key)
             seconds = asyncio.get_running_loop().time() - started
@@ -175,14 +182,27 @@ class Controller:
             self._log.exception("Reconcile failed unexpectedly", **request.key._asdict())
             return Retry(REQUEST_BACKOFF, ran=False)
 
+    def _catch_up(self, key: ObjectKey, before: Summary | None, result: Result) -> None:
+        """Run an object that waits for a change if the change came during the attempt.
+
+        An attempt that ran does not count: the role itself may have changed an annotation.
+        """
+        waits = (isinstance(result, Terminal) and not result.ran) or (isinstance(result, Retry) and result.refused)
+        now = self.informer.summary(key)
+        if waits and before is not None and now is not None and before.annotations_digest != now.annotations_digest:
+            self.queue.add(key, RunReason.CHANGED)
+
     def _apply(self, request: ReconcileRequest, result: Result) -> None:
         """Queue what follows the attempt."""
         key = request.key
         self._terminal.discard(key)
+        self._refused.discard(key)
         match result:
             case Terminal():
                 self._terminal.add(key)
-            case Retry(backoff, ran):
+            case Retry(backoff, ran, refused):
+                if refused:
+                    self._refused.add(key)
                 delay = self.queue.retry(key, backoff, ran=ran)
                 if delay:
                     failures = request.failures + 1

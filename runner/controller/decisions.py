@@ -39,35 +39,36 @@ _FINALIZER_CREATES = (
 # Before a run: what starts it, and what it executes.
 
 
-def run_reason(watch: Watch, change: Change, *, terminal: bool) -> RunReason | None:
+def run_reason(watch: Watch, change: Change, *, waits: bool) -> RunReason | None:
     """Return why `change` starts a run, or None if it starts none.
 
-    `terminal`: the last attempt ended with "not run until the object changes". A changed annotation then starts a run
-    too, because an annotation may be the cause.
+    `waits`: the last attempt ended with "not run until the object changes", or a request was refused. A changed
+    annotation then starts a run too, because an annotation may be the cause.
     """
     old, new = change.old, change.new
     if new is None:
         return RunReason.GONE
     if new.deleting:
-        return _deletion_reason(watch, old, new)
+        return _deletion_reason(watch, old, new, waits=waits)
     if old is None or old.uid != new.uid:
         return RunReason.PRESENT if change.initial else RunReason.CREATED
     if _content_changed(old, new) or old.paused != new.paused or old.mode != new.mode:
         return RunReason.CHANGED
     if _run_requested(old, new):
         return RunReason.ASKED
-    counts = terminal or watch.watch_annotations_changes
+    counts = waits or watch.watch_annotations_changes
     return RunReason.CHANGED if counts and old.annotations_digest != new.annotations_digest else None
 
 
-def _deletion_reason(watch: Watch, old: Summary | None, new: Summary) -> RunReason | None:
+def _deletion_reason(watch: Watch, old: Summary | None, new: Summary, *, waits: bool) -> RunReason | None:
     """Ignore an object that is being deleted, unless it has our finalizer."""
     if watch.finalizer is None or watch.finalizer.name not in new.finalizers:
         return None
     if old is None or old.uid != new.uid or not old.deleting:
         return RunReason.DELETED
     changed = old.paused != new.paused or old.mode != new.mode or _content_changed(old, new) or _run_requested(old, new)
-    return RunReason.DELETED if changed else None
+    is_corrected = waits and old.annotations_digest != new.annotations_digest
+    return RunReason.DELETED if changed or is_corrected else None
 
 
 def _run_requested(old: Summary, new: Summary) -> bool:
@@ -170,11 +171,16 @@ class Retry:
     backoff: Backoff
     ran: bool
     """Whether a run failed, and not a request around it."""
+    refused: bool = False
+    """Whether the API server refused a request, so that any change of the object ends the backoff."""
 
 
 @dataclass(frozen=True, slots=True)
 class Terminal:
     """No retry until the object changes."""
+
+    ran: bool = True
+    """Whether a run decided this. Otherwise a change during the attempt counts too."""
 
 
 Result: TypeAlias = Done | RequeueAfter | Retry | Terminal

@@ -1,81 +1,83 @@
-"""Our finalizer on an object: the patches that add and remove it, and its removal after the finalizer's run.
+"""Removal of our finalizer after the finalizer's run. `decisions` builds the patches.
+
+A finalizer that has run is not run again: if the removal fails, only the removal is repeated.
 
 Source: https://kubernetes.io/docs/concepts/overview/working-with-objects/finalizers/
 """
 
 from __future__ import annotations
 
-import asyncio
-import itertools
-
-from runner import log
 from runner.controller import decisions
 from runner.controller.attempt import Attempt, WatchScope
-from runner.controller.decisions import Done
+from runner.controller.decisions import Done, Result
 from runner.controller.features import Addition, Feature, FinishedRun, Skip
-from runner.errors import PASSING, ConflictError, InvalidError
+from runner.controller.refusals import Refusals
+from runner.errors import ApiError, ApiUnavailableError, ConflictError, NotFoundError
 from runner.kube.client import Client, PatchType
-from runner.kube.discovery import ApiResource
-from runner.objects import Object, ObjectKey, key_of, uid_of
-from runner.replicas.lease_guard import LeaseGuard
-from runner.watches.policy import Backoff
+from runner.kube.meaning import Request
+from runner.objects import ObjectKey, uid_of
 
-CONFLICT_BACKOFF = Backoff(0.005, cap=1.0)
-"""Before the next attempt of a write that conflicted with another writer's."""
-
-_log = log.get(__name__)
+_MOST_CONFLICTS = 5
+"""Conflicts in a row until the removal is retried with backoff."""
 
 
 class FinalizerRemoval(Feature):
     """Removes the finalizer of one watch, and remembers from which objects: the cache may still show it there."""
 
-    def __init__(self, scope: WatchScope, client: Client) -> None:
+    def __init__(self, scope: WatchScope, client: Client, refusals: Refusals) -> None:
         self._scope = scope
         self._client = client
+        self._refusals = refusals
         self._name = scope.watch.finalizer.name if scope.watch.finalizer else ""
+        self._released: dict[ObjectKey, str] = {}
+        """Uids of objects whose finalizer has run."""
         self._removed: dict[ObjectKey, str] = {}
-        """Uids."""
+        """Uids of objects from which the finalizer was removed."""
         scope.registry.subscribe(self._forget)
 
     async def before(self, attempt: Attempt) -> Skip | Attempt:
-        """Skip the run if the finalizer has run."""
-        return Skip(Done(None)) if attempt.plan.finalizing and self._is_done(attempt.obj) else attempt
+        """Skip the run if the finalizer has run, and remove it if that failed before."""
+        key, uid = attempt.key, uid_of(attempt.obj)
+        if not attempt.plan.finalizing or self._released.get(key) != uid:
+            return attempt
+        return Skip(Done(None) if self._removed.get(key) == uid else await self._release(attempt))
 
     async def after(self, attempt: Attempt, run: FinishedRun) -> Addition:
         """Remove the finalizer if the run succeeded, or reached its limit."""
-        if run.decision.release:
-            await self._remove(attempt.resource, self._scope.latest(attempt), attempt.guard)
-        return Addition()
-
-    def _is_done(self, obj: Object) -> bool:
-        """Return whether this operator has removed the finalizer from this very object."""
-        return self._removed.get(key_of(obj)) == uid_of(obj)
+        if not run.decision.release:
+            return Addition()
+        self._released[attempt.key] = uid_of(attempt.obj)
+        return Addition(result=await self._release(attempt))
 
     def _forget(self, key: ObjectKey) -> None:
-        """Drop the state of an object."""
+        self._released.pop(key, None)
         self._removed.pop(key, None)
 
-    async def _remove(self, resource: ApiResource, obj: Object, guard: LeaseGuard) -> None:
-        """Remove the finalizer. Retries conflicts and outages: a finalizer that has run is not run again."""
-        key, uid = key_of(obj), uid_of(obj)
-        current: Object | None = obj
-        for attempts in itertools.count():
-            guard.check()
-            try:
-                current = current or await self._client.get(resource, key)
-                patch = decisions.finalizer_removed(self._name, current)
-                if patch is not None and uid_of(current) == uid:
-                    await self._client.patch(resource, key, patch, content_type=PatchType.JSON)
-            except (ConflictError, InvalidError):
-                current = None  # another writer changed the object first
-            except PASSING as error:
-                _log.warning(
-                    "Cannot remove the finalizer; retrying",
-                    error=str(error),
-                    gvk=str(resource.gvk),
-                    **key._asdict(),
-                )
-            else:
-                self._removed[key] = uid
+    async def _release(self, attempt: Attempt) -> Result:
+        try:
+            await self._remove(attempt)
+        except (ApiError, ApiUnavailableError) as error:
+            return await self._refusals.failed(attempt, Request.FINALIZER_REMOVED, error)
+        self._removed[attempt.key] = uid_of(attempt.obj)
+        return Done(None)
+
+    async def _remove(self, attempt: Attempt) -> None:
+        """Remove the finalizer from the object as it is: other controllers write finalizers too."""
+        obj, failure = self._scope.latest(attempt), None
+        for _ in range(_MOST_CONFLICTS):
+            attempt.guard.check()
+            patch = decisions.finalizer_removed(self._name, obj)
+            if patch is None or uid_of(obj) != uid_of(attempt.obj):
                 return
-            await asyncio.sleep(CONFLICT_BACKOFF.after(attempts))
+            try:
+                await self._client.patch(attempt.resource, attempt.key, patch, content_type=PatchType.JSON)
+            except (ConflictError, NotFoundError) as error:
+                failure = error
+            else:
+                return
+            try:
+                obj = await self._client.get(attempt.resource, attempt.key)
+            except NotFoundError:
+                return
+        if failure is not None:
+            raise failure

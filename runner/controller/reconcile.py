@@ -15,35 +15,29 @@ from datetime import UTC, datetime
 from runner import log
 from runner.controller import decisions
 from runner.controller.attempt import Attempt, WatchScope
-from runner.controller.decisions import Done, Result, Retry, Terminal
+from runner.controller.decisions import Done, Result, Terminal
 from runner.controller.features import NOTHING, Feature, FinishedRun, Skip
-from runner.controller.finalizers import CONFLICT_BACKOFF
+from runner.controller.refusals import Refusals, RequestFailedError
 from runner.controller.runs import Runs
 from runner.engine import output
 from runner.engine.artifacts import new_ident
 from runner.errors import (
     ApiError,
     ApiUnavailableError,
-    ConflictError,
-    InvalidError,
     KindNotFoundError,
     LeaseLostError,
-    NotFoundError,
     RunDetachedError,
     TerminalError,
 )
 from runner.kube.client import Client, PatchType
 from runner.kube.discovery import Discovery
-from runner.objects import Object, ObjectKey
+from runner.kube.meaning import Request
+from runner.objects import JSONPatch, Object, ObjectKey
 from runner.replicas.lease_guard import LeaseGuard
 from runner.status import report
 from runner.status.report import StatusReport
 from runner.status.writer import StatusWriter
-from runner.watches.policy import Backoff
 from runner.workqueue.request import ReconcileRequest, RunReason
-
-REQUEST_BACKOFF = Backoff(1.0)
-"""Before the next attempt if a request to the API server failed, and not the run."""
 
 _UNANNOUNCED = {RunReason.RESYNC, RunReason.DEPENDENT, RunReason.PRUNE}
 
@@ -58,9 +52,11 @@ class Reconciler:
         discovery: Discovery,
         runs: Runs,
         status: StatusWriter,
+        refusals: Refusals,
         features: Sequence[Feature],
     ) -> None:
         """`features` are in the order in which they are called."""
+        self._refusals = refusals
         self._watch = scope.watch
         self._scope = scope
         self._client = client
@@ -90,9 +86,10 @@ class Reconciler:
                 self._log.info("The run continues without this operator", why=str(error), **request.key._asdict())
                 return Done(None)
 
-    async def sweep(self) -> None:
-        """Remove what the features keep of objects that no longer exist."""
+    async def follow(self) -> None:
+        """Do the work in the background until canceled: remove what features keep of former objects; write statuses."""
         async with TaskGroup() as group:
+            group.create_task(self._status.follow())
             for feature in self._features:
                 group.create_task(feature.sweep())
 
@@ -109,16 +106,15 @@ class Reconciler:
             return Done(None)
         try:
             resource = await self._discovery.find(self._watch.gvk)
-            return await self._attempt(Attempt(request, obj, plan, resource, guard, new_ident(datetime.now(UTC))))
-        except (ConflictError, InvalidError) as error:
-            self._log.info("Conflict with another writer; retrying", error=str(error), **request.key._asdict())
-            return Retry(CONFLICT_BACKOFF, ran=False)
-        except (NotFoundError, KindNotFoundError):
-            # The object or its kind is gone; the watch delivers the event.
-            return Done(None)
+        except (ApiError, ApiUnavailableError, KindNotFoundError) as error:
+            return self._refusals.retry(request.key, error)
+        attempt = Attempt(request, obj, plan, resource, guard, new_ident(datetime.now(UTC)))
+        try:
+            return await self._attempt(attempt)
+        except RequestFailedError as failed:
+            return await self._refusals.failed(attempt, failed.request, failed.error)
         except (ApiError, ApiUnavailableError) as error:
-            self._log.warning("Request to the API server failed; retrying", error=str(error), **request.key._asdict())
-            return Retry(REQUEST_BACKOFF, ran=False)
+            return await self._refusals.failed(attempt, Request.READ, error)
 
     async def _attempt(self, attempt: Attempt) -> Result:
         """Run the object, unless a feature skips the run; then report the run."""
@@ -144,13 +140,16 @@ class Reconciler:
         """Add our finalizer and write the `Running` condition, as far as they are missing."""
         if attempt.plan.add_first is not None:
             attempt.guard.check()
-            obj = await self._client.patch(
-                attempt.resource, attempt.key, attempt.plan.add_first, content_type=PatchType.JSON
-            )
-            attempt = replace(attempt, obj=obj)
+            attempt = replace(attempt, obj=await self._add_finalizer(attempt, attempt.plan.add_first))
         if attempt.request.reason not in _UNANNOUNCED:
             await self._write(attempt, attempt.obj, report.run_began(attempt.obj))
         return attempt
+
+    async def _add_finalizer(self, attempt: Attempt, patch: JSONPatch) -> Object:
+        try:
+            return await self._client.patch(attempt.resource, attempt.key, patch, content_type=PatchType.JSON)
+        except (ApiError, ApiUnavailableError) as error:
+            raise RequestFailedError(Request.FINALIZER_ADDED, error) from error
 
     async def _report(self, attempt: Attempt, run: FinishedRun) -> Result:
         """Write the result of a run to the status, before the features do anything else."""
@@ -206,7 +205,7 @@ class Reconciler:
         await self._write(attempt, attempt.obj, report.unusable(why))
         self._scope.about(attempt.obj).unusable(why)
         self._log.error("Object cannot run; waiting for a change", error=why, **attempt.key._asdict())
-        return Terminal()
+        return Terminal(ran=False)
 
     async def _write(self, attempt: Attempt, obj: Object, change: StatusReport) -> Object:
         """Write a change to the status of `obj`; return the object with it."""

@@ -38,6 +38,10 @@ class ObjectEvents:
         """The object cannot run as it is."""
         self._record("Warning", "NotRunnable", "Wait", why)
 
+    def refused(self, why: str) -> None:
+        """The API server refuses a request about the object."""
+        self._record("Warning", "RequestRefused", "Retry", why)
+
     def planned(self, note: str) -> None:
         """A plan differs from the one before."""
         self._record("Normal", "Planned", "Plan", note)

@@ -20,6 +20,7 @@ from runner.errors import (
     GoneError,
     InvalidError,
     NotFoundError,
+    PatchTestError,
     ServerError,
     ThrottledError,
     UnauthorizedError,
@@ -36,6 +37,8 @@ _BY_STATUS: dict[int, type[ApiError]] = {
     429: ThrottledError,
 }
 _SERVER_ERRORS = 500
+_MISMATCH = "the server rejected our request due to an error in our request"
+"""Message of the API server if a JSON patch does not fit the object. A 422 for another reason has another message."""
 _EXCERPT = 200
 _WARNING = re.compile(r'299 \S+ "((?:[^"\\]|\\.)*)"')
 _log = log.get(__name__)
@@ -58,6 +61,8 @@ def of_status(what: str, status: Mapping[str, Any], retry_after: float | None = 
     """Create the error of a `Status` object, which an ERROR event of a watch also contains."""
     code = int(status.get("code") or _SERVER_ERRORS)
     kind = _BY_STATUS.get(code, ServerError if code >= _SERVER_ERRORS else ApiError)
+    if kind is InvalidError and status.get("message") == _MISMATCH:
+        kind = PatchTestError
     details = status.get("details")
     if retry_after is None and isinstance(details, dict) and details.get("retryAfterSeconds"):
         retry_after = float(details["retryAfterSeconds"])

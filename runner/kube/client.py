@@ -373,7 +373,8 @@ async def _translated(call: _Call, base_url: str) -> AsyncIterator[None]:
     except TimeoutError as error:
         raise ApiUnavailableError(f"{call}: {base_url} did not respond in time") from error
     except (aiohttp.ClientError, OSError) as error:
-        raise ApiUnavailableError(f"{call}: {base_url}: {causes.cause(error)}") from error
+        sent = not isinstance(error, aiohttp.ClientConnectorError)
+        raise ApiUnavailableError(f"{call}: {base_url}: {causes.cause(error)}", sent=sent) from error
 
 
 async def _lines(call: _Call, answer: aiohttp.ClientResponse, base_url: str) -> AsyncGenerator[bytes]:

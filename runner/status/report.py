@@ -49,11 +49,13 @@ PRUNABLE = "Prunable"
 KEEP_ADVICE = 'to keep an object, annotate it with ansible.sdk.operatorframework.io/prune: "false"'
 MAX_MESSAGE = 32_000
 """Characters; the API's own condition schema refuses more than 32,768."""
+REQUEST_REFUSED = "RequestRefused"
+"""A condition of objects about which the API server refuses a request of the operator."""
 OBSERVED = "observedGeneration"
 _OWN = frozenset(
     {
         *("Running", "Successful", "Failure", PLANNED, PLAN_STALE, DRIFTED),
-        *(CONTENDED, IGNORED_VARIABLES, IGNORED_REFERENCES, LIMITED_ANNOTATIONS),
+        *(CONTENDED, IGNORED_VARIABLES, IGNORED_REFERENCES, LIMITED_ANNOTATIONS, REQUEST_REFUSED),
     }
 )
 """Types of conditions that only the operator writes."""
@@ -81,8 +83,9 @@ class StatusReport:
 
     def joined(self, other: StatusReport) -> StatusReport:
         """Return the report with the changes of another one, which has priority."""
+        conditions = {each["type"]: each for each in (*self.conditions, *other.conditions)}
         return StatusReport(
-            (*self.conditions, *other.conditions),
+            tuple(conditions.values()),
             other.health or self.health,
             self.generation if other.generation is None else other.generation,
             self.plan if other.plan is None else other.plan,
@@ -175,6 +178,24 @@ def _requeued() -> StatusReport:
 def unusable(message: str) -> StatusReport:
     """Return the change for an object that cannot run as it is."""
     return StatusReport(_failure("Unusable", message, None), kstatus.failed(kstatus.NOT_RUNNABLE, message, final=True))
+
+
+def request_refused(what: str, message: str) -> StatusReport:
+    """Return the change for an object about which a request is refused: `what`, with the server's message."""
+    sentence = (
+        f"The API server refuses the {what}: {message}. "
+        "The operator retries with backoff of up to 10 minutes, and at once if the object changes."
+    )
+    condition = make(REQUEST_REFUSED, "True", "Refused", _bounded(sentence, MAX_MESSAGE))
+    return StatusReport((condition,), kstatus.failed(REQUEST_REFUSED, sentence, final=False))
+
+
+def request_accepted(obj: Object) -> StatusReport:
+    """Return the change that ends `RequestRefused`; empty if the object does not have that condition."""
+    found = find(conditions_of(obj), REQUEST_REFUSED)
+    if found is None or found.get("status") == "False":
+        return StatusReport(())
+    return StatusReport((make(REQUEST_REFUSED, "False", "Accepted", ""),))
 
 
 def paused() -> StatusReport:

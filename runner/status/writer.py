@@ -1,111 +1,164 @@
 """Writes conditions through the status subresource, and retries conflicts with other writers.
 
-Guarantees: a write succeeds unless the object is gone or the API server refuses the write. The kind's schema, an
-admission webhook or rule, or the operator's rights can be the reason. This is logged once, and runs continue.
-A refusal can depend on the object, so it affects the writes of other objects only if several objects are refused one
-after the other. Refused writes are retried with backoff.
+Guarantees: no write is lost unless the object is gone. If the API server refuses a write, the operator keeps it and
+repeats it with backoff, and at once if the object changes. The kind's schema, an admission webhook or rule, or the
+operator's rights can be the reason. This is logged once, and runs continue. A refusal can depend on the object, so it
+affects the writes of other objects only if several objects are refused one after the other.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import time
 from collections import OrderedDict
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from runner import log
-from runner.errors import PASSING, ApiError, ForbiddenError, NotFoundError
+from runner.errors import PASSING, ApiError, ApiUnavailableError, ForbiddenError, LeaseLostError, NotFoundError
 from runner.kube.client import Client, PatchType
 from runner.kube.discovery import ApiResource
-from runner.objects import GVK, Object, key_of, metadata, uid_of
-from runner.replicas.lease_guard import LeaseGuard
+from runner.kube.meaning import Follow, Request, follow
+from runner.objects import GVK, Object, ObjectKey, key_of, metadata, uid_of
+from runner.replicas.lease_guard import LeaseGuard, ShardOwnership
 from runner.status import kstatus
 from runner.status import report as status
 from runner.status.report import StatusReport
 from runner.watches.policy import Backoff, JitteredBackoff
 
 _MAX_DELAY = 5.0
-_REFUSALS = 5
-"""Refusals before a right counts as missing: an API server that has just started refuses everything for a moment."""
-
-
 _SEVERAL = 5
 """Different objects that are refused one after the other until all writes of the kind pause."""
-_PAUSE = Backoff(10.0, cap=600.0)
-_MOST_OBJECTS = 1000
-"""Maximum number of refused objects that are stored."""
-_CLIENT_ERROR, _SERVER_ERROR = 400, 500
+_PAUSE = Backoff(1.0, cap=600.0)
+_STARTING = 3
+"""Refusals before a right counts as missing: an API server that has just started refuses everything for a moment."""
+_MOST_KEPT = 10_000
+"""Maximum number of objects whose refused writes are kept."""
 _ADMISSION = ("admission webhook", "ValidatingAdmissionPolicy")
 """Beginnings of the messages of admission, which can refuse with any status code, also 403."""
 
 
 @dataclass(slots=True)
-class _Pause:
-    """Refusals since the last write that succeeded, and the pause after them."""
+class _Kept:
+    """A refused write of one object, merged with later ones."""
 
+    resource: ApiResource
+    obj: Object
+    report: StatusReport
     refusals: int = 0
-    until: float = 0.0
-    generation: object = None
-    """Generation of the refused object: a change ends the pause."""
-
-    def extend(self, now: float) -> None:
-        self.until = now + _PAUSE.after(self.refusals)
-        self.refusals += 1
+    due: float = 0.0
+    why: str = ""
+    """Message of the last refusal."""
+    is_busy: bool = False
+    """Whether the write is being repeated."""
 
 
-class _Refusals:
-    """Objects of one kind whose status the API server refuses."""
+class _KeptWrites:
+    """Refused writes of one kind. After refusals of several objects, one write after another is repeated."""
 
     def __init__(self) -> None:
-        self._objects: OrderedDict[str, _Pause] = OrderedDict()
+        self.added = asyncio.Event()
+        self._objects: OrderedDict[str, _Kept] = OrderedDict()
         self._consecutive: set[str] = set()
         """Uids of different objects that were refused since the last write that succeeded."""
-        self._kind = _Pause()
+        self._refusals = 0
+        """Refusals that paused the kind, in a row."""
+        self._paused_until = 0.0
 
-    def pauses(self, obj: Object, now: float) -> bool:
+    def of(self, obj: Object) -> _Kept | None:
+        """Return the kept write of an object."""
+        return self._objects.get(uid_of(obj))
+
+    def waits(self, obj: Object, now: float) -> bool:
         """Return True if the status of an object is not written now."""
-        pause = self._objects.get(uid_of(obj))
-        if pause is not None and now < pause.until and pause.generation == metadata(obj).get("generation"):
+        kept = self.of(obj)
+        if kept is not None and kept.is_busy:
             return True
-        return now < self._kind.until
+        is_same = kept is not None and metadata(kept.obj).get("generation") == metadata(obj).get("generation")
+        return now < self._paused_until or (kept is not None and is_same and now < kept.due)
 
-    def add(self, obj: Object, now: float) -> tuple[bool, bool]:
-        """Record a refusal. Return whether it is the first of the object, and the first that pauses the kind."""
+    def keep(self, resource: ApiResource, obj: Object, report: StatusReport) -> _Kept:
+        """Keep a write, merged with the one that is kept already."""
         uid = uid_of(obj)
-        pause = self._objects.setdefault(uid, _Pause())
-        is_first = pause.refusals == 0
-        pause.generation = metadata(obj).get("generation")
-        pause.extend(now)
-        self._objects.move_to_end(uid)
-        if len(self._objects) > _MOST_OBJECTS:
-            self._objects.popitem(last=False)
-        if len(self._consecutive) < _SEVERAL:
-            self._consecutive.add(uid)
-        if len(self._consecutive) < _SEVERAL:
-            return is_first, False
-        self._kind.extend(now)
-        return is_first, self._kind.refusals == 1
+        kept = self._objects.get(uid)
+        if kept is None:
+            kept = self._objects[uid] = _Kept(resource, obj, report)
+            if len(self._objects) > _MOST_KEPT:
+                self._objects.popitem(last=False)
+        kept.obj, kept.report = obj, kept.report.joined(report)
+        self.added.set()
+        return kept
 
-    def end(self, obj: Object) -> bool:
+    def refused(self, kept: _Kept, now: float, *, kind: bool) -> int:
+        """Record a refusal, of all objects of the kind if `kind`.
+
+        Return the number of refusals in a row that paused the kind; 0 if this one does not.
+        """
+        kept.due = now + _PAUSE.after(kept.refusals)
+        kept.refusals += 1
+        if len(self._consecutive) < _SEVERAL:
+            self._consecutive.add(uid_of(kept.obj))
+        if not kind and len(self._consecutive) < _SEVERAL:
+            return 0
+        self._paused_until = now + _PAUSE.after(self._refusals)
+        self._refusals += 1
+        return self._refusals
+
+    def written(self, obj: Object, now: float) -> bool:
         """Record a write that succeeded. Return whether the object or the kind was refused before."""
-        was_refused = self._objects.pop(uid_of(obj), None) is not None or self._kind.refusals > 0
+        kept = self._objects.pop(uid_of(obj), None)
         self._consecutive.clear()
-        self._kind = _Pause()
-        return was_refused
+        was_paused = self._refusals > 0
+        if was_paused:
+            for each in self._objects.values():
+                each.due = now
+        self._refusals, self._paused_until = 0, 0.0
+        self.added.set()
+        return was_paused or (kept is not None and kept.refusals > 0)
+
+    def drop(self, obj: Object) -> None:
+        """Drop the kept write of an object that is gone."""
+        self._objects.pop(uid_of(obj), None)
+
+    def forget(self, key: ObjectKey) -> None:
+        """Drop the kept write of an object that is gone, or that another replica runs."""
+        for uid in [uid for uid, kept in self._objects.items() if key_of(kept.obj) == key]:
+            del self._objects[uid]
+
+    def next(self) -> tuple[_Kept, float] | None:
+        """Return the write to repeat next, and when; None if there is none."""
+        kept = min(
+            (each for each in self._objects.values() if not each.is_busy), key=lambda each: each.due, default=None
+        )
+        return None if kept is None else (kept, max(kept.due, self._paused_until))
 
 
 class StatusWriter:
     """Writes the conditions of one kind's objects."""
 
-    def __init__(self, client: Client, gvk: GVK, *, enabled: bool, health: bool) -> None:
-        """`health`: whether the kstatus conditions are written too."""
+    def __init__(
+        self,
+        client: Client,
+        gvk: GVK,
+        ownership: ShardOwnership,
+        on_refusal: Callable[[Object, str], None],
+        *,
+        enabled: bool,
+        health: bool,
+    ) -> None:
+        """`on_refusal` receives each object whose status is refused, with the reason. `health`: whether the kstatus
+        conditions are written too.
+        """  # noqa: D205 - one list
+        self._on_refusal = on_refusal
         self._client = client
+        self._gvk = gvk
+        self._ownership = ownership
         self._log = log.get(__name__, gvk=str(gvk))
         self._cannot = not enabled
         self._health = health
-        self._forbidden = False
         self._pruned: frozenset[str] = frozenset()
-        self._refusals = _Refusals()
+        self._kept = _KeptWrites()
         self._unhealthy: set[str] = set()
         """Uids of objects for which the API server refuses the kstatus conditions."""
         self._logged = log.Once()
@@ -113,30 +166,68 @@ class StatusWriter:
     async def write(self, resource: ApiResource, obj: Object, report: StatusReport, guard: LeaseGuard) -> Object:
         """Apply a change to the status of `obj`; return the object as it is known then.
 
-        Outages are retried, so that no run's result is lost.
+        Outages are retried, so that no run's result is lost. A refused change is kept, see `follow`.
 
         Raises:
             LeaseLostError: another replica may own the object.
         """
-        conflict, outage = JitteredBackoff(0.005, _MAX_DELAY), JitteredBackoff(0.2, _MAX_DELAY)
-        refusals = 0
-        if self._refusals.pauses(obj, asyncio.get_running_loop().time()):
+        kept = self._kept.of(obj)
+        if self._kept.waits(obj, asyncio.get_running_loop().time()):
+            self._kept.keep(resource, obj, report)
             return obj
+        if kept is None:
+            return await self._write(resource, obj, report, guard)
+        return await self._repeat(self._kept.keep(resource, obj, report), guard)
+
+    async def follow(self) -> None:
+        """Repeat refused writes when they are due, until canceled."""
+        while True:
+            found = self._kept.next()
+            self._kept.added.clear()
+            seconds = None if found is None else found[1] - asyncio.get_running_loop().time()
+            if found is None or (seconds is not None and seconds > 0):
+                with contextlib.suppress(TimeoutError):
+                    await asyncio.wait_for(self._kept.added.wait(), seconds)
+                continue
+            await self._repeat_alone(found[0])
+
+    def forget(self, key: ObjectKey) -> None:
+        """Drop the refused write of an object that is gone, or that another replica runs."""
+        self._kept.forget(key)
+
+    async def _repeat_alone(self, kept: _Kept) -> None:
+        with self._ownership.hold(self._gvk, key_of(kept.obj)) as guard:
+            try:
+                if guard is not None:
+                    async with guard.guard():
+                        await self._repeat(kept, guard)
+                    return
+            except LeaseLostError as error:
+                self._log.info("Lost the lease of an object; its status is not written", why=str(error))
+        self._kept.drop(kept.obj)
+
+    async def _repeat(self, kept: _Kept, guard: LeaseGuard) -> Object:
+        report, kept.is_busy = kept.report, True
+        try:
+            return await self._write(kept.resource, kept.obj, report, guard)
+        finally:
+            kept.is_busy = False
+            if kept.report is not report and self._kept.of(kept.obj) is None:
+                self._kept.keep(kept.resource, kept.obj, kept.report)  # a change came meanwhile
+
+    async def _write(self, resource: ApiResource, obj: Object, report: StatusReport, guard: LeaseGuard) -> Object:
+        conflict, outage = JitteredBackoff(0.005, _MAX_DELAY), JitteredBackoff(0.2, _MAX_DELAY)
         again = True
         while again and not self._gives_up(resource):
             guard.check()
             backoff = conflict
             try:
                 obj, again = await self._attempt(resource, obj, report)
-            except PASSING as error:
+            except (ApiError, ApiUnavailableError) as error:
+                if not isinstance(error, PASSING):
+                    raise
                 backoff = outage
                 self._log.warning("Cannot write the status; retrying", error=str(error), **key_of(obj)._asdict())
-            except ForbiddenError as error:
-                backoff = outage
-                refusals += 1
-                if self._forbidden or refusals == _REFUSALS:
-                    self._note_refusal(error)
-                    return obj
             if again:
                 await asyncio.sleep(backoff.next())
         return obj
@@ -147,41 +238,41 @@ class StatusWriter:
         holdable = status.without(report if health else status.without_health(seen, report), self._pruned)
         patch = status.patch(seen, holdable, time.time())
         if patch is None:
+            self._kept.drop(seen)
             return seen, False
         key = key_of(seen)
         try:
             written = await self._client.patch(resource, key, patch, content_type=PatchType.JSON, subresource="status")
-        except NotFoundError:
-            return seen, False
         except ApiError as error:
-            if not _is_refusal(error):
+            if follow(Request.STATUS, error) in {Follow.REPEAT, Follow.READ_FIRST}:
                 raise
-            return await self._compare(resource, seen, error, has_health=health and bool(report.health))
+            return await self._compare(resource, seen, report, error, has_health=health and bool(report.health))
         if uid_of(seen) in self._unhealthy and self._logged.is_new():
             self._log.warning(
                 "The API server refuses the kstatus conditions of the object; omitting them", **key._asdict()
             )
-        if self._refusals.end(seen):
+        if self._kept.written(seen, asyncio.get_running_loop().time()):
             self._log.info("Status is written again", **key._asdict())
-        if self._forbidden:
-            self._forbidden = False
-            self._log.info("Status is written again")
         self._note_loss(written, holdable)
         return written, False
 
     async def _compare(
-        self, resource: ApiResource, seen: Object, error: ApiError, *, has_health: bool
+        self, resource: ApiResource, seen: Object, report: StatusReport, error: ApiError, *, has_health: bool
     ) -> tuple[Object, bool]:
-        """Read the object after a refusal; return as `_attempt` does."""
+        """Read the object after a refusal or a conflict; return as `_attempt` does."""
         fresh = await self._fresh(resource, seen)
         if fresh is None:
+            self._kept.drop(seen)
             return seen, False
         if fresh.get("status") != seen.get("status"):
             return fresh, True
         if has_health:
             self._note_unhealthy(seen)
             return fresh, True
-        self._note_refused(seen, error)
+        kept = self._kept.of(seen)
+        if kept is None or not kept.is_busy:
+            kept = self._kept.keep(resource, fresh, report)
+        self._note_refused(kept, error)
         return fresh, False
 
     async def _fresh(self, resource: ApiResource, seen: Object) -> Object | None:
@@ -190,6 +281,8 @@ class StatusWriter:
             fresh = await self._client.get(resource, key_of(seen))
         except NotFoundError:
             return None
+        except ForbiddenError:
+            return seen
         return fresh if uid_of(fresh) == uid_of(seen) else None
 
     def _gives_up(self, resource: ApiResource) -> bool:
@@ -199,34 +292,35 @@ class StatusWriter:
             )
         return self._cannot
 
-    def _note_refusal(self, error: ForbiddenError) -> None:
-        """Log once that a right is missing; later writes are attempted once each, until one is allowed."""
-        if not self._forbidden:
-            self._forbidden = True
-            self._log.warning("Status is not written: the operator may not patch it", error=str(error))
-
     def _stop(self, message: str, error: Exception | None) -> None:
         if self._cannot:
             return
         self._cannot = True
         self._log.warning(message, error=str(error) if error else None)
 
-    def _note_refused(self, obj: Object, error: ApiError) -> None:
-        """Log the first refusal of an object, and the first pause of the kind."""
-        is_first, pauses = self._refusals.add(obj, asyncio.get_running_loop().time())
+    def _note_refused(self, kept: _Kept, error: ApiError) -> None:
+        """Log each distinct refusal of an object, and the first pause of the kind."""
+        obj, why = kept.obj, str(error)
+        lacks_right = isinstance(error, ForbiddenError) and not any(text in why for text in _ADMISSION)
+        pauses = self._kept.refused(kept, asyncio.get_running_loop().time(), kind=lacks_right)
         self._unhealthy.discard(uid_of(obj))  # not only these conditions are refused
-        if is_first:
+        if lacks_right:
+            if pauses == _STARTING:
+                self._log.warning("Status is not written: the operator may not patch it", error=why)
+        elif kept.why != why:
             self._log.warning(
                 "Status of the object is not written: the API server refuses it; retrying with backoff",
-                error=str(error),
+                error=why,
                 **key_of(obj)._asdict(),
             )
-        if pauses:
+            self._on_refusal(obj, f"The API server refuses the {Request.STATUS.value}: {why}")
+        if pauses == 1 and not lacks_right:
             self._log.warning(
                 "Status of the kind is not written: the API server refuses that of several objects. "
                 "Check the schema of the status and admission webhooks; the operator retries with backoff",
-                error=str(error),
+                error=why,
             )
+        kept.why = why
 
     def _note_unhealthy(self, obj: Object) -> None:
         """Omit the kstatus conditions of an object; after several objects those of the kind."""
@@ -255,10 +349,3 @@ class StatusWriter:
         if self._health and "status.conditions[].reason" in lost:
             self._do_without_health()  # only reasons tell our conditions from a role's
         self._log.warning("The kind's schema drops part of our conditions", fields=lost, hint=hint)
-
-
-def _is_refusal(error: ApiError) -> bool:
-    """Return True if the API server refuses the content of a write, or if the object was changed before it."""
-    if isinstance(error, ForbiddenError):
-        return any(text in str(error) for text in _ADMISSION)
-    return _CLIENT_ERROR <= error.status < _SERVER_ERROR and not isinstance(error, PASSING)

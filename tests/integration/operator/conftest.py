@@ -100,6 +100,16 @@ class Api:
         assert answer.status < 300, f"{method} {path}: {answer.status} {answer.data!r}"
         return json.loads(answer.data)
 
+    def refusal(self, path: str, patch: Any) -> str:
+        """Return the answer to a merge patch that changes nothing if it is accepted; empty then."""
+        answer = self._pool.request(
+            "PATCH",
+            f"{self._client.configuration.host}{path}?dryRun=All",
+            body=json.dumps(patch),
+            headers={"Content-Type": "application/merge-patch+json"},
+        )
+        return "" if answer.status < 300 else str(json.loads(answer.data)["message"])
+
     def close(self) -> None:
         self._client.close()
 

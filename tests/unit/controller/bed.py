@@ -15,12 +15,13 @@ from runner.controller.features import Annotations, Feature, Pause, RunReports
 from runner.controller.finalizers import FinalizerRemoval
 from runner.controller.owner_check import OwnerCheck
 from runner.controller.reconcile import Reconciler
+from runner.controller.refusals import Refusals
 from runner.controller.run_access import Grant, RunAccess
 from runner.controller.run_log import RunObservers
 from runner.controller.runs import RunDefaults, Runs
 from runner.engine.job import Job, Outcome, RunResult
 from runner.engine.run_secrets import RunSecrets
-from runner.errors import InvalidError, NotFoundError
+from runner.errors import NotFoundError, PatchTestError
 from runner.kube.cache import Cache, Change, Summary
 from runner.kube.client import Client
 from runner.kube.discovery import ApiResource, Discovery
@@ -28,6 +29,7 @@ from runner.kube.watch_events import Applied, Deleted
 from runner.objects import GVK, Object, ObjectKey
 from runner.proxy.identity import RunStats
 from runner.references.watching import References
+from runner.replicas.lease_guard import SoleReplica
 from runner.status.conditions import conditions_of, find
 from runner.status.writer import StatusWriter
 from runner.watches.watch import Watch
@@ -167,10 +169,10 @@ def _apply(obj: Object, operation: dict[str, Any]) -> None:
     where: Any = obj
     for name in parents:
         if not isinstance(where, dict) or name not in where:
-            raise InvalidError(TEST_FAILED, status=422)
+            raise PatchTestError(TEST_FAILED, status=422)
         where = where[name]
     if operation["op"] == "test" and where.get(last) != operation["value"]:
-        raise InvalidError(TEST_FAILED, status=422)
+        raise PatchTestError(TEST_FAILED, status=422)
     if operation["op"] == "add":
         where[last] = copy.deepcopy(operation["value"])
     if operation["op"] == "remove":
@@ -221,7 +223,15 @@ class Bed:
         self.events = RecordedEvents()
         server = cast("Any", self.server)
         self.scope: WatchScope = scope_value(watch, _Informer(self.server), events=self.events)
-        self.status = StatusWriter(cast("Client", server), watch.gvk, enabled=True, health=False)
+        self.status = StatusWriter(
+            cast("Client", server),
+            watch.gvk,
+            SoleReplica(),
+            lambda obj, why: self.scope.about(obj).refused(why),
+            enabled=True,
+            health=False,
+        )
+        refusals = Refusals(self.scope, self.status)
         owners = OwnerCheck(self.scope, server)
         runs = Runs(
             self.scope,
@@ -232,8 +242,9 @@ class Bed:
             DEFAULTS,
         )
         common = [
+            refusals,
             RunReports(self.scope),
-            FinalizerRemoval(self.scope, server),
+            FinalizerRemoval(self.scope, server, refusals),
             Pause(self.scope),
             Annotations(self.scope),
         ]
@@ -243,6 +254,7 @@ class Bed:
             cast("Discovery", server),
             runs,
             self.status,
+            refusals,
             [*common, runs, owners, *features],
         )
         contention = ContentionReporter(self.scope, server, self.status)
@@ -254,9 +266,11 @@ class Bed:
     async def work(self, seconds: float) -> None:
         """Let the workers work."""
         working = asyncio.create_task(self.controller.work())
+        following = asyncio.create_task(self.status.follow())
         await asyncio.sleep(seconds)
-        working.cancel()
-        await asyncio.gather(working, return_exceptions=True)
+        for task in (working, following):
+            task.cancel()
+        await asyncio.gather(working, following, return_exceptions=True)
 
     def reasons(self) -> list[str]:
         """The reasons of the Events so far."""

@@ -32,7 +32,7 @@ MakeWatch = Callable[..., Watch]
 
 def _decide(watch: Watch, old: Summary | None, new: Summary | None, **how: bool) -> RunReason | None:
     change = Change(KEY, old, new, initial=how.get("initial", False))
-    return decisions.run_reason(watch, change, terminal=how.get("terminal", False))
+    return decisions.run_reason(watch, change, waits=how.get("waits", False))
 
 
 @pytest.fixture
@@ -103,7 +103,7 @@ def test_a_run_of_a_waiting_finalizer_can_be_requested(finalized: Watch) -> None
 
 def test_a_corrected_annotation_starts_a_run_after_a_terminal_failure(make_watch: MakeWatch) -> None:
     annotated = replace(SEEN, annotations_digest=b"b")
-    assert _decide(make_watch(), SEEN, annotated, terminal=True) is RunReason.CHANGED
+    assert _decide(make_watch(), SEEN, annotated, waits=True) is RunReason.CHANGED
 
 
 def test_a_kind_without_generation_runs_for_any_change_of_its_content(make_watch: MakeWatch) -> None:

@@ -20,13 +20,21 @@ from runner.errors import (
 from runner.kube.client import Client
 from runner.kube.discovery import ApiResource
 from runner.objects import GVK, JSONPatch, Object, ObjectKey
-from runner.replicas.lease_guard import LeaseGuard
+from runner.replicas.lease_guard import LeaseGuard, SoleReplica
 from runner.status import report
 from runner.status.writer import StatusWriter
 
 Virtually = Callable[[Coroutine[Any, Any, None]], None]
 GVK_ = GVK("cache.example.com", "v1alpha1", "Memcached")
 RESOURCE = ApiResource(GVK_, "memcacheds", namespaced=True, verbs=frozenset(), subresources=frozenset({"status"}))
+
+
+def _writer(client: object, *, health: bool, refused: list[str] | None = None) -> StatusWriter:
+    def note(obj: Object, _why: str) -> None:
+        if refused is not None:
+            refused.append(obj["metadata"]["name"])
+
+    return StatusWriter(cast("Client", client), GVK_, SoleReplica(), note, enabled=True, health=health)
 
 
 class _Answers:
@@ -57,7 +65,7 @@ def test_a_result_is_retried_until_a_temporary_error_ends(virtually: Virtually, 
     async def scenario() -> None:
         answers = _Answers(*[refusal] * 30)
         obj: Object = {"metadata": {"name": "a", "namespace": "ns", "uid": "u", "generation": 1}}
-        writer = StatusWriter(cast("Client", answers), GVK_, enabled=True, health=True)
+        writer = _writer(answers, health=True)
         await writer.write(RESOURCE, obj, report.observed(obj, report.unusable("why")), LeaseGuard(lambda: True))
         assert answers.written == 1
 
@@ -96,7 +104,7 @@ CODE = ApiError('admission webhook "x.example.com" denied the request: no', stat
 class _Bed:
     def __init__(self, picky: _Picky) -> None:
         self.picky = picky
-        self._writer = StatusWriter(cast("Client", picky), GVK_, enabled=True, health=False)
+        self._writer = _writer(picky, health=False)
 
     async def write(self, *names: str, generation: int = 1) -> None:
         for name in names:
@@ -161,7 +169,7 @@ def test_kstatus_conditions_that_are_refused_for_an_object_are_written_for_other
             return await super().patch(_, key, patch, **__)
 
     async def scenario() -> None:
-        writer = StatusWriter(cast("Client", Unhealthy(RULE)), GVK_, enabled=True, health=True)
+        writer = _writer(Unhealthy(RULE), health=True)
         for name in ("hostile", "good"):
             obj = _object(name)
             await writer.write(RESOURCE, obj, report.observed(obj, report.unusable("why")), LeaseGuard(lambda: True))

@@ -1,0 +1,47 @@
+"""What the answers to requests of the operator mean."""
+
+from __future__ import annotations
+
+import pytest
+
+from runner.errors import ApiError, ApiUnavailableError, KindNotFoundError
+from runner.kube import answers
+from runner.kube.meaning import FOLLOWS, Meaning, Request, meaning
+
+_MISMATCH = "the server rejected our request due to an error in our request"
+_POLICY = "things \"one\" is forbidden: ValidatingAdmissionPolicy 'p' with binding 'b' denied request: no"
+
+
+@pytest.mark.parametrize(
+    ("code", "message", "expected"),
+    [
+        (400, "bad", Meaning.REFUSED),
+        (401, "who", Meaning.TEMPORARY),
+        (403, "no right", Meaning.REFUSED),
+        (404, "not found", Meaning.ABSENT),
+        (409, "the object has been modified", Meaning.CONFLICT),
+        (413, "too large", Meaning.REFUSED),
+        (422, _POLICY, Meaning.REFUSED),
+        (422, 'Thing "one" is invalid: spec: Required value', Meaning.REFUSED),
+        (422, _MISMATCH, Meaning.CONFLICT),
+        (429, "busy", Meaning.TEMPORARY),
+        (500, "etcd", Meaning.TEMPORARY),
+        (503, "starting", Meaning.TEMPORARY),
+    ],
+)
+def test_the_status_and_message_of_an_answer_decide_what_it_means(code: int, message: str, expected: Meaning) -> None:
+    error = answers.of_status("PATCH /apis/x", {"kind": "Status", "code": code, "message": message})
+    assert isinstance(error, ApiError)
+    assert error.status == code
+    assert meaning(error) is expected
+
+
+def test_only_a_connection_that_was_lost_after_the_request_leaves_its_outcome_unknown() -> None:
+    assert meaning(ApiUnavailableError("reset", sent=True)) is Meaning.UNKNOWN
+    assert meaning(ApiUnavailableError("refused", sent=False)) is Meaning.TEMPORARY
+    assert meaning(KindNotFoundError("no such kind")) is Meaning.ABSENT
+
+
+def test_the_table_decides_for_each_request_and_each_meaning() -> None:
+    assert set(FOLLOWS) == set(Request)
+    assert all(set(of_request) == set(Meaning) for of_request in FOLLOWS.values())
