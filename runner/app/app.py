@@ -373,9 +373,9 @@ class _Operator:
         await self._release_leases(renewing)
         if not workers.cancelled() and workers.exception() is not None:
             failed.append(workers)
-        for task in failed:
+        for each in failed:
             # Background tasks never end by themselves, and workers never fail: the cause is a defect.
-            raise OperatorError(f"a background task ended unexpectedly: {task.exception()!r}") from task.exception()
+            raise OperatorError(f"a background task ended unexpectedly: {each.exception()!r}") from each.exception()
         _log.info("Stopped")
 
     async def _release_leases(self, renewing: asyncio.Task[None]) -> None:

@@ -1,6 +1,6 @@
 """Features of a reconciler: the protocol, and the small ones that need no module of their own.
 
-A feature acts around the run of an object: it skips or prepares the run before, and reports after. The reconciler knows
+A feature acts around the run of an object: it skips or prepares the run before, and reports after. The reconciler uses
 only this protocol. `runner.app.controllers` contains the list of features in the order in which they are called.
 
 Guarantees to a feature: `before` of all features was called before the run, `status` and `after` are called once after

@@ -1,8 +1,8 @@
 """Reconcile loop of one watch: one attempt at one object for each request.
 
-Order: read the object from the cache, let the features decide about the run, report `Running`, run Ansible, write the
-result to the status, let the features report. Every way out returns a `Result`, which the controller turns into a
-requeue, a retry or nothing.
+Order: read the object from the cache, let the features decide about the run, report `Running`, and run Ansible. Then
+write the result to the status, and let the features report. Every way out returns a `Result`. The controller turns it
+into a requeue, a retry or nothing.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Answers to the operator's own requests about one object that are no success: reported, and followed by a retry.
+"""Failed requests of the operator itself about one object: reported, and followed by a retry.
 
 `runner.kube.meaning` decides. No run takes place for a repetition, and the wait for it holds no worker.
 """

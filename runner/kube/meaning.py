@@ -1,6 +1,6 @@
 """Meaning of the answer to a request of the operator itself, and what follows. Pure.
 
-One table decides for all requests about an object. The page docs/refusals.md contains it for on-call engineers.
+One table decides for the requests of a reconcile about its object. docs/troubleshooting.md contains it.
 """
 
 from __future__ import annotations
@@ -15,35 +15,44 @@ class Meaning(Enum):
     """Meaning of an answer that is not a success."""
 
     REFUSED = "refused"
-    """403, 413, 422 and other 4xx: rights, a schema, a webhook or a policy. A repetition has the same answer."""
     TEMPORARY = "temporary"
-    """401, 429 and 5xx, and connections that could not be opened."""
     CONFLICT = "conflict"
-    """409, and a JSON patch whose `test` failed: another client changed the object first."""
     ABSENT = "not found"
-    """404, and kinds that the API server does not serve."""
     UNKNOWN = "unknown outcome"
-    """The connection was lost after the request was sent, so that it may have taken effect."""
+
+    @property
+    def answers(self) -> str:
+        """Description of the answers with this meaning."""
+        return _ANSWERS[self]
+
+
+_ANSWERS = {
+    Meaning.REFUSED: "403, 413, 422 and other 4xx: rights, a schema, a webhook or a policy",
+    Meaning.TEMPORARY: "401, 429 and 5xx, and connections that could not be opened",
+    Meaning.CONFLICT: "409, and 422 if a `test` of a JSON patch failed: another client changed the object first",
+    Meaning.ABSENT: "404, and kinds that the API server does not serve",
+    Meaning.UNKNOWN: "the connection was lost after the request was sent, so that it may have taken effect",
+}
 
 
 class Request(Enum):
     """Kind of request about one object."""
 
-    READ = "read"
+    READ = "reads before a run"
     FINALIZER_ADDED = "addition of the finalizer"
     FINALIZER_REMOVED = "removal of the finalizer"
     STATUS = "status"
 
 
 class Follow(Enum):
-    """What follows an answer."""
+    """Reaction to an answer."""
 
     REPORT = "reported in the condition `RequestRefused` and an Event, and retried after 1 s to 10 min"
     KEEP = "kept, reported in the log, and written after 1 s to 10 min"
     RETRY = "retried after 1 s to 1 min, with jitter"
     REPEAT = "repeated by the worker until the API server answers, with jitter"
-    READ_AGAIN = "the object is read again, and the decision is made anew"
-    READ_FIRST = "the object is read before the repetition"
+    READ_AGAIN = "the object is read again, and the operator decides again"
+    READ_FIRST = "repeated after 1 s to 1 min; the patch has no effect unless the object is as it was read"
     GONE = "the object is read again; if it does not exist, nothing is left to do"
 
 
@@ -72,7 +81,7 @@ FOLLOWS = MappingProxyType(
         },
     }
 )
-"""What follows, for each kind of request and each meaning."""
+"""Reaction for each kind of request and each meaning."""
 
 
 def meaning(error: ApiError | ApiUnavailableError | KindNotFoundError) -> Meaning:

@@ -24,10 +24,11 @@ STARTED, SUCCEEDED, CANCELED = "RunStarted", "RunSucceeded", "RunCanceled"
 FAILED, TIMED_OUT, NOT_RUNNABLE = "RunFailed", "RunTimedOut", "NotRunnable"
 PAUSED, REQUEUED = "RunsPaused", "RunRequeued"
 AWAITS, NOTHING_TO_DO, PLAN_FAILED, PLAN_STALE = "PlanNotExecuted", "NoChanges", "PlanFailed", "PlanStale"
+REQUEST_REFUSED = "RequestRefused"
 _OURS = frozenset(
     {
         *(STARTED, REQUEUED, SUCCEEDED, CANCELED, FAILED, TIMED_OUT, NOT_RUNNABLE, PAUSED),
-        *(AWAITS, NOTHING_TO_DO, PLAN_FAILED, PLAN_STALE),
+        *(AWAITS, NOTHING_TO_DO, PLAN_FAILED, PLAN_STALE, REQUEST_REFUSED),
     }
 )
 

@@ -187,7 +187,7 @@ def request_refused(what: str, message: str) -> StatusReport:
         "The operator retries with backoff of up to 10 minutes, and at once if the object changes."
     )
     condition = make(REQUEST_REFUSED, "True", "Refused", _bounded(sentence, MAX_MESSAGE))
-    return StatusReport((condition,), kstatus.failed(REQUEST_REFUSED, sentence, final=False))
+    return StatusReport((condition,), kstatus.failed(kstatus.REQUEST_REFUSED, sentence, final=False))
 
 
 def request_accepted(obj: Object) -> StatusReport:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import sys
 from typing import TYPE_CHECKING
 
 import pytest
+
+from tests.integration.operator.conftest import DEADLINE
 
 if TYPE_CHECKING:
     from tests.integration.operator.conftest import Project, Things
@@ -159,3 +162,29 @@ def test_messages_with_characters_that_the_api_server_escapes_are_written(projec
     things.merge("one", {"spec": {"size": 2}})
     assert "<size> 2 &" in things.await_condition("one", "Failure")["message"]
     assert not [line for line in operator.lines(level="warning") if "Status is not written" in line["msg"]]
+
+
+_WORKERS_FAIL = """
+import sys
+
+from runner.cli.main import main
+from runner.controller.controller import Controller
+
+
+def fail(self, request, result):
+    raise RuntimeError("a defect of the test")
+
+
+Controller._apply = fail
+sys.exit(main())
+"""
+
+
+def test_an_operator_whose_worker_fails_ends_with_an_error(project: Project, things: Things) -> None:
+    project.role("thing", "- ansible.builtin.debug: {msg: hello}\n")
+    project.watch("thing")
+    program = project.write("fails.py", _WORKERS_FAIL)
+    operator = project.start(program=[sys.executable, str(program)])
+    things.create("one", {})
+    assert operator.process.wait(DEADLINE) != 0
+    assert "a defect of the test" in operator.log

@@ -38,9 +38,9 @@ def test_each_file_and_function_on_the_way_of_an_event_exists() -> None:
         assert set(names) <= symbols(ROOT / file), file
 
 
-def test_the_way_of_an_event_names_at_most_twelve_files() -> None:
+def test_the_page_names_at_most_twenty_files_as_steps_of_an_event() -> None:
     files = [file for _, file, _ in steps()]
-    assert 5 <= len(files) <= 12
+    assert 5 <= len(files) <= 20
     assert len(set(files)) == len(files)
 
 
