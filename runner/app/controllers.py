@@ -35,6 +35,7 @@ from runner.kube.credentials import auth
 from runner.kube.discovery import Discovery
 from runner.kube.informer import Informer
 from runner.monitoring.metrics import Metrics
+from runner.objects import Object
 from runner.prune.store import ConfigMapRecords, FileRecords
 from runner.references.watching import References
 from runner.replicas.lease_guard import ShardOwnership
@@ -88,43 +89,46 @@ def make(watch: Watch, shared: Shared) -> Controller:
     engine = shared.pods if watch.pods is not None and shared.pods is not None else shared.engine
     owners = OwnerCheck(scope, shared.client)
     runs = Runs(scope, engine, shared.recorder, shared.access, owners.during_run, defaults)
-    health = settings.health_conditions if watch.health_conditions is None else watch.health_conditions
-    status = StatusWriter(
-        shared.client,
-        watch.gvk,
-        shared.ownership,
-        lambda obj, why: scope.about(obj).refused(why),
-        enabled=watch.manage_status,
-        health=health,
-    )
+    status = _status(scope, shared)
     refusals = Refusals(scope, status)
-    scope.registry.subscribe(status.forget)
     contention = ContentionReporter(scope, shared.discovery, status)
-    pruner = _pruner(scope, shared)
+    pruner, contents = _pruner(scope, shared), (shared.executed(watch), shared.executed(watch.as_finalizer()))
+    # The order of all calls. Before a run, each feature can skip those below it. After a run, the first acts first.
     features: list[Feature | None] = [
+        RunReports(scope),  # reports the run before the removal of the finalizer lets the object go
         refusals,
-        RunReports(scope),  # first, so that Events report a run before the finalizer's removal deletes the object
-        FinalizerRemoval(scope, shared.client, refusals) if watch.finalizer else None,  # nothing follows a removal
-        Pause(scope),  # before all that needs requests, or fails for an invalid object
-        contention,  # its condition ends even if the run is skipped
-        Annotations(scope),  # the settings of all that follow
+        FinalizerRemoval(scope, shared.client, refusals) if watch.finalizer else None,  # nothing else for this object
+        Pause(scope),  # before the features that send requests, or fail for an invalid object
+        contention,  # ends its condition even if the run is skipped
+        Annotations(scope),  # reads settings of the features below
         IgnoredReferences(scope),
-        runs,  # a run that continues cannot be skipped
-        _skipper(scope, shared, pruner),  # before the check of the owner, which needs a request
-        owners,  # before plans and runs: they would be useless for a deleted object
-        PlanReconciler(
-            scope, shared.client, runs, status, (shared.executed(watch), shared.executed(watch.as_finalizer()))
-        ),
+        runs,  # continues the run of an earlier operator, which cannot be skipped
+        _skipper(scope, shared, pruner),  # before the check of the owner, which can need a request
+        owners,  # before plans and checks, which would be useless for a deleted object
+        PlanReconciler(scope, shared.client, runs, status, contents),
         DriftChecks(scope, watch.policy.drift, runs, status),  # after plans: an approved run needs no check
-        pruner,  # last: it records the objects of a run that certainly begins
+        pruner,  # records the objects of a run that no other feature can skip any more
     ]
-    reconciler = Reconciler(
-        scope, shared.client, shared.discovery, runs, status, refusals, [each for each in features if each]
-    )
+    present = [feature for feature in features if feature is not None]
+    reconciler = Reconciler(scope, shared.client, shared.discovery, runs, status, refusals, present)
     workers = watch.pods.most if watch.pods is not None else settings.workers_for(watch.gvk)
     account, selector = watch.service_account or None, watch.selector or None
     _log.info("Watching", gvk=str(watch.gvk), workers=workers, selector=selector, service_account=account)
     return Controller(scope, reconciler, runs, contention, shared.references, workers, shared.dispatcher)
+
+
+def _status(scope: WatchScope, shared: Shared) -> StatusWriter:
+    watch, settings = scope.watch, shared.settings
+    health = settings.health_conditions if watch.health_conditions is None else watch.health_conditions
+
+    def refused(obj: Object, why: str) -> None:
+        scope.about(obj).refused(why)
+
+    writer = StatusWriter(
+        shared.client, watch.gvk, shared.ownership, refused, enabled=watch.manage_status, health=health
+    )
+    scope.registry.subscribe(writer.forget)
+    return writer
 
 
 def _skipper(scope: WatchScope, shared: Shared, pruner: Pruner | None) -> RunSkipper | None:
