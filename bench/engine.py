@@ -43,11 +43,12 @@ from bench.operator_process import Project
 from bench.recorder import Call, recording, replay
 from bench.results import Result, show, tell
 from bench.standing import standing, tasks
-from runner import devcluster, log
+from runner import log
 from runner.config.settings import EngineName
 from runner.engine.executions import Way
 from runner.kube.client import Client
 from runner.kube.credentials import auth
+from runner.sdk import devcluster
 
 CORES = ("2.18", "2.19", "2.20", "2.21")
 _CASE = "engine"

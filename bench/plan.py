@@ -33,15 +33,16 @@ import yaml
 from bench.operator_process import DEADLINE, OperatorProcess, Project, running
 from bench.process_stats import cpu_seconds_of_tree
 from bench.results import Result, show, tell
-from runner import devcluster, log
+from runner import log
 from runner.config import sources
 from runner.config.settings import Settings
 from runner.errors import ApiError
 from runner.kube.client import Client, PatchType
 from runner.kube.credentials import auth
 from runner.objects import RUN_REQUESTED
-from runner.preview.planner import Planner, PlanRuntime
-from runner.preview.selection import Selector, Target, Wanted
+from runner.sdk import devcluster
+from runner.sdk.preview.planner import Planner, PlanRuntime
+from runner.sdk.preview.selection import Selector, Target, Wanted
 from runner.watches import watch as watches
 
 _CASE = "plan"

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from runner.devcluster import DevCluster
+from runner.sdk.devcluster import DevCluster
 
 Kubectl = Callable[..., "subprocess.CompletedProcess[str]"]
 _DEADLINE = 30.0

@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 
-from runner.devcluster import DevCluster, kwok
+from runner.sdk.devcluster import DevCluster, kwok
 
 Kubectl = Callable[..., "subprocess.CompletedProcess[str]"]
 Eventually = Callable[[Callable[[], bool]], None]

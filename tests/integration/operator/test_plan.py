@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import yaml
 
-from runner.devcluster import DevCluster
 from runner.plan.fields import ABSENT, FieldChange, differences, normalised
+from runner.sdk.devcluster import DevCluster
 from tests.integration.operator.conftest import ROOT, wait_until
 
 if TYPE_CHECKING:

@@ -16,7 +16,6 @@ from typing import Any, cast
 import orjson
 import pytest
 
-from runner.devcluster import DevCluster
 from runner.engine.job import Event, Job, PodRun, RunResult, UnrecordedRun
 from runner.engine.retention import KeptRuns
 from runner.kube.client import Client
@@ -29,6 +28,7 @@ from runner.pods.engine import PodEngine
 from runner.pods.jobs import RUN_OF, Address, run_number
 from runner.pods.states import PodState
 from runner.pods.watching import PodWatch
+from runner.sdk.devcluster import DevCluster
 from runner.watches.pod_fields import PodPolicy
 from runner.watches.watch import Playbook
 from tests.unit.pods.conftest import NAME, Operator, ending

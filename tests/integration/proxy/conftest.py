@@ -23,7 +23,6 @@ from yarl import URL
 from runner.dependents.loop_guard import LoopGuard
 from runner.dependents.store import FileStore
 from runner.dependents.watching import Dependents
-from runner.devcluster import DevCluster
 from runner.kube.client import Client
 from runner.kube.credentials import auth
 from runner.kube.discovery import ApiResource, Discovery
@@ -40,6 +39,7 @@ from runner.proxy.handlers.writes import ServedResources, Writes
 from runner.proxy.identity import Identities, RunIdentity
 from runner.proxy.planning.overlay import Overlay
 from runner.proxy.server import Proxy
+from runner.sdk.devcluster import DevCluster
 from runner.watches import watch
 
 Kubectl = Callable[..., "subprocess.CompletedProcess[str]"]

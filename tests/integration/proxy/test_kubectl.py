@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from runner.devcluster import DevCluster, kwok
+from runner.sdk.devcluster import DevCluster, kwok
 
 if TYPE_CHECKING:
     from collections.abc import Callable

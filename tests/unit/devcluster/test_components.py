@@ -7,9 +7,9 @@ from pathlib import Path
 
 import yaml
 
-from runner.devcluster import kwok
-from runner.devcluster.components import Ports, arguments
-from runner.devcluster.layout import APISERVER, COMPONENTS, Layout
+from runner.sdk.devcluster import kwok
+from runner.sdk.devcluster.components import Ports, arguments
+from runner.sdk.devcluster.layout import APISERVER, COMPONENTS, Layout
 
 _PORTS = Ports(apiserver=20001, kwok=20002)
 

@@ -15,7 +15,7 @@ import yaml
 from runner.config import sources
 from runner.config.paths import AS_DEPLOYED
 from runner.dependents.store import CONFIG_MAP
-from runner.packaging import deployments
+from runner.sdk.packaging import deployments
 from tests.generated import foreign_files, generate, missing_files, missing_lines
 
 ROOT = Path(__file__).parents[3]

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from runner.devcluster import kwok
+from runner.sdk.devcluster import kwok
 
 if TYPE_CHECKING:
     from collections.abc import Callable
