@@ -1,6 +1,7 @@
 """HTTP server of the proxy: accepts connections on loopback, calls the handlers, and writes their responses.
 
-Owns: the order of the handlers, and the lifetime of each client's connection.
+Owns: the order of the handlers, the lifetime of each client's connection, and the end of each call. After a response, an
+error, or the loss of the client, it closes everything that the call has opened (`Call.ends`).
 
 Promises: responses of one connection keep the order of its requests. If a client disconnects, its request to the API
 server is canceled. A slow client does not delay other clients. If a response is incomplete, the connection is aborted,
@@ -22,8 +23,8 @@ from runner import log
 from runner.errors import ApiUnavailableError, ConfigError
 from runner.kube.credentials.auth import Credentials
 from runner.proxy import request
-from runner.proxy.calls import Answer, Call, Content, Handler, Proceed, refusal
-from runner.proxy.handlers.authenticate import Authenticate, kubeconfig
+from runner.proxy.calls import Answer, Call, Content, Handler, Observer, Proceed, refusal
+from runner.proxy.handlers.authenticate import authenticate, kubeconfig
 from runner.proxy.handlers.forward import Forward
 from runner.proxy.http import messages
 from runner.proxy.http.connection import Body, BrokenError, MalformedError
@@ -31,7 +32,12 @@ from runner.proxy.http.ends import ClientConnection, ServerConnection
 from runner.proxy.http.messages import Headers, RequestHead
 from runner.proxy.http.upstream import Upstream
 from runner.proxy.identity import Identities
+from runner.proxy.observers import read_set, refusals, secrets, uses
 
+_REQUESTED = (secrets.requested, uses.requested)
+"""Observers that are called before a request is processed."""
+_ANSWERED = (secrets.answered, read_set.answered, uses.answered, refusals.answered)
+"""Observers that are called before the client gets the response."""
 _HEAD_TIMEOUT = 300.0
 """Seconds until an idle connection is closed."""
 _LINGER = 1.0
@@ -40,14 +46,22 @@ _log = log.get(__name__)
 
 
 class Proxy:
-    """HTTP server. `handlers` run after authentication, in this order."""
+    """HTTP server."""
 
-    def __init__(self, credentials: Credentials, identities: Identities, handlers: Sequence[Handler]) -> None:
+    def __init__(
+        self,
+        credentials: Credentials,
+        identities: Identities,
+        handlers: Sequence[Handler],
+        observers: Sequence[Observer] = (),
+    ) -> None:
+        """`handlers` process calls in this order; `observers` then get the responses, as those of every run do."""
+        self._identities = identities
         self._upstream = Upstream(credentials)
-        way: Proceed = Forward(credentials, self._upstream)
-        for handler in reversed([Authenticate(identities), *handlers]):
-            way = partial(handler.handle, proceed=way)
-        self._way = way
+        self._forward: Proceed = Forward(credentials, self._upstream)
+        for handler in reversed(handlers):
+            self._forward = partial(handler.handle, proceed=self._forward)
+        self._answered: Sequence[Observer] = (*_ANSWERED, *observers)
         self._server: asyncio.Server | None = None
         self._clients: dict[asyncio.Task[None], _Client] = {}
         self._address = ("", 0)
@@ -93,12 +107,28 @@ class Proxy:
 
     def connection(self) -> ClientConnection:
         """Return the protocol of a new client's connection."""
-        client = _Client(self._way)
+        client = _Client(self._ask)
         task = asyncio.create_task(client.serve())
         self._clients[task] = client
         client.connection.call_when_lost(lambda: _cancel(task))
         task.add_done_callback(self._ended)
         return client.connection
+
+    async def _ask(self, call: Call) -> Answer:
+        """Answer a call; its observers see the request first, and the response before the client does."""
+        if (refused := authenticate(self._identities, call)) is not None:
+            return refused
+        if call.info.path == secrets.NO_LOG_PATH:
+            return await secrets.receive(call)
+        try:
+            for observe in _REQUESTED:
+                await observe(call)
+            answer = await self._forward(call)
+            for observe_answer in self._answered:
+                await observe_answer(call, answer)
+        except ApiUnavailableError as error:
+            return refusal(503, f"the API server cannot be reached: {error}")
+        return answer
 
     def _ended(self, task: asyncio.Task[None]) -> None:
         """Log an unexpected exception of a handler; the client's connection is closed."""
@@ -116,8 +146,8 @@ def _cancel(task: asyncio.Task[None]) -> None:
 class _Client:
     """Connection of one client."""
 
-    def __init__(self, way: Proceed) -> None:
-        self._way = way
+    def __init__(self, ask: Proceed) -> None:
+        self._ask = ask
         self.connection = ClientConnection()
         self.is_busy = False
         """True during a request that is not endless."""
@@ -158,21 +188,11 @@ class _Client:
         try:
             answer = await self._ask(call)
             status = answer.status
-            try:
-                return await self._respond(call, body, answer)
-            finally:
-                answer.finish()
+            return await self._respond(call, body, answer)
         finally:
             self.is_busy = False
-            if call.session is not None:
-                call.session.connections.discard(self.connection)
+            call.ends.close()
             _note(call, status, time.perf_counter() - began)
-
-    async def _ask(self, call: Call) -> Answer:
-        try:
-            return await self._way(call)
-        except ApiUnavailableError as error:
-            return refusal(503, f"the API server cannot be reached: {error}")
 
     async def _respond(self, call: Call, body: Body, answer: Answer) -> bool:
         if answer.upgraded is not None:
