@@ -1,7 +1,7 @@
 """HTTP server of the proxy: accepts connections on loopback, calls the handlers, and writes their responses.
 
-Owns: the order of the handlers, the lifetime of each client's connection, and the end of each call. After a response, an
-error, or the loss of the client, it closes everything that the call has opened (`Call.ends`).
+Owns: the order of the handlers, the lifetime of each client's connection, and the end of each call. After a response,
+an error, or the loss of the client, it closes everything that the call has opened (`Call.ends`).
 
 Promises: responses of one connection keep the order of its requests. If a client disconnects, its request to the API
 server is canceled. A slow client does not delay other clients. If a response is incomplete, the connection is aborted,
@@ -14,9 +14,9 @@ from __future__ import annotations
 import asyncio
 import time
 import traceback
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
-from http import HTTPStatus
+from http.client import responses
 from typing import NoReturn
 
 from runner import log
@@ -42,6 +42,8 @@ _HEAD_TIMEOUT = 300.0
 """Seconds until an idle connection is closed."""
 _LINGER = 1.0
 """Seconds for which the server still reads after its last response."""
+_BETWEEN_LINES = 60.0
+"""Seconds between two log lines about malformed requests."""
 _log = log.get(__name__)
 
 
@@ -62,6 +64,7 @@ class Proxy:
         for handler in reversed(handlers):
             self._forward = partial(handler.handle, proceed=self._forward)
         self._answered: Sequence[Observer] = (*_ANSWERED, *observers)
+        self._malformed = _MalformedRequests()
         self._server: asyncio.Server | None = None
         self._clients: dict[asyncio.Task[None], _Client] = {}
         self._address = ("", 0)
@@ -104,10 +107,11 @@ class Proxy:
             task.cancel()
         await asyncio.gather(*self._clients, return_exceptions=True)
         self._upstream.close()
+        self._malformed.log()
 
     def connection(self) -> ClientConnection:
         """Return the protocol of a new client's connection."""
-        client = _Client(self._ask)
+        client = _Client(self._ask, self._malformed.note)
         task = asyncio.create_task(client.serve())
         self._clients[task] = client
         client.connection.call_when_lost(lambda: _cancel(task))
@@ -143,11 +147,34 @@ def _cancel(task: asyncio.Task[None]) -> None:
     task.cancel()
 
 
+class _MalformedRequests:
+    """Count of malformed requests, logged once a minute: every process on the machine can send many of them."""
+
+    def __init__(self) -> None:
+        self._count, self._latest = 0, ""
+        self._timer: asyncio.TimerHandle | None = None
+
+    def note(self, error: MalformedError) -> None:
+        """Count a request, and log the count within a minute."""
+        self._count, self._latest = self._count + 1, str(error)
+        if self._timer is None:
+            self._timer = asyncio.get_running_loop().call_later(_BETWEEN_LINES, self.log)
+
+    def log(self) -> None:
+        """Log the requests since the last line, if there are any."""
+        if self._timer is not None:
+            self._timer.cancel()
+            _log.warning("Rejected malformed requests of clients of the proxy", count=self._count, latest=self._latest)
+        self._count, self._timer = 0, None
+
+
 class _Client:
     """Connection of one client."""
 
-    def __init__(self, ask: Proceed) -> None:
+    def __init__(self, ask: Proceed, rejected: Callable[[MalformedError], None]) -> None:
+        """`rejected` is called for each malformed request."""
         self._ask = ask
+        self._rejected = rejected
         self.connection = ClientConnection()
         self.is_busy = False
         """True during a request that is not endless."""
@@ -155,6 +182,15 @@ class _Client:
 
     async def serve(self) -> None:
         """Handle requests until either side closes the connection."""
+        try:
+            await self._serve()
+        except (BrokenError, TimeoutError):
+            # The client disconnected, or was idle for too long: no response is possible.
+            pass
+        finally:
+            self.connection.close()
+
+    async def _serve(self) -> None:
         try:
             while not self.is_closing:
                 async with asyncio.timeout(_HEAD_TIMEOUT):
@@ -164,16 +200,10 @@ class _Client:
                     break
                 self.connection.stay()
         except MalformedError as error:
+            self._rejected(error)
             await self._refuse(error)
-        except (BrokenError, TimeoutError):
-            # The client disconnected, or was idle for too long: no response is possible.
-            pass
-        finally:
-            self.connection.close()
 
     async def _refuse(self, error: MalformedError) -> None:
-        if self.connection.is_lost:
-            return
         answer = refusal(error.status, f"invalid request: {error}")
         self.connection.write(_render(answer, [*answer.headers, (b"Connection", b"close")]) + answer.content.take())
         await self.connection.linger(_LINGER)
@@ -237,7 +267,7 @@ class _Client:
 
 
 def _render(answer: Answer, headers: Headers) -> bytes:
-    reason = answer.reason or HTTPStatus(answer.status).phrase.encode()
+    reason = answer.reason or responses.get(answer.status, "").encode()
     return messages.render(b"HTTP/1.1 %d %b" % (answer.status, reason), headers)
 
 
