@@ -41,8 +41,6 @@ from runner.plan.results import Plan, ResourcePlan
 from runner.proxy.handlers.discovery_cache import DiscoveryCache
 from runner.proxy.handlers.negotiate import Negotiate
 from runner.proxy.handlers.plan.handler import Planning
-from runner.proxy.handlers.refusals import RefusalRecorder
-from runner.proxy.handlers.secrets import Secrets
 from runner.proxy.handlers.writes import ServedResources, Writes
 from runner.proxy.identity import Identities
 from runner.proxy.server import Proxy
@@ -124,10 +122,8 @@ async def _open_proxy(stack: AsyncExitStack, client: Client, *, inject: bool) ->
         client.credentials,
         identities,
         [
-            Secrets(),
             DiscoveryCache(clock, served.forget),
             Negotiate(),
-            RefusalRecorder(),
             Writes(served, client, observer),
             Planning(served, clock),
         ],

@@ -34,7 +34,6 @@ from runner.proxy.handlers.discovery_cache import DiscoveryCache
 from runner.proxy.handlers.negotiate import Negotiate
 from runner.proxy.handlers.plan.handler import Planning
 from runner.proxy.handlers.reads import Reads
-from runner.proxy.handlers.refusals import RefusalRecorder
 from runner.proxy.handlers.writes import ServedResources, Writes
 from runner.proxy.identity import Identities, RunIdentity
 from runner.proxy.planning.overlay import Overlay
@@ -139,7 +138,7 @@ def standing(devcluster: DevCluster, namespace: str, tmp_path: Path) -> Iterator
             served = ServedResources(client, time.monotonic)
             discovery_cache, writes = DiscoveryCache(time.monotonic, served.forget), Writes(served, client, witness)
             planning = Planning(served, time.monotonic, longest_watch=1.0)
-            handlers: list[Handler] = [discovery_cache, Negotiate(), RefusalRecorder(), writes, planning, passed]
+            handlers: list[Handler] = [discovery_cache, Negotiate(), writes, planning, passed]
             proxy = Proxy(credentials, identities, handlers)
             await proxy.start("127.0.0.1", 0)
             token = identities.issue(run)

@@ -15,8 +15,8 @@ import pytest
 
 from runner import engine
 from runner.masking.masker import MASK
-from runner.proxy.handlers import secret_objects
-from runner.proxy.handlers.secrets import NO_LOG_PATH, Secrets
+from runner.proxy.observers import secret_objects
+from runner.proxy.observers.secrets import NO_LOG_PATH
 from runner.proxy.protobuf.wire import message, text
 
 if TYPE_CHECKING:
@@ -76,7 +76,7 @@ ANSWERS = {
 @pytest.mark.parametrize("body", ANSWERS.values(), ids=ANSWERS)
 async def test_values_are_known_before_the_client_has_the_answer(staged: Staged, body: bytes) -> None:
     media = PROTOBUF if body.startswith(b"k8s") else "application/yaml" if body.startswith(b"kind") else None
-    async with staged(Secrets()) as stage:
+    async with staged() as stage:
         stage.api.answers(stage.reply(body, "200 OK", f"Content-Type: {media or 'application/json'}"))
         assert (await stage.get(f"{PATH}/a")).body == body
         assert knows(stage)
@@ -85,7 +85,7 @@ async def test_values_are_known_before_the_client_has_the_answer(staged: Staged,
 
 async def test_values_beside_deeply_nested_fields_are_learned(staged: Staged) -> None:
     deep = orjson.dumps(secret())[:-1] + b', "extra": ' + b"[" * 5000 + b"]" * 5000 + b"}"
-    async with staged(Secrets()) as stage:
+    async with staged() as stage:
         stage.api.answers(stage.reply(deep, "200 OK", "Content-Type: application/json"))
         assert (await stage.get(f"{PATH}/a")).body == deep
         assert knows(stage)
@@ -94,7 +94,7 @@ async def test_values_beside_deeply_nested_fields_are_learned(staged: Staged) ->
 
 async def test_yaml_that_nests_too_deeply_to_be_read_withholds_the_output(staged: Staged) -> None:
     body = b"stringData: {a: b}\nextra: " + b"[a, " * 1500 + b"]" * 1500
-    async with staged(Secrets()) as stage:
+    async with staged() as stage:
         wire = await stage.connect()
         kind = "Content-Type: application/apply-patch+yaml"
         assert (await wire.ask(stage.request(f"PATCH {PATH}/a", kind, body=body))).status == 200
@@ -103,7 +103,7 @@ async def test_yaml_that_nests_too_deeply_to_be_read_withholds_the_output(staged
 
 async def test_packed_answers_are_read(staged: Staged) -> None:
     packed = gzip.compress(orjson.dumps(secret()))
-    async with staged(Secrets()) as stage:
+    async with staged() as stage:
         stage.api.answers(
             stage.reply(packed, "200 OK", "Content-Type: application/json", "Content-Encoding: gzip"),
         )
@@ -135,7 +135,7 @@ async def test_values_are_known_before_the_api_server_has_them(
     staged: Staged, how: str, write: tuple[str, bytes]
 ) -> None:
     media, body = write
-    async with staged(Secrets()) as stage:
+    async with staged() as stage:
         stage.api.answers(stage.reply(b"{}", "409 Conflict"))
         wire = await stage.connect()
         path = PATH if how.startswith("POST") else f"{PATH}/a"
@@ -161,7 +161,7 @@ async def test_a_watch_is_learned_from_as_it_passes(staged: Staged, *, binary: b
     head = f"HTTP/1.1 200 OK\r\nContent-Type: {media}\r\nTransfer-Encoding: chunked\r\n\r\n"
     cut = len(stream) // 3
 
-    async with staged(Secrets()) as stage:
+    async with staged() as stage:
         stage.api.answers(
             head.encode()
             + b"".join(b"%x\r\n%b\r\n" % (len(part), part) for part in (stream[:cut], stream[cut:]))
@@ -173,7 +173,7 @@ async def test_a_watch_is_learned_from_as_it_passes(staged: Staged, *, binary: b
 
 
 async def test_tokens_made_for_a_service_account_are_secret(staged: Staged) -> None:
-    async with staged(Secrets()) as stage:
+    async with staged() as stage:
         stage.api.answers(
             stage.reply(orjson.dumps({"status": {"token": VALUE}}), "201 Created", "Content-Type: application/json")
         )
@@ -184,7 +184,7 @@ async def test_tokens_made_for_a_service_account_are_secret(staged: Staged) -> N
 
 async def test_other_objects_and_refusals_add_no_values(staged: Staged) -> None:
     body = orjson.dumps(secret())
-    async with staged(Secrets()) as stage:
+    async with staged() as stage:
         stage.api.answers(
             *[stage.reply(body, "200 OK", "Content-Type: application/json")] * 3, stage.reply(body, "403 Forbidden")
         )
@@ -196,7 +196,7 @@ async def test_other_objects_and_refusals_add_no_values(staged: Staged) -> None:
 
 async def test_the_name_and_namespace_of_a_secret_are_not_masked(staged: Staged) -> None:
     body = orjson.dumps(secret(data={"namespace": encoded("ns-of-it"), "name": encoded("mine-secret")}))
-    async with staged(Secrets()) as stage:
+    async with staged() as stage:
         stage.api.answers(stage.reply(body, "200 OK", "Content-Type: application/json"))
         await stage.get(f"{PATH}/a")
         assert not stage.run.secrets.masker
@@ -213,14 +213,14 @@ async def test_the_name_and_namespace_of_a_secret_are_not_masked(staged: Staged)
     ids=["CBOR", "broken JSON", "broken protobuf", "too large"],
 )
 async def test_an_answer_that_cannot_be_read_makes_the_output_withheld(staged: Staged, media: str, body: bytes) -> None:
-    async with staged(Secrets()) as stage:
+    async with staged() as stage:
         stage.api.answers(stage.reply(body, "200 OK", f"Content-Type: {media}"))
         assert (await stage.get(PATH)).body == body
         assert stage.run.secrets.is_exhausted
 
 
 async def test_a_run_reports_the_values_of_arguments_with_no_log(staged: Staged) -> None:
-    async with staged(Secrets()) as stage:
+    async with staged() as stage:
         wire = await stage.connect()
         body = orjson.dumps({"task": "t-1", "values": [VALUE, 5]})
         assert (await wire.ask(stage.request(f"POST {NO_LOG_PATH}", body=body))).status == 200

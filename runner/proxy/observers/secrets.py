@@ -1,11 +1,11 @@
-"""Handler that collects secret values of a run for masking.
+"""Observers that record secret values of a run for masking.
 
 Sources are Secrets that the run reads or writes, and tokens that are created for it. The run also posts the arguments
-of tasks with `no_log` to the proxy. Requests and responses are not changed.
+of tasks with `no_log` to the proxy (`receive`).
 
 Promises: a value is recorded before the client gets the response that contains it, and before the API server gets the
 request. If a response cannot be parsed completely, or the run has too many values, its output is withheld. No value is
-logged. Must run before every other handler, because cached responses contain secrets too.
+logged.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ import orjson
 from runner import log
 from runner.engine.run_secrets import RunSecrets
 from runner.kube import decode
-from runner.kube.decode import TooDeepError
-from runner.proxy.calls import Answer, Call, Content, Proceed, Whole, refusal
-from runner.proxy.handlers import content, secret_objects
-from runner.proxy.handlers.secret_objects import SecretValues
+from runner.proxy import content
+from runner.proxy.calls import Answer, Call, Content, complete, refusal
 from runner.proxy.identity import RunIdentity
+from runner.proxy.observers import secret_objects
+from runner.proxy.observers.secret_objects import SecretValues
 from runner.proxy.protobuf import secrets
 from runner.proxy.request import RequestInfo
 
@@ -31,8 +31,6 @@ NO_LOG_PATH = "/ansible-operator/no-log"
 """Path to which a run posts the arguments of a task with `no_log`: `{"task": UUID, "values": [...]}`."""
 
 _JSON_PATCH = "application/json-patch+json"
-_YAML = frozenset({content.YAML, content.APPLY})
-_KNOWN = _YAML | {content.JSON, content.MERGE, content.STRATEGIC, content.PROTOBUF, _JSON_PATCH}
 _LARGE = 1 << 12
 """Size in bytes from which content is parsed in a thread: each value costs up to a millisecond."""
 _REDIRECT = 300
@@ -42,30 +40,31 @@ Read: TypeAlias = Callable[[Any], Iterator[SecretValues]]
 """Extracts secret values from parsed content."""
 
 
-class Secrets:
-    """Handler that records secret values."""
+async def requested(call: Call) -> None:
+    """Record the values in a request for Secrets."""
+    run = call.run.run
+    if not _is_of_secrets(call.info) or call.head.upgrade or not (data := await call.data()):
+        return  # without content, or with more of it than the API server accepts
+    read = secret_objects.of_json_patch if call.media == _JSON_PATCH else secret_objects.of_secrets
+    is_known = content.is_readable(call.media) or call.media == _JSON_PATCH
+    if not await _learn(run, call, data, read) and not is_known:
+        run.secrets.exhaust()  # the API server rejects invalid content of known formats
+    _warn_if_exhausted(run)
 
-    async def handle(self, call: Call, proceed: Proceed) -> Answer:
-        """Forward a call, and record its secret values."""
-        run = call.run.run
-        if call.info.path == NO_LOG_PATH:
-            with run.secrets.learning():
-                return await _learn_values(call, run)
-        is_token = _makes_token(call.info)
-        if not (is_token or _is_of_secrets(call.info)) or call.head.upgrade:
-            return await proceed(call)
-        if not is_token:
-            await _learn_request(call, run)
-        answer = await proceed(call)
-        if answer.status >= _REDIRECT:
-            return answer
-        try:
-            read = secret_objects.of_token_request if is_token else secret_objects.of_secrets
-            await _learn_answer(call, answer, run, read)
-        except BaseException:
-            answer.finish()
-            raise
-        return answer
+
+async def answered(call: Call, answer: Answer) -> None:
+    """Record the values in a response that contains Secrets or a token."""
+    run, is_token = call.run.run, _makes_token(call.info)
+    if not (is_token or _is_of_secrets(call.info)) or call.head.upgrade or answer.status >= _REDIRECT:
+        return
+    if call.info.verb == "watch":
+        answer.content = _Watched(answer.content, run, answer.media)
+        return
+    read = secret_objects.of_token_request if is_token else secret_objects.of_secrets
+    data = await answer.data()
+    if data is None or (data and not await _learn(run, answer, data, read)):
+        run.secrets.exhaust()
+    _warn_if_exhausted(run)
 
 
 def learn_object(known: RunSecrets, obj: Any) -> None:
@@ -82,9 +81,15 @@ def _makes_token(info: RequestInfo) -> bool:
     return info.is_resource and info.resource == "serviceaccounts" and info.subresource == "token" and not info.group
 
 
-async def _learn_values(call: Call, run: RunIdentity) -> Answer:
+async def receive(call: Call) -> Answer:
     """Record values that a run posts. The request is neither counted nor logged, because it does not use the API."""
-    data = await content.hold(call)
+    run = call.run.run
+    with run.secrets.learning():
+        return await _learn_posted(call, run)
+
+
+async def _learn_posted(call: Call, run: RunIdentity) -> Answer:
+    data = await call.data()
     try:
         posted = orjson.loads(data or b"")
         values = [value for value in posted["values"] if isinstance(value, str)]
@@ -96,54 +101,29 @@ async def _learn_values(call: Call, run: RunIdentity) -> Answer:
     else:
         run.secrets.learn(values)
     run.secrets.clear(task)
-    _tell_if_exhausted(run)
-    call.run.connections.discard(call.client)
+    _warn_if_exhausted(run)
     call.session = None
-    body = b"{}"
-    headers = [(b"Content-Type", b"application/json"), (b"Content-Length", b"%d" % len(body))]
-    return Answer(200, b"", headers, len(body), Whole(body))
+    return complete(200, b"{}")
 
 
-async def _learn_request(call: Call, run: RunIdentity) -> None:
-    data = await content.hold(call)
-    if not data:
-        return  # empty, or larger than the API server accepts
-    media = content.media_type(call.head.get(b"content-type"))
-    read = secret_objects.of_json_patch if media == _JSON_PATCH else secret_objects.of_secrets
-    if not await _learn(run, media, data, read) and media not in _KNOWN:
-        run.secrets.exhaust()  # the API server rejects invalid content of known formats
-    _tell_if_exhausted(run)
-
-
-async def _learn_answer(call: Call, answer: Answer, run: RunIdentity, read: Read) -> None:
-    media = content.media_of(answer)
-    if call.info.verb == "watch":
-        answer.content = _Watched(answer.content, run, media)
-        return
-    data = await content.whole(answer)
-    if data is None or (data and not await _learn(run, media, data, read)):
-        run.secrets.exhaust()
-    _tell_if_exhausted(run)
-
-
-async def _learn(run: RunIdentity, media: str, data: bytes, read: Read) -> bool:
+async def _learn(run: RunIdentity, message: Call | Answer, data: bytes, read: Read) -> bool:
     """Record values in content; return False if it cannot be parsed."""
 
     def learn() -> bool:
         try:
-            for values, names in read(_parse(media, data)):
+            value, is_whole = (secrets.read(data), True) if message.media == content.PROTOBUF else message.parsed()
+            for values, names in read(value):
                 run.secrets.learn(values, names)
-        except TooDeepError:
-            run.secrets.exhaust()
-            return False
         except ValueError:
             return False
-        return True
+        if value is None and not is_whole:
+            run.secrets.exhaust()
+        return value is not None
 
     return await asyncio.to_thread(learn) if len(data) > _LARGE else learn()
 
 
-def _tell_if_exhausted(run: RunIdentity) -> None:
+def _warn_if_exhausted(run: RunIdentity) -> None:
     if run.secrets.is_exhausted_first():
         _log.warning(
             "Output of the run is withheld: it read more Secrets than can be masked, or in an unreadable format",
@@ -151,19 +131,6 @@ def _tell_if_exhausted(run: RunIdentity) -> None:
             gvk=str(run.owner.ref.gvk),
             **run.owner.ref.key._asdict(),
         )
-
-
-def _parse(media: str, data: bytes) -> Any:
-    """Parse content. Raises ValueError."""
-    if media == content.PROTOBUF:
-        return secrets.read(data)
-    try:
-        return decode.loads(data)  # a Secret's values are not nested
-    except orjson.JSONDecodeError:
-        found = content.parse(content.YAML, data) if media in _YAML else None
-        if found is None:
-            raise
-        return found
 
 
 class _Watched:
@@ -213,7 +180,7 @@ class _Watched:
             self._run.secrets.exhaust()
         if len(self._rest) > content.LARGEST_ANSWER:
             self._run.secrets.exhaust()
-        _tell_if_exhausted(self._run)
+        _warn_if_exhausted(self._run)
         return data
 
     def _events(self, stream: bytes) -> list[Any]:

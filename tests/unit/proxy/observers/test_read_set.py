@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 
 import orjson
 
-from runner.proxy.handlers.read_set import ReadSetRecorder
 from runner.unchanged.last_run import ReadSet, digest_of_answer
 
 if TYPE_CHECKING:
@@ -28,7 +27,7 @@ def looking(stage: Stage) -> ReadSet:
 
 
 async def test_a_read_is_recorded_with_its_path_and_its_answer_is_unchanged(staged: Staged) -> None:
-    async with staged(ReadSetRecorder()) as stage:
+    async with staged() as stage:
         read_set = looking(stage)
         body = orjson.dumps(SETTINGS)
         listed = orjson.dumps({"kind": "ConfigMapList", "items": [SETTINGS]})
@@ -45,7 +44,7 @@ async def test_a_read_is_recorded_with_its_path_and_its_answer_is_unchanged(stag
 
 
 async def test_a_read_that_cannot_be_compared_is_recorded_as_unseen(staged: Staged) -> None:
-    async with staged(ReadSetRecorder()) as stage:
+    async with staged() as stage:
         read_set = looking(stage)
         stage.api.answers(stage.reply(orjson.dumps({"kind": "Table", "rows": []})))
         await stage.get(PATH)
@@ -53,7 +52,7 @@ async def test_a_read_that_cannot_be_compared_is_recorded_as_unseen(staged: Stag
 
 
 async def test_watches_logs_and_errors_are_not_looked_into(staged: Staged) -> None:
-    async with staged(ReadSetRecorder()) as stage:
+    async with staged() as stage:
         read_set = looking(stage)
         stage.api.answers(*(stage.reply(b"{}", status) for status in ("200 OK", "200 OK", "500 Oh")))
         await stage.get("/api/v1/namespaces/ns/configmaps?watch=1")
@@ -63,7 +62,7 @@ async def test_watches_logs_and_errors_are_not_looked_into(staged: Staged) -> No
 
 
 async def test_a_run_of_another_watch_leaves_none(staged: Staged) -> None:
-    async with staged(ReadSetRecorder()) as stage:
+    async with staged() as stage:
         stage.api.answers(stage.reply(orjson.dumps(SETTINGS)))
         assert (await stage.get(PATH)).status == 200
         assert stage.run.read_set is None

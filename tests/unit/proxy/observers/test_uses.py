@@ -14,7 +14,6 @@ from runner.kube.discovery import ApiResource
 from runner.objects import Object, ObjectKey
 from runner.ownership import Owner
 from runner.proxy.calls import Handler
-from runner.proxy.handlers.uses import UseRecorder
 from runner.proxy.handlers.writes import ServedResources, Writes
 from runner.prune.record import Basis, CreationRecord, ObjectId
 from runner.prune.run_objects import RunObjects
@@ -84,7 +83,7 @@ def around() -> Around:
 
 @pytest.fixture
 def handlers(around: Around) -> tuple[Handler, ...]:
-    return UseRecorder(), Writes(ServedResources(around, lambda: 0.0), around, around)
+    return (Writes(ServedResources(around, lambda: 0.0), around, around),)
 
 
 async def write(stage: Stage, start: str, media: str, obj: Object) -> int:
@@ -172,7 +171,7 @@ async def test_an_answer_that_does_not_tell_whether_the_object_exists_leaves_the
 async def test_requests_with_its_name_and_lists_with_it_use_an_object(
     staged: Staged, around: Around, path: str, answer: Object, *, used: bool
 ) -> None:
-    async with staged(UseRecorder()) as stage:
+    async with staged() as stage:
         around.watch(stage)
         body = orjson.dumps(answer)
         stage.api.answers(stage.reply(body))

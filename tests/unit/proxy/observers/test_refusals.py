@@ -9,8 +9,6 @@ from typing import TYPE_CHECKING
 
 import orjson
 
-from runner.proxy.handlers.refusals import RefusalRecorder
-
 if TYPE_CHECKING:
     from tests.unit.proxy.conftest import Stage
 
@@ -23,7 +21,7 @@ def refused(verb: str, resource: str) -> bytes:
 
 
 async def test_a_missing_right_is_recorded_and_the_answer_is_unchanged(staged: Staged) -> None:
-    async with staged(RefusalRecorder()) as stage:
+    async with staged() as stage:
         packed = gzip.compress(refused("list", "pods"))
         stage.api.answers(
             stage.reply(refused("get", "secrets"), "403 Forbidden"),
@@ -40,7 +38,7 @@ async def test_a_missing_right_is_recorded_and_the_answer_is_unchanged(staged: S
 
 async def test_refusals_for_other_reasons_are_not_recorded(staged: Staged) -> None:
     quota = orjson.dumps({"kind": "Status", "message": 'pods "a" is forbidden: exceeded quota: few', "code": 403})
-    async with staged(RefusalRecorder()) as stage:
+    async with staged() as stage:
         stage.api.answers(
             stage.reply(quota, "403 Forbidden"),
             stage.reply(b"not JSON", "403 Forbidden"),
@@ -54,7 +52,7 @@ async def test_refusals_for_other_reasons_are_not_recorded(staged: Staged) -> No
 
 
 async def test_a_run_that_meets_ever_new_refusals_costs_bounded_memory(staged: Staged) -> None:
-    async with staged(RefusalRecorder()) as stage:
+    async with staged() as stage:
         stage.api.answers(*(stage.reply(refused("get", f"kind{n}"), "403 Forbidden") for n in range(30)))
         for _ in range(30):
             await stage.get()

@@ -1,8 +1,8 @@
-"""Recorder of the read set of a run, for watches with `skipUnchanged`.
+"""Observer that records the read set of a run, for watches with `skipUnchanged`.
 
 The read set contains digests of objects and lists that the run reads, and of responses to its writes. Watches, logs and
 other subresources are not recorded. If a response cannot be parsed, the read set is marked incomplete, so that the next
-run is not skipped. Must run before every handler that answers calls.
+run is not skipped.
 """
 
 from __future__ import annotations
@@ -11,33 +11,23 @@ from http import HTTPStatus
 from urllib.parse import quote
 
 from runner.objects import Object, key_of
-from runner.proxy.calls import Answer, Call, Proceed
-from runner.proxy.handlers import content
+from runner.proxy.calls import Answer, Call
 from runner.proxy.request import RequestInfo
 from runner.unchanged.last_run import ReadEntry, ReadSet, digest_of_answer
 
-_WRITES = frozenset({"create", "update", "patch", "delete"})
+_RECORDED = frozenset({"get", "list", "create", "update", "patch", "delete"})
 _REDIRECT = 300
 
 
-class ReadSetRecorder:
-    """Handler that records the read set."""
-
-    async def handle(self, call: Call, proceed: Proceed) -> Answer:
-        """Forward the call, and record its response."""
-        answer = await proceed(call)
-        read_set, info = call.run.run.read_set, call.info
-        if read_set is None or not info.is_resource or info.subresource or info.is_dry_run or call.head.upgrade:
-            return answer
-        if info.verb in {"get", "list"} | _WRITES:
-            try:
-                await _note(read_set, info, answer)
-            except BaseException:
-                answer.finish()
-                raise
-        elif info.verb == "deletecollection":
-            read_set.misses(f"the run deleted a collection of {info.qualified}")
-        return answer
+async def answered(call: Call, answer: Answer) -> None:
+    """Record a response."""
+    read_set, info = call.run.run.read_set, call.info
+    if read_set is None or not info.is_resource or info.subresource or info.is_dry_run or call.head.upgrade:
+        return
+    if info.verb in _RECORDED:
+        await _note(read_set, info, answer)
+    elif info.verb == "deletecollection":
+        read_set.misses(f"the run deleted a collection of {info.qualified}")
 
 
 async def _note(read_set: ReadSet, info: RequestInfo, answer: Answer) -> None:
@@ -49,7 +39,7 @@ async def _note(read_set: ReadSet, info: RequestInfo, answer: Answer) -> None:
     if info.verb == "delete":
         read_set.saw(path, _seen(info, info.name, None))
         return
-    obj = await content.observe(answer)
+    obj = await answer.object()
     kind = str(obj.get("kind", "")) if obj is not None else ""
     if obj is None or kind == "Table" or kind.startswith("PartialObjectMetadata"):
         read_set.misses(f"the run read {info.qualified} in a format that cannot be compared")
