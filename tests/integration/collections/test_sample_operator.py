@@ -118,7 +118,11 @@ def test_a_size_that_is_not_given_is_one(kubectl: Any, namespace: str) -> None:
 
 
 def test_a_user_sets_no_variable_of_the_role_without_a_field_in_the_schema(kubectl: Any, namespace: str) -> None:
-    chosen = {"memcachedDirectoryNamespace": "kube-system", "memcachedImage": "example.com/mine", "memcachedPodRetries": 9}
+    chosen = {
+        "memcachedDirectoryNamespace": "kube-system",
+        "memcachedImage": "example.com/mine",
+        "memcachedPodRetries": 9,
+    }
     cache = sized(namespace, 0)
     for version in ("v1alpha1", "v1"):
         wanted = {**cache, "apiVersion": f"cache.example.com/{version}", "spec": {"size": 0, **chosen}}
