@@ -26,6 +26,7 @@ from runner import devcluster
 from runner.devcluster import images
 from runner.devcluster.cluster import outside
 from runner.devcluster.nodes import Nodes
+from runner.errors import OperatorError
 
 ROOT = Path(__file__).resolve().parent.parent
 DEADLINE = 180.0
@@ -102,7 +103,7 @@ def main() -> int:
     screen = Screen()
     try:
         _demo(screen)
-    except DemoError as error:
+    except (DemoError, OperatorError) as error:
         screen.step(f"The demo failed: {error}")
         return 1
     except KeyboardInterrupt:
