@@ -130,7 +130,7 @@ def main() -> None:
         cluster = stack.enter_context(devcluster.start(name="bench", progress=sys.stderr))
         folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="ansible-operator-bench-"))
         url = stack.enter_context(service())
-        asyncio.run(_measure(own, cluster.kubeconfig, Path(folder), url))
+        asyncio.run(_measure(own, cluster, Path(folder), url))
 
 
 def _on(core: str) -> None:
@@ -141,8 +141,8 @@ def _on(core: str) -> None:
     subprocess.run([str(venv / "bin/python"), "-m", "bench.engine"], check=True, env=environment)
 
 
-async def _measure(core: str, kubeconfig: Path, folder: Path, url: str) -> None:
-    size = Size.of(os.environ)
+async def _measure(core: str, cluster: devcluster.DevCluster, folder: Path, url: str) -> None:
+    size, kubeconfig = Size.of(os.environ), cluster.kubeconfig
     project = Project.make(folder / "proxy", kubeconfig, tasks(folder / "proxy"))
     async with Client(await auth.load(str(kubeconfig), None, auth.HostEnvironment.of_process())) as client:
         await objects.install(client, (_STANDING, NAMESPACE))
@@ -151,7 +151,8 @@ async def _measure(core: str, kubeconfig: Path, folder: Path, url: str) -> None:
             way = Access(
                 *(handed.with_suffix(f".{what}").read_text(encoding="utf-8") for what in ("kubeconfig", "url"))
             )
-            bench = _Bench(core, Bed(client, folder / "runs", way, url), Runs(folder / "runs", size.without), size)
+            bed = Bed(client, folder / "runs", way, url, cluster.exec_container)
+            bench = _Bench(core, bed, Runs(folder / "runs", size.without), size)
             try:
                 async for result in _results(bench):
                     show(result)

@@ -257,10 +257,10 @@ async def _checks(operator: OperatorProcess) -> float:
 def _fleet(project: Project, size: Size) -> Iterator[Result]:
     defaults = project.folder / "roles/memcached/defaults/main.yml"
     text = defaults.read_text(encoding="utf-8")
-    edited = "\n".join(f"{line}-edited" if line.startswith("memcached_image:") else line for line in text.splitlines())
-    if edited == text.rstrip("\n"):
-        raise RuntimeError("the role has no image to change")
-    defaults.write_text(edited + "\n", encoding="utf-8")
+    edited = text.replace("memcached_memory_mib: 64", "memcached_memory_mib: 65")
+    if edited == text:
+        raise RuntimeError("the role has no memory to change")
+    defaults.write_text(edited, encoding="utf-8")
     tell(f"a plan of {size.resources} resources")
     began = time.perf_counter()
     done = subprocess.run(

@@ -148,7 +148,7 @@ def _operate(flags: list[str], way: tuple[str, ...], environ: Mapping[str, str],
     from runner.sdk.dev.screen import Screen  # noqa: PLC0415 - as above
 
     ports = ["--proxy-port=0", "--health-probe-bind-address=127.0.0.1:0", "--metrics-bind-address=127.0.0.1:0"]
-    command = [sys.executable, "-m", "runner", "run", "--reload", *ports, *flags, *_FORMATS]
+    command = [sys.executable, "-P", "-m", "runner", "run", "--reload", *ports, *flags, *_FORMATS]
     with tempfile.NamedTemporaryFile("w", prefix="ansible-operator-dev-", suffix=".log", delete=False) as log:
         _say(f"Log:         {log.name}")
         _say("Stop:        Ctrl-C")

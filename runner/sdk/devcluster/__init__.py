@@ -15,11 +15,11 @@ pods (`node.py`), and `nodes="both"` starts both. The real node needs Linux and 
 Caveats, all caused by kwok:
 
 - Pods on the fake node are simulated, no image is run.
-- `kubectl exec` runs the command on this machine, as the current user.
+- `kubectl exec` runs no command, except in containers with the secret name `DevCluster.exec_container`. There it runs
+  on this machine, as the current user: kwok's port requires no authentication, so other users could connect to it.
 - Every failing command has exit code 1, which `k8s_exec` of kubernetes.core cannot parse.
 - The end of a command's input is not transmitted, so that `kubectl cp` into a pod hangs (`k8s_cp` does not).
-- kwok's port requires no authentication, so other users of this machine could run commands through it: do not start a
-  cluster on a shared machine.
+- For the same reason, other users of this machine can read the logs of simulated pods.
 - Without a real node there is no storage class, so a PersistentVolumeClaim stays pending.
 
 Importing this package must stay cheap: pytest does it at every start.

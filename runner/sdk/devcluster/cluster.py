@@ -65,6 +65,14 @@ class DevCluster:
     logs: Path
     control: ClusterControl = field(repr=False)
 
+    @property
+    def exec_container(self) -> str:
+        """Name of containers on the fake node in which `kubectl exec` runs commands, on this machine as this user.
+
+        It is a secret, because kwok's port requires no other authentication. No command runs in other containers.
+        """
+        return self.control.layout().exec_container.read_text(encoding="utf-8")
+
     def stop(self) -> None:
         """Stop all processes and delete all data."""
         self.control.stop()
@@ -200,7 +208,7 @@ class ExternalCluster:
         """Return the paths of a cluster of `cluster up`. Raises ClusterError if the cluster has another origin."""
         layout = Layout(self.kubeconfig.parent.parent)
         if not layout.facts.exists():
-            raise self._refusal("load an image")
+            raise self._refusal("use its files")
         return layout
 
     def stop(self) -> None:
@@ -298,10 +306,9 @@ def outside(given: str, folder: Path, progress: TextIO) -> DevCluster:
     kubectl = Path(shutil.which("kubectl") or get_programs(os.environ, progress)["kubectl"])
     path = Path(given)
     if os.pathsep in given:
-        command = [str(kubectl), "config", "view", "--raw", "--flatten"]
-        merged = subprocess.run(command, env={**os.environ, "KUBECONFIG": given}, capture_output=True, check=True)
+        merged = run_kubectl(kubectl, {**os.environ, "KUBECONFIG": given}, "config", "view", "--raw", "--flatten")
         path = folder / "kubeconfig"
-        atomic_file.write(path, merged.stdout)
+        atomic_file.write(path, merged)
     return DevCluster(
         kubeconfig=path,
         url=kubeconfig.current_server(path),

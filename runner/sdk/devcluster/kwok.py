@@ -3,11 +3,15 @@
 kwok simulates the kubelet. Every pod becomes Running and Ready. kwok's objects define logs, commands and ports, for all
 pods in the configuration file. For one pod, an object with the pod's name in its namespace (`Logs`, `Attach`,
 `PortForward`) takes precedence. See kwok's API reference for the fields.
+
+kwok authenticates no client of its port, and would execute commands on this machine for every local user. Therefore
+commands run only in containers with a secret name, which the API server sends in the path of its request.
 """
 
 from __future__ import annotations
 
 import json
+import secrets
 from collections.abc import Mapping
 from datetime import datetime
 from pathlib import Path
@@ -31,12 +35,18 @@ printf '{_NO_TARGET}'
 """
 
 
-def configuration(layout: Layout) -> str:
+def new_exec_container() -> str:
+    """Return a name that cannot be guessed, for the containers in which commands run."""
+    return f"exec-{secrets.token_hex(16)}"
+
+
+def configuration(layout: Layout, exec_container: str) -> str:
     """Return kwok's configuration file. JSON is YAML, and a YAML file may hold several documents."""
+    local = {"workDir": str(layout.exec_folder)}
     documents = (
         _document("ClusterLogs", {"logs": [{"logsFile": str(layout.pod_log), "follow": True}]}),
         _document("ClusterAttach", {"attaches": [{"logsFile": str(layout.pod_log)}]}),
-        _document("ClusterExec", {"execs": [{"local": {"workDir": str(layout.exec_folder)}}]}),
+        _document("ClusterExec", {"execs": [{"containers": [exec_container], "local": local}]}),
         _document("ClusterPortForward", {"forwards": [{"command": ["/bin/sh", "-c", _ANSWER]}]}),
     )
     return "\n---\n".join(json.dumps(document) for document in documents) + "\n"

@@ -93,6 +93,11 @@ class Layout:
         return self.run / "exec"
 
     @property
+    def exec_container(self) -> Path:
+        """File with the name of containers on the fake node in which `kubectl exec` runs commands; a secret."""
+        return self.run / "exec-container"
+
+    @property
     def pod_log(self) -> Path:
         """Log of pods without a separate log file."""
         return self.run / "pod.log"

@@ -9,6 +9,7 @@ import json
 import os
 import shutil
 import signal
+import sys
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -120,14 +121,13 @@ def down(environ: Mapping[str, str], name: str) -> bool:
     """Stop a cluster and delete its data, but not its logs; return whether it ran."""
     found = look(environ, name)
     exported = _exported(found.layout)
-    if found.supervisor is not None:
-        os.kill(found.supervisor, signal.SIGTERM)
-        if not _ended(found.layout):
-            os.kill(found.supervisor, signal.SIGKILL)  # its guard kills the components
-            if not _ended(found.layout):
-                raise ClusterError(
-                    f"process {found.supervisor} of cluster {name!r} does not exit; see {found.layout.logs}"
-                )
+    # If the supervisor is killed, its guard kills the components.
+    if not (_ended(found.layout, signal.SIGTERM) or _ended(found.layout, signal.SIGKILL)):
+        holder = look(environ, name).supervisor
+        raise ClusterError(
+            f"cluster {name!r} does not stop: the process that holds {found.layout.lock} does not exit, or is not its "
+            f"supervisor (process id in the file: {holder}); see {found.layout.logs}"
+        )
     if found.layout.run.exists():
         shutil.rmtree(found.layout.run)
         remove_cgroups(found.layout.cgroup)
@@ -136,13 +136,28 @@ def down(environ: Mapping[str, str], name: str) -> bool:
     return found.supervisor is not None
 
 
-def _ended(layout: Layout) -> bool:
-    deadline = time.monotonic() + _ENDS_WITHIN
-    while FileLock(layout.lock).holder() is not None:
+def _ended(layout: Layout, number: signal.Signals) -> bool:
+    """Send a signal to the supervisor as soon as its process id is certain; return whether it ended in time."""
+    deadline, is_sent = time.monotonic() + _ENDS_WITHIN, False
+    while (holder := FileLock(layout.lock).holder()) is not None:
         if time.monotonic() > deadline:
             return False
+        if not is_sent and _has_open(holder, layout.lock):
+            with suppress(ProcessLookupError):  # it has ended
+                os.kill(holder, number)
+            is_sent = True
         time.sleep(_POLL)
     return True
+
+
+def _has_open(pid: int, file: Path) -> bool:
+    """Return whether a process has a file open. Only Linux can tell; elsewhere every positive id counts."""
+    if pid <= 0 or sys.platform != "linux":
+        return pid > 0
+    try:
+        return any(link.samefile(file) for link in Path(f"/proc/{pid}/fd").iterdir() if link.exists())
+    except FileNotFoundError:  # the process, or the descriptor, is gone
+        return False
 
 
 def _wait_until_ready(environ: Mapping[str, str], name: str) -> NamedCluster:

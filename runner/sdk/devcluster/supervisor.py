@@ -355,7 +355,9 @@ def write_files(layout: Layout, name: str, url: str) -> None:
         atomic_file.write(layout.run / file, content)
     layout.exec_folder.mkdir()
     atomic_file.write(layout.pod_log, kwok.log_line(kwok.NO_LOG, datetime.now(UTC)))
-    atomic_file.write(layout.run / "kwok.yaml", kwok.configuration(layout))
+    container = kwok.new_exec_container()
+    atomic_file.write(layout.exec_container, container)
+    atomic_file.write(layout.run / "kwok.yaml", kwok.configuration(layout, container))
 
 
 def write_node_files(layout: Layout) -> None:

@@ -75,8 +75,8 @@ def _make(folder: Path, needed: Sequence[str], source: Path, environ: Mapping[st
         _run([uv, "venv", "--quiet", "--python", sys.executable, str(folder)])
         _run([uv, "pip", "install", "--quiet", "--python", python, *needed])
     else:
-        _run([sys.executable, "-m", "venv", str(folder)])
-        _run([python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", *needed])
+        _run([sys.executable, "-P", "-m", "venv", str(folder)])
+        _run([python, "-P", "-m", "pip", "install", "--quiet", "--disable-pip-version-check", *needed])
     (packages,) = folder.glob("lib/python3.*/site-packages")
     (packages / source.name).symlink_to(source, target_is_directory=True)
     # The metadata of this package: the operator reads its version and its entry points there.

@@ -168,7 +168,7 @@ def _collections(project: Project) -> Iterator[str]:
     _say("Installing the collections of requirements.yml")
     with tempfile.TemporaryDirectory(prefix="ansible-operator-collections-") as folder:
         words = ("collection", "install", "-r", "requirements.yml", "-p", folder)
-        command = [sys.executable, "-m", "ansible.cli.galaxy", *words]
+        command = [sys.executable, "-P", "-m", "ansible.cli.galaxy", *words]
         done = subprocess.run(command, check=False, capture_output=True, text=True)
         if done.returncode:
             reason = " ".join(done.stderr.split()) or "no message"

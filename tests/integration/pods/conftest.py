@@ -48,8 +48,8 @@ class Pods:
         self.ended: list[str] = []
         """Warm pods that have ended after a run of the resource."""
 
-    def state(self, run: str) -> PodState | None:
-        return self.states.get(run)
+    def state(self, job: ObjectKey) -> PodState | None:
+        return self.states.get(job.name)
 
     def starting_warm(self, kind: str) -> set[str]:  # noqa: ARG002 - the signature of PodWatch
         return set()

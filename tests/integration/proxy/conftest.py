@@ -313,6 +313,15 @@ def pod(kubectl: Kubectl) -> str:
 
 
 @pytest.fixture
+def exec_pod(devcluster: DevCluster, kubectl: Kubectl) -> str:
+    """Return the name of a running pod in which commands run."""
+    container = {"name": devcluster.exec_container, "image": "nginx"}
+    kubectl("run", "web", "--image=nginx", "--overrides", json.dumps({"spec": {"containers": [container]}}))
+    kubectl("wait", "pod/web", "--for=condition=Ready", "--timeout=30s")
+    return "web"
+
+
+@pytest.fixture
 def eventually() -> Callable[[Callable[[], object]], None]:
     """Wait until something holds; fail at a deadline."""
 

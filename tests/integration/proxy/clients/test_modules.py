@@ -91,7 +91,9 @@ WORKLOADS = """
           metadata: {name: web, namespace: "{{ ns }}"}
           spec:
             selector: {matchLabels: {app: web}}
-            template: {metadata: {labels: {app: web}}, spec: {containers: [{name: web, image: example.com/web}]}}
+            template:
+              metadata: {labels: {app: web}}
+              spec: {containers: [{name: "{{ exec_container }}", image: example.com/web}]}
       register: waited
     - k8s_info:
         kind: Pod
