@@ -14,7 +14,6 @@ from bench.results import Result
 from bench.scale_bed import CASE
 from runner import log
 from runner.controller import decisions
-from runner.controller.attempt import WatchScope
 from runner.controller.contention import ContentionReporter
 from runner.controller.controller import Controller
 from runner.controller.decisions import Result as Ending
@@ -23,17 +22,14 @@ from runner.controller.reconcile import Reconciler
 from runner.controller.runs import Runs
 from runner.engine.job import Outcome, RunResult
 from runner.kube.cache import Change, Summary
-from runner.kube.informer import Informer
-from runner.monitoring.metrics import Metrics
 from runner.objects import GVK, ObjectKey
 from runner.references.watching import References
-from runner.replicas.lease_guard import SoleReplica
 from runner.watches.watch import Watch
 from runner.workqueue.concurrency import ConcurrencyLimit
 from runner.workqueue.queue import Dispatcher
 from runner.workqueue.request import ReconcileRequest, RunReason
 from tests.unit.conftest import VirtualTimeLoop
-from tests.watch_values import watch_value
+from tests.watch_values import scope_value, watch_value
 
 _HOUR = 3600.0
 _DAY = 24 * _HOUR
@@ -152,7 +148,7 @@ async def _go_on(runs: _Runs, count: int, seconds: float) -> int:
 
 def _controller(informer: _Objects, runs: _Runs) -> Controller:
     return Controller(
-        WatchScope(_watch(), cast("Informer", informer), SoleReplica(), Metrics()),
+        scope_value(_watch(), informer),
         cast("Reconciler", runs),
         cast("Runs", runs),
         cast("ContentionReporter", runs),

@@ -1,12 +1,18 @@
-"""A watch with every default, for tests that ask for something else."""
+"""A watch with every default and its scope, for tests that ask for something else."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
+from runner.controller.annotations import AnnotationBounds
+from runner.controller.attempt import WatchScope
+from runner.events.bodies import ApiEvent
+from runner.kube.informer import Informer
+from runner.monitoring.metrics import Metrics
 from runner.objects import GVK
+from runner.replicas.lease_guard import SoleReplica
 from runner.watches import policy
 from runner.watches.watch import Role, Watch
 
@@ -48,3 +54,26 @@ _PLAIN = Watch(
 def watch_value(**different: Any) -> Watch:
     """Make a watch of the sample kind with every default, but for what is given."""
     return replace(_PLAIN, **different)
+
+
+class RecordedEvents(list[ApiEvent]):
+    """A queue of Events that keeps them."""
+
+    def record(self, what: ApiEvent) -> None:
+        self.append(what)
+
+
+class NoObjects:
+    """The informer of a kind without objects."""
+
+    def is_cut(self, _key: object) -> bool:
+        return False
+
+
+def scope_value(watch: Watch | None = None, informer: Any = None, **different: Any) -> WatchScope:
+    """Make the scope of a watch whose only replica this is, but for what is given."""
+    bounds = AnnotationBounds(period=36000.0, shortest_period=5.0, longest_run=0.0, highest_verbosity=7)
+    fields = {"metrics": Metrics(), "events": RecordedEvents(), "bounds": bounds, **different}
+    return WatchScope(
+        watch or watch_value(), cast("Informer", NoObjects() if informer is None else informer), SoleReplica(), **fields
+    )

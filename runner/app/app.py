@@ -15,33 +15,26 @@ import platform
 import sys
 from collections.abc import Coroutine, Iterable, Sequence
 from contextlib import AsyncExitStack
-from dataclasses import dataclass, replace
-from functools import partial
+from dataclasses import replace
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
 from runner import __version__, log
-from runner.app import connecting, former_kinds
+from runner.app import connecting, controllers, former_kinds
 from runner.app.admin import AdminServers
+from runner.app.controllers import Shared
 from runner.app.edits import ProjectSources
 from runner.app.process import LoopErrorHandler, StopSignals, ignore_signals, return_large_blocks, runner_folder
 from runner.app.reload import Reloader, check_engines
 from runner.config import paths
 from runner.config.settings import RUNNER_DIR, Settings
 from runner.controller import run_access, run_log
-from runner.controller.attempt import WatchScope
-from runner.controller.contention import ContentionReporter
 from runner.controller.controller import Controller
-from runner.controller.drift import DriftChecks
-from runner.controller.planning import PlanReconciler
-from runner.controller.pruning import Pruner
-from runner.controller.reconcile import Features, Reconciler, Services
 from runner.controller.run_access import RunAccess, WriteObservers
 from runner.controller.run_log import Form, RunLog, RunObserver, RunObservers
-from runner.controller.runs import RunDefaults, Runs, plan_environment
-from runner.controller.skipping import RunSkipper
+from runner.controller.runs import plan_environment
 from runner.dependents.loop_guard import Contention, LoopGuard
 from runner.dependents.store import ConfigMapStore, FileStore, JointStore, KindStore
 from runner.dependents.watching import Dependents
@@ -51,10 +44,9 @@ from runner.engine.job import Engine
 from runner.engine.run_engine import RunEngine
 from runner.errors import OperatorError
 from runner.events.recorder import EventRecorder
-from runner.kube.client import NO_RESPONSE, CallObserver, Client, Params, Selection
+from runner.kube.client import NO_RESPONSE, CallObserver, Client, Params
 from runner.kube.credentials import auth
 from runner.kube.discovery import Discovery
-from runner.kube.informer import Informer
 from runner.monitoring.metrics import Metrics
 from runner.objects import GVK, ObjectKey
 from runner.pods import setup as pods_setup
@@ -68,13 +60,10 @@ from runner.proxy.handlers.writes import ServedResources, Writes
 from runner.proxy.identity import Identities
 from runner.proxy.self_test import SelfTest
 from runner.proxy.server import Proxy
-from runner.prune.store import ConfigMapRecords, FileRecords
 from runner.rbac.privileges import OperatorRights
 from runner.references.watching import References
 from runner.replicas import setup
 from runner.replicas.lease_guard import ShardOwnership
-from runner.status.writer import StatusWriter
-from runner.unchanged.content_digest import ContentDigest
 from runner.watches.watch import LoadedWatches, Watch
 from runner.workqueue.concurrency import ConcurrencyLimit
 from runner.workqueue.queue import Dispatcher
@@ -118,25 +107,6 @@ async def _run(settings: Settings, loaded: LoadedWatches, sources: ProjectSource
         while following is not None:
             following = await _Operator(settings, following, signals, sources, admin).run()
             admin = AdminServers(settings, admin.page_port)
-
-
-@dataclass(frozen=True, slots=True)
-class _Shared:
-    """Parts of the operator that all kinds share."""
-
-    client: Client
-    discovery: Discovery
-    engine: Engine
-    pods: Engine | None
-    """Engine of the watches whose runs are in pods; None if there are none."""
-    access: RunAccess
-    observers: WriteObservers
-    references: References
-    ownership: ShardOwnership
-    recorder: RunObserver
-    dependents: Dependents
-    dispatcher: Dispatcher
-    events: EventRecorder
 
 
 class _Operator:
@@ -202,7 +172,11 @@ class _Operator:
             proxy, access = await self._open_proxy(stack, client, dependents, observers)
             self._environment |= await self._admin.open_role_metrics(stack)
             pods = await self._open_pods(stack, client, discovery, proxy, engine)
-            shared = _Shared(
+            shared = Shared(
+                settings=settings,
+                metrics=self._metrics,
+                environment=self._environment,
+                search_path=self._search_path,
                 client=client,
                 discovery=discovery,
                 engine=engine,
@@ -217,7 +191,7 @@ class _Operator:
                 events=events,
             )
             self._expect_runs(engine)
-            self._controllers = {watch.gvk: self._controller(watch, shared) for watch in self._watches}
+            self._controllers = {watch.gvk: controllers.make(watch, shared) for watch in self._watches}
             self._admin.watch(self._controllers.values(), engine.unmet)
             self._admin.note_shortfalls(engine.shortfalls)
             await self._admin.open_metrics(stack, self._metrics, client)
@@ -352,52 +326,6 @@ class _Operator:
             namespaces=list(self._settings.namespaces) or "all",
         )
         return True
-
-    def _controller(self, watch: Watch, shared: _Shared) -> Controller:
-        settings = self._settings
-        finalizer = watch.finalizer.name if watch.finalizer else ""
-        selection = Selection(labels=watch.selector, fields=watch.field_selector)
-        informer = Informer(shared.client, shared.discovery, watch.gvk, settings.namespaces, selection, finalizer)
-        scope = WatchScope(watch, informer, shared.ownership, self._metrics)
-        scope.registry.subscribe(partial(shared.dependents.forget, watch.gvk))
-        defaults = RunDefaults.of(settings, self._environment, shared.engine.forget)
-        engine = shared.pods if watch.pods is not None and shared.pods is not None else shared.engine
-        runs = Runs(scope, engine, shared.recorder, shared.events, defaults)
-        health = settings.health_conditions if watch.health_conditions is None else watch.health_conditions
-        status = StatusWriter(shared.client, watch.gvk, enabled=watch.manage_status, health=health)
-        services = Services(shared.client, shared.discovery, shared.access, shared.events)
-        contents = self._executed(watch), self._executed(watch.as_finalizer())
-        planning = PlanReconciler(scope, shared.client, shared.access, shared.events, runs, contents)
-        policy = watch.policy.drift
-        drift = DriftChecks(scope, policy, runs, shared.access, status, shared.events) if policy is not None else None
-        features = Features(self._skipping(watch, shared), self._pruner(scope, shared), drift)
-        reconciler = Reconciler(scope, services, runs, status, planning, features)
-        contention = ContentionReporter(scope, shared.discovery, status, shared.events)
-        workers = watch.pods.most if watch.pods is not None else settings.workers_for(watch.gvk)
-        account, selector = watch.service_account or None, watch.selector or None
-        _log.info("Watching", gvk=str(watch.gvk), workers=workers, selector=selector, service_account=account)
-        return Controller(scope, reconciler, runs, contention, shared.references, workers, shared.dispatcher)
-
-    def _skipping(self, watch: Watch, shared: _Shared) -> RunSkipper | None:
-        if not watch.skip_unchanged:
-            return None
-        return RunSkipper(watch.gvk, shared.client, shared.dependents, shared.references, self._executed(watch))
-
-    def _pruner(self, scope: WatchScope, shared: _Shared) -> Pruner | None:
-        watch, client = scope.watch, shared.client
-        if watch.prune.then == "off":
-            return None
-        if not self._settings.inject_owner_ref:
-            _log.warning("prune has no effect with --inject-owner-ref=false", gvk=str(watch.gvk))
-            return None
-        space = auth.pod_namespace(auth.HostEnvironment.of_process())
-        store = ConfigMapRecords(client, space) if space else FileRecords(self._settings.runner_dir)
-        account = run_access.account(watch.service_account, client.credentials.namespace)
-        return Pruner(scope, client, shared.discovery, shared.observers, store, self._executed(watch), account)
-
-    def _executed(self, watch: Watch) -> ContentDigest:
-        environ = {**os.environ, **self._environment}
-        return ContentDigest(watch, self._search_path, self._settings.ansible_args, environ, Path.cwd())
 
     async def _work(
         self, engines: Sequence[Engine], followers: Iterable[Coroutine[Any, Any, None]], ownership: ShardOwnership

@@ -27,6 +27,8 @@ _LONGEST = 40
 class AnnotationBounds:
     """Limits of annotations."""
 
+    period: float
+    """Seconds between periodic runs without an annotation; 0: off."""
     shortest_period: float
     """Seconds between periodic runs."""
     longest_run: float
@@ -53,6 +55,10 @@ class AnnotationOverrides:
     """Invalid values, a sentence each."""
     limited: tuple[str, ...]
     """Values beyond the bounds, a sentence each, with the value that is used instead."""
+
+
+NO_OVERRIDES = AnnotationOverrides(None, None, None, None, MODES[0], (), ())
+"""Settings of an object without annotations in the least restrictive watch."""
 
 
 def overrides_of(obj: Object, bounds: AnnotationBounds) -> AnnotationOverrides:

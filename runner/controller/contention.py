@@ -5,28 +5,35 @@ from __future__ import annotations
 import asyncio
 
 from runner import log
-from runner.controller.attempt import WatchScope
-from runner.controller.run_events import ObjectEvents
+from runner.controller.attempt import Attempt, WatchScope
+from runner.controller.features import Feature, Skip
 from runner.dependents.loop_guard import Contention
 from runner.errors import ApiError, ApiUnavailableError, LeaseLostError
-from runner.events.recorder import EventRecorder
 from runner.kube.discovery import Discovery
-from runner.objects import ObjectKey, ObjectRef
+from runner.objects import ObjectKey
 from runner.status import report
 from runner.status.writer import StatusWriter
+from runner.workqueue.request import RunReason
 
 
-class ContentionReporter:
+class ContentionReporter(Feature):
     """Reports contention for one watch's objects."""
 
-    def __init__(self, scope: WatchScope, discovery: Discovery, status: StatusWriter, events: EventRecorder) -> None:
+    def __init__(self, scope: WatchScope, discovery: Discovery, status: StatusWriter) -> None:
         self._scope = scope
         self._discovery = discovery
         self._status = status
-        self._events = events
         self._pending: dict[ObjectKey, Contention | None] = {}
         self._added = asyncio.Event()
         self._log = log.get(__name__, gvk=str(scope.watch.gvk))
+
+    async def before(self, attempt: Attempt) -> Skip | Attempt:
+        """Remove a `Contended` condition of an earlier process. If contention continues, it is reported again."""
+        quiet = report.contention_ended(attempt.obj)
+        if attempt.request.reason is RunReason.PRESENT and quiet.conditions:
+            change = report.observed(attempt.obj, quiet)
+            await self._status.write(attempt.resource, attempt.obj, change, attempt.guard)
+        return attempt
 
     def report(self, key: ObjectKey, contention: Contention | None) -> None:
         """Report that an object's runs are slowed down, or (None) that they no longer are. The latest report counts."""
@@ -58,5 +65,4 @@ class ContentionReporter:
             except (ApiError, ApiUnavailableError, LeaseLostError) as error:
                 self._log.info("Cannot write a condition", error=str(error), **key._asdict())
         if contention is not None:
-            about = ObjectEvents(self._events, ObjectRef.of(gvk, obj))
-            about.slowed_down(contention.reason, contention.ref, contention.sentence())
+            self._scope.about(obj).slowed_down(contention.reason, contention.ref, contention.sentence())

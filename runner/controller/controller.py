@@ -80,7 +80,6 @@ class Controller:
         try:
             async with asyncio.TaskGroup() as group:
                 group.create_task(self.informer.follow(self._changed))
-                group.create_task(self._runs.sweep())
                 group.create_task(self._reconciler.sweep())
                 group.create_task(self.contention.follow())
         finally:

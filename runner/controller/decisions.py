@@ -17,10 +17,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
 
-from runner.controller import finalizers
 from runner.engine.job import Outcome, RunResult
 from runner.kube.cache import Change, Summary
-from runner.objects import JSONPatch, Object, finalizers_of, is_deleting
+from runner.objects import JSONPatch, Object, finalizers_of, is_deleting, uid_of
 from runner.watches.policy import Backoff, FinalizerLimit, RetryPolicy, RunPolicy
 from runner.watches.watch import Content, Watch
 from runner.workqueue.request import RunReason
@@ -100,11 +99,32 @@ def plan(watch: Watch, obj: Object) -> RunPlan | None:
     """Return what to run for `obj`; None if it needs no run."""
     finalizer = watch.finalizer
     if not is_deleting(obj):
-        add_first = finalizers.addition(finalizer.name, obj) if finalizer is not None else None
+        add_first = finalizer_added(finalizer.name, obj) if finalizer is not None else None
         return RunPlan(watch.content, {}, add_first=add_first, finalizing=False)
     if finalizer is None or finalizer.name not in finalizers_of(obj):
         return None
     return RunPlan(finalizer.content, finalizer.vars, add_first=None, finalizing=True)
+
+
+def finalizer_added(name: str, obj: Object) -> JSONPatch | None:
+    """Build the patch that adds `name` to `obj`; None if it is there."""
+    names = finalizers_of(obj)
+    return _replacing_finalizers(obj, [*names, name]) if name not in names else None
+
+
+def finalizer_removed(name: str, obj: Object) -> JSONPatch | None:
+    """Build the patch that removes `name` from `obj`; None if it is not there."""
+    names = finalizers_of(obj)
+    return _replacing_finalizers(obj, [other for other in names if other != name]) if name in names else None
+
+
+def _replacing_finalizers(obj: Object, names: list[str]) -> JSONPatch:
+    """Replace the list only if the list and the object are still the same: other controllers write finalizers too."""
+    return [
+        {"op": "test", "path": "/metadata/uid", "value": uid_of(obj)},
+        {"op": "test", "path": "/metadata/finalizers", "value": finalizers_of(obj) or None},
+        {"op": "add", "path": "/metadata/finalizers", "value": names},
+    ]
 
 
 # During a run.

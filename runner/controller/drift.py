@@ -7,61 +7,65 @@ reported once, in the condition `Drifted`, in `status.drift` and in an Event. A 
 from __future__ import annotations
 
 import time
-from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from runner import log
 from runner.controller.attempt import Attempt, WatchScope
+from runner.controller.decisions import Done
+from runner.controller.features import NOTHING, Feature, FinishedRun, Skip
 from runner.controller.plan_run import PlanRun, plan_run
-from runner.controller.run_access import RunAccess
-from runner.controller.run_events import ObjectEvents
 from runner.controller.runs import Runs
 from runner.engine.job import Outcome
-from runner.events.recorder import EventQueue
-from runner.objects import ObjectKey, ObjectRef
-from runner.ownership import OwnerState
+from runner.objects import ObjectKey
 from runner.plan import published
 from runner.plan.results import ObjectChange, ResourcePlan
 from runner.status import report
 from runner.status.conditions import timestamp
+from runner.status.report import StatusReport
 from runner.status.writer import StatusWriter
 from runner.watches.policy import DriftPolicy
+from runner.workqueue.request import RunReason
 
 _MOST_DETAILS = 20
 
 
 @dataclass(frozen=True, slots=True)
-class DriftChecks:
+class DriftChecks(Feature):
     """Checks of one watch's objects."""
 
     scope: WatchScope
-    policy: DriftPolicy
+    policy: DriftPolicy | None
+    """None: no checks. A run still ends what was reported before."""
     runs: Runs
-    access: RunAccess
-    status: StatusWriter
-    events: EventQueue
+    writer: StatusWriter
 
     def __post_init__(self) -> None:
         """Create the series of the kind's metrics."""
-        self.scope.metrics.add_drift(self.scope.watch.gvk)
-        self.scope.registry.subscribe(self._forget)
+        if self.policy is not None:
+            self.scope.metrics.add_drift(self.scope.watch.gvk)
+            self.scope.registry.subscribe(self._forget)
+
+    async def before(self, attempt: Attempt) -> Skip | Attempt:
+        """Check the object if this is due, and run it only to repair drift."""
+        if attempt.request.reason is not RunReason.DRIFT or attempt.approved is not None:
+            return attempt
+        drifted = await self._check(attempt)
+        if self.policy is None or not self.policy.repair or not drifted:
+            return Skip(Done(self.scope.terms(attempt).resync_after))
+        return replace(attempt, request=replace(attempt.request, details=drifted))
+
+    def status(self, attempt: Attempt, run: FinishedRun) -> StatusReport:
+        """End the report of drift after a run that succeeded."""
+        return report.drift_ended(attempt.obj) if run.result.outcome is Outcome.SUCCEEDED else NOTHING
 
     def _forget(self, key: ObjectKey) -> None:
         self.scope.metrics.drifted(self.scope.watch.gvk, key, has_drift=False)
 
-    async def check(
-        self, attempt: Attempt, on_terminating: Callable[[], None], owner_state: Callable[[], Awaitable[OwnerState]]
-    ) -> tuple[str, ...]:
-        """Check an object and report its drift; return what to repair by a run, a phrase for each object.
-
-        The arguments are those of `RunAccess.open`.
-
-        Raises:
-            TerminalError: the object cannot be run.
-        """
+    async def _check(self, attempt: Attempt) -> tuple[str, ...]:
+        """Check an object and report its drift; return a phrase for each object."""
         if attempt.plan.finalizing:
             return ()
-        planned = await plan_run(self.scope.watch, self.runs, self.access, attempt, on_terminating, owner_state)
+        planned = await plan_run(self.runs, attempt)
         plan = planned.plan
         result = _result(planned)
         self.scope.metrics.drift_checks.labels(str(self.scope.watch.gvk), result).inc()
@@ -77,7 +81,7 @@ class DriftChecks:
         phrases = tuple(map(_phrase, plan.changes))
         if await self._report(attempt, plan, phrases):
             logger.info("Drift: other clients changed what the role sets", objects=phrases[:_MOST_DETAILS])
-        return phrases[:_MOST_DETAILS] if self.policy.repair else ()
+        return phrases[:_MOST_DETAILS]
 
     async def _report(self, attempt: Attempt, plan: ResourcePlan, phrases: tuple[str, ...]) -> bool:
         """Report drift; return whether it is new."""
@@ -89,9 +93,9 @@ class DriftChecks:
             drift = old
         message = "; ".join(phrases)
         change = report.observed(attempt.obj, report.drift_found(message, drift))
-        await self.status.write(attempt.resource, attempt.obj, change, attempt.guard)
+        await self.writer.write(attempt.resource, attempt.obj, change, attempt.guard)
         if is_new:
-            ObjectEvents(self.events, ObjectRef.of(self.scope.watch.gvk, attempt.obj)).drifted(message)
+            self.scope.about(attempt.obj).drifted(message)
         return is_new
 
     async def _end(self, attempt: Attempt) -> None:
@@ -100,7 +104,7 @@ class DriftChecks:
         ended = report.drift_ended(attempt.obj)
         if ended.conditions:
             change = report.observed(attempt.obj, ended)
-            await self.status.write(attempt.resource, attempt.obj, change, attempt.guard)
+            await self.writer.write(attempt.resource, attempt.obj, change, attempt.guard)
 
 
 def _result(planned: PlanRun) -> str:

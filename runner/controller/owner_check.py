@@ -7,14 +7,13 @@ the API server's cache.
 
 from __future__ import annotations
 
-from typing import Protocol
-
 from runner import log
-from runner.controller.attempt import Attempt, ForgetRegistry
+from runner.controller.attempt import Attempt, WatchScope
+from runner.controller.decisions import Done
+from runner.controller.features import Feature, Skip
 from runner.errors import ApiError, ApiUnavailableError, ForbiddenError, NotFoundError
-from runner.kube.cache import Summary
 from runner.kube.discovery import ApiResource
-from runner.objects import GVK, Object, ObjectKey, ObjectRef, uid_of
+from runner.objects import ObjectKey, ObjectRef, uid_of
 from runner.ownership import OwnerState
 from runner.proxy.handlers.writes import ObjectReader
 from runner.workqueue.request import RunReason
@@ -28,36 +27,34 @@ _WITHOUT_NEWS = frozenset(
 """Reasons of runs that no event of the object itself started, so that nothing shows that it still exists."""
 
 
-class CachedObjects(Protocol):
-    """Cache of the objects of one kind; see `Informer`."""
-
-    @property
-    def revision(self) -> int:
-        """Number of changes so far."""
-        ...
-
-    def get(self, key: ObjectKey) -> Object | None:
-        """Return an object as last seen; None if it does not exist."""
-        ...
-
-    def summary(self, key: ObjectKey) -> Summary | None:
-        """Return the summary of a selected object."""
-        ...
-
-
-class OwnerCheck:
+class OwnerCheck(Feature):
     """States of the objects of one watch."""
 
-    def __init__(self, gvk: GVK, reader: ObjectReader, cached: CachedObjects, registry: ForgetRegistry) -> None:
+    def __init__(self, scope: WatchScope, reader: ObjectReader) -> None:
         self._reader = reader
-        self._cached = cached
+        self._cached = scope.informer
+        self._period = scope.bounds.period
         self._missing: dict[ObjectKey, tuple[str, OwnerState]] = {}
         """UIDs that a read did not find, and what it found."""
         self._found: dict[ObjectKey, tuple[str, int]] = {}
         """UIDs that a read found, although the cache did not have them, with the cache's revision."""
         self._logged = log.Once()
-        self._log = log.get(__name__, gvk=str(gvk))
-        registry.subscribe(self._forget)
+        self._log = log.get(__name__, gvk=str(scope.watch.gvk))
+        scope.registry.subscribe(self._forget)
+
+    async def before(self, attempt: Attempt) -> Skip | Attempt:
+        """Skip the run of an object that was deleted. The event that the watch delivers later starts what follows."""
+        state = OwnerState.EXISTS if attempt.resumed is not None else await self.before_run(attempt)
+        if state is OwnerState.EXISTS:
+            return attempt
+        self._log.info(
+            "Run skipped: the object was deleted, and the watch has not delivered the event yet",
+            reason=attempt.request.reason.value,
+            uid=uid_of(attempt.obj),
+            state=state.value,
+            **attempt.key._asdict(),
+        )
+        return Skip(Done(self._period or None))
 
     async def before_run(self, attempt: Attempt) -> OwnerState:
         """Return the state of the attempt's object. Read it if no event shows that it exists, or if a finalizer runs.

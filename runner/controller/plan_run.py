@@ -6,22 +6,19 @@ Jobs, engine, proxy and masking are those of a real run. The cluster receives re
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from runner.controller.attempt import Attempt
-from runner.controller.run_access import RunAccess
 from runner.controller.runs import Runs
 from runner.engine.job import Outcome, RunResult
 from runner.engine.run_secrets import RunSecrets
 from runner.masking.masker import TOO_SLOW, SearchTimeoutError
 from runner.objects import ObjectRef
-from runner.ownership import OwnerState
 from runner.plan import changes
 from runner.plan.results import ObjectChange, ResourcePlan, State
 from runner.plan.tasks import UnplannedTask, UnplannedTasks
 from runner.proxy.planning.overlay import Overlay
-from runner.watches.watch import Watch
 
 _TOO_DEEP = "an object is nested too deeply to compare"
 
@@ -37,25 +34,16 @@ class PlanRun:
     """Why the plan contains no values; empty if it does."""
 
 
-async def plan_run(
-    watch: Watch,
-    runs: Runs,
-    access: RunAccess,
-    attempt: Attempt,
-    on_terminating: Callable[[], None],
-    owner_state: Callable[[], Awaitable[OwnerState]],
-) -> PlanRun:
-    """Plan an attempt's run. The arguments are those of `RunAccess.open`.
+async def plan_run(runs: Runs, attempt: Attempt) -> PlanRun:
+    """Plan an attempt's run.
 
     Raises:
         TerminalError: the object cannot be run.
     """
     overlay = Overlay()
-    overrides = runs.overrides(attempt.obj)
-    async with access.open(watch, attempt, on_terminating, owner_state, plan=overlay) as grant:
-        result, unplanned = await runs.plan(attempt, overrides, grant)
+    result, unplanned, grant = await runs.plan(attempt, overlay)
     finished = _Finished(result, overlay, unplanned, grant.secrets, grant.stats.forbidden())
-    ref = ObjectRef.of(watch.gvk, attempt.obj)
+    ref = ObjectRef.of(attempt.resource.gvk, attempt.obj)
     # Masking can take seconds.
     plan = await asyncio.to_thread(finished.conclude, ref, finalizing=attempt.plan.finalizing)
     if plan.state != "failed":

@@ -7,23 +7,22 @@ from __future__ import annotations
 
 import secrets
 import time
-from collections.abc import Awaitable, Callable, Iterable, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
 from runner import log
 from runner.controller import decisions
-from runner.controller.annotations import AnnotationOverrides
-from runner.controller.attempt import Attempt, WatchScope
-from runner.controller.decisions import Decision, Done, RequeueAfter, Result, RetryTerms
+from runner.controller.annotations import AnnotationOverrides, overrides_of
+from runner.controller.attempt import ApprovedRun, Attempt, WatchScope
+from runner.controller.decisions import Done, RequeueAfter
+from runner.controller.features import Addition, Feature, FinishedRun, Skip
 from runner.controller.plan_config_maps import PlanConfigMaps
 from runner.controller.plan_run import PlanRun, plan_run
-from runner.controller.run_access import RunAccess
 from runner.controller.run_events import ObjectEvents
 from runner.controller.runs import Runs
-from runner.engine.job import Outcome, RunResult
-from runner.events.recorder import EventRecorder
+from runner.engine.job import Outcome
 from runner.kube.client import Client, PatchType
 from runner.objects import (
     APPROVE,
@@ -36,13 +35,12 @@ from runner.objects import (
     plan_requested,
     uid_of,
 )
-from runner.ownership import OwnerState
 from runner.plan import published
 from runner.plan.approved import ApprovedPlan
 from runner.plan.published import PlanBasis
 from runner.plan.results import ResourcePlan
 from runner.status import report
-from runner.status.conditions import Condition, ConditionStatus, timestamp
+from runner.status.conditions import ConditionStatus, timestamp
 from runner.status.report import StatusReport
 from runner.status.writer import StatusWriter
 from runner.unchanged import last_run
@@ -58,96 +56,77 @@ _LONGEST = 2000
 """Characters of a difference."""
 
 
-@dataclass(frozen=True, slots=True)
-class PlanTerms:
-    """How one attempt plans, and what follows."""
-
-    overrides: AnnotationOverrides
-    retry: RetryTerms
-    on_terminating: Callable[[], None]
-    owner_state: Callable[[], Awaitable[OwnerState]]
-    conditions: tuple[Condition, ...]
-    """Further conditions to write."""
-
-
-@dataclass(frozen=True, slots=True)
-class ApprovedRun:
-    """A run that executes an approved plan."""
-
-    attempt: Attempt
-    plan: ApprovedPlan
-    hash: str
-
-
-class PlanReconciler:
+class PlanReconciler(Feature):
     """Plans the objects of one watch."""
 
     def __init__(
         self,
         scope: WatchScope,
         client: Client,
-        access: RunAccess,
-        events: EventRecorder,
         runs: Runs,
+        writer: StatusWriter,
         contents: tuple[ContentDigest, ContentDigest],
     ) -> None:
         """`contents` are the digests of the role and of the finalizer."""
         self._scope = scope
         self._client = client
-        self._access = access
-        self._events = events
         self._runs = runs
+        self._writer = writer
         self._contents = contents
         self._config_maps = PlanConfigMaps(scope.watch.gvk, client)
         self._log = log.get(__name__, gvk=str(scope.watch.gvk))
 
-    async def reconcile(self, attempt: Attempt, terms: PlanTerms, status: StatusWriter) -> Decision | ApprovedRun:
-        """Plan the attempt's object, and publish the plan if it differs from the one before.
+    async def before(self, attempt: Attempt) -> Skip | Attempt:
+        """Plan an object whose mode is `plan` or `approve`, and publish the plan if it differs from the one before.
 
-        Returns the run to execute if a user approved the plan, and it is still the same.
+        Return the attempt with the plan if a user approved the plan, and it is still the same.
         """
+        if attempt.overrides.mode == "apply":
+            return attempt
         obj = await self._fresh(attempt)
-        if obj is None or self._runs.overrides(obj).mode != terms.overrides.mode:
-            return Decision(Done(None))  # the watch delivers the event
+        if obj is None or overrides_of(obj, self._scope.bounds).mode != attempt.overrides.mode:
+            return Skip(Done(None))  # the watch delivers the event
         attempt = replace(attempt, obj=obj)
         before = published.of_status(obj)
-        run, basis = await self._plan(attempt, terms)
+        run, basis = await self._plan(attempt)
         self._count(run)
-        decision = decisions.after_run(
-            run.result, replace(terms.retry, finalizing=False, limit=None), failed_runs=attempt.request.failed_runs
-        )
-        if run.result.outcome is Outcome.CANCELED:
-            return decision
-        if run.plan.state == "failed" or not _is_approved(obj, before, terms.overrides):
-            await self._publish(attempt, terms, status, run, basis)
-        elif why := _invalid(run, basis, before):
-            await self._reject(attempt, status, basis, before, why)
-        else:
-            return await self._approve(attempt, run, before)
-        return decision
+        terms = replace(self._scope.terms(attempt), finalizing=False, limit=None)
+        decision = decisions.after_run(run.result, terms, failed_runs=attempt.request.failed_runs)
+        if run.result.outcome is not Outcome.CANCELED:
+            if run.plan.state == "failed" or not _is_approved(obj, before, attempt.overrides):
+                await self._publish(attempt, run, basis)
+            elif why := _invalid(run, basis, before):
+                await self._reject(attempt, basis, before, why)
+            else:
+                return await self._approve(attempt, run, before)
+        for sentence in decision.advice:
+            self._about(attempt).given_up(sentence)
+            self._log.warning("No further run", why=sentence, job=attempt.ident, **attempt.key._asdict())
+        return Skip(decision.result)
 
-    async def refused(self, attempt: Attempt, approved: ApprovedRun, status: StatusWriter) -> Result:
-        """Report an approved run that the proxy ended. It is planned again."""
-        why = (
-            f"Plan {approved.hash} was executed until the run sent another write, which was refused: "
-            f"{approved.plan.refused}"
-        )
-        found = report.plan_refused(why, self._with_approval(attempt.obj, approved.hash, "Refused"))
-        await status.write(attempt.resource, attempt.obj, report.observed(attempt.obj, found), attempt.guard)
-        self._stale(attempt, why)
-        return RequeueAfter(_REPLAN)
+    def status(self, attempt: Attempt, run: FinishedRun) -> StatusReport:
+        """Report what became of the approved plan. A run in the mode `apply` ends plans."""
+        approved = attempt.approved
+        if approved is None:
+            ended = report.plan_ended(attempt.obj)
+            found = published.of_status(attempt.obj)
+            return StatusReport(ended, plan={} if found and not found.get("configMap") else None)
+        if attempt.is_stopped:
+            return report.plan_refused(_stopped(approved), self._with_approval(attempt.obj, approved.hash, "Refused"))
+        plan = self._with_approval(attempt.obj, approved.hash, run.result.outcome.value.capitalize())
+        return StatusReport(report.plan_executed(attempt.obj, approved.hash), plan=plan)
 
-    async def ended(
-        self, attempt: Attempt, approved: ApprovedRun | None, run: RunResult
-    ) -> tuple[tuple[Condition, ...], Mapping[str, Any] | None]:
-        """Return conditions and `status.plan` after a run. A run in the mode `apply` ends plans."""
-        if approved is not None:
-            conditions = report.plan_executed(attempt.obj, approved.hash)
-            return conditions, self._with_approval(attempt.obj, approved.hash, run.outcome.value.capitalize())
-        found = published.of_status(attempt.obj)
-        if found.get("configMap"):
-            await self._config_maps.remove(attempt)
-        return report.plan_ended(attempt.obj), {} if found else None
+    async def after(self, attempt: Attempt, run: FinishedRun) -> Addition:  # noqa: ARG002 - see Feature
+        """Plan again after an approved run that the proxy ended. Remove the ConfigMap of a plan that has ended."""
+        if attempt.approved is not None:
+            if not attempt.is_stopped:
+                return Addition()
+            self._stale(attempt, _stopped(attempt.approved))
+            return Addition(result=RequeueAfter(_REPLAN))
+        if not published.of_status(attempt.obj).get("configMap"):
+            return Addition()
+        await self._config_maps.remove(attempt)
+        return Addition(StatusReport((), plan={}))
 
     async def _fresh(self, attempt: Attempt) -> Object | None:
         """Read the object: the cache can lack the approval that was used last. None: the attempt is outdated."""
@@ -156,7 +135,7 @@ class PlanReconciler:
             return None
         return _as_cached(obj)
 
-    async def _approve(self, attempt: Attempt, run: PlanRun, before: Mapping[str, Any]) -> ApprovedRun:
+    async def _approve(self, attempt: Attempt, run: PlanRun, before: Mapping[str, Any]) -> Attempt:
         """Mark the plan as used, before anything is written: a crash must not repeat the run."""
         approved = str(before["hash"])
         obj, generation = attempt.obj, metadata(attempt.obj).get("generation")
@@ -175,17 +154,15 @@ class PlanReconciler:
         self._log.info("Plan approved", hash=approved, **attempt.key._asdict())
         ref = ObjectRef.of(self._scope.watch.gvk, obj)
         plan = ApprovedPlan(run.overlay, ref, partial(self._runs.end, attempt.key))
-        return ApprovedRun(replace(attempt, obj=_as_cached(marked)), plan, approved)
+        return replace(attempt, obj=_as_cached(marked), approved=ApprovedRun(plan, approved))
 
-    async def _reject(
-        self, attempt: Attempt, status: StatusWriter, basis: PlanBasis, before: Mapping[str, Any], why: str
-    ) -> None:
+    async def _reject(self, attempt: Attempt, basis: PlanBasis, before: Mapping[str, Any], why: str) -> None:
         """Publish a new plan instead of the approved one, with the reason."""
         plan = await self._published(attempt, before, basis)
         new = f"New plan {plan['hash']}: {published.summary(basis.plan)}"
         sentence = f"Plan {before['hash']} was not executed: {why}. {new}"
         stale = report.observed(attempt.obj, report.plan_stale(sentence, plan))
-        await status.write(attempt.resource, attempt.obj, stale, attempt.guard)
+        await self._writer.write(attempt.resource, attempt.obj, stale, attempt.guard)
         self._stale(attempt, sentence)
 
     def _stale(self, attempt: Attempt, why: str) -> None:
@@ -196,34 +173,30 @@ class PlanReconciler:
         return {**published.of_status(obj), "approval": _approval(approved, state)}
 
     def _about(self, attempt: Attempt) -> ObjectEvents:
-        return ObjectEvents(self._events, ObjectRef.of(self._scope.watch.gvk, attempt.obj))
+        return self._scope.about(attempt.obj)
 
-    async def _plan(self, attempt: Attempt, terms: PlanTerms) -> tuple[PlanRun, PlanBasis]:
+    async def _plan(self, attempt: Attempt) -> tuple[PlanRun, PlanBasis]:
         """Plan, again if the role was edited meanwhile."""
         content = self._contents[attempt.plan.finalizing]
         before = await content.fresh()
         while True:
-            run = await plan_run(
-                self._scope.watch, self._runs, self._access, attempt, terms.on_terminating, terms.owner_state
-            )
+            run = await plan_run(self._runs, attempt)
             after = await content.fresh()
             if after == before or run.result.outcome is Outcome.CANCELED:
                 return run, _basis(attempt.obj, run, after)
             before = after
 
-    async def _publish(
-        self, attempt: Attempt, terms: PlanTerms, status: StatusWriter, run: PlanRun, basis: PlanBasis
-    ) -> None:
-        obj = attempt.obj
+    async def _publish(self, attempt: Attempt, run: PlanRun, basis: PlanBasis) -> None:
+        obj, overrides = attempt.obj, attempt.overrides
         before = published.of_status(obj)
         failed = run.plan.state == "failed"
         plan = _failed(before) if failed else await self._published(attempt, before, basis)
-        made = report.plan_made(*_condition(run.plan, str(plan.get("hash")), terms.overrides.mode), plan)
+        made = report.plan_made(*_condition(run.plan, str(plan.get("hash")), overrides.mode), plan)
         if plan == before and report.is_stale(obj):
             made = StatusReport(())  # the user must see why the last approval was not used
-        outdated = _outdated(obj, plan, terms.overrides)
-        made = report.observed(obj, made.with_conditions((*terms.conditions, *report.plan_outdated(outdated))))
-        await status.write(attempt.resource, obj, made, attempt.guard)
+        outdated = _outdated(obj, plan, overrides)
+        made = report.observed(obj, made.with_conditions((*attempt.conditions, *report.plan_outdated(outdated))))
+        await self._writer.write(attempt.resource, obj, made, attempt.guard)
         if failed:
             self._about(attempt).plan_failed(run.plan.message)
         elif plan != before:
@@ -260,6 +233,14 @@ class PlanReconciler:
             error=run.plan.message or None,
             **run.plan.resource.key._asdict(),
         )
+
+
+def _stopped(approved: ApprovedRun) -> str:
+    """Return why an approved run ended early."""
+    return (
+        f"Plan {approved.hash} was executed until the run sent another write, which was refused: "
+        f"{approved.plan.refused}"
+    )
 
 
 def _is_used(plan: Mapping[str, Any]) -> bool:

@@ -19,6 +19,8 @@ from typing import Protocol
 from runner import log
 from runner.config import paths
 from runner.controller.attempt import Attempt, WatchScope
+from runner.controller.decisions import Done, RequeueAfter
+from runner.controller.features import Addition, Feature, FinishedRun, Skip
 from runner.engine.coverage import Coverage
 from runner.engine.job import Outcome, RunResult
 from runner.errors import (
@@ -39,9 +41,11 @@ from runner.prune.record import MOST_OBJECTS, Basis, CreatedObject, CreationReco
 from runner.prune.run_objects import RunObjects
 from runner.prune.store import RecordStore, StoreError
 from runner.replicas.lease_guard import LeaseGuard
-from runner.status.report import PruneReport
+from runner.status import report
+from runner.status.report import PruneReport, StatusReport
 from runner.unchanged.content_digest import ContentDigest
 from runner.unchanged.last_run import digest_of
+from runner.workqueue.request import RunReason
 
 CONFIRM_AFTER = 15.0
 """Seconds until the run that confirms that objects are unused. A short outage must not affect both runs."""
@@ -109,7 +113,7 @@ class Pruned:
     """Whether another run must confirm that objects are unused."""
 
 
-class Pruner:
+class Pruner(Feature):
     """Prunes the objects of one watch's runs."""
 
     def __init__(
@@ -143,6 +147,22 @@ class Pruner:
             self._log.warning("No run counts for prune, because only some tasks are executed", why=self._selects)
         scope.registry.subscribe(self._forget)
         scope.metrics.add_prune(scope.watch.gvk, self._count_unused)
+
+    async def before(self, attempt: Attempt) -> Skip | Attempt:
+        """Record the objects that the run creates."""
+        return replace(attempt, objects=await self.begin(attempt))
+
+    async def after(self, attempt: Attempt, run: FinishedRun) -> Addition:
+        """Report or delete what is unused, and request the run that confirms it."""
+        is_approved = attempt.approved is not None
+        pruned = await self.end(attempt, attempt.objects, run.result, may_delete=not is_approved)
+        if pruned.report.deleted:
+            self._scope.about(attempt.obj).pruned(pruned.report.deleted)
+        confirms = pruned.confirm and not is_approved and isinstance(run.decision.result, Done)
+        return Addition(
+            StatusReport(report.prunable(attempt.obj, pruned.report)),
+            RequeueAfter(CONFIRM_AFTER, RunReason.PRUNE) if confirms else None,
+        )
 
     async def begin(self, attempt: Attempt) -> RunObjects | None:
         """Return the recorder of a run; None if the run is not recorded.

@@ -22,10 +22,8 @@ from runner.ownership import Owner, OwnerState
 from runner.proxy.handlers.writes import WriteObserver
 from runner.proxy.identity import Identities, RunIdentity, RunStats
 from runner.proxy.observers.secrets import learn_object
-from runner.proxy.planning.approval import WriteApproval
 from runner.proxy.planning.overlay import Overlay
 from runner.proxy.server import Proxy
-from runner.prune.run_objects import RunObjects
 from runner.references.watching import References
 from runner.unchanged.last_run import ReadSet
 from runner.watches.watch import Watch
@@ -164,17 +162,14 @@ class RunAccess:
         attempt: Attempt,
         on_terminating: Callable[[], None],
         owner_state: Callable[[], Awaitable[OwnerState]],
-        plan: Overlay | None = None,
-        objects: RunObjects | None = None,
-        approval: WriteApproval | None = None,
+        plan: Overlay | None,
     ) -> AsyncIterator[Grant]:
         """Grant the attempt's run access until the block is left. Enter it before the run, leave it after its end.
 
         If the lease is lost, the proxy refuses the run's writes and closes its connections. `on_terminating` is called
         whenever the run cannot create an object because the namespace is being deleted. `owner_state` returns the state
-        of the attempt's object. With `plan`, the proxy only plans the run's writes, and records them there. With
-        `approval`, it sends only writes that the approval contains. `objects` records the objects that the run creates
-        and uses.
+        of the attempt's object. With `plan`, the proxy only plans the run's writes, and records them there. If the
+        attempt has an approved plan, it sends only writes that the plan contains.
         """
         resource = attempt.resource
         owner = Owner(ObjectRef.of(watch.gvk, attempt.obj), namespaced=resource.namespaced)
@@ -194,8 +189,8 @@ class RunAccess:
             read_set=ReadSet() if watch.skip_unchanged else None,
             secrets=RunSecrets(spared=(*owner.ref.key, watch.gvk.kind, watch.gvk.group)),
             plan=plan,
-            objects=objects if plan is None else None,
-            approval=approval,
+            objects=attempt.objects if plan is None else None,
+            approval=attempt.approved.plan if attempt.approved is not None else None,
         )
         if watch.gvk == _SECRET:
             await asyncio.to_thread(learn_object, run.secrets, attempt.obj)

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
@@ -12,20 +14,24 @@ from runner import log
 from runner.config import paths
 from runner.config.settings import Settings
 from runner.controller import decisions
-from runner.controller.annotations import AnnotationBounds, AnnotationOverrides, overrides_of
-from runner.controller.attempt import Attempt, ForgetRegistry, WatchScope
-from runner.controller.run_access import Grant
+from runner.controller.annotations import AnnotationBounds, AnnotationOverrides
+from runner.controller.attempt import Attempt, WatchScope
+from runner.controller.features import Feature, FinishedRun, Skip
+from runner.controller.run_access import Grant, RunAccess
 from runner.controller.run_events import RunEvents
 from runner.controller.run_log import RunObserver
 from runner.engine import artifacts, params, retention
-from runner.engine.coverage import CoverageRecorder
 from runner.engine.job import SUPERSEDED, Engine, Event, EventSink, Job, PodRun, RunResult, canceled
-from runner.events.recorder import EventQueue
+from runner.errors import TerminalError
+from runner.kube import decode
+from runner.kube.discovery import ApiResource
 from runner.objects import GVK, Object, ObjectKey, ObjectRef, key_of, metadata, uid_of
+from runner.ownership import OwnerState
 from runner.plan import tasks
 from runner.plan.results import ResourcePlan
 from runner.plan.tasks import UnplannedTasks
 from runner.proxy.identity import RunStats
+from runner.proxy.planning.overlay import Overlay
 from runner.status import report
 from runner.watches.watch import Watch
 from runner.workqueue.request import ReconcileRequest, RunReason
@@ -33,6 +39,7 @@ from runner.workqueue.request import ReconcileRequest, RunReason
 _MOST_NAMED = 100
 """Ignored variables that the log names."""
 _LONGEST_NAME = 100
+_TOO_DEEP = f"the object nests deeper than {decode.MAX_DEPTH} levels, so a run cannot receive it; flatten it"
 _T = TypeVar("_T")
 _CHECK = "--check --diff"
 _PLAN = "plan"
@@ -87,11 +94,12 @@ class RunDefaults:
         )
 
 
-def _bounds(watch: Watch, defaults: RunDefaults) -> AnnotationBounds:
+def bounds_of(watch: Watch, defaults: RunDefaults) -> AnnotationBounds:
     """Return the limits of annotations. Values that the watch itself uses are always within them."""
     period = _or(watch.reconcile_period, defaults.period)
     shortest = _or(watch.min_reconcile_period, defaults.min_period)
     return AnnotationBounds(
+        period=period,
         shortest_period=min(shortest, period) if period else shortest,
         longest_run=_or(watch.policy.timeout, defaults.timeout),
         mode=watch.mode,
@@ -102,26 +110,25 @@ def _bounds(watch: Watch, defaults: RunDefaults) -> AnnotationBounds:
 class JobFactory:
     """Makes the jobs of one watch, and warns once per object about its spec and annotations."""
 
-    def __init__(self, watch: Watch, defaults: RunDefaults, registry: ForgetRegistry) -> None:
-        self._watch = watch
+    def __init__(self, scope: WatchScope, defaults: RunDefaults) -> None:
+        self._watch = watch = scope.watch
         self._defaults = defaults
         self._log = log.get(__name__, gvk=str(watch.gvk))
         self._warned: dict[ObjectKey, str] = {}
         """Uids."""
-        self._bounds = _bounds(watch, defaults)
-        registry.subscribe(lambda key: self._warned.pop(key, None))
+        self._bounds = scope.bounds
+        self._informer = scope.informer
+        scope.registry.subscribe(lambda key: self._warned.pop(key, None))
 
-    def overrides(self, obj: Object) -> AnnotationOverrides:
-        """Read the annotations of an object within the bounds of the watch; see `overrides_of`."""
-        return overrides_of(obj, self._bounds)
-
-    async def make(self, attempt: Attempt, overrides: AnnotationOverrides, grant: Grant) -> Job:
+    async def make(self, attempt: Attempt, grant: Grant) -> Job:
         """Build the job of an attempt. A thread converts the spec, because a large one needs a second of CPU time.
 
         Raises:
             TerminalError: the object cannot become variables.
         """
-        watch, defaults = self._watch, self._defaults
+        watch, defaults, overrides = self._watch, self._defaults, attempt.overrides
+        if self._informer.is_cut(attempt.key):
+            raise TerminalError(_TOO_DEEP)
         cause = _cause(attempt.request)
         parameters = await asyncio.to_thread(
             params.build, attempt.obj, watch, cause=cause, finalizing=attempt.plan.finalizing
@@ -203,55 +210,69 @@ class _Running:
             self.task.cancel(SUPERSEDED)
 
 
-class Runs:
-    """Executes the runs of one watch's objects, at most one per object."""
+@dataclass(frozen=True, slots=True)
+class PreparedRun:
+    """A run that can start."""
+
+    job: Job
+    grant: Grant
+    """Access of the run, which is open."""
+
+
+class Runs(Feature):
+    """Executes the runs of one watch's objects, at most one per object, and removes the files of former objects."""
 
     def __init__(
-        self, scope: WatchScope, engine: Engine, recorder: RunObserver, events: EventQueue, defaults: RunDefaults
+        self,
+        scope: WatchScope,
+        engine: Engine,
+        recorder: RunObserver,
+        access: RunAccess,
+        owner_state: Callable[[ApiResource, ObjectRef], Awaitable[OwnerState]],
+        defaults: RunDefaults,
     ) -> None:
+        """`owner_state` returns the state of the object of a run."""
         self._scope = scope
         self._engine = engine
         self._recorder = recorder
-        self._events = events
+        self._access = access
+        self._owner_state = owner_state
         self._defaults = defaults
-        self._jobs = JobFactory(scope.watch, defaults, scope.registry)
+        self._jobs = JobFactory(scope, defaults)
         self._running: dict[ObjectKey, _Running] = {}
 
-    @property
-    def period(self) -> float:
-        """Seconds between periodic runs, 0 for none; an annotation overrides it."""
-        return _or(self._scope.watch.reconcile_period, self._defaults.period)
-
-    def overrides(self, obj: Object) -> AnnotationOverrides:
-        """Read the annotations of an object; see `JobFactory.overrides`."""
-        return self._jobs.overrides(obj)
-
-    async def resume(self, attempt: Attempt, *, applies: bool) -> Attempt:
-        """Return the attempt, which continues the object's run that an earlier operator began, if there is one.
-
-        `applies`: the attempt runs the role; otherwise it plans, and such a run is ended.
-        """
-        purpose = _purpose(attempt) if applies else _PLAN
+    async def before(self, attempt: Attempt) -> Skip | Attempt:
+        """Continue the run that an earlier operator began. One with another purpose is ended."""
+        applies = attempt.overrides.mode == "apply" and attempt.request.reason is not RunReason.DRIFT
         ref = ObjectRef.of(self._scope.watch.gvk, attempt.obj)
-        found = await self._engine.resume(ref, _generation(attempt.obj), purpose)
-        return attempt.resuming(found) if found is not None else attempt
+        found = await self._engine.resume(ref, _generation(attempt.obj), _purpose(attempt) if applies else _PLAN)
+        return attempt if found is None else replace(attempt, ident=found.record.ident, resumed=found)
 
     async def recorded(self, job: Job) -> None:
         """End what remains of a run after its outcome is in the status."""
         await self._engine.recorded(job)
 
-    async def job(self, attempt: Attempt, overrides: AnnotationOverrides, grant: Grant) -> Job:
-        """Build the job of an attempt; see `JobFactory.make`."""
-        return await self._jobs.make(attempt, overrides, grant)
+    @asynccontextmanager
+    async def prepare(self, attempt: Attempt, overlay: Overlay | None = None) -> AsyncIterator[PreparedRun]:
+        """Open the access of a run to the API server, and make its job. With `overlay`, its writes are only planned.
 
-    async def run(
-        self, job: Job, attempt: Attempt, grant: Grant, coverage: CoverageRecorder | None = None
-    ) -> RunResult:
-        """Run the job to its end, or until `supersede` cancels it. `coverage` receives its events."""
+        Raises:
+            TerminalError: the object cannot be run.
+        """
+        watch = self._scope.watch
+        terminates = partial(self._namespace_terminates, attempt.key)
+        owner = partial(self._owner_state, attempt.resource, ObjectRef.of(watch.gvk, attempt.obj))
+        async with self._access.open(watch, attempt, terminates, owner, overlay) as grant:
+            yield PreparedRun(await self._jobs.make(attempt, grant), grant)
+
+    async def run(self, attempt: Attempt, prepared: PreparedRun) -> FinishedRun:
+        """Run the job to its end, or until `supersede` cancels it; decide what follows."""
+        job, grant = prepared.job, prepared.grant
         record = self._recorder.start(job, attempt.request)
         about = ObjectRef.of(job.gvk, attempt.obj)
-        events = RunEvents(self._events, about, job, finalizing=attempt.plan.finalizing)
+        events = RunEvents(self._scope.events, about, job, finalizing=attempt.plan.finalizing)
         events.started(attempt.request)
+        coverage = attempt.objects.coverage if attempt.objects is not None else None
 
         def receive(event: Event) -> None:
             record.event(event)
@@ -261,28 +282,27 @@ class Runs:
 
         result = await self._execute(job, attempt, grant, receive)
         record.end(result, grant.stats)
-        events.ended(result, grant.stats.forbidden())
-        self._scope.metrics.run_ended(job.gvk, job.key.namespace, result, grant.stats.calls)
-        return result
+        terms = self._scope.terms(attempt, terminating=attempt.key.namespace in grant.stats.terminating)
+        decision = decisions.after_run(result, terms, failed_runs=attempt.request.failed_runs)
+        return FinishedRun(job, result, grant, events, decision)
 
-    async def plan(
-        self, attempt: Attempt, overrides: AnnotationOverrides, grant: Grant
-    ) -> tuple[RunResult, UnplannedTasks]:
+    async def plan(self, attempt: Attempt, overlay: Overlay) -> tuple[RunResult, UnplannedTasks, Grant]:
         """Run in check mode. The run has no Events, no log and no kept folder."""
-        job = await self._jobs.make(attempt, overrides, grant)
         unplanned = UnplannedTasks()
-        job = replace(
-            job,
-            run_dir=paths.run_dir(self._defaults.runner_dir / _PLANS, job.gvk, job.key),
-            ansible_args=f"{job.ansible_args} {_CHECK}".strip(),
-            environment=plan_environment(job.environment),
-            max_artifacts=artifacts.KEEP_NONE,
-            verbosity=max(job.verbosity, tasks.VERBOSITY),
-            pod=replace(job.pod, purpose=_PLAN) if job.pod is not None else None,
-        )
-        result = await self._execute(job, attempt, grant, unplanned.event)
-        await self._engine.recorded(job)
-        return result, unplanned
+        async with self.prepare(attempt, overlay) as prepared:
+            job = prepared.job
+            job = replace(
+                job,
+                run_dir=paths.run_dir(self._defaults.runner_dir / _PLANS, job.gvk, job.key),
+                ansible_args=f"{job.ansible_args} {_CHECK}".strip(),
+                environment=plan_environment(job.environment),
+                max_artifacts=artifacts.KEEP_NONE,
+                verbosity=max(job.verbosity, tasks.VERBOSITY),
+                pod=replace(job.pod, purpose=_PLAN) if job.pod is not None else None,
+            )
+            result = await self._execute(job, attempt, prepared.grant, unplanned.event)
+            await self._engine.recorded(job)
+        return result, unplanned, prepared.grant
 
     def planned(self, plan: ResourcePlan) -> None:
         """Record a plan that succeeded for the status page."""
@@ -320,13 +340,13 @@ class Runs:
         if (running := self._running.get(key)) is not None:
             running.cancel(why)
 
-    def namespace_terminates(self, key: ObjectKey) -> None:
+    def _namespace_terminates(self, key: ObjectKey) -> None:
         """Cancel the run of a deleted object that cannot create anything, since its finalizer waits for the run."""
         running = self._running.get(key)
         if running is not None and running.deleted:
             self.supersede(key, RunReason.DELETED)
 
-    async def remove_folder(self, key: ObjectKey) -> None:
+    async def gone(self, key: ObjectKey) -> None:
         """Remove the run folder of an object that is gone."""
         for root in self._roots:
             await self._defaults.forget(paths.run_dir(root, self._scope.watch.gvk, key))

@@ -9,14 +9,17 @@ per object or list that the object does not own.
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 import orjson
 
 from runner import log
-from runner.controller.attempt import Attempt
-from runner.engine.job import Outcome, RunResult
+from runner.controller.attempt import Attempt, WatchScope
+from runner.controller.decisions import Done, RequeueAfter
+from runner.controller.features import Addition, Feature, FinishedRun, Skip
+from runner.engine.job import Outcome
 from runner.errors import ApiError, ApiUnavailableError, ForbiddenError, NotFoundError
 from runner.kube.client import Client, PatchType
 from runner.kube.discovery import ApiResource
@@ -28,6 +31,7 @@ from runner.unchanged.last_run import (
     LastRun,
     ReadEntry,
     ReadSet,
+    RunInputs,
     digest_of,
     digest_of_answer,
 )
@@ -67,61 +71,57 @@ class UnchangedCheck:
     """Time of the next run that the last one requested, in seconds since the epoch."""
 
 
-@dataclass(frozen=True, slots=True)
-class RunInputs:
-    """Digests of a run's inputs as it begins."""
-
-    obj: str
-    content: str
-    named: str | None
-    """References of the object; None if their state is not known."""
-
-
-@dataclass(frozen=True, slots=True)
-class SkipDecision:
-    """Decision about one run."""
-
-    skip: bool = False
-    due: float | None = None
-    """When the next run is due that a skipped run's predecessor requested, in seconds since the epoch."""
-    why: str = ""
-    """Why a run that could have been skipped is not."""
-    basis: RunInputs | None = None
-    """Inputs of a run that takes place; None if it is not recorded."""
-
-
-class RunSkipper:
+class RunSkipper(Feature):
     """Skips runs of one watch's objects."""
 
     def __init__(
-        self, gvk: GVK, client: Client, owned: OwnedObjects, named: ReferencedObjects, executed: ContentDigest
+        self,
+        scope: WatchScope,
+        client: Client,
+        owned: OwnedObjects,
+        named: ReferencedObjects,
+        executed: ContentDigest,
+        must_run: Callable[[Attempt], Awaitable[bool]],
     ) -> None:
-        self._gvk = gvk
+        """`must_run` returns whether another feature needs the run of an unchanged object."""
+        self._scope = scope
+        self._gvk = scope.watch.gvk
         self._client = client
         self._owned = owned
         self._named = named
         self._executed = executed
+        self._must_run = must_run
         self._logged = log.Once()
-        self._log = log.get(__name__, gvk=str(gvk))
+        self._log = log.get(__name__, gvk=str(self._gvk))
 
-    async def decide(self, attempt: Attempt) -> SkipDecision:
-        """Decide whether the attempt's run is skipped."""
-        if attempt.plan.finalizing:
-            return SkipDecision()
-        if attempt.request.reason not in _SKIPPED or attempt.plan.add_first is not None:
-            return SkipDecision(basis=await self.basis(attempt.obj))
-        checked = await self.check(attempt.obj, time.time())
-        if checked.why:
-            return SkipDecision(why=checked.why, basis=await self.basis(attempt.obj))
-        return SkipDecision(skip=True, due=checked.due)
+    async def before(self, attempt: Attempt) -> Skip | Attempt:
+        """Skip the run of an unchanged object; otherwise add the reason and the inputs of the run."""
+        if attempt.plan.finalizing or attempt.resumed is not None or attempt.overrides.mode != "apply":
+            return attempt
+        reason = attempt.request.reason
+        if reason in _SKIPPED and attempt.plan.add_first is None:
+            checked = await self.check(attempt.obj, time.time())
+            if checked.why:
+                attempt = attempt.because(checked.why)
+            elif not await self._must_run(attempt):
+                self._scope.metrics.skipped.labels(str(self._gvk), reason.value).inc()
+                self._log.info("Run skipped", reason=reason.value, why=NOTHING_NEW, **attempt.key._asdict())
+                if checked.due is not None:
+                    return Skip(RequeueAfter(checked.due - time.time()))
+                return Skip(Done(self._scope.terms(attempt).resync_after))
+        return replace(attempt, inputs=await self.basis(attempt.obj))
 
-    async def record(self, attempt: Attempt, basis: RunInputs, read_set: ReadSet, run: RunResult) -> None:
-        """Record a run that succeeded; remove the record of one that failed. `attempt` has the object as it is now."""
-        if run.outcome is Outcome.SUCCEEDED:
-            due = time.time() + run.requeue_after if run.requeue_after is not None else None
-            await self.succeeded(attempt.resource, attempt.obj, basis, read_set, due)
-        elif run.outcome is not Outcome.CANCELED:
-            await self.failed(attempt.resource, attempt.obj)
+    async def after(self, attempt: Attempt, run: FinishedRun) -> Addition:
+        """Record a run that succeeded; remove the record of one that failed."""
+        result, read_set, obj = run.result, run.grant.read_set, self._scope.latest(attempt)
+        if attempt.inputs is None or read_set is None:
+            return Addition()
+        if result.outcome is Outcome.SUCCEEDED:
+            due = time.time() + result.requeue_after if result.requeue_after is not None else None
+            await self.succeeded(attempt.resource, obj, attempt.inputs, read_set, due)
+        elif result.outcome is not Outcome.CANCELED:
+            await self.failed(attempt.resource, obj)
+        return Addition()
 
     async def basis(self, obj: Object) -> RunInputs:
         """Return the digests of a run's inputs."""

@@ -88,6 +88,11 @@ class Metrics:
         self.drift_checks = self._counter("ansible_operator_drift_checks", "Drift checks by result", ["GVK", "result"])
         self.drifted_objects = self._gauge("ansible_operator_drifted_objects", "Objects with drift", ["GVK"])
         self._drifted: dict[GVK, set[ObjectKey]] = {}
+        self.feature_failures = self._counter(
+            "ansible_operator_feature_failures",
+            "Failures after a run that do not change its result",
+            ["GVK", "feature"],
+        )
         self.plans = self._counter("ansible_operator_plans", "Plans by result", ["GVK", "result"])
         self.pruned = self._counter(
             "ansible_operator_pruned_objects", "Objects that were deleted because runs no longer use them", ["GVK"]

@@ -79,6 +79,16 @@ class StatusReport:
     drift: Mapping[str, Any] | None = None
     """New `status.drift`; empty removes it; None: it stays."""
 
+    def joined(self, other: StatusReport) -> StatusReport:
+        """Return the report with the changes of another one, which has priority."""
+        return StatusReport(
+            (*self.conditions, *other.conditions),
+            other.health or self.health,
+            self.generation if other.generation is None else other.generation,
+            self.plan if other.plan is None else other.plan,
+            self.drift if other.drift is None else other.drift,
+        )
+
     def with_conditions(self, conditions: tuple[Condition, ...]) -> StatusReport:
         """Return the report with further conditions."""
         return replace(self, conditions=(*self.conditions, *conditions))

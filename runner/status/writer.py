@@ -110,8 +110,10 @@ class StatusWriter:
         """Uids of objects for which the API server refuses the kstatus conditions."""
         self._logged = log.Once()
 
-    async def write(self, resource: ApiResource, obj: Object, report: StatusReport, guard: LeaseGuard) -> None:
-        """Apply a change to the status of `obj`. Outages are retried, so that no run's result is lost.
+    async def write(self, resource: ApiResource, obj: Object, report: StatusReport, guard: LeaseGuard) -> Object:
+        """Apply a change to the status of `obj`; return the object as it is known then.
+
+        Outages are retried, so that no run's result is lost.
 
         Raises:
             LeaseLostError: another replica may own the object.
@@ -119,13 +121,13 @@ class StatusWriter:
         conflict, outage = JitteredBackoff(0.005, _MAX_DELAY), JitteredBackoff(0.2, _MAX_DELAY)
         refusals = 0
         if self._refusals.pauses(obj, asyncio.get_running_loop().time()):
-            return
-        seen: Object | None = obj
-        while seen is not None and not self._gives_up(resource):
+            return obj
+        again = True
+        while again and not self._gives_up(resource):
             guard.check()
             backoff = conflict
             try:
-                seen = await self._attempt(resource, seen, report)
+                obj, again = await self._attempt(resource, obj, report)
             except PASSING as error:
                 backoff = outage
                 self._log.warning("Cannot write the status; retrying", error=str(error), **key_of(obj)._asdict())
@@ -134,33 +136,27 @@ class StatusWriter:
                 refusals += 1
                 if self._forbidden or refusals == _REFUSALS:
                     self._note_refusal(error)
-                    return
-            if seen is not None:
+                    return obj
+            if again:
                 await asyncio.sleep(backoff.next())
+        return obj
 
-    async def _attempt(self, resource: ApiResource, seen: Object, report: StatusReport) -> Object | None:
-        """Write once; return the object for the next attempt, or None if none is needed."""
+    async def _attempt(self, resource: ApiResource, seen: Object, report: StatusReport) -> tuple[Object, bool]:
+        """Write once; return the object as it is now, and whether another attempt is needed."""
         health = self._health and uid_of(seen) not in self._unhealthy
         holdable = status.without(report if health else status.without_health(seen, report), self._pruned)
         patch = status.patch(seen, holdable, time.time())
         if patch is None:
-            return None
+            return seen, False
         key = key_of(seen)
         try:
             written = await self._client.patch(resource, key, patch, content_type=PatchType.JSON, subresource="status")
         except NotFoundError:
-            return None
+            return seen, False
         except ApiError as error:
             if not _is_refusal(error):
                 raise
-            fresh = await self._fresh(resource, seen)
-            if fresh is None or fresh.get("status") != seen.get("status"):
-                return fresh
-            if health and report.health:
-                self._note_unhealthy(seen)
-                return fresh
-            self._note_refused(seen, error)
-            return None
+            return await self._compare(resource, seen, error, has_health=health and bool(report.health))
         if uid_of(seen) in self._unhealthy and self._logged.is_new():
             self._log.warning(
                 "The API server refuses the kstatus conditions of the object; omitting them", **key._asdict()
@@ -171,7 +167,22 @@ class StatusWriter:
             self._forbidden = False
             self._log.info("Status is written again")
         self._note_loss(written, holdable)
-        return None
+        return written, False
+
+    async def _compare(
+        self, resource: ApiResource, seen: Object, error: ApiError, *, has_health: bool
+    ) -> tuple[Object, bool]:
+        """Read the object after a refusal; return as `_attempt` does."""
+        fresh = await self._fresh(resource, seen)
+        if fresh is None:
+            return seen, False
+        if fresh.get("status") != seen.get("status"):
+            return fresh, True
+        if has_health:
+            self._note_unhealthy(seen)
+            return fresh, True
+        self._note_refused(seen, error)
+        return fresh, False
 
     async def _fresh(self, resource: ApiResource, seen: Object) -> Object | None:
         """Read the object again; None if it is gone, or if another object has its name."""

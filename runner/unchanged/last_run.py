@@ -24,6 +24,16 @@ _ABSENT = "absent"
 
 
 @dataclass(frozen=True, slots=True)
+class RunInputs:
+    """Digests of a run's inputs as it begins."""
+
+    obj: str
+    content: str
+    named: str | None
+    """References of the object; None if their state is not known."""
+
+
+@dataclass(frozen=True, slots=True)
 class LastRun:
     """Record of a run that succeeded."""
 

@@ -19,11 +19,12 @@ from typing import Self
 from runner.config import paths
 from runner.config.settings import Settings
 from runner.controller import decisions, run_access
+from runner.controller.annotations import overrides_of
 from runner.controller.attempt import Attempt, WatchScope
 from runner.controller.plan_run import plan_run
 from runner.controller.run_access import RunAccess
 from runner.controller.run_log import RunObservers
-from runner.controller.runs import RunDefaults, Runs, plan_environment
+from runner.controller.runs import RunDefaults, Runs, bounds_of, plan_environment
 from runner.engine.artifacts import new_ident
 from runner.engine.engines import EngineSettings
 from runner.engine.run_engine import RunEngine
@@ -196,20 +197,22 @@ class Planner:
             ident=new_ident(datetime.now(UTC)),
         )
         try:
-            runs = self._runs_of(target.watch)
-            found = await plan_run(target.watch, runs, self._runtime.access, attempt, lambda: None, _exists)
+            found = await plan_run(*self._prepared(target.watch, attempt))
         except OperatorError as error:
             return ResourcePlan(ref, "failed", message=str(error), finalizing=run_plan.finalizing)
         return found.plan
 
-    def _runs_of(self, watch: Watch) -> Runs:
+    def _prepared(self, watch: Watch, attempt: Attempt) -> tuple[Runs, Attempt]:
+        client, settings = self._runtime.client, self._settings
+        defaults = RunDefaults.of(settings, self._runtime.environment, self._runtime.engine.forget)
+        bounds = bounds_of(watch, defaults)
         if watch.gvk not in self._runs:
-            client, settings = self._runtime.client, self._settings
             informer = Informer(client, Discovery(client), watch.gvk, settings.namespaces, Selection(), "")
-            scope = WatchScope(watch, informer, SoleReplica(), Metrics())
-            defaults = RunDefaults.of(settings, self._runtime.environment, self._runtime.engine.forget)
-            self._runs[watch.gvk] = Runs(scope, self._runtime.engine, RunObservers(()), _NoEvents(), defaults)
-        return self._runs[watch.gvk]
+            scope = WatchScope(watch, informer, SoleReplica(), Metrics(), _NoEvents(), bounds)
+            self._runs[watch.gvk] = Runs(
+                scope, self._runtime.engine, RunObservers(()), self._runtime.access, _exists, defaults
+            )
+        return self._runs[watch.gvk], replace(attempt, overrides=overrides_of(attempt.obj, bounds))
 
 
 class _NoEvents:
@@ -247,5 +250,5 @@ class _NoObserver:
         """Do nothing."""
 
 
-async def _exists() -> OwnerState:
+async def _exists(_resource: ApiResource, _owner: ObjectRef) -> OwnerState:
     return OwnerState.EXISTS

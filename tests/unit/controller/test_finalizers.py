@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from runner.controller import decisions, finalizers
+from runner.controller import decisions
 from runner.watches.watch import Finalizer, Role, Watch
 
 NAME = "cache.example.com/finalizer"
@@ -66,7 +66,7 @@ def test_a_watch_without_finalizer_adds_none(make_watch: MakeWatch) -> None:
 
 
 def test_the_removal_keeps_other_finalizers_and_tests_uid_and_finalizers() -> None:
-    patch = finalizers.removal(NAME, _object("other/one", NAME, deleting=True))
+    patch = decisions.finalizer_removed(NAME, _object("other/one", NAME, deleting=True))
     assert patch == [
         {"op": "test", "path": "/metadata/uid", "value": "u1"},
         {"op": "test", "path": "/metadata/finalizers", "value": ["other/one", NAME]},
@@ -75,4 +75,4 @@ def test_the_removal_keeps_other_finalizers_and_tests_uid_and_finalizers() -> No
 
 
 def test_a_missing_finalizer_is_not_removed() -> None:
-    assert finalizers.removal(NAME, _object("other/one", deleting=True)) is None
+    assert decisions.finalizer_removed(NAME, _object("other/one", deleting=True)) is None

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from typing import cast
 
 import pytest
 
@@ -11,13 +12,14 @@ from runner.controller.decisions import RunPlan
 from runner.controller.owner_check import OwnerCheck
 from runner.errors import ApiUnavailableError, ForbiddenError, NotFoundError
 from runner.kube.cache import Cache, Summary
+from runner.kube.client import Client
 from runner.kube.discovery import ApiResource
 from runner.kube.watch_events import Applied, Deleted
 from runner.objects import GVK, Object, ObjectKey, ObjectRef
 from runner.ownership import OwnerState
 from runner.replicas.lease_guard import LeaseGuard
 from runner.workqueue.request import ReconcileRequest, RunReason
-from tests.watch_values import watch_value
+from tests.watch_values import scope_value, watch_value
 
 KEY = ObjectKey("ns", "one")
 GVK_ = GVK("test.example.com", "v1", "Thing")
@@ -85,7 +87,9 @@ def registry() -> ForgetRegistry:
 
 @pytest.fixture
 def check(cluster: Cluster, registry: ForgetRegistry) -> OwnerCheck:
-    return OwnerCheck(GVK_, cluster, _Cached(cluster), registry)
+    return OwnerCheck(
+        replace(scope_value(watch_value(gvk=GVK_), _Cached(cluster)), registry=registry), cast("Client", cluster)
+    )
 
 
 def _attempt(reason: RunReason, *, finalizing: bool = False) -> Attempt:

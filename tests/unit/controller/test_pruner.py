@@ -9,7 +9,7 @@ from typing import Any, cast
 
 import pytest
 
-from runner.controller.attempt import Attempt, WatchScope
+from runner.controller.attempt import Attempt
 from runner.controller.decisions import RunPlan
 from runner.controller.pruning import Pruned, Pruner
 from runner.engine.coverage import Coverage, CoverageRecorder
@@ -21,11 +21,11 @@ from runner.objects import GVK, Object, ObjectKey, ObjectRef
 from runner.ownership import Owner
 from runner.prune.run_objects import RunObjects
 from runner.prune.store import StoreError
-from runner.replicas.lease_guard import LeaseGuard, SoleReplica
+from runner.replicas.lease_guard import LeaseGuard
 from runner.watches.policy import PruneAction, PrunePolicy
 from runner.watches.watch import Role
 from runner.workqueue.request import ReconcileRequest, RunReason
-from tests.watch_values import watch_value
+from tests.watch_values import scope_value, watch_value
 
 THINGS, MAPS = GVK("cache.example.com", "v1alpha1", "Memcached"), GVK("", "v1", "ConfigMap")
 RESOURCE = ApiResource(THINGS, "memcacheds", namespaced=True, verbs=frozenset(), subresources=frozenset())
@@ -154,7 +154,7 @@ class Bed:
         self.metrics = Metrics()
         cluster: Any = self.cluster
         watch = watch_value(prune=PrunePolicy(self.then))
-        self.scope = WatchScope(watch, cluster, SoleReplica(), self.metrics)
+        self.scope = scope_value(watch, cluster, metrics=self.metrics)
         self.pruner = Pruner(self.scope, cluster, cluster, Observer(cluster), cluster, cluster, "tools/narrow")
 
     def attempt(self) -> Attempt:

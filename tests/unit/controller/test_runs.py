@@ -11,11 +11,11 @@ from typing import Any
 
 import pytest
 
-from runner.controller.annotations import RECONCILE_PERIOD, RUN_TIMEOUT, VERBOSITY
-from runner.controller.attempt import Attempt, ForgetRegistry
+from runner.controller.annotations import RECONCILE_PERIOD, RUN_TIMEOUT, VERBOSITY, AnnotationOverrides, overrides_of
+from runner.controller.attempt import Attempt
 from runner.controller.decisions import plan
 from runner.controller.run_access import Grant
-from runner.controller.runs import JobFactory, RunDefaults
+from runner.controller.runs import JobFactory, RunDefaults, bounds_of
 from runner.engine import params
 from runner.engine.job import Job
 from runner.engine.run_secrets import RunSecrets
@@ -29,7 +29,7 @@ from runner.watches import policy
 from runner.watches.policy import RunMode
 from runner.watches.watch import Watch
 from runner.workqueue.request import ReconcileRequest, RunReason
-from tests.watch_values import watch_value
+from tests.watch_values import scope_value, watch_value
 
 
 async def _forget(_run_dir: Path) -> None:
@@ -108,8 +108,13 @@ def _job(its_watch: Watch, obj: Object, *, timeout: float = 0.0, raised: bool = 
         "ident",
     )
     grant = Grant("", "", RunStats(), RunSecrets(), None)
-    factory = JobFactory(its_watch, defaults, ForgetRegistry())
-    return asyncio.run(factory.make(attempt, factory.overrides(obj), grant))
+    scope = scope_value(its_watch, bounds=bounds_of(its_watch, defaults))
+    attempt = replace(attempt, overrides=overrides_of(obj, scope.bounds))
+    return asyncio.run(JobFactory(scope, defaults).make(attempt, grant))
+
+
+def _overrides(watch: Watch, defaults: RunDefaults, obj: Object) -> AnnotationOverrides:
+    return overrides_of(obj, bounds_of(watch, defaults))
 
 
 @pytest.mark.parametrize(
@@ -129,8 +134,8 @@ def _job(its_watch: Watch, obj: Object, *, timeout: float = 0.0, raised: bool = 
 def test_a_period_of_an_object_has_a_lower_limit(
     annotation: str, watch: dict[str, float], period: float, seconds: float
 ) -> None:
-    factory = JobFactory(watch_value(**watch), replace(DEFAULTS, period=period), ForgetRegistry())
-    overrides = factory.overrides({"metadata": {"annotations": {RECONCILE_PERIOD: annotation}}})
+    obj = {"metadata": {"annotations": {RECONCILE_PERIOD: annotation}}}
+    overrides = _overrides(watch_value(**watch), replace(DEFAULTS, period=period), obj)
     assert overrides.reconcile_period == seconds
     is_limited = annotation == "1ns" and seconds >= 1
     assert [RECONCILE_PERIOD in each for each in overrides.limited] == [True] * is_limited
@@ -144,8 +149,8 @@ def test_the_verbosity_of_an_object_has_an_upper_limit(
     annotation: str, most: int | None, of_kind: int, verbosity: int
 ) -> None:
     defaults = replace(DEFAULTS, verbosity=lambda _: of_kind)
-    factory = JobFactory(watch_value(max_verbosity=most), defaults, ForgetRegistry())
-    overrides = factory.overrides({"metadata": {"annotations": {VERBOSITY: annotation}}})
+    obj = {"metadata": {"annotations": {VERBOSITY: annotation}}}
+    overrides = _overrides(watch_value(max_verbosity=most), defaults, obj)
     assert overrides.verbosity == verbosity
     sentence = f"annotation {VERBOSITY}: '7' is beyond the limit; {verbosity} is used"
     assert overrides.limited == (() if int(annotation) == verbosity else (sentence,))
@@ -171,16 +176,15 @@ def test_the_annotation_can_only_tighten_the_mode(
 ) -> None:
     annotations = {} if annotation is None else {MODE: annotation}
     obj: Object = {"metadata": {"name": "one", "namespace": "default", "uid": "u", "annotations": annotations}}
-    overrides = JobFactory(watch_value(mode=watch), DEFAULTS, ForgetRegistry()).overrides(obj)
+    overrides = _overrides(watch_value(mode=watch), DEFAULTS, obj)
     assert overrides.mode == mode
     assert [f"{mode} is used" in each for each in overrides.limited] == [True] * is_limited
 
 
 def test_an_object_with_an_invalid_mode_does_not_run() -> None:
     obj: Object = {"metadata": {"name": "one", "namespace": "default", "annotations": {MODE: "aprove"}}}
-    factory = JobFactory(watch_value(), DEFAULTS, ForgetRegistry())
     with pytest.raises(TerminalError, match="'aprove' is invalid; write plan, approve or apply"):
-        factory.overrides(obj)
+        _overrides(watch_value(), DEFAULTS, obj)
 
 
 def test_the_condition_names_limited_annotations_until_they_are_changed() -> None:

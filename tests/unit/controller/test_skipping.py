@@ -11,6 +11,7 @@ import pytest
 
 from runner.controller.attempt import Attempt
 from runner.controller.decisions import RunPlan
+from runner.controller.features import Skip
 from runner.controller.skipping import RunSkipper
 from runner.errors import ForbiddenError, NotFoundError
 from runner.kube.client import Client
@@ -21,6 +22,7 @@ from runner.unchanged.content_digest import ContentDigest
 from runner.unchanged.last_run import ReadEntry, ReadSet, digest_of_answer
 from runner.watches.watch import Role
 from runner.workqueue.request import ReconcileRequest, RunReason
+from tests.watch_values import scope_value, watch_value
 
 THINGS = GVK("test.example.com", "v1", "Thing")
 RESOURCE = ApiResource(THINGS, "things", True, frozenset(), frozenset())  # noqa: FBT003 - namespaced
@@ -45,6 +47,7 @@ class Cluster:
         self.named: str | None = "named"
         self.content = "content"
         self.forbidden = False
+        self.pending = False
         self.requests = 0
 
     async def owned(self, gvk: GVK, key: ObjectKey) -> str | None:
@@ -81,7 +84,11 @@ class Cluster:
 
     @property
     def skipping(self) -> RunSkipper:
-        return RunSkipper(THINGS, cast("Client", self), self, self, cast("ContentDigest", self))
+        scope = scope_value(watch_value(gvk=THINGS), self)
+        return RunSkipper(scope, cast("Client", self), self, self, cast("ContentDigest", self), self.must_run)
+
+    async def must_run(self, _attempt: Attempt) -> bool:
+        return self.pending
 
     async def runs(self, read_set: ReadSet | None = None, due: float | None = None) -> None:
         """A run that succeeds."""
@@ -217,8 +224,15 @@ async def test_checking_an_object_whose_run_read_only_dependents_needs_no_reques
 
 async def test_changes_and_dependents_are_never_skipped(cluster: Cluster) -> None:
     await cluster.runs()
-    skipped = {reason for reason in RunReason if (await cluster.skipping.decide(_attempt(cluster, reason))).skip}
+    decided = {reason: await cluster.skipping.before(_attempt(cluster, reason)) for reason in RunReason}
+    skipped = {reason for reason, each in decided.items() if isinstance(each, Skip)}
     assert skipped == {RunReason.PRESENT, RunReason.RESYNC}
+
+
+async def test_an_unchanged_object_runs_if_another_feature_needs_the_run(cluster: Cluster) -> None:
+    await cluster.runs()
+    cluster.pending = True
+    assert isinstance(await cluster.skipping.before(_attempt(cluster, RunReason.RESYNC)), Attempt)
 
 
 async def test_a_run_of_an_object_whose_references_are_not_known_is_not_on_record(cluster: Cluster) -> None:

@@ -1,0 +1,139 @@
+"""Controllers of the watches, and the order of their features."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+from runner import log
+from runner.config import paths
+from runner.config.settings import Settings
+from runner.controller import run_access
+from runner.controller.attempt import Attempt, WatchScope
+from runner.controller.contention import ContentionReporter
+from runner.controller.controller import Controller
+from runner.controller.drift import DriftChecks
+from runner.controller.features import Annotations, Feature, IgnoredReferences, Pause, RunReports
+from runner.controller.finalizers import FinalizerRemoval
+from runner.controller.owner_check import OwnerCheck
+from runner.controller.planning import PlanReconciler
+from runner.controller.pruning import Pruner
+from runner.controller.reconcile import Reconciler
+from runner.controller.run_access import RunAccess, WriteObservers
+from runner.controller.run_log import RunObserver
+from runner.controller.runs import RunDefaults, Runs, bounds_of
+from runner.controller.skipping import RunSkipper
+from runner.dependents.watching import Dependents
+from runner.engine.job import Engine
+from runner.events.recorder import EventRecorder
+from runner.kube.client import Client, Selection
+from runner.kube.credentials import auth
+from runner.kube.discovery import Discovery
+from runner.kube.informer import Informer
+from runner.monitoring.metrics import Metrics
+from runner.prune.store import ConfigMapRecords, FileRecords
+from runner.references.watching import References
+from runner.replicas.lease_guard import ShardOwnership
+from runner.status.writer import StatusWriter
+from runner.unchanged.content_digest import ContentDigest
+from runner.watches.watch import Watch
+from runner.workqueue.queue import Dispatcher
+
+_log = log.get(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Shared:
+    """Parts of the operator that all kinds share."""
+
+    settings: Settings
+    metrics: Metrics
+    environment: Mapping[str, str]
+    """Added to the operator's own environment for runs."""
+    search_path: paths.SearchPath
+    client: Client
+    discovery: Discovery
+    engine: Engine
+    pods: Engine | None
+    """Engine of the watches whose runs are in pods; None if there are none."""
+    access: RunAccess
+    observers: WriteObservers
+    references: References
+    ownership: ShardOwnership
+    recorder: RunObserver
+    dependents: Dependents
+    dispatcher: Dispatcher
+    events: EventRecorder
+
+    def executed(self, watch: Watch) -> ContentDigest:
+        """Return the digest of what a watch executes."""
+        environ = {**os.environ, **self.environment}
+        return ContentDigest(watch, self.search_path, self.settings.ansible_args, environ, Path.cwd())
+
+
+def make(watch: Watch, shared: Shared) -> Controller:
+    """Return the controller of a watch."""
+    settings = shared.settings
+    finalizer = watch.finalizer.name if watch.finalizer else ""
+    selection = Selection(labels=watch.selector, fields=watch.field_selector)
+    informer = Informer(shared.client, shared.discovery, watch.gvk, settings.namespaces, selection, finalizer)
+    defaults = RunDefaults.of(settings, shared.environment, shared.engine.forget)
+    bounds = bounds_of(watch, defaults)
+    scope = WatchScope(watch, informer, shared.ownership, shared.metrics, shared.events, bounds)
+    scope.registry.subscribe(partial(shared.dependents.forget, watch.gvk))
+    engine = shared.pods if watch.pods is not None and shared.pods is not None else shared.engine
+    owners = OwnerCheck(scope, shared.client)
+    runs = Runs(scope, engine, shared.recorder, shared.access, owners.during_run, defaults)
+    health = settings.health_conditions if watch.health_conditions is None else watch.health_conditions
+    status = StatusWriter(shared.client, watch.gvk, enabled=watch.manage_status, health=health)
+    contention = ContentionReporter(scope, shared.discovery, status)
+    pruner = _pruner(scope, shared)
+    features: list[Feature | None] = [
+        RunReports(scope),  # first, so that Events report a run before the finalizer's removal deletes the object
+        FinalizerRemoval(scope, shared.client),  # nothing concerns an object whose finalizer has run
+        Pause(scope),  # before all that needs requests, or fails for an invalid object
+        contention,  # its condition ends even if the run is skipped
+        Annotations(scope),  # the settings of all that follow
+        IgnoredReferences(scope),
+        runs,  # a run that continues cannot be skipped
+        _skipper(scope, shared, pruner),  # before the check of the owner, which needs a request
+        owners,  # before plans and runs: they would be useless for a deleted object
+        PlanReconciler(
+            scope, shared.client, runs, status, (shared.executed(watch), shared.executed(watch.as_finalizer()))
+        ),
+        DriftChecks(scope, watch.policy.drift, runs, status),  # after plans: an approved run needs no check
+        pruner,  # last: it records the objects of a run that certainly begins
+    ]
+    reconciler = Reconciler(scope, shared.client, shared.discovery, runs, status, [each for each in features if each])
+    workers = watch.pods.most if watch.pods is not None else settings.workers_for(watch.gvk)
+    account, selector = watch.service_account or None, watch.selector or None
+    _log.info("Watching", gvk=str(watch.gvk), workers=workers, selector=selector, service_account=account)
+    return Controller(scope, reconciler, runs, contention, shared.references, workers, shared.dispatcher)
+
+
+def _skipper(scope: WatchScope, shared: Shared, pruner: Pruner | None) -> RunSkipper | None:
+    if not scope.watch.skip_unchanged:
+        return None
+    must_run: Callable[[Attempt], Awaitable[bool]] = pruner.is_pending if pruner is not None else _never
+    executed = shared.executed(scope.watch)
+    return RunSkipper(scope, shared.client, shared.dependents, shared.references, executed, must_run)
+
+
+async def _never(_attempt: Attempt) -> bool:
+    return False
+
+
+def _pruner(scope: WatchScope, shared: Shared) -> Pruner | None:
+    watch, client = scope.watch, shared.client
+    if watch.prune.then == "off":
+        return None
+    if not shared.settings.inject_owner_ref:
+        _log.warning("prune has no effect with --inject-owner-ref=false", gvk=str(watch.gvk))
+        return None
+    space = auth.pod_namespace(auth.HostEnvironment.of_process())
+    store = ConfigMapRecords(client, space) if space else FileRecords(shared.settings.runner_dir)
+    account = run_access.account(watch.service_account, client.credentials.namespace)
+    return Pruner(scope, client, shared.discovery, shared.observers, store, shared.executed(watch), account)

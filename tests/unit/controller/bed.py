@@ -1,0 +1,266 @@
+"""A controller with its reconciler and real features. Simulated are the API server, the engine and the proxy."""
+
+from __future__ import annotations
+
+import asyncio
+import copy
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
+from typing import Any, cast
+
+from runner.controller.attempt import Attempt, WatchScope
+from runner.controller.contention import ContentionReporter
+from runner.controller.controller import Controller
+from runner.controller.features import Annotations, Feature, Pause, RunReports
+from runner.controller.finalizers import FinalizerRemoval
+from runner.controller.owner_check import OwnerCheck
+from runner.controller.reconcile import Reconciler
+from runner.controller.run_access import Grant, RunAccess
+from runner.controller.run_log import RunObservers
+from runner.controller.runs import RunDefaults, Runs
+from runner.engine.job import Job, Outcome, RunResult
+from runner.engine.run_secrets import RunSecrets
+from runner.errors import InvalidError, NotFoundError
+from runner.kube.cache import Cache, Change, Summary
+from runner.kube.client import Client
+from runner.kube.discovery import ApiResource, Discovery
+from runner.kube.watch_events import Applied, Deleted
+from runner.objects import GVK, Object, ObjectKey
+from runner.proxy.identity import RunStats
+from runner.references.watching import References
+from runner.status.conditions import conditions_of, find
+from runner.status.writer import StatusWriter
+from runner.watches.watch import Watch
+from runner.workqueue.concurrency import ConcurrencyLimit
+from runner.workqueue.queue import Dispatcher
+from tests.unit.controller.test_runs import DEFAULTS
+from tests.watch_values import RecordedEvents, scope_value
+
+KEY = ObjectKey("ns", "one")
+TEST_FAILED = "the server rejected our request due to an error in our request: testing value failed"
+
+Refusal = Callable[[str, str, ObjectKey], Exception | None]
+"""Receives the method, the subresource and the key of a request; returns the error that answers it."""
+
+
+class Server:
+    """API server with the objects of one kind, its client, discovery and informer. The watch never lags."""
+
+    def __init__(self, gvk: GVK) -> None:
+        self.gvk = gvk
+        self.resource = ApiResource(
+            gvk, "things", namespaced=True, verbs=frozenset(), subresources=frozenset({"status"})
+        )
+        self.stored: dict[ObjectKey, Object] = {}
+        self.calls: list[str] = []
+        self.refuse: Refusal = lambda *_: None
+        self.lose: Refusal = lambda *_: None
+        """As `refuse`, but the request takes effect."""
+        self.cache = Cache()
+        self.changed: Callable[[Change], None] = lambda _: None
+        self._version = 0
+
+    # Informer.
+
+    @property
+    def revision(self) -> int:
+        return self._version
+
+    def get_cached(self, key: ObjectKey) -> Object | None:
+        return self.cache.get(key)
+
+    # Discovery.
+
+    async def find(self, _gvk: GVK) -> ApiResource:
+        self._answer("FIND", "", KEY)
+        return self.resource
+
+    # Client.
+
+    async def get(self, _resource: ApiResource, key: ObjectKey) -> Object:
+        self._answer("GET", "", key)
+        if key not in self.stored:
+            raise NotFoundError("not found", status=404)
+        return copy.deepcopy(self.stored[key])
+
+    async def patch(
+        self, _resource: ApiResource, key: ObjectKey, patch: Any, *, subresource: str = "", **_: Any
+    ) -> Object:
+        self._answer("PATCH", subresource, key)
+        if key not in self.stored:
+            raise NotFoundError("not found", status=404)
+        obj = copy.deepcopy(self.stored[key])
+        for operation in patch:
+            _apply(obj, operation)
+        self.put(obj)
+        if (error := self.lose("PATCH", subresource, key)) is not None:
+            raise error
+        return copy.deepcopy(obj)
+
+    def _answer(self, method: str, subresource: str, key: ObjectKey) -> None:
+        self.calls.append(f"{method} {subresource or 'object'}" if method != "FIND" else "FIND")
+        if (error := self.refuse(method, subresource, key)) is not None:
+            raise error
+
+    # What other clients do.
+
+    def put(self, obj: Object) -> None:
+        """Store an object and deliver its event."""
+        key = ObjectKey(obj["metadata"]["namespace"], obj["metadata"]["name"])
+        self._version += 1
+        obj["metadata"]["resourceVersion"] = str(self._version)
+        if obj["metadata"].get("deletionTimestamp") and not obj["metadata"].get("finalizers"):
+            self.stored.pop(key, None)
+            changes = self.cache.apply("", Deleted(obj))
+        else:
+            self.stored[key] = copy.deepcopy(obj)
+            changes = self.cache.apply("", Applied(copy.deepcopy(obj)))
+        for change in changes:
+            self.changed(change)
+
+    def create(self, name: str = "one", **metadata: Any) -> None:
+        meta = {"name": name, "namespace": "ns", "uid": f"uid-{name}", "generation": 1, **metadata}
+        self.put({"apiVersion": self.gvk.api_version, "kind": self.gvk.kind, "metadata": meta, "spec": {}})
+
+    def edit(self, name: str = "one", **metadata: Any) -> None:
+        obj = copy.deepcopy(self.stored[ObjectKey("ns", name)])
+        obj["metadata"].update(metadata)
+        self.put(obj)
+
+    def condition(self, kind: str, name: str = "one") -> Any:
+        return find(conditions_of(self.stored[ObjectKey("ns", name)]), kind) or {}
+
+
+class _Informer:
+    """The informer's side of a server."""
+
+    namespaces: Sequence[str] = ()
+
+    def __init__(self, server: Server) -> None:
+        self._server = server
+        self.synced = asyncio.Event()
+        self.created = lambda: ()
+        self.age = lambda: None
+
+    @property
+    def revision(self) -> int:
+        return self._server.revision
+
+    def get(self, key: ObjectKey) -> Object | None:
+        return self._server.cache.get(key)
+
+    def summary(self, key: ObjectKey) -> Summary | None:
+        return self._server.cache.summary(key)
+
+    def is_cut(self, _key: ObjectKey) -> bool:
+        return False
+
+    def __len__(self) -> int:
+        return len(self._server.stored)
+
+    def __contains__(self, key: ObjectKey) -> bool:
+        return self._server.cache.summary(key) is not None
+
+
+def _apply(obj: Object, operation: dict[str, Any]) -> None:
+    *parents, last = operation["path"].strip("/").split("/")
+    where: Any = obj
+    for name in parents:
+        if not isinstance(where, dict) or name not in where:
+            raise InvalidError(TEST_FAILED, status=422)
+        where = where[name]
+    if operation["op"] == "test" and where.get(last) != operation["value"]:
+        raise InvalidError(TEST_FAILED, status=422)
+    if operation["op"] == "add":
+        where[last] = copy.deepcopy(operation["value"])
+    if operation["op"] == "remove":
+        del where[last]
+
+
+class Engine:
+    """Runs that take a second."""
+
+    def __init__(self) -> None:
+        self.outcome = Outcome.SUCCEEDED
+        self.requeue_after: float | None = None
+        self.runs: list[Job] = []
+        self.recorded_runs: list[str] = []
+
+    async def run(self, job: Job, _sink: Any) -> RunResult:
+        self.runs.append(job)
+        await asyncio.sleep(1)
+        return RunResult(self.outcome, None, (), "", self.requeue_after, 1.0)
+
+    async def resume(self, *_: Any) -> None:
+        return None
+
+    async def recorded(self, job: Job) -> None:
+        self.recorded_runs.append(job.ident)
+
+
+class _Access:
+    @asynccontextmanager
+    async def open(self, *_: Any) -> AsyncIterator[Grant]:
+        yield Grant("", "", RunStats(), RunSecrets(), None)
+
+
+class _NoReferences:
+    async def ready(self, *_: Any) -> None:
+        """No object has references."""
+
+    def forget(self, *_: Any) -> None:
+        """Nothing is watched."""
+
+
+class Bed:
+    """A controller of one kind, with one worker unless more are given."""
+
+    def __init__(self, watch: Watch, *features: Feature, workers: int = 1) -> None:
+        self.server = Server(watch.gvk)
+        self.engine = Engine()
+        self.events = RecordedEvents()
+        server = cast("Any", self.server)
+        self.scope: WatchScope = scope_value(watch, _Informer(self.server), events=self.events)
+        self.status = StatusWriter(cast("Client", server), watch.gvk, enabled=True, health=False)
+        owners = OwnerCheck(self.scope, server)
+        runs = Runs(
+            self.scope,
+            cast("Any", self.engine),
+            RunObservers(()),
+            cast("RunAccess", _Access()),
+            owners.during_run,
+            DEFAULTS,
+        )
+        common = [
+            RunReports(self.scope),
+            FinalizerRemoval(self.scope, server),
+            Pause(self.scope),
+            Annotations(self.scope),
+        ]
+        reconciler = Reconciler(
+            self.scope,
+            server,
+            cast("Discovery", server),
+            runs,
+            self.status,
+            [*common, runs, owners, *features],
+        )
+        contention = ContentionReporter(self.scope, server, self.status)
+        dispatcher = Dispatcher(ConcurrencyLimit.of(workers))
+        references = cast("References", _NoReferences())
+        self.controller = Controller(self.scope, reconciler, runs, contention, references, workers, dispatcher)
+        self.server.changed = self.controller._changed
+
+    async def work(self, seconds: float) -> None:
+        """Let the workers work."""
+        working = asyncio.create_task(self.controller.work())
+        await asyncio.sleep(seconds)
+        working.cancel()
+        await asyncio.gather(working, return_exceptions=True)
+
+    def reasons(self) -> list[str]:
+        """The reasons of the Events so far."""
+        return [each.reason for each in self.events]
+
+
+__all__ = ["DEFAULTS", "KEY", "Attempt", "Bed", "Engine", "RunDefaults", "Server"]

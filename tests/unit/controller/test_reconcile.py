@@ -1,0 +1,197 @@
+"""What a reconcile does around a run, and in which order. Simulated are the API server, the engine and the proxy."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+import pytest
+
+from runner.controller.attempt import Attempt
+from runner.controller.decisions import Done, RequeueAfter
+from runner.controller.features import Addition, Feature, FinishedRun, Skip
+from runner.engine.job import Outcome
+from runner.errors import ServerError
+from runner.objects import ObjectKey
+from runner.status import report
+from runner.status.conditions import make
+from runner.status.report import StatusReport
+from tests.unit.controller.bed import Bed
+from tests.watch_values import watch_value
+
+pytestmark = pytest.mark.usefixtures("no_threads")
+
+Virtually = Callable[[Coroutine[Any, Any, None]], None]
+
+
+class Noted(Feature):
+    """A feature that notes its calls, and what the status was then."""
+
+    def __init__(self, name: str, noted: list[tuple[str, str]]) -> None:
+        self.name = name
+        self.noted = noted
+        self.bed: Bed | None = None
+
+    def _note(self, call: str) -> None:
+        reason = self.bed.server.condition("Running").get("reason", "") if self.bed else ""
+        self.noted.append((f"{self.name} {call}", reason))
+
+    async def before(self, attempt: Attempt) -> Skip | Attempt:
+        self._note("before")
+        return attempt
+
+    def status(self, attempt: Attempt, run: FinishedRun) -> StatusReport:  # noqa: ARG002 - see Feature
+        self._note("status")
+        return StatusReport(())
+
+    async def after(self, attempt: Attempt, run: FinishedRun) -> Addition:  # noqa: ARG002 - see Feature
+        self._note("after")
+        return Addition()
+
+
+def test_the_result_is_in_the_status_before_a_feature_acts_after_the_run(virtually: Virtually) -> None:
+    async def scenario() -> None:
+        noted: list[tuple[str, str]] = []
+        features = [Noted("first", noted), Noted("second", noted)]
+        bed = Bed(watch_value(), *features)
+        for each in features:
+            each.bed = bed
+        bed.server.create()
+        await bed.work(10)
+        assert noted == [
+            *[(f"{name} before", "") for name in ("first", "second")],
+            *[(f"{name} status", "Running") for name in ("first", "second")],
+            *[(f"{name} after", "Successful") for name in ("first", "second")],
+        ]
+
+    virtually(scenario())
+
+
+class Broken(Feature):
+    """A feature that fails after the run."""
+
+    def __init__(self, method: str, error: Exception) -> None:
+        self._method = method
+        self._error = error
+
+    def status(self, attempt: Attempt, run: FinishedRun) -> StatusReport:  # noqa: ARG002 - see Feature
+        if self._method == "status":
+            raise self._error
+        return StatusReport(())
+
+    async def after(self, attempt: Attempt, run: FinishedRun) -> Addition:  # noqa: ARG002 - see Feature
+        if self._method == "after":
+            raise self._error
+        return Addition()
+
+
+@pytest.mark.parametrize("method", ["status", "after"])
+@pytest.mark.parametrize("error", [ServerError("down", status=500), RuntimeError("defect")], ids=["request", "defect"])
+@pytest.mark.parametrize("outcome", [Outcome.SUCCEEDED, Outcome.FAILED], ids=lambda outcome: outcome.value)
+def test_the_failure_of_a_feature_neither_loses_the_result_nor_repeats_the_run(
+    virtually: Virtually, capsys: pytest.CaptureFixture[str], method: str, error: Exception, outcome: Outcome
+) -> None:
+    async def scenario() -> None:
+        noted: list[tuple[str, str]] = []
+        bed = Bed(watch_value(), Broken(method, error), Noted("next", noted))
+        bed.engine.outcome = outcome
+        bed.server.create()
+        await bed.work(1.5)
+        assert len(bed.engine.runs) == 1
+        is_success = outcome is Outcome.SUCCEEDED
+        assert bed.server.condition("Successful" if is_success else "Failure")["status"] == "True"
+        assert ("next after", "") in noted
+        labels = {"GVK": str(bed.scope.watch.gvk), "feature": "Broken"}
+        sample = "ansible_operator_feature_failures_total"
+        assert bed.scope.metrics.registry.get_sample_value(sample, labels) == 1
+        # The failed run counts as such, and the one that succeeded is not repeated before its period.
+        (entry,) = bed.controller.queue.entries()
+        assert (entry.reason.value, entry.seconds > 3600) == (
+            ("periodic resync", True) if is_success else ("retry", False)
+        )
+        assert [each.runs for each in bed.controller.queue._failures.values()] == ([] if is_success else [1])
+
+    virtually(scenario())
+    assert "A feature failed after the run" in capsys.readouterr().out
+
+
+class Added(Feature):
+    """A feature with a condition of its own, and another run to request."""
+
+    def __init__(self, message: str) -> None:
+        self.message = message
+
+    async def after(self, attempt: Attempt, run: FinishedRun) -> Addition:  # noqa: ARG002 - see Feature
+        return Addition(StatusReport((make(report.PRUNABLE, "True", "Unused", self.message),)), RequeueAfter(20.0))
+
+
+def test_a_condition_that_a_feature_adds_is_written_only_if_it_changed(virtually: Virtually) -> None:
+    async def scenario() -> None:
+        feature = Added("a")
+        bed = Bed(watch_value(), feature)
+        bed.server.create()
+        await bed.work(10)
+        assert bed.server.condition("Prunable")["message"] == "a"
+        assert bed.server.calls.count("PATCH status") == 3  # Running, the result, the condition
+        bed.server.calls.clear()
+        await bed.work(15)  # the run that the feature requested
+        assert len(bed.engine.runs) == 2
+        assert bed.server.calls.count("PATCH status") == 2
+        assert "GET status" not in bed.server.calls
+
+    virtually(scenario())
+
+
+class Skipped(Feature):
+    """A feature that skips each run."""
+
+    async def before(self, attempt: Attempt) -> Skip | Attempt:  # noqa: ARG002 - see Feature
+        return Skip(Done(None), report.paused())
+
+
+def test_a_skipped_run_reports_why(virtually: Virtually) -> None:
+    async def scenario() -> None:
+        bed = Bed(watch_value(), Skipped())
+        bed.server.create()
+        await bed.work(5)
+        assert bed.engine.runs == []
+        assert bed.server.condition("Running")["reason"] == "Paused"
+
+    virtually(scenario())
+
+
+def test_a_run_has_one_event_and_one_metric(virtually: Virtually) -> None:
+    async def scenario() -> None:
+        bed = Bed(watch_value())
+        bed.server.create()
+        await bed.work(5)
+        assert bed.reasons() == ["RunStarted", "RunSucceeded"]
+        labels = {"GVK": str(bed.scope.watch.gvk), "result": "succeeded"}
+        assert bed.scope.metrics.registry.get_sample_value("ansible_operator_reconcile_result", labels) == 1
+
+    virtually(scenario())
+
+
+class Slow(Feature):
+    """A feature that needs a while to remove what it keeps of a former object."""
+
+    async def gone(self, key: ObjectKey) -> None:  # noqa: ARG002 - see Feature
+        await asyncio.sleep(2)
+
+
+def test_an_object_that_is_created_again_while_the_files_of_the_former_one_are_removed_is_run(
+    virtually: Virtually,
+) -> None:
+    async def scenario() -> None:
+        bed = Bed(watch_value(), Slow())
+        bed.server.create()
+        await bed.work(5)
+        bed.server.edit(deletionTimestamp="2027-01-15T08:00:00Z")
+        working = asyncio.create_task(bed.work(10))
+        await asyncio.sleep(1)
+        bed.server.create(uid="another")
+        await working
+        assert len(bed.engine.runs) == 2
+
+    virtually(scenario())
