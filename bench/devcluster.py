@@ -19,10 +19,10 @@ from pathlib import Path
 
 from bench.process_stats import cpu_seconds, proportional, tree
 from bench.results import Result, show, tell
-from runner import devcluster
-from runner.devcluster import DevCluster, node, pause
-from runner.devcluster.binaries import this_machine
-from runner.devcluster.layout import NODE_COMPONENTS
+from runner.sdk import devcluster
+from runner.sdk.devcluster import DevCluster, node, pause
+from runner.sdk.devcluster.binaries import this_machine
+from runner.sdk.devcluster.layout import NODE_COMPONENTS
 
 _CASE = "devcluster"
 _POD_WITHIN = 60

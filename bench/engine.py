@@ -43,11 +43,12 @@ from bench.operator_process import Project
 from bench.recorder import Call, recording, replay
 from bench.results import Result, show, tell
 from bench.standing import standing, tasks
-from runner import devcluster, log
+from runner import log
 from runner.config.settings import EngineName
 from runner.engine.executions import Way
 from runner.kube.client import Client
 from runner.kube.credentials import auth
+from runner.sdk import devcluster
 
 CORES = ("2.18", "2.19", "2.20", "2.21")
 _CASE = "engine"
@@ -129,7 +130,7 @@ def main() -> None:
         cluster = stack.enter_context(devcluster.start(name="bench", progress=sys.stderr))
         folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="ansible-operator-bench-"))
         url = stack.enter_context(service())
-        asyncio.run(_measure(own, cluster.kubeconfig, Path(folder), url))
+        asyncio.run(_measure(own, cluster, Path(folder), url))
 
 
 def _on(core: str) -> None:
@@ -140,8 +141,8 @@ def _on(core: str) -> None:
     subprocess.run([str(venv / "bin/python"), "-m", "bench.engine"], check=True, env=environment)
 
 
-async def _measure(core: str, kubeconfig: Path, folder: Path, url: str) -> None:
-    size = Size.of(os.environ)
+async def _measure(core: str, cluster: devcluster.DevCluster, folder: Path, url: str) -> None:
+    size, kubeconfig = Size.of(os.environ), cluster.kubeconfig
     project = Project.make(folder / "proxy", kubeconfig, tasks(folder / "proxy"))
     async with Client(await auth.load(str(kubeconfig), None, auth.HostEnvironment.of_process())) as client:
         await objects.install(client, (_STANDING, NAMESPACE))
@@ -150,7 +151,8 @@ async def _measure(core: str, kubeconfig: Path, folder: Path, url: str) -> None:
             way = Access(
                 *(handed.with_suffix(f".{what}").read_text(encoding="utf-8") for what in ("kubeconfig", "url"))
             )
-            bench = _Bench(core, Bed(client, folder / "runs", way, url), Runs(folder / "runs", size.without), size)
+            bed = Bed(client, folder / "runs", way, url, cluster.exec_container)
+            bench = _Bench(core, bed, Runs(folder / "runs", size.without), size)
             try:
                 async for result in _results(bench):
                     show(result)

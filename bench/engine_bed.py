@@ -59,6 +59,8 @@ class Bed:
     way: Access
     service: str
     """URL of the external service that roles call."""
+    exec_container: str
+    """Name of containers in which roles run commands."""
     namespace: str = NAMESPACE
 
     async def install(self, case: Case) -> None:
@@ -106,6 +108,8 @@ class Bed:
         body = case.sample(name)
         if "service" in body["spec"]:
             body["spec"]["service"] = self.service
+        if "database" in body["spec"]:
+            body["spec"]["database"]["container"] = self.exec_container
         path = case.path(self.namespace, name)
         apply = PatchType.APPLY.value
         return await self.client.request("PATCH", path, params={"fieldManager": "bench"}, body=body, content_type=apply)

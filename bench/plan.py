@@ -33,15 +33,16 @@ import yaml
 from bench.operator_process import DEADLINE, OperatorProcess, Project, running
 from bench.process_stats import cpu_seconds_of_tree
 from bench.results import Result, show, tell
-from runner import devcluster, log
+from runner import log
 from runner.config import sources
 from runner.config.settings import Settings
 from runner.errors import ApiError
 from runner.kube.client import Client, PatchType
 from runner.kube.credentials import auth
 from runner.objects import RUN_REQUESTED
-from runner.preview.planner import Planner, PlanRuntime
-from runner.preview.selection import Selector, Target, Wanted
+from runner.sdk import devcluster
+from runner.sdk.preview.planner import Planner, PlanRuntime
+from runner.sdk.preview.selection import Selector, Target, Wanted
 from runner.watches import watch as watches
 
 _CASE = "plan"
@@ -256,10 +257,10 @@ async def _checks(operator: OperatorProcess) -> float:
 def _fleet(project: Project, size: Size) -> Iterator[Result]:
     defaults = project.folder / "roles/memcached/defaults/main.yml"
     text = defaults.read_text(encoding="utf-8")
-    edited = "\n".join(f"{line}-edited" if line.startswith("memcached_image:") else line for line in text.splitlines())
-    if edited == text.rstrip("\n"):
-        raise RuntimeError("the role has no image to change")
-    defaults.write_text(edited + "\n", encoding="utf-8")
+    edited = text.replace("memcached_memory_mib: 64", "memcached_memory_mib: 65")
+    if edited == text:
+        raise RuntimeError("the role has no memory to change")
+    defaults.write_text(edited, encoding="utf-8")
     tell(f"a plan of {size.resources} resources")
     began = time.perf_counter()
     done = subprocess.run(

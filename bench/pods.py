@@ -32,11 +32,12 @@ from bench import objects, pods_agents
 from bench.operator_process import OperatorProcess, Project, moment, running
 from bench.process_stats import cpu_seconds, proportional
 from bench.results import Result, show, tell
-from runner import devcluster, log
-from runner.devcluster import DevCluster, node
-from runner.devcluster.layout import NAMESPACES
+from runner import log
 from runner.kube.client import Client
 from runner.kube.credentials import auth
+from runner.sdk import devcluster
+from runner.sdk.devcluster import DevCluster, node
+from runner.sdk.devcluster.layout import NAMESPACES
 from tests.images import BASE, base_archive
 
 _CASE = "pods"

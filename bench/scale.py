@@ -25,9 +25,9 @@ from pathlib import Path
 from bench import objects, scale_bursts, scale_rest, scale_small
 from bench.results import Result, show, tell
 from bench.scale_bed import NAMESPACES, Bed, Size
-from runner import devcluster
 from runner.kube.client import Client
 from runner.kube.credentials import auth
+from runner.sdk import devcluster
 
 _PARTS: dict[str, Callable[[Bed], AsyncIterator[Result]]] = {
     "newcomer": scale_bursts.newcomer,

@@ -13,9 +13,9 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from bench import process_stats
 from bench.operator_process import DEADLINE, OperatorProcess, Project
-from runner.devcluster import DevCluster
-from runner.devcluster.layout import COMPONENTS
 from runner.kube.client import Client
+from runner.sdk.devcluster import DevCluster
+from runner.sdk.devcluster.layout import COMPONENTS
 
 CASE = "scale"
 PRESENT, BURST, FAILING, REST, NONE, FLAT, SKIP, SMALL, BEHIND = NAMESPACES = tuple(

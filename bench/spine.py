@@ -30,9 +30,9 @@ from prometheus_client.parser import text_string_to_metric_families
 from bench import objects, process_stats
 from bench.operator_process import OperatorProcess, Project, moment, running
 from bench.results import Result, percentile, show, tell
-from runner import devcluster
 from runner.kube.client import Client
 from runner.kube.credentials import auth
+from runner.sdk import devcluster
 
 _CASE = "spine"
 _ALONE, _NONE, _MANY = "bench-latency", "bench-none", "bench-many"

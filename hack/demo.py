@@ -22,10 +22,11 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any
 
-from runner import devcluster
-from runner.devcluster import images
-from runner.devcluster.cluster import outside
-from runner.devcluster.nodes import Nodes
+from runner.errors import OperatorError
+from runner.sdk import devcluster
+from runner.sdk.devcluster import images
+from runner.sdk.devcluster.cluster import outside
+from runner.sdk.devcluster.nodes import Nodes
 
 ROOT = Path(__file__).resolve().parent.parent
 DEADLINE = 180.0
@@ -102,7 +103,7 @@ def main() -> int:
     screen = Screen()
     try:
         _demo(screen)
-    except DemoError as error:
+    except (DemoError, OperatorError) as error:
         screen.step(f"The demo failed: {error}")
         return 1
     except KeyboardInterrupt:

@@ -29,8 +29,8 @@ from typing import Any, TextIO
 import pytest
 
 from runner.config import locks
-from runner.devcluster import folders
-from runner.devcluster.nodes import missing
+from runner.sdk.devcluster import folders
+from runner.sdk.devcluster.nodes import missing
 
 ROOT = Path(__file__).resolve().parents[1]
 BASE = "localhost/ansible-operator-runner:2.21"

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from runner.devcluster import ports
+from runner.sdk.devcluster import ports
 
 PATIENCE = 60.0
 ROOT_PASSWORD = "correct horse"

@@ -17,8 +17,8 @@ from dataclasses import dataclass, field
 from importlib.metadata import version
 from pathlib import Path
 
-from runner.devcluster.binaries import NODE_KIT, find, this_machine
-from runner.devcluster.cluster import get_helm, get_programs
+from runner.sdk.devcluster.binaries import NODE_KIT, find, this_machine
+from runner.sdk.devcluster.cluster import get_helm, get_programs
 from tests.guide_text import Commands, File, GuideError, Keys, Shown, matches, steps
 from tests.terminal import Terminal
 

@@ -16,10 +16,10 @@ from pathlib import Path
 from typing import TextIO
 
 from runner.config import locks
-from runner.devcluster import folders
-from runner.devcluster.cluster import get_actionlint, get_helm, get_programs
-from runner.devcluster.nodes import Nodes, missing
 from runner.errors import ClusterError
+from runner.sdk.devcluster import folders
+from runner.sdk.devcluster.cluster import get_actionlint, get_helm, get_programs
+from runner.sdk.devcluster.nodes import Nodes, missing
 from tests import debian, mariadb, workloads
 from tests.parity import targets
 

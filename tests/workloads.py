@@ -24,8 +24,8 @@ from pathlib import Path
 from typing import Any, TextIO
 
 from runner.config import locks
-from runner.devcluster import folders, pause
-from runner.devcluster.binaries import this_machine
+from runner.sdk.devcluster import folders, pause
+from runner.sdk.devcluster.binaries import this_machine
 from tests import debian
 from tests.images import Image
 

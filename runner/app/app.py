@@ -55,11 +55,7 @@ from runner.pods.setup import PodRuns
 from runner.proxy.handlers.discovery_cache import DiscoveryCache
 from runner.proxy.handlers.negotiate import Negotiate
 from runner.proxy.handlers.plan.handler import Planning
-from runner.proxy.handlers.read_set import ReadSetRecorder
 from runner.proxy.handlers.reads import Reads
-from runner.proxy.handlers.refusals import RefusalRecorder
-from runner.proxy.handlers.secrets import Secrets
-from runner.proxy.handlers.uses import UseRecorder
 from runner.proxy.handlers.writes import ServedResources, Writes
 from runner.proxy.identity import Identities
 from runner.proxy.self_test import SelfTest
@@ -295,17 +291,13 @@ class _Operator:
             client.credentials,
             identities,
             [
-                *self._rights.handlers(),
-                Secrets(),
                 DiscoveryCache(clock, served.forget),
                 Negotiate(),
-                ReadSetRecorder(),
-                UseRecorder(),
-                RefusalRecorder(),
                 reads,
                 Writes(served, client, observers),
                 Planning(served, clock),
             ],
+            self._rights.observers(),
         )
         _log.info("Serving the proxy", port=await proxy.start(run_access.LOOPBACK, self._settings.proxy_port))
         stack.push_async_callback(proxy.close, _PROXY_GRACE)

@@ -133,7 +133,7 @@ async def _kind_in_cluster(short: str, kinds: Sequence[GVK]) -> str:
 
 def _long(wanted: str) -> str:
     """Replace a short name in KIND/NAME by the kind that has it in the CRDs of the project in this folder."""
-    from runner.schema import files  # noqa: PLC0415 - as above
+    from runner.sdk.schema import files  # noqa: PLC0415 - as above
 
     kind, slash, name = wanted.partition("/")
     found = files.kind_of_short_name(_CRDS, kind.lower())

@@ -24,15 +24,15 @@ from runner.cli import logs
 from runner.cli import text as cli_text
 from runner.config.options import Option
 from runner.config.settings import GROUPS, OPTIONS
-from runner.dev import cli as dev_cli
-from runner.devcluster import cli as devcluster_cli
 from runner.errors import ConfigError, OperatorError
-from runner.migrate import cli as migrate_cli
-from runner.packaging import cli as packaging_cli
-from runner.preview import cli as plan_cli
 from runner.rbac import cli as rbac_cli
-from runner.scaffold import cli as scaffold_cli
-from runner.schema import cli as schema_cli
+from runner.sdk.dev import cli as dev_cli
+from runner.sdk.devcluster import cli as devcluster_cli
+from runner.sdk.migrate import cli as migrate_cli
+from runner.sdk.packaging import cli as packaging_cli
+from runner.sdk.preview import cli as plan_cli
+from runner.sdk.scaffold import cli as scaffold_cli
+from runner.sdk.schema import cli as schema_cli
 
 if TYPE_CHECKING:
     from runner.app.edits import ProjectSources
@@ -209,7 +209,7 @@ def _run(arguments: argparse.Namespace) -> int:
         encoder = "console"
     log.configure(level=logging.getLevelNamesMapping()[settings.log_level.upper()], encoder=encoder)
     kinds = [watch.gvk for watch in loaded.watches]
-    from runner.migrate.start_check import StartCheck  # noqa: PLC0415 - as above
+    from runner.compatibility.start_check import StartCheck  # noqa: PLC0415 - as above
 
     check = StartCheck(settings.watches_file, settings.search_path(os.environ, Path.cwd()), os.environ)
     from runner.app import app  # noqa: PLC0415 - slow to import, so input is checked first
@@ -232,9 +232,9 @@ def _project(settings: Settings, loaded: LoadedWatches) -> ProjectSources:
 
 
 def _validate(arguments: argparse.Namespace) -> int:
+    from runner.compatibility import core_changes  # noqa: PLC0415 - as above
     from runner.config import sources  # noqa: PLC0415 - as above
-    from runner.migrate import core_changes  # noqa: PLC0415 - as above
-    from runner.schema import project, usage  # noqa: PLC0415 - as above
+    from runner.sdk.schema import project, usage  # noqa: PLC0415 - as above
     from runner.watches import validation  # noqa: PLC0415 - as above
 
     settings, warnings = sources.load(arguments, os.environ)

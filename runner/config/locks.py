@@ -42,13 +42,16 @@ class FileLock:
             self._descriptor = None
 
     def holder(self) -> int | None:
-        """Return the process id of the holder, None if the lock is free, 0 if the id is not written yet."""
+        """Return the process id of the holder, None if the lock is free, 0 if the id is not written yet.
+
+        For a moment after the lock was acquired, the id can be that of an earlier holder which was killed.
+        """
         try:
             descriptor = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC)
         except FileNotFoundError:
             return None
         try:
-            if _try(descriptor):
+            if _try(descriptor, fcntl.LOCK_SH):  # shared: two callers of this method are no holders to each other
                 return None
             content = os.read(descriptor, 20).strip()
         finally:
@@ -56,9 +59,9 @@ class FileLock:
         return int(content) if content else 0
 
 
-def _try(descriptor: int) -> bool:
+def _try(descriptor: int, kind: int = fcntl.LOCK_EX) -> bool:
     try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        fcntl.flock(descriptor, kind | fcntl.LOCK_NB)
     except BlockingIOError:
         return False
     return True

@@ -19,9 +19,9 @@ from runner.kube.discovery import ApiResource
 from runner.masking.forms import is_sensitive
 from runner.objects import GVK, Object, ObjectRef
 from runner.ownership import Owner, OwnerState
-from runner.proxy.handlers.secrets import learn_object
 from runner.proxy.handlers.writes import WriteObserver
 from runner.proxy.identity import Identities, RunIdentity, RunStats
+from runner.proxy.observers.secrets import learn_object
 from runner.proxy.planning.overlay import Overlay
 from runner.proxy.server import Proxy
 from runner.references.watching import References

@@ -54,7 +54,8 @@ class EventCount:
 
 def name_of(what: ApiEvent, moment: int) -> str:
     """Return the name of an Event. `moment`, in nanoseconds, sorts the API's lists by time."""
-    return f"{what.regarding.key.name[:_LONGEST_NAME]}.{moment:016x}"
+    # Each part of a name between dots ends with a letter or digit.
+    return f"{what.regarding.key.name[:_LONGEST_NAME].rstrip('-.')}.{moment:016x}"
 
 
 def created(what: ApiEvent, metadata: dict[str, str], instance: str, seen: EventCount, *, core: bool) -> dict[str, Any]:

@@ -23,44 +23,28 @@ _TOKEN = re.compile(rb'"(?:[^"\\]|\\.)*"|[\[\]{}]', re.DOTALL)
 _REPLACEMENT = orjson.dumps(TOO_DEEP)
 
 
-class TooDeepError(ValueError):
-    """Error: a value nests too deeply to be read whole."""
-
-
-def loads_whole(raw: bytes) -> Any:
-    """Read JSON.
-
-    Raises:
-        TooDeepError: a value nests deeper than `MAX_DEPTH` levels.
-        orjson.JSONDecodeError: `raw` is not JSON.
-    """
-    try:
-        value = orjson.loads(raw)
-    except orjson.JSONDecodeError:
-        if _cut_text(raw) is None:
-            raise
-    else:
-        if raw.count(b"{") + raw.count(b"[") <= MAX_DEPTH or _is_shallow(value):
-            return value
-    raise TooDeepError(f"deeper than {MAX_DEPTH} levels")
-
-
 def loads(raw: bytes) -> Any:
     """Read JSON; at most `MAX_DEPTH` levels of each value are kept.
 
     Raises:
         orjson.JSONDecodeError: `raw` is not JSON.
     """
+    return loads_marked(raw)[0]
+
+
+def loads_marked(raw: bytes) -> tuple[Any, bool]:
+    """Read JSON like `loads`; also return whether all levels are kept. Raises orjson.JSONDecodeError."""
+    is_whole = True
     try:
         value = orjson.loads(raw)
     except orjson.JSONDecodeError:
         cut = _cut_text(raw)
         if cut is None:
             raise
-        value = orjson.loads(cut)
+        value, is_whole = orjson.loads(cut), False
     if raw.count(b"{") + raw.count(b"[") <= MAX_DEPTH or _is_shallow(value):
-        return value
-    return _cut(value, MAX_DEPTH)
+        return value, is_whole
+    return _cut(value, MAX_DEPTH), False
 
 
 def is_cut(text: bytes) -> bool:

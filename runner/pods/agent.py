@@ -9,8 +9,9 @@ agent outlives an upgrade of the operator. So each operator supports the protoco
 ignores kinds that it does not support.
 
 Promises: Ansible starts at most once. A frame is in `WORK_DIR` before it is sent and stays there, so the operator can
-request all frames again. END is last, and no process of the run is left then. API calls wait while there is no
-operator. The pod's log contains only text that the operator returned, and messages about the connection.
+request all frames again. END is last, and no process of the run is left then, except those of other users: a role can
+start them with `become`, and they end with the pod. API calls wait while there is no operator. The pod's log contains
+only text that the operator returned, and messages about the connection and such processes.
 
 `SETTINGS_DIR` has the files `run`, `token`, `ca.crt`, `server` (host:port) and `name` (of the server, for TLS). They
 are read for each attempt to connect. Exit codes: see `Exit`.
@@ -71,6 +72,8 @@ _GRACE = 10.0
 """Seconds between SIGTERM and SIGKILL to the worker."""
 _LEFTOVER_GRACE = 2.0
 """The same for background processes of the role that outlive the worker."""
+_KILL_WITHIN = 5.0
+"""Seconds after the first SIGKILL in which processes have to end."""
 _DELIVERY = 10.0
 """Seconds in which an agent that got SIGTERM tries to deliver END."""
 _RELAY_WAIT = 60.0
@@ -565,6 +568,7 @@ class Children:
     def __init__(self) -> None:
         self._running: dict[int, tuple[subprocess.Popen[bytes], asyncio.Future[int]]] = {}
         self._loop = asyncio.get_running_loop()
+        self._has_reported = False
         # The first process of a container needs no call, and a small Python can lack the module.
         with contextlib.suppress(ImportError, OSError, AttributeError):
             import ctypes  # noqa: PLC0415
@@ -591,16 +595,22 @@ class Children:
                     ended.set_result(process.returncode)
 
     async def end_all(self, grace: float) -> None:
-        """End all processes below this one: SIGTERM, and after `grace` seconds SIGKILL."""
+        """End the processes below this one that may be signaled: SIGTERM, and after `grace` seconds SIGKILL."""
         notified: set[int] = set()
-        deadline = time.monotonic() + grace
-        while time.monotonic() < deadline and (found := descendants()):
-            _signal_all(found - notified, signal.SIGTERM)
-            notified |= found
+        foreign: set[int] = set()
+        kill_at = time.monotonic() + grace
+        while (found := descendants() - foreign) and (now := time.monotonic()) < kill_at + _KILL_WITHIN:
+            if now < kill_at:
+                foreign |= _signal_all(found - notified, signal.SIGTERM)
+                notified |= found
+            else:
+                foreign |= _signal_all(found, signal.SIGKILL)
             await asyncio.sleep(_POLL)
-        while found := descendants():
-            _signal_all(found, signal.SIGKILL)
-            await asyncio.sleep(_POLL)
+        if (left := descendants()) and not self._has_reported:
+            self._has_reported = True
+            _log(
+                f"{len(left)} processes of the run remain until the pod ends: another user's, or blocked in the kernel"
+            )
 
 
 def descendants() -> set[int]:
@@ -619,10 +629,20 @@ def descendants() -> set[int]:
     return found - {os.getpid()}
 
 
-def _signal_all(pids: set[int], number: signal.Signals) -> None:
-    for pid in pids:
-        with contextlib.suppress(ProcessLookupError):  # it ended meanwhile
-            os.kill(pid, number)
+def _signal_all(pids: set[int], number: signal.Signals) -> set[int]:
+    """Signal processes; return those of other users."""
+    return {pid for pid in pids if not _signal(pid, number)}
+
+
+def _signal(pid: int, number: signal.Signals) -> bool:
+    """Signal a process, unless it ended meanwhile; return False if it belongs to another user."""
+    try:
+        os.kill(pid, number)
+    except ProcessLookupError:
+        return True
+    except PermissionError:
+        return False
+    return True
 
 
 class Worker:
@@ -746,10 +766,12 @@ class Worker:
         self._worker = self._begin_preloaded(order) or self._begin(order)
         process, ended = self._worker
         loop = asyncio.get_running_loop()
-        _, output = await loop.connect_read_pipe(lambda: _Output(self._spool, self.stop), process.stdout)
+        pipe, output = await loop.connect_read_pipe(lambda: _Output(self._spool, self.stop), process.stdout)
         code = await ended
         # Background processes of the role can hold the pipe open.
         await self._children.end_all(_LEFTOVER_GRACE)
+        await asyncio.wait({output.ended}, timeout=_LEFTOVER_GRACE)
+        pipe.close()  # all that the worker wrote was read; a process of another user can still hold it
         await output.ended
         return code
 

@@ -269,7 +269,7 @@ class PodEngine:
             await asyncio.to_thread(self._leave, job)
 
     def _place(self, run: _Run) -> str:
-        state = self._pods.state(run.place.name) or run.state
+        state = self._pods.state(run.place) or run.state
         if state is None:
             return ""
         return f"{run.place.namespace}/{state.name}" + (f" on {state.node}" if state.node else "")
@@ -345,7 +345,7 @@ class PodEngine:
         task.add_done_callback(self._labeling.discard)
 
     async def _label_pod(self, run: _Run, uid: str) -> None:
-        state = self._pods.state(run.place.name)
+        state = self._pods.state(run.place)
         if state is None:
             return
         meta = {"labels": {jobs.RUN_OF: uid}, "annotations": {jobs.RUN: f"{run.namespace}/{run.name}"}}
@@ -422,7 +422,7 @@ class PodEngine:
         return await self._conclude(run, fault, time.monotonic() - began)
 
     async def _conclude(self, run: _Run, fault: Fault | None, seconds: float) -> RunResult:
-        state = self._pods.state(run.place.name)
+        state = self._pods.state(run.place)
         ending = run.ending
         if ending is None:
             run.link.fence()
@@ -459,7 +459,7 @@ class PodEngine:
         """Return why a pod whose agent ended was lost, or an empty text. The agent can be faster than the watch."""
         until = time.monotonic() + _WATCH_WITHIN
         while True:
-            state = self._pods.state(run.place.name)
+            state = self._pods.state(run.place)
             if state is None and run.state is not None:
                 return "it was deleted"
             if (state is not None and state.lost) or time.monotonic() >= until:
@@ -503,7 +503,7 @@ class PodEngine:
             await asyncio.sleep(_LOOK)
             if not self._pods.is_synced:
                 continue
-            state = self._pods.state(run.place.name)
+            state = self._pods.state(run.place)
             known, run.state = known or state is not None, state or run.state
             fault = timer.fault(_obstacle(run, state, self._patience, known=known), clock())
             if fault is not None:

@@ -70,9 +70,9 @@ class IdleLink:
 
     def attach(self, connection: AgentConnection, hello: Hello) -> IdleLink | None:
         """Accept an agent that has the token, or refuse it and return None."""
-        if hello.protocol != PROTOCOL or self._agent not in {None, hello.agent} or hello.last:
-            _log.debug("Idle agent refused", protocol=hello.protocol)
-            connection.refuse("another agent has this pod", final=False)
+        if objection := self._objection(hello):
+            _log.debug("Idle agent refused", problem=objection)
+            connection.refuse(objection, final=False)
             return None
         if self._connection is not None:
             self._connection.abort()
@@ -85,6 +85,14 @@ class IdleLink:
             connection.send(Kind.ASSIGN, payload=self._run)
         self._changed()
         return self
+
+    def _objection(self, hello: Hello) -> str:
+        """Return why the agent is refused, or an empty text."""
+        if hello.protocol != PROTOCOL:
+            return f"protocol {hello.protocol} is not supported, only {PROTOCOL}"
+        if self._agent not in {None, hello.agent}:
+            return "another agent has this pod"
+        return "the agent has had a run" if hello.last else ""
 
     def receive_frame(self, kind: int, number: int, payload: bytes) -> None:  # noqa: ARG002 - the signature of receivers
         """Accept PONG only."""

@@ -19,7 +19,7 @@ from typing import Any
 
 from runner.engine.job import PodRun, RunRecord, UnrecordedRun
 from runner.kube.discovery import ApiResource
-from runner.objects import GVK, Object, annotations_of, metadata
+from runner.objects import GVK, Object, ObjectKey, annotations_of, metadata
 from runner.pods import agent, preload
 from runner.watches.pod_fields import PodPolicy
 
@@ -149,6 +149,18 @@ def job(run: PodRun, name: str, namespace: str, deadline: float | None) -> Objec
     if deadline is not None:
         made["spec"]["activeDeadlineSeconds"] = int(deadline + _SLACK)
     return made
+
+
+def job_of(pod: Object) -> ObjectKey | None:
+    """Return the Job that controls the pod of a run; None if it is not the Job that the label `RUN` names.
+
+    Other clients can give their own pods the labels of a run.
+    """
+    meta = metadata(pod)
+    name = str((meta.get("labels") or {}).get(RUN, ""))
+    owner: Mapping[str, Any] = next((each for each in meta.get("ownerReferences") or () if each.get("controller")), {})
+    is_controlled = (owner.get("apiVersion"), owner.get("kind"), owner.get("name")) == ("batch/v1", "Job", name)
+    return ObjectKey(str(meta.get("namespace", "")), name) if is_controlled else None
 
 
 def warm_name(kind: str) -> str:

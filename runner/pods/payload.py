@@ -4,10 +4,15 @@ It contains roles or playbooks with the files beside them, extra vars, and the k
 operator's own callback and collection are beside them. Other collections are those of the image. Only settings of
 Ansible and `RELATED_IMAGE_*` of the operator's environment are passed on, without paths in the operator's pod. Blocking
 I/O: call it in a thread.
+
+A variable is passed if Ansible's configuration defines it with a type that is no path. Variables of plugins and
+collections have no such definition, and can contain tokens.
 """
 
 from __future__ import annotations
 
+import functools
+import importlib.util
 import json
 import os
 import shlex
@@ -17,6 +22,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import yaml
 from ansible_runner.streaming import Transmitter
 
 import runner
@@ -37,9 +43,12 @@ _OWN = "operator"
 _TEMPORARY = str(Path(PRIVATE_DATA, "tmp"))
 _PACKAGE = Path(runner.__file__).parent
 _IGNORED = shutil.ignore_patterns(*SKIPPED, "*.pyc")
-_OF_THIS_POD = ("_PATH", "_DIR", "_FILE", "_PLUGINS", "_TEMP", "_TMP", "_CONFIG", "_INVENTORY", "_KEY")
-"""Ends of variables with paths in the operator's pod."""
-_NOT_PASSED = ("ANSIBLE_OPERATOR_", "ANSIBLE_RUNNER_")
+_PATHS = {"path", "pathspec", "pathlist", "tmp", "tmppath"}
+"""Types of Ansible's settings that are paths, here in the operator's pod."""
+_OF_GALAXY = "GALAXY_"
+"""Begin of names of settings that only installations of collections use."""
+_NO_SETTINGS = ("ANSIBLE_OPERATOR_", "ANSIBLE_RUNNER_", f"ANSIBLE_{_OF_GALAXY}", "ANSIBLE_CONFIG", "ANSIBLE_DEBUG_LOGS")
+"""Begins of variables that runs do not need: of the operator, ansible-runner, Galaxy, and of a file that is passed."""
 
 
 def write(job: Job, token: str, target: Path, environ: Mapping[str, str], cwd: Path) -> None:
@@ -124,9 +133,30 @@ def _environment(added: Mapping[str, str], environ: Mapping[str, str]) -> dict[s
 
 
 def _is_passed(name: str) -> bool:
-    if not name.startswith(("ANSIBLE_", "RELATED_IMAGE_")) or name.startswith(_NOT_PASSED):
-        return False
-    return not name.endswith(_OF_THIS_POD)
+    return name.startswith("RELATED_IMAGE_") or _is_passed_by_setting().get(name, False)
+
+
+def unknown_variables(environ: Mapping[str, str]) -> list[str]:
+    """Return the variables of Ansible, its plugins or collections that are not passed, as their content is unknown.
+
+    Such a variable can contain a path or a secret: Ansible's configuration does not define it.
+    """
+    known = _is_passed_by_setting()
+    found = {name for name in environ if name.startswith("ANSIBLE_") and not name.startswith(_NO_SETTINGS)}
+    return sorted(found - known.keys())
+
+
+@functools.cache
+def _is_passed_by_setting() -> Mapping[str, bool]:
+    """Return the variables that Ansible's own configuration defines, and whether a pod gets each."""
+    (package,) = importlib.util.find_spec("ansible").submodule_search_locations  # type: ignore[union-attr,misc]
+    definitions = yaml.load(Path(package, "config/base.yml").read_text(encoding="utf-8"), yaml.CSafeLoader)
+    return {
+        each["name"]: setting.get("type") not in _PATHS and not name.startswith(_OF_GALAXY)
+        for name, setting in definitions.items()
+        for each in setting.get("env") or ()
+        if each["name"].startswith("ANSIBLE_")
+    }
 
 
 def _content(job: Job, project: Path, *, explicit: bool) -> str:

@@ -124,8 +124,13 @@ async def start(
         ) from error
     stack.push_async_callback(links.close)
     _log.info("Serving pods of runs", port=bound, address=server)
+    if unknown := await asyncio.to_thread(payload.unknown_variables, os.environ):
+        _log.warning(
+            "Pods of runs do not get variables that are no settings of ansible-core; set them in podTemplate.env",
+            variables=unknown,
+        )
     watched = tuple(dict.fromkeys((*settings.namespaces, *([namespace] if settings.namespaces and namespace else []))))
-    pods = PodWatch(client, discovery, watched)
+    pods = PodWatch(client, discovery, watched, namespace)
 
     def address() -> Address:
         return Address(server, _NAME, issued.authority, issued.key)

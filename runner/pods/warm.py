@@ -23,7 +23,7 @@ from runner.pods import jobs, states
 from runner.pods.idle import IdleLink
 from runner.pods.jobs import JOBS, SECRETS, Address
 from runner.pods.links import Links
-from runner.pods.states import Fault, ObstacleTimer, Patience
+from runner.pods.states import Fault, ObstacleTimer, Patience, PodState
 from runner.pods.watching import PodWatch
 from runner.watches.pod_fields import PodPolicy
 
@@ -114,8 +114,11 @@ class WarmPods:
         return ready
 
     def _is_usable(self, pod: WarmPod) -> bool:
-        state = self._pods.state(pod.name)
+        state = self._state(pod.name)
         return pod.link.is_ready and not (state is not None and (state.lost or state.ended))
+
+    def _state(self, name: str) -> PodState | None:
+        return self._pods.state(ObjectKey(self._home.namespace, name))
 
     def preload_unused(self, reason: str) -> None:
         """Count a run in a warm pod that did not use the loaded Ansible."""
@@ -172,7 +175,7 @@ class WarmPods:
         return self._template.policy.warm if self._is_active else 0
 
     def _fault(self, pod: WarmPod, now: float) -> Fault | None:
-        state = self._pods.state(pod.name)
+        state = self._state(pod.name)
         pod.was_seen = pod.was_seen or state is not None
         link = pod.link
         found = states.obstacle(
@@ -189,7 +192,7 @@ class WarmPods:
         starting = self._pods.starting_warm(self._template.kind) - set(self._waiting)
         self._strays = {name: self._strays.get(name) or ObstacleTimer(now) for name in starting}
         for name, timer in self._strays.items():
-            if timer.fault(states.obstacle_of_pod(self._pods.state(name), _PATIENCE, known=True), now) is not None:
+            if timer.fault(states.obstacle_of_pod(self._state(name), _PATIENCE, known=True), now) is not None:
                 self._doomed.add(name)
 
     def _drop(self, pod: WarmPod) -> None:

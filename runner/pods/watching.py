@@ -1,8 +1,13 @@
-"""Watch of the pods of runs, and the state of each by the run's name."""
+"""Watch of the pods of runs, and the state of each by its Job.
+
+Labels alone identify no pod, because a tenant can copy them. A pod counts only if the Job that its label names controls
+it, and warm pods are only in the operator's own namespace.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 
 from runner.kube.cache import Change
 from runner.kube.client import Client, Selection
@@ -15,43 +20,62 @@ from runner.pods.states import PodState
 _POD = GVK("", "v1", "Pod")
 
 
-class PodWatch:
-    """The pods of all runs in the watched namespaces, and all warm pods."""
+@dataclass(frozen=True, slots=True)
+class _Pod:
+    key: ObjectKey
+    state: PodState
+    warm_of: str
+    """Kind of a warm pod; empty for other pods."""
+    run_of: str
+    """UID of the resource whose run the pod has; empty for a warm pod without a run."""
 
-    def __init__(self, client: Client, discovery: Discovery, namespaces: Sequence[str]) -> None:
+    @property
+    def is_idle(self) -> bool:
+        return bool(self.warm_of and not self.run_of)
+
+
+class PodWatch:
+    """The pods of all runs in the watched namespaces, and all warm pods in `own_namespace`."""
+
+    def __init__(self, client: Client, discovery: Discovery, namespaces: Sequence[str], own_namespace: str) -> None:
         self._informer = Informer(client, discovery, _POD, namespaces, Selection(labels=jobs.RUN), "")
-        self._states: dict[str, PodState] = {}
-        self._runs: dict[ObjectKey, str] = {}
-        self._warm: dict[str, str] = {}
-        """Kinds of warm pods without a run, by name."""
-        self._of: dict[str, str] = {}
-        """UIDs of the resources of warm pods with a run, by the pod's name, oldest first."""
+        self._own_namespace = own_namespace
+        self._pods: dict[ObjectKey, _Pod] = {}
+        """Pods by their Job, in the order of their last change."""
+        self._jobs: dict[ObjectKey, ObjectKey] = {}
+        """Jobs by their pod."""
 
     @property
     def is_synced(self) -> bool:
         """True if all existing pods are in the cache."""
         return self._informer.synced.is_set()
 
-    def state(self, run: str) -> PodState | None:
-        """Return the state of the pod of a run or of a warm pod; None if there is no pod."""
-        return self._states.get(run)
+    def state(self, job: ObjectKey) -> PodState | None:
+        """Return the state of the pod of a run's or warm pod's Job; None if there is no pod."""
+        found = self._pods.get(job)
+        return found.state if found is not None else None
 
     def phases(self) -> dict[str, int]:
         """Return the number of pods by phase: `waiting`, `running`, `ended`, `idle` (warm pods without a run)."""
         found = dict.fromkeys(("waiting", "running", "ended", "idle"), 0)
-        for name, state in self._states.items():
-            begun = "idle" if name in self._warm else "running"
+        for pod in self._pods.values():
+            state, begun = pod.state, "idle" if pod.is_idle else "running"
             found["ended" if state.ended or state.lost else "waiting" if state.is_starting else begun] += 1
         return found
 
     def starting_warm(self, kind: str) -> set[str]:
         """Return the names of the warm pods of a kind that have not started."""
         label = jobs.warm_label(kind)
-        return {name for name, of in self._warm.items() if of == label and self._states[name].is_starting}
+        return {name for name, pod in self._warm() if pod.is_idle and pod.warm_of == label and pod.state.is_starting}
 
     def ended_warm(self, uid: str) -> list[str]:
         """Return the names of the warm pods that have ended after a run of a resource, oldest first."""
-        return [name for name, of in self._of.items() if of == uid and self._states[name].ended]
+        return [name for name, pod in self._warm() if pod.run_of == uid and pod.state.ended]
+
+    def _warm(self) -> Iterator[tuple[str, _Pod]]:
+        for job, pod in self._pods.items():
+            if pod.warm_of and job.namespace == self._own_namespace:
+                yield job.name, pod
 
     async def follow(self) -> None:
         """Watch until canceled."""
@@ -63,18 +87,13 @@ class PodWatch:
 
     def _changed(self, change: Change) -> None:
         pod = self._informer.get(change.key) if change.new is not None else None
-        if pod is None:
-            run = self._runs.pop(change.key, "")
-            self._states.pop(run, None)
-            self._warm.pop(run, None)
-            self._of.pop(run, None)
+        job = jobs.job_of(pod) if pod is not None else None
+        former = self._jobs.pop(change.key, None)
+        if former is not None and (known := self._pods.get(former)) is not None and known.key == change.key:
+            del self._pods[former]
+        if pod is None or job is None:
             return
         labels: dict[str, str] = metadata(pod).get("labels") or {}
-        run = labels.get(jobs.RUN, "")
-        self._runs[change.key] = run
-        self._states[run] = states.of(pod)
-        if jobs.WARM in labels and jobs.RUN_OF not in labels:
-            self._warm[run] = labels[jobs.WARM]
-        elif jobs.WARM in labels:
-            self._warm.pop(run, None)
-            self._of[run] = labels[jobs.RUN_OF]
+        self._jobs[change.key] = job
+        self._pods.pop(job, None)
+        self._pods[job] = _Pod(change.key, states.of(pod), labels.get(jobs.WARM, ""), labels.get(jobs.RUN_OF, ""))

@@ -1,17 +1,23 @@
 """Values that handlers exchange: requests (calls) and responses (answers).
 
-Promises: content is streamed in both directions; a handler that needs all of it sets a limit. Must not import:
-handlers.
+Promises: content is streamed in both directions, unless a handler or observer needs all of it, up to a limit. It is
+parsed at most once, by the first one that needs its object. Must not import: handlers.
 """
 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
+from contextlib import ExitStack
+from copy import copy
 from dataclasses import dataclass, field
 from typing import Protocol, TypeAlias
 
 import orjson
 
+from runner.objects import Object
+from runner.proxy import content
+from runner.proxy.content import LARGEST_ANSWER, Parsed
+from runner.proxy.http import messages
 from runner.proxy.http.connection import Body
 from runner.proxy.http.ends import ClientConnection, ServerConnection
 from runner.proxy.http.messages import Headers, RequestHead
@@ -78,9 +84,12 @@ class Call:
     """End-to-end headers to forward, without the client's credentials."""
     content: Body | bytes = field(repr=False)
     session: Session | None = None
-    """The session of the run; set by the first handler."""
+    """The session of the run; set by the authentication."""
     cached: str = ""
     """`hit` or `miss` for a GET of an owned object; for the log."""
+    ends: ExitStack = field(default_factory=ExitStack, repr=False)
+    """What the call has opened. The server closes it after the response was sent or dropped, and after an error."""
+    _parsed: Parsed | None = field(default=None, init=False, repr=False)
 
     @property
     def run(self) -> Session:
@@ -88,6 +97,42 @@ class Call:
         if self.session is None:
             raise RuntimeError("the request is not authenticated")
         return self.session
+
+    @property
+    def media(self) -> str:
+        """The media type of the content."""
+        return content.media_type(self.head.get(b"content-type"))
+
+    async def data(self) -> bytes | None:
+        """Read the complete content; None if it is too large, and it is still streamed."""
+        if isinstance(self.content, bytes):
+            return self.content
+        if self.head.length > content.LARGEST_REQUEST:
+            return None
+        if self.head.get(b"expect").lower() == b"100-continue":
+            self.client.write(b"HTTP/1.1 100 Continue\r\n\r\n")
+        data = await self.content.read_all(content.LARGEST_REQUEST)
+        if data is not None:
+            self.content = data
+        return data
+
+    def parsed(self) -> Parsed:
+        """Return the parsed content, if all of it was read by `data`."""
+        if self._parsed is None and isinstance(self.content, bytes):
+            self._parsed = content.parse(self.media, self.content)
+        return self._parsed or Parsed(None)
+
+    def replace_object(self, obj: Object) -> None:
+        """Replace the object in the content, which was read."""
+        if not isinstance(self.content, bytes):
+            raise TypeError("the content was not read")
+        self.content, self._parsed = content.dump(self.media, obj, self.content), Parsed(obj)
+
+    def detached(self) -> Call:
+        """Return the same call for a task that can outlive it: the task closes `ends`."""
+        call = copy(self)
+        call.ends = ExitStack()
+        return call
 
 
 @dataclass(slots=True)
@@ -101,10 +146,18 @@ class Answer:
     length: int
     """Bytes, CHUNKED or UNTIL_CLOSE."""
     content: Content = field(repr=False)
-    finish: Callable[[], None] = field(repr=False, default=lambda: None)
-    """Called once, after the content was sent or dropped."""
+    release: Callable[[], object] = field(repr=False, default=lambda: None)
+    """Drops the rest of complete content, and releases the connection to the API server before the call ends."""
     upgraded: ServerConnection | None = field(repr=False, default=None)
     """The connection to the API server after a protocol upgrade."""
+    _is_read: bool = field(default=False, init=False, repr=False)
+    _data: bytes | None = field(default=None, init=False, repr=False)
+    _parsed: Parsed | None = field(default=None, init=False, repr=False)
+
+    @property
+    def media(self) -> str:
+        """The media type of the content."""
+        return content.media_type(messages.get(self.headers, b"content-type"))
 
     async def whole(self, most: int) -> bytes | None:
         """Read the content, which is still sent to the client; None if it exceeds `most` bytes and is streamed."""
@@ -112,13 +165,44 @@ class Answer:
             data = await self.content.read_all(most)
             if data is None:
                 return None
+            self.release()
         else:
             data = await self.content.read()
         self.content = Whole(data)
         return data
 
+    async def data(self, most: int = LARGEST_ANSWER) -> bytes | None:
+        """Return the uncompressed content, which is still sent to the client; None if it exceeds `most` bytes."""
+        if not self._is_read:
+            data = await self.whole(most)
+            if data is not None:
+                self._data = content.unpack(messages.get(self.headers, b"content-encoding"), data)
+            self._is_read = True
+        return self._data
+
+    def parsed(self) -> Parsed:
+        """Return the parsed content, if all of it was read by `data`."""
+        if self._parsed is None and self._data:
+            self._parsed = content.parse(self.media, self._data)
+        return self._parsed or Parsed(None)
+
+    async def object(self) -> Object | None:
+        """Return the JSON object in the content, which is still sent to the client.
+
+        None if there is none, if the content is too large, or if parts of the object nest too deeply.
+        """
+        if self.media != content.JSON:
+            return None
+        await self.data()
+        parsed = self.parsed()
+        return parsed.object if parsed.is_whole else None
+
 
 Proceed: TypeAlias = Callable[[Call], Awaitable[Answer]]
+
+
+Observer: TypeAlias = Callable[[Call, "Answer"], Awaitable[None]]
+"""A function that records something of a call and its response, and changes neither."""
 
 
 class Handler(Protocol):
@@ -127,6 +211,12 @@ class Handler(Protocol):
     async def handle(self, call: Call, proceed: Proceed) -> Answer:
         """Answer a call."""
         ...
+
+
+def complete(status: int, data: bytes, *more: tuple[bytes, bytes]) -> Answer:
+    """Return a response with complete JSON."""
+    headers = [(b"Content-Type", b"application/json"), (b"Content-Length", b"%d" % len(data)), *more]
+    return Answer(status, b"", headers, len(data), Whole(data))
 
 
 def refusal(code: int, message: str, *more: tuple[bytes, bytes]) -> Answer:
@@ -144,5 +234,4 @@ def refusal(code: int, message: str, *more: tuple[bytes, bytes]) -> Answer:
             "code": code,
         }
     )
-    headers = [(b"Content-Type", b"application/json"), (b"Content-Length", b"%d" % len(body)), *more]
-    return Answer(code, b"", headers, len(body), Whole(body))
+    return complete(code, body, *more)

@@ -1,6 +1,7 @@
 """HTTP server of the proxy: accepts connections on loopback, calls the handlers, and writes their responses.
 
-Owns: the order of the handlers, and the lifetime of each client's connection.
+Owns: the order of the handlers, the lifetime of each client's connection, and the end of each call. After a response,
+an error, or the loss of the client, it closes everything that the call has opened (`Call.ends`).
 
 Promises: responses of one connection keep the order of its requests. If a client disconnects, its request to the API
 server is canceled. A slow client does not delay other clients. If a response is incomplete, the connection is aborted,
@@ -13,17 +14,17 @@ from __future__ import annotations
 import asyncio
 import time
 import traceback
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
-from http import HTTPStatus
+from http.client import responses
 from typing import NoReturn
 
 from runner import log
 from runner.errors import ApiUnavailableError, ConfigError
 from runner.kube.credentials.auth import Credentials
 from runner.proxy import request
-from runner.proxy.calls import Answer, Call, Content, Handler, Proceed, refusal
-from runner.proxy.handlers.authenticate import Authenticate, kubeconfig
+from runner.proxy.calls import Answer, Call, Content, Handler, Observer, Proceed, refusal
+from runner.proxy.handlers.authenticate import authenticate, kubeconfig
 from runner.proxy.handlers.forward import Forward
 from runner.proxy.http import messages
 from runner.proxy.http.connection import Body, BrokenError, MalformedError
@@ -31,23 +32,39 @@ from runner.proxy.http.ends import ClientConnection, ServerConnection
 from runner.proxy.http.messages import Headers, RequestHead
 from runner.proxy.http.upstream import Upstream
 from runner.proxy.identity import Identities
+from runner.proxy.observers import read_set, refusals, secrets, uses
 
+_REQUESTED = (secrets.requested, uses.requested)
+"""Observers that are called before a request is processed."""
+_ANSWERED = (secrets.answered, read_set.answered, uses.answered, refusals.answered)
+"""Observers that are called before the client gets the response."""
 _HEAD_TIMEOUT = 300.0
 """Seconds until an idle connection is closed."""
 _LINGER = 1.0
 """Seconds for which the server still reads after its last response."""
+_BETWEEN_LINES = 60.0
+"""Seconds between two log lines about malformed requests."""
 _log = log.get(__name__)
 
 
 class Proxy:
-    """HTTP server. `handlers` run after authentication, in this order."""
+    """HTTP server."""
 
-    def __init__(self, credentials: Credentials, identities: Identities, handlers: Sequence[Handler]) -> None:
+    def __init__(
+        self,
+        credentials: Credentials,
+        identities: Identities,
+        handlers: Sequence[Handler],
+        observers: Sequence[Observer] = (),
+    ) -> None:
+        """`handlers` process calls in this order; `observers` then get the responses, as those of every run do."""
+        self._identities = identities
         self._upstream = Upstream(credentials)
-        way: Proceed = Forward(credentials, self._upstream)
-        for handler in reversed([Authenticate(identities), *handlers]):
-            way = partial(handler.handle, proceed=way)
-        self._way = way
+        self._forward: Proceed = Forward(credentials, self._upstream)
+        for handler in reversed(handlers):
+            self._forward = partial(handler.handle, proceed=self._forward)
+        self._answered: Sequence[Observer] = (*_ANSWERED, *observers)
+        self._malformed = _MalformedRequests()
         self._server: asyncio.Server | None = None
         self._clients: dict[asyncio.Task[None], _Client] = {}
         self._address = ("", 0)
@@ -90,15 +107,32 @@ class Proxy:
             task.cancel()
         await asyncio.gather(*self._clients, return_exceptions=True)
         self._upstream.close()
+        self._malformed.log()
 
     def connection(self) -> ClientConnection:
         """Return the protocol of a new client's connection."""
-        client = _Client(self._way)
+        client = _Client(self._ask, self._malformed.note)
         task = asyncio.create_task(client.serve())
         self._clients[task] = client
         client.connection.call_when_lost(lambda: _cancel(task))
         task.add_done_callback(self._ended)
         return client.connection
+
+    async def _ask(self, call: Call) -> Answer:
+        """Answer a call; its observers see the request first, and the response before the client does."""
+        if (refused := authenticate(self._identities, call)) is not None:
+            return refused
+        if call.info.path == secrets.NO_LOG_PATH:
+            return await secrets.receive(call)
+        try:
+            for observe in _REQUESTED:
+                await observe(call)
+            answer = await self._forward(call)
+            for observe_answer in self._answered:
+                await observe_answer(call, answer)
+        except ApiUnavailableError as error:
+            return refusal(503, f"the API server cannot be reached: {error}")
+        return answer
 
     def _ended(self, task: asyncio.Task[None]) -> None:
         """Log an unexpected exception of a handler; the client's connection is closed."""
@@ -113,11 +147,34 @@ def _cancel(task: asyncio.Task[None]) -> None:
     task.cancel()
 
 
+class _MalformedRequests:
+    """Count of malformed requests, logged once a minute: every process on the machine can send many of them."""
+
+    def __init__(self) -> None:
+        self._count, self._latest = 0, ""
+        self._timer: asyncio.TimerHandle | None = None
+
+    def note(self, error: MalformedError) -> None:
+        """Count a request, and log the count within a minute."""
+        self._count, self._latest = self._count + 1, str(error)
+        if self._timer is None:
+            self._timer = asyncio.get_running_loop().call_later(_BETWEEN_LINES, self.log)
+
+    def log(self) -> None:
+        """Log the requests since the last line, if there are any."""
+        if self._timer is not None:
+            self._timer.cancel()
+            _log.warning("Rejected malformed requests of clients of the proxy", count=self._count, latest=self._latest)
+        self._count, self._timer = 0, None
+
+
 class _Client:
     """Connection of one client."""
 
-    def __init__(self, way: Proceed) -> None:
-        self._way = way
+    def __init__(self, ask: Proceed, rejected: Callable[[MalformedError], None]) -> None:
+        """`rejected` is called for each malformed request."""
+        self._ask = ask
+        self._rejected = rejected
         self.connection = ClientConnection()
         self.is_busy = False
         """True during a request that is not endless."""
@@ -125,6 +182,15 @@ class _Client:
 
     async def serve(self) -> None:
         """Handle requests until either side closes the connection."""
+        try:
+            await self._serve()
+        except (BrokenError, TimeoutError):
+            # The client disconnected, or was idle for too long: no response is possible.
+            pass
+        finally:
+            self.connection.close()
+
+    async def _serve(self) -> None:
         try:
             while not self.is_closing:
                 async with asyncio.timeout(_HEAD_TIMEOUT):
@@ -134,16 +200,10 @@ class _Client:
                     break
                 self.connection.stay()
         except MalformedError as error:
+            self._rejected(error)
             await self._refuse(error)
-        except (BrokenError, TimeoutError):
-            # The client disconnected, or was idle for too long: no response is possible.
-            pass
-        finally:
-            self.connection.close()
 
     async def _refuse(self, error: MalformedError) -> None:
-        if self.connection.is_lost:
-            return
         answer = refusal(error.status, f"invalid request: {error}")
         self.connection.write(_render(answer, [*answer.headers, (b"Connection", b"close")]) + answer.content.take())
         await self.connection.linger(_LINGER)
@@ -158,21 +218,11 @@ class _Client:
         try:
             answer = await self._ask(call)
             status = answer.status
-            try:
-                return await self._respond(call, body, answer)
-            finally:
-                answer.finish()
+            return await self._respond(call, body, answer)
         finally:
             self.is_busy = False
-            if call.session is not None:
-                call.session.connections.discard(self.connection)
+            call.ends.close()
             _note(call, status, time.perf_counter() - began)
-
-    async def _ask(self, call: Call) -> Answer:
-        try:
-            return await self._way(call)
-        except ApiUnavailableError as error:
-            return refusal(503, f"the API server cannot be reached: {error}")
 
     async def _respond(self, call: Call, body: Body, answer: Answer) -> bool:
         if answer.upgraded is not None:
@@ -217,7 +267,7 @@ class _Client:
 
 
 def _render(answer: Answer, headers: Headers) -> bytes:
-    reason = answer.reason or HTTPStatus(answer.status).phrase.encode()
+    reason = answer.reason or responses.get(answer.status, "").encode()
     return messages.render(b"HTTP/1.1 %d %b" % (answer.status, reason), headers)
 
 

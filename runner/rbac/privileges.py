@@ -12,7 +12,7 @@ from runner.kube.client import CallObserver, Client
 from runner.kube.credentials.auth import OwnNamespaces
 from runner.kube.discovery import ApiResource, Discovery
 from runner.pods.setup import authority_name
-from runner.proxy.calls import Handler
+from runner.proxy.calls import Observer
 from runner.rbac import rights
 from runner.rbac.check import RightsCheck
 from runner.rbac.record import RightsRecord
@@ -40,9 +40,9 @@ class OperatorRights:
         """Observer of the operator's own calls, if rights are recorded."""
         return self._record.noted if self._record else None
 
-    def handlers(self) -> list[Handler]:
-        """Return the first handlers of runs' calls in the proxy."""
-        return [self._record] if self._record else []
+    def observers(self) -> list[Observer]:
+        """Return the observers of runs' calls in the proxy."""
+        return [self._record.answered] if self._record else []
 
     def close(self) -> None:
         """Write the record."""

@@ -17,7 +17,7 @@ from runner import log
 from runner.config import atomic_file
 from runner.errors import ConfigError
 from runner.proxy import request
-from runner.proxy.calls import Answer, Call, Proceed
+from runner.proxy.calls import Answer, Call
 from runner.rbac import rights
 from runner.rbac.rights import Right
 
@@ -74,13 +74,11 @@ class RightsRecord:
             found |= {Right("", each.namespace, each.group, each.resource, "list") for each in found}
         self.add(found)
 
-    async def handle(self, call: Call, proceed: Proceed) -> Answer:
-        """Record a run's call: a handler of the proxy, before those that answer from the cache."""
-        answer = await proceed(call)
+    async def answered(self, call: Call, answer: Answer) -> None:
+        """Record a run's call: an observer in the proxy."""
         kind = b"".join(value for name, value in call.headers if name.lower() == b"content-type").decode()
         found = rights.of_call(call.info, answer.status, kind, call.run.run.service_account)
         self._add(rights.spread(found) if self._everywhere else found)
-        return answer
 
     async def follow(self) -> None:
         """Write new rights until canceled."""

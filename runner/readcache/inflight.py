@@ -43,6 +43,7 @@ class PendingCall:
     """True if nothing in its scope may be served from the cache."""
     is_spoiled: bool = False
     """True if another call ended meanwhile, so that the response may be outdated."""
+    is_ended: bool = False
 
 
 class PendingCalls:
@@ -69,6 +70,7 @@ class PendingCalls:
 
     def end(self, attempt: PendingCall) -> None:
         """Remove a call."""
+        attempt.is_ended = True
         attempts = self._attempts[attempt.place]
         attempts.remove(attempt)
         if not attempts:

@@ -16,8 +16,8 @@ import tempfile
 import time
 from pathlib import Path
 
-from runner import devcluster
-from runner.devcluster.layout import KWOK, SCHEDULER
+from runner.sdk import devcluster
+from runner.sdk.devcluster.layout import KWOK, SCHEDULER
 from tests.faults.deeds import FAULTS
 from tests.faults.suite import BETWEEN_RESTS, Broken, Plan, Suite, say
 from tests.faults.world import PATIENCE, world

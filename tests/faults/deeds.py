@@ -20,8 +20,8 @@ from typing import TypeAlias
 
 import urllib3
 
-from runner.devcluster.layout import APISERVER, ETCD
 from runner.engine import processes
+from runner.sdk.devcluster.layout import APISERVER, ETCD
 from tests.faults import relay
 from tests.faults.relay import Delay, ExpireInStream, LoseAnswer, Refuse, Rule
 from tests.faults.world import World, until

@@ -17,8 +17,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from runner.devcluster import DevCluster, node
-from runner.devcluster.layout import KUBELET
+from runner.sdk.devcluster import DevCluster, node
+from runner.sdk.devcluster.layout import KUBELET
 from tests.faults.world import NAMESPACE, Objects, install, until, write_project
 from tests.integration.operator.conftest import ACCOUNT, Api, Project, Things, account_kubeconfig
 

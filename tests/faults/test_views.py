@@ -24,7 +24,7 @@ import pytest
 import urllib3
 import yaml
 
-from runner.devcluster import DevCluster
+from runner.sdk.devcluster import DevCluster
 from tests.faults import history
 from tests.faults.history import OUTSIDE, Seen
 from tests.faults.relay import KillPoint, Release

@@ -23,7 +23,7 @@ from typing import Any, TypeVar
 import urllib3
 import yaml
 
-from runner.devcluster import DevCluster
+from runner.sdk.devcluster import DevCluster
 from tests.faults import journal, surroundings
 from tests.faults.journal import Line, Logged
 from tests.faults.relay import Relay

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from runner.devcluster import ClusterError, DevCluster
-from runner.devcluster.api import Api
-from runner.devcluster.layout import APISERVER
+from runner.sdk.devcluster import ClusterError, DevCluster
+from runner.sdk.devcluster.api import Api
+from runner.sdk.devcluster.layout import APISERVER
 
 if TYPE_CHECKING:
     from tests.browser import Reader

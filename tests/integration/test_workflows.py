@@ -7,7 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from runner.devcluster.cluster import get_actionlint
+from runner.sdk.devcluster.cluster import get_actionlint
 
 ROOT = Path(__file__).resolve().parents[2]
 FOLDER = ROOT / ".github/workflows"

@@ -25,7 +25,7 @@ from typing import TextIO
 import yaml
 
 from runner.config import locks
-from runner.devcluster import folders
+from runner.sdk.devcluster import folders
 
 HERE = Path(__file__).parent
 _PINNED = "ansible-core=="

@@ -37,7 +37,7 @@ description:
 """
 
 NO_LOG_PATH = "/ansible-operator/no-log"
-"""Path on the proxy that receives the arguments; same as in `runner.proxy.handlers.secrets`."""
+"""Path on the proxy that receives the arguments; same as in `runner.proxy.observers.secrets`."""
 
 _MASKED = "VALUE_SPECIFIED_IN_NO_LOG_PARAMETER"
 _TELLING = re.compile(

@@ -16,9 +16,9 @@ from __future__ import annotations
 
 import json
 
-from runner.proxy.calls import Answer, Call, Proceed, refusal
+from runner.proxy.calls import Answer, Call, refusal
 from runner.proxy.http.messages import Headers
-from runner.proxy.identity import Identities, Session
+from runner.proxy.identity import Identities
 
 _USER = "ansible-operator-run"
 """The impersonated user of requests without other impersonation."""
@@ -49,37 +49,35 @@ def kubeconfig(url: str, token: str) -> str:
     )
 
 
-class Authenticate:
-    """The first handler: it rejects requests without the token of an active run, and removes the credentials."""
+def authenticate(identities: Identities, call: Call) -> Answer | None:
+    """Set the session of a call, and remove the credentials. Without the token of an active run, return a refusal."""
+    tokens, rest = _read(call.headers)
+    session = next((found for token in tokens if (found := identities.session(token))), None)
+    if session is None:
+        return refusal(
+            401,
+            "the token does not belong to an active run: use the kubeconfig named by K8S_AUTH_KUBECONFIG and "
+            "KUBECONFIG, and only while the run is active",
+            (b"WWW-Authenticate", b'Bearer realm="ansible-operator"'),
+        )
+    call.session, call.headers = session, rest
+    session.connections.add(call.client)
+    call.ends.callback(session.connections.discard, call.client)
+    return None
 
-    def __init__(self, identities: Identities) -> None:
-        self._identities = identities
 
-    async def handle(self, call: Call, proceed: Proceed) -> Answer:
-        """Authenticate a call."""
-        session, rest = self._read(call.headers)
-        if session is None:
-            return refusal(
-                401,
-                "the token does not belong to an active run: use the kubeconfig named by K8S_AUTH_KUBECONFIG and "
-                "KUBECONFIG, and only while the run is active",
-                (b"WWW-Authenticate", b'Bearer realm="ansible-operator"'),
-            )
-        call.session, call.headers = session, rest
-        session.connections.add(call.client)
-        return await proceed(call)
-
-    def _read(self, headers: Headers) -> tuple[Session | None, Headers]:
-        tokens: list[str] = []
-        rest: Headers = []
-        for name, value in headers:
-            lower = name.lower()
-            if lower == b"authorization":
-                text = value.decode("latin-1")
-                if text[: len(_BEARER)].lower() == _BEARER:
-                    tokens.append(text[len(_BEARER) :].strip())
-            elif lower == _TOKEN_FIELD:
-                tokens.append(value.decode("latin-1"))
-            elif lower != _USER_FIELD or value != _USER.encode():
-                rest.append((name, value))
-        return next((found for token in tokens if (found := self._identities.session(token))), None), rest
+def _read(headers: Headers) -> tuple[list[str], Headers]:
+    """Return the tokens in the headers, and all other headers."""
+    tokens: list[str] = []
+    rest: Headers = []
+    for name, value in headers:
+        lower = name.lower()
+        if lower == b"authorization":
+            text = value.decode("latin-1")
+            if text[: len(_BEARER)].lower() == _BEARER:
+                tokens.append(text[len(_BEARER) :].strip())
+        elif lower == _TOKEN_FIELD:
+            tokens.append(value.decode("latin-1"))
+        elif lower != _USER_FIELD or value != _USER.encode():
+            rest.append((name, value))
+    return tokens, rest

@@ -178,14 +178,14 @@ class DiscoveryCache:
             call.headers = [*headers, (b"If-None-Match", known.etag)]
         answer = await proceed(call)
         if known is not None and known.etag and answer.status == _NOT_MODIFIED:
-            answer.finish()
+            answer.release()
             known.requested, known.generation = now, generation
             self._store(key, known)
             return known.answer(call, b"REVALIDATED", now)
         if not _is_cacheable(answer):
             self._documents.drop(key)
             return answer
-        body = await _read(answer)
+        body = await answer.whole(LARGEST)
         if body is not None:
             headers = [each for each in answer.headers if each[0].lower() not in _NOT_CACHED]
             self._store(key, Document(headers, body, now, generation))
@@ -194,20 +194,6 @@ class DiscoveryCache:
     def _store(self, key: Key, document: Document) -> None:
         if document.generation == self._generation:
             self._documents.put(key, document)
-
-
-async def _read(answer: Answer) -> bytes | None:
-    """Read a response's content, which is still sent to the client; None if it is too large to cache."""
-    try:
-        body = await answer.whole(LARGEST)
-    except BaseException:
-        answer.finish()
-        raise
-    if body is not None:
-        # Release the connection before a slow client has received the response.
-        answer.finish()
-        answer.finish = lambda: None
-    return body
 
 
 def _key(call: Call) -> Key | None:

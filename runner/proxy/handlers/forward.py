@@ -63,7 +63,7 @@ class Forward:
         login = _acting_as(account, login)
         answer = await self._ask(call, login)
         if answer.status == _UNAUTHORIZED and not isinstance(call.content, Body):
-            answer.finish()
+            answer.release()
             await self._credentials.refresh()
             answer = await self._ask(call, _acting_as(account, await self._credentials.headers()))
         return answer
@@ -75,16 +75,14 @@ class Forward:
                 self._upstream.release(connection)
                 return refusal(409, _NOT_OURS)
             exchange = _Exchange(call, connection, self._upstream)
+            call.ends.callback(exchange.end)
             try:
                 return await exchange.run(self._render(call, login))
             except (BrokenError, MalformedError) as error:
-                exchange.give_up()
+                exchange.end()
                 exchange.blame_client()
                 if fresh or not _may_repeat(call, connection):
                     raise ApiUnavailableError(f"{self._credentials.base_url}: {error}") from error
-            except BaseException:
-                exchange.give_up()
-                raise
         raise AssertionError("unreachable: the second attempt returns or raises")
 
     def _render(self, call: Call, login: Mapping[str, str]) -> bytes:
@@ -116,6 +114,8 @@ class _Exchange:
         self._connection = connection
         self._upstream = upstream
         self._pump: asyncio.Task[None] | None = None
+        self._answered: tuple[ResponseHead, Body] | None = None
+        self._is_released = False
 
     async def run(self, request: bytes) -> Answer:
         """Send the request and return the response, whose content is still being received."""
@@ -129,18 +129,31 @@ class _Exchange:
         while head.status < _FIRST_FINAL and head.status != _SWITCHING:
             self._pass_interim(head)
             head, body = await connection.receive()
+        if head.status == _SWITCHING and not self._call.head.upgrade:
+            raise MalformedError("the API server switched protocols without a request to upgrade")
+        self._answered = head, body
         if head.status == _SWITCHING:
-            if not self._call.head.upgrade:
-                raise MalformedError("the API server switched protocols without a request to upgrade")
-            return Answer(_SWITCHING, head.reason, head.headers, 0, Whole(b""), connection.close, connection)
-        headers = messages.end_to_end(head.headers)
-        return Answer(head.status, head.reason, headers, head.length, body, lambda: self._finish(head, body))
+            return Answer(_SWITCHING, head.reason, head.headers, 0, Whole(b""), upgraded=connection)
+        return Answer(head.status, head.reason, messages.end_to_end(head.headers), head.length, body, self.release)
 
-    def give_up(self) -> None:
-        """Close the connection, because its state is unknown."""
+    def release(self) -> bool:
+        """Return the connection to the pool if the exchange is complete; return whether it was."""
+        if self._is_released or not self._is_complete():
+            return self._is_released
+        self._is_released = True
+        self._upstream.release(self._connection)
+        return True
+
+    def end(self) -> None:
+        """Release the connection, or close it if its state is unknown. The second time, do nothing."""
+        if self.release():
+            return
         if self._pump is not None:
             self._pump.cancel()
-        self._connection.abort()
+        if self._answered is not None and self._answered[0].status == _SWITCHING:
+            self._connection.close()
+        else:
+            self._connection.abort()
 
     def blame_client(self) -> None:
         """Raise the error in the client's content, if it ended the exchange."""
@@ -155,13 +168,15 @@ class _Exchange:
             start = b"HTTP/1.1 %d %b" % (head.status, head.reason)
             self._call.client.write(messages.render(start, messages.end_to_end(head.headers)))
 
-    def _finish(self, head: ResponseHead, body: Body) -> None:
-        sent = self._pump is None or (self._pump.done() and not self._pump.cancelled() and not self._pump.exception())
-        if sent and body.ended and head.keep_alive:
-            body.take()
-            self._upstream.release(self._connection)
-        else:
-            self.give_up()
+    def _is_complete(self) -> bool:
+        """Return whether both contents have ended; drop the rest of the response's one."""
+        pump, answered = self._pump, self._answered
+        if answered is None or answered[0].status == _SWITCHING or not answered[0].keep_alive or not answered[1].ended:
+            return False
+        if pump is not None and (not pump.done() or pump.cancelled() or pump.exception()):
+            return False
+        answered[1].take()
+        return True
 
 
 async def _pump(call: Call, content: Body, connection: ServerConnection) -> None:

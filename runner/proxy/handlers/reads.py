@@ -14,15 +14,16 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from functools import partial
 from http import HTTPStatus
 from typing import Protocol
 
 from runner.kube.discovery import ApiResource
 from runner.objects import ObjectKey, key_of
 from runner.ownership import Owner
+from runner.proxy import content
 from runner.proxy.calls import Answer, Call, Proceed, Whole
-from runner.proxy.handlers import content
-from runner.proxy.http.messages import Headers
+from runner.proxy.http import messages
 from runner.proxy.request import RequestInfo
 from runner.readcache.bodies import ObjectResponse, ReadCache
 from runner.readcache.entries import CacheEntries
@@ -84,12 +85,8 @@ class Reads:
 
     async def _get(self, call: Call, proceed: Proceed) -> Answer:
         """Forward a plain GET, and cache the response."""
-        attempt = self._bodies.begin(_place(call.info))
-        try:
-            answer = await proceed(call)
-        except BaseException:
-            self._bodies.ended_unobserved(attempt)
-            raise
+        attempt = self._begin(call, _place(call.info), self._bodies.ended_unobserved)
+        answer = await proceed(call)
         if answer.status == _NOT_FOUND or answer.status in range(HTTPStatus.CREATED, _REDIRECT):
             self._bodies.passed(attempt)
         elif answer.status != HTTPStatus.OK or self._bodies.entries(*attempt.place[:2]) is None:
@@ -98,13 +95,14 @@ class Reads:
             await self._learn(call, answer, attempt)
         return answer
 
+    def _begin(self, call: Call, place: CallScope, end: Callable[[PendingCall], None]) -> PendingCall:
+        """Register a pending call. If it was not ended otherwise, it ends with `end` when the server ends the call."""
+        attempt = self._bodies.begin(place)
+        _at_end(call, attempt, end)
+        return attempt
+
     async def _learn(self, call: Call, answer: Answer, attempt: PendingCall) -> None:
-        try:
-            found = await _object(answer, call.info.path)
-        except BaseException:
-            self._bodies.ended_unobserved(attempt)
-            answer.finish()
-            raise
+        found = await _object(answer, call.info.path)
         entries = self._entries(call)
         if found is None:
             self._bodies.passed(attempt)
@@ -116,44 +114,26 @@ class Reads:
 
     async def _show(self, call: Call, proceed: Proceed) -> Answer:
         """Forward a read whose response is not cached."""
-        attempt = self._bodies.begin(self._shown(call.info))
+        attempt = self._begin(call, self._shown(call.info), self._bodies.ended_unobserved)
         if call.info.verb == "watch":
             self._bodies.hold(attempt)
-        try:
-            answer = await proceed(call)
-        except BaseException:
-            self._bodies.ended_unobserved(attempt)
-            raise
+        answer = await proceed(call)
         if call.info.verb == "watch" and answer.status < _REDIRECT:
-            self._end_with(answer, attempt)
+            _at_end(call, attempt, self._bodies.passed)
         elif answer.status < _REDIRECT or answer.status == _NOT_FOUND:
             self._bodies.passed(attempt)
         else:
             self._bodies.ended_unobserved(attempt)
         return answer
 
-    def _end_with(self, answer: Answer, attempt: PendingCall) -> None:
-        """End a pending call when the response was sent or dropped."""
-        before = answer.finish
-
-        def finish() -> None:
-            self._bodies.passed(attempt)
-            before()
-
-        answer.finish = finish
-
     async def _write(self, call: Call, proceed: Proceed) -> Answer:
         """Forward a write: until it ends, the cache does not return its objects."""
         info, place = call.info, _place(call.info)
         is_create = info.verb == "create" and not place.name
-        attempt = self._bodies.begin(place)
+        attempt = self._begin(call, place, partial(self._leave_open, call))
         if not is_create:
             self._bodies.hold(attempt)
-        try:
-            answer = await proceed(call)
-        except BaseException:
-            self._leave_open(call, attempt)
-            raise
+        answer = await proceed(call)
         if answer.status >= HTTPStatus.INTERNAL_SERVER_ERROR or answer.status == HTTPStatus.REQUEST_TIMEOUT:
             self._leave_open(call, attempt)
         elif is_create and answer.status >= _REDIRECT:
@@ -166,12 +146,8 @@ class Reads:
 
     async def _learn_written(self, call: Call, answer: Answer, attempt: PendingCall) -> None:
         """Cache the object in the response to a write, or at least invalidate it by its name."""
-        try:
-            found = await _object(answer, "")
-        except BaseException:
-            self._bodies.passed(attempt)
-            answer.finish()
-            raise
+        _at_end(call, attempt, self._bodies.passed)
+        found = await _object(answer, "")
         key = key_of(found.obj) if found is not None else ObjectKey("", "")
         place = attempt.place if attempt.place.name else attempt.place._replace(name=key.name)
         if found is None or place.key != key:
@@ -189,8 +165,7 @@ class Reads:
         """Invalidate the objects of a write with an unknown outcome for some time, because it can still take place."""
         if not attempt.place.name and isinstance(call.content, bytes):
             # The name of the object that would have been created.
-            media = content.media_type(call.head.get(b"content-type"))
-            obj = content.parse_whole(media, call.content) if content.is_readable(media) else None
+            obj = call.parsed().object if content.is_readable(call.media) else None
             name = key_of(obj).name if obj is not None else ""
             self._bodies.ended_unobserved(attempt)
             attempt = self._bodies.begin(attempt.place._replace(name=name))
@@ -276,16 +251,16 @@ def _is_dry_run(info: RequestInfo) -> bool:
 
 async def _object(answer: Answer, path: str) -> ObjectResponse | None:
     """Return the object in a response, which is still sent to the client; None if it cannot be cached."""
-    if _has(answer.headers, b"warning"):
+    if messages.get(answer.headers, b"warning"):
         # For example, of a deprecated version: every read must return the warning.
         return None
-    data = await content.json_in(answer)
-    obj = content.parse_whole(content.JSON, data)
-    return ObjectResponse(path, data, obj) if obj is not None else None
+    obj = await answer.object()
+    return ObjectResponse(path, await answer.data() or b"", obj) if obj is not None else None
 
 
-def _has(headers: Headers, wanted: bytes) -> bool:
-    return any(name.lower() == wanted for name, _ in headers)
+def _at_end(call: Call, attempt: PendingCall, end: Callable[[PendingCall], None]) -> None:
+    """End a pending call when the server ends the call, unless it was ended before."""
+    call.ends.callback(lambda: None if attempt.is_ended else end(attempt))
 
 
 def _hit(data: bytes) -> Answer:

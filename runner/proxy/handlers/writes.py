@@ -19,17 +19,15 @@ from dataclasses import dataclass
 from http import HTTPStatus
 from typing import Protocol
 
-import orjson
-
 from runner import log
 from runner.errors import ApiError, NotFoundError
-from runner.kube import decode, discovery
-from runner.kube.decode import TooDeepError
+from runner.kube import discovery
 from runner.kube.discovery import ApiResource, DiscoveryClient
 from runner.objects import Object, ObjectKey, key_of, uid_of
 from runner.ownership import Owner, OwnerState
+from runner.proxy import content
 from runner.proxy.calls import Answer, Call, Proceed, refusal
-from runner.proxy.handlers import content, owners
+from runner.proxy.handlers import owners
 from runner.proxy.handlers.owners import OwnerMark, Ownership
 from runner.proxy.identity import RunIdentity
 from runner.proxy.planning.overlay import KindId
@@ -156,12 +154,15 @@ class Writes:
             return _rejected(call, run, state)
         if run.objects is not None and owned.creates is not None and not info.is_dry_run:
             await run.objects.intends(resource, owned.creates)
-        writing = asyncio.create_task(self._write(call, proceed, run, resource, owned.creates))
+        detached = call.detached()
+        writing = asyncio.create_task(self._write(detached, proceed, run, resource, owned.creates))
         try:
             return await asyncio.shield(writing)
-        except asyncio.CancelledError:
-            self._let_end(writing)
-            raise
+        finally:
+            if writing.done():
+                call.ends.callback(detached.ends.close)
+            else:
+                self._let_end(detached, writing)
 
     async def _get(self, call: Call, proceed: Proceed, run: RunIdentity) -> Answer:
         resource = await self._find(call) if run.watch_dependents and run.plan is None else None
@@ -191,13 +192,14 @@ class Writes:
                 tell(run.owner, resource, each)
         return answer
 
-    def _let_end(self, writing: asyncio.Task[Answer]) -> None:
+    def _let_end(self, call: Call, writing: asyncio.Task[Answer]) -> None:
         """Let a write end after its client has disconnected, to observe its result."""
 
         def ended(task: asyncio.Task[Answer]) -> None:
             self._unattended.discard(task)
-            if not task.cancelled() and task.exception() is None:
-                task.result().finish()
+            call.ends.close()
+            if not task.cancelled():
+                task.exception()  # the client that would get it has disconnected
 
         self._unattended.add(writing)
         asyncio.get_running_loop().call_later(_AFTERWARDS, writing.cancel)
@@ -212,11 +214,10 @@ class Writes:
 
     async def _own(self, call: Call, run: RunIdentity, resource: ApiResource) -> _Owned:
         """Add the owner to the object in a request."""
-        media = content.media_type(call.head.get(b"content-type"))
+        media = call.media
         if call.info.verb == "patch" and media not in _MERGES and media != content.APPLY:
             return _Owned(OwnerMark.NONE)
-        data = await content.hold(call) if content.is_readable(media) else None
-        if data is None:
+        if not content.is_readable(media) or await call.data() is None:
             self._warn(
                 call,
                 "Cannot add the owner: the request is no JSON, YAML or protobuf of at most 4 MiB; set the owner in the "
@@ -224,14 +225,10 @@ class Writes:
                 media=media,
             )
             return _Owned(OwnerMark.NONE)
-        try:
-            obj = content.parse(media, data)
-        except TooDeepError as error:
-            self._warn(
-                call, "Cannot add the owner: the object nests too deeply; set the owner in the role", why=str(error)
-            )
-            return _Owned(OwnerMark.NONE)
-        if obj is None:
+        parsed = call.parsed()
+        if not parsed.is_whole:
+            self._warn(call, "Cannot add the owner: the object nests too deeply; set the owner in the role")
+        if (obj := parsed.object) is None or not parsed.is_whole:
             return _Owned(OwnerMark.NONE)
         definition = obj if run.owner_annotations else self._without_annotations(call, obj)
         final, how, creates = definition, OwnerMark.NONE, None
@@ -243,7 +240,7 @@ class Writes:
                 namespace = call.info.namespace if resource.namespaced else ""
                 creates = ObjectKey(namespace, call.info.name or key_of(definition).name)
         if final is not obj:
-            call.content = content.dump(media, final, data)
+            call.replace_object(final)
         return _Owned(how, creates)
 
     def _without_annotations(self, call: Call, obj: Object) -> Object:
@@ -339,13 +336,8 @@ def _is_final(status: int) -> bool:
 
 
 async def _observed(answer: Answer) -> Object | None:
-    try:
-        data = await content.json_in(answer)
-    except BaseException:
-        answer.finish()
-        raise
-    try:
-        found = decode.loads(data)  # the metadata suffices, so deeper values may be missing
-    except orjson.JSONDecodeError:
+    """Return the object in a response; its metadata suffices, so deeper values may be missing."""
+    if answer.media != content.JSON:
         return None
-    return found if isinstance(found, dict) else None
+    await answer.data()
+    return answer.parsed().object

@@ -172,7 +172,7 @@ class Connection(ABC, asyncio.Protocol, Generic[Head]):
             self._transport.close()
 
     async def linger(self, seconds: float) -> None:
-        """Close the write side, and discard received data for `seconds`.
+        """Close the write side, and discard received data for `seconds`. Raises BrokenError.
 
         Closing with unread bytes would reset the connection, and the peer could lose the response (RFC 9112, 9.6).
         """
@@ -180,7 +180,10 @@ class Connection(ABC, asyncio.Protocol, Generic[Head]):
             return
         self._parser, self._beyond = None, None
         if self._transport.can_write_eof():
-            self._transport.write_eof()
+            try:
+                self._transport.write_eof()
+            except OSError as error:  # ENOTCONN, if the peer has reset the connection
+                raise BrokenError(f"the connection was lost: {error}") from error
         self.resume()
         await asyncio.sleep(seconds)
 

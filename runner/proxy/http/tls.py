@@ -83,6 +83,11 @@ class _Tls(asyncio.Protocol, asyncio.Transport):
             self._fail(error)
         self._flush()
 
+    def set_protocol(self, protocol: asyncio.BaseProtocol) -> None:
+        """Set the protocol above, as for TLS through a tunnel."""
+        assert isinstance(protocol, asyncio.Protocol)  # noqa: S101 - what a stream's transport is given, for the types
+        self._protocol = protocol
+
     def close(self) -> None:
         """Send buffered data and close_notify, then close."""
         if self._below is None or self._below.is_closing():

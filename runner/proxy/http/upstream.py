@@ -13,6 +13,7 @@ import asyncio
 import base64
 import socket
 import ssl
+from contextlib import ExitStack
 from urllib.parse import SplitResult, unquote, urlsplit
 
 import aiohappyeyeballs
@@ -22,7 +23,6 @@ from runner.kube import sockets
 from runner.kube.credentials.auth import Credentials
 from runner.proxy.http.connection import BrokenError, MalformedError
 from runner.proxy.http.ends import ServerConnection
-from runner.proxy.http.tls import TlsClient
 
 _CONNECT = 10.0
 _IDLE = 30.0
@@ -91,9 +91,7 @@ class Upstream:
         server = urlsplit(credentials.base_url)
         try:
             async with asyncio.timeout(_CONNECT):
-                if credentials.proxy:
-                    return await self._dial_through(urlsplit(credentials.proxy), server)
-                return await _connect(server, credentials.ssl, credentials.server_hostname)
+                return await self._connect(server, urlsplit(credentials.proxy) if credentials.proxy else None)
         except ssl.SSLCertVerificationError as error:
             # The server's CA can have been rotated: reload the credentials for the next attempt.
             await credentials.refresh()
@@ -103,46 +101,42 @@ class Upstream:
         except (OSError, BrokenError, MalformedError) as error:
             raise ApiUnavailableError(f"{credentials.base_url}: {error}") from error
 
-    async def _dial_through(self, proxy: SplitResult, server: SplitResult) -> ServerConnection:
-        """Connect through an HTTP proxy by CONNECT (RFC 9110, 9.3.6), for http and https."""
+    async def _connect(self, server: SplitResult, proxy: SplitResult | None) -> ServerConnection:
         credentials = self._credentials
-        context = ssl.create_default_context() if proxy.scheme == "https" else None
-        connection = await _connect(proxy, context, None)
-        authority = f"{server.hostname}:{_port(server)}"
-        lines = [f"CONNECT {authority} HTTP/1.1", f"Host: {authority}"]
-        if proxy.username:
-            login = f"{unquote(proxy.username)}:{unquote(proxy.password or '')}"
-            lines.append(f"Proxy-Authorization: Basic {base64.b64encode(login.encode()).decode()}")
-        connection.expect("CONNECT")
-        connection.write("\r\n".join([*lines, "", ""]).encode())
-        head, _ = await connection.receive()
-        if not _OK <= head.status < _REDIRECT:
-            connection.abort()
-            raise BrokenError(f"the proxy {proxy.hostname} refused to connect to {authority}: {head.status}")
-        if credentials.ssl is not None:
-            await connection.start_tls(credentials.ssl, credentials.server_hostname or server.hostname or "")
-        connection.tls = credentials.ssl
+        connection = await _open(proxy or server)
+        with ExitStack() as unless_connected:
+            unless_connected.callback(connection.abort)
+            if proxy is not None:
+                await _tunnel(connection, proxy, server)
+            if credentials.ssl is not None:
+                await connection.start_tls(credentials.ssl, credentials.server_hostname or server.hostname or "")
+            connection.tls = credentials.ssl
+            unless_connected.pop_all()
         return connection
 
 
-async def _connect(server: SplitResult, context: ssl.SSLContext | None, name: str | None) -> ServerConnection:
+async def _open(server: SplitResult) -> ServerConnection:
     loop = asyncio.get_running_loop()
-    host = server.hostname or ""
-    infos = await loop.getaddrinfo(host, _port(server), type=socket.SOCK_STREAM)
+    infos = await loop.getaddrinfo(server.hostname or "", _port(server), type=socket.SOCK_STREAM)
     sock = await aiohappyeyeballs.start_connection(infos, happy_eyeballs_delay=0.25, socket_factory=sockets.make)
-    connection = ServerConnection()
-    if context is None:
-        await loop.create_connection(lambda: connection, sock=sock)
-        return connection
-    wrapped = TlsClient(connection, context, name or host)
-    transport, _ = await loop.create_connection(lambda: wrapped, sock=sock)
-    try:
-        await wrapped.handshake
-    except BaseException:
-        transport.abort()
-        raise
-    connection.tls = context
+    _, connection = await loop.create_connection(ServerConnection, sock=sock)
     return connection
+
+
+async def _tunnel(connection: ServerConnection, proxy: SplitResult, server: SplitResult) -> None:
+    """Open a tunnel through an HTTP proxy by CONNECT (RFC 9110, 9.3.6), for http and https."""
+    if proxy.scheme == "https":
+        await connection.start_tls(ssl.create_default_context(), proxy.hostname or "")
+    authority = f"{server.hostname}:{_port(server)}"
+    lines = [f"CONNECT {authority} HTTP/1.1", f"Host: {authority}"]
+    if proxy.username:
+        login = f"{unquote(proxy.username)}:{unquote(proxy.password or '')}"
+        lines.append(f"Proxy-Authorization: Basic {base64.b64encode(login.encode()).decode()}")
+    connection.expect("CONNECT")
+    connection.write("\r\n".join([*lines, "", ""]).encode())
+    head, _ = await connection.receive()
+    if not _OK <= head.status < _REDIRECT:
+        raise BrokenError(f"the proxy {proxy.hostname} refused to connect to {authority}: {head.status}")
 
 
 def _port(server: SplitResult) -> int:

@@ -20,7 +20,7 @@ import pytest
 import yaml
 
 from runner import collections
-from runner.devcluster import DevCluster
+from runner.sdk.devcluster import DevCluster
 
 T = TypeVar("T")
 

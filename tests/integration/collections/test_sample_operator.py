@@ -117,6 +117,22 @@ def test_a_size_that_is_not_given_is_one(kubectl: Any, namespace: str) -> None:
     assert kubectl.get("memcached", "sized", "-n", namespace)["spec"] == {"size": 1}
 
 
+def test_a_user_sets_no_variable_of_the_role_without_a_field_in_the_schema(kubectl: Any, namespace: str) -> None:
+    chosen = {
+        "memcachedDirectoryNamespace": "kube-system",
+        "memcachedImage": "example.com/mine",
+        "memcachedPodRetries": 9,
+    }
+    cache = sized(namespace, 0)
+    for version in ("v1alpha1", "v1"):
+        wanted = {**cache, "apiVersion": f"cache.example.com/{version}", "spec": {"size": 0, **chosen}}
+        for name in chosen:
+            with pytest.raises(AssertionError, match=rf'unknown field "spec\.{name}"'):
+                kubectl.apply(wanted)
+        kubectl("apply", "--validate=false", "-f", "-", stdin=json.dumps(wanted))
+        assert kubectl.get("memcached", "sized", "-n", namespace)["spec"] == {"size": 0}
+
+
 @pytest.mark.parametrize("folder", ["crd", "default", "network-policy", "testing"])
 def test_the_api_server_takes_the_manifests(kubectl: Any, namespace: str, folder: str) -> None:
     manifests = kubectl.kustomized(folder)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import time
 from collections.abc import Callable, Iterator
@@ -9,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from runner.devcluster import DevCluster
+from runner.sdk.devcluster import DevCluster
 
 Kubectl = Callable[..., "subprocess.CompletedProcess[str]"]
 _DEADLINE = 30.0
@@ -76,5 +77,14 @@ def _commands(folder: Path) -> Iterator[str]:
 def pod(kubectl: Kubectl) -> str:
     """Return the name of a running pod."""
     kubectl("run", "web", "--image=nginx")
+    kubectl("wait", "pod/web", "--for=condition=Ready", "--timeout=30s")
+    return "web"
+
+
+@pytest.fixture
+def exec_pod(devcluster: DevCluster, kubectl: Kubectl) -> str:
+    """Return the name of a running pod in which commands run."""
+    container = {"name": devcluster.exec_container, "image": "nginx"}
+    kubectl("run", "web", "--image=nginx", "--overrides", json.dumps({"spec": {"containers": [container]}}))
     kubectl("wait", "pod/web", "--for=condition=Ready", "--timeout=30s")
     return "web"

@@ -13,10 +13,10 @@ from pathlib import Path
 
 import pytest
 
-from runner import devcluster
-from runner.devcluster import ClusterError, DevCluster
-from runner.devcluster.cluster import outside
-from runner.devcluster.layout import APISERVER, COMPONENTS, ETCD
+from runner.sdk import devcluster
+from runner.sdk.devcluster import ClusterError, DevCluster
+from runner.sdk.devcluster.cluster import outside
+from runner.sdk.devcluster.layout import APISERVER, COMPONENTS, ETCD
 
 Eventually = Callable[[Callable[[], bool]], None]
 ProcessesIn = Callable[[Path], list[str]]
@@ -24,7 +24,7 @@ ProcessesIn = Callable[[Path], list[str]]
 # Starts a cluster as a test or demo does, forks a child that outlives it (as a fork server would), waits for its end.
 _OWNER = """
 import os, sys, time
-from runner import devcluster
+from runner.sdk import devcluster
 with devcluster.start(name="owned") as cluster:
     if os.fork() == 0:
         time.sleep(20)

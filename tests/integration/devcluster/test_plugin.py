@@ -9,12 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from runner.devcluster import DevCluster
+from runner.sdk.devcluster import DevCluster
 
 ROOT = Path(__file__).resolve().parents[3]
 _TESTS = """
 import os, subprocess, pytest
-from runner.devcluster import ClusterError
+from runner.sdk.devcluster import ClusterError
 
 def test_first(devcluster, namespace, kubeconfig):
     subprocess.run([devcluster.kubectl, "--kubeconfig", kubeconfig, "get", "namespace", namespace], check=True)
@@ -62,6 +62,6 @@ def test_a_test_that_fails_during_an_outage_does_not_fail_the_tests_after_it(tmp
 
 
 def test_a_pytest_that_needs_no_cluster_starts_none_and_loads_little() -> None:
-    script = "import sys, runner.devcluster.pytest_plugin; print(*sys.modules)"
+    script = "import sys, runner.sdk.devcluster.pytest_plugin; print(*sys.modules)"
     loaded = subprocess.check_output([sys.executable, "-c", script], text=True).split()
     assert not {"cryptography", "asyncio", "aiohttp", "kubernetes", "ansible"} & {name.split(".")[0] for name in loaded}

@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 
-from runner.devcluster import DevCluster, kwok
+from runner.sdk.devcluster import DevCluster, kwok
 
 Kubectl = Callable[..., "subprocess.CompletedProcess[str]"]
 Eventually = Callable[[Callable[[], bool]], None]
@@ -134,19 +134,44 @@ def test_a_log_can_be_followed(
         following.kill()
 
 
-def test_a_command_runs_and_sees_no_secrets(kubectl: Kubectl, pod: str) -> None:
-    out = kubectl("exec", pod, "--", "sh", "-c", "echo here; env").stdout
+def test_no_command_runs_in_an_ordinary_pod(kubectl: Kubectl, pod: str) -> None:
+    """kwok's port requires no authentication: any user of this machine can connect to it."""
+    assert "no exec" in kubectl("exec", pod, "--", "true", check=False).stderr
+
+
+def test_a_user_who_connects_to_kwok_runs_no_command(kubectl: Kubectl, pod: str, tmp_path: Path) -> None:
+    port = kubectl("get", "nodes", "-o=jsonpath={.items[0].status.daemonEndpoints.kubeletEndpoint.Port}").stdout
+    namespace = kubectl("get", "pod", pod, "-o=jsonpath={.metadata.namespace}").stdout
+    made = tmp_path / "made"
+    key = base64.b64encode(bytes(16)).decode()
+    request = (
+        f"GET /exec/{namespace}/{pod}/{pod}?command=touch&command={made}&output=1 HTTP/1.1\r\nHost: node\r\n"
+        "Connection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13\r\n"
+        f"Sec-WebSocket-Key: {key}\r\nSec-WebSocket-Protocol: v4.channel.k8s.io\r\n\r\n"
+    )
+    with socket.create_connection(("127.0.0.1", int(port)), timeout=30) as connection:
+        connection.sendall(request.encode())
+        received = b""
+        while b"no exec" not in received:
+            part = connection.recv(4096)
+            assert part, received
+            received += part
+    assert not made.exists()
+
+
+def test_a_command_runs_and_sees_no_secrets(kubectl: Kubectl, exec_pod: str) -> None:
+    out = kubectl("exec", exec_pod, "--", "sh", "-c", "echo here; env").stdout
     assert out.startswith("here\n")
     assert "KUBECONFIG" not in out
 
 
-def test_a_command_reads_what_is_sent_to_it(kubectl: Kubectl, pod: str) -> None:
+def test_a_command_reads_what_is_sent_to_it(kubectl: Kubectl, exec_pod: str) -> None:
     # kwok passes the input on but not its end, so the command must detect the end itself.
-    assert kubectl("exec", "-i", pod, "--", "head", "-n1", stdin="hello\n").stdout == "hello\n"
+    assert kubectl("exec", "-i", exec_pod, "--", "head", "-n1", stdin="hello\n").stdout == "hello\n"
 
 
-def test_a_command_that_fails_fails(kubectl: Kubectl, pod: str) -> None:
-    failed = kubectl("exec", pod, "--", "sh", "-c", "exit 3", check=False)
+def test_a_command_that_fails_fails(kubectl: Kubectl, exec_pod: str) -> None:
+    failed = kubectl("exec", exec_pod, "--", "sh", "-c", "exit 3", check=False)
     assert failed.returncode != 0
     assert "exit status 3" in failed.stderr
 

@@ -20,6 +20,7 @@ from runner.engine.run_engine import RunEngine
 from runner.kube.client import Client
 from runner.kube.credentials import auth
 from runner.monitoring import role_metrics
+from runner.sdk.devcluster import DevCluster
 from tests.integration.engine.conftest import ENGINE
 
 pytestmark = [
@@ -45,7 +46,7 @@ _WAYS = {
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="session")
-async def shared_bed(engine: tuple[RunEngine, Path], kubeconfig: Path) -> AsyncIterator[Bed]:
+async def shared_bed(engine: tuple[RunEngine, Path], devcluster: DevCluster, kubeconfig: Path) -> AsyncIterator[Bed]:
     """The control plane, an external service and the operator's metrics; a fork server that has loaded all roles."""
     metrics, port = await role_metrics.serve(role_metrics.UserMetrics(time.time), _HOST, 0)
     credentials = await auth.load(str(kubeconfig), None, auth.HostEnvironment.of_process())
@@ -54,7 +55,7 @@ async def shared_bed(engine: tuple[RunEngine, Path], kubeconfig: Path) -> AsyncI
             with service() as url:
                 content = await asyncio.to_thread(kubeconfig.read_text, encoding="utf-8")
                 way = Access(content, role_metrics.address(_HOST, port))
-                bed = Bed(client, engine[1], way, url)
+                bed = Bed(client, engine[1], way, url, devcluster.exec_container)
                 os.environ.pop("PYTEST_CURRENT_TEST", None)  # the name of the test is no reason for another fork server
                 engine[0].expect([case.watch.content for case in CASES], bed.environment())
                 yield bed

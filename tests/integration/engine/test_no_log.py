@@ -18,7 +18,6 @@ from runner.kube.credentials.auth import HostEnvironment
 from runner.masking.masker import MASK
 from runner.objects import GVK, ObjectKey, ObjectRef
 from runner.ownership import Owner
-from runner.proxy.handlers.secrets import Secrets
 from runner.proxy.identity import Identities, RunIdentity
 from runner.proxy.server import Proxy
 
@@ -86,7 +85,7 @@ async def known(tmp_path: Path) -> AsyncIterator[Known]:
         )
     )
     identities = Identities()
-    proxy = Proxy(await auth.load(str(path), None, HostEnvironment({}, tmp_path)), identities, [Secrets()])
+    proxy = Proxy(await auth.load(str(path), None, HostEnvironment({}, tmp_path)), identities, [])
     await proxy.start("127.0.0.1", 0)
     run = RunIdentity("job", OWNER, True, True, False, frozenset(), False, "")  # noqa: FBT003 - by the dataclass's order
     yield Known(proxy.kubeconfig_for(identities.issue(run)), run.secrets)

@@ -21,8 +21,8 @@ from typing import Any
 import pytest
 import yaml
 
-from runner import devcluster as clusters
-from runner.devcluster import cluster
+from runner.sdk import devcluster as clusters
+from runner.sdk.devcluster import cluster
 from tests import mariadb as databases
 from tests.integration.operator.conftest import Api
 from tests.integration.scaffold import installed

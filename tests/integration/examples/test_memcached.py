@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import pytest
 import yaml
 
-from runner import devcluster as clusters
+from runner.sdk import devcluster as clusters
 from tests.integration.scaffold import installed, olm
 from tests.integration.scaffold.developer import ROOT
 from tests.integration.scaffold.installed import Json, eventually

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from runner.devcluster.cluster import get_helm
+from runner.sdk.devcluster.cluster import get_helm
 from tests.integration.examples.conftest import Example, Install, Resources
 from tests.integration.scaffold.installed import Json, eventually
 

@@ -13,7 +13,7 @@ from pathlib import Path
 import ansible_collections
 import pytest
 
-from runner import devcluster as clusters
+from runner.sdk import devcluster as clusters
 from tests import galaxy
 from tests.images import BASE, Image, Store, base_archive
 from tests.integration.image.pods import EE, PodProject, pod_project

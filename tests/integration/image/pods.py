@@ -16,8 +16,8 @@ from typing import Any, TypeVar
 import urllib3
 import yaml
 
-from runner.devcluster import DevCluster, node
-from runner.devcluster.layout import NAMESPACES
+from runner.sdk.devcluster import DevCluster, node
+from runner.sdk.devcluster.layout import NAMESPACES
 from tests.integration.operator.conftest import (
     GROUP,
     ROOT,

@@ -8,8 +8,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from runner import devcluster as clusters
-from runner.devcluster import node
+from runner.sdk import devcluster as clusters
+from runner.sdk.devcluster import node
 from tests.faults import journal
 from tests.faults.on_node import FAULTS, Deployed, cause, deployed
 from tests.faults.world import until

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from runner.devcluster import DevCluster, node
-from runner.devcluster.layout import KUBELET
+from runner.sdk.devcluster import DevCluster, node
+from runner.sdk.devcluster.layout import KUBELET
 from tests.faults.on_node import first_process
 from tests.images import needs_images_on_a_node
 from tests.integration.image.pods import PodProject

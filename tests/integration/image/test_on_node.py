@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from runner import devcluster as clusters
-from runner import scaffold
+from runner.sdk import devcluster as clusters
+from runner.sdk import scaffold
 from tests import workloads
 from tests.images import BASE, Store, needs_images_on_a_node
 from tests.integration.examples.conftest import copy

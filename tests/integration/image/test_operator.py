@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 import pytest
 import yaml
 
-from runner.devcluster import DevCluster
+from runner.sdk.devcluster import DevCluster
 from tests.images import Image, hindrance, stop
 
 PATIENCE = 120.0

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from runner import devcluster as clusters
+from runner.sdk import devcluster as clusters
 from tests.images import BASE, Store, needs_images_on_a_node
 from tests.integration.scaffold.conftest import BIN, Sh, shell
 from tests.integration.scaffold.installed import eventually, get

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from runner import devcluster as clusters
+from runner.sdk import devcluster as clusters
 from tests.images import BASE, Store, needs_images_on_a_node
 from tests.integration.operator.conftest import wait_until
 from tests.integration.scaffold.conftest import BIN, Sh, shell

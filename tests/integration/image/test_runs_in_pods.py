@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from runner.devcluster import DevCluster
+from runner.sdk.devcluster import DevCluster
 from tests.faults.on_node import first_process
 from tests.images import needs_images_on_a_node
 from tests.integration.image.pods import ROLE, PodProject

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from runner.devcluster import DevCluster
+from runner.sdk.devcluster import DevCluster
 from tests.images import DEBIAN, build_store, needs_images_on_a_node
 from tests.integration.image.conftest import installed
 from tests.integration.image.pods import PodProject, ProjectInPods, pod_project

@@ -16,7 +16,7 @@ from typing import TypeVar
 
 import pytest
 
-from runner.devcluster import ports
+from runner.sdk.devcluster import ports
 from tests import workloads
 from tests.images import Image, hindrance, stop
 

@@ -15,7 +15,6 @@ from urllib.parse import urlsplit
 import pytest
 import yaml
 
-from runner.devcluster import DevCluster
 from runner.errors import ConflictError, KindNotFoundError, NotFoundError
 from runner.kube.cache import Cache, Change
 from runner.kube.client import EVERYTHING, Client, Selection
@@ -26,6 +25,7 @@ from runner.kube.watch import Watcher
 from runner.kube.watch_events import Applied, Deleted, Restarted, Synced, WatchEvent
 from runner.kube.watch_stream import WatchPolicy
 from runner.objects import GVK, Object, ObjectKey, key_of
+from runner.sdk.devcluster import DevCluster
 
 CRD = GVK("apiextensions.k8s.io", "v1", "CustomResourceDefinition")
 QUICK = WatchPolicy(longest_backoff=1.0, first_kind_poll=0.2, longest_kind_poll=0.5)

@@ -10,13 +10,13 @@ from urllib.parse import urlsplit
 import pytest
 import yaml
 
-from runner.devcluster import DevCluster
 from runner.errors import ConflictError, ForbiddenError, InvalidError, NotFoundError, UnauthorizedError
 from runner.kube.client import Client, PatchType
 from runner.kube.credentials import auth
 from runner.kube.credentials.auth import Credentials, HostEnvironment
 from runner.kube.discovery import Discovery
 from runner.objects import GVK, ObjectKey
+from runner.sdk.devcluster import DevCluster
 
 if TYPE_CHECKING:
     from tests.integration.kube.conftest import Connect

@@ -8,7 +8,7 @@ import yaml
 
 from runner.errors import ApiError
 from runner.kube.client import Client
-from runner.schema import structural
+from runner.sdk.schema import structural
 from runner.yamlfile import tree
 from tests.integration.kube.conftest import Kind
 

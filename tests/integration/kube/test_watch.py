@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from runner import devcluster as clusters
-from runner.devcluster import DevCluster
 from runner.kube.client import EVERYTHING, Client, PatchType
 from runner.kube.credentials import auth
 from runner.kube.discovery import Discovery
 from runner.kube.watch import WatchState, watchers
 from runner.kube.watch_stream import WatchPolicy
 from runner.objects import GVK, Object, ObjectKey
+from runner.sdk import devcluster as clusters
+from runner.sdk.devcluster import DevCluster
 
 if TYPE_CHECKING:
     from tests.integration.kube.conftest import Connect, Follow, Kind, Wire

@@ -25,8 +25,8 @@ import urllib3
 import yaml
 from kubernetes import config as kubernetes_config
 
-from runner.devcluster import DevCluster
 from runner.engine.execution_log import DEFECT
+from runner.sdk.devcluster import DevCluster
 
 T = TypeVar("T")
 

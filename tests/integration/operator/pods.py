@@ -7,7 +7,7 @@ from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
 
-from runner.devcluster import DevCluster, kwok
+from runner.sdk.devcluster import DevCluster, kwok
 
 
 def show_in_a_pod(devcluster: DevCluster, log: str, namespace: str, file: Path) -> Callable[[], str]:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from runner.devcluster.cluster import get_helm
+from runner.sdk.devcluster.cluster import get_helm
 
 if TYPE_CHECKING:
     from tests.integration.operator.conftest import Api, Eventually, Project, Things

@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from runner.devcluster import DevCluster
+from runner.sdk.devcluster import DevCluster
 
 if TYPE_CHECKING:
     from tests.integration.operator.conftest import Eventually, Project, Things

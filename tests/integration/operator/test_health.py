@@ -13,7 +13,7 @@ import pytest
 import urllib3
 
 if TYPE_CHECKING:
-    from runner.devcluster import DevCluster
+    from runner.sdk.devcluster import DevCluster
     from tests.integration.operator.conftest import Eventually, Operator, Project, Things
 
 CHATTY = """

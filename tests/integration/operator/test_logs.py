@@ -15,7 +15,7 @@ import pytest
 from tests.integration.operator.pods import show_in_a_pod
 
 if TYPE_CHECKING:
-    from runner.devcluster import DevCluster
+    from runner.sdk.devcluster import DevCluster
     from tests.integration.operator.conftest import Eventually, Project, Things
 
 OPENING = "--------------------------- Ansible Task StdOut -------------------------------"

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import yaml
 
-from runner.devcluster import DevCluster
 from runner.plan.fields import ABSENT, FieldChange, differences, normalised
+from runner.sdk.devcluster import DevCluster
 from tests.integration.operator.conftest import ROOT, wait_until
 
 if TYPE_CHECKING:
@@ -382,7 +382,9 @@ def test_the_plans_of_50_specs_of_two_examples_are_what_their_runs_do(administer
     api.apply(f"/apis/apiextensions.k8s.io/v1/customresourcedefinitions/{crd['metadata']['name']}", crd)
     shutil.copytree(ROOT / "roles", project.folder / "roles")
     shutil.copytree(restarter / "roles", project.folder / "roles", dirs_exist_ok=True)
-    project.watches += yaml.safe_load((ROOT / "watches.yaml").read_text())
+    (sample,) = yaml.safe_load((ROOT / "watches.yaml").read_text())
+    sample["vars"]["memcached_directory_namespace"] = space
+    project.watches += [sample]
     project.watches += yaml.safe_load((restarter / "watches.yaml").read_text())
     caches = f"/apis/cache.example.com/v1alpha1/namespaces/{space}/memcacheds"
     restarters = f"/apis/rollout.example.com/v1alpha1/namespaces/{space}/restarters"
@@ -391,11 +393,9 @@ def test_the_plans_of_50_specs_of_two_examples_are_what_their_runs_do(administer
 
     def write_specs() -> None:
         for number in range(25):
-            spec: Json = {"size": chance.randrange(3), "memcachedDirectoryNamespace": space}
+            spec: Json = {"size": chance.randrange(3)}
             if chance.random() < 0.5:
                 spec["memcachedMemoryMib"] = chance.choice([32, 128])
-            if chance.random() < 0.5:
-                spec["memcachedImage"] = f"example.com/memcached:{chance.randrange(3)}"
             body = {"apiVersion": "cache.example.com/v1alpha1", "kind": "Memcached", "spec": spec}
             api.apply(f"{caches}/cache-{number}", {**body, "metadata": {"name": f"cache-{number}"}})
             api.apply(

@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from runner.devcluster.cluster import get_helm
 from runner.kube.client import Client
 from runner.kube.credentials import auth
 from runner.objects import GVK, RUN_REQUESTED, ObjectKey, ObjectRef
 from runner.prune.store import ConfigMapRecords, StoreError
+from runner.sdk.devcluster.cluster import get_helm
 
 if TYPE_CHECKING:
-    from runner.devcluster import DevCluster
+    from runner.sdk.devcluster import DevCluster
     from tests.integration.operator.conftest import Api, Eventually, Operator, Project, Things
 
 KEEP = "ansible.sdk.operatorframework.io/prune"

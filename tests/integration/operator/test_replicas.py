@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 if TYPE_CHECKING:
-    from runner.devcluster import DevCluster
+    from runner.sdk.devcluster import DevCluster
     from tests.integration.operator.conftest import Api, Eventually, Operator, Project, Things
 
 LEASE = 6.0

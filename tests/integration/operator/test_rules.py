@@ -26,7 +26,7 @@ from runner.watches.watch import Finalizer, Role
 from tests.watch_values import watch_value
 
 if TYPE_CHECKING:
-    from runner.devcluster import DevCluster
+    from runner.sdk.devcluster import DevCluster
     from tests.integration.operator.conftest import Api, Eventually, Project
 
 ROOT = Path(__file__).resolve().parents[3]

@@ -12,7 +12,7 @@ from tests.kstatus import kstatus
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from runner.devcluster import DevCluster
+    from runner.sdk.devcluster import DevCluster
     from tests.integration.operator.conftest import Api, Eventually, Project, Things
 
 _ROLE = """

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 if TYPE_CHECKING:
-    from runner.devcluster import DevCluster
+    from runner.sdk.devcluster import DevCluster
     from tests.integration.operator.conftest import Api, Eventually, Project, Things
 
 PAUSED = "ansible.sdk.operatorframework.io/paused"

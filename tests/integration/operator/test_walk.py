@@ -17,7 +17,7 @@ import urllib3
 from tests.integration.operator.pods import show_in_a_pod
 
 if TYPE_CHECKING:
-    from runner.devcluster import DevCluster
+    from runner.sdk.devcluster import DevCluster
     from tests.browser import Reader
     from tests.integration.operator.conftest import Api, Eventually, Project, Things
 

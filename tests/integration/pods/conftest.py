@@ -16,7 +16,6 @@ from typing import Any, cast
 import orjson
 import pytest
 
-from runner.devcluster import DevCluster
 from runner.engine.job import Event, Job, PodRun, RunResult, UnrecordedRun
 from runner.engine.retention import KeptRuns
 from runner.kube.client import Client
@@ -29,6 +28,7 @@ from runner.pods.engine import PodEngine
 from runner.pods.jobs import RUN_OF, Address, run_number
 from runner.pods.states import PodState
 from runner.pods.watching import PodWatch
+from runner.sdk.devcluster import DevCluster
 from runner.watches.pod_fields import PodPolicy
 from runner.watches.watch import Playbook
 from tests.unit.pods.conftest import NAME, Operator, ending
@@ -48,8 +48,8 @@ class Pods:
         self.ended: list[str] = []
         """Warm pods that have ended after a run of the resource."""
 
-    def state(self, run: str) -> PodState | None:
-        return self.states.get(run)
+    def state(self, job: ObjectKey) -> PodState | None:
+        return self.states.get(job.name)
 
     def starting_warm(self, kind: str) -> set[str]:  # noqa: ARG002 - the signature of PodWatch
         return set()

@@ -18,7 +18,7 @@ from runner.kube.discovery import Discovery
 from runner.objects import Object, ObjectKey, metadata
 from runner.pods.agent import Kind
 from runner.pods.engine import PodEngine
-from runner.pods.jobs import PODS, RUN_OF, WARM
+from runner.pods.jobs import JOBS, PODS, RUN, RUN_OF, WARM
 from runner.pods.states import Patience, PodState
 from runner.pods.warm import Home, WarmPods, WarmTemplate
 from runner.pods.watching import PodWatch
@@ -27,6 +27,7 @@ from tests.integration.pods.conftest import Agent, Bed, conclude, events
 from tests.unit.pods.conftest import Client as AgentClient
 from tests.unit.pods.conftest import until
 
+UNSCHEDULABLE = {"containers": [{"name": "ansible", "image": "ee:1"}], "nodeSelector": {"no": "node"}}
 POLICY = PodPolicy(1, {}, {"image": "example.com/ee:1"}, warm=1)
 
 
@@ -203,25 +204,76 @@ async def test_few_ended_warm_pods_of_a_resource_remain(bed: Bed) -> None:
         assert set(names[1:]) <= set(left)
 
 
-async def test_a_watch_of_pods_counts_idle_ones_until_they_have_a_run(bed: Bed) -> None:
-    watch = PodWatch(bed.client, Discovery(bed.client), [bed.namespace])
+async def pod_of_job(bed: Bed, namespace: str, name: str) -> ObjectKey:
+    """Create the Job of a warm pod that no node accepts; return its pod."""
+    labels = {RUN: name, WARM: "Thing"}
+    spec = {**UNSCHEDULABLE, "restartPolicy": "Never"}
+    job = {"backoffLimit": 0, "template": {"metadata": {"labels": labels}, "spec": spec}}
+    body = {"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": name}, "spec": job}
+    await bed.client.request("POST", JOBS.path(namespace), body=body)
+    async with asyncio.timeout(30):
+        while True:
+            answer = await bed.client.request("GET", PODS.path(namespace), params={"labelSelector": f"{RUN}={name}"})
+            if answer["items"]:
+                return ObjectKey(namespace, answer["items"][0]["metadata"]["name"])
+            await asyncio.sleep(0.02)
+
+
+@asynccontextmanager
+async def watching(bed: Bed, *others: str) -> AsyncIterator[PodWatch]:
+    """Watch pods in the operator's namespace and in others."""
+    watch = PodWatch(bed.client, Discovery(bed.client), [bed.namespace, *others], bed.namespace)
     following = asyncio.create_task(watch.follow())
-    meta = {"name": "warm-x-1", "labels": {"ansible.sdk.operatorframework.io/run": "warm-x", WARM: "Thing"}}
-    body = {"metadata": meta, "spec": {"containers": [{"name": "ansible", "image": "ee:1"}]}}
-    await bed.client.request("POST", PODS.path(bed.namespace), body={"apiVersion": "v1", "kind": "Pod", **body})
-    await until(lambda: watch.state("warm-x") is not None)
-    key = ObjectKey(bed.namespace, "warm-x-1")
-    running = {"status": {"phase": "Running"}}
-    await bed.client.patch(PODS, key, running, content_type=PatchType.MERGE, subresource="status")
-    await until(lambda: watch.phases()["idle"] == 1)
-    assert watch.starting_warm("Thing") == set()
-    labeled = {"metadata": {"labels": {RUN_OF: "uid"}}}
-    await bed.client.patch(PODS, key, labeled, content_type=PatchType.MERGE)
-    await until(lambda: watch.phases()["running"] == 1)
-    assert watch.ended_warm("uid") == []
-    ended = {"status": {"phase": "Succeeded"}}
-    await bed.client.patch(PODS, key, ended, content_type=PatchType.MERGE, subresource="status")
-    await until(lambda: watch.ended_warm("uid") == ["warm-x"])
+    yield watch
     following.cancel()
     with suppress(asyncio.CancelledError):
         await following
+
+
+async def write(bed: Bed, pod: ObjectKey, labels: dict[str, str], phase: str = "") -> None:
+    """Write labels and the phase of a pod, as operator and kubelet do."""
+    await bed.client.patch(PODS, pod, {"metadata": {"labels": labels}}, content_type=PatchType.MERGE)
+    if phase:
+        status = {"status": {"phase": phase}}
+        await bed.client.patch(PODS, pod, status, content_type=PatchType.MERGE, subresource="status")
+
+
+async def test_a_watch_of_pods_counts_idle_ones_until_they_have_a_run(bed: Bed) -> None:
+    async with watching(bed) as watch:
+        pod = await pod_of_job(bed, bed.namespace, "warm-x")
+        await until(lambda: watch.starting_warm("Thing") == {"warm-x"})
+        await write(bed, pod, {}, "Running")
+        await until(lambda: watch.starting_warm("Thing") == set())
+        assert watch.phases()["idle"] >= 1
+        await write(bed, pod, {RUN_OF: "uid"})
+        await until(lambda: "warm-x" in str(watch.state(ObjectKey(bed.namespace, "warm-x"))))
+        assert watch.ended_warm("uid") == []
+        await write(bed, pod, {}, "Succeeded")
+        await until(lambda: watch.ended_warm("uid") == ["warm-x"])
+
+
+async def test_pods_of_a_tenant_with_the_labels_of_a_run_change_nothing(bed: Bed) -> None:
+    """Neither in the namespace of the tenant nor, without the Job as their controller, in that of the operator."""
+    tenant = f"{bed.namespace}-tenant"
+    await bed.client.request("POST", "/api/v1/namespaces", body={"metadata": {"name": tenant}})
+    async with watching(bed, tenant) as watch:
+        job = ObjectKey(bed.namespace, "warm-x")
+        ours = await pod_of_job(bed, bed.namespace, "warm-x")
+        await write(bed, ours, {RUN_OF: "uid"}, "Running")
+        await until(lambda: watch.state(job) == PodState(ours.name))
+        theirs = await pod_of_job(bed, tenant, "warm-x")
+        await write(bed, theirs, {RUN_OF: "uid"}, "Failed")
+        await until(lambda: (state := watch.state(ObjectKey(tenant, "warm-x"))) is not None and bool(state.ended))
+        meta = {"name": "forged", "labels": {RUN: "warm-x", WARM: "Thing", RUN_OF: "uid"}}
+        body = {"apiVersion": "v1", "kind": "Pod", "metadata": meta, "spec": UNSCHEDULABLE}
+        await bed.client.request("POST", PODS.path(bed.namespace), body=body)
+        await write(bed, ObjectKey(bed.namespace, "forged"), {}, "Failed")
+        marked = await pod_of_job(bed, bed.namespace, "warm-later")  # its event follows those of the others
+        await until(lambda: watch.state(ObjectKey(bed.namespace, "warm-later")) is not None)
+        assert marked.namespace == bed.namespace
+        assert watch.state(job) == PodState(ours.name)
+        assert watch.ended_warm("uid") == []
+        await bed.client.delete(PODS, ObjectKey(bed.namespace, "forged"))
+        await bed.client.request("DELETE", f"/api/v1/namespaces/{tenant}")
+        await until(lambda: watch.state(ObjectKey(tenant, "warm-x")) is None)
+        assert watch.state(job) == PodState(ours.name)

@@ -23,7 +23,6 @@ from yarl import URL
 from runner.dependents.loop_guard import LoopGuard
 from runner.dependents.store import FileStore
 from runner.dependents.watching import Dependents
-from runner.devcluster import DevCluster
 from runner.kube.client import Client
 from runner.kube.credentials import auth
 from runner.kube.discovery import ApiResource, Discovery
@@ -35,11 +34,11 @@ from runner.proxy.handlers.discovery_cache import DiscoveryCache
 from runner.proxy.handlers.negotiate import Negotiate
 from runner.proxy.handlers.plan.handler import Planning
 from runner.proxy.handlers.reads import Reads
-from runner.proxy.handlers.refusals import RefusalRecorder
 from runner.proxy.handlers.writes import ServedResources, Writes
 from runner.proxy.identity import Identities, RunIdentity
 from runner.proxy.planning.overlay import Overlay
 from runner.proxy.server import Proxy
+from runner.sdk.devcluster import DevCluster
 from runner.watches import watch
 
 Kubectl = Callable[..., "subprocess.CompletedProcess[str]"]
@@ -139,7 +138,7 @@ def standing(devcluster: DevCluster, namespace: str, tmp_path: Path) -> Iterator
             served = ServedResources(client, time.monotonic)
             discovery_cache, writes = DiscoveryCache(time.monotonic, served.forget), Writes(served, client, witness)
             planning = Planning(served, time.monotonic, longest_watch=1.0)
-            handlers: list[Handler] = [discovery_cache, Negotiate(), RefusalRecorder(), writes, planning, passed]
+            handlers: list[Handler] = [discovery_cache, Negotiate(), writes, planning, passed]
             proxy = Proxy(credentials, identities, handlers)
             await proxy.start("127.0.0.1", 0)
             token = identities.issue(run)
@@ -309,6 +308,15 @@ def kubectl(devcluster: DevCluster, environ: dict[str, str], namespace: str) -> 
 def pod(kubectl: Kubectl) -> str:
     """The name of a running pod."""
     kubectl("run", "web", "--image=nginx")
+    kubectl("wait", "pod/web", "--for=condition=Ready", "--timeout=30s")
+    return "web"
+
+
+@pytest.fixture
+def exec_pod(devcluster: DevCluster, kubectl: Kubectl) -> str:
+    """Return the name of a running pod in which commands run."""
+    container = {"name": devcluster.exec_container, "image": "nginx"}
+    kubectl("run", "web", "--image=nginx", "--overrides", json.dumps({"spec": {"containers": [container]}}))
     kubectl("wait", "pod/web", "--for=condition=Ready", "--timeout=30s")
     return "web"
 

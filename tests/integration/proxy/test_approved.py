@@ -24,8 +24,8 @@ from tests.integration.proxy.test_planning import (
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from runner.devcluster import DevCluster
     from runner.plan.approved import ApprovedPlan
+    from runner.sdk.devcluster import DevCluster
     from tests.integration.proxy.conftest import Dump, Standing
 
 CONTAINER = {"name": "main", "image": "one"}

@@ -13,7 +13,7 @@ import kubernetes
 import pytest
 import urllib3
 
-from runner.devcluster import DevCluster
+from runner.sdk.devcluster import DevCluster
 
 if TYPE_CHECKING:
     from tests.integration.proxy.conftest import Kubectl, Standing

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from runner.devcluster import DevCluster, kwok
+from runner.sdk.devcluster import DevCluster, kwok
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -160,23 +160,23 @@ def test_a_pods_output_can_be_attached_to(
 
 
 @pytest.mark.parametrize("websockets", ["true", "false"])
-def test_a_file_is_copied_out_of_a_pod(kubectl: Kubectl, pod: str, tmp_path: Path, websockets: str) -> None:
+def test_a_file_is_copied_out_of_a_pod(kubectl: Kubectl, exec_pod: str, tmp_path: Path, websockets: str) -> None:
     # Into one, `kubectl cp` waits for tar to see the end of its input, of which kwok tells no command; `k8s_cp` of
     # kubernetes.core says how much comes, and is tested in both directions.
     (tmp_path / "there").write_bytes(bytes(range(256)) * 4000)
     by = {"KUBECTL_REMOTE_COMMAND_WEBSOCKETS": websockets}
-    kubectl("cp", f"{pod}:{tmp_path / 'there'}", str(tmp_path / "here"), **by)
+    kubectl("cp", f"{exec_pod}:{tmp_path / 'there'}", str(tmp_path / "here"), **by)
     assert (tmp_path / "here").read_bytes() == (tmp_path / "there").read_bytes()
 
 
 @pytest.mark.parametrize("websockets", ["true", "false"])
-def test_a_command_runs_in_a_pod_by_websocket_and_by_spdy(kubectl: Kubectl, pod: str, websockets: str) -> None:
+def test_a_command_runs_in_a_pod_by_websocket_and_by_spdy(kubectl: Kubectl, exec_pod: str, websockets: str) -> None:
     by = {"KUBECTL_REMOTE_COMMAND_WEBSOCKETS": websockets}
-    assert kubectl("exec", pod, "--", "echo", "here", **by).stdout == "here\n"
-    assert kubectl("exec", "-i", pod, "--", "head", "-n1", stdin="hello\n", **by).stdout == "hello\n"
-    large = kubectl("exec", pod, "--", "head", "-c", "3000000", "/dev/zero", **by).stdout
+    assert kubectl("exec", exec_pod, "--", "echo", "here", **by).stdout == "here\n"
+    assert kubectl("exec", "-i", exec_pod, "--", "head", "-n1", stdin="hello\n", **by).stdout == "hello\n"
+    large = kubectl("exec", exec_pod, "--", "head", "-c", "3000000", "/dev/zero", **by).stdout
     assert len(large) == 3_000_000
-    failed = kubectl("exec", pod, "--", "sh", "-c", "exit 3", check=False, **by)
+    failed = kubectl("exec", exec_pod, "--", "sh", "-c", "exit 3", check=False, **by)
     assert "exit status 3" in failed.stderr
 
 

@@ -91,11 +91,11 @@ def test_a_watch_streams_events_until_it_is_stopped(api: Any, namespace: str) ->
     assert ("ADDED", "later") in seen
 
 
-def test_a_command_runs_in_a_pod(api: Any, namespace: str, pod: str) -> None:
+def test_a_command_runs_in_a_pod(api: Any, namespace: str, exec_pod: str) -> None:
     core = kube.client.CoreV1Api(api)
     session = kube.stream.stream(
         core.connect_get_namespaced_pod_exec,
-        pod,
+        exec_pod,
         namespace,
         command=["sh", "-c", "echo here; echo there >&2"],
         stdout=True,

@@ -11,7 +11,7 @@ import pytest
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from runner.devcluster import DevCluster
+    from runner.sdk.devcluster import DevCluster
     from tests.integration.proxy.conftest import Operating, Reply
 
 TABLE = "application/json;as=Table;g=meta.k8s.io;v=v1"

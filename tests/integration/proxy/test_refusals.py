@@ -14,7 +14,7 @@ import urllib3
 from runner.proxy.identity import RunIdentity, RunStats
 
 if TYPE_CHECKING:
-    from runner.devcluster import DevCluster
+    from runner.sdk.devcluster import DevCluster
     from tests.integration.proxy.conftest import Standing
 
 Ask = Callable[..., urllib3.BaseHTTPResponse]

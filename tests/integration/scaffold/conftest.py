@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from runner import devcluster as clusters
+from runner.sdk import devcluster as clusters
 
 BIN = Path(sys.executable).parent
 

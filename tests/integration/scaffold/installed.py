@@ -17,8 +17,8 @@ from typing import Any, TypeVar
 import urllib3
 import yaml
 
-from runner import devcluster as clusters
-from runner.devcluster import kubeconfig
+from runner.sdk import devcluster as clusters
+from runner.sdk.devcluster import kubeconfig
 from tests.integration.scaffold.conftest import BIN, Sh
 
 T = TypeVar("T")

@@ -16,8 +16,8 @@ from typing import Any
 import pytest
 import yaml
 
-from runner import devcluster as clusters
-from runner.devcluster import cluster
+from runner.sdk import devcluster as clusters
+from runner.sdk.devcluster import cluster
 
 BIN = Path(sys.executable).parent
 SPECS = Path("roles/pallet/meta/argument_specs.yml")

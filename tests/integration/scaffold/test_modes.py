@@ -14,8 +14,8 @@ from pathlib import Path
 import pytest
 import yaml
 
-from runner import devcluster as clusters
-from runner.devcluster import cluster
+from runner.sdk import devcluster as clusters
+from runner.sdk.devcluster import cluster
 from tests.integration.scaffold import installed, olm
 from tests.integration.scaffold.conftest import BIN, Sh, shell
 from tests.integration.scaffold.installed import eventually, get

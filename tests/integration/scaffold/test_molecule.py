@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from runner import devcluster as clusters
+from runner.sdk import devcluster as clusters
 from tests import workloads
 from tests.images import hindrance, node_hindrance
 from tests.integration.scaffold.developer import BIN, ROOT, STEPS, Project, copy_sample, of_a_developer

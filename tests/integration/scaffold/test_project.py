@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from runner import devcluster as clusters
+from runner.sdk import devcluster as clusters
 from tests.integration.scaffold.conftest import BIN, Sh
 from tests.integration.scaffold.installed import eventually
 

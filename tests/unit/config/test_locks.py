@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import fcntl
 import os
 import subprocess
 import sys
@@ -64,6 +65,15 @@ def test_looking_for_the_holder_takes_nothing(path: Path) -> None:
     assert FileLock(path).holder() is None
     assert lock.acquire()
     lock.release()
+
+
+def test_two_that_look_for_the_holder_at_once_find_none(path: Path) -> None:
+    """The file can still contain the process id of a killed holder."""
+    path.parent.mkdir()
+    path.write_text("1\n")
+    with path.open() as other:
+        fcntl.flock(other, fcntl.LOCK_SH)  # as in `holder`
+        assert FileLock(path).holder() is None
 
 
 def test_a_killed_holder_holds_nothing_any_more(path: Path) -> None:

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from runner.dev.board import KindSample, LiveView, samples
 from runner.monitoring.metrics import Metrics
 from runner.objects import GVK, ObjectKey
+from runner.sdk.dev.board import KindSample, LiveView, samples
 from runner.workqueue.concurrency import ConcurrencyLimit
 from runner.workqueue.queue import Dispatcher, WorkQueue
 from runner.workqueue.request import RunReason

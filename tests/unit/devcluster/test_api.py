@@ -5,7 +5,7 @@ import ssl
 
 import pytest
 
-from runner.devcluster.api import Api
+from runner.sdk.devcluster.api import Api
 
 
 @pytest.fixture

@@ -8,19 +8,19 @@ from pathlib import Path
 
 import pytest
 
-from runner.devcluster import binaries
-from runner.devcluster.binaries import CONTROL_PLANE, PROGRAMS, Program, Target, Toolset, UnavailableError
-from runner.devcluster.cluster import get_helm
-from runner.devcluster.progress import Progress
 from runner.errors import ClusterError
+from runner.sdk.devcluster import binaries
+from runner.sdk.devcluster.binaries import CONTROL_PLANE, PROGRAMS, Program, Target, Toolset, UnavailableError
+from runner.sdk.devcluster.cluster import get_helm
+from runner.sdk.devcluster.progress import Progress
 
 _TWO = Toolset("test", "etcd-1_kwok-1", (Program("etcd", "m", "p"), Program("kwok", "m", "p")))
 # Gets one program slowly, by a source that notes each time it is asked.
 _SLOW = """
 import sys, time
 from pathlib import Path
-from runner.devcluster import binaries
-from runner.devcluster.progress import Progress
+from runner.sdk.devcluster import binaries
+from runner.sdk.devcluster.progress import Progress
 folder = Path(sys.argv[1])
 
 class Slow:

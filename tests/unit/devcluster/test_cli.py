@@ -8,10 +8,10 @@ import pytest
 
 from runner import pki
 from runner.config.locks import FileLock
-from runner.devcluster import cli, containerd, images, kubeconfig, nodes
-from runner.devcluster.binaries import PROGRAMS
-from runner.devcluster.layout import Layout
 from runner.errors import ClusterError, ConfigError
+from runner.sdk.devcluster import cli, containerd, images, kubeconfig, nodes
+from runner.sdk.devcluster.binaries import PROGRAMS
+from runner.sdk.devcluster.layout import Layout
 
 
 @pytest.fixture(autouse=True)

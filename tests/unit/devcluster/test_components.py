@@ -7,9 +7,9 @@ from pathlib import Path
 
 import yaml
 
-from runner.devcluster import kwok
-from runner.devcluster.components import Ports, arguments
-from runner.devcluster.layout import APISERVER, COMPONENTS, Layout
+from runner.sdk.devcluster import kwok
+from runner.sdk.devcluster.components import Ports, arguments
+from runner.sdk.devcluster.layout import APISERVER, COMPONENTS, Layout
 
 _PORTS = Ports(apiserver=20001, kwok=20002)
 
@@ -52,10 +52,18 @@ def test_the_node_is_waited_for_longer_than_kwok_lets_it_be_silent() -> None:
 
 def test_kwok_answers_for_every_pod() -> None:
     layout = Layout(Path("/clusters/mine"))
-    documents = {document["kind"]: document for document in yaml.safe_load_all(kwok.configuration(layout))}
+    documents = {document["kind"]: document for document in yaml.safe_load_all(kwok.configuration(layout, "exec-1"))}
     assert set(documents) == {"ClusterLogs", "ClusterAttach", "ClusterExec", "ClusterPortForward"}
     assert documents["ClusterLogs"]["spec"]["logs"] == [{"logsFile": "/clusters/mine/run/pod.log", "follow": True}]
-    assert documents["ClusterExec"]["spec"]["execs"] == [{"local": {"workDir": "/clusters/mine/run/exec"}}]
+    # Without `containers`, commands would run in every container.
+    (commands,) = documents["ClusterExec"]["spec"]["execs"]
+    assert commands == {"containers": ["exec-1"], "local": {"workDir": "/clusters/mine/run/exec"}}
+
+
+def test_the_name_of_containers_for_commands_cannot_be_guessed_and_is_valid() -> None:
+    names = {kwok.new_exec_container() for _ in range(10)}
+    assert len(names) == 10
+    assert all(re.fullmatch(r"exec-[0-9a-f]{32}", name) for name in names)
 
 
 def test_the_node_has_no_status_of_its_own() -> None:

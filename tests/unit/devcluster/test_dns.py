@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from runner.devcluster import dns
-from runner.devcluster.dns import CNAME, FAILURE, MALFORMED, NO_ERROR, NO_NAME, SRV, A, Names, answer
+from runner.sdk.devcluster import dns
+from runner.sdk.devcluster.dns import CNAME, FAILURE, MALFORMED, NO_ERROR, NO_NAME, SRV, A, Names, answer
 
 _AAAA = 28
 _SERVICES = "/api/v1/namespaces/shop/services/"

@@ -14,8 +14,9 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from runner.devcluster import downloads
-from runner.devcluster.binaries import (
+from runner.errors import ClusterError
+from runner.sdk.devcluster import downloads
+from runner.sdk.devcluster.binaries import (
     ETCD,
     HELM,
     HELM_KIT,
@@ -26,9 +27,8 @@ from runner.devcluster.binaries import (
     Target,
     UnavailableError,
 )
-from runner.devcluster.downloads import Downloads
-from runner.devcluster.progress import Progress
-from runner.errors import ClusterError
+from runner.sdk.devcluster.downloads import Downloads
+from runner.sdk.devcluster.progress import Progress
 
 _LINUX, _MAC = Target("linux", "amd64"), Target("darwin", "arm64")
 _NAMED = {program.name: program for program in (*PROGRAMS, *HELM_KIT.programs)}

@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from runner.devcluster import binaries, gobuild
-from runner.devcluster.binaries import HELM_KIT, PROGRAMS, Program, Target, UnavailableError
-from runner.devcluster.gobuild import GoBuild
-from runner.devcluster.progress import Progress
 from runner.errors import ClusterError
+from runner.sdk.devcluster import binaries, gobuild
+from runner.sdk.devcluster.binaries import HELM_KIT, PROGRAMS, Program, Target, UnavailableError
+from runner.sdk.devcluster.gobuild import GoBuild
+from runner.sdk.devcluster.progress import Progress
 
 _LINUX = Target("linux", "arm64")
 _KWOK = next(program for program in PROGRAMS if program.name == "kwok")
@@ -44,7 +44,7 @@ def _builder(go: Path, **more: str) -> GoBuild:
 def test_the_program_is_built_in_a_copy_of_its_module(go: Path, tmp_path: Path, quiet: Progress) -> None:
     _builder(go).fetch(_KWOK, _LINUX, tmp_path / "kwok", quiet)
     folder, *files = (tmp_path / "kwok").read_text().splitlines()
-    assert not folder.startswith(str(resources.files("runner.devcluster")))
+    assert not folder.startswith(str(resources.files("runner.sdk.devcluster")))
     assert not Path(folder).exists()
     assert {"go.mod", "go.sum", "tools.go"} <= set(files)
 
@@ -107,13 +107,13 @@ def test_a_go_that_is_too_old_or_does_not_start_is_passed_over(
 
 @pytest.mark.parametrize("program", [*PROGRAMS, *HELM_KIT.programs], ids=lambda program: program.name)
 def test_each_program_is_imported_by_its_module(program: Program) -> None:
-    module = resources.files("runner.devcluster") / "modules" / program.module
+    module = resources.files("runner.sdk.devcluster") / "modules" / program.module
     assert f'_ "{program.package}"' in (module / "tools.go").read_text()
     assert (module / "go.sum").is_file()
 
 
 def test_the_modules_have_the_versions_that_are_promised() -> None:
-    modules = resources.files("runner.devcluster") / "modules"
+    modules = resources.files("runner.sdk.devcluster") / "modules"
     kubernetes, kwok = ((modules / name / "go.mod").read_text() for name in ("kubernetes", "kwok"))
     assert f"k8s.io/kubernetes {binaries.KUBERNETES}" in kubernetes
     assert f"go.etcd.io/etcd/server/v3 {binaries.ETCD}" in kubernetes
@@ -125,13 +125,13 @@ def test_the_modules_have_the_versions_that_are_promised() -> None:
 
 
 def test_the_linter_of_workflows_is_the_one_that_is_promised() -> None:
-    module = resources.files("runner.devcluster") / "modules" / "actionlint"
+    module = resources.files("runner.sdk.devcluster") / "modules" / "actionlint"
     assert f"github.com/rhysd/actionlint {binaries.ACTIONLINT}" in (module / "go.mod").read_text()
     assert (module / "go.sum").is_file()
 
 
 def test_helm_is_made_of_the_versions_that_kubectl_is_made_of() -> None:
-    modules = resources.files("runner.devcluster") / "modules"
+    modules = resources.files("runner.sdk.devcluster") / "modules"
     helm, kubernetes = ((modules / name / "go.mod").read_text() for name in ("helm", "kubernetes"))
     assert f"helm.sh/helm/v3 {binaries.HELM}" in helm
     theirs, ours = _versions(kubernetes), _versions(helm)

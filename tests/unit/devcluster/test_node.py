@@ -16,12 +16,12 @@ from typing import Any
 
 import pytest
 
-from runner.devcluster import containerd, kwok, node, nodes, pause, placement, processes
-from runner.devcluster.binaries import NODE_PROGRAMS, this_machine
-from runner.devcluster.components import Ports, arguments, node_arguments
-from runner.devcluster.layout import APISERVER, COMPONENTS, CONTROLLERS, KWOK, Layout
-from runner.devcluster.nodes import Nodes, choose
 from runner.errors import ClusterError, ConfigError
+from runner.sdk.devcluster import containerd, kwok, node, nodes, pause, placement, processes
+from runner.sdk.devcluster.binaries import NODE_PROGRAMS, this_machine
+from runner.sdk.devcluster.components import Ports, arguments, node_arguments
+from runner.sdk.devcluster.layout import APISERVER, COMPONENTS, CONTROLLERS, KWOK, Layout
+from runner.sdk.devcluster.nodes import Nodes, choose
 
 _PORTS = Ports(apiserver=20001, kwok=20002)
 _LAYOUT = Layout(Path('/clusters/"mine"'))

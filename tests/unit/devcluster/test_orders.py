@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from runner.devcluster.orders import ParentGoneError, ParentProcess, StartOrder
+from runner.sdk.devcluster.orders import ParentGoneError, ParentProcess, StartOrder
 
 
 @pytest.fixture

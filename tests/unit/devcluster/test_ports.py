@@ -4,8 +4,8 @@ import socket
 
 import pytest
 
-from runner.devcluster import ports
 from runner.errors import ClusterError
+from runner.sdk.devcluster import ports
 
 
 @pytest.fixture

@@ -10,15 +10,15 @@ from pathlib import Path
 
 import pytest
 
-from runner.devcluster.processes import Component, Guard, end, environment
-from runner.devcluster.supervisor import RestartBackoff
+from runner.sdk.devcluster.processes import Component, Guard, end, environment
+from runner.sdk.devcluster.supervisor import RestartBackoff
 
 _SLEEP = ("/bin/sleep", "1000")
 # A parent that starts a component and then waits to be killed.
 _PARENT = """
 import sys, time
 from pathlib import Path
-from runner.devcluster.processes import Component
+from runner.sdk.devcluster.processes import Component
 folder = Path(sys.argv[1])
 component = Component("sleeper", ("/bin/sleep", "1000"), folder, folder / "log")
 component.start()

@@ -4,7 +4,7 @@ import io
 
 import pytest
 
-from runner.devcluster.progress import Progress
+from runner.sdk.devcluster.progress import Progress
 
 
 class Terminal(io.StringIO):

@@ -11,7 +11,7 @@ pytestmark = pytest.mark.lengthy
 
 _CONFTEST = """
 import contextlib
-from runner import devcluster
+from runner.sdk import devcluster
 
 @contextlib.contextmanager
 def start(*, name, nodes, logs):
@@ -37,7 +37,7 @@ def test_the_nodes_are_those_of_the_option_or_the_environment(
     environ = {name: value for name, value in os.environ.items() if name not in {"KUBECONFIG", "DEVCLUSTER_NODE"}}
     environ |= {"DEVCLUSTER_NODE": variable} if variable else {}
     environ |= {"PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}  # other plugins take most of the time
-    plugins = ["-p", "runner.devcluster.pytest_plugin", "-p", "no:cacheprovider"]
+    plugins = ["-p", "runner.sdk.devcluster.pytest_plugin", "-p", "no:cacheprovider"]
     command = [sys.executable, "-m", "pytest", "-s", "-q", *plugins, *options, str(tmp_path)]
     done = subprocess.run(command, cwd=tmp_path, env=environ, capture_output=True, text=True, check=False)
     assert f"test with {expected}\n" in done.stdout, done.stdout + done.stderr

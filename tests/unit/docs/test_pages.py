@@ -146,7 +146,7 @@ def test_flags_that_are_named_exist(page: Path) -> None:
 
 @pytest.mark.parametrize("page", PAGES, ids=NAMES)
 def test_targets_of_make_exist(page: Path) -> None:
-    makefiles = [ROOT / "Makefile", ROOT / "runner/scaffold/templates/project/Makefile", ROOT / "config/deploy.mk"]
+    makefiles = [ROOT / "Makefile", ROOT / "runner/sdk/scaffold/templates/project/Makefile", ROOT / "config/deploy.mk"]
     known = {name for file in makefiles for name in re.findall(r"^([a-z-]+):", file.read_text(), re.MULTILINE)}
     lines = [
         line for block in blocks("sh") if block.page == str(page.relative_to(ROOT)) for line in block.text.splitlines()

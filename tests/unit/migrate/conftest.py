@@ -8,9 +8,9 @@ from typing import TypeAlias
 
 import pytest
 
-from runner.migrate import analysis
-from runner.migrate.finding import Report
-from runner.migrate.project import Project
+from runner.compatibility.finding import Report
+from runner.sdk.migrate import analysis
+from runner.sdk.migrate.project import Project
 
 Analyse: TypeAlias = Callable[..., Report]
 Write: TypeAlias = Callable[[str, str], Path]

@@ -2,8 +2,8 @@ from __future__ import annotations
 
 import pytest
 
-from runner.migrate import conditions
-from runner.migrate.conditions import LIST, MAPPING, NOTHING, NUMBER, TEMPLATE, TEXT
+from runner.compatibility import conditions
+from runner.compatibility.conditions import LIST, MAPPING, NOTHING, NUMBER, TEMPLATE, TEXT
 
 VARIABLES = {"names": LIST, "secret": TEXT}
 

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from runner.compatibility import core_changes, start_check, versions
 from runner.config import paths
-from runner.migrate import core_changes, start_check, versions
 from runner.watches import validation
 from tests.unit.migrate.conftest import Analyse, Write
 

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from runner.migrate import dockerfile, packages
+from runner.sdk.migrate import dockerfile, packages
 
 GO = "quay.io/operator-framework/ansible-operator:v1.42.3"
 UPDATE = "apt-get update"

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from runner.migrate import manifests
-from runner.migrate.project import Project
+from runner.sdk.migrate import manifests
+from runner.sdk.migrate.project import Project
 from tests.unit.migrate.conftest import Analyse, Write
 
 Rules = Callable[..., list[tuple[str, str]]]

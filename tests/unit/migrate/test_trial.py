@@ -11,11 +11,11 @@ from typing import Any
 
 import pytest
 
-from runner import devcluster
 from runner.errors import ConfigError, OperatorError
-from runner.migrate import cluster_objects, environments, trial
-from runner.migrate.project import Project
-from runner.migrate.trial import Trial
+from runner.sdk import devcluster
+from runner.sdk.migrate import cluster_objects, environments, trial
+from runner.sdk.migrate.project import Project
+from runner.sdk.migrate.trial import Trial
 from tests.unit.migrate.conftest import Write
 
 

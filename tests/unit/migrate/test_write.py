@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from runner.cli import main
-from runner.migrate import collections_file
+from runner.sdk.migrate import collections_file
 from tests.unit.migrate.conftest import DOCKERFILE, Write
 
 WATCHES = """\

@@ -13,8 +13,8 @@ import pytest
 import yaml
 
 from runner.cli import main
-from runner.packaging import bundle_rules, descriptors, semver
-from runner.packaging.bundle_rules import PREFIX, Bundle
+from runner.sdk.packaging import bundle_rules, descriptors, semver
+from runner.sdk.packaging.bundle_rules import PREFIX, Bundle
 
 pytestmark = pytest.mark.lengthy
 

@@ -16,7 +16,7 @@ import yaml
 
 from runner.cli import main
 from runner.errors import ConfigError
-from runner.packaging import chart
+from runner.sdk.packaging import chart
 
 Type = Callable[..., tuple[int, str, str]]
 RELEASE = chart.Release("shop", "1.2.3", "1.2.3", "example.org/shop", "")

@@ -10,7 +10,7 @@ import yaml
 
 from runner.cli import main
 from runner.errors import ConfigError
-from runner.packaging import confined, scopes
+from runner.sdk.packaging import confined, scopes
 
 Json = dict[str, Any]
 ACCOUNT = "shop-controller-manager"

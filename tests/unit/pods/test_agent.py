@@ -6,6 +6,8 @@ import ast
 import asyncio
 import base64
 import contextlib
+import errno
+import os
 import signal
 import socket
 import sys
@@ -182,6 +184,37 @@ async def test_background_processes_end_with_the_worker(operator: Operator, star
     frames = await receive_all(link)
     assert not is_alive(int(frames[0].payload))
     assert Ending.parse(frames[1].payload).code == 0
+
+
+async def test_a_process_of_another_user_neither_fails_nor_delays_the_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, logged: dict[int, bytes]
+) -> None:
+    """A role starts one with `become`, and it holds the worker's output open."""
+    program = tmp_path / "ansible-runner"
+    program.write_text(f"#!/bin/sh\n{VERSION}setsid sleep 1000 & echo $!\n")
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
+    monkeypatch.setattr(agent, "_LEFTOVER_GRACE", 0.1)
+    (tmp_path / "order").write_bytes(b"")
+    kill, foreign = os.kill, set()
+
+    def refuse(pid: int, number: int) -> None:
+        foreign.add(pid)
+        raise PermissionError(errno.EPERM, os.strerror(errno.EPERM))
+
+    monkeypatch.setattr(os, "kill", refuse)
+    spool = agent.Spool(tmp_path / "spool")
+    try:
+        async with asyncio.timeout(20):
+            await agent.Worker(tmp_path, spool).run(tmp_path / "order", "")
+    finally:
+        background = int(b"".join(spool.pieces(1))[agent.HEADER.size :])
+        kill(background, signal.SIGKILL)
+    assert spool.last == 2
+    ending = Ending.parse(b"".join(spool.pieces(2))[agent.HEADER.size :])
+    assert (ending.code, ending.error) == (0, "")
+    assert foreign == {background}
+    assert logged[2].count(b"1 processes of the run remain until the pod ends") == 1
 
 
 async def test_a_fence_ends_ansible_at_once(operator: Operator, start: Start) -> None:

@@ -127,3 +127,14 @@ def test_a_warm_pod_is_that_of_a_run_without_a_deadline_in_the_namespace_of_the_
     assert "activeDeadlineSeconds" not in made["spec"]
     assert made["metadata"]["namespace"] == "system"
     assert len(jobs.warm_name("K" * 63)) <= 63
+
+
+def test_a_pod_belongs_to_a_run_only_if_the_job_of_the_run_controls_it() -> None:
+    owner = {"apiVersion": "batch/v1", "kind": "Job", "name": NAME, "uid": "1", "controller": True}
+    meta = {"name": f"{NAME}-x", "namespace": "shop", "labels": {jobs.RUN: NAME}, "ownerReferences": [owner]}
+    assert jobs.job_of({"metadata": meta}) == ObjectKey("shop", NAME)
+    assert jobs.job_of({"metadata": {**meta, "namespace": "tenant"}}) == ObjectKey("tenant", NAME)
+    for forged in ({"name": "mine"}, {"kind": "ReplicaSet"}, {"controller": False}, {"apiVersion": "example.com/v1"}):
+        assert jobs.job_of({"metadata": {**meta, "ownerReferences": [{**owner, **forged}]}}) is None
+    del meta["ownerReferences"]
+    assert jobs.job_of({"metadata": meta}) is None

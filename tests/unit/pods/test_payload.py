@@ -86,6 +86,31 @@ def test_the_environment_has_no_secret_and_no_path_of_the_operator(order: Callab
         assert found[name].startswith("/operator/work/run/")
 
 
+def test_ansibles_own_definitions_decide_which_settings_a_pod_gets(tmp_path: Path) -> None:
+    given = {
+        "ANSIBLE_FORKS": "7",
+        "ANSIBLE_TIMEOUT": "20",
+        "ANSIBLE_HOST_KEY_CHECKING": "false",
+        "ANSIBLE_VAULT_IDENTITY": "dev",
+        "RELATED_IMAGE_KEY": "cache:1",
+    }
+    kept = {
+        "ANSIBLE_HOME": "/home/operator",
+        "ANSIBLE_LIBRARY": "/opt/modules",
+        "ANSIBLE_MODULE_UTILS": "/opt/module_utils",
+        "ANSIBLE_VAULT_PASSWORD_FILE": "/run/secrets/vault",
+        "ANSIBLE_GALAXY_SERVER_HUB_TOKEN": "secret",
+        "ANSIBLE_GALAXY_SERVER_LIST": "hub",
+        "ANSIBLE_HASHI_VAULT_TOKEN": "secret",
+        "ANSIBLE_OPERATOR_METRICS": "x",
+        "GALAXY_TOKEN": "secret",
+    }
+    passed = json.loads(payload.settings({}, {**given, **kept}, tmp_path)["env/envvars"])
+    assert {name: passed.get(name) for name in given} == given
+    assert not kept.keys() & passed.keys()
+    assert payload.unknown_variables({**given, **kept}) == ["ANSIBLE_HASHI_VAULT_TOKEN"]
+
+
 def test_the_kubeconfig_names_the_agents_port_and_the_runs_token(order: Callable[..., Any], project: Path) -> None:
     _, folder = order(Role("main", project / "roles/main"))
     found = json.loads((folder / "env/kubeconfig").read_text())

@@ -17,7 +17,7 @@ from runner.kube.client import Client as KubeClient
 from runner.kube.discovery import ApiResource
 from runner.objects import Object, ObjectKey
 from runner.pods import agent, jobs, warm
-from runner.pods.agent import Exit, Kind
+from runner.pods.agent import PROTOCOL, Exit, Kind
 from runner.pods.idle import IdleLink
 from runner.pods.jobs import Address
 from runner.pods.states import Patience, PodState
@@ -104,6 +104,15 @@ async def test_the_token_of_an_idle_agent_obtains_no_second_run(
     assert (kind, orjson.loads(payload)) == (Kind.REFUSED, {"reason": "the run is not here", "final": False})
 
 
+async def test_an_idle_agent_with_another_protocol_is_told_so(client: Connect, idle: IdleLink) -> None:
+    connected = await client()
+    connected.hello(run=WARM, token=IDLE_TOKEN, protocol=99)
+    kind, _, payload = await connected.receive()
+    refusal = {"reason": f"protocol 99 is not supported, only {PROTOCOL}", "final": False}
+    assert (kind, orjson.loads(payload)) == (Kind.REFUSED, refusal)
+    assert not idle.is_connected
+
+
 async def test_an_idle_agent_sends_no_frames(client: Connect, idle: IdleLink) -> None:
     connected = await client()
     connected.hello(run=WARM, token=IDLE_TOKEN)
@@ -171,8 +180,9 @@ class Cluster:
         if self.is_down:
             raise ApiUnavailableError("the connection was refused")
 
-    def state(self, name: str) -> PodState | None:
-        return self.states.get(name)
+    def state(self, job: ObjectKey) -> PodState | None:
+        assert job.namespace == "system"
+        return self.states.get(job.name)
 
     def starting_warm(self, kind: str) -> set[str]:
         assert kind == "Thing"

@@ -8,7 +8,7 @@ from runner.objects import GVK, ObjectKey, ObjectRef
 from runner.plan.fields import ABSENT, FieldChange
 from runner.plan.results import ObjectChange, Plan, ResourcePlan
 from runner.plan.tasks import UnplannedTask
-from runner.preview.document import document
+from runner.sdk.preview.document import document
 
 MEMCACHED = GVK("cache.example.com", "v1", "Memcached")
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from runner.objects import GVK, ObjectKey, ObjectRef
 from runner.plan.fields import ABSENT, FieldChange
 from runner.plan.results import ObjectChange, ResourcePlan
-from runner.preview.grouping import Group, groups
 from runner.proxy.planning.changes import Verb
+from runner.sdk.preview.grouping import Group, groups
 
 MEMCACHED, DEPLOYMENT = GVK("cache.example.com", "v1", "Memcached"), GVK("apps", "v1", "Deployment")
 

@@ -13,7 +13,7 @@ from runner.errors import ConfigError, GoneError, KindNotFoundError, NotFoundErr
 from runner.kube.client import Client, ListPage, Selection
 from runner.kube.discovery import ApiResource
 from runner.objects import GVK, Object, ObjectKey
-from runner.preview.selection import Selector, Target, Wanted
+from runner.sdk.preview.selection import Selector, Target, Wanted
 from runner.watches.watch import Finalizer, Watch
 from tests.watch_values import watch_value
 

@@ -9,7 +9,7 @@ from runner.objects import GVK, ObjectKey, ObjectRef
 from runner.plan.fields import ABSENT, FieldChange
 from runner.plan.results import ObjectChange, Plan, ResourcePlan
 from runner.plan.tasks import UnplannedTask
-from runner.preview.text import Style, lines
+from runner.sdk.preview.text import Style, lines
 
 MEMCACHED, DEPLOYMENT = GVK("cache.example.com", "v1", "Memcached"), GVK("apps", "v1", "Deployment")
 IMAGE = FieldChange("spec.template.spec.containers[memcached].image", "memcached:1.6.38", "memcached:1.6.39")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import ssl
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass, field
 from functools import partial
@@ -18,7 +18,7 @@ from runner.kube.credentials import auth
 from runner.kube.credentials.auth import HostEnvironment
 from runner.objects import GVK, ObjectKey, ObjectRef
 from runner.ownership import Owner
-from runner.proxy.calls import Handler
+from runner.proxy.calls import Handler, Observer
 from runner.proxy.identity import Identities, RunIdentity
 from runner.proxy.server import Proxy
 
@@ -215,7 +215,12 @@ class Stage:
 
 @asynccontextmanager
 async def stand(
-    folder: Path, *handlers: Handler, tls: ssl.SSLContext | None = None, acting_as: str = "", **cluster: object
+    folder: Path,
+    *handlers: Handler,
+    observers: Sequence[Observer] = (),
+    tls: ssl.SSLContext | None = None,
+    acting_as: str = "",
+    **cluster: object,
 ) -> AsyncIterator[Stage]:
     """Start a server and a proxy before it; `cluster` is what else the operator's kubeconfig says of the cluster, and
     `acting_as` whom its user impersonates.
@@ -237,7 +242,7 @@ async def stand(
     )
     credentials = await auth.load(str(path), None, HostEnvironment({}, folder))
     identities = Identities()
-    proxy = Proxy(credentials, identities, handlers)
+    proxy = Proxy(credentials, identities, handlers, observers)
     port = await proxy.start("127.0.0.1", 0)
     run = make_run()
     stage = Stage(api, proxy, identities, run, identities.issue(run), port)

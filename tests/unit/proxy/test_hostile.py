@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING
+import socket
+import struct
+from typing import TYPE_CHECKING, Any
 
 import orjson
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from structlog.testing import capture_logs
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, MutableMapping, Sequence
+    from contextlib import AbstractAsyncContextManager
 
     from tests.unit.proxy.conftest import Stage
 
@@ -200,3 +204,27 @@ def test_no_bytes_break_the_proxy(with_stage: Callable[..., None], raw: list[byt
         assert (await stage.get()).status == 200
 
     with_stage(check)
+
+
+async def test_malformed_requests_of_clients_that_are_gone_are_one_counted_line_a_minute(
+    staged: Callable[..., AbstractAsyncContextManager[Stage]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("runner.proxy.server._BETWEEN_LINES", 0.2)
+    with capture_logs() as logs:
+        async with staged() as stage:
+            for lines in (1, 2):
+                for _ in range(30):
+                    with socket.create_connection(("127.0.0.1", stage.port)) as gone:
+                        gone.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+                        gone.sendall(b"\x16\x03\x01 no HTTP\r\n\r\n")
+                async with asyncio.timeout(5):
+                    while len(rejected(logs)) < lines:
+                        await asyncio.sleep(0.01)
+            assert not stage.proxy._clients
+            assert (await stage.get()).status == 200
+    assert [each["count"] for each in rejected(logs)] == [30, 30]
+    assert not [each for each in logs if "traceback" in each]
+
+
+def rejected(logs: Sequence[MutableMapping[str, Any]]) -> list[MutableMapping[str, Any]]:
+    return [each for each in logs if each["event"].startswith("Rejected malformed requests")]

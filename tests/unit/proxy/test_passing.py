@@ -37,6 +37,13 @@ async def test_every_answer_passes_with_its_headers(stage: Stage, status: int) -
     assert answer.body == b'{"kind":"Status"}'
 
 
+@pytest.mark.parametrize("status", [299, 420, 499, 599])
+async def test_an_answer_with_an_unknown_status_and_no_reason_passes(stage: Stage, status: int) -> None:
+    stage.api.answers(b"HTTP/1.1 %d \r\nContent-Length: 2\r\n\r\n{}" % status)
+    answer = await stage.get()
+    assert (answer.start, answer.body) == (f"HTTP/1.1 {status} ", b"{}")
+
+
 async def test_packed_content_stays_packed(stage: Stage) -> None:
     stage.api.answers(stage.reply(b"\x1f\x8b packed", "200 OK", "Content-Encoding: gzip"))
     answer = await stage.get("/api/v1/pods", "Accept-Encoding: gzip")

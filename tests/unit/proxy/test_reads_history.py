@@ -194,7 +194,11 @@ class History:
     async def ask(self, method: str, path: str, *headers: tuple[bytes, bytes], content: bytes = b"") -> Answer:
         head = RequestHead(method, path, list(headers), "1.1", len(content), keep_alive=True, upgrade=b"")
         call = Call(head, request.parse(method, path), None, list(headers), content, self.session)  # type: ignore[arg-type]
-        return await self.reads.handle(call, self.model)
+        with call.ends:
+            answer = await self.reads.handle(call, self.model)
+            if call.info.verb == "watch":
+                answer.release = call.ends.pop_all().close
+            return answer
 
     def shows(self, name: str, index: int) -> None:
         self.shown[name] = max(self.shown[name], index)
@@ -242,7 +246,7 @@ class History:
             for each in names:
                 self.shows(each, len(self.model.states[each]) - 1)
             await self.model.delay()
-        answer.finish()
+        answer.release()
 
     async def write(self, name: str) -> None:
         kind = self.rng.choice(("PATCH", "PATCH", "PUT", "DELETE", "POST", "POST", "status", "eviction", "collection"))

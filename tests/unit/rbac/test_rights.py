@@ -170,11 +170,8 @@ async def _run_called(record: RightsRecord, call: str, account: str = "") -> Non
     method, target = call.split()
     run = SimpleNamespace(run=SimpleNamespace(service_account=account))
     made: Any = SimpleNamespace(info=request.parse(method, target), headers=[], run=run)
-
-    async def proceed(_: object) -> Any:
-        return SimpleNamespace(status=200)
-
-    await record.handle(made, proceed)
+    answer: Any = SimpleNamespace(status=200)
+    await record.answered(made, answer)
 
 
 async def test_an_operator_of_all_namespaces_needs_in_all_what_its_runs_used_in_one(tmp_path: Path) -> None:

@@ -5,7 +5,7 @@ from pathlib import Path, PurePosixPath
 import pytest
 
 from runner.errors import ConfigError, OperatorError
-from runner.scaffold.changeset import ChangeSet
+from runner.sdk.scaffold.changeset import ChangeSet
 
 A, B, DEEP = PurePosixPath("a"), PurePosixPath("b"), PurePosixPath("x/y/z")
 

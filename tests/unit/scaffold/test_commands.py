@@ -13,7 +13,7 @@ import yaml
 
 from runner.cli import main
 from runner.config.paths import search_path
-from runner.scaffold import project
+from runner.sdk.scaffold import project
 from runner.watches import validation
 
 Type = Callable[[str], tuple[int, str, str]]

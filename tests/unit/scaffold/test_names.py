@@ -4,8 +4,8 @@ from collections.abc import Callable
 
 import pytest
 
-from runner.scaffold import names
-from runner.scaffold.names import Resource
+from runner.sdk.scaffold import names
+from runner.sdk.scaffold.names import Resource
 
 
 @pytest.mark.parametrize(

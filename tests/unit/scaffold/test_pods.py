@@ -16,11 +16,11 @@ from runner.config import sources
 from runner.engine.job import PodRun
 from runner.kube.discovery import ApiResource
 from runner.objects import GVK, ObjectKey, ObjectRef
-from runner.packaging import deployments
 from runner.pods import jobs, setup
 from runner.rbac import cli as rbac_cli
 from runner.rbac import rights
 from runner.rbac.rights import Right
+from runner.sdk.packaging import deployments
 from runner.watches.pod_fields import PodPolicy
 
 Json = dict[str, Any]

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from runner.schema.argspec import ArgumentSpecMaker
-from runner.schema.fields import SchemaMaker
+from runner.sdk.schema.argspec import ArgumentSpecMaker
+from runner.sdk.schema.fields import SchemaMaker
 
 SPEC: dict[str, Any] = {
     "options": {

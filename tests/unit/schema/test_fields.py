@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 import yaml
 
-from runner.schema.fields import SchemaMaker
+from runner.sdk.schema.fields import SchemaMaker
 
 
 def properties(options: str, *, snake_case_parameters: bool = True) -> tuple[dict[str, Any], list[str]]:

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from runner.schema import rules
+from runner.sdk.schema import rules
 
 NAMES = {"a": "a", "b_b": "bB", "c": "c", "namespace": "namespace", "d_": "my-key"}
 

@@ -9,14 +9,12 @@ from __future__ import annotations
 
 from dataclasses import replace
 from http import HTTPStatus
-from typing import Any
 
 import orjson
 
-from runner.kube import decode
 from runner.objects import Object, metadata, uid_of
+from runner.proxy import content
 from runner.proxy.calls import Answer
-from runner.proxy.handlers import content
 from runner.proxy.handlers.plan import calls
 from runner.proxy.handlers.plan.calls import Params, PlanCall, RefusedError, Reply
 from runner.proxy.handlers.plan.writes import PlanWrites, delete_options
@@ -77,12 +75,12 @@ class ApprovedWrites:
         if plan.info.verb == "create":
             return await plan.write_for_real("POST", plan.path(name="", subresource=""), data, params, media)
         if write.existed:
-            media, data = await _bound(plan, media, data, _version(write))
+            media, data = await _bound(plan, media, _version(write))
         return await plan.write_for_real(plan.call.head.method, plan.path(), data, params, media)
 
     async def _delete(self, plan: PlanCall, write: PlannedWrite) -> Reply:
         media, data = await plan.body()
-        options = delete_options(media, data)
+        options = delete_options(plan, media, data)
         if options is None:
             options = _options_of(plan.params)
         wanted = {"uid": uid_of(write.before or {}), "resourceVersion": _version(write)}
@@ -91,13 +89,12 @@ class ApprovedWrites:
         return await plan.write_for_real("DELETE", path, orjson.dumps(body), [], content.JSON)
 
 
-async def _bound(plan: PlanCall, media: str, data: bytes, version: str) -> tuple[str, bytes]:
+async def _bound(plan: PlanCall, media: str, version: str) -> tuple[str, bytes]:
     """Return the content of an update or a patch that fails if the object has another version."""
     if media == _JSON_PATCH:
-        operations: Any = decode.loads_whole(data)
         test = {"op": "test", "path": "/metadata/resourceVersion", "value": version}
-        return media, orjson.dumps([test, *operations])
-    obj = await plan.decode(media, data) if plan.info.verb == "update" else calls.parse_object(media, data)
+        return media, orjson.dumps([test, *plan.operations()])
+    obj = await plan.object() if plan.info.verb == "update" else plan.parsed()
     bound = {**obj, "metadata": {**metadata(obj), "resourceVersion": version}}
     is_patch = plan.info.verb == "patch"
     return (media if is_patch else content.JSON), orjson.dumps(bound)

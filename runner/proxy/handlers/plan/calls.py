@@ -15,12 +15,9 @@ from urllib.parse import quote, unquote_plus, urlencode
 
 import orjson
 
-from runner.kube import decode
 from runner.objects import Object, ObjectKey, metadata
-from runner.proxy import request
+from runner.proxy import content, request
 from runner.proxy.calls import Answer, Call, Proceed, Whole
-from runner.proxy.handlers import content
-from runner.proxy.http.connection import Body
 from runner.proxy.http.messages import Headers
 from runner.proxy.identity import RunIdentity
 from runner.proxy.planning import read_digests
@@ -42,6 +39,7 @@ _REDIRECT = 300
 _DECODED = "plan-decoded"
 """Name of an object that the API server decodes."""
 _PASSED = frozenset({b"user-agent"})
+_OF_CODING = frozenset({b"content-length", b"transfer-encoding", b"content-encoding"})
 _IMPERSONATE = b"impersonate-"
 _TOOLS = (b"kubectl", b"oc/", b"helm", b"Helm")
 _PARTIAL = "as=partialobjectmetadata"
@@ -151,11 +149,7 @@ class PlanCall:
         answer = await self.proceed(self.call)
         info = self.info
         if info.is_resource and not info.subresource and info.verb in {"get", "list"} and self._is_noted:
-            try:
-                await self._note_answer(answer)
-            except BaseException:
-                answer.finish()
-                raise
+            await self._note_answer(answer)
         return answer
 
     @property
@@ -167,7 +161,7 @@ class PlanCall:
         if answer.status == HTTPStatus.NOT_FOUND:
             self._note(self.path(), self.params, {})
         elif answer.status < _REDIRECT and self.call.head.method == "GET":
-            obj = await content.observe(answer)
+            obj = await answer.object()
             if obj is None or obj.get("kind") == "Table":
                 # A table, protobuf, or a large response.
                 await self.get(self.path(), self.without("resourceVersion", "resourceVersionMatch"), LARGEST_LIST)
@@ -224,22 +218,45 @@ class PlanCall:
 
     async def body(self) -> tuple[str, bytes]:
         """Read the content of the request; return its media type too."""
-        data = await content.hold(self.call)
+        data = await self.call.data()
         if data is None:
             raise RefusedError("the request is larger than 4 MiB", HTTPStatus.REQUEST_ENTITY_TOO_LARGE)
-        return content.media_type(self.call.head.get(b"content-type")), data
+        return self.call.media, data
+
+    def parsed(self) -> Object:
+        """Return the object in the request, which was read. Raises RefusedError, or StatusError if it is invalid."""
+        media = self.call.media
+        if media == content.PROTOBUF or not content.is_readable(media):
+            raise RefusedError(
+                f"a plan run cannot read {media}: send the object as JSON or YAML", HTTPStatus.UNSUPPORTED_MEDIA_TYPE
+            )
+        parsed = self.call.parsed()
+        if not parsed.is_whole:
+            raise RefusedError("the object nests too deeply", HTTPStatus.UNPROCESSABLE_ENTITY)
+        if parsed.object is None:
+            raise StatusError(failure(HTTPStatus.BAD_REQUEST, "BadRequest", "the content of the request is no object"))
+        return parsed.object
+
+    def operations(self) -> list[Any]:
+        """Return the JSON Patch in the request, which was read. Raises RefusedError or StatusError."""
+        operations, is_whole = self.call.parsed()
+        if not is_whole:
+            raise RefusedError("the patch nests too deeply", HTTPStatus.UNPROCESSABLE_ENTITY)
+        if not isinstance(operations, list):
+            raise StatusError(
+                failure(HTTPStatus.BAD_REQUEST, "BadRequest", "the content of the request is no JSON Patch")
+            )
+        return operations
 
     async def object(self) -> Object:
-        """Read the object in the request."""
-        return await self.decode(*await self.body())
+        """Read the object in the request. The API server decodes protobuf: it gets a dry-run creation by another name.
 
-    async def decode(self, media: str, data: bytes) -> Object:
-        """Return the object in content. The API server decodes protobuf: it gets a dry-run creation by another name."""
-        if media != content.PROTOBUF or self.info.subresource:
-            return parse_object(media, data)
-        found = owners.read(data)
+        Raises RefusedError, or StatusError if it is invalid.
+        """
+        media, data = await self.body()
+        found = self.call.parsed().object if media == content.PROTOBUF and not self.info.subresource else None
         if found is None:
-            return parse_object(media, data)
+            return self.parsed()
         namespace = self.key.namespace
         place = namespace
         if self.overlay.only_planned(namespace):
@@ -282,45 +299,21 @@ def parse_query(query: str) -> Params:
     return found
 
 
-def parse_object(media: str, data: bytes) -> Object:
-    """Parse an object in a request. Raises RefusedError, or StatusError if it is invalid."""
-    if media == content.PROTOBUF or not content.is_readable(media):
-        raise RefusedError(
-            f"a plan run cannot read {media}: send the object as JSON or YAML", HTTPStatus.UNSUPPORTED_MEDIA_TYPE
-        )
-    try:
-        obj = content.parse(media, data)
-    except decode.TooDeepError as error:
-        raise RefusedError(f"the object nests too deeply: {error}", HTTPStatus.UNPROCESSABLE_ENTITY) from error
-    if obj is None:
-        raise StatusError(failure(HTTPStatus.BAD_REQUEST, "BadRequest", "the content of the request is no object"))
-    return obj
-
-
 async def _whole(answer: Answer, most: int) -> Reply:
     """Read a response, and release its connection."""
-    try:
-        if isinstance(answer.content, Body):
-            data = await answer.content.read_all(most)
-        else:
-            data = await answer.content.read()
-        if data is None:
-            raise RefusedError(
-                f"the response is larger than {most >> 20} MiB, so planned changes cannot be merged into it",
-                HTTPStatus.INSUFFICIENT_STORAGE,
-            )
-        obj = await asyncio.to_thread(_parsed, answer, data) if len(data) > _LARGE else _parsed(answer, data)
-        answer.content = Whole(data)
-    finally:
-        answer.finish()
-        answer.finish = lambda: None
-    headers = [each for each in answer.headers if each[0].lower() not in {b"content-length", b"transfer-encoding"}]
+    data = await answer.data(most)
+    if data is None:
+        raise RefusedError(
+            f"the response is larger than {most >> 20} MiB, so planned changes cannot be merged into it",
+            HTTPStatus.INSUFFICIENT_STORAGE,
+        )
+    if len(data) > _LARGE:
+        await asyncio.to_thread(answer.parsed)
+    obj = await answer.object()
+    headers = [each for each in answer.headers if each[0].lower() not in _OF_CODING]
     answer.headers, answer.length = [*headers, (b"Content-Length", b"%d" % len(data))], len(data)
+    answer.content = Whole(data)
     return Reply(answer, data, obj or {})
-
-
-def _parsed(answer: Answer, data: bytes) -> Object | None:
-    return content.parse_whole(content.JSON, data) if content.media_of(answer) == content.JSON else None
 
 
 def respond(obj: Mapping[str, Any], status: int = HTTPStatus.OK, *, to_head: bool = False) -> Answer:

@@ -15,14 +15,13 @@ from datetime import UTC, datetime
 from http import HTTPStatus
 from typing import Any
 
-import orjson
-
 from runner.errors import ApiError
 from runner.kube import forbidden
 from runner.kube.discovery import ApiResource
 from runner.objects import Object, ObjectKey, metadata, uid_of
+from runner.proxy import content
 from runner.proxy.calls import Answer
-from runner.proxy.handlers import content, owners
+from runner.proxy.handlers import owners
 from runner.proxy.handlers.plan import calls
 from runner.proxy.handlers.plan.calls import SET_FOR_NEW, Params, PlanCall, RefusedError, Reply, StatusError
 from runner.proxy.handlers.plan.reads import current, merged_list, scale_of
@@ -157,19 +156,19 @@ class PlanWrites:
         is_apply = plan.info.verb == "patch" and media == content.APPLY
         planned, is_hidden = plan.planned, plan.overlay.hides(plan.kind, plan.key)
         if planned is not None and planned.after is not None:
-            return await self._change_planned(write, planned, media, data)
+            return await self._change_planned(write, planned, media)
         is_missing = is_hidden or planned is not None or _unvalidated(plan, plan.key.namespace)
         if is_missing and not (is_apply and not plan.info.subresource):
             raise StatusError(calls.not_found(plan.kind, plan.info.name))
         if is_missing:
-            return await self._create(write, _named(calls.parse_object(media, data), plan.info.name))
+            return await self._create(write, _named(plan.parsed(), plan.info.name))
         return await self._change_first(write, media, data)
 
     async def _change_first(self, write: _Write, media: str, data: bytes) -> Answer:
         """Send the first write of an object as it is."""
         plan, key = write.plan, write.plan.key
         if plan.info.verb == "update" and media != content.PROTOBUF:
-            calls.parse_object(media, data)
+            plan.parsed()
         reads = 0
         while True:
             before, existed = await _before(plan)
@@ -191,7 +190,7 @@ class PlanWrites:
         write.record(key, before, after, existed=existed)
         return calls.respond(found, reply.answer.status)
 
-    async def _change_planned(self, write: _Write, planned: PlannedObject, media: str, data: bytes) -> Answer:
+    async def _change_planned(self, write: _Write, planned: PlannedObject, media: str) -> Answer:
         """Compute a write on the planned object, and validate the result."""
         plan, subresource = write.plan, write.plan.info.subresource
         now = current(planned, plan)
@@ -199,7 +198,7 @@ class PlanWrites:
             raise RefusedError("the plan already changes this object, so it cannot plan a write of this subresource")
         seen = scale_of(now) if subresource == "scale" else now
         is_update = plan.info.verb == "update"
-        wanted = await plan.decode(media, data) if is_update else self._patched(write, seen, media, data)
+        wanted = await plan.object() if is_update else self._patched(write, seen, media)
         _check_identity(plan, seen, wanted)
         if subresource == "status":
             after, reason = await self._validate_status(write, planned, wanted)
@@ -212,27 +211,25 @@ class PlanWrites:
         write.record(plan.key, planned.before, after, existed=planned.existed, reason=reason)
         return calls.respond(scale_of(after) if subresource == "scale" else after)
 
-    def _patched(self, write: _Write, seen: Object, media: str, data: bytes) -> Object:
+    def _patched(self, write: _Write, seen: Object, media: str) -> Object:
         """Return the object that a patch results in."""
         plan = write.plan
         schema = write.document.schema(write.resource.gvk)
         try:
             match media:
                 case "application/json-patch+json":
-                    return patches.json_patch(seen, orjson.loads(data))
+                    return patches.json_patch(seen, plan.operations())
                 case content.MERGE:
-                    return _dict(patches.merge_patch(seen, calls.parse_object(media, data)))
+                    return _dict(patches.merge_patch(seen, plan.parsed()))
                 case content.STRATEGIC if write.document.takes_strategic(plan.template):
-                    return strategic.strategic_patch(seen, calls.parse_object(media, data), schema)
+                    return strategic.strategic_patch(seen, plan.parsed(), schema)
                 case content.APPLY:
                     manager = next(iter(plan.values("fieldManager")), "")
-                    return apply.apply(seen, calls.parse_object(media, data), manager, schema)
+                    return apply.apply(seen, plan.parsed(), manager, schema)
                 case _:
                     message = f"the body of the request was in an unknown format: {media}"
                     code = HTTPStatus.UNSUPPORTED_MEDIA_TYPE
                     raise StatusError(calls.failure(code, "UnsupportedMediaType", message))
-        except orjson.JSONDecodeError as error:
-            raise StatusError(calls.failure(HTTPStatus.BAD_REQUEST, "BadRequest", str(error))) from error
         except PatchError as error:
             code = HTTPStatus.UNPROCESSABLE_ENTITY
             raise StatusError(calls.failure(code, "Invalid", f"invalid patch: {error}")) from error
@@ -283,7 +280,7 @@ class PlanWrites:
     async def _delete(self, write: _Write) -> Answer:
         plan, overlay, key = write.plan, write.plan.overlay, write.plan.key
         media, data = await plan.body()
-        options = delete_options(media, data)
+        options = delete_options(plan, media, data)
         planned = plan.planned
         if (planned.after is None) if planned else overlay.hides(plan.kind, key):
             raise StatusError(calls.not_found(plan.kind, key.name))
@@ -305,7 +302,7 @@ class PlanWrites:
     async def _delete_collection(self, write: _Write) -> Answer:
         plan = write.plan
         media, data = await plan.body()
-        options = delete_options(media, data)
+        options = delete_options(plan, media, data)
         selectors = [pair for pair in plan.params if pair[0] in {"labelSelector", "fieldSelector"}]
         merged = await merged_list(plan, selectors)
         if not _unvalidated(plan, plan.key.namespace):
@@ -416,12 +413,12 @@ def _check_preconditions(plan: PlanCall, now: Object, preconditions: Object) -> 
             raise StatusError(calls.conflict(plan.kind, plan.info.name, why))
 
 
-def delete_options(media: str, data: bytes) -> Object | None:
+def delete_options(plan: PlanCall, media: str, data: bytes) -> Object | None:
     """Return the options in the content of a deletion; None without content."""
     if not data:
         return None
     if media != content.PROTOBUF:
-        return calls.parse_object(media, data)
+        return plan.parsed()
     try:
         return protobuf_options.read(data)
     except ValueError as error:

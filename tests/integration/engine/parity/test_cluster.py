@@ -12,7 +12,7 @@ import yaml
 from runner.watches.watch import Role
 
 if TYPE_CHECKING:
-    from runner.devcluster import DevCluster
+    from runner.sdk.devcluster import DevCluster
     from tests.integration.engine.parity.conftest import Parity
 
 pytestmark = [pytest.mark.asyncio(loop_scope="session"), pytest.mark.timeout(900)]

@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from runner.devcluster.cluster import get_helm
+from runner.sdk.devcluster import DevCluster
+from runner.sdk.devcluster.cluster import get_helm
 
 if TYPE_CHECKING:
     from tests.integration.proxy.conftest import Kubectl
@@ -76,12 +77,12 @@ Helm = Callable[..., str]
 
 
 @pytest.fixture
-def play(environ: dict[str, str], namespace: str, tmp_path: Path) -> Play:
+def play(environ: dict[str, str], devcluster: DevCluster, namespace: str, tmp_path: Path) -> Play:
     """Run tasks as a role has them. They set `result`; `ns` is the test's namespace, `folder` a folder of its own."""
 
     def run(tasks: str) -> Played:
         (tmp_path / "play.yml").write_text(_PLAY + tasks + _LAST_TASK)
-        extra = json.dumps({"ns": namespace, "folder": str(tmp_path)})
+        extra = json.dumps({"ns": namespace, "folder": str(tmp_path), "exec_container": devcluster.exec_container})
         command = [
             str(Path(sys.executable).with_name("ansible-playbook")),
             "play.yml",

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from runner.devcluster import kwok
+from runner.sdk.devcluster import kwok
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -91,7 +91,9 @@ WORKLOADS = """
           metadata: {name: web, namespace: "{{ ns }}"}
           spec:
             selector: {matchLabels: {app: web}}
-            template: {metadata: {labels: {app: web}}, spec: {containers: [{name: web, image: example.com/web}]}}
+            template:
+              metadata: {labels: {app: web}}
+              spec: {containers: [{name: "{{ exec_container }}", image: example.com/web}]}
       register: waited
     - k8s_info:
         kind: Pod

@@ -8,6 +8,7 @@ import ssl
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
 
 import orjson
@@ -135,10 +136,18 @@ class Corridor:
     url: str = ""
     requests: list[str] = field(default_factory=list)
     refuses: bool = False
+    is_silent: bool = False
+    ended: asyncio.Event = field(default_factory=asyncio.Event)
+    """Set when the client of a silent proxy closes its connection."""
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         head = (await reader.readuntil(b"\r\n\r\n")).decode()
         self.requests.append(head)
+        if self.is_silent:
+            await reader.read()
+            self.ended.set()
+            writer.close()
+            return
         if self.refuses:
             writer.write(b"HTTP/1.1 407 Proxy Authentication Required\r\nContent-Length: 4\r\n\r\nlong")
             writer.close()
@@ -194,6 +203,54 @@ async def test_an_error_of_the_http_proxy_is_reported_without_its_password(stage
     message = orjson.loads(answer.body)["message"]
     assert "407" in message
     assert "p@ss" not in message
+
+
+async def test_an_http_proxy_that_never_answers_keeps_no_connection(
+    staged: Staged, corridor: Corridor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("runner.proxy.http.upstream._CONNECT", 0.05)
+    corridor.is_silent = True
+    async with staged(**{"proxy-url": corridor.url}) as stage:
+        answer = await stage.get()
+        assert answer.status == 503
+        assert "no connection within 0.05 s" in orjson.loads(answer.body)["message"]
+        async with asyncio.timeout(5):
+            await corridor.ended.wait()
+
+
+async def test_a_server_that_never_ends_the_handshake_keeps_no_connection(
+    staged: Staged, authority: Authority, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("runner.proxy.http.upstream._CONNECT", 0.05)
+    closed = asyncio.Event()
+
+    async def silent(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.read()
+        closed.set()
+        writer.close()
+
+    server = await asyncio.start_server(silent, "127.0.0.1", 0)
+    async with staged(**{"certificate-authority-data": text(authority.pair.certificate)}) as stage, server:
+        credentials = stage.proxy._upstream._credentials
+        credentials.base_url = f"https://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+        credentials.ssl = ssl.create_default_context()
+        assert (await stage.get()).status == 503
+        async with asyncio.timeout(5):
+            await closed.wait()
+
+
+async def test_tls_passes_the_tunnel_of_an_http_proxy_with_tls(
+    staged: Staged, tls: ssl.SSLContext, authority: Authority, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "trusted.pem").write_bytes(authority.pair.certificate)
+    monkeypatch.setenv("SSL_CERT_FILE", str(tmp_path / "trusted.pem"))
+    corridor = Corridor()
+    server = await asyncio.start_server(corridor.serve, "127.0.0.1", 0, ssl=tls)
+    url = f"https://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+    cluster = {"certificate-authority-data": text(authority.pair.certificate), "proxy-url": url}
+    async with server, staged(tls=tls, **cluster) as stage:
+        assert (await stage.get()).status == 200
+        assert len(corridor.requests) == 1
 
 
 async def test_a_port_that_is_in_use_is_an_error_that_names_the_flag(staged: Staged) -> None:

@@ -1,0 +1,1 @@
+"""Checks of roles against the installed ansible-core."""

@@ -1,0 +1,239 @@
+"""Constructs of roles that fail, or have another result, on ansible-core 2.19 and later.
+
+`ansible-operator migrate` reports them before the migration. `validate` and `run` warn about them if the installed
+ansible-core is affected. Reads files only.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from runner.compatibility import conditions, task_fields
+from runner.compatibility.finding import Finding
+from runner.compatibility.versions import Version, is_stricter, numbers
+from runner.config import paths
+from runner.config.paths import SearchPath
+from runner.watches.validation import Task, ValidationResult
+from runner.yamlfile import tree
+
+_TEMPLATES_FIXED = (5, 3, 0)
+"""First kubernetes.core whose option `template` works on ansible-core 2.19 and later."""
+_K8S = {"k8s", "kubernetes.core.k8s", "community.kubernetes.k8s"}
+_TEMPLATE = re.compile(r"\s*\{\{(.*)\}\}\s*", re.DOTALL)
+_DEFAULT = re.compile(r"\| (default|d)\([^()]*\)$")
+_TEXT_MAPPINGS = {"labels", "annotations", "matchLabels", "nodeSelector", "stringData"}
+"""Fields of objects whose values are text."""
+_TYPES = {"string": "text", "integer": "a number", "number": "a number", "array": "a list", "object": "a mapping"}
+"""Types of fields of CRDs."""
+_PERMISSION = "ANSIBLE_ALLOW_BROKEN_CONDITIONALS"
+_TRUE = {"1", "true", "yes", "on", "y", "t"}
+RESTORE = f"{_PERMISSION}=true, which ansible-core supports up to 2.22"
+_ADVICE = {
+    "implicit-boolean": f"Use ansible-core 2.18, or set {RESTORE}",
+    "template-module": "Use ansible-core 2.18, or kubernetes.core 5.3.0 or later",
+    "number-as-text": "Use ansible-core 2.18, or convert the values to text",
+}
+_SHOWN = 3
+"""Constructs that a warning shows."""
+
+
+def findings(
+    result: ValidationResult, kubernetes_core: Version | None, fields: Mapping[str, str] | None = None
+) -> Iterator[Finding]:
+    """Yield the constructs in roles and playbooks that ansible-core 2.19 and later treat differently.
+
+    `kubernetes_core`: version of the collection; None: unknown or new enough. `fields`: types of the variables that
+    specs set, as in CRDs.
+    """
+    variables = _variables(result, fields or {})
+    for task in result.tasks:
+        yield from _conditionals(task, variables)
+        for name, key, arguments in task_fields.actions(task):
+            if name in _K8S:
+                if kubernetes_core is not None and kubernetes_core < _TEMPLATES_FIXED:
+                    yield from _template(task, key, arguments, kubernetes_core)
+                yield from _numbers(task, task_fields.value_of(arguments, "definition"))
+
+
+def warnings(result: ValidationResult, search_path: SearchPath, environ: Mapping[str, str]) -> list[str]:
+    """Return a sentence for each kind of construct that the installed ansible-core does not support."""
+    if not is_stricter():
+        return []
+    groups: dict[str, list[Finding]] = {}
+    for each in findings(result, installed_version("kubernetes.core", search_path)):
+        groups.setdefault(each.rule, []).append(each)
+    if environ.get(_PERMISSION, "").lower() in _TRUE:
+        groups.pop("implicit-boolean", None)
+    installed = version("ansible-core")
+    return [_warning(rule, sorted(found), installed) for rule, found in sorted(groups.items())]
+
+
+def _warning(rule: str, found: list[Finding], installed: str) -> str:
+    shown = "; ".join(f"{each.place}: {each.message}" for each in found[:_SHOWN])
+    more = f"; {len(found) - _SHOWN} more" if len(found) > _SHOWN else ""
+    many = f"{len(found)} constructs" if len(found) > 1 else "a construct"
+    return (
+        f"ansible-core {installed} does not support {many} of roles ({rule}): {shown}{more}. {_ADVICE[rule]}; "
+        "`ansible-operator migrate` lists all, with their fixes"
+    )
+
+
+def installed_version(collection: str, search_path: SearchPath) -> Version | None:
+    """Return the version of an installed collection; None if it is not installed or has no manifest."""
+    folder = paths.find_collection(collection, search_path).path
+    try:
+        manifest = json.loads((folder / "MANIFEST.json").read_text(encoding="utf-8")) if folder else {}
+        return numbers(str(manifest["collection_info"]["version"]))
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+
+
+def types_of_fields(schema: Mapping[str, Any], name: Any) -> dict[str, str]:
+    """Return the types of the variables that fields of a spec become. `name` converts a field's name.
+
+    Booleans and fields of unknown type have the empty type.
+    """
+    properties = schema.get("properties") or {}
+    return {
+        name(key): _TYPES.get(str(value.get("type")), "")
+        for key, value in properties.items()
+        if isinstance(value, dict)
+    }
+
+
+def _conditionals(task: Task, variables: Mapping[str, str]) -> Iterator[Finding]:
+    for keyword, node in task_fields.conditions(task):
+        if tree.is_null(node) or tree.is_bool(node):
+            continue
+        found = conditions.broken_part(node.value, variables)
+        if found is None:
+            continue
+        line = task.source.line(node.start_mark) + _line_within(node, found.source)
+        message = f"`{keyword}`: `{_brief(found.source or node.value)}` is {found.type}, not a boolean"
+        fix = f"write {_boolean(found)}"
+        yield Finding(task.source.file, line, "implicit-boolean", message, fix, "stricter core")
+
+
+def _line_within(node: yaml.ScalarNode, part: str) -> int:
+    """Return the offset of the line of a block scalar that contains the part."""
+    if node.style not in {"|", ">"}:
+        return 0
+    lines = node.value.splitlines() if node.style == "|" else []
+    return 1 + next((number for number, line in enumerate(lines) if part and part in line), 0)
+
+
+def _boolean(found: conditions.Broken) -> str:
+    """Return the fix of a condition: an expression that is true in the same cases."""
+    source = found.source
+    if found.type == conditions.TEMPLATE:
+        return "the variables without `{{` and `}}`"
+    if not source:
+        return "a comparison, such as `… | length > 0`"
+    comparison = "> 0" if "length" in source or "count" in source else "!= 0"
+    if _DEFAULT.search(source):  # the type is that of the default, and the value can have another
+        comparison = "is truthy"
+    elif found.type == conditions.NOTHING:
+        comparison = "is not none"
+    elif "regex_search" in source:
+        return f"`({source}) is not none`"
+    elif found.type != conditions.NUMBER:
+        comparison = "| length > 0"
+    return f"`{source} {comparison}`"
+
+
+def _brief(text: str, most: int = 80) -> str:
+    line = " ".join(text.split())
+    return line if len(line) <= most else f"{line[: most - 1]}…"
+
+
+def _template(task: Task, key: yaml.ScalarNode, arguments: yaml.Node, found: Version) -> Iterator[Finding]:
+    given = task_fields.value_of(arguments, "template")
+    is_inline = isinstance(arguments, yaml.ScalarNode) and re.search(r"(^|\s)template=", arguments.value)
+    if given is None and not is_inline:
+        return
+    message = (
+        f"`template` of {key.value} with kubernetes.core {'.'.join(map(str, found))} sends the text of the template, "
+        "not its result, to the API server on ansible-core 2.19 and later"
+    )
+    fix = "use ansible-core 2.18, or kubernetes.core 5.3.0 or later in requirements.yml"
+    line = task.source.line((given or arguments).start_mark)
+    yield Finding(task.source.file, line, "template-module", message, fix, "stricter core")
+
+
+def _numbers(task: Task, definition: yaml.Node | None) -> Iterator[Finding]:
+    """Yield fields of type text whose template has a number as result."""
+    kind = task_fields.value_of(definition, "kind")
+    is_config_map = isinstance(kind, yaml.ScalarNode) and kind.value == "ConfigMap"
+    waiting: list[tuple[yaml.Node, bool]] = [(definition, False)] if definition is not None else []
+    while waiting:
+        node, is_text = waiting.pop()
+        if isinstance(node, yaml.SequenceNode):
+            waiting += [(each, False) for each in node.value]
+        for key, value in task_fields.pairs(node):
+            is_env = key.value == "value" and task_fields.value_of(node, "name") is not None
+            below = key.value in _TEXT_MAPPINGS or (is_config_map and key.value == "data" and node is definition)
+            if isinstance(value, yaml.ScalarNode) and (is_text or is_env):
+                yield from _number(task, key.value, value)
+            else:
+                waiting.append((value, below))
+
+
+def _number(task: Task, name: str, value: yaml.ScalarNode) -> Iterator[Finding]:
+    found = _TEMPLATE.fullmatch(value.value)
+    if found is None or "{{" in found[1]:
+        return
+    broken = conditions.broken_part(found[1], {})
+    if broken is not None and broken.type == conditions.NUMBER:
+        message = f"the value of {name!r} must be text, and `{_brief(value.value)}` is a number since ansible-core 2.19"
+        fix = f"write `{{{{ ({found[1].strip()}) | string }}}}`"
+        yield Finding(
+            task.source.file, task.source.line(value.start_mark), "number-as-text", message, fix, "stricter core"
+        )
+
+
+def _variables(result: ValidationResult, fields: Mapping[str, str]) -> dict[str, str]:
+    """Return the types of variables whose definitions all have a type, none of which is boolean."""
+    found: dict[str, set[str]] = {}
+    for path in result.files:
+        if {"defaults", "vars"} & set(path.parts[-3:-1]):
+            for name, value in _values(path):
+                found.setdefault(name, set()).add(_type(value))
+    for task in result.tasks:
+        for name, node in task_fields.definitions(task):
+            kind = conditions.MAPPING if node is None else _type(_plain(node))
+            found.setdefault(name, set()).add(kind)
+    for name, kind in fields.items():
+        found.setdefault(name, set()).add(kind)
+    return {name: min(kinds) for name, kinds in found.items() if "" not in kinds}
+
+
+def _type(value: object) -> str:
+    """Return the type of a definition: of its template, or of its value."""
+    if isinstance(value, str):
+        template = _TEMPLATE.fullmatch(value)
+        if template is not None and "{{" not in template[1]:
+            broken = conditions.broken_part(template[1], {})
+            return broken.type if broken is not None else ""
+    return conditions.type_of_literal(value)
+
+
+def _values(path: Path) -> Iterable[tuple[str, object]]:
+    try:
+        document = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError, yaml.YAMLError):
+        return []  # the check of this file reports the error
+    return document.items() if isinstance(document, dict) else []
+
+
+def _plain(node: yaml.Node) -> object:
+    try:
+        return tree.plain(node)
+    except ValueError:
+        return True  # of unknown type

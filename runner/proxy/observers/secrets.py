@@ -1,0 +1,191 @@
+"""Observers that record secret values of a run for masking.
+
+Sources are Secrets that the run reads or writes, and tokens that are created for it. The run also posts the arguments
+of tasks with `no_log` to the proxy (`receive`).
+
+Promises: a value is recorded before the client gets the response that contains it, and before the API server gets the
+request. If a response cannot be parsed completely, or the run has too many values, its output is withheld. No value is
+logged.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterator
+from typing import Any, TypeAlias
+
+import orjson
+
+from runner import log
+from runner.engine.run_secrets import RunSecrets
+from runner.kube import decode
+from runner.proxy import content
+from runner.proxy.calls import Answer, Call, Content, complete, refusal
+from runner.proxy.identity import RunIdentity
+from runner.proxy.observers import secret_objects
+from runner.proxy.observers.secret_objects import SecretValues
+from runner.proxy.protobuf import secrets
+from runner.proxy.request import RequestInfo
+
+NO_LOG_PATH = "/ansible-operator/no-log"
+"""Path to which a run posts the arguments of a task with `no_log`: `{"task": UUID, "values": [...]}`."""
+
+_JSON_PATCH = "application/json-patch+json"
+_LARGE = 1 << 12
+"""Size in bytes from which content is parsed in a thread: each value costs up to a millisecond."""
+_REDIRECT = 300
+_log = log.get(__name__)
+
+Read: TypeAlias = Callable[[Any], Iterator[SecretValues]]
+"""Extracts secret values from parsed content."""
+
+
+async def requested(call: Call) -> None:
+    """Record the values in a request for Secrets."""
+    run = call.run.run
+    if not _is_of_secrets(call.info) or call.head.upgrade or not (data := await call.data()):
+        return  # without content, or with more of it than the API server accepts
+    read = secret_objects.of_json_patch if call.media == _JSON_PATCH else secret_objects.of_secrets
+    is_known = content.is_readable(call.media) or call.media == _JSON_PATCH
+    if not await _learn(run, call, data, read) and not is_known:
+        run.secrets.exhaust()  # the API server rejects invalid content of known formats
+    _warn_if_exhausted(run)
+
+
+async def answered(call: Call, answer: Answer) -> None:
+    """Record the values in a response that contains Secrets or a token."""
+    run, is_token = call.run.run, _makes_token(call.info)
+    if not (is_token or _is_of_secrets(call.info)) or call.head.upgrade or answer.status >= _REDIRECT:
+        return
+    if call.info.verb == "watch":
+        answer.content = _Watched(answer.content, run, answer.media)
+        return
+    read = secret_objects.of_token_request if is_token else secret_objects.of_secrets
+    data = await answer.data()
+    if data is None or (data and not await _learn(run, answer, data, read)):
+        run.secrets.exhaust()
+    _warn_if_exhausted(run)
+
+
+def learn_object(known: RunSecrets, obj: Any) -> None:
+    """Record the values of a Secret that a run gets."""
+    for values, names in secret_objects.of_secrets(obj):
+        known.learn(values, names)
+
+
+def _is_of_secrets(info: RequestInfo) -> bool:
+    return info.is_resource and info.resource == "secrets" and not info.group
+
+
+def _makes_token(info: RequestInfo) -> bool:
+    return info.is_resource and info.resource == "serviceaccounts" and info.subresource == "token" and not info.group
+
+
+async def receive(call: Call) -> Answer:
+    """Record values that a run posts. The request is neither counted nor logged, because it does not use the API."""
+    run = call.run.run
+    with run.secrets.learning():
+        return await _learn_posted(call, run)
+
+
+async def _learn_posted(call: Call, run: RunIdentity) -> Answer:
+    data = await call.data()
+    try:
+        posted = orjson.loads(data or b"")
+        values = [value for value in posted["values"] if isinstance(value, str)]
+        task = str(posted["task"])
+    except (orjson.JSONDecodeError, KeyError, TypeError):
+        return refusal(400, "the content must be a JSON object with `task` and `values`")
+    if len(data or b"") > _LARGE:
+        await asyncio.to_thread(run.secrets.learn, values)
+    else:
+        run.secrets.learn(values)
+    run.secrets.clear(task)
+    _warn_if_exhausted(run)
+    call.session = None
+    return complete(200, b"{}")
+
+
+async def _learn(run: RunIdentity, message: Call | Answer, data: bytes, read: Read) -> bool:
+    """Record values in content; return False if it cannot be parsed."""
+
+    def learn() -> bool:
+        try:
+            value, is_whole = (secrets.read(data), True) if message.media == content.PROTOBUF else message.parsed()
+            for values, names in read(value):
+                run.secrets.learn(values, names)
+        except ValueError:
+            return False
+        if value is None and not is_whole:
+            run.secrets.exhaust()
+        return value is not None
+
+    return await asyncio.to_thread(learn) if len(data) > _LARGE else learn()
+
+
+def _warn_if_exhausted(run: RunIdentity) -> None:
+    if run.secrets.is_exhausted_first():
+        _log.warning(
+            "Output of the run is withheld: it read more Secrets than can be masked, or in an unreadable format",
+            job=run.ident,
+            gvk=str(run.owner.ref.gvk),
+            **run.owner.ref.key._asdict(),
+        )
+
+
+class _Watched:
+    """Content of a watch, whose values are recorded while it is streamed."""
+
+    def __init__(self, inner: Content, run: RunIdentity, media: str) -> None:
+        self._inner = inner
+        self._run = run
+        self._is_binary = media == content.PROTOBUF
+        self._rest = b""
+        self._held = b""
+        """Received content whose values are not recorded yet."""
+
+    @property
+    def ended(self) -> bool:
+        """True if all content was received."""
+        return self._inner.ended and not self._held
+
+    def take(self) -> bytes:
+        """Return the buffered content, which can be empty. `read` returns content that is large."""
+        self._held += self._inner.take()
+        return b"" if self._is_large else self._learned(self._release())
+
+    async def read(self) -> bytes:
+        """Wait for content and return it."""
+        self._held = self._held or await self._inner.read()
+        if self._is_large:
+            return await asyncio.to_thread(self._learned, self._release())
+        return self._learned(self._release())
+
+    @property
+    def _is_large(self) -> bool:
+        return len(self._rest) + len(self._held) > _LARGE
+
+    def _release(self) -> bytes:
+        data, self._held = self._held, b""
+        return data
+
+    def _learned(self, data: bytes) -> bytes:
+        if self._run.secrets.is_exhausted:
+            self._rest = b""
+            return data
+        try:
+            for event in self._events(self._rest + data):
+                learn_object(self._run.secrets, event)
+        except ValueError:
+            self._run.secrets.exhaust()
+        if len(self._rest) > content.LARGEST_ANSWER:
+            self._run.secrets.exhaust()
+        _warn_if_exhausted(self._run)
+        return data
+
+    def _events(self, stream: bytes) -> list[Any]:
+        if self._is_binary:
+            found, self._rest = secrets.split(stream)
+            return found
+        *lines, self._rest = stream.split(b"\n")
+        return [decode.loads(line) for line in lines if line.strip()]

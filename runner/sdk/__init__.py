@@ -1,0 +1,1 @@
+"""Commands for authors of operators: new projects, generated files, plans, local clusters, migration."""

@@ -1,0 +1,211 @@
+"""`ansible-operator cluster build | up | load | down | status | kubeconfig`.
+
+Owns arguments and output of these commands; each sets `func`, which takes the arguments and returns the exit code.
+Errors pass through as ClusterError and ConfigError; the caller prints them.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shlex
+import signal
+import sys
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from runner.errors import ClusterError
+from runner.sdk.devcluster import containerd, images, named
+from runner.sdk.devcluster.cluster import get_programs
+from runner.sdk.devcluster.nodes import VARIABLE, Nodes, choose
+
+if TYPE_CHECKING:
+    Subparsers = argparse._SubParsersAction[argparse.ArgumentParser]  # noqa: SLF001 - argparse has no public name for it
+
+_DESCRIPTION = """\
+Run a real Kubernetes control plane on this machine, without Docker: etcd, kube-apiserver, kube-controller-manager,
+kube-scheduler, and nodes. The fake node is kwok, which sets pods to Running and Ready without starting containers. The
+real node is a kubelet with containerd, in namespaces of its own; it needs Linux, root and some packages. The programs
+come from $KUBEBUILDER_ASSETS, the cache folder, the official releases, or a build with Go, in this order.
+"""
+
+_LOAD = """\
+Load an image into the real node of a control plane, which has no registry. IMAGE is one of these:
+
+  FILE       an archive of `docker save`, `podman save` or `buildah push`, in docker or OCI format
+  DIRECTORY  an OCI layout, or a directory with a Dockerfile; a container tool builds it with the name --tag
+  NAME       an image of a container tool, for example of `make docker-build`
+
+The container tool is Docker if its engine runs, then podman, then buildah.
+"""
+_Raw = argparse.RawDescriptionHelpFormatter
+
+
+def add_commands(subparsers: Subparsers) -> None:
+    """Add `cluster` and its commands."""
+    cluster = subparsers.add_parser(
+        "cluster",
+        help="run a real control plane on this machine, for development and tests",
+        description=_DESCRIPTION,
+        formatter_class=_Raw,
+    )
+    commands = cluster.add_subparsers(title="commands", required=True, metavar="COMMAND")
+    programs = commands.add_parser("build", help="download or build the programs")
+    add_node_option(programs)
+    programs.set_defaults(func=_build)
+    start = commands.add_parser("up", help="start a control plane that runs until `down`, unless it already runs")
+    _name(start)
+    add_node_option(start)
+    start.add_argument("--kubeconfig", type=Path, metavar="FILE", help="copy the kubeconfig to FILE")
+    start.add_argument("--foreground", action="store_true", help="run in the foreground; Ctrl-C stops it")
+    start.set_defaults(func=_up)
+    load = commands.add_parser("load", help="load an image into the real node", description=_LOAD, formatter_class=_Raw)
+    load.add_argument("source", metavar="IMAGE", help="an archive, an OCI layout, a directory, or a name; see above")
+    load.add_argument("--tag", metavar="NAME", help="name of the image in the cluster [its own name]")
+    load.add_argument("--name", help="name of the control plane [that of KUBECONFIG, otherwise default]")
+    load.set_defaults(func=_load)
+    stop = commands.add_parser("down", help="stop a control plane and delete its data; its logs are kept")
+    _name(stop)
+    stop.set_defaults(func=_down)
+    status = commands.add_parser("status", help="list control planes and their logs")
+    status.set_defaults(func=_status)
+    show = commands.add_parser("kubeconfig", help="print the path of the kubeconfig")
+    _name(show)
+    show.add_argument("--content", action="store_true", help="print the content of the kubeconfig")
+    show.set_defaults(func=_kubeconfig)
+
+
+def _name(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--name", default="default", help="name of the control plane; several can run at once [default]"
+    )
+
+
+def add_node_option(parser: argparse.ArgumentParser) -> None:
+    """Add `--node`."""
+    parser.add_argument(
+        "--node",
+        choices=list(Nodes),
+        metavar="real|fake|both",
+        help=f"nodes: a real one runs pods, a fake one simulates them [${VARIABLE}, or both where a real one can run]",
+    )
+
+
+def chosen_nodes(arguments: argparse.Namespace) -> Nodes:
+    """Return the nodes for `--node`; print the reason if the default is not possible."""
+    nodes, reason = choose(arguments.node, os.environ)
+    if reason:
+        sys.stderr.write(f"Pods are only simulated (--node fake), because a real node cannot run here: {reason}\n")
+    return nodes
+
+
+def _build(arguments: argparse.Namespace) -> int:
+    programs = get_programs(os.environ, sys.stderr, chosen_nodes(arguments))
+    _say("\n".join(f"{name}: {path}" for name, path in sorted(programs.items())))
+    return 0
+
+
+def _up(arguments: argparse.Namespace) -> int:
+    if arguments.foreground:
+        return _foreground(arguments)
+    found, started = named.up(os.environ, arguments.name, sys.stderr, chosen_nodes(arguments))
+    if arguments.node and found.facts and found.facts["nodes"] != arguments.node:
+        raise ClusterError(
+            f"the control plane {found.name!r} already runs with --node {found.facts['nodes']}; stop it first with "
+            f"`ansible-operator cluster down{_option(found.name)}`"
+        )
+    _present(found, arguments.kubeconfig, "is ready" if started else "already runs")
+    _say(f"Stop:        ansible-operator cluster down{_option(found.name)}")
+    return 0
+
+
+def _foreground(arguments: argparse.Namespace) -> int:
+    # Signals are blocked here and received by sigwait below: none is lost in between, and none interrupts the start.
+    ending = {signal.SIGINT, signal.SIGTERM, signal.SIGHUP}
+    with named.foreground(os.environ, arguments.name, sys.stderr, chosen_nodes(arguments)) as found:
+        before = signal.pthread_sigmask(signal.SIG_BLOCK, ending)
+        try:
+            _present(found, arguments.kubeconfig, "is ready")
+            _say("Stop:        Ctrl-C")
+            signal.sigwait(ending)
+        finally:
+            signal.pthread_sigmask(signal.SIG_SETMASK, before)
+    return 0
+
+
+def _present(found: named.NamedCluster, copy: Path | None, how: str) -> None:
+    if found.facts is None:  # it stopped between two checks
+        _say(f"The control plane {found.name!r} was just stopped")
+        return
+    if copy is not None:
+        named.export(found, copy)
+    kubeconfig = copy.absolute() if copy is not None else found.layout.kubeconfig
+    _say(f"The control plane {found.name!r} {how}: {found.facts['url']} (started in {found.facts['seconds']} s)")
+    _say(f"Nodes:       {found.facts['nodes']}")
+    _say(f"Kubeconfig:  export KUBECONFIG={kubeconfig}")
+    _say(f"kubectl:     {found.facts['kubectl']}")
+    _say(f"Both:        . {shlex.quote(str(found.layout.env))}")
+    _say(f"Logs:        {found.layout.logs}")
+
+
+def _load(arguments: argparse.Namespace) -> int:
+    found = named.look(os.environ, arguments.name) if arguments.name else named.selected(os.environ)
+    if found.facts is None:
+        return _not_running(found)
+    if found.facts["namespaces"] is None:
+        _say(f"The control plane {found.name!r} only simulates pods, which need no images: nothing was loaded")
+        return 0
+    with tempfile.TemporaryDirectory(prefix="ansible-operator-load-") as folder:
+        archive = images.archive(arguments.source, arguments.tag, Path(folder), os.environ, sys.stderr)
+        loaded = containerd.load_archive(archive, found.layout)
+    _say(f"Loaded into the control plane {found.name!r}: {', '.join(loaded)}")
+    return 0
+
+
+def _down(arguments: argparse.Namespace) -> int:
+    ran = named.down(os.environ, arguments.name)
+    _say(f"The control plane {arguments.name!r} " + ("was stopped and its data deleted" if ran else "does not run"))
+    return 0
+
+
+def _status(_arguments: argparse.Namespace) -> int:
+    clusters = named.every(os.environ)
+    if not clusters:
+        _say("No control plane runs. Start one with `ansible-operator cluster up`.")
+    for found in clusters:
+        _say(f"{found.name}: {found.state}")
+        if found.facts:
+            _say(f"  API server  {found.facts['url']}, since {found.facts['started']}")
+            _say(f"  nodes       {found.facts['nodes']}")
+            _say(f"  kubeconfig  {found.facts['kubeconfig']}")
+            _say(f"  kubectl     {found.facts['kubectl']}")
+        if found.layout.logs.exists():
+            _say(f"  logs        {found.layout.logs}")
+    return 0
+
+
+def _kubeconfig(arguments: argparse.Namespace) -> int:
+    found = named.look(os.environ, arguments.name)
+    if found.facts is None:
+        return _not_running(found)
+    path = found.layout.kubeconfig
+    _say(path.read_text(encoding="utf-8").rstrip("\n") if arguments.content else str(path))
+    return 0
+
+
+def _not_running(found: named.NamedCluster) -> int:
+    sys.stderr.write(
+        f"The control plane {found.name!r} is {found.state}: "
+        f"start it with `ansible-operator cluster up{_option(found.name)}`\n",
+    )
+    return 1
+
+
+def _option(name: str) -> str:
+    return "" if name == "default" else f" --name {name}"
+
+
+def _say(text: str) -> None:
+    sys.stdout.write(text + "\n")
+    sys.stdout.flush()

@@ -1,0 +1,88 @@
+"""Analysis of a project: all findings, and the target ansible-core with its reasons."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+
+from runner.compatibility import core_changes
+from runner.compatibility.finding import NEW_CORE, OLD_CORE, Finding, Report
+from runner.compatibility.versions import Version, numbers
+from runner.sdk.migrate import dockerfile, manifests, modules, samples
+from runner.sdk.migrate.project import Project
+
+_RULES = {
+    "implicit-boolean": ("condition that is not a boolean", "conditions that are not booleans"),
+    "template-module": ("template that kubernetes.core sends as text", "templates that kubernetes.core sends as text"),
+    "number-as-text": ("number in a field that requires text", "numbers in fields that require text"),
+}
+_WITH_COLLECTIONS = (2, 10)
+
+
+def analyse(project: Project) -> Report:
+    """Return the report about a project. Raises ConfigError if its watches file cannot be read."""
+    found = list(dict.fromkeys(sorted(_findings(project))))
+    core = _target(project)
+    return Report(project.root.name, core, tuple(_reasons(project, core, found)), tuple(found))
+
+
+def _findings(project: Project) -> Iterator[Finding]:
+    problems = project.content.problems
+    for each in problems.errors:
+        yield Finding(each.file, each.line, "error", _text(each.subject, each.message), "correct the file")
+    for each in problems.warnings:
+        if not each.is_hint:
+            is_removed = "removed from the SDK" in each.message
+            message, _, fix = each.message.partition(": use ")
+            if is_removed and fix:
+                yield Finding(each.file, each.line, "removed-variable", message, f"use {fix}", is_automatic=True)
+            else:
+                yield Finding(
+                    each.file, each.line, "warning", _text(each.subject, each.message), "see the message", "check"
+                )
+    yield from core_changes.findings(project.content, _kubernetes_core(project), samples.types(project))
+    yield from modules.findings(project)
+    yield from samples.findings(project)
+    yield from manifests.findings(project)
+    for parsed in project.dockerfiles:
+        yield from dockerfile.findings(parsed)
+
+
+def _text(subject: str, message: str) -> str:
+    return f"{subject}: {message}" if subject else message
+
+
+def _kubernetes_core(project: Project) -> Version | None:
+    """Return the lowest version of kubernetes.core that requirements.yml permits; None if any is permitted."""
+    pinned = project.collections.get("kubernetes.core")
+    if pinned is None:
+        # community.kubernetes has the same defect; version 2 of it installs kubernetes.core 2.
+        return (2, 0, 0) if "community.kubernetes" in project.collections else None
+    return numbers(pinned.version.lstrip("=~ ")) or None
+
+
+def _target(project: Project) -> str:
+    """Return the ansible-core of the Dockerfile, if it is migrated; otherwise the Go operator's."""
+    for parsed in project.dockerfiles:
+        if parsed.is_migrated:
+            return parsed.core or NEW_CORE
+    return OLD_CORE
+
+
+def _reasons(project: Project, core: str, found: list[Finding]) -> Iterator[str]:
+    for parsed in project.dockerfiles:
+        if parsed.is_migrated:
+            yield f"{parsed.file} uses {parsed.image}"
+        elif parsed.core:
+            contained = (
+                f"Ansible {parsed.core}" if numbers(parsed.core) < _WITH_COLLECTIONS else f"ansible-core {parsed.core}"
+            )
+            yield f"{parsed.file} uses {parsed.image}, which contains {contained}"
+            if numbers(parsed.core) < _WITH_COLLECTIONS:
+                yield "Ansible 2.9 contained modules that are in collections today: requirements.yml must list these"
+    stricter = Counter(each.rule for each in found if each.need == "stricter core")
+    counts = [f"{count} {_RULES[rule][count > 1]}" for rule, count in sorted(stricter.items())]
+    if counts:
+        yield f"ansible-core 2.19 and later reject or change {', '.join(counts)}"
+    elif core == OLD_CORE:
+        yield f"this analysis found no obstacle for {NEW_CORE}; {OLD_CORE} is the default of migrated projects"

@@ -1,0 +1,130 @@
+"""`ansible-operator migrate`.
+
+Owns arguments, output and exit codes of the command: 0 nothing to do, 1 work left, 2 not a project.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+import os
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from runner.errors import ConfigError
+
+if TYPE_CHECKING:
+    from runner.compatibility.finding import Finding, Report
+    from runner.sdk.migrate.trial import Trials
+
+    Subparsers = argparse._SubParsersAction[argparse.ArgumentParser]  # noqa: SLF001 - argparse has no public name for it
+
+_PLACES = 5
+"""Further places of a finding that its line names."""
+_DESCRIPTION = """\
+Report every construct of a project of the Go operator that has another meaning here: in watches, roles, playbooks,
+samples, manifests and Dockerfiles. Each finding has its file, line and fix.
+
+Without --write, the command changes no file. With --write, it makes the mechanical changes (base image and packages of
+Dockerfiles, collections, renamed modules and variables, settings of watches) in a Git tree without other changes.
+With --try, it also runs the project's samples on a local control plane, with each ansible-core and engine.
+
+Exit codes: 0 nothing to do, 1 work left, 2 not a project."""
+
+
+def add_commands(subparsers: Subparsers) -> None:
+    """Add `migrate`."""
+    parser = subparsers.add_parser(
+        "migrate",
+        help="report which parts of a project of the Go operator need a change",
+        usage="ansible-operator migrate [DIR] [flags]",
+        description=_DESCRIPTION,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    parser.add_argument("folder", nargs="?", default=".", type=Path, metavar="DIR", help="folder of the project [.]")
+    parser.add_argument("--output", choices=("text", "json"), default="text", help="format of the report [text]")
+    parser.add_argument(
+        "--write", action="store_true", help="make the mechanical changes, and list all other findings in MIGRATION.md"
+    )
+    parser.add_argument(
+        "--base-image", metavar="IMAGE", help="base image for --write [ansible-operator-runner:VERSION-core2.18]"
+    )
+    parser.add_argument(
+        "--try",
+        dest="tries",
+        action="store_true",
+        help="run the samples on a local control plane with ansible-core 2.18 and 2.21, and compare the objects",
+    )
+    parser.set_defaults(func=_migrate)
+
+
+def _migrate(arguments: argparse.Namespace) -> int:
+    if not arguments.folder.is_dir():
+        raise ConfigError(f"{arguments.folder} is not a folder")
+    with contextlib.chdir(arguments.folder):
+        report, changed = _written(arguments.base_image) if arguments.write else (_analysed(), [])
+        trials = _tried() if arguments.tries else None
+    if arguments.output == "json":
+        tried = {"trial": trials.to_json()} if trials else {}
+        sys.stdout.write(json.dumps({**report.to_json(), **tried}, indent=2) + "\n")
+    else:
+        lines = [*_lines(report), *(f"changed  {each}" for each in changed), *(trials.lines() if trials else ())]
+        sys.stdout.write("\n".join(lines) + "\n")
+    return int(bool(report.work) or (trials is not None and report.core not in trials.fitting))
+
+
+def _tried() -> Trials:
+    from runner.sdk.migrate import trial  # noqa: PLC0415 - as below
+    from runner.sdk.migrate.project import Project  # noqa: PLC0415 - as below
+
+    return trial.run(Project(os.environ))
+
+
+def _analysed() -> Report:
+    from runner.sdk.migrate import analysis  # noqa: PLC0415 - help needs neither YAML nor Jinja
+    from runner.sdk.migrate.project import Project  # noqa: PLC0415 - the same
+
+    return analysis.analyse(Project(os.environ))
+
+
+def _written(image: str | None) -> tuple[Report, list[str]]:
+    """Make the mechanical changes. Return the report about the changed project, and the changed files."""
+    from runner.sdk.migrate import analysis, dockerfile, writing  # noqa: PLC0415 - as above
+    from runner.sdk.migrate.project import Project  # noqa: PLC0415 - as above
+
+    project = Project(os.environ)
+    writing.require_clean_tree()
+    changed = writing.write(project, analysis.analyse(project), image or dockerfile.TARGET_IMAGE)
+    report = _analysed()
+    writing.write_checklist(report, changed)
+    return report, [*changed, str(writing.CHECKLIST)]
+
+
+def _lines(report: Report) -> list[str]:
+    """Return the report for a terminal."""
+    from runner.compatibility.finding import HEADINGS, grouped  # noqa: PLC0415 - as above
+
+    lines = [f"{report.project}: target ansible-core {report.core}", *(f"  - {each}" for each in report.reasons)]
+    for need, heading in HEADINGS.items():
+        found = [each for each in report.findings if each.need == need]
+        if found:
+            lines += ["", f"{heading} ({len(found)}):"]
+        for first, others in grouped(found):
+            lines += _entry(first, others)
+    automatic = sum(each.is_automatic for each in report.work)
+    total = len(report.work)
+    summary = "nothing to do" if not total else f"{total} {'change' if total == 1 else 'changes'}"
+    lines += [
+        "",
+        f"Result for ansible-core {report.core}: {summary}" + (f", {automatic} mechanical" if automatic else ""),
+    ]
+    return lines
+
+
+def _entry(finding: Finding, others: list[str]) -> list[str]:
+    more = f", {len(others) - _PLACES} more" if len(others) > _PLACES else ""
+    also = f" (also in {', '.join(others[:_PLACES])}{more})" if others else ""
+    return [f"  {finding.place}: {finding.message}{also}", f"    {finding.fix}"]

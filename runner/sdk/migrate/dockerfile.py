@@ -1,0 +1,220 @@
+"""Dockerfiles of operators: instructions with lines, findings, and the translated file. Pure."""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import PurePosixPath
+
+from runner.compatibility.finding import OLD_CORE, Finding
+from runner.sdk.migrate import packages
+from runner.sdk.scaffold.init import BASE_IMAGE
+
+TARGET_IMAGE = f"{BASE_IMAGE}-core{OLD_CORE}"
+"""Base image with the Go operator's ansible-core."""
+_OURS = BASE_IMAGE.partition(":")[0]
+_GO_IMAGE = re.compile(r"(?:^|[/-])ansible-operator(?:-rhel\d+)?(?:-2\.11-preview)?(?:[:@]|$)")
+_GO_VERSION = re.compile(r":v?(\d+)\.(\d+)(?:\.(\d+))?")
+_CORES = (
+    ((0, 0, 0), "2.9"),
+    ((1, 31, 0), "2.15"),
+    ((1, 36, 0), "2.17"),
+    ((1, 37, 1), "2.18"),
+)
+"""First version of the Go operator's image with each Ansible (its Pipfile)."""
+_PROGRAM = re.compile(r"(?<![\w/.-])(pip|python)(3\.\d+|2\.7)(?![\w.])")
+_PROVIDED = "3.12"
+"""Version of Python in names of programs that the image provides."""
+_SITE_PACKAGES = re.compile(r"/usr(?:/local)?/lib(?:64)?/python3\.(?!12/)\d+/site-packages")
+_CONFIGS = {
+    "/etc/ansible/ansible.cfg",
+    *(f"{home}/.ansible.cfg" for home in ("/opt/ansible", "$HOME", "${HOME}", "~")),
+}
+_RPM_FILES = re.compile(r"/etc/yum\.repos\.d|/etc/pki/rpm-gpg|/etc/dnf/")
+
+
+@dataclass(frozen=True, slots=True)
+class Instruction:
+    """An instruction of a Dockerfile."""
+
+    name: str
+    """In upper case."""
+    value: str
+    """With line breaks, without comments."""
+    first: int
+    """Line, counted from 1."""
+    last: int
+
+
+@dataclass(frozen=True, slots=True)
+class Dockerfile:
+    """A Dockerfile. `base`: the instruction with the operator's base image; None if it is not an operator's."""
+
+    file: str
+    text: str
+    instructions: tuple[Instruction, ...]
+    base: Instruction | None
+    image: str
+    """Base image."""
+
+    @property
+    def is_migrated(self) -> bool:
+        """True if the base image is of this distribution."""
+        return self.image.rpartition("/")[2].startswith(_OURS)
+
+    @property
+    def core(self) -> str:
+        """ansible-core of the base image; empty if it is unknown."""
+        if self.is_migrated:
+            found = re.search(r"-core(\d+\.\d+)$", self.image)
+            return found[1] if found else ""
+        version = _GO_VERSION.search(self.image)
+        numbers = tuple(int(each or 0) for each in version.groups()) if version else ()
+        if "2.11-preview" in self.image:
+            return "2.11"
+        return [core for first, core in _CORES if first <= numbers][-1] if numbers else ""
+
+
+def parse(file: str, text: str) -> Dockerfile:
+    """Return a parsed Dockerfile."""
+    instructions = tuple(_instructions(text))
+    arguments: dict[str, tuple[Instruction, str]] = {}
+    base, image = None, ""
+    for each in instructions:
+        if each.name == "ARG":
+            name, _, value = each.value.partition("=")
+            arguments[name.strip()] = (each, value.strip().strip("\"'"))
+        elif each.name == "FROM":
+            words = [word for word in each.value.split() if not word.startswith("--")]
+            reference = re.fullmatch(r"\$\{?(\w+)\}?", words[0]) if words else None
+            holder, named = arguments.get(reference[1], (each, "")) if reference else (each, words[0] if words else "")
+            if _GO_IMAGE.search(named) or named.rpartition("/")[2].startswith(_OURS):
+                base, image = holder, named
+    return Dockerfile(file, text, instructions, base, image)
+
+
+def _instructions(text: str) -> Iterator[Instruction]:
+    name, parts, first = "", list[str](), 0
+    lines = text.splitlines()
+    for number, line in enumerate(lines, start=1):
+        if line.lstrip().startswith("#") or (not line.strip() and not parts):
+            continue
+        if not parts:
+            name, _, line = line.strip().partition(" ")  # noqa: PLW2901 - the rest of the line is the first part
+            first = number
+        parts.append(line)
+        if not line.rstrip().endswith("\\") or number == len(lines):
+            yield Instruction(name.upper(), "\n".join(parts).strip(), first, number)
+            parts = []
+
+
+def findings(parsed: Dockerfile) -> Iterator[Finding]:
+    """Yield the lines of an operator's Dockerfile that need a change for the new base image."""
+    if parsed.base is not None and not parsed.is_migrated:
+        message = f"the base image is the Go operator's, {parsed.image}"
+        fix = f"use {TARGET_IMAGE}, from your registry"
+        yield Finding(parsed.file, parsed.base.first, "base-image", message, fix, is_automatic=True)
+    for each in parsed.instructions:
+        yield from _of_instruction(parsed.file, each)
+
+
+def _of_instruction(file: str, instruction: Instruction) -> Iterator[Finding]:
+    value, line = instruction.value, instruction.first
+    if instruction.name == "RUN" and packages.is_foreign(f"{value} "):
+        yield _packages(file, instruction)
+    if instruction.name == "RUN" and (found := _program(value)):
+        fix = f"use {found[1]}3, as the image has one version of Python"
+        yield Finding(file, line, "python-program", f"the image has no {found[0]}", fix, is_automatic=True)
+    if instruction.name in {"RUN", "COPY", "ADD", "ENV"} and (path := _SITE_PACKAGES.search(value)):
+        message = f"{path[0]} is not the folder of Python packages in the image"
+        fix = "find the folder with `python3 -c 'import sysconfig; print(sysconfig.get_path(\"purelib\"))'`"
+        yield Finding(file, line, "site-packages", message, fix)
+    if instruction.name in {"COPY", "ADD"} and (path := _RPM_FILES.search(value)):
+        message = f"{path[0]} configures RPM repositories, which the Debian image does not use"
+        yield Finding(file, line, "rpm-repository", message, "delete the line, and use packages of Debian")
+
+
+def _packages(file: str, instruction: Instruction) -> Finding:
+    translated = packages.translate(instruction.value)
+    if translated is None:
+        message = "commands for RPM packages, which the Debian image does not have"
+        fix = "write it with apt-get and names of Debian packages, or delete it (docs: packaging.md)"
+        return Finding(file, instruction.first, "rpm-packages", message, fix)
+    message = "the image is based on Debian: it has apt-get, not dnf, microdnf or yum"
+    fix = "write: RUN " + " ".join(translated.text.replace("\\\n", " ").split())
+    if translated.doubtful:
+        fix += f"; check the names of packages: {', '.join(translated.doubtful)}"
+    return Finding(file, instruction.first, "rpm-packages", message, fix, is_automatic=True)
+
+
+def _program(value: str) -> tuple[str, str] | None:
+    """Return a program with the version of Python in its name, and its name without; None if there is none."""
+    for found in _PROGRAM.finditer(value):
+        if found[2] != _PROVIDED:
+            return found[0], found[1]
+    return None
+
+
+def command_words(parsed: Dockerfile) -> list[tuple[int, str]]:
+    """Return the words of the last ENTRYPOINT and CMD, with their lines."""
+    found: dict[str, list[tuple[int, str]]] = {}
+    for each in parsed.instructions:
+        if each.name in {"ENTRYPOINT", "CMD"}:
+            found[each.name] = [(each.first, word) for word in _words(each.value)]
+    return [word for words in found.values() for word in words]
+
+
+def environment(parsed: Dockerfile) -> Iterator[tuple[int, str]]:
+    """Yield the variables of ENV as `NAME=value`, with their lines."""
+    for each in parsed.instructions:
+        if each.name == "ENV":
+            try:
+                words = shlex.split(each.value.replace("\\\n", " "))
+            except ValueError:
+                continue  # the build reports it
+            yield from ((each.first, word) for word in words if "=" in word)
+
+
+def ansible_config(parsed: Dockerfile) -> str:
+    """Return the file of the project that is the image's ansible.cfg; empty if there is none."""
+    copies = (each.value.split() for each in parsed.instructions if each.name in {"COPY", "ADD"})
+    for words in copies:
+        paths = [word for word in words if not word.startswith("--")]
+        target = paths[-1].rstrip("/") if paths else ""
+        for source in paths[:-1]:
+            if target in _CONFIGS or (target == "/etc/ansible" and PurePosixPath(source).name == "ansible.cfg"):
+                return source
+    return ""
+
+
+def _words(value: str) -> list[str]:
+    plain = value.replace("\\\n", " ")
+    try:
+        parsed = json.loads(plain)
+    except ValueError:
+        return plain.split()
+    return [str(each) for each in parsed] if isinstance(parsed, list) else []
+
+
+def migrated(parsed: Dockerfile, image: str) -> str:
+    """Return the text with the base image `image`, and with translated commands."""
+    lines = parsed.text.splitlines(keepends=True)
+    for each in reversed(parsed.instructions):
+        before = "".join(lines[each.first - 1 : each.last])
+        after = before.replace(parsed.image, image) if each is parsed.base and not parsed.is_migrated else before
+        if each.name == "RUN":
+            after = _migrated_run(each, after)
+        lines[each.first - 1 : each.last] = after.splitlines(keepends=True)
+    return "".join(lines)
+
+
+def _migrated_run(instruction: Instruction, text: str) -> str:
+    if packages.is_foreign(f"{instruction.value} "):
+        translated = packages.translate(instruction.value)
+        if translated is None:
+            return text
+        text = f"RUN {translated.text}\n" if translated.text else ""
+    return _PROGRAM.sub(lambda found: found[0] if found[2] == _PROVIDED else f"{found[1]}3", text)

@@ -1,0 +1,91 @@
+"""Python environments with other versions of ansible-core, for trial runs; kept in the cache folder.
+
+An environment contains the dependencies of this package in the installed versions, and a link to the package itself.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from importlib.metadata import PackageNotFoundError, distribution, requires, version
+from pathlib import Path
+
+from runner.config.locks import FileLock
+from runner.errors import OperatorError
+from runner.sdk.devcluster import folders
+
+_PACKAGE = "ansible-operator-runner"
+_CORE = "ansible-core"
+_PATIENCE = 900.0
+_FIRST_PYTHON = {"2.20": (3, 12), "2.21": (3, 12)}
+"""First Python of an ansible-core; others run on every Python that this package supports."""
+
+
+def python_of(core: str, environ: Mapping[str, str], say: Callable[[str], None]) -> Path:
+    """Return the interpreter of an environment with this ansible-core; make the environment if necessary.
+
+    Raises:
+        OperatorError: this Python cannot run it, or its packages cannot be installed.
+    """
+    if version(_CORE).startswith(f"{core}."):
+        return Path(sys.executable)
+    first = _FIRST_PYTHON.get(core, (3, 11))
+    if sys.version_info[:2] < first:
+        raise OperatorError(f"ansible-core {core} requires Python {'.'.join(map(str, first))} or later")
+    needed = [f"{_CORE}~={core}.0", *_dependencies()]
+    source = Path(__file__).parents[2]
+    digest = hashlib.sha256("\n".join([sys.executable, str(source), *needed]).encode()).hexdigest()[:12]
+    folder = folders.binaries(environ).with_name("migrate") / f"core-{core}-{digest}"
+    lock = FileLock(folder.with_name(f"{folder.name}.lock"))
+    if not lock.acquire(_PATIENCE):
+        raise OperatorError(f"another process has been making {folder} for {_PATIENCE:.0f} s; try again later")
+    try:
+        if not (folder / "complete").exists():
+            say(f"Installing ansible-core {core} into {folder}")
+            shutil.rmtree(folder, ignore_errors=True)
+            _make(folder, needed, source, environ)
+            (folder / "complete").touch()
+    finally:
+        lock.release()
+    return folder / "bin/python"
+
+
+def _dependencies() -> list[str]:
+    """Return the dependencies of this package, but ansible-core, in the installed versions."""
+    found = []
+    for requirement in requires(_PACKAGE) or ():
+        matched = re.match(r"[A-Za-z0-9._-]+", requirement)
+        name = matched[0] if matched else ""
+        if name and name != _CORE and ";" not in requirement:
+            try:
+                found.append(f"{name}=={version(name)}")
+            except PackageNotFoundError:
+                found.append(requirement)
+    return sorted(found)
+
+
+def _make(folder: Path, needed: Sequence[str], source: Path, environ: Mapping[str, str]) -> None:
+    python = str(folder / "bin/python")
+    uv = shutil.which("uv", path=environ.get("PATH")) or shutil.which("uv", path=str(Path(sys.executable).parent))
+    if uv:
+        _run([uv, "venv", "--quiet", "--python", sys.executable, str(folder)])
+        _run([uv, "pip", "install", "--quiet", "--python", python, *needed])
+    else:
+        _run([sys.executable, "-P", "-m", "venv", str(folder)])
+        _run([python, "-P", "-m", "pip", "install", "--quiet", "--disable-pip-version-check", *needed])
+    (packages,) = folder.glob("lib/python3.*/site-packages")
+    (packages / source.name).symlink_to(source, target_is_directory=True)
+    # The metadata of this package: the operator reads its version and its entry points there.
+    metadata = packages / f"{_PACKAGE.replace('-', '_')}-{version(_PACKAGE)}.dist-info"
+    metadata.mkdir()
+    (metadata / "METADATA").write_text(distribution(_PACKAGE).read_text("METADATA") or "", encoding="utf-8")
+
+
+def _run(command: list[str]) -> None:
+    done = subprocess.run(command, check=False, capture_output=True, text=True)
+    if done.returncode:
+        raise OperatorError(f"`{' '.join(command[:4])} …` failed: {done.stderr.strip() or done.stdout.strip()}")

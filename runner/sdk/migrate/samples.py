@@ -1,0 +1,116 @@
+"""Samples and CRDs of watched kinds: templates in values, and names that Ansible itself interprets."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+import yaml
+
+from runner.compatibility import core_changes, task_fields
+from runner.compatibility.finding import Finding
+from runner.engine import params
+from runner.sdk.migrate.project import Document, Project
+from runner.watches.watch import Watch
+
+_MARKS = ("{{", "{%")
+
+
+def samples(project: Project) -> list[tuple[Watch, Document]]:
+    """Return the objects of watched kinds in the project's manifests, with their watches.
+
+    A kind without such objects has the examples of the bundle.
+    """
+    found = list(_of_watches(project, project.documents))
+    kinds = {watch.gvk for watch, _ in found}
+    return found + [each for each in _of_watches(project, project.examples) if each[0].gvk not in kinds]
+
+
+def _of_watches(project: Project, documents: Iterable[Document]) -> Iterator[tuple[Watch, Document]]:
+    watches = {(watch.gvk.group, watch.gvk.kind): watch for watch in project.content.watches}
+    for document in documents:
+        group = str(document.value.get("apiVersion", "")).rpartition("/")[0]
+        watch = watches.get((group, str(document.value.get("kind"))))
+        if watch is not None and group:
+            yield watch, document
+
+
+def findings(project: Project) -> Iterator[Finding]:
+    """Yield templates in samples, and fields that are not passed to roles."""
+    for _, each in findings_of_watches(project):
+        yield each
+
+
+def findings_of_watches(project: Project) -> Iterator[tuple[Watch, Finding]]:
+    """Yield the findings with their watches."""
+    for watch, document in samples(project):
+        spec = task_fields.value_of(document.root, "spec")
+        # A project that sets the field to true relied on the text of templates with the Go operator too.
+        is_default = watch.mark_unsafe and "markUnsafe" not in project.fields_of(watch)
+        for found in _templates(watch, document, spec) if is_default else ():
+            yield watch, found
+        for key, _ in task_fields.pairs(spec):
+            for found in _reserved(watch, document.source.file, document.source.line(key.start_mark), key.value):
+                yield watch, found
+    for watch, file, schema in schemas(project):
+        for key in schema.get("properties") or {}:
+            for found in _reserved(watch, file, 0, str(key)):
+                yield watch, found
+
+
+def schemas(project: Project) -> Iterator[tuple[Watch, str, Mapping[str, Any]]]:
+    """Yield the watches whose CRD is in the project, with its file and its schema of `spec`."""
+    for document in project.documents:
+        spec = document.value.get("spec")
+        if document.value.get("kind") != "CustomResourceDefinition" or not isinstance(spec, dict):
+            continue
+        for watch in project.content.watches:
+            names = spec.get("names")
+            kind = names.get("kind") if isinstance(names, dict) else None
+            if (spec.get("group"), kind) == (watch.gvk.group, watch.gvk.kind):
+                yield watch, document.source.file, _schema(spec, watch.gvk.version)
+
+
+def types(project: Project) -> dict[str, str]:
+    """Return the types of the variables that specs set; of fields that differ between kinds, none."""
+    found: dict[str, str] = {}
+    for watch, _, schema in schemas(project):
+        name = params.snake_case if watch.snake_case_parameters else str
+        for key, kind in core_changes.types_of_fields(schema, name).items():
+            found[key] = kind if found.get(key, kind) == kind else ""
+    return found
+
+
+def _schema(spec: Mapping[str, Any], version: str) -> Mapping[str, Any]:
+    for each in spec.get("versions") or ():
+        if isinstance(each, dict) and each.get("name") == version:
+            schema: Any = each.get("schema") or {}
+            for key in ("openAPIV3Schema", "properties", "spec"):
+                schema = schema.get(key) if isinstance(schema, dict) else None
+            return schema if isinstance(schema, dict) else {}
+    return {}
+
+
+def _templates(watch: Watch, document: Document, spec: yaml.Node | None) -> Iterator[Finding]:
+    waiting = [spec] if spec is not None else []
+    while waiting:
+        node = waiting.pop()
+        if isinstance(node, yaml.CollectionNode):
+            for each in node.value:
+                waiting += each if isinstance(each, tuple) else [each]
+        elif isinstance(node, yaml.ScalarNode) and any(mark in node.value for mark in _MARKS):
+            message = f"a template in the spec of a {watch.gvk.kind}: the role receives its text, not its result"
+            fix = (
+                f"write the result into the sample; or set `markUnsafe: false` for {watch.gvk.kind} in watches.yaml, "
+                "if you trust every user who may write such resources"
+            )
+            line = document.source.line(node.start_mark)
+            yield Finding(document.source.file, line, "template-in-sample", message, fix, is_automatic=True)
+
+
+def _reserved(watch: Watch, file: str, line: int, key: str) -> Iterator[Finding]:
+    name = params.snake_case(key) if watch.snake_case_parameters else key
+    if params.is_reserved(name, watch.allow_ansible_variables):
+        message = f"spec.{key} of {watch.gvk.kind} becomes the variable {name}, which Ansible interprets: it is dropped"
+        fix = f"add `allowAnsibleVariables: [{name}]` to the watch of {watch.gvk.kind}, or rename the field"
+        yield Finding(file, line, "ansible-variable", message, fix, is_automatic=True, subject=name)

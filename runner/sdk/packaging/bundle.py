@@ -1,0 +1,270 @@
+"""OLM bundle from a project's manifests. Pure.
+
+Input: parsed documents, including the project's ClusterServiceVersion. Output: the bundle's files. OLM creates the
+operator's Deployment and RBAC from the ClusterServiceVersion, so they are moved into it. All other documents are added
+unchanged.
+"""
+
+from __future__ import annotations
+
+import copy
+import json
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import PurePosixPath
+from typing import Any
+
+import yaml
+
+from runner.errors import ConfigError
+from runner.sdk.packaging import deployments, descriptors, scopes
+from runner.sdk.packaging.bundle_rules import PREFIX, Bundle
+
+Json = dict[str, Any]
+Files = dict[PurePosixPath, str]
+
+_SCORECARD = "operators.operatorframework.io.test."
+_TARGETS = {
+    "name": "WATCH_NAMESPACE",
+    "valueFrom": {"fieldRef": {"fieldPath": "metadata.annotations['olm.targetNamespaces']"}},
+}
+"""OLM sets this annotation to the namespaces of the OperatorGroup; empty means all."""
+_OURS = {"Namespace", "ClusterServiceVersion", "Configuration", "Deployment"}
+
+
+@dataclass(frozen=True, slots=True)
+class BundleMetadata:
+    """Metadata of a bundle."""
+
+    package: str
+    version: str
+    """SemVer 2, without `v`."""
+    channels: tuple[str, ...]
+    default_channel: str
+    replaces: str
+    """Name of the bundle that this one upgrades; empty for none."""
+    skip_range: str
+    image: str
+    created_at: str
+    """RFC 3339."""
+
+
+def make(documents: Iterable[Json], edition: BundleMetadata) -> tuple[Bundle, Files]:
+    """Return a bundle and its files.
+
+    Raises:
+        ConfigError: a required manifest is missing.
+    """
+    maker = _Maker(list(documents), edition)
+    csv = maker.csv()
+    manifests = (csv, *maker.others())
+    annotations = maker.annotations()
+    bundle = Bundle(manifests, annotations)
+    return bundle, dict(_files(bundle, maker.scorecard()))
+
+
+class _Maker:
+    def __init__(self, documents: list[Json], edition: BundleMetadata) -> None:
+        self._documents = documents
+        self._edition = edition
+        self._manager = self._one("Deployment")
+        self._account = str(deployments.pod(self._manager).get("serviceAccountName") or "default")
+        self._granted: dict[tuple[str, str], bool] = {}
+        for each in documents:
+            subjects = each.get("subjects") or ()
+            if each.get("kind") in {"RoleBinding", "ClusterRoleBinding"} and any(
+                subject.get("kind") == "ServiceAccount" and subject.get("name") == self._account for subject in subjects
+            ):
+                wide = each["kind"] == "ClusterRoleBinding"
+                self._granted[each["roleRef"]["kind"], each["roleRef"]["name"]] = wide
+
+    def csv(self) -> Json:
+        edition = self._edition
+        csv = copy.deepcopy(self._one("ClusterServiceVersion"))
+        metadata, spec = csv["metadata"], csv["spec"]
+        examples = [each for each in self._documents if self._is_example(each)]
+        metadata["name"] = f"{edition.package}.v{edition.version.replace('+', '-')}"
+        metadata["namespace"] = "placeholder"
+        metadata["annotations"] = {
+            **(metadata.get("annotations") or {}),
+            "alm-examples": json.dumps([_without_namespace(each) for each in examples], indent=2),
+            "containerImage": edition.image,
+            "createdAt": edition.created_at,
+            **({"olm.skipRange": edition.skip_range} if edition.skip_range else {}),
+        }
+        spec |= {
+            "version": edition.version,
+            "customresourcedefinitions": {
+                **(spec.get("customresourcedefinitions") or {}),
+                "owned": list(self._owned()),
+            },
+            "install": {"strategy": "deployment", "spec": self._strategy()},
+        }
+        if edition.replaces:
+            spec["replaces"] = edition.replaces
+        return csv
+
+    def others(self) -> list[Json]:
+        """Return the documents that are added unchanged."""
+        return [
+            _without_namespace(each)
+            for each in self._documents
+            if each.get("kind") not in _OURS and not self._is_example(each) and not self._is_made_by_olm(each)
+        ]
+
+    def scorecard(self) -> Json | None:
+        found = (each for each in self._documents if str(each.get("apiVersion")).startswith("scorecard."))
+        return next(found, None)
+
+    def annotations(self) -> dict[str, str]:
+        edition = self._edition
+        made = {
+            f"{PREFIX}mediatype.v1": "registry+v1",
+            f"{PREFIX}manifests.v1": "manifests/",
+            f"{PREFIX}metadata.v1": "metadata/",
+            f"{PREFIX}package.v1": edition.package,
+            f"{PREFIX}channels.v1": ",".join(edition.channels),
+            f"{PREFIX}channel.default.v1": edition.default_channel,
+        }
+        if self.scorecard() is not None:
+            made |= {f"{_SCORECARD}mediatype.v1": "scorecard+v1", f"{_SCORECARD}config.v1": "tests/scorecard/"}
+        return made
+
+    def _one(self, kind: str) -> Json:
+        found = [each for each in self._documents if each.get("kind") == kind]
+        if len(found) != 1:
+            raise ConfigError(f"the manifests contain {len(found)} objects of kind {kind}; a bundle needs exactly one")
+        return found[0]
+
+    def _crds(self) -> list[Json]:
+        return [each for each in self._documents if each.get("kind") == "CustomResourceDefinition"]
+
+    def _is_example(self, document: Json) -> bool:
+        group, _, _ = str(document.get("apiVersion")).partition("/")
+        return (group, document.get("kind")) in {
+            (crd["spec"]["group"], crd["spec"]["names"]["kind"]) for crd in self._crds()
+        }
+
+    def _is_made_by_olm(self, document: Json) -> bool:
+        kind, name = str(document.get("kind")), str(document["metadata"].get("name"))
+        if kind == "ServiceAccount":
+            return name == self._account
+        if kind in {"Role", "ClusterRole"}:
+            return (kind, name) in self._granted
+        reference = document.get("roleRef") or {}
+        return (reference.get("kind"), reference.get("name")) in self._granted
+
+    def _owned(self) -> Iterator[Json]:
+        works = descriptors.resources([*self._of_roles("ClusterRole")])
+        for crd in self._crds():
+            names = crd["spec"]["names"]
+            for version in crd["spec"]["versions"]:
+                if not version.get("served"):
+                    continue
+                schema = (version.get("schema") or {}).get("openAPIV3Schema") or {}
+                fields = schema.get("properties") or {}
+                text = str(schema.get("description") or "").strip()
+                yield {
+                    "kind": names["kind"],
+                    "name": crd["metadata"]["name"],
+                    "version": version["name"],
+                    "displayName": descriptors.title(names["kind"]),
+                    "description": text or f"{descriptors.title(names['kind'])}, managed by {self._edition.package}.",
+                    "resources": works,
+                    "specDescriptors": descriptors.of_spec(fields.get("spec") or {}),
+                    "statusDescriptors": descriptors.of_status(fields.get("status") or {}),
+                }
+
+    def _of_roles(self, kind: str) -> Iterator[Json]:
+        for each in self._granting(kind):
+            yield from each.get("rules") or ()
+
+    def _granting(self, *kinds: str) -> Iterator[Json]:
+        """Yield the roles of the operator's account that are bound in the whole cluster, or in its namespace."""
+        for each in self._documents:
+            kind, name = str(each.get("kind")), str((each.get("metadata") or {}).get("name"))
+            wide = self._granted.get((kind, name))
+            if wide is not None and ("ClusterRole" if wide else "Role") in kinds:
+                yield each
+
+    def _permissions(self) -> tuple[list[Json], list[Json]]:
+        """Return the rules for the namespaces of an OperatorGroup, and the cluster-wide rules.
+
+        For an OperatorGroup of all namespaces, OLM grants the former cluster-wide too.
+        """
+        narrow = [*self._of_roles("Role")]
+        wide: list[Json] = []
+        own = scopes.own(self._documents)
+        for each in self._granting("ClusterRole"):
+            of_namespaces, of_cluster = scopes.split(each, own)
+            narrow += of_namespaces
+            wide += of_cluster
+        return narrow, wide
+
+    def _strategy(self) -> Json:
+        deployment = copy.deepcopy(self._manager)
+        container = deployments.container(deployment)
+        env = [each for each in container.get("env") or () if each["name"] != _TARGETS["name"]]
+        container["env"] = [*env, _TARGETS]
+        container["image"] = self._edition.image
+        labels = deployment["metadata"].get("labels")
+        made: Json = {
+            "deployments": [
+                {
+                    "name": deployment["metadata"]["name"],
+                    **({"label": labels} if labels else {}),
+                    "spec": deployment["spec"],
+                }
+            ]
+        }
+        narrow, wide = self._permissions()
+        for key, rules in (("clusterPermissions", wide), ("permissions", narrow)):
+            if rules:
+                made[key] = [{"serviceAccountName": self._account, "rules": rules}]
+        return made
+
+
+def _files(bundle: Bundle, scorecard: Json | None) -> Iterator[tuple[PurePosixPath, str]]:
+    folder = PurePosixPath("bundle")
+    for each in bundle.manifests:
+        yield folder / "manifests" / _file_name(each, bundle), _dump(each)
+    yield folder / "metadata/annotations.yaml", _dump({"annotations": dict(bundle.annotations)})
+    if scorecard is not None:
+        yield folder / "tests/scorecard/config.yaml", _dump(scorecard)
+    labels = "".join(f"LABEL {key}={value}\n" for key, value in bundle.annotations.items())
+    copies = "COPY bundle/manifests /manifests/\nCOPY bundle/metadata /metadata/\n"
+    tests = "COPY bundle/tests/scorecard /tests/scorecard/\n" if scorecard is not None else ""
+    yield PurePosixPath("bundle.Dockerfile"), f"FROM scratch\n\n{labels}\n{copies}{tests}"
+
+
+def _file_name(document: Json, bundle: Bundle) -> str:
+    kind, name = str(document["kind"]), str(document["metadata"]["name"])
+    if document is bundle.csv:
+        return f"{bundle.annotations[f'{PREFIX}package.v1']}.clusterserviceversion.yaml"
+    if kind == "CustomResourceDefinition":
+        plural, _, group = name.partition(".")
+        return f"{group}_{plural}.yaml"
+    group, _, version = str(document["apiVersion"]).rpartition("/")
+    return f"{name}_{group or 'core'}_{version}_{kind.lower()}.yaml"
+
+
+def _without_namespace(document: Json) -> Json:
+    metadata = {key: value for key, value in document["metadata"].items() if key != "namespace"}
+    return {**document, "metadata": metadata}
+
+
+def _dump(document: Json) -> str:
+    return yaml.dump(document, Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=100)
+
+
+class _Dumper(yaml.SafeDumper):
+    """Dumper that writes multi-line strings as blocks, and writes repeated values again instead of as aliases."""
+
+    def ignore_aliases(self, data: Any) -> bool:  # noqa: ARG002 - the library's own signature
+        return True
+
+    def represent_str(self, data: str) -> yaml.ScalarNode:
+        return self.represent_scalar("tag:yaml.org,2002:str", data, style="|" if "\n" in data else None)
+
+
+_Dumper.add_representer(str, _Dumper.represent_str)

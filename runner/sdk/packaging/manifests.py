@@ -1,0 +1,107 @@
+"""Sources of a project's manifests, and its version by git."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from runner.errors import ConfigError
+from runner.sdk.devcluster.cluster import find_kubectl
+from runner.sdk.packaging import semver
+from runner.sdk.scaffold import project
+
+Json = dict[str, Any]
+
+_TAG = re.compile(r"v?(\d+)\.(\d+)\.(\d+)((?:-[0-9A-Za-z.-]+?)?)-(\d+)-g([0-9a-f]+)")
+_MINUTE = 60
+
+
+def known_project() -> project.Project:
+    """Return the project of the PROJECT file in the current folder.
+
+    Raises:
+        ConfigError: there is no such file.
+    """
+    try:
+        return project.parse(Path(project.FILE).read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise ConfigError(
+            f"no file {project.FILE} in this folder; run the command in a project's folder, or create a project with "
+            "`ansible-operator init`"
+        ) from None
+
+
+def read(given: str | None, folder: str) -> list[Json]:
+    """Return the documents of a file, of standard input (`-`), or of the output of kustomize for a folder."""
+    try:
+        return [each for each in yaml.safe_load_all(_text(given, folder)) if each]
+    except yaml.YAMLError as error:
+        raise ConfigError(f"{given or folder}: invalid YAML: {error}") from None
+
+
+def version(given: str | None, flag: str) -> str:
+    """Return the version: `given`, or that of the last tag. Between tags, it is lower than the next patch version."""
+    if given is None:
+        found = _TAG.fullmatch(git("describe", "--tags", "--long", "--match", "v[0-9]*"))
+        return "0.0.1" if found is None else _of_tag(found)
+    plain = given.removeprefix("v")
+    if not semver.is_version(plain):
+        raise ConfigError(f"{flag}: invalid version {given!r}; use a semantic version such as 1.2.3 or 1.2.3-rc.1")
+    return plain
+
+
+def git(*arguments: str) -> str:
+    """Return the output of git without the final newline; empty if git fails."""
+    program = shutil.which("git")
+    done = _run([program, *arguments]) if program else None
+    return done.stdout.strip() if done and done.returncode == 0 else ""
+
+
+def images(documents: list[Json]) -> Iterator[str]:
+    """Yield the images of the operator's containers."""
+    for each in documents:
+        if each.get("kind") == "Deployment":
+            for container in each["spec"]["template"]["spec"]["containers"]:
+                if container.get("name") == "manager":
+                    yield str(container.get("image") or "")
+
+
+def _text(given: str | None, folder: str) -> str:
+    if given == "-":
+        return sys.stdin.read()
+    if given:
+        try:
+            return Path(given).read_text(encoding="utf-8")
+        except OSError as error:
+            raise ConfigError(f"cannot read {given}: {error.strerror}") from None
+    named = os.environ.get("KUBECTL")
+    kubectl = shutil.which(named) if named else find_kubectl(os.environ)
+    if kubectl is None:
+        raise ConfigError(
+            f"{named or 'kubectl'} is not in PATH; install it, run `ansible-operator cluster build`, or set "
+            "--manifests to the output of `kustomize build`"
+        )
+    done = _run([str(kubectl), "kustomize", folder])
+    if done.returncode:
+        raise ConfigError(f"`kubectl kustomize {folder}` failed: {done.stderr.strip()}")
+    return done.stdout
+
+
+def _of_tag(found: re.Match[str]) -> str:
+    major, minor, patch, pre, distance, commit = found.groups()
+    if distance == "0":
+        return f"{major}.{minor}.{patch}{pre}"
+    base = f"{major}.{minor}.{patch}{pre}" if pre else f"{major}.{minor}.{int(patch) + 1}"
+    return f"{base}{'.' if pre else '-'}dev.{distance}+g{commit}"
+
+
+def _run(command: list[str]) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(command, check=False, capture_output=True, text=True, timeout=_MINUTE)

@@ -1,0 +1,132 @@
+"""`ansible-operator plan`.
+
+Owns arguments, output and exit codes of the command: 0 no change, 2 changes, 1 error.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import logging
+import os
+import signal
+import sys
+from collections.abc import Callable, Coroutine
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from runner.config.options import Option
+from runner.config.settings import OPTIONS
+
+if TYPE_CHECKING:
+    from runner.plan.results import Plan
+
+    Subparsers = argparse._SubParsersAction[argparse.ArgumentParser]  # noqa: SLF001 - argparse has no public name for it
+
+UNCHANGED, FAILED, CHANGES = 0, 1, 2
+FLAGS = (
+    *("watches-file", "ansible-roles-path", "ansible-collections-path", "ansible-args", "engine"),
+    *("max-concurrent-reconciles", "kubeconfig", "context"),
+)
+"""Flags of `run` that the command has too."""
+_DESCRIPTION = """\
+Show what the roles in this folder would change in the cluster of the kubeconfig. The command runs the role or playbook
+of watches.yaml for each resource as the operator does, with `--check --diff`. Each write becomes a dry run of the API
+server. Nothing is stored: no object, status, Event or Lease.
+
+A plan is partial if a task does not support check mode. It fails if a task fails; the changes until then are shown.
+Values of Secrets are masked.
+
+Exit codes: 0 no change, 2 changes, 1 error."""
+_EXAMPLES = """\
+examples:
+  ansible-operator plan Memcached/sample -n shop    one resource
+  ansible-operator plan --all                       every resource of every watch
+  ansible-operator plan --all Memcached --output json"""
+
+
+def add_commands(subparsers: Subparsers, add_option: Callable[[Any, Option], None]) -> None:
+    """Add `plan`. `add_option` adds a flag of `run`."""
+    parser = subparsers.add_parser(
+        "plan",
+        help="show what the roles in this folder would change, without changing it",
+        usage="ansible-operator plan KIND/NAME [flags]\n       ansible-operator plan --all [KIND] [flags]",
+        description=_DESCRIPTION,
+        epilog=_EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    parser.add_argument("object", nargs="?", default="", metavar="KIND/NAME", help="resource to plan")
+    parser.add_argument("--all", action="store_true", help="plan all resources, of one kind or of all watched kinds")
+    parser.add_argument("-n", "--namespace", dest="within", default="", metavar="NAME", help="namespace")
+    parser.add_argument("--output", choices=("text", "json"), default="text", help="format of the report [text]")
+    for option in OPTIONS:
+        if option.flag in FLAGS:
+            add_option(parser, option)
+    parser.set_defaults(func=_plan)
+
+
+def _plan(arguments: argparse.Namespace) -> int:
+    from runner import log  # noqa: PLC0415 - slow to import, which --help need not wait for
+    from runner.config import sources  # noqa: PLC0415 - as above
+    from runner.sdk.preview.selection import Wanted  # noqa: PLC0415 - as above
+    from runner.watches import watch as watches  # noqa: PLC0415 - as above
+
+    wanted = Wanted.parse(arguments.object, arguments.within, everything=arguments.all)
+    settings, warnings = sources.load(arguments, os.environ)
+    loaded = watches.load_configured(settings, os.environ, Path.cwd())
+    log.configure(level=logging.WARNING, encoder="console")
+    for warning in (*warnings, *loaded.warnings):
+        log.get(__name__).warning("Check the configuration", detail=warning)
+    from runner.sdk.preview import planner  # noqa: PLC0415 - slow to import, so input is checked first
+
+    progress = _Progress()
+    try:
+        found = asyncio.run(_interruptible(planner.plan(settings, loaded.watches, wanted, progress.report)))
+    except asyncio.CancelledError:
+        return 128 + signal.SIGTERM  # as shells count
+    finally:
+        progress.end()
+    _write(found, arguments.output)
+    return FAILED if found.has_failed else CHANGES if found.has_changes else UNCHANGED
+
+
+async def _interruptible(work: Coroutine[Any, Any, Plan]) -> Plan:
+    """Cancel the work at SIGTERM, so that no process of a run and no file is left."""
+    task = asyncio.ensure_future(work)
+    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, task.cancel)
+    return await task
+
+
+def _write(plan: Plan, output: str) -> None:
+    if output == "json":
+        from runner.sdk.preview.document import document  # noqa: PLC0415 - as above
+
+        sys.stdout.write(json.dumps(document(plan), indent=2) + "\n")
+        return
+    from runner.sdk.preview.text import Style, lines  # noqa: PLC0415 - as above
+
+    colour = sys.stdout.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
+    for line in lines(plan, Style(colour)):
+        sys.stdout.write(line + "\n")
+
+
+class _Progress:
+    """Number of planned resources, on a terminal."""
+
+    def __init__(self) -> None:
+        self._is_shown = False
+
+    def report(self, planned: int, total: int) -> None:
+        """Show the number, if there are several resources."""
+        if sys.stderr.isatty() and total > 1:
+            self._is_shown = True
+            sys.stderr.write(f"\rPlanned {planned} of {total} resources")
+            sys.stderr.flush()
+
+    def end(self) -> None:
+        """Erase the line."""
+        if self._is_shown:
+            sys.stderr.write("\r\x1b[K")
+            sys.stderr.flush()

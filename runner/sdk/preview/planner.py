@@ -1,0 +1,254 @@
+"""Plan runs: the operator's own runs, in check mode, behind a proxy that plans each write.
+
+Owns: everything that a plan run has instead of the operator's: no watches, status, Events, Leases and kept run folders.
+Jobs, engine, proxy and masking are those of a real run. The cluster receives reads and dry runs only.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import tempfile
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Self
+
+from runner.config import paths
+from runner.config.settings import Settings
+from runner.controller import decisions, run_access
+from runner.controller.annotations import overrides_of
+from runner.controller.attempt import Attempt, WatchScope
+from runner.controller.plan_run import plan_run
+from runner.controller.run_access import RunAccess
+from runner.controller.run_log import RunObservers
+from runner.controller.runs import RunDefaults, Runs, bounds_of, plan_environment
+from runner.engine.artifacts import new_ident
+from runner.engine.engines import EngineSettings
+from runner.engine.run_engine import RunEngine
+from runner.errors import ApiError, ApiUnavailableError, OperatorError, UnauthorizedError
+from runner.events.bodies import ApiEvent
+from runner.kube import causes
+from runner.kube.client import Client, Selection
+from runner.kube.credentials import auth
+from runner.kube.discovery import ApiResource, Discovery
+from runner.kube.informer import Informer
+from runner.monitoring.metrics import Metrics
+from runner.objects import GVK, PAUSED, Object, ObjectRef, is_deleting, is_paused
+from runner.ownership import Owner, OwnerState
+from runner.plan.results import Plan, ResourcePlan
+from runner.proxy.handlers.discovery_cache import DiscoveryCache
+from runner.proxy.handlers.negotiate import Negotiate
+from runner.proxy.handlers.plan.handler import Planning
+from runner.proxy.handlers.writes import ServedResources, Writes
+from runner.proxy.identity import Identities
+from runner.proxy.server import Proxy
+from runner.replicas.lease_guard import LeaseGuard, SoleReplica
+from runner.sdk.preview.selection import Selector, Target, Wanted
+from runner.watches.watch import Watch
+from runner.workqueue.request import ReconcileRequest, RunReason
+
+_PROXY_GRACE = 1.0
+_FLEET = 3
+"""Number of resources from which the fork server loads the modules of the runs first."""
+
+
+@dataclass(frozen=True, slots=True)
+class PlanRuntime:
+    """Connections and processes that all plan runs share."""
+
+    client: Client
+    engine: RunEngine
+    access: RunAccess
+    environment: Mapping[str, str]
+
+    @classmethod
+    @asynccontextmanager
+    async def open(cls, client: Client, settings: Settings) -> AsyncIterator[Self]:
+        """Start the engine and the proxy; end them when the block is left."""
+        async with AsyncExitStack() as stack:
+            limits = settings.run_memory_limit, 0
+            engine = RunEngine(settings.runner_dir, EngineSettings(settings.engine, settings.warm_without, *limits))
+            stack.push_async_callback(engine.close, 0.0)
+            access = await _open_proxy(stack, client, inject=settings.inject_owner_ref)
+            search_path = settings.search_path(os.environ, Path.cwd())
+            environment = {name: value for name, value in paths.AS_DEPLOYED.items() if name not in os.environ}
+            environment |= paths.ansible_environment(search_path, os.environ, Path.cwd())
+            environment |= run_access.environment(os.environ)
+            yield cls(client, engine, access, environment)
+
+
+async def plan(
+    settings: Settings, watches: Sequence[Watch], wanted: Wanted, progress: Callable[[int, int], None]
+) -> Plan:
+    """Plan the requested resources. `progress` receives the number of planned resources, and of all.
+
+    Raises:
+        OperatorError: the cluster cannot be reached, or there is no such resource.
+    """
+    credentials = await auth.load(settings.kubeconfig, settings.context, auth.HostEnvironment.of_process())
+    with tempfile.TemporaryDirectory(prefix="ansible-operator-plan-", ignore_cleanup_errors=True) as folder:
+        async with Client(credentials) as client:
+            await _connect(client)
+            targets = await Selector(client, watches, settings.namespaces).find(wanted)
+            progress(0, len(targets))
+            own = replace(settings, runner_dir=Path(folder))
+            async with PlanRuntime.open(client, own) as runtime:
+                return await Planner(own, runtime).plan(targets, progress)
+
+
+async def _connect(client: Client) -> None:
+    """Check that the API server responds, so that its absence is one clear error."""
+    place = f"{client.credentials.base_url} (credentials: {client.credentials.origin})"
+    try:
+        await client.request("GET", "/version")
+    except UnauthorizedError as error:
+        raise OperatorError(
+            f"{place} rejects the credentials: {error}; renew them, or set --kubeconfig, --context or KUBECONFIG"
+        ) from error
+    except ApiError as error:
+        raise OperatorError(f"{place} responds with an error: {error}") from error
+    except ApiUnavailableError as error:
+        raise OperatorError(f"cannot reach {place}: {error}; {causes.advice(error.__cause__)}") from error
+
+
+async def _open_proxy(stack: AsyncExitStack, client: Client, *, inject: bool) -> RunAccess:
+    identities = Identities()
+    clock = asyncio.get_running_loop().time
+    served = ServedResources(client, clock)
+    observer = _NoObserver()
+    proxy = Proxy(
+        client.credentials,
+        identities,
+        [
+            DiscoveryCache(clock, served.forget),
+            Negotiate(),
+            Writes(served, client, observer),
+            Planning(served, clock),
+        ],
+    )
+    await proxy.start(run_access.LOOPBACK, 0)
+    stack.push_async_callback(proxy.close, _PROXY_GRACE)
+    environment = run_access.secrets_in(os.environ)
+
+    def known() -> list[str]:
+        return [*client.credentials.secret_values(), *environment]
+
+    namespace = client.credentials.namespace
+    return RunAccess(proxy, identities, observer, inject=inject, namespace=namespace, known=known)
+
+
+class Planner:
+    """Plans resources."""
+
+    def __init__(self, settings: Settings, runtime: PlanRuntime) -> None:
+        """The run folders are below `settings.runner_dir`, which no other process may use."""
+        self._settings = settings
+        self._runtime = runtime
+        self._runs: dict[GVK, Runs] = {}
+
+    async def plan(self, targets: Sequence[Target], progress: Callable[[int, int], None]) -> Plan:
+        """Plan the targets, several at the same time, as many as the operator would run."""
+        watches = {target.watch.gvk: target.watch for target in targets}
+        for watch in watches.values():
+            self._runtime.engine.check(watch.engine, f"engine of {watch.gvk}")
+        await self._prepare(watches.values(), len(targets))
+        workers = {gvk: asyncio.Semaphore(self._settings.workers_for(gvk)) for gvk in watches}
+        slots = asyncio.Semaphore(max(self._settings.most_runs(watches), 1))
+        planned = 0
+
+        async def one(target: Target) -> ResourcePlan:
+            nonlocal planned
+            async with workers[target.watch.gvk], slots:
+                found = await self.one(target)
+            planned += 1
+            progress(planned, len(targets))
+            return found
+
+        async with asyncio.TaskGroup() as group:
+            planning = [group.create_task(one(target)) for target in targets]
+        return Plan([each.result() for each in planning])
+
+    async def _prepare(self, watches: Iterable[Watch], count: int) -> None:
+        """Load the modules of many runs once; for a few runs, this would take longer than they do."""
+        warm = [watch for watch in watches if self._runtime.engine.is_warm(watch.engine)]
+        contents = [content for watch in warm for content in watch.contents]
+        if contents and count >= _FLEET:
+            self._runtime.engine.expect(contents, plan_environment(self._runtime.environment))
+            await self._runtime.engine.settle()
+
+    async def one(self, target: Target) -> ResourcePlan:
+        """Plan one resource."""
+        ref = ObjectRef.of(target.watch.gvk, target.obj)
+        run_plan = decisions.plan(target.watch, target.obj)
+        if is_paused(target.obj):
+            return ResourcePlan(ref, "skipped", message=f"the annotation {PAUSED} pauses its runs")
+        if run_plan is None:
+            return ResourcePlan(ref, "skipped", message="it is being deleted, and has no finalizer of this operator")
+        reason = RunReason.DELETED if is_deleting(target.obj) else RunReason.CHANGED
+        attempt = Attempt(
+            request=ReconcileRequest(ref.key, reason, (), failures=0, failed_runs=0, waited=0.0),
+            obj=target.obj,
+            plan=run_plan,
+            resource=target.resource,
+            guard=LeaseGuard(lambda: True),
+            ident=new_ident(datetime.now(UTC)),
+        )
+        try:
+            found = await plan_run(*self._prepared(target.watch, attempt))
+        except OperatorError as error:
+            return ResourcePlan(ref, "failed", message=str(error), finalizing=run_plan.finalizing)
+        return found.plan
+
+    def _prepared(self, watch: Watch, attempt: Attempt) -> tuple[Runs, Attempt]:
+        client, settings = self._runtime.client, self._settings
+        defaults = RunDefaults.of(settings, self._runtime.environment, self._runtime.engine.forget)
+        bounds = bounds_of(watch, defaults)
+        if watch.gvk not in self._runs:
+            informer = Informer(client, Discovery(client), watch.gvk, settings.namespaces, Selection(), "")
+            scope = WatchScope(watch, informer, SoleReplica(), Metrics(), _NoEvents(), bounds)
+            self._runs[watch.gvk] = Runs(
+                scope, self._runtime.engine, RunObservers(()), self._runtime.access, _exists, defaults
+            )
+        return self._runs[watch.gvk], replace(attempt, overrides=overrides_of(attempt.obj, bounds))
+
+
+class _NoEvents:
+    """Queue that drops Events: a plan run writes none."""
+
+    def record(self, what: ApiEvent) -> None:
+        """Drop an Event."""
+
+
+class _NoObserver:
+    """Observer of a proxy without watches of dependents and references. An AccessObserver."""
+
+    def began(self, owner: Owner) -> None:
+        """Do nothing."""
+
+    def ended(self, owner: Owner) -> bool:  # noqa: ARG002 - see AccessObserver
+        """Return True."""
+        return True
+
+    def owned_now(self, owner: Owner) -> str:  # noqa: ARG002 - see AccessObserver
+        """Return no digest."""
+        return ""
+
+    def wants(self, owner: Owner, resource: ApiResource, namespace: str) -> bool:  # noqa: ARG002 - see WriteObserver
+        """Return False."""
+        return False
+
+    def read(self, owner: Owner, resource: ApiResource, obj: Object) -> None:
+        """Do nothing."""
+
+    def wrote(self, owner: Owner, resource: ApiResource, obj: Object) -> None:
+        """Do nothing."""
+
+    def deleted(self, owner: Owner, resource: ApiResource, answer: Object) -> None:
+        """Do nothing."""
+
+
+async def _exists(_resource: ApiResource, _owner: ObjectRef) -> OwnerState:
+    return OwnerState.EXISTS

@@ -1,0 +1,212 @@
+"""`create api`: one more kind in a project, or one more version of a kind.
+
+A kind adds its CRD, RBAC rules, user roles, a sample, a role or playbook, its entry in watches.yaml and a molecule
+test. Existing files are only extended.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import PurePosixPath
+from typing import Any
+
+import yaml
+
+from runner.errors import ConfigError
+from runner.sdk.scaffold import crd_versions, names, project, templates
+from runner.sdk.scaffold.changeset import ChangeSet
+from runner.sdk.scaffold.names import Resource
+from runner.sdk.scaffold.project import Project
+from runner.yamlfile.edits import insert
+
+_WATCHES = PurePosixPath("watches.yaml")
+
+
+@dataclass(frozen=True, slots=True)
+class ApiRequest:
+    """Parameters of `create api`."""
+
+    group: str
+    version: str
+    kind: str
+    plural: str = ""
+    """Empty for the usual plural."""
+    short_names: tuple[str, ...] = ()
+    namespaced: bool | None = None
+    """None for the scope of the kind's other versions, else true."""
+    role: bool = False
+    playbook: bool = False
+    finalizer: bool = False
+    watched: bool = True
+    """True if the operator reconciles its objects. Otherwise roles of other kinds read them."""
+
+
+def add(changes: ChangeSet, before: Project, wanted: ApiRequest) -> list[str]:
+    """Add the files of a kind to a project. Return notes for the user.
+
+    Raises:
+        ConfigError: a parameter is invalid, or the kind exists.
+    """
+    resource, others = _resource(before, wanted)
+    needless = [flag for flag, is_given in _running(wanted).items() if is_given and not wanted.watched]
+    names.refuse(
+        [
+            *names.problems_of(resource),
+            *(f"{flag} and --watch=false exclude each other: an unwatched kind has no runs" for flag in needless),
+            *(f"--short-name {name}: {why}" for name in wanted.short_names if (why := names.plural_problem(name))),
+        ]
+    )
+    if any(other.version == resource.version for other in others):
+        raise ConfigError(
+            f"{resource.api_group}/{resource.version}, Kind={resource.kind} already exists in the project"
+        )
+    watched = bool(_watched_versions(changes, resource)) if others else wanted.watched
+    values = _values(before, resource, wanted, watched=watched)
+    notes = _add_version(changes, resource, others, wanted, values) if others else _add_kind(changes, wanted, values)
+    _add_to_list(changes, "config/samples/kustomization.yaml", ("resources",), f"- {values['sample']}.yaml\n")
+    changes.edit(project.FILE, lambda _: before.having(resource).text())
+    return notes
+
+
+def _resource(before: Project, wanted: ApiRequest) -> tuple[Resource, list[Resource]]:
+    """Return the requested kind, and its other versions."""
+    if not wanted.group:
+        raise ConfigError("--group is required: the API group without its domain, such as `cache` of cache.example.com")
+    resource = Resource(wanted.group, before.domain, wanted.version, wanted.kind, wanted.plural)
+    others = [each for each in before.resources if each.is_kind_of(resource)]
+    if not others:
+        plural, namespaced = wanted.plural or names.plural_of(wanted.kind), wanted.namespaced is not False
+        return replace(resource, plural=plural, namespaced=namespaced), []
+    first = others[0]
+    if wanted.plural not in {"", first.plural}:
+        raise ConfigError(f"--plural {wanted.plural}: all versions of a kind share one plural, here {first.plural}")
+    if wanted.namespaced not in {None, first.namespaced}:
+        raise ConfigError("--namespaced: all versions of a kind share one scope; remove the flag")
+    return replace(resource, plural=first.plural, namespaced=first.namespaced), others
+
+
+def _values(before: Project, resource: Resource, wanted: ApiRequest, *, watched: bool) -> dict[str, str]:
+    """Return the values of the templates' names."""
+    # A kind of the same name in another group already uses the plain file names.
+    taken = any(each.kind == resource.kind and not each.is_kind_of(resource) for each in before.resources)
+    group = re.sub(r"[^a-z0-9]", "_", resource.group)
+    stem = f"{group}_{resource.singular}" if taken else resource.singular
+    short = "".join(f"\n      - {name}" for name in wanted.short_names)
+    return {
+        "project_name": before.name,
+        "api_group": resource.api_group,
+        "version": resource.version,
+        "kind": resource.kind,
+        "plural": resource.plural,
+        "singular": resource.singular,
+        "scope": "Namespaced" if resource.namespaced else "Cluster",
+        "short_names": f"\n    shortNames:{short}" if short else "",
+        "stem": stem,
+        "role": stem,
+        "name": stem.replace("_", "-"),
+        # Molecule applies samples with two underscores, and waits for their runs.
+        "sample": f"{resource.group}_{resource.version}{'_' if watched else '-'}{resource.singular}",
+    }
+
+
+def _add_kind(changes: ChangeSet, wanted: ApiRequest, values: Mapping[str, str]) -> list[str]:
+    _refuse_watched(changes, values)
+    _create(changes, "api", values)
+    if wanted.watched:
+        _create(changes, "watched", values)
+    crd = f"bases/{values['api_group']}_{values['plural']}.yaml"
+    name = "crd_version.yaml" if wanted.watched else "crd_version_unwatched.yaml"
+    _add_to_list(changes, f"config/crd/{crd}", ("spec", "versions"), templates.snippet(name, values))
+    _add_to_list(changes, "config/crd/kustomization.yaml", ("resources",), f"- {crd}\n")
+    for people in ("admin", "editor", "viewer"):
+        file = f"- {values['stem']}_{people}_role.yaml\n"
+        _add_to_list(changes, "config/rbac/kustomization.yaml", ("resources",), file)
+    for rule in ("rule_resources", "rule_status", "rule_finalizers") if wanted.watched else ("rule_read",):
+        _add_to_list(changes, "config/rbac/role.yaml", ("rules",), templates.snippet(f"{rule}.yaml", values))
+    return _add_watch(changes, wanted, values) if wanted.watched else []
+
+
+def _add_watch(changes: ChangeSet, wanted: ApiRequest, values: Mapping[str, str]) -> list[str]:
+    content, notes = _add_content(changes, wanted, values)
+    entry = templates.snippet("watch.yaml", {**values, "content": content})
+    if wanted.finalizer:
+        _create(changes, "finalizer", values)
+        entry += templates.snippet("watch_finalizer.yaml", values)
+    changes.edit(_WATCHES, lambda text: insert(text, (), entry, file=str(_WATCHES)))
+    return notes
+
+
+def _add_content(changes: ChangeSet, wanted: ApiRequest, values: Mapping[str, str]) -> tuple[str, list[str]]:
+    """Add a role or playbook. Return its line for watches.yaml, and notes for the user."""
+    role, playbook = f"roles/{values['role']}", f"playbooks/{values['stem']}.yml"
+    as_role, as_playbook = f"role: {values['role']}", f"playbook: {playbook}"
+    if not (wanted.role or wanted.playbook):
+        if (changes.root / role).is_dir():
+            return as_role, [f"watches.yaml uses the existing role {role}"]
+        if (changes.root / playbook).is_file():
+            return as_playbook, [f"watches.yaml uses the existing playbook {playbook}"]
+    if wanted.playbook:
+        _create(changes, "playbook_of_role" if wanted.role else "playbook", values)
+    if wanted.role or not wanted.playbook:
+        _create(changes, "role", values)
+    return as_playbook if wanted.playbook else as_role, []
+
+
+def _add_version(
+    changes: ChangeSet, resource: Resource, others: list[Resource], wanted: ApiRequest, values: Mapping[str, str]
+) -> list[str]:
+    given = {**_running(wanted), "--short-name": bool(wanted.short_names), "--watch=false": not wanted.watched}
+    if flags := [flag for flag, is_given in given.items() if is_given]:
+        known = f"{resource.kind} already exists as {others[0].version}"
+        raise ConfigError(f"{', '.join(flags)}: {known}; to add a version, remove these flags")
+    sample = f"{values['sample']}.yaml"
+    for path, text in templates.tree("api", values):
+        if path.name == sample:
+            changes.create(path, text)
+    crd = f"config/crd/bases/{values['api_group']}_{values['plural']}.yaml"
+    changes.edit(PurePosixPath(crd), lambda text: crd_versions.add(text, resource.version, file=crd))
+    watched = _watched_versions(changes, resource)
+    seen, stored = " and ".join(watched) or "no version", others[0].version
+    return [
+        f"watches.yaml still watches {seen}; the API server converts objects of every version to it",
+        f"{stored} remains the storage version; {resource.version} is served with the same schema",
+    ]
+
+
+def _running(wanted: ApiRequest) -> dict[str, bool]:
+    """Return the flags that request a run, and whether each is set."""
+    return {
+        "--generate-role": wanted.role,
+        "--generate-playbook": wanted.playbook,
+        "--finalizer": wanted.finalizer,
+    }
+
+
+def _create(changes: ChangeSet, name: str, values: Mapping[str, str]) -> None:
+    for path, text in templates.tree(name, values):
+        changes.create(path, text)
+
+
+def _add_to_list(changes: ChangeSet, file: str, path: tuple[str, ...], item: str) -> None:
+    changes.edit(PurePosixPath(file), lambda text: insert(text, path, item, file=file))
+
+
+def _refuse_watched(changes: ChangeSet, values: Mapping[str, str]) -> None:
+    for entry in _entries(changes):
+        if (entry.get("group"), entry.get("kind")) == (values["api_group"], values["kind"]):
+            raise ConfigError(f"{_WATCHES} already watches {values['api_group']}, Kind={values['kind']}")
+
+
+def _watched_versions(changes: ChangeSet, resource: Resource) -> list[str]:
+    wanted = (resource.api_group, resource.kind)
+    return [str(each.get("version")) for each in _entries(changes) if (each.get("group"), each.get("kind")) == wanted]
+
+
+def _entries(changes: ChangeSet) -> list[dict[str, Any]]:
+    try:
+        document = yaml.safe_load(changes.text(_WATCHES))
+    except yaml.YAMLError as error:
+        raise ConfigError(f"{_WATCHES}: invalid YAML: {error}; run `ansible-operator validate` for details") from None
+    return [entry for entry in document or [] if isinstance(entry, dict)]

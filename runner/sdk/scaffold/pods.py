@@ -1,0 +1,57 @@
+"""`generate pods`: the manifests of an operator whose runs are in pods of their own.
+
+They are a Kustomize component in `config/pods`, which `config/default` includes: so are charts, bundles and manifests
+for single namespaces. Existing files are only extended.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import PurePosixPath
+
+import yaml
+
+from runner.errors import ConfigError
+from runner.sdk.scaffold import templates
+from runner.sdk.scaffold.changeset import ChangeSet
+from runner.sdk.scaffold.project import Project
+from runner.watches.watch import Watch
+from runner.yamlfile import edits
+
+_FOLDER = PurePosixPath("config/pods")
+_ROLE, _OWN_ROLE = _FOLDER / "role.yaml", _FOLDER / "authority_role.yaml"
+_FOR_WARM_PODS = """
+- {apiGroups: [batch], resources: [jobs], verbs: [create, delete]}
+- {apiGroups: [""], resources: [pods], verbs: [patch]}
+"""
+"""Rules in the operator's namespace, beside those of the template."""
+_DEFAULT = PurePosixPath("config/default/kustomization.yaml")
+
+
+def add(changes: ChangeSet, known: Project, watches: Sequence[Watch]) -> None:
+    """Add the manifests to a project.
+
+    Raises:
+        ConfigError: no watch uses pods, or a file cannot be extended.
+    """
+    kinds = {(watch.gvk.group, watch.gvk.kind) for watch in watches if watch.pods is not None}
+    if not kinds:
+        raise ConfigError(
+            f"watches.yaml: no watch sets isolation: pod; set it first. To remove earlier manifests, delete {_FOLDER} "
+            f"and its entry in {_DEFAULT}"
+        )
+    made = dict(templates.tree("pods", {"project_name": known.name}))
+    for path, text in made.items():
+        if not (changes.root / path).exists():
+            changes.create(path, text)
+    if any((each.api_group, each.kind) in kinds for each in known.resources if not each.namespaced):
+        for rule in yaml.safe_load(made[_ROLE])["rules"]:
+            _insert(changes, _OWN_ROLE, "rules", edits.dump([rule]))
+    if any(watch.pods is not None and watch.pods.warm for watch in watches):
+        for rule in yaml.safe_load(_FOR_WARM_PODS):
+            _insert(changes, _OWN_ROLE, "rules", edits.dump([rule]))
+    _insert(changes, _DEFAULT, "components", f"- ../{_FOLDER.name}\n")
+
+
+def _insert(changes: ChangeSet, file: PurePosixPath, key: str, item: str) -> None:
+    changes.edit(file, lambda text: edits.insert(text, (key,), item, file=str(file)))

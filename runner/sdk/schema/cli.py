@@ -1,0 +1,112 @@
+"""`ansible-operator generate crds` and `generate argspec`.
+
+Owns arguments and output of the commands. Errors pass through as ConfigError; the caller prints them.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from runner.errors import ConfigError
+
+if TYPE_CHECKING:
+    from runner.sdk.schema.files import Generated
+    from runner.watches.watch import Watch
+
+    Subparsers = argparse._SubParsersAction[argparse.ArgumentParser]  # noqa: SLF001 - argparse has no public name for it
+
+_DESCRIPTION = """\
+Write the schema of each watched kind's spec to its CRD, from meta/argument_specs.yml of its role: types, defaults,
+choices, required options, descriptions, nested options, and validation rules for options that exclude or require each
+other. meta/crd_validations.yml of the role adds further rules. A role without argument specs accepts any spec. All
+other lines of the CRD remain unchanged."""
+
+
+_DESCRIPTION_BACK = """\
+Add the fields of each watched kind's spec in its CRD to meta/argument_specs.yml of its role: options with types,
+defaults, choices and descriptions, and which options exclude or require each other. Existing options remain unchanged.
+A warning lists parts of the schema that an argument spec cannot express."""
+
+
+def add_commands(subparsers: Subparsers) -> Subparsers:
+    """Add `generate` and its commands. Return these, so that more commands can be added."""
+    generate = subparsers.add_parser(
+        "generate",
+        help="generate CRD schemas, argument specs of roles, RBAC rules, manifests, a Helm chart, or an OLM bundle",
+    )
+    commands = generate.add_subparsers(title="commands", required=True, metavar="COMMAND")
+    for name, run, text, description in (
+        ("crds", _crds, "write the schemas of CRDs from the roles' argument specs", _DESCRIPTION),
+        ("argspec", _argspec, "write the roles' argument specs from the CRDs", _DESCRIPTION_BACK),
+    ):
+        parser = commands.add_parser(
+            name,
+            help=text,
+            description=description,
+            formatter_class=argparse.RawDescriptionHelpFormatter,
+            allow_abbrev=False,
+        )
+        parser.add_argument(
+            "--watches-file", default="./watches.yaml", type=Path, help="path of watches.yaml [./watches.yaml]"
+        )
+        parser.add_argument(
+            "--crds", default="config/crd/bases", type=Path, metavar="FOLDER", help="folder of CRDs [config/crd/bases]"
+        )
+        parser.add_argument(
+            "--check", action="store_true", help="write nothing; exit with code 1 if a file is out of date"
+        )
+        parser.set_defaults(func=run)
+    return commands
+
+
+def _crds(arguments: argparse.Namespace) -> int:
+    from runner.sdk.schema import files  # noqa: PLC0415 - help needs no YAML
+
+    made = files.generate(_watches(arguments), arguments.crds)
+    return _write(made, "CRDs are up to date", check=arguments.check)
+
+
+def _argspec(arguments: argparse.Namespace) -> int:
+    from runner.sdk.schema import files  # noqa: PLC0415 - the same
+
+    made = files.generate_argspecs(_watches(arguments), arguments.crds, Path.cwd())
+    return _write(made, "argument specs are up to date", check=arguments.check)
+
+
+def _watches(arguments: argparse.Namespace) -> tuple[Watch, ...]:
+    from runner.watches import watch  # noqa: PLC0415 - the same
+
+    loaded = watch.load(
+        arguments.watches_file,
+        environ=os.environ,
+        cwd=Path.cwd(),
+        roles_path=os.environ.get("ANSIBLE_ROLES_PATH", ""),
+        collections_path=os.environ.get("ANSIBLE_COLLECTIONS_PATH", ""),
+    )
+    if not loaded.watches:
+        raise ConfigError(f"{arguments.watches_file} has no watches; add a kind with `ansible-operator create api`")
+    return loaded.watches
+
+
+def _write(made: list[Generated], fine: str, *, check: bool) -> int:
+    """Write the changed files, or only list them with `check`. Return the exit code."""
+    changed = [each for each in made if each.after != each.before]
+    if not check:
+        for each in changed:
+            each.path.parent.mkdir(parents=True, exist_ok=True)
+            each.path.write_text(each.after, encoding="utf-8")
+    word = "differs" if check else "changed"
+    lines = [f"{word}  {_shown(each.path)}" for each in changed] or [f"all {len(made)} {fine}"]
+    sys.stdout.write("".join(f"{line}\n" for line in lines))
+    sys.stderr.write(
+        "".join(f"warning: {_shown(each.path)}: {problem}\n" for each in made for problem in each.problems)
+    )
+    return int(check and bool(changed))
+
+
+def _shown(path: Path) -> str:
+    return str(path.relative_to(Path.cwd())) if path.is_relative_to(Path.cwd()) else str(path)

@@ -1,0 +1,166 @@
+"""Conversion of a role's argument spec to the schema of a CRD's `spec`. Pure.
+
+Input: `options` of `meta/argument_specs.yml`
+(https://docs.ansible.com/ansible/latest/playbook_guide/playbooks_reuse_roles.html#specification-format).
+Output: a structural OpenAPI v3 schema
+(https://kubernetes.io/docs/tasks/extend-kubernetes/custom-resources/custom-resource-definitions/#specifying-a-structural-schema).
+
+Each part of an argument spec that a schema cannot express is reported as a warning.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from runner.engine.params import snake_case
+from runner.sdk.schema import rules
+
+Json = dict[str, Any]
+
+OPERATOR_VARIABLES = frozenset({"ansible_operator_meta", "ansible_operator_run"})
+"""Variables from the operator, not from the spec."""
+ANYTHING: Json = {"x-kubernetes-preserve-unknown-fields": True}
+_OPEN_MAP: Json = {"type": "object", **ANYTHING}
+_SIMPLE: dict[str, Json] = {
+    "str": {"type": "string"},
+    "path": {"type": "string"},
+    "int": {"type": "integer", "format": "int64"},
+    "float": {"type": "number"},
+    "bool": {"type": "boolean"},
+    "bytes": {"x-kubernetes-int-or-string": True},
+    "bits": {"x-kubernetes-int-or-string": True},
+    "json": ANYTHING,
+    "jsonarg": ANYTHING,
+    "raw": ANYTHING,
+}
+_MARKUP = re.compile(r"\b(?:(?:C|V|O|E|RV|B|I|M|U)\((?P<plain>[^()]+)\)|L\((?P<text>[^(),]+), *(?P<link>[^()]+)\))")
+"""Ansible's markup of texts, which readers of a CRD would see as plain characters
+(https://docs.ansible.com/ansible/latest/dev_guide/ansible_markup.html).
+"""
+_FITS: dict[str, Callable[[Any], bool]] = {
+    "string": lambda value: isinstance(value, str),
+    "integer": lambda value: isinstance(value, int) and not isinstance(value, bool),
+    "number": lambda value: isinstance(value, int | float) and not isinstance(value, bool),
+    "boolean": lambda value: isinstance(value, bool),
+    "array": lambda value: isinstance(value, list),
+    "object": lambda value: isinstance(value, dict),
+}
+
+
+@dataclass(slots=True)
+class SchemaMaker:
+    """Generator of schemas; collects warnings."""
+
+    snake_case_parameters: bool = True
+    """True if the watch converts keys of the spec to snake_case."""
+    problems: list[str] = field(default_factory=list)
+
+    def spec(self, entry: Mapping[str, Any], given: frozenset[str] = frozenset()) -> Json:
+        """Return the schema of the whole spec. `given` are the options that the watch's `vars` set."""
+        options = entry.get("options") or {}
+        own = {name: option for name, option in options.items() if name not in OPERATOR_VARIABLES | given}
+        schema = self._object({**entry, "options": own}, "spec")
+        text = _text(entry.get("description")) or _text(entry.get("short_description"))
+        schema = {**({"description": text} if text else {}), **schema}
+        # An object without a spec runs with an empty one, unless a field in it is required.
+        if "required" not in schema:
+            schema["default"] = {}
+        return schema
+
+    def _object(self, holder: Mapping[str, Any], path: str) -> Json:
+        options: Mapping[str, Any] = holder.get("options") or {}
+        names = {name: self._key(name, path) for name in options}
+        properties = {
+            names[name]: self._option(option if isinstance(option, dict) else {}, f"{path}.{names[name]}")
+            for name, option in options.items()
+        }
+        schema: Json = {"type": "object", "properties": properties}
+        required = [names[name] for name, option in options.items() if _is_required(option)]
+        if required:
+            schema["required"] = sorted(required)
+        found, untold = rules.of(holder, names)
+        self.problems += [f"{path}: {sentence}" for sentence in untold]
+        if found:
+            schema["x-kubernetes-validations"] = found
+        return schema
+
+    def _option(self, option: Mapping[str, Any], path: str) -> Json:
+        schema: Json = {}
+        text = _text(option.get("description"))
+        if text:
+            schema["description"] = text
+        schema |= self._typed(option, path)
+        if option.get("no_log") is True and schema.get("type") == "string":
+            schema["format"] = "password"
+        self._add_values(schema, option, path)
+        return schema
+
+    def _typed(self, option: Mapping[str, Any], path: str) -> Json:
+        name = str(option.get("type") or "str")
+        if name == "dict":
+            return self._object(option, path) if option.get("options") else dict(_OPEN_MAP)
+        if name == "list":
+            items: Json = dict(ANYTHING)
+            elements = option.get("elements")
+            if elements:
+                inner = {
+                    key: value for key, value in option.items() if key not in {"description", "default", "choices"}
+                }
+                items = self._typed({**inner, "type": elements}, f"{path}[]")
+            if "choices" in option:
+                items["enum"] = _choices(option["choices"])
+            return {"type": "array", "items": items}
+        if name not in _SIMPLE:
+            self.problems.append(f"{path}: unknown type {name!r}; the schema accepts any value")
+            return dict(ANYTHING)
+        return dict(_SIMPLE[name])
+
+    def _add_values(self, schema: Json, option: Mapping[str, Any], path: str) -> None:
+        if "choices" in option and schema.get("type") != "array":
+            schema["enum"] = _choices(option["choices"])
+        default = option.get("default")
+        if default is None:
+            return
+        if isinstance(default, str) and "{{" in default:
+            self.problems.append(
+                f"{path}: the default {default!r} is skipped, because only the role can evaluate a template"
+            )
+        elif "type" in schema and not _FITS[schema["type"]](default):
+            self.problems.append(
+                f"{path}: the default {default!r} is skipped, because its type is not {schema['type']}"
+            )
+        elif "enum" in schema and default not in schema["enum"]:
+            self.problems.append(f"{path}: the default {default!r} is skipped, because it is not one of the choices")
+        else:
+            schema["default"] = default
+
+    def _key(self, name: str, path: str) -> str:
+        """Return the field of the spec that becomes this variable of the role."""
+        if not self.snake_case_parameters:
+            return name
+        first, *rest = name.split("_")
+        camel = first + "".join(word[:1].upper() + word[1:] for word in rest)
+        for key in (camel, name):
+            if snake_case(key) == name:
+                return key
+        self.problems.append(f"{path}: no field name converts to the variable {name!r}; the field has the same name")
+        return name
+
+
+def _is_required(option: Any) -> bool:
+    return isinstance(option, dict) and option.get("required") is True and option.get("default") is None
+
+
+def _choices(choices: Any) -> list[Any]:
+    """Return the values. `choices` is a list or, since 2.14, a map from choice to description."""
+    return list(choices)
+
+
+def _text(description: Any) -> str:
+    """Return a description as one string without markup. It is a string or a list of paragraphs."""
+    paragraphs = description if isinstance(description, list) else [description]
+    whole = "\n".join(str(paragraph).strip() for paragraph in paragraphs if paragraph)
+    return _MARKUP.sub(lambda found: found["plain"] or f"{found['text']} ({found['link']})", whole)

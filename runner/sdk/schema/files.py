@@ -1,0 +1,219 @@
+"""Files of argument specs and CRDs, and the transfer of content between them. Other lines remain unchanged."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from runner.errors import ConfigError
+from runner.objects import GVK
+from runner.sdk.schema import rules
+from runner.sdk.schema.argspec import ArgumentSpecMaker
+from runner.sdk.schema.fields import ANYTHING, Json, SchemaMaker
+from runner.watches.watch import Role, Watch
+from runner.yamlfile import edits
+
+_SPECS = ("meta/argument_specs.yml", "meta/argument_specs.yaml")
+_RULES = "meta/crd_validations.yml"
+_ANY_SPEC: Json = {"description": "Desired state.", "type": "object", **ANYTHING, "default": {}}
+
+
+@dataclass(frozen=True, slots=True)
+class Generated:
+    """A generated file before and after the change."""
+
+    path: Path
+    before: str
+    after: str
+    problems: tuple[str, ...]
+    """Warnings, a sentence each."""
+
+
+def generate(watches: Iterable[Watch], folder: Path) -> list[Generated]:
+    """Write the schemas of the watches' roles to the CRDs of their kinds in `folder`.
+
+    Versions of one kind may share a file.
+
+    Raises:
+        ConfigError: a CRD or an argument spec is missing or invalid.
+    """
+    made: dict[Path, Generated] = {}
+    for watch in watches:
+        path, text = find_crd(folder, watch.gvk)
+        known = made.get(path, Generated(path, text, text, ()))
+        maker = SchemaMaker(watch.snake_case_parameters)
+        schema = _schema(watch, maker)
+        after = replace_spec(known.after, watch.gvk.version, schema, str(path))
+        made[path] = replace(known, after=after, problems=(*known.problems, *maker.problems))
+    return list(made.values())
+
+
+def generate_argspecs(watches: Iterable[Watch], folder: Path, within: Path) -> list[Generated]:
+    """Add the fields of the CRDs in `folder` to the argument specs of the watches' roles.
+
+    Existing options remain unchanged.
+
+    Raises:
+        ConfigError: a watch has no role, a role is outside of the project `within`, or a file is invalid.
+    """
+    made: dict[Path, Generated] = {}
+    for watch in watches:
+        if not isinstance(watch.content, Role):
+            raise ConfigError(f"{watch.gvk} runs a playbook; only roles have argument specs")
+        role = watch.content.path
+        if not role.is_relative_to(within):
+            raise ConfigError(
+                f"{watch.gvk}: the role {role} is outside of the project; copy it, or wrap it in a role of the project"
+            )
+        path = next((role / name for name in _SPECS if (role / name).exists()), role / _SPECS[0])
+        text = path.read_text(encoding="utf-8") if path.exists() else ""
+        known = made.get(path, Generated(path, text, text, ()))
+        reader = ArgumentSpecMaker(watch.snake_case_parameters)
+        arguments = reader.spec(_spec_schema(folder, watch.gvk))
+        after = _extended(known.after, arguments, frozenset(watch.vars), str(path))
+        made[path] = replace(known, after=after, problems=(*known.problems, *reader.problems))
+    return list(made.values())
+
+
+def _extended(text: str, arguments: Json, given: frozenset[str], file: str) -> str:
+    """Return an argument specs file with the missing options, and with rules of the kinds that it does not contain."""
+    options = {name: option for name, option in arguments["options"].items() if name not in given}
+    several = {key: value for key, value in arguments.items() if key != "options"}
+    if not text.strip():
+        if not arguments["options"]:
+            return text
+        return edits.dump({"argument_specs": {"main": {"options": options, **several}}}, begin="---\n")
+    for name, option in options.items():
+        text = edits.put(text, ("argument_specs", "main", "options", name), option, file=file)
+    for key, rule in several.items():
+        text = edits.put(text, ("argument_specs", "main", key), rule, file=file)
+    return text
+
+
+def _spec_schema(folder: Path, gvk: GVK) -> Json:
+    """Return the schema of a kind's `spec` in its CRD."""
+    path, text = find_crd(folder, gvk)
+    for version in yaml.safe_load(text)["spec"].get("versions") or ():
+        if version.get("name") == gvk.version:
+            whole = (version.get("schema") or {}).get("openAPIV3Schema") or {}
+            found: Json = (whole.get("properties") or {}).get("spec") or {}
+            return found
+    raise ConfigError(f"{path}: the CRD has no version {gvk.version}")
+
+
+def _schema(watch: Watch, maker: SchemaMaker) -> Json:
+    """Return the spec's schema from the role's argument spec. Without one, it accepts anything."""
+    content = watch.content
+    entry = _entry(content.path) if isinstance(content, Role) else None
+    schema = dict(_ANY_SPEC) if entry is None else maker.spec(entry, frozenset(watch.vars))
+    further = _further(content.path) if isinstance(content, Role) else []
+    if further:
+        schema["x-kubernetes-validations"] = [*schema.get("x-kubernetes-validations", ()), *further]
+    if any(rules.asks_for_something(each["rule"], schema) for each in schema.get("x-kubernetes-validations", ())):
+        # The API server rejects an invalid default; in this case the spec is required.
+        schema.pop("default", None)
+    return schema
+
+
+def _entry(role: Path) -> dict[str, Any] | None:
+    """Return the argument spec of a role's `main`; None if it has none."""
+    for name in _SPECS:
+        document = _load(role / name)
+        if document is not None:
+            specs = document.get("argument_specs") if isinstance(document, dict) else None
+            if not isinstance(specs, dict):
+                raise ConfigError(f"{role / name}: `argument_specs` must be a map from entry points to their options")
+            entry = specs.get("main")
+            return entry if isinstance(entry, dict) else None
+    return None
+
+
+def _further(role: Path) -> list[dict[str, str]]:
+    """Return the rules that users wrote: a list of `rule` and `message`."""
+    document = _load(role / _RULES)
+    found = [] if document is None else document
+    if not isinstance(found, list) or not all(isinstance(each, dict) and "rule" in each for each in found):
+        raise ConfigError(f"{role / _RULES}: must be a list of rules; each is a map with `rule` and `message`")
+    return found
+
+
+def find_crd(folder: Path, gvk: GVK) -> tuple[Path, str]:
+    """Return the file of a kind's CRD, and its text.
+
+    Raises:
+        ConfigError: there is no CRD for the kind.
+    """
+    for path in sorted([*folder.glob("*.yaml"), *folder.glob("*.yml")]):
+        document = _load(path)
+        spec = document.get("spec") if isinstance(document, dict) else None
+        names = spec.get("names") if isinstance(spec, dict) else None
+        if not isinstance(spec, dict) or not isinstance(names, dict):
+            continue
+        if (spec.get("group"), names.get("kind")) == (gvk.group, gvk.kind):
+            return path, path.read_text(encoding="utf-8")
+    raise ConfigError(f"{folder}: no CRD for {gvk}; create one with `ansible-operator create api`")
+
+
+def kind_of_short_name(folder: Path, short: str) -> str:
+    """Return `Kind.group` of the CRD in `folder` with this short name; empty if there is none."""
+    for path in sorted([*folder.glob("*.yaml"), *folder.glob("*.yml")]):
+        document = _load(path)
+        spec = document.get("spec") if isinstance(document, dict) else None
+        names = spec.get("names") if isinstance(spec, dict) else None
+        if isinstance(spec, dict) and isinstance(names, dict) and short in (names.get("shortNames") or ()):
+            return f"{names['kind']}.{spec['group']}"
+    return ""
+
+
+def _load(path: Path) -> Any:
+    try:
+        return yaml.safe_load(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        return None
+    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+        raise ConfigError(f"cannot read {path}: {error}") from error
+
+
+def replace_spec(text: str, version: str, schema: Json, file: str) -> str:
+    """Return a CRD's text with another schema of a version's `spec`. All other lines remain unchanged.
+
+    Raises:
+        ConfigError: the version has no schema of `spec` in block style.
+    """
+    node = spec_node(text, version)
+    if not isinstance(node, yaml.MappingNode) or node.flow_style:
+        raise ConfigError(f"{file}: version {version} has no `schema.openAPIV3Schema.properties.spec` in block style")
+    text = edits.replace(text, node, schema)
+    whole = _whole_node(text, version)
+    if "default" not in schema and whole is not None and value_of(whole, "required") is None:
+        lines, indent = text.splitlines(keepends=True), " " * whole.start_mark.column
+        lines.insert(whole.start_mark.line, f"{indent}required:\n{indent}  - spec\n")
+        text = "".join(lines)
+    return text
+
+
+def spec_node(text: str, version: str) -> yaml.Node | None:
+    """Return the node of the schema of a version's `spec` in a CRD's text."""
+    return value_of(value_of(_whole_node(text, version), "properties"), "spec")
+
+
+def _whole_node(text: str, version: str) -> yaml.Node | None:
+    """Return the node of the schema of a version's objects."""
+    versions = value_of(value_of(yaml.compose(text, Loader=yaml.SafeLoader), "spec"), "versions")
+    entries = versions.value if isinstance(versions, yaml.SequenceNode) else []
+    entry = next((each for each in entries if getattr(value_of(each, "name"), "value", None) == version), None)
+    return value_of(value_of(entry, "schema"), "openAPIV3Schema")
+
+
+def value_of(node: yaml.Node | None, key: str) -> yaml.Node | None:
+    """Return the value of a mapping's key."""
+    if isinstance(node, yaml.MappingNode):
+        for name, value in node.value:
+            if name.value == key:
+                found: yaml.Node = value
+                return found
+    return None

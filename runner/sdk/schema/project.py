@@ -1,0 +1,160 @@
+"""CRDs, samples and manifests of a project, compared with its watches; for `ansible-operator validate`.
+
+The check reads files and executes nothing. It compares only groups that have a CRD in the project: a project may watch
+kinds of other projects.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from runner.errors import ConfigError
+from runner.objects import GVK
+from runner.sdk.schema import structural
+from runner.sdk.schema.structural import Schema, suggestion
+from runner.watches.watch import Watch
+from runner.yamlfile import tree
+from runner.yamlfile.tree import Problem, Problems, SourceText
+
+_CRDS = Path("config/crd/bases")
+_SAMPLES = Path("config/samples")
+_DEFAULT = Path("config/default/kustomization.yaml")
+_PODS = Path("config/pods")
+_SUFFIXES = {".yaml", ".yml"}
+
+
+def report(watches: Iterable[Watch], file: Path, *, cwd: Path, problems: Problems) -> None:
+    """Add errors of watches and samples that the project's CRDs do not allow, and warnings about missing manifests.
+
+    `file`: the watches file.
+    """
+    crds = _Crds()
+    for source, root in _documents(cwd / _CRDS, cwd, problems):
+        crds.add(source, root)
+    for watch in watches:
+        for message in (*crds.kind_problems(watch.gvk, "the watched kind"), *crds.reference_problems(watch)):
+            problems.errors.append(Problem(str(file), watch.line, str(watch.gvk), message))
+        if watch.pods is not None and (message := _pods_problem(cwd)):
+            problems.warnings.append(Problem(str(file), watch.line, str(watch.gvk), message))
+    for source, root in _documents(cwd / _SAMPLES, cwd, problems):
+        crds.check_sample(source, root, problems)
+
+
+def _pods_problem(cwd: Path) -> str:
+    """Return why a project whose manifests deploy the operator cannot run a watch with `isolation: pod`."""
+    default = cwd / _DEFAULT
+    if not default.is_file():
+        return ""
+    then = "so a deployed operator has no Service and no permissions for its pods; run `ansible-operator generate pods`"
+    if not (cwd / _PODS).is_dir():
+        return f"isolation: pod: the project has no {_PODS}, {then}"
+    try:
+        included = yaml.safe_load(default.read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+        return f"isolation: pod: {_DEFAULT} cannot be read: {error}"
+    listed = included.get("components") if isinstance(included, dict) else None
+    return "" if f"../{_PODS.name}" in (listed or ()) else f"isolation: pod: {_DEFAULT} lacks ../{_PODS.name}, {then}"
+
+
+@dataclass(slots=True)
+class _Crds:
+    """Versions and schemas of the project's kinds."""
+
+    kinds: dict[tuple[str, str], dict[str, Schema]] = field(default_factory=dict)
+    """Schemas of the served versions, by group and kind."""
+    files: dict[tuple[str, str], str] = field(default_factory=dict)
+
+    def add(self, source: SourceText, root: yaml.Node) -> None:
+        """Add a CRD. Other objects are ignored."""
+        try:
+            document = tree.plain(root)
+            if document["kind"] != "CustomResourceDefinition":
+                return
+            spec = document["spec"]
+            name = (str(spec["group"]), str(spec["names"]["kind"]))
+            versions = {str(each["name"]): _schema_of(each) for each in spec["versions"] if each.get("served", True)}
+        except (KeyError, TypeError, AttributeError, ValueError):
+            return  # not a CRD in the form of apiextensions.k8s.io/v1, which the API server would reject
+        self.kinds.setdefault(name, {}).update(versions)
+        self.files[name] = source.file
+
+    def kind_problems(self, gvk: GVK, what: str) -> Iterator[str]:
+        """Yield why a kind of the project's groups does not exist."""
+        versions = self.kinds.get((gvk.group, gvk.kind))
+        if versions is None:
+            own = tuple(kind for group, kind in self.kinds if group == gvk.group)
+            if own:
+                yield f"no CRD in {_CRDS} defines {what} {gvk.kind}{suggestion(gvk.kind, own)}"
+        elif gvk.version not in versions:
+            served = ", ".join(sorted(versions)) or "no version"
+            yield f"{self.files[gvk.group, gvk.kind]} does not serve the version {gvk.version}; it serves {served}"
+
+    def reference_problems(self, watch: Watch) -> Iterator[str]:
+        """Yield the paths of references to fields that no object of the kind can have."""
+        schema = self.kinds.get((watch.gvk.group, watch.gvk.kind), {}).get(watch.gvk.version)
+        spec = (schema or {}).get("properties", {}).get("spec")
+        if not isinstance(spec, dict):
+            return
+        for number, reference in enumerate(watch.references):
+            missing = structural.unknown_field(spec, reference.path.steps) if reference.path is not None else None
+            if reference.path is not None and missing is not None:
+                name, known = missing
+                yield (
+                    f"references[{number}].path: {reference.path.text} matches no object: "
+                    f"{self.files[watch.gvk.group, watch.gvk.kind]} has no field {name} there"
+                    f"{suggestion(name, known)}"
+                )
+
+    def check_sample(self, source: SourceText, root: yaml.Node, problems: Problems) -> None:
+        """Add the errors of a sample of one of the project's groups."""
+        gvk = _gvk_of(root)
+        if gvk is None:
+            return
+        line = source.line(root.start_mark)
+        found = [Problem(source.file, line, "", each) for each in self.kind_problems(gvk, "the kind")]
+        schema = self.kinds.get((gvk.group, gvk.kind), {}).get(gvk.version)
+        if schema is not None:
+            try:
+                found += [
+                    Problem(source.file, source.line(each.node.start_mark), each.path, each.message)
+                    for each in structural.violations(root, schema)
+                ]
+            except ValueError as error:
+                found.append(Problem(source.file, line, "", str(error)))
+        problems.errors += found
+
+
+def _schema_of(version: Mapping[str, Any]) -> Schema:
+    schema = (version.get("schema") or {}).get("openAPIV3Schema") or {}
+    return schema if isinstance(schema, dict) else {}
+
+
+def _gvk_of(root: yaml.Node) -> GVK | None:
+    """Return the kind of an object; None if it has none."""
+    scalars = {
+        str(key.value): str(value.value)
+        for key, value in (root.value if isinstance(root, yaml.MappingNode) else ())
+        if isinstance(value, yaml.ScalarNode)
+    }
+    group, _, version = scalars.get("apiVersion", "").rpartition("/")
+    return GVK(group, version, scalars["kind"]) if version and "kind" in scalars else None
+
+
+def _documents(folder: Path, cwd: Path, problems: Problems) -> Iterator[tuple[SourceText, yaml.Node]]:
+    """Yield the YAML documents of a folder; add errors of files that cannot be read."""
+    for path in sorted(each for each in folder.rglob("*") if each.suffix in _SUFFIXES and each.is_file()):
+        file = os.path.relpath(path, cwd)
+        try:
+            text = tree.read(path, file)
+        except ConfigError as error:
+            problems.errors.append(Problem(file, 0, "", str(error).removeprefix(f"{file}: ")))
+            continue
+        source = tree.expand(file, text, {})
+        for root in tree.documents(source, problems):
+            yield source, root

@@ -1,0 +1,260 @@
+"""What is learned from what passes the proxy."""
+
+from __future__ import annotations
+
+import ast
+import base64
+import gzip
+from collections.abc import Callable
+from contextlib import AbstractAsyncContextManager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import orjson
+import pytest
+
+from runner import engine
+from runner.masking.masker import MASK
+from runner.proxy.observers import secret_objects
+from runner.proxy.observers.secrets import NO_LOG_PATH
+from runner.proxy.protobuf.wire import message, text
+
+if TYPE_CHECKING:
+    from tests.unit.proxy.conftest import Stage
+
+Staged = Callable[..., AbstractAsyncContextManager["Stage"]]
+
+PATH = "/api/v1/namespaces/ns/secrets"
+VALUE = "hunter2hunter2"
+PROTOBUF = "application/vnd.kubernetes.protobuf"
+
+
+def encoded(value: str) -> str:
+    return base64.b64encode(value.encode()).decode()
+
+
+def secret(**different: Any) -> dict[str, Any]:
+    metadata = {"name": "mine-secret", "namespace": "ns-of-it"}
+    return {"kind": "Secret", "metadata": metadata, "data": {"a": encoded(VALUE)}, **different}
+
+
+def protobuf(kind: str, raw: bytes) -> bytes:
+    return b"k8s\0" + message(1, text(1, "v1") + text(2, kind)) + message(2, raw)
+
+
+def protobuf_secret(value: str, field: int = 2) -> bytes:
+    return message(1, text(1, "mine-secret")) + message(field, text(1, "a") + text(2, value))
+
+
+def knows(stage: Stage, value: str = VALUE) -> bool:
+    return stage.run.secrets.masker.text(value) == MASK
+
+
+ANSWERS = {
+    "a Secret": orjson.dumps(secret()),
+    "a list": orjson.dumps({"kind": "SecretList", "items": [{"data": None}, secret()]}),
+    "a List": orjson.dumps({"kind": "List", "items": [secret()]}),
+    "a table with objects": orjson.dumps({"kind": "Table", "rows": [{"cells": ["x"], "object": secret()}]}),
+    "what was last applied": orjson.dumps(
+        secret(
+            data={},
+            metadata={
+                "annotations": {
+                    "kubectl.kubernetes.io/last-applied-configuration": orjson.dumps(
+                        {"stringData": {"a": VALUE}}
+                    ).decode()
+                }
+            },
+        )
+    ),
+    "protobuf": protobuf("Secret", protobuf_secret(VALUE)),
+    "a list in protobuf": protobuf("SecretList", message(2, protobuf_secret(VALUE))),
+    "YAML": f"kind: Secret\ndata:\n  a: {encoded(VALUE)}\n".encode(),
+}
+
+
+@pytest.mark.parametrize("body", ANSWERS.values(), ids=ANSWERS)
+async def test_values_are_known_before_the_client_has_the_answer(staged: Staged, body: bytes) -> None:
+    media = PROTOBUF if body.startswith(b"k8s") else "application/yaml" if body.startswith(b"kind") else None
+    async with staged() as stage:
+        stage.api.answers(stage.reply(body, "200 OK", f"Content-Type: {media or 'application/json'}"))
+        assert (await stage.get(f"{PATH}/a")).body == body
+        assert knows(stage)
+        assert not stage.run.secrets.is_exhausted
+
+
+async def test_values_beside_deeply_nested_fields_are_learned(staged: Staged) -> None:
+    deep = orjson.dumps(secret())[:-1] + b', "extra": ' + b"[" * 5000 + b"]" * 5000 + b"}"
+    async with staged() as stage:
+        stage.api.answers(stage.reply(deep, "200 OK", "Content-Type: application/json"))
+        assert (await stage.get(f"{PATH}/a")).body == deep
+        assert knows(stage)
+        assert not stage.run.secrets.is_exhausted
+
+
+async def test_yaml_that_nests_too_deeply_to_be_read_withholds_the_output(staged: Staged) -> None:
+    body = b"stringData: {a: b}\nextra: " + b"[a, " * 1500 + b"]" * 1500
+    async with staged() as stage:
+        wire = await stage.connect()
+        kind = "Content-Type: application/apply-patch+yaml"
+        assert (await wire.ask(stage.request(f"PATCH {PATH}/a", kind, body=body))).status == 200
+        assert stage.run.secrets.is_exhausted
+
+
+async def test_packed_answers_are_read(staged: Staged) -> None:
+    packed = gzip.compress(orjson.dumps(secret()))
+    async with staged() as stage:
+        stage.api.answers(
+            stage.reply(packed, "200 OK", "Content-Type: application/json", "Content-Encoding: gzip"),
+        )
+        assert (await stage.get(PATH)).body == packed
+        assert knows(stage)
+
+
+WRITES = {
+    "POST": ("application/json", orjson.dumps(secret(data={}, stringData={"a": VALUE}))),
+    "PUT": ("application/yaml", f"stringData:\n  a: {VALUE}\n".encode()),
+    "PATCH by merge": ("application/merge-patch+json", orjson.dumps({"data": {"a": encoded(VALUE)}})),
+    "PATCH by strategic merge": ("application/strategic-merge-patch+json", orjson.dumps({"stringData": {"a": VALUE}})),
+    "PATCH by apply": ("application/apply-patch+yaml", f"stringData: {{a: {VALUE}}}".encode()),
+    "PATCH of a value": (
+        "application/json-patch+json",
+        orjson.dumps([{"op": "test", "path": "/x"}, {"op": "add", "path": "/data/a~1b", "value": encoded(VALUE)}]),
+    ),
+    "PATCH of all values": (
+        "application/json-patch+json",
+        orjson.dumps([{"op": "replace", "path": "/stringData", "value": {"a": VALUE}}]),
+    ),
+    "PATCH of the whole": ("application/json-patch+json", orjson.dumps([{"op": "add", "path": "", "value": secret()}])),
+    "POST in protobuf": (PROTOBUF, protobuf("Secret", protobuf_secret(VALUE, 4))),
+}
+
+
+@pytest.mark.parametrize(("how", "write"), WRITES.items(), ids=WRITES)
+async def test_values_are_known_before_the_api_server_has_them(
+    staged: Staged, how: str, write: tuple[str, bytes]
+) -> None:
+    media, body = write
+    async with staged() as stage:
+        stage.api.answers(stage.reply(b"{}", "409 Conflict"))
+        wire = await stage.connect()
+        path = PATH if how.startswith("POST") else f"{PATH}/a"
+        await wire.ask(stage.request(f"{how.split(maxsplit=1)[0]} {path}", f"Content-Type: {media}", body=body))
+        assert stage.api.seen[0].body == body
+        assert knows(stage)
+        assert not stage.run.secrets.is_exhausted
+
+
+@pytest.mark.parametrize("binary", [False, True])
+async def test_a_watch_is_learned_from_as_it_passes(staged: Staged, *, binary: bool) -> None:
+    if binary:
+        events = [
+            message(2, message(1, protobuf("Secret", protobuf_secret(value)))) for value in (VALUE, "another-one")
+        ]
+        stream = b"".join(len(event).to_bytes(4, "big") + event for event in events)
+    else:
+        events = [
+            orjson.dumps({"type": "ADDED", "object": secret(data={"a": encoded(v)})}) for v in (VALUE, "another-one")
+        ]
+        stream = b"".join(event + b"\n" for event in events)
+    media = PROTOBUF if binary else "application/json"
+    head = f"HTTP/1.1 200 OK\r\nContent-Type: {media}\r\nTransfer-Encoding: chunked\r\n\r\n"
+    cut = len(stream) // 3
+
+    async with staged() as stage:
+        stage.api.answers(
+            head.encode()
+            + b"".join(b"%x\r\n%b\r\n" % (len(part), part) for part in (stream[:cut], stream[cut:]))
+            + b"0\r\n\r\n"
+        )
+        assert (await stage.get(f"{PATH}?watch=1")).body == stream
+        assert knows(stage)
+        assert knows(stage, "another-one")
+
+
+async def test_tokens_made_for_a_service_account_are_secret(staged: Staged) -> None:
+    async with staged() as stage:
+        stage.api.answers(
+            stage.reply(orjson.dumps({"status": {"token": VALUE}}), "201 Created", "Content-Type: application/json")
+        )
+        wire = await stage.connect()
+        await wire.ask(stage.request("POST /api/v1/namespaces/ns/serviceaccounts/a/token", body=b"{}"))
+        assert knows(stage)
+
+
+async def test_other_objects_and_refusals_add_no_values(staged: Staged) -> None:
+    body = orjson.dumps(secret())
+    async with staged() as stage:
+        stage.api.answers(
+            *[stage.reply(body, "200 OK", "Content-Type: application/json")] * 3, stage.reply(body, "403 Forbidden")
+        )
+        for path in ("/api/v1/namespaces/ns/configmaps/a", "/apis/example.com/v1/namespaces/ns/secrets/a", "/version"):
+            await stage.get(path)
+        await stage.get(f"{PATH}/a")
+        assert not stage.run.secrets.may_be_in_files
+
+
+async def test_the_name_and_namespace_of_a_secret_are_not_masked(staged: Staged) -> None:
+    body = orjson.dumps(secret(data={"namespace": encoded("ns-of-it"), "name": encoded("mine-secret")}))
+    async with staged() as stage:
+        stage.api.answers(stage.reply(body, "200 OK", "Content-Type: application/json"))
+        await stage.get(f"{PATH}/a")
+        assert not stage.run.secrets.masker
+
+
+@pytest.mark.parametrize(
+    ("media", "body"),
+    [
+        ("application/cbor", b"\xd9\xd9\xf7"),
+        ("application/json", b"no JSON"),
+        (PROTOBUF, b"k8s\0\xff"),
+        ("application/json", b" " * (9 << 20)),
+    ],
+    ids=["CBOR", "broken JSON", "broken protobuf", "too large"],
+)
+async def test_an_answer_that_cannot_be_read_makes_the_output_withheld(staged: Staged, media: str, body: bytes) -> None:
+    async with staged() as stage:
+        stage.api.answers(stage.reply(body, "200 OK", f"Content-Type: {media}"))
+        assert (await stage.get(PATH)).body == body
+        assert stage.run.secrets.is_exhausted
+
+
+async def test_a_run_reports_the_values_of_arguments_with_no_log(staged: Staged) -> None:
+    async with staged() as stage:
+        wire = await stage.connect()
+        body = orjson.dumps({"task": "t-1", "values": [VALUE, 5]})
+        assert (await wire.ask(stage.request(f"POST {NO_LOG_PATH}", body=body))).status == 200
+        assert knows(stage)
+        assert stage.run.secrets.is_cleared("t-1")
+        assert stage.run.stats.calls == 0
+        assert stage.api.seen == []
+        other = await stage.connect()
+        assert (await other.ask(stage.request(f"POST {NO_LOG_PATH}", body=b"[]"))).status == 400
+        stage.identities.revoke(stage.token)
+        late = await stage.connect()
+        assert (await late.ask(stage.request(f"POST {NO_LOG_PATH}", body=body))).status == 401
+
+
+def test_runs_and_the_proxy_mean_the_same_path() -> None:
+    callback = Path(engine.__file__).parent / "callbacks" / "ansible_operator_no_log.py"
+    tree = ast.parse(callback.read_text(encoding="utf-8"))
+    said = {
+        target.id: node.value.value
+        for node in tree.body
+        if isinstance(node, ast.Assign) and isinstance(node.value, ast.Constant)
+        for target in node.targets
+        if isinstance(target, ast.Name)
+    }
+    assert said["NO_LOG_PATH"] == NO_LOG_PATH
+
+
+@pytest.mark.parametrize("odd", [None, 5, "x", [], [5], {"data": 5}, {"data": {"a": 5}}, {"metadata": 5, "items": {}}])
+def test_odd_objects_have_no_values(odd: Any) -> None:
+    assert list(secret_objects.of_secrets(odd)) == []
+    assert list(secret_objects.of_json_patch([odd, {"path": odd, "value": odd}])) == []
+    assert list(secret_objects.of_token_request(odd)) == []
+
+
+def test_data_that_is_not_base64_is_used_unchanged() -> None:
+    (found,) = secret_objects.of_secrets({"data": {"a": "n*t base64"}})
+    assert found.values == ["n*t base64"] or found.values[0]

@@ -1,0 +1,190 @@
+"""What the proxy records for watches with `prune`: used objects, and intents before creations."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import AbstractAsyncContextManager
+from typing import TYPE_CHECKING, TypeAlias
+
+import orjson
+import pytest
+
+from runner.errors import NotFoundError
+from runner.kube.discovery import ApiResource
+from runner.objects import Object, ObjectKey
+from runner.ownership import Owner
+from runner.proxy.calls import Handler
+from runner.proxy.handlers.writes import ServedResources, Writes
+from runner.prune.record import Basis, CreationRecord, ObjectId
+from runner.prune.run_objects import RunObjects
+
+if TYPE_CHECKING:
+    from tests.unit.proxy.conftest import Stage
+
+Staged: TypeAlias = Callable[..., AbstractAsyncContextManager["Stage"]]
+
+PATH = "/api/v1/namespaces/ns/configmaps"
+KEY = ObjectKey("ns", "a")
+IDENT = ObjectId("", "configmaps", KEY)
+VERBS = ["create", "delete", "get", "list", "patch", "update", "watch"]
+CORE = {"resources": [{"name": "configmaps", "kind": "ConfigMap", "namespaced": True, "verbs": VERBS}]}
+APPLY = "application/apply-patch+yaml"
+
+
+def config_map(**metadata: object) -> Object:
+    return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "a", "namespace": "ns", **metadata}}
+
+
+class Around:
+    """API server of the handler, observer, and storage of the record."""
+
+    def __init__(self) -> None:
+        self.existing: Object | None = None
+        self.stage: Stage | None = None
+        self.stored: list[tuple[str, int]] = []
+        """Each stored record, with the number of requests that the API server had received."""
+        self.objects = RunObjects(CreationRecord(), Basis("1", "c"), self.store, self.fail, lambda: 100.0)
+
+    async def store(self) -> None:
+        assert self.stage is not None
+        self.stored.append((self.objects.record.spell(), len(self.stage.api.seen)))
+
+    def fail(self) -> None:
+        pytest.fail("the record is not full")
+
+    async def request(self, method: str, path: str) -> Object:
+        assert (method, path) == ("GET", "/api/v1")
+        return CORE
+
+    async def get(self, resource: ApiResource, key: ObjectKey) -> Object:
+        assert (resource.plural, key) == ("configmaps", KEY)
+        if self.existing is None:
+            raise NotFoundError("no", status=404)
+        return self.existing
+
+    def wants(self, owner: Owner, resource: ApiResource, namespace: str) -> bool:
+        del owner, resource, namespace
+        return False
+
+    def ignore(self, owner: Owner, resource: ApiResource, obj: Object) -> None:
+        """Take no notice."""
+
+    read = wrote = deleted = ignore
+
+    def watch(self, stage: Stage) -> None:
+        self.stage = stage
+        object.__setattr__(stage.run, "objects", self.objects)
+
+
+@pytest.fixture
+def around() -> Around:
+    return Around()
+
+
+@pytest.fixture
+def handlers(around: Around) -> tuple[Handler, ...]:
+    return (Writes(ServedResources(around, lambda: 0.0), around, around),)
+
+
+async def write(stage: Stage, start: str, media: str, obj: Object) -> int:
+    wire = await stage.connect()
+    answer = await wire.ask(stage.request(start, f"Content-Type: {media}", body=orjson.dumps(obj)))
+    return answer.status
+
+
+@pytest.mark.parametrize(("start", "media"), [(f"POST {PATH}", "application/json"), (f"PATCH {PATH}/a", APPLY)])
+async def test_an_intent_is_stored_before_the_request_is_forwarded(
+    staged: Staged, handlers: tuple[Handler, ...], around: Around, start: str, media: str
+) -> None:
+    async with staged(*handlers) as stage:
+        around.watch(stage)
+        stage.api.answers(stage.reply(orjson.dumps(config_map(uid="u")), "201 Created"))
+        assert await write(stage, start, media, config_map()) == 201
+    ((text, requests),) = around.stored
+    assert requests == 0
+    assert [each.key for each in CreationRecord.parse(text).intents()] == [KEY]
+    assert around.objects.record.objects[IDENT].uid == "u"
+
+
+@pytest.mark.parametrize(
+    ("start", "media", "metadata", "status", "left"),
+    [
+        (f"PATCH {PATH}/a", APPLY, {}, "200 OK", 0),
+        (f"PUT {PATH}/a", "application/json", {}, "200 OK", 0),
+        (f"PATCH {PATH}/a", "application/merge-patch+json", {}, "200 OK", 0),
+        (f"POST {PATH}?dryRun=All", "application/json", {}, "201 Created", 0),
+        (f"POST {PATH}", "application/json", {}, "409 Conflict", 1),
+        (
+            f"POST {PATH}",
+            "application/json",
+            {"annotations": {"ansible.sdk.operatorframework.io/inject-owner": "false"}},
+            "201 Created",
+            0,
+        ),
+    ],
+)
+async def test_objects_that_exist_or_get_no_owner_are_not_recorded_as_created(
+    staged: Staged,
+    handlers: tuple[Handler, ...],
+    around: Around,
+    start: str,
+    media: str,
+    metadata: dict[str, object],
+    status: str,
+    left: int,
+) -> None:
+    around.existing = config_map(uid="1")
+    async with staged(*handlers) as stage:
+        around.watch(stage)
+        stage.api.answers(stage.reply(orjson.dumps(config_map(uid="1")), status))
+        await write(stage, start, media, config_map(**metadata))
+    assert len(around.stored) == left
+    assert around.objects.record.objects == {}
+
+
+async def test_an_answer_that_does_not_tell_whether_the_object_exists_leaves_the_intent(
+    staged: Staged, handlers: tuple[Handler, ...], around: Around
+) -> None:
+    async with staged(*handlers) as stage:
+        around.watch(stage)
+        stage.api.answers(stage.reply(b"{}", "504 Gateway Timeout"))
+        await write(stage, f"POST {PATH}", "application/json", config_map())
+    assert [each.key for each in around.objects.record.intents()] == [KEY]
+
+
+@pytest.mark.parametrize(
+    ("path", "answer", "used"),
+    [
+        (f"{PATH}/a", {}, True),
+        (f"{PATH}/a/status", {}, True),
+        (f"{PATH}?fieldSelector=metadata.name%3Da", {"items": []}, True),
+        (f"{PATH}?watch=1", {}, True),
+        (PATH, {"items": [config_map()]}, True),
+        (PATH, {"kind": "Table", "rows": []}, True),
+        (PATH, {"items": []}, False),
+        (f"{PATH}/b", {}, False),
+        ("/api/v1/namespaces/other/configmaps/a", {}, False),
+        ("/api/v1/configmaps?watch=1", {}, True),
+        ("/version", {}, False),
+    ],
+)
+async def test_requests_with_its_name_and_lists_with_it_use_an_object(
+    staged: Staged, around: Around, path: str, answer: Object, *, used: bool
+) -> None:
+    async with staged() as stage:
+        around.watch(stage)
+        body = orjson.dumps(answer)
+        stage.api.answers(stage.reply(body))
+        assert (await stage.get(path)).body == body
+    assert around.objects.used.has("configmaps", KEY) is used
+
+
+async def test_a_run_of_a_watch_without_prune_is_forwarded_and_not_recorded(
+    staged: Staged, handlers: tuple[Handler, ...]
+) -> None:
+    async with staged(*handlers) as stage:
+        stage.api.answers(stage.reply(orjson.dumps({"items": []})))
+        await stage.get(PATH)
+        stage.api.answers(stage.reply(orjson.dumps(config_map(uid="u")), "201 Created"))
+        assert await write(stage, f"POST {PATH}", "application/json", config_map()) == 201
+        assert stage.run.objects is None

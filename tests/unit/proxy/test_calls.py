@@ -1,0 +1,158 @@
+"""What all handlers and observers of a call share: its parsed content, and its end."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from contextlib import AbstractAsyncContextManager
+from typing import TYPE_CHECKING
+
+import orjson
+import pytest
+from structlog.testing import capture_logs
+
+from runner.kube import discovery
+from runner.kube.discovery import ApiResource
+from runner.objects import Object, ObjectKey, key_of
+from runner.ownership import Owner
+from runner.proxy import content
+from runner.proxy.calls import Answer, Call
+from runner.proxy.content import Parsed
+from runner.proxy.handlers.reads import Reads
+from runner.proxy.handlers.writes import ServedResources, Writes
+from runner.proxy.observers.secrets import NO_LOG_PATH
+from runner.prune.record import Basis, CreationRecord
+from runner.prune.run_objects import RunObjects
+from runner.readcache.bodies import MOST_BYTES, ReadCache
+from runner.unchanged.last_run import ReadSet
+
+if TYPE_CHECKING:
+    from tests.unit.proxy.conftest import Stage
+
+Staged = Callable[..., AbstractAsyncContextManager["Stage"]]
+
+PATH = "/api/v1/namespaces/ns/secrets"
+VERBS = ["create", "delete", "get", "list", "patch", "update", "watch"]
+CORE = {"resources": [{"name": "secrets", "kind": "Secret", "namespaced": True, "verbs": VERBS}]}
+SECRET = {
+    "apiVersion": "v1",
+    "kind": "Secret",
+    "metadata": {"name": "a", "namespace": "ns", "uid": "u", "resourceVersion": "1"},
+    "stringData": {"password": "hunter2hunter2"},
+}
+
+
+class Interested:
+    """API server, dependents and read cache that need every object."""
+
+    def __init__(self) -> None:
+        self.reported: list[str] = []
+
+    async def request(self, _method: str, _path: str) -> Object:
+        return CORE
+
+    async def get(self, _resource: ApiResource, _key: ObjectKey) -> Object:
+        return SECRET
+
+    def caches(self, _owner: Owner, _resource: ApiResource) -> bool:
+        return True
+
+    def wants(self, owner: Owner, resource: ApiResource, namespace: str) -> bool:
+        return (owner.ref.key.name, resource.plural, namespace) == ("sample", "secrets", "ns")
+
+    def read(self, owner: Owner, resource: ApiResource, obj: Object) -> None:
+        self.reported.append(f"{resource.plural} {key_of(obj).name} of {owner.ref.key.name}")
+
+    def wrote(self, owner: Owner, resource: ApiResource, obj: Object) -> None:
+        self.reported.append(f"{resource.plural} {key_of(obj).name} of {owner.ref.key.name}")
+
+    def deleted(self, owner: Owner, resource: ApiResource, answer: Object) -> None:
+        self.reported.append(f"{resource.plural} {key_of(answer).name} of {owner.ref.key.name}")
+
+
+async def _store() -> None:
+    """Store nothing."""
+
+
+@pytest.mark.parametrize(
+    ("start", "parsed"),
+    [(f"GET {PATH}/a", ["answer"]), (f"PUT {PATH}/a", ["request", "answer"]), ("GET /api/v1/nodes/a", [])],
+)
+async def test_the_content_of_a_call_is_parsed_once_and_only_if_somebody_needs_it(
+    staged: Staged, monkeypatch: pytest.MonkeyPatch, start: str, parsed: list[str]
+) -> None:
+    found: list[str] = []
+    parse = content.parse
+
+    def counting(media: str, data: bytes) -> Parsed:
+        found.append("answer" if data == orjson.dumps(SECRET) else "request")
+        return parse(media, data)
+
+    monkeypatch.setattr(content, "parse", counting)
+    interested = Interested()
+    bodies = ReadCache(MOST_BYTES, lambda *_: None)
+    (resource,) = discovery.parse("", "v1", CORE).values()
+    bodies.follow(resource, lambda _: 1, lambda _: (stage.run.owner.ref,))
+    reads = Reads(bodies, interested, lambda _: None)
+    async with staged(reads, Writes(ServedResources(interested, lambda: 0.0), interested, interested)) as stage:
+        if parsed:
+            objects = RunObjects(CreationRecord(), Basis("1", "c"), _store, lambda: None, lambda: 0.0)
+            object.__setattr__(stage.run, "objects", objects)
+            object.__setattr__(stage.run, "read_set", ReadSet())
+        stage.api.answers(stage.reply(orjson.dumps(SECRET)))
+        wire = await stage.connect()
+        body = b"" if start.startswith("GET") else orjson.dumps(SECRET, option=orjson.OPT_INDENT_2)
+        assert (await wire.ask(stage.request(start, "Content-Type: application/json", body=body))).status == 200
+        assert found == parsed
+        if parsed:
+            assert interested.reported == ["secrets a of sample"]
+            assert stage.run.secrets.may_be_in_files
+            assert stage.run.read_set is not None
+            assert list(stage.run.read_set.reads) == [f"{PATH}/a"]
+
+
+async def test_an_error_of_an_observer_ends_the_call_at_the_api_server(staged: Staged) -> None:
+    async def broken(_call: Call, _answer: Answer) -> None:
+        raise RuntimeError("a defect")
+
+    async with staged(observers=[broken]) as stage:
+        stage.api.answers(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n")
+        with capture_logs() as logs:
+            wire = await stage.connect()
+            wire.send(stage.request())
+            assert await wire.is_closed()
+            async with asyncio.timeout(5):
+                await stage.api.lost.wait()
+            await stage.until(lambda: len(logs) > 1)
+        assert logs[-1]["event"] == "Proxy request failed"
+
+
+async def test_a_response_that_was_read_whole_frees_its_connection_for_the_next_call(staged: Staged) -> None:
+    slow = asyncio.Event()
+
+    async def reads_whole(_call: Call, answer: Answer) -> None:
+        await answer.object()
+        if len(stage.api.seen) == 1:
+            slow.set()
+            await asyncio.sleep(3600)
+
+    async with staged(observers=[reads_whole]) as stage:
+        first = await stage.connect()
+        first.send(stage.request())
+        await slow.wait()
+        assert (await stage.get()).status == 200
+        assert stage.api.connections == 1
+
+
+async def test_values_that_a_task_with_no_log_reports_are_no_api_request_for_observers(staged: Staged) -> None:
+    seen: list[str] = []
+
+    async def observe(call: Call, _answer: Answer) -> None:
+        seen.append(call.run.run.ident + call.info.path)
+
+    async with staged(observers=[observe]) as stage:
+        wire = await stage.connect()
+        body = orjson.dumps({"task": "t-1", "values": ["hunter2hunter2"]})
+        assert (await wire.ask(stage.request(f"POST {NO_LOG_PATH}", body=body))).status == 200
+        assert (await stage.get("/version")).status == 200
+    assert seen == ["job-1/version"]
