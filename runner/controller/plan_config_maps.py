@@ -1,15 +1,16 @@
 """ConfigMaps with all values of the plans of one watch's objects. The object owns its ConfigMap.
 
-Best effort: without the right, a plan is in the status only, and one warning names the rule to add.
+Best effort: if the API server refuses the ConfigMap, the plan is in the status only, and one warning has the reason.
 """
 
 from __future__ import annotations
 
 from runner import log
 from runner.controller.attempt import Attempt
-from runner.errors import ConflictError, ForbiddenError, NotFoundError
+from runner.errors import ApiError, ConflictError, NotFoundError
 from runner.kube.client import Client, PatchType
 from runner.kube.discovery import ApiResource
+from runner.kube.meaning import Follow, Meaning, Request, follow, meaning
 from runner.objects import GVK, PLAN_OF, Object, ObjectKey, ObjectRef, annotations_of, uid_of
 from runner.ownership import Owner
 from runner.plan import published
@@ -43,11 +44,8 @@ class PlanConfigMaps:
                     "data": {**dict.fromkeys(found.get("data") or {}), **wanted["data"]},
                 }
                 await self._client.patch(_CONFIG_MAPS, key, body, content_type=PatchType.MERGE)
-        except ForbiddenError as error:
-            self._warn(error)
-            return ""
-        except ConflictError as error:
-            self._warn(error)  # another user's object has the name
+        except ApiError as error:
+            self._note(error)
             return ""
         return key.name
 
@@ -58,10 +56,9 @@ class PlanConfigMaps:
             found = await self._own(attempt.obj)
             if found is not None:
                 await self._client.delete(_CONFIG_MAPS, self._key(attempt.obj), uid=uid_of(found))
-        except ForbiddenError as error:
-            self._warn(error)
-        except (NotFoundError, ConflictError):
-            return
+        except ApiError as error:
+            if meaning(error) not in {Meaning.CONFLICT, Meaning.ABSENT}:  # another one has the name, or it is gone
+                self._note(error)
 
     async def _own(self, obj: Object) -> Object | None:
         """Return the ConfigMap. Raises ConflictError if another one has its name."""
@@ -78,10 +75,13 @@ class PlanConfigMaps:
         namespace = ObjectRef.of(self._gvk, obj).key.namespace or self._client.credentials.namespace
         return ObjectKey(namespace, published.config_map_name(self._gvk, obj))
 
-    def _warn(self, error: Exception) -> None:
-        if self._logged.is_new():
+    def _note(self, error: ApiError) -> None:
+        """Log each distinct reason once; raise an error that ends by itself."""
+        if follow(Request.PLAN, error) is not Follow.OMIT:
+            raise error
+        if self._logged.is_new(str(error)):
             self._log.warning(
-                "Cannot write the ConfigMap of a plan, so that the status contains only a part of it; grant the right",
+                "Cannot write the ConfigMap of a plan, so that the status contains only a part of it",
                 error=str(error),
                 needs="verbs create, delete, get and patch on configmaps",
             )

@@ -42,12 +42,14 @@ class Request(Enum):
     FINALIZER_ADDED = "addition of the finalizer"
     FINALIZER_REMOVED = "removal of the finalizer"
     STATUS = "status"
+    PLAN = "ConfigMap of a plan"
 
 
 class Follow(Enum):
     """Reaction to an answer."""
 
     REPORT = "reported in the condition `RequestRefused` and an Event, and retried after 1 s to 10 min"
+    OMIT = "omitted, with one log line for each reason; the status contains the plan"
     KEEP = "kept, reported in the log, and written after 1 s to 10 min"
     RETRY = "retried after 1 s to 1 min, with jitter"
     REPEAT = "repeated by the worker until the API server answers, with jitter"
@@ -71,6 +73,13 @@ FOLLOWS = MappingProxyType(
             **_RETRIED,
             Meaning.ABSENT: Follow.GONE,
             Meaning.UNKNOWN: Follow.READ_FIRST,
+        },
+        Request.PLAN: {
+            Meaning.REFUSED: Follow.OMIT,
+            Meaning.TEMPORARY: Follow.RETRY,
+            Meaning.CONFLICT: Follow.OMIT,
+            Meaning.ABSENT: Follow.OMIT,
+            Meaning.UNKNOWN: Follow.RETRY,
         },
         Request.STATUS: {
             Meaning.REFUSED: Follow.KEEP,

@@ -1,0 +1,72 @@
+"""What becomes of a plan whose ConfigMap the API server does not accept."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+
+from runner.controller.attempt import Attempt
+from runner.controller.decisions import plan
+from runner.controller.plan_config_maps import PlanConfigMaps
+from runner.errors import ApiError, ConflictError, ForbiddenError, InvalidError, NotFoundError, ServerError
+from runner.kube.client import Client
+from runner.kube.discovery import ApiResource
+from runner.objects import ObjectKey, ObjectRef
+from runner.plan.results import ResourcePlan
+from runner.replicas.lease_guard import LeaseGuard
+from runner.workqueue.request import ReconcileRequest, RunReason
+from tests.watch_values import watch_value
+
+WATCH = watch_value()
+OBJ = {"metadata": {"name": "one", "namespace": "ns", "uid": "u"}}
+
+
+class _Server:
+    """Has no ConfigMap, and answers each creation with an error."""
+
+    credentials = SimpleNamespace(namespace="operator")
+
+    def __init__(self, error: ApiError) -> None:
+        self._error = error
+
+    async def get(self, *_: Any) -> None:
+        raise NotFoundError("none", status=404)
+
+    async def create(self, *_: Any) -> None:
+        raise self._error
+
+
+def _attempt() -> Attempt:
+    resource = ApiResource(WATCH.gvk, "memcacheds", True, frozenset(), frozenset())  # noqa: FBT003 - namespaced
+    request = ReconcileRequest(ObjectKey("ns", "one"), RunReason.CHANGED, (), 0, 0, 0.0)
+    run_plan = plan(WATCH, OBJ)
+    assert run_plan is not None
+    return Attempt(request, OBJ, run_plan, resource, LeaseGuard(lambda: True), "ident")
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        ForbiddenError("no right", status=403),
+        ApiError("too large", status=413),
+        InvalidError("no", status=422),
+        ConflictError("exists", status=409),
+        NotFoundError("no namespace", status=404),
+    ],
+    ids=lambda error: str(error.status),
+)
+async def test_a_refused_config_map_is_omitted_and_logged_once(
+    error: ApiError, capsys: pytest.CaptureFixture[str]
+) -> None:
+    maps = PlanConfigMaps(WATCH.gvk, cast("Client", _Server(error)))
+    made = ResourcePlan(ObjectRef.of(WATCH.gvk, OBJ), "complete")
+    assert [await maps.write(_attempt(), made) for _ in range(3)] == [""] * 3
+    assert capsys.readouterr().out.count("Cannot write the ConfigMap of a plan") == 1
+
+
+async def test_an_outage_repeats_the_plan() -> None:
+    maps = PlanConfigMaps(WATCH.gvk, cast("Client", _Server(ServerError("down", status=500))))
+    with pytest.raises(ServerError):
+        await maps.write(_attempt(), ResourcePlan(ObjectRef.of(WATCH.gvk, OBJ), "complete"))
