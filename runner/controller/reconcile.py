@@ -169,7 +169,10 @@ class Reconciler:
         written = await self._write(attempt, self._scope.latest(attempt), ended)
         for sentence in run.decision.advice:
             self._log.warning("No further run", why=sentence, job=attempt.ident, **attempt.key._asdict())
-        await self._runs.recorded(run.job)
+        try:
+            await self._runs.recorded(run.job)
+        except (ApiError, ApiUnavailableError):
+            self._note_failure(self._runs, attempt)
         return await self._add(attempt, run, written)
 
     async def _add(self, attempt: Attempt, run: FinishedRun, written: Object) -> Result:

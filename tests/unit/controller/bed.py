@@ -186,7 +186,8 @@ class Engine:
         self.outcome = Outcome.SUCCEEDED
         self.requeue_after: float | None = None
         self.runs: list[Job] = []
-        self.recorded_runs: list[str] = []
+        self.unrecorded: Exception | None = None
+        """Why the rest of a run cannot be ended."""
 
     async def run(self, job: Job, _sink: Any) -> RunResult:
         self.runs.append(job)
@@ -196,8 +197,9 @@ class Engine:
     async def resume(self, *_: Any) -> None:
         return None
 
-    async def recorded(self, job: Job) -> None:
-        self.recorded_runs.append(job.ident)
+    async def recorded(self, _job: Job) -> None:
+        if self.unrecorded is not None:
+            raise self.unrecorded
 
 
 class _Access:

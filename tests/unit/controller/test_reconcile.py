@@ -12,7 +12,7 @@ from runner.controller.attempt import Attempt
 from runner.controller.decisions import Done, RequeueAfter
 from runner.controller.features import Addition, Feature, FinishedRun, Skip
 from runner.engine.job import Outcome
-from runner.errors import ServerError
+from runner.errors import ApiUnavailableError, ServerError
 from runner.objects import ObjectKey
 from runner.status import report
 from runner.status.conditions import make
@@ -193,5 +193,18 @@ def test_an_object_that_is_created_again_while_the_files_of_the_former_one_are_r
         bed.server.create(uid="another")
         await working
         assert len(bed.engine.runs) == 2
+
+    virtually(scenario())
+
+
+def test_a_lost_answer_while_the_rest_of_a_run_is_ended_does_not_repeat_the_run(virtually: Virtually) -> None:
+    async def scenario() -> None:
+        bed = Bed(watch_value())
+        bed.engine.unrecorded = ApiUnavailableError("reset")
+        bed.server.create()
+        await bed.work(60)
+        assert len(bed.engine.runs) == 1
+        assert bed.server.condition("Successful")["status"] == "True"
+        assert bed.reasons() == ["RunStarted", "RunSucceeded"]
 
     virtually(scenario())
