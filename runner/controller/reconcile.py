@@ -29,6 +29,7 @@ from runner.errors import (
     KindNotFoundError,
     LeaseLostError,
     NotFoundError,
+    PodWaitsError,
     RunDetachedError,
     TerminalError,
 )
@@ -89,6 +90,9 @@ class Reconciler:
             except RunDetachedError as error:
                 self._log.info("The run continues without this operator", why=str(error), **request.key._asdict())
                 return Done(None)
+            except PodWaitsError as error:
+                self._log.debug("The run still waits for its pod", why=str(error), **request.key._asdict())
+                return Retry(decisions.POD_BACKOFF, ran=False)
 
     async def sweep(self) -> None:
         """Remove what the features keep of objects that no longer exist."""

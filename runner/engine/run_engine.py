@@ -10,7 +10,7 @@ import asyncio
 import os
 import signal
 import time
-from collections.abc import Coroutine, Iterable, Mapping
+from collections.abc import Callable, Coroutine, Iterable, Mapping
 from dataclasses import dataclass, replace
 from importlib.metadata import version
 from pathlib import Path
@@ -29,7 +29,7 @@ from runner.engine.supervision import Supervision, bury, signal_name
 from runner.engine.warm.server import scratch
 from runner.engine.wire import Ending
 from runner.errors import EngineError
-from runner.objects import ObjectRef
+from runner.objects import GVK, ObjectKey, ObjectRef
 from runner.watches.watch import Content
 
 _ROOT = Path("/")
@@ -196,6 +196,9 @@ class RunEngine:
 
     async def recorded(self, job: Job) -> None:
         """Do nothing: when a run has ended, nothing of it remains."""
+
+    async def sweep(self, gvk: GVK, is_gone: Callable[[ObjectKey, str], bool]) -> None:
+        """Do nothing: no process outlives its operator."""
 
     async def forget(self, run_dir: Path) -> None:
         """Remove the run folder of a deleted object."""

@@ -19,6 +19,7 @@ from runner.errors import (
     ForbiddenError,
     GoneError,
     InvalidError,
+    NamespaceTerminatingError,
     NotFoundError,
     ServerError,
     ThrottledError,
@@ -58,6 +59,8 @@ def of_status(what: str, status: Mapping[str, Any], retry_after: float | None = 
     """Create the error of a `Status` object, which an ERROR event of a watch also contains."""
     code = int(status.get("code") or _SERVER_ERRORS)
     kind = _BY_STATUS.get(code, ServerError if code >= _SERVER_ERRORS else ApiError)
+    if kind is ForbiddenError and forbidden.terminating(status):
+        kind = NamespaceTerminatingError
     details = status.get("details")
     if retry_after is None and isinstance(details, dict) and details.get("retryAfterSeconds"):
         retry_after = float(details["retryAfterSeconds"])
