@@ -321,8 +321,10 @@ async def _read(supervision: Supervision, job: Job, sink: EventSink) -> events.P
 
 
 def _signal(ending: Ending | None) -> str:
-    """Return the signal that killed ansible-playbook, unless the memory limit was the cause."""
-    return signal_name(ending.signal) if ending and ending.signal and not ending.memory else ""
+    """Return the signal that killed ansible-playbook, unless the supervisor ended it for lack of memory."""
+    if ending is None or ending.memory or ending.stuck or not ending.signal:
+        return ""
+    return signal_name(ending.signal)
 
 
 def _fault(ending: Ending | None, how: str, limit: int) -> str:
@@ -334,6 +336,8 @@ def _fault(ending: Ending | None, how: str, limit: int) -> str:
             f"the run was ended because its processes used {ending.memory >> 20} MiB of memory together, "
             f"more than --run-memory-limit allows ({limit >> 20} MiB),"
         )
+    if ending.stuck:
+        return "Ansible did not continue after the kernel had killed a process of it, and was ended"
     return f"ansible-runner failed ({ending.error})" if ending.error else ""
 
 

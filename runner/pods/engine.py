@@ -613,13 +613,13 @@ def _apply_known(run: _Run, line: Line) -> None:
 
 def _fault(run: _Run) -> str:
     """Return the error of the agent or of ansible-runner in a run without a result, as the end of a sentence."""
+    ending = run.ending
+    if ending is not None and ending.error:
+        return ending.error
     if run.output.code is not None:
         return ""
-    ending = run.ending
     if ending is None:
         return "the run ended without a result"
-    if ending.error:
-        return ending.error
     if run.output.explanation:
         return f"ansible-runner failed ({run.output.explanation})"
     last = ending.stderr.strip()[-500:]
