@@ -5,7 +5,8 @@ OperatorError
 ├── ClusterError           the control plane on this machine could not be built, started or found
 ├── ApiError               the Kubernetes API server responded with an error (`status`, `reason`)
 │   ├── UnauthorizedError  401: the credentials are not (or no longer) accepted
-│   ├── ForbiddenError     403: RBAC denies it
+│   ├── ForbiddenError     403: RBAC or an admission plugin denies it
+│   │   └── NamespaceTerminatingError
 │   ├── NotFoundError      404
 │   ├── ConflictError      409: the object changed meanwhile, or exists already
 │   │   └── PatchTestError 422: a `test` of a JSON patch failed, so the object changed meanwhile
@@ -18,6 +19,7 @@ OperatorError
 ├── NotKeptError           the requested run is not retained
 ├── EngineError            a run could not be prepared or started
 ├── RunDetachedError       a run continues in its pod, without this operator
+├── PodWaitsError          a run waits for its pod, and needs no worker
 ├── LeaseLostError         another replica may have the object: this one writes nothing more
 └── TerminalError          do not retry until the object changes
 
@@ -68,6 +70,10 @@ class ForbiddenError(ApiError):
     """403."""
 
 
+class NamespaceTerminatingError(ForbiddenError):
+    """403: nothing can be created in a namespace that is being deleted."""
+
+
 class NotFoundError(ApiError):
     """404."""
 
@@ -114,6 +120,10 @@ class EngineError(OperatorError):
 
 class RunDetachedError(OperatorError):
     """A run continues in its pod; another operator, or this one later, records its outcome."""
+
+
+class PodWaitsError(OperatorError):
+    """A run waits for its pod, and needs no worker until the pod has a node."""
 
 
 class NotKeptError(OperatorError):

@@ -25,6 +25,8 @@ from runner.watches.watch import Content, Watch
 from runner.workqueue.request import RunReason
 
 _DIGEST_SIZE = 8
+POD_BACKOFF = Backoff(1.0, cap=15.0)
+"""Before the next attempt of a run that waits for its pod."""
 
 _DOOMED = (
     "The object's namespace is being deleted, so nothing can be created in it any more: the object is not run again "
@@ -221,7 +223,7 @@ def after_run(run: RunResult, terms: RetryTerms, *, failed_runs: int) -> Decisio
         return _succeeded(run, terms)
     if run.outcome is Outcome.CANCELED:
         # The cause of the cancellation has queued the next run, or stops the operator.
-        return Decision(Retry(terms.retry.backoff, ran=False))
+        return Decision(Retry(POD_BACKOFF if run.waits else terms.retry.backoff, ran=False))
     failed_runs += 1
     if not terms.finalizing:
         final = Decision(Terminal(), (_DOOMED,)) if terms.terminating else _final(run, terms, failed_runs)

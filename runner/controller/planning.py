@@ -102,6 +102,8 @@ class PlanReconciler(Feature):
         for sentence in decision.advice:
             self._about(attempt).given_up(sentence)
             self._log.warning("No further run", why=sentence, job=attempt.ident, **attempt.key._asdict())
+        if run.result.waits:
+            return Skip(decision.result, report.run_ended(run.result, report.FailureDetails()))
         return Skip(decision.result)
 
     def status(self, attempt: Attempt, run: FinishedRun) -> StatusReport:

@@ -26,6 +26,7 @@ from runner.errors import (
     ApiUnavailableError,
     KindNotFoundError,
     LeaseLostError,
+    PodWaitsError,
     RunDetachedError,
     TerminalError,
 )
@@ -85,6 +86,9 @@ class Reconciler:
             except RunDetachedError as error:
                 self._log.info("The run continues without this operator", why=str(error), **request.key._asdict())
                 return Done(None)
+            except PodWaitsError as error:
+                self._log.debug("The run still waits for its pod", why=str(error), **request.key._asdict())
+                return Retry(decisions.POD_BACKOFF, ran=False)
 
     async def follow(self) -> None:
         """Do the work in the background until canceled: remove what features keep of former objects; write statuses."""

@@ -166,6 +166,7 @@ class JobFactory:
             policy=policy,
             token=grant.token,
             resumed=attempt.resumed,
+            keeps_worker=attempt.approved is not None,
         )
 
     async def _warn(self, obj: Object, parameters: params.Parameters, overrides: AnnotationOverrides) -> None:
@@ -358,6 +359,7 @@ class Runs(Feature):
         """
         informer = self._scope.informer
         await informer.synced.wait()
+        await self._engine.sweep(self._scope.watch.gvk, self._is_gone)
         try:
             for root in self._roots:
                 await self._sweep(paths.run_dir(root, self._scope.watch.gvk, ObjectKey("", "")))
@@ -367,13 +369,17 @@ class Runs(Feature):
             )
 
     async def _sweep(self, base: Path) -> None:
-        informer = self._scope.informer
         for run_dir in await asyncio.to_thread(lambda: list(retention.run_folders(base))):
             *namespace, name = run_dir.relative_to(base).parts
-            key = ObjectKey("".join(namespace[:1]), name)
-            watched = not (informer.namespaces and key.namespace) or key.namespace in informer.namespaces
-            if watched and informer.get(key) is None:
+            if self._is_gone(ObjectKey("".join(namespace[:1]), name)):
                 await self._defaults.forget(run_dir)
+
+    def _is_gone(self, key: ObjectKey, uid: str = "") -> bool:
+        """Return True if a watched object does not exist. With `uid`: or if another one has its name."""
+        informer = self._scope.informer
+        watched = not (informer.namespaces and key.namespace) or key.namespace in informer.namespaces
+        obj = informer.get(key)
+        return watched and (obj is None or (bool(uid) and uid_of(obj) != uid))
 
     @property
     def _roots(self) -> tuple[Path, Path]:

@@ -47,6 +47,7 @@ class Supervisor:
         self._process: Spawn | None = None
         self._stopping = threading.Event()
         self._memory = 0
+        self._stuck = False
 
     def run(self) -> None:
         """Run Ansible. Send every event, then the ending."""
@@ -89,6 +90,7 @@ class Supervisor:
             alone=not processes.has_children(),
             learned=self._learned(),
             memory=self._memory,
+            stuck=self._stuck,
             executions=self._executions(),
         )
 
@@ -109,10 +111,10 @@ class Supervisor:
         """Listen to the operator from now on. A second thread before the fork could make the child hang."""
         self._process = process
         threading.Thread(target=self._listen, daemon=True).start()
-        MemoryWatch(self._order.memory, self._over_memory).start()
+        MemoryWatch(self._order.memory, self._out_of_memory).start()
 
-    def _over_memory(self, used: int) -> None:
-        self._memory = used
+    def _out_of_memory(self, used: int) -> None:
+        self._memory, self._stuck = used, not used
         self._stop()
 
     def _take_event(self, uuid: str) -> dict[str, Any] | None:

@@ -72,6 +72,8 @@ class PodRun:
     """Token of the run, for the proxy and for the agent."""
     resumed: UnrecordedRun | None = None
     """The run to continue; None: begin one."""
+    keeps_worker: bool = False
+    """Whether the run keeps its worker while it waits for its pod: a user approved this run only."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,6 +162,8 @@ class RunResult:
     """How the run's tasks were executed; empty for a run that was not forked."""
     pod: str = ""
     """`namespace/name` of the run's pod, with ` on ` and its node if that is known; empty for a process."""
+    waits: bool = False
+    """Whether a canceled run began nothing, because its pod cannot be created or scheduled yet."""
     unfinished: bool = False
     """Whether the role requested another run because the object is not in its desired state yet."""
 
@@ -169,11 +173,9 @@ class RunResult:
         return any(failure.terminal for failure in self.failures)
 
 
-def canceled(why: str, duration: float) -> RunResult:
-    """Return the result of a run that was ended because it was not needed any more."""
-    return RunResult(
-        outcome=Outcome.CANCELED, recap=None, failures=(), message=why, requeue_after=None, duration=duration
-    )
+def canceled(why: str, duration: float, *, waits: bool = False) -> RunResult:
+    """Return the result of a run that was ended because it was not needed any more, or that waits for its pod."""
+    return RunResult(Outcome.CANCELED, None, (), why, None, duration, waits=waits)
 
 
 class Engine(Protocol):
@@ -187,6 +189,9 @@ class Engine(Protocol):
         """Return the unrecorded run of an object that the next attempt continues; None if there is none.
 
         `purpose` is that of a `RunRecord`. Other runs of the object that an earlier operator began are ended.
+
+        Raises:
+            PodWaitsError: the run waits for its pod.
         """
         ...
 
@@ -195,7 +200,11 @@ class Engine(Protocol):
         ...
 
     async def forget(self, run_dir: Path) -> None:
-        """Remove the files of a deleted object."""
+        """Remove the files of a deleted object, and what remains of its runs."""
+        ...
+
+    async def sweep(self, gvk: GVK, is_gone: Callable[[ObjectKey, str], bool]) -> None:
+        """End the unrecorded runs of objects that are gone. `is_gone` receives the key and UID of an object."""
         ...
 
     async def close(self, grace: float) -> None:

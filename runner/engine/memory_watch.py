@@ -1,4 +1,7 @@
-"""Limit of a run's memory. Runs in the supervisor and measures the processes below it.
+"""Limits of a run's memory. Runs in the supervisor and watches the processes below it.
+
+The operator's limit ends the run. The kernel's limit can leave it stuck: a worker of Ansible that is killed while it
+sends a result holds the lock of its queue, and Ansible waits for it for ever.
 
 Memory that processes share is divided among them (PSS), so that forks are not counted twice. Reading it is slow, so it
 is read only if the run could exceed its limit. Reads proc_pid_smaps(5); without it no run exceeds its limit.
@@ -8,34 +11,48 @@ from __future__ import annotations
 
 import os
 import threading
+import time
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
+from runner.config import machine
 from runner.engine import processes
 
 _EVERY = 0.5
+_STUCK = 15.0
+"""Seconds without CPU time after which a process that waits for a lock does not continue."""
+_ROOT = Path("/")
 _PAGE = os.sysconf("SC_PAGE_SIZE")
 _PROC = Path("/proc")
 
 
 class MemoryWatch:
-    """Watch that calls `end` once, with the bytes in use, if the processes below this one use more than `limit`."""
+    """Watch that calls `end` once, with the bytes in use, if the processes below this one use more than `limit`.
 
-    def __init__(self, limit: int, end: Callable[[int], None]) -> None:
+    It calls `end` with 0 if they are stuck after `kills`, the number of processes that the kernel killed, has grown.
+    """
+
+    def __init__(
+        self, limit: int, end: Callable[[int], None], kills: Callable[[], int] = lambda: machine.oom_kills(_ROOT)
+    ) -> None:
         self._limit = limit
         self._end = end
+        self._kills = kills
 
     def start(self) -> None:
         """Start the watch."""
-        if self._limit:
-            threading.Thread(target=self._watch, name="memory", daemon=True).start()
+        threading.Thread(target=self._watch, name="memory", daemon=True).start()
 
     def _watch(self) -> None:
-        pause = threading.Event()
+        pause, kills = threading.Event(), self._kills()
+        since, last = time.monotonic(), None
         while not pause.wait(_EVERY):
-            used = in_use(processes.below(os.getpid()), self._limit)
-            if used > self._limit:
-                self._end(used)
+            used = in_use(processes.below(os.getpid()), self._limit) if self._limit else 0
+            found = processes.lone_waiter() if self._kills() > kills else None
+            if found is None or found != last:
+                since, last = time.monotonic(), found
+            if used > self._limit or (last is not None and time.monotonic() - since >= _STUCK):
+                self._end(used if used > self._limit else 0)
                 return
 
 

@@ -159,6 +159,21 @@ def below(pid: int) -> set[int]:
     return found
 
 
+def lone_waiter() -> tuple[int, bytes, bytes] | None:
+    """Return the only living process below this one if it waits for a lock: its pid and CPU times. None otherwise."""
+    alive = [pid for pid in below(os.getpid()) if (found := read(pid)) is not None and not found.zombie]
+    if len(alive) != 1:
+        return None
+    folder = _PROC / str(alive[0])
+    try:
+        if b"futex" in (folder / "wchan").read_bytes():
+            user, system = (folder / "stat").read_bytes().rpartition(b")")[2].split()[11:13]
+            return alive[0], user, system
+    except OSError as error:
+        _raise_if_short(error)
+    return None
+
+
 def of_run(identity: str, supervisor: Process | None) -> list[Process]:
     """Return all processes of a run: its supervisor and all marked processes, with their descendants.
 

@@ -10,7 +10,7 @@ import asyncio
 import os
 import signal
 import time
-from collections.abc import Coroutine, Iterable, Mapping
+from collections.abc import Callable, Coroutine, Iterable, Mapping
 from dataclasses import dataclass, replace
 from importlib.metadata import version
 from pathlib import Path
@@ -29,7 +29,7 @@ from runner.engine.supervision import Supervision, bury, signal_name
 from runner.engine.warm.server import scratch
 from runner.engine.wire import Ending
 from runner.errors import EngineError
-from runner.objects import ObjectRef
+from runner.objects import GVK, ObjectKey, ObjectRef
 from runner.watches.watch import Content
 
 _ROOT = Path("/")
@@ -197,6 +197,9 @@ class RunEngine:
     async def recorded(self, job: Job) -> None:
         """Do nothing: when a run has ended, nothing of it remains."""
 
+    async def sweep(self, gvk: GVK, is_gone: Callable[[ObjectKey, str], bool]) -> None:
+        """Do nothing: no process outlives its operator."""
+
     async def forget(self, run_dir: Path) -> None:
         """Remove the run folder of a deleted object."""
         await shortages.outlast(self.kept.remove, run_dir)
@@ -318,8 +321,10 @@ async def _read(supervision: Supervision, job: Job, sink: EventSink) -> events.P
 
 
 def _signal(ending: Ending | None) -> str:
-    """Return the signal that killed ansible-playbook, unless the memory limit was the cause."""
-    return signal_name(ending.signal) if ending and ending.signal and not ending.memory else ""
+    """Return the signal that killed ansible-playbook, unless the supervisor ended it for lack of memory."""
+    if ending is None or ending.memory or ending.stuck or not ending.signal:
+        return ""
+    return signal_name(ending.signal)
 
 
 def _fault(ending: Ending | None, how: str, limit: int) -> str:
@@ -331,6 +336,8 @@ def _fault(ending: Ending | None, how: str, limit: int) -> str:
             f"the run was ended because its processes used {ending.memory >> 20} MiB of memory together, "
             f"more than --run-memory-limit allows ({limit >> 20} MiB),"
         )
+    if ending.stuck:
+        return "Ansible did not continue after the kernel had killed a process of it, and was ended"
     return f"ansible-runner failed ({ending.error})" if ending.error else ""
 
 

@@ -61,5 +61,7 @@ class Ending:
     """Lines of `LEARNED`."""
     memory: int = 0
     """Bytes that the run used when the memory limit ended it; else 0."""
+    stuck: bool = False
+    """Whether it was ended because it did not continue after the kernel had killed a process of it."""
     executions: Mapping[str, Any] = field(default_factory=dict)
     """How the run's tasks were executed: the result of `executions.add_up`."""

@@ -19,6 +19,7 @@ from runner.errors import (
     ForbiddenError,
     GoneError,
     InvalidError,
+    NamespaceTerminatingError,
     NotFoundError,
     PatchTestError,
     ServerError,
@@ -63,6 +64,8 @@ def of_status(what: str, status: Mapping[str, Any], retry_after: float | None = 
     kind = _BY_STATUS.get(code, ServerError if code >= _SERVER_ERRORS else ApiError)
     if kind is InvalidError and status.get("message") == _MISMATCH:
         kind = PatchTestError
+    if kind is ForbiddenError and forbidden.terminating(status):
+        kind = NamespaceTerminatingError
     details = status.get("details")
     if retry_after is None and isinstance(details, dict) and details.get("retryAfterSeconds"):
         retry_after = float(details["retryAfterSeconds"])

@@ -81,6 +81,10 @@ _RELAY_WAIT = 60.0
 _PIECE = 64 * 1024
 _STDERR = 4096
 _POLL = 0.02
+_LOOK = 1.0
+_STUCK = 15.0
+"""Seconds without CPU time after which a process that waits for a lock does not continue."""
+_STUCK_ERROR = "Ansible did not continue after the kernel had killed a process of it, and was ended"
 _OLDEST_RUNNER = (2, 4)
 _VERSION_TIMEOUT = 60.0
 _PRELOAD_TIMEOUT = 60.0
@@ -613,8 +617,25 @@ class Children:
             )
 
 
-def descendants() -> set[int]:
-    """Return the processes below this one, without those that have ended."""
+def lone_waiter(parent: int) -> tuple[int, bytes, bytes] | None:
+    """Return the only process below another one if it waits for a lock: its pid and CPU times. None otherwise."""
+    found = descendants(parent)
+    if len(found) != 1:
+        return None
+    pid = found.pop()
+    folder = Path(f"/proc/{pid}")
+    try:
+        if "futex" in (folder / "wchan").read_text():
+            user, system = (folder / "stat").read_bytes().rpartition(b")")[2].split()[11:13]
+            return pid, user, system
+    except OSError:  # it ended meanwhile
+        pass
+    return None
+
+
+def descendants(root: int | None = None) -> set[int]:
+    """Return the processes below `root`, or below this process, without those that have ended."""
+    root = root or os.getpid()
     parents = {}
     for folder in Path("/proc").iterdir():
         if folder.name.isdigit():
@@ -623,10 +644,10 @@ def descendants() -> set[int]:
                 state, parent = (folder / "stat").read_text(errors="replace").rpartition(")")[2].split()[:2]
                 if state not in {"Z", "X"}:
                     parents[int(folder.name)] = int(parent)
-    found = {os.getpid()}
+    found = {root}
     while more := {pid for pid, parent in parents.items() if parent in found} - found:
         found |= more
-    return found - {os.getpid()}
+    return found - {root}
 
 
 def _signal_all(pids: set[int], number: signal.Signals) -> set[int]:
@@ -699,12 +720,16 @@ class Worker:
         """Run Ansible and add its output and ending to the spool. `error`: why it must not start, or empty."""
         kills = oom_kills()
         code = None
+        watching = asyncio.ensure_future(self._watch(kills))
         try:
             error = error or await self._problem
             if not error:
                 code = await self._run(order)
         except (AgentError, OSError) as cause:
             error = _text(cause)
+        watching.cancel()
+        if watching.done() and not watching.cancelled():
+            error = watching.result()
         await self._children.end_all(_LEFTOVER_GRACE)
         ending = {
             "code": code,
@@ -715,6 +740,21 @@ class Worker:
             "unused": self._unused(),
         }
         self._spool.end(json.dumps(ending).encode())
+
+    async def _watch(self, kills: int) -> str:
+        """End Ansible when it is stuck after the kernel killed a process of it; return the error.
+
+        A worker of Ansible that is killed while it sends a result holds the lock of its queue for ever.
+        """
+        since, last = time.monotonic(), None
+        while last is None or time.monotonic() - since < _STUCK:
+            await asyncio.sleep(_LOOK)
+            is_possible = self._worker is not None and oom_kills() > kills
+            found = lone_waiter(self._worker[0].pid) if is_possible and self._worker is not None else None
+            if found is None or found != last:
+                since, last = time.monotonic(), found
+        self.stop()
+        return _STUCK_ERROR
 
     def stop(self) -> None:
         """End Ansible with SIGTERM, later with SIGKILL."""

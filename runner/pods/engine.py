@@ -14,7 +14,6 @@ Promises, beside those of `job.Engine`:
 from __future__ import annotations
 
 import asyncio
-import base64
 import os
 import time
 from collections import deque
@@ -33,21 +32,20 @@ from runner.engine.job import (
     Job,
     Outcome,
     PodRun,
-    RunRecord,
     RunResult,
     UnrecordedRun,
     canceled,
 )
 from runner.engine.retention import KeptRuns
-from runner.errors import ApiError, ApiUnavailableError, ConflictError, EngineError, NotFoundError, RunDetachedError
+from runner.errors import ApiError, ApiUnavailableError, EngineError, PodWaitsError, RunDetachedError
 from runner.kube.client import Client, PatchType
-from runner.kube.discovery import ApiResource
-from runner.objects import GVK, Object, ObjectKey, ObjectRef, metadata
+from runner.objects import GVK, ObjectKey, ObjectRef
 from runner.pods import jobs, payload, states
 from runner.pods.connection import MalformedError
 from runner.pods.idle import IdleLink
-from runner.pods.jobs import JOBS, PODS, SECRETS, Address
+from runner.pods.jobs import PODS, Address
 from runner.pods.links import Ending, Link, Links
+from runner.pods.records import PLAN, Records
 from runner.pods.spool import Artifacts, Line, Spool
 from runner.pods.states import Fault, Obstacle, ObstacleTimer, Patience, PodState
 from runner.pods.stream import MalformedLineError, WorkerOutput, mark_of
@@ -94,6 +92,27 @@ class _Run:
     begun: float = field(default_factory=time.monotonic)
     pending: deque[int] = field(default_factory=deque)
     """Numbers of the lines whose events are being masked."""
+    waited: _Waiting | None = None
+    """How the run has waited for its pod without a worker."""
+
+    @property
+    def is_continued(self) -> bool:
+        """True if an earlier operator began the run, so that Ansible may have started."""
+        return _resumed(self.job) is not None and self.waited is None
+
+
+@dataclass(frozen=True, slots=True)
+class _Waiting:
+    """A run that waits for its pod without a worker. Its Secret and Job remain; nothing was executed."""
+
+    name: str
+    namespace: str
+    place: ObjectKey
+    job: Job
+    since: float
+    ends_at: float | None
+    had_pod: bool
+    why: str
 
 
 class PodEngine:
@@ -117,12 +136,14 @@ class PodEngine:
         self._links = links
         self._pods = pods
         self._address = address
-        self._namespace = namespace
+        self._records = Records(client, address, namespace)
         self._kept = kept
         self._started = started
         self._patience = Patience()
         self._unsettled: dict[str, _Run] = {}
         """Runs by ident, until their outcome is recorded."""
+        self._waiting: dict[str, _Waiting] = {}
+        """Runs that wait for their pod without a worker, by the UID of their resource."""
         self._tasks: set[asyncio.Task[RunResult]] = set()
         self._closed = False
         self.warm: dict[GVK, WarmPods] = {}
@@ -150,36 +171,28 @@ class PodEngine:
 
         Runs of another generation or purpose are ended: their tokens are unknown, so they write nothing more.
         """
-        namespace = owner.key.namespace or self._namespace
-        if not namespace:
-            return None
-        found = await self._recorded(namespace, owner.uid)
+        waiting = self._waiting.get(owner.uid)
+        if waiting is not None and _is_for(waiting, generation, purpose) and self._has_no_node(waiting):
+            raise PodWaitsError(waiting.why)
+        found = await self._records.of_owner(owner, purpose)
         going_on = next((each for each in found if _continues(each, generation, purpose)), None)
         for other in found:
             if other is not going_on:
-                _log.info("Ending a run that an earlier operator began", run=other.name, **owner.key._asdict())
-                await self._remove(other.name, other.namespace, self._place_of(other))
+                _log.info("Ending an unfinished run of the object", run=other.name, **owner.key._asdict())
+                await self._records.remove(other.name, other.namespace, self._records.place_of(other))
+        if going_on is None or (waiting is not None and waiting.name != going_on.name):
+            self._waiting.pop(owner.uid, None)
         return going_on
 
-    def _place_of(self, run: UnrecordedRun) -> ObjectKey:
-        """Return namespace and name of a run's Job."""
-        warm = run.record.warm
-        return ObjectKey(self._namespace, warm) if warm else ObjectKey(run.namespace, run.name)
-
-    async def _recorded(self, namespace: str, uid: str) -> list[UnrecordedRun]:
-        """Return the runs of an object whose outcome is not recorded, newest first."""
-        items = await self._of_object(SECRETS, namespace, uid)
-        found = [jobs.recorded(each, uid, _token(each), self._address().key) for each in items]
-        return sorted(
-            (each for each in found if each is not None), key=lambda each: jobs.run_number(each.name), reverse=True
-        )
-
-    async def _of_object(self, resource: ApiResource, namespace: str, uid: str) -> list[Object]:
-        """Return the Secrets, Jobs or pods of an object's runs."""
-        params = {"labelSelector": f"{jobs.RUN_OF}={uid}"}
-        answer = await self._client.request("GET", resource.path(namespace), params=params)
-        items: list[Object] = answer.get("items") or []
-        return items
+    def _has_no_node(self, waiting: _Waiting) -> bool:
+        """Return True while a run has to wait for its pod, and its time is not over."""
+        state = self._pods.state(waiting.place)
+        if state is None and waiting.had_pod:
+            return False
+        is_over = waiting.ends_at is not None and time.time() >= waiting.ends_at
+        lasted = asyncio.get_running_loop().time() - waiting.since
+        no_node = states.without_node(state, self._patience, waiting.why)
+        return no_node is not None and not is_over and lasted < self._patience.start
 
     # A run.
 
@@ -223,22 +236,32 @@ class PodEngine:
             if run.ending is None:
                 run.link.fence()
                 if run.has_log:
-                    await self._forget(run.name, run.namespace)
+                    await self._records.forget(run.name, run.namespace)
                 else:
-                    await self._remove(run.name, run.namespace, run.place)
+                    await self._records.remove(run.name, run.namespace, run.place)
             else:
                 # First the record: without it, no operator continues a run that has been reported.
-                await self._forget(run.name, run.namespace)
+                await self._records.forget(run.name, run.namespace)
                 if not await run.link.recorded(_STOP_WITHIN):
                     _log.info("The agent of a run does not respond; deleting its Job", run=run.name)
-                    await self._remove(run.name, run.namespace, run.place)
+                    await self._records.remove(run.name, run.namespace, run.place)
         finally:
             _close(run)
         await asyncio.to_thread(run.spool.remove)
 
     async def forget(self, run_dir: Path) -> None:
-        """Remove the run folder of a deleted object."""
+        """Remove the run folder of a deleted object, and what remains of its runs."""
+        for run in [each for each in self._unsettled.values() if each.job.run_dir == run_dir]:
+            await self.recorded(run.job)
+        for uid, waiting in list(self._waiting.items()):
+            if waiting.job.run_dir == run_dir:
+                del self._waiting[uid]
+                await self._records.remove(waiting.name, waiting.namespace, waiting.place)
         await asyncio.to_thread(self._kept.remove, run_dir)
+
+    async def sweep(self, gvk: GVK, is_gone: Callable[[ObjectKey, str], bool]) -> None:
+        """End the unrecorded runs of objects that are gone, as far as Kubernetes does not."""
+        await self._records.sweep(gvk, is_gone)
 
     async def close(self, grace: float) -> None:  # noqa: ARG002 - runs in pods need no time: they go on
         """Leave the runs in their pods to the next operator. No run starts afterwards."""
@@ -286,13 +309,10 @@ class PodEngine:
 
     async def _begin(self, job: Job, pod: PodRun) -> _Run:
         """Create the objects of a run as far as they are missing, and accept its agent."""
-        namespace = pod.owner.key.namespace or self._namespace
-        if not namespace:
-            raise EngineError("a cluster-scoped resource needs --leader-election-namespace, where its pods run")
         spool = await asyncio.to_thread(Spool, job.run_dir, job.ident)
         order = _order(job)
         await asyncio.to_thread(payload.write, job, pod.token, order, os.environ, Path.cwd())
-        name, idle, place = self._resumed(pod.resumed) if pod.resumed else await self._new(job, pod, namespace)
+        name, namespace, idle, place = await (self._resumed(job, pod) if pod.resumed else self._new(job, pod))
         loop = asyncio.get_running_loop()
         kept = await asyncio.to_thread(Artifacts, job.run_dir, job.ident, f"{place.namespace}/{place.name}")
         known = await asyncio.to_thread(lambda: list(spool.lines()))
@@ -300,43 +320,48 @@ class PodEngine:
         self._let_go(job)  # if its outcome could not be recorded
         link = self._links.open(name, pod.token, order, applied)
         output, stop = WorkerOutput(mark_of(pod.token)), loop.create_future()
-        made = _Run(job, name, namespace, spool, kept, link, stop, _deadline(job), output, place, idle)
-        run = self._unsettled[job.ident] = made
-        if pod.resumed is not None:
+        run = _Run(job, name, namespace, spool, kept, link, stop, _deadline(job), output, place, idle)
+        self._unsettled[job.ident] = run
+        run.waited = self._waiting.pop(pod.owner.uid, None)
+        if run.is_continued:
             self.resumed_runs += 1
             job.secrets.exhaust(_RESUMED)
             _log.info("Continuing a run that an earlier operator began", run=name, lines=applied, job=job.ident)
-        else:
+        elif pod.resumed is None:
             self.begun_runs += 1
         for line in known:
             _apply_known(run, line)
-        if idle is None:
-            await self._create_job(run, pod)
-        else:
+        if idle is not None:
             idle.assign(name, pod.token)
             self._label(run, pod)
         return run
 
-    async def _new(self, job: Job, pod: PodRun, namespace: str) -> tuple[str, IdleLink | None, ObjectKey]:
-        """Create the Secret of a new run; return the run's name, its idle agent if one is ready, and its Job's key."""
+    async def _new(self, job: Job, pod: PodRun) -> tuple[str, str, IdleLink | None, ObjectKey]:
+        """Create the objects of a new run.
+
+        Returns the run's name and namespace, its idle agent if one is ready, and its Job's key.
+        """
         warm = self.warm.get(job.gvk)
         taken = warm.take() if warm is not None else None
         if warm is None or taken is None:
-            name = await self._record(job, pod, namespace)
-            return name, None, ObjectKey(namespace, name)
+            name, namespace = await self._records.create(job, pod)
+            return name, namespace, None, ObjectKey(namespace, name)
         try:
-            name = await self._record(job, pod, namespace, taken.name)
+            name, namespace = await self._records.create(job, pod, taken.name)
         except BaseException:
             warm.give_back(taken)
             raise
-        return name, taken.link, ObjectKey(self._namespace, taken.name)
+        return name, namespace, taken.link, ObjectKey(self._records.namespace, taken.name)
 
-    def _resumed(self, run: UnrecordedRun) -> tuple[str, IdleLink | None, ObjectKey]:
+    async def _resumed(self, job: Job, pod: PodRun) -> tuple[str, str, IdleLink | None, ObjectKey]:
         """Return the same for a run that an earlier operator began. It may have ended before its agent got the run."""
-        warm, idle = run.record.warm, None
-        if warm:
-            idle = self._links.expect(warm, jobs.warm_token(self._address(), warm), lambda: None)
-        return run.name, idle, self._place_of(run)
+        run, idle = pod.resumed, None
+        assert run is not None  # noqa: S101 - the caller checks it, for the types
+        if run.record.warm:
+            idle = self._links.expect(run.record.warm, jobs.warm_token(self._address(), run.record.warm), lambda: None)
+        else:
+            await self._records.create_job(job, pod, run.name, run.namespace)
+        return run.name, run.namespace, idle, self._records.place_of(run)
 
     def _label(self, run: _Run, pod: PodRun) -> None:
         """Label the warm pod of a run in the background, for users, and delete those of earlier runs."""
@@ -355,44 +380,10 @@ class PodEngine:
         except (ApiError, ApiUnavailableError) as error:
             _log.warning("Cannot label the warm pod of a run", pod=state.name, run=run.name, error=str(error))
         try:
-            for old in jobs.superfluous_warm(self._pods.ended_warm(uid)):
-                await self._delete(JOBS, ObjectKey(run.place.namespace, old))
+            old = jobs.superfluous_warm(self._pods.ended_warm(uid))
+            await self._records.delete_jobs(run.place.namespace, [*old])
         except (ApiError, ApiUnavailableError) as error:
             _log.warning("Cannot delete the warm pods of earlier runs", run=run.name, error=str(error))
-
-    async def _record(self, job: Job, pod: PodRun, namespace: str, warm: str = "") -> str:
-        """Create the Secret of a new run; return the run's name."""
-        try:
-            # A pod can outlive its Job, for minutes on a lost node. Another run with its name would get its state.
-            existing, pods = await asyncio.gather(
-                *(self._of_object(each, namespace, pod.owner.uid) for each in (JOBS, PODS))
-            )
-            names = [str(metadata(each).get("name", "")) for each in existing]
-            for old in jobs.superfluous(names):
-                await self._delete(JOBS, ObjectKey(namespace, old))
-            names += [str((metadata(each).get("labels") or {}).get(jobs.RUN, "")) for each in pods]
-            name = jobs.run_name(pod.owner.uid, jobs.next_number(names))
-            record = RunRecord(job.ident, pod.generation, pod.purpose, time.time(), warm)
-            body = jobs.secret(pod, record, name, namespace, self._address())
-            await self._client.create(SECRETS, namespace, body)
-        except (ConflictError, ApiUnavailableError):
-            raise
-        except ApiError as error:
-            raise EngineError(f"the pod of the run cannot be prepared in namespace {namespace}: {error}") from error
-        return name
-
-    async def _create_job(self, run: _Run, pod: PodRun) -> None:
-        body = jobs.job(pod, run.name, run.namespace, run.job.deadline)
-        try:
-            await self._client.create(JOBS, run.namespace, body)
-        except ConflictError:
-            return  # the run goes on
-        except ApiUnavailableError:
-            self._let_go(run.job)
-            raise
-        except ApiError as error:
-            await self.recorded(run.job)
-            raise EngineError(f"the Job of the run cannot be created: {error}") from error
 
     async def _follow(self, run: _Run, sink: EventSink, began: float) -> RunResult:
         """Receive the run's lines until it ends, its pod fails, or it is to stop."""
@@ -424,6 +415,8 @@ class PodEngine:
     async def _conclude(self, run: _Run, fault: Fault | None, seconds: float) -> RunResult:
         state = self._pods.state(run.place)
         ending = run.ending
+        if fault is not None and fault.waits and not run.stop.done():
+            return self._wait(run, fault.waits, state, seconds)
         if ending is None:
             run.link.fence()
         lost = fault.lost if fault else ""
@@ -437,9 +430,10 @@ class PodEngine:
             await asyncio.to_thread(run.artifacts.end, "canceled", None)
             return canceled(f"The pod of the run was lost: {lost}. The run is repeated.", seconds)
         stopped = run.stop.result() if run.stop.done() else None
-        if stopped is Outcome.TIMED_OUT and state is not None and state.waits and not run.progress.events:
+        waits = state.waits if state is not None else run.waited.why if run.waited is not None else ""
+        if stopped is Outcome.TIMED_OUT and waits and not run.progress.events:
             within = durations.format(run.job.deadline or 0)
-            stopped, fault = None, Fault(f"the pod of the run did not start within {within}: {state.waits}")
+            stopped, fault = None, Fault(f"the pod of the run did not start within {within}: {waits}")
         end = events.End(
             stopped=stopped,
             deadline=run.job.deadline,
@@ -454,6 +448,24 @@ class PodEngine:
         status = run.output.status or "error"
         await asyncio.to_thread(run.artifacts.end, status, run.output.code)
         return result
+
+    def _wait(self, run: _Run, why: str, state: PodState | None, seconds: float) -> RunResult:
+        """Let a run wait for its pod without a worker.
+
+        Another attempt continues it. Plans begin anew. So do runs beyond `maxPods`, whose pods could start at once.
+        """
+        job, pod = run.job, run.job.pod
+        assert pod is not None  # noqa: S101 - runs in pods have it, for the types
+        now = asyncio.get_running_loop().time()
+        since = run.waited.since if run.waited is not None else now - seconds
+        others = (each for each in self._waiting.values() if each.job.gvk == job.gvk)
+        is_full = sum(now - each.since < self._patience.start for each in others) >= pod.policy.most
+        if pod.purpose != PLAN and not is_full and not run.link.connects:
+            self._waiting[pod.owner.uid] = _Waiting(
+                run.name, run.namespace, run.place, job, since, run.ends_at, state is not None, why
+            )
+            self._let_go(job)
+        return canceled(f"The run waits for its pod: {why}.", seconds, waits=True)
 
     async def _why_lost(self, run: _Run) -> str:
         """Return why a pod whose agent ended was lost, or an empty text. The agent can be faster than the watch."""
@@ -498,7 +510,12 @@ class PodEngine:
     async def _watch(self, run: _Run) -> Fault:
         """Wait until it is certain that the run cannot continue; return the reason."""
         clock = asyncio.get_running_loop().time
-        timer, known = ObstacleTimer(clock()), _resumed(run.job) is not None
+        waited = run.waited
+        known = run.is_continued or (waited is not None and waited.had_pod)
+        timer = ObstacleTimer(clock())
+        if waited is not None:
+            timer = ObstacleTimer(waited.since, "waiting" if waited.had_pod else "absent")
+        without_node = ObstacleTimer(clock())
         while True:
             await asyncio.sleep(_LOOK)
             if not self._pods.is_synced:
@@ -506,24 +523,11 @@ class PodEngine:
             state = self._pods.state(run.place)
             known, run.state = known or state is not None, state or run.state
             fault = timer.fault(_obstacle(run, state, self._patience, known=known), clock())
+            if fault is None and _may_wait(run, state, known=known):
+                refusal = await self._records.refusal(run.place) if state is None else ""
+                fault = without_node.fault(states.without_node(state, self._patience, refusal), clock())
             if fault is not None:
                 return fault
-
-    # After a run.
-
-    async def _remove(self, name: str, namespace: str, place: ObjectKey) -> None:
-        """Delete a run's Job with its pod, and its Secret."""
-        await self._delete(JOBS, place)
-        await self._forget(name, namespace)
-
-    async def _forget(self, name: str, namespace: str) -> None:
-        await self._delete(SECRETS, ObjectKey(namespace, name))
-
-    async def _delete(self, resource: ApiResource, key: ObjectKey) -> None:
-        try:
-            await self._client.delete(resource, key)
-        except NotFoundError:
-            return
 
 
 def _obstacle(run: _Run, state: PodState | None, wait: Patience, *, known: bool) -> Obstacle | None:
@@ -532,8 +536,14 @@ def _obstacle(run: _Run, state: PodState | None, wait: Patience, *, known: bool)
     if run.idle is not None and not link.connects:
         patience = wait.ended if state is None or state.ended else wait.assigned
         return Obstacle("unassigned", patience, Fault(lost="the agent of its warm pod did not respond"))
-    was_connected = bool(link.connects) or _resumed(run.job) is not None
+    was_connected = bool(link.connects) or run.is_continued
     return states.obstacle(state, wait, known=known, is_connected=link.is_connected, was_connected=was_connected)
+
+
+def _may_wait(run: _Run, state: PodState | None, *, known: bool) -> bool:
+    """Return True if nothing was executed yet, so that the run can wait without a worker."""
+    began = run.link.connects or run.idle is not None or run.is_continued or (known and state is None)
+    return not began and run.job.pod is not None and not run.job.pod.keeps_worker
 
 
 def _close(run: _Run) -> None:
@@ -578,19 +588,17 @@ def _left(run: _Run) -> float | None:
     if run.ends_at is None:
         return None
     left = run.ends_at - time.time()
-    return left if _resumed(run.job) is None else max(left, _RECONNECT_WITHIN)
+    return max(left, _RECONNECT_WITHIN) if run.is_continued else left
 
 
 def _continues(found: UnrecordedRun, generation: int, purpose: str) -> bool:
     record = found.record
-    return record.purpose == purpose and record.generation == generation and purpose != "plan"
+    return record.purpose == purpose and record.generation == generation and purpose != PLAN
 
 
-def _token(obj: Object) -> str:
-    try:
-        return base64.b64decode((obj.get("data") or {}).get("token", ""), validate=True).decode()
-    except ValueError:
-        return ""
+def _is_for(waiting: _Waiting, generation: int, purpose: str) -> bool:
+    pod = waiting.job.pod
+    return pod is not None and (pod.generation, pod.purpose) == (generation, purpose)
 
 
 def _apply_known(run: _Run, line: Line) -> None:
@@ -605,13 +613,13 @@ def _apply_known(run: _Run, line: Line) -> None:
 
 def _fault(run: _Run) -> str:
     """Return the error of the agent or of ansible-runner in a run without a result, as the end of a sentence."""
+    ending = run.ending
+    if ending is not None and ending.error:
+        return ending.error
     if run.output.code is not None:
         return ""
-    ending = run.ending
     if ending is None:
         return "the run ended without a result"
-    if ending.error:
-        return ending.error
     if run.output.explanation:
         return f"ansible-runner failed ({run.output.explanation})"
     last = ending.stderr.strip()[-500:]

@@ -1,7 +1,8 @@
 """Objects of a run in a pod, and of a warm pod: the Job, and the Secret with the agent and its settings. Pure.
 
 The Secret is also the record of the run: it exists from before the Job until the run's outcome is recorded. Its name
-is that of the run, so that two operators cannot create two. Both are owned by the custom resource.
+is that of the run, so that two operators cannot create two. Both are owned by the custom resource. In another
+namespace, annotations name it instead.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from typing import Any
 from runner.engine.job import PodRun, RunRecord, UnrecordedRun
 from runner.kube.discovery import ApiResource
 from runner.objects import GVK, Object, ObjectKey, annotations_of, metadata
+from runner.ownership import PRIMARY_RESOURCE, PRIMARY_RESOURCE_TYPE, Owner, type_name
 from runner.pods import agent, preload
 from runner.watches.pod_fields import PodPolicy
 
@@ -43,6 +45,7 @@ _MOST_ENDED = 2
 _NONE: frozenset[str] = frozenset()
 SECRETS = ApiResource(GVK("", "v1", "Secret"), "secrets", namespaced=True, verbs=_NONE, subresources=_NONE)
 JOBS = ApiResource(GVK("batch", "v1", "Job"), "jobs", namespaced=True, verbs=_NONE, subresources=_NONE)
+EVENTS = ApiResource(GVK("", "v1", "Event"), "events", namespaced=True, verbs=_NONE, subresources=_NONE)
 PODS = ApiResource(GVK("", "v1", "Pod"), "pods", namespaced=True, verbs=_NONE, subresources=_NONE)
 _LONGEST_KIND, _LONGEST_LABEL = 40, 63
 _SLACK = 120.0
@@ -103,7 +106,8 @@ def secret(run: PodRun, record: RunRecord, name: str, namespace: str, address: A
     """
     meta = _metadata(run, name, namespace)
     text = json.dumps(asdict(record))
-    meta["annotations"] = {_RECORD: text, _SIGNATURE: _signature(address.key, name, run.owner.uid, run.token, text)}
+    signature = _signature(address.key, name, run.owner.uid, run.token, text)
+    meta["annotations"] = {**meta.get("annotations", {}), _RECORD: text, _SIGNATURE: signature}
     return _secret(meta, {"token": run.token} if record.warm else _settings(name, run.token, address))
 
 
@@ -130,6 +134,14 @@ def recorded(obj: Object, uid: str, token: str, key: bytes) -> UnrecordedRun | N
     if not hmac.compare_digest(expected.encode(), str(annotations.get(_SIGNATURE, "")).encode()):
         return None
     return UnrecordedRun(str(meta["name"]), str(meta["namespace"]), RunRecord(**json.loads(text)), token)
+
+
+def elsewhere(obj: Object, gvk: GVK) -> ObjectKey | None:
+    """Return the resource of a Secret or Job in another namespace than its resource; None if it is of another kind."""
+    annotations = annotations_of(obj)
+    namespace, slash, name = str(annotations.get(PRIMARY_RESOURCE, "")).partition("/")
+    is_of_kind = annotations.get(PRIMARY_RESOURCE_TYPE) == type_name(gvk)
+    return ObjectKey(namespace, name) if slash and is_of_kind else None
 
 
 @functools.cache
@@ -239,12 +251,9 @@ def _pod(policy: PodPolicy, name: str) -> dict[str, Any]:
 
 
 def _metadata(run: PodRun, name: str, namespace: str) -> dict[str, Any]:
-    owner = run.owner
-    reference = {
-        "apiVersion": owner.gvk.api_version,
-        "kind": owner.gvk.kind,
-        "name": owner.key.name,
-        "uid": owner.uid,
-    }
-    labels = {**_LABELS, RUN_OF: owner.uid}
-    return {"name": name, "namespace": namespace, "labels": labels, "ownerReferences": [reference]}
+    owner = Owner(run.owner, namespaced=bool(run.owner.key.namespace))
+    labels = {**_LABELS, RUN_OF: run.owner.uid}
+    made = {"name": name, "namespace": namespace, "labels": labels}
+    if owner.may_own_in(namespace):
+        return {**made, "ownerReferences": [owner.reference()]}
+    return {**made, "annotations": owner.annotations()}

@@ -45,6 +45,10 @@ class Patience:
     """For the last lines of a pod that has ended."""
     gone: float = 10.0
     """For the last lines of a pod that was deleted."""
+    node: float = 3.0
+    """For the node of a pod, with a worker of the operator. Afterwards, the run waits without one."""
+    pod: float = 10.0
+    """For the pod of a Job that reports no reason, with a worker of the operator."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +59,8 @@ class Fault:
     """Why the run failed, as the end of a sentence."""
     lost: str = ""
     """Why the pod was lost, as the end of a sentence."""
+    waits: str = ""
+    """Why the run waits for its pod without a worker, as the end of a sentence. Nothing was executed yet."""
     has_log: bool = False
     """True if the pod's log can explain the failure, and Ansible does not run in the pod."""
 
@@ -92,8 +98,9 @@ class PodState:
 class ObstacleTimer:
     """Measures how long a pod has had its obstacle."""
 
-    def __init__(self, now: float) -> None:
-        self._since, self._name = now, ""
+    def __init__(self, since: float, name: str = "") -> None:
+        """`name`: the obstacle that it has had since then."""
+        self._since, self._name = since, name
 
     def fault(self, found: Obstacle | None, now: float) -> Fault | None:
         """Return the fault of an obstacle that has lasted longer than its patience."""
@@ -128,6 +135,16 @@ def obstacle_of_pod(state: PodState | None, wait: Patience, *, known: bool) -> O
     if state.broken:
         return Obstacle("broken", wait.broken, Fault(f"the pod {state.name} cannot start: {state.broken},"))
     return Obstacle("waiting", wait.start, Fault(f"the pod {state.name} did not start: {state.waits},"))
+
+
+def without_node(state: PodState | None, wait: Patience, refusal: str) -> Obstacle | None:
+    """Return the obstacle of a pod that has no node yet; None if it has one. `refusal`: why there is no pod."""
+    if state is None:
+        why = f"the pod cannot be created: {refusal}" if refusal else "the Job of the run has created no pod"
+        return Obstacle("refused" if refusal else "absent", 0.0 if refusal else wait.pod, Fault(waits=why))
+    if state.node or not state.waits:
+        return None
+    return Obstacle("no node", wait.node, Fault(waits=f"the pod {state.name} has no node: {state.waits}"))
 
 
 def obstacle_of_agent(state: PodState, wait: Patience, *, was_connected: bool) -> Obstacle:

@@ -64,7 +64,10 @@ class OperatorRights:
     def _of_watch(self, watch: Watch, account: str, resource: ApiResource) -> set[Right]:
         namespaces = self._settings.namespaces
         found = rights.of_watch(watch, resource, namespaces, account)
-        return found if watch.pods is None else found | rights.of_pods(resource, namespaces, self._own.others)
+        if watch.pods is None:
+            return found
+        finalizes = watch.finalizer is not None
+        return found | rights.of_pods(resource, namespaces, self._own.others, finalizes=finalizes)
 
     def _of_settings(self) -> set[Right]:
         settings = self._settings

@@ -99,15 +99,20 @@ def of_records(namespace: str) -> set[Right]:
     return {Right("", namespace, "", "configmaps", verb) for verb in verbs}
 
 
-def of_pods(resource: ApiResource, namespaces: Sequence[str], own: str) -> set[Right]:
-    """Return the rights for runs in pods of a watched kind. `own`: the operator's namespace."""
+def of_pods(resource: ApiResource, namespaces: Sequence[str], own: str, *, finalizes: bool) -> set[Right]:
+    """Return the rights for runs in pods of a watched kind. `own`: the operator's namespace.
+
+    `finalizes`: the watch has a finalizer, which runs there if the namespace of its object is being deleted.
+    """
     spaces = [*namespaces] or [""]
+    homes = {*(spaces if resource.namespaced else [own]), *([own] if namespaces and finalizes and own else [])}
     found = {
         Right("", space, group, plural, verb)
-        for space in (spaces if resource.namespaced else [own])
+        for space in homes
         for group, plural in (("", "secrets"), ("batch", "jobs"))
         for verb in ("create", "delete", "list")
     }
+    found |= {Right("", space, "", "events", "list") for space in homes}
     watched = [*spaces, own] if namespaces and own else spaces
     return found | {Right("", space, "", "pods", verb) for space in watched for verb in ("list", "watch")}
 

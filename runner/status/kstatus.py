@@ -22,12 +22,12 @@ NONE: KstatusConditions = dict.fromkeys(TYPES)
 
 STARTED, SUCCEEDED, CANCELED = "RunStarted", "RunSucceeded", "RunCanceled"
 FAILED, TIMED_OUT, NOT_RUNNABLE = "RunFailed", "RunTimedOut", "NotRunnable"
-PAUSED, REQUEUED = "RunsPaused", "RunRequeued"
+PAUSED, REQUEUED, WAITING = "RunsPaused", "RunRequeued", "WaitingForPod"
 AWAITS, NOTHING_TO_DO, PLAN_FAILED, PLAN_STALE = "PlanNotExecuted", "NoChanges", "PlanFailed", "PlanStale"
 REQUEST_REFUSED = "RequestRefused"
 _OURS = frozenset(
     {
-        *(STARTED, REQUEUED, SUCCEEDED, CANCELED, FAILED, TIMED_OUT, NOT_RUNNABLE, PAUSED),
+        *(STARTED, REQUEUED, WAITING, SUCCEEDED, CANCELED, FAILED, TIMED_OUT, NOT_RUNNABLE, PAUSED),
         *(AWAITS, NOTHING_TO_DO, PLAN_FAILED, PLAN_STALE, REQUEST_REFUSED),
     }
 )

@@ -149,6 +149,9 @@ def run_ended(result: RunResult, failed: FailureDetails) -> StatusReport:
             ),
             kstatus.succeeded(),
         )
+    if result.waits:
+        waits = make("Running", "False", kstatus.WAITING, result.message)
+        return StatusReport((waits,), kstatus.working(kstatus.WAITING, result.message))
     if result.outcome is Outcome.CANCELED:
         message = result.message or "The run was canceled; it is started again."
         return StatusReport(

@@ -44,7 +44,9 @@ def add(changes: ChangeSet, known: Project, watches: Sequence[Watch]) -> None:
     for path, text in made.items():
         if not (changes.root / path).exists():
             changes.create(path, text)
-    if any((each.api_group, each.kind) in kinds for each in known.resources if not each.namespaced):
+    is_cluster_scoped = any((each.api_group, each.kind) in kinds for each in known.resources if not each.namespaced)
+    # Finalizers run in the operator's namespace if that of their object is being deleted.
+    if is_cluster_scoped or any(watch.pods is not None and watch.finalizer is not None for watch in watches):
         for rule in yaml.safe_load(made[_ROLE])["rules"]:
             _insert(changes, _OWN_ROLE, "rules", edits.dump([rule]))
     if any(watch.pods is not None and watch.pods.warm for watch in watches):

@@ -226,6 +226,7 @@ RULES = yaml.safe_load("""
 - {apiGroups: [""], resources: [secrets], verbs: [get, list, create, delete]}
 - {apiGroups: [""], resources: [pods], verbs: [get, list, watch, patch]}
 - {apiGroups: [batch], resources: [jobs], verbs: [get, list, create, delete]}
+- {apiGroups: [""], resources: [events], verbs: [list]}
 """)
 
 

@@ -16,7 +16,7 @@ from runner.sdk.devcluster import DevCluster
 from tests.faults.on_node import first_process
 from tests.images import needs_images_on_a_node
 from tests.integration.image.pods import ROLE, PodProject
-from tests.integration.operator.conftest import wait_until
+from tests.integration.operator.conftest import Things, wait_until
 
 pytestmark = [
     pytest.mark.full,
@@ -285,6 +285,26 @@ def test_the_status_says_why_a_pod_failed(
     message = pods.things.await_condition("one", "Failure")["message"]
     assert expected in message
     wait_until(lambda: not pods.objects("secrets"), "the record of the run to go")
+
+
+def test_a_finalizer_runs_after_its_namespace_was_deleted_and_the_namespace_goes(pods: PodProject) -> None:
+    doomed = f"{pods.namespace}-doomed"
+    path = f"/api/v1/namespaces/{doomed}"
+    pods.api.call("POST", "/api/v1/namespaces", {"metadata": {"name": doomed}})
+    pods.project.role("cleans", "- ansible.builtin.debug: {msg: cleaned}\n")
+    pods.project.bind_everywhere()
+    pods.watch(finalizer={"name": "test.example.com/cleans", "role": "cleans"})
+    operator = pods.start(f"--namespace={doomed}")
+    things = Things(pods.api, doomed)
+    things.create("one", {"gate": "never"})
+    operator.await_line("Run started", name="one")
+    pods.api.call("DELETE", path)
+    things.await_gone("one")
+    assert operator.runs("one")[-1]["outcome"] == "succeeded"
+    (pod,) = pods.objects("pods")
+    assert "cleaned" in pods.log(pod["metadata"]["name"])
+    assert pods.objects("secrets") == []
+    wait_until(lambda: pods.api.call("GET", path) is None, "the namespace to go")
 
 
 def test_a_role_has_no_token_but_that_of_its_run(pods: PodProject) -> None:

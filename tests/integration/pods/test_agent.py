@@ -19,6 +19,7 @@ import orjson
 import pytest
 
 from runner.pods import preload
+from runner.pods.agent import _STUCK_ERROR as STUCK
 from runner.pods.agent import Exit
 from runner.pods.certificates import issue, make_authority, server_context
 from runner.pods.idle import IdleLink
@@ -48,14 +49,17 @@ async def operator(tmp_path: Path) -> AsyncIterator[Operator]:
     await made.links.close()
 
 
-def transmit(folder: Path, command: str, files: dict[str, str] | None = None) -> Path:
+def transmit(folder: Path, command: str, files: dict[str, str] | None = None, task: str = "") -> Path:
     """Write an order as `ansible-runner transmit` does."""
     (folder / "run" / "project").mkdir(parents=True)
     (folder / "run" / "tmp").mkdir()
     for name, text in (files or {}).items():
         (folder / "run" / name).parent.mkdir(exist_ok=True)
         (folder / "run" / name).write_text(text)
-    (folder / "run" / "project" / "play.yml").write_text(PLAYBOOK.replace("WAIT", command))
+    playbook = PLAYBOOK.replace("WAIT", command)
+    if task == "dies":
+        playbook += "    - dies:\n"
+    (folder / "run" / "project" / "play.yml").write_text(playbook)
     order = folder / "order"
     with order.open("wb") as file:
         ansible_runner.run(
@@ -91,7 +95,7 @@ async def start(operator: Operator, tmp_path: Path) -> AsyncIterator[Callable[[]
     started: list[Process] = []
 
     async def begin(
-        bin_: Path = Path(sys.executable).parent, constants: dict[str, float] | None = None, **files: str
+        bin_: Path = Path(sys.executable).parent, constants: dict[str, object] | None = None, **files: str
     ) -> Process:
         (tmp_path / "work").mkdir()
         source = tmp_path / "settings/agent.py"
@@ -152,6 +156,52 @@ async def test_a_real_run_is_complete_although_its_connection_ends_again_and_aga
     out, _ = await pod.communicate()
     assert pod.returncode == Exit.DONE
     assert out.decode().count("TASK [") == 2
+
+
+DIES = """
+import os, signal
+from ansible.plugins.action import ActionBase
+from ansible.utils.display import Display
+
+class ActionModule(ActionBase):
+    def run(self, tmp=None, task_vars=None):
+        # As when the kernel kills a worker that sends its result.
+        Display()._final_q._wlock.acquire()
+        os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+@pytest.mark.parametrize("task", ["dies", "sleeps"])
+async def test_a_run_that_is_stuck_after_the_kernel_killed_a_worker_ends_and_one_that_waits_does_not(
+    operator: Operator, start: Start, tmp_path: Path, task: str
+) -> None:
+    cgroup, own = tmp_path / "cgroup/memory", tmp_path / "own"
+    cgroup.mkdir(parents=True)
+    own.write_text("4:memory:/\n")
+    (cgroup / "memory.oom_control").write_text("under_oom 0\noom_kill 2\n")
+    link = operator.links.open(
+        RUN, TOKEN, transmit(tmp_path, "sleep 4", {"project/action_plugins/dies.py": DIES}, task)
+    )
+    await start(
+        constants={
+            "_STUCK": 1.0,
+            "_LOOK": 0.1,
+            "_CGROUPS": repr(f"{tmp_path}/cgroup"),
+            "_CGROUP_OF_SELF": repr(str(own)),
+        }
+    )
+    number, lines = 0, []
+    async with asyncio.timeout(60):
+        while not (frame := await link.receive()).end:
+            lines.append(frame.payload)
+            if b"TASK [" in frame.payload and not number:
+                number = 3
+                (cgroup / "memory.oom_control").write_text(f"under_oom 0\noom_kill {number}\n")
+    ending = Ending.parse(frame.payload)
+    assert ending.oom_kills == 1
+    assert ending.error == (STUCK if task == "dies" else "")
+    assert (b'"status": "successful"' in b"".join(lines)) is (task == "sleeps")
+    assert await link.recorded(20)
 
 
 async def test_a_stopped_real_run_leaves_no_process_and_delivers_its_events(

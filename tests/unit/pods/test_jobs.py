@@ -44,6 +44,14 @@ def test_both_objects_are_owned_by_the_resource() -> None:
         assert (made["metadata"]["name"], made["metadata"]["namespace"]) == (NAME, "shop")
 
 
+def test_in_another_namespace_annotations_name_the_resource() -> None:
+    for made in (jobs.secret(_run(), RECORD, NAME, "system", ADDRESS), jobs.job(_run(), NAME, "system", None)):
+        assert "ownerReferences" not in made["metadata"]  # the garbage collector would delete the object
+        assert jobs.elsewhere(made, OWNER.gvk) == OWNER.key
+        assert jobs.elsewhere(made, GVK("", "v1", "Secret")) is None
+    assert jobs.elsewhere(jobs.job(_run(), NAME, "shop", None), OWNER.gvk) is None
+
+
 def test_a_secret_records_the_run() -> None:
     made = jobs.secret(_run(), RECORD, NAME, "shop", ADDRESS)
     made["metadata"]["creationTimestamp"] = "2026-01-02T03:04:05Z"

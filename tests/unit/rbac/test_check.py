@@ -112,6 +112,7 @@ def test_rights_for_pods_are_checked_if_a_watch_uses_them(virtually: Any, make_w
     assert of_pods == {
         "forbidden: create, delete, list secrets in namespace a",
         "forbidden: create, delete, list jobs.batch in namespace a",
+        "forbidden: list events in namespace a",
         "forbidden: list, watch pods in namespace a",
         "forbidden: list, watch pods in namespace home",
         "forbidden: create secrets in namespace home",

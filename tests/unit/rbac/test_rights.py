@@ -92,10 +92,10 @@ def test_a_watch_needs_what_the_operator_does_with_its_objects(make_watch: Calla
     assert Right("", "b", "", "serviceaccounts", "impersonate", "runs") in acting
 
 
-def needed_for_pods(resource: ApiResource, *namespaces: str) -> dict[str, set[str]]:
+def needed_for_pods(resource: ApiResource, *namespaces: str, finalizes: bool = False) -> dict[str, set[str]]:
     """Return the namespaces of each right for runs in pods, of an operator in the namespace `home`."""
     found: dict[str, set[str]] = {}
-    for each in rights.of_pods(resource, namespaces, "home"):
+    for each in rights.of_pods(resource, namespaces, "home", finalizes=finalizes):
         found.setdefault(f"{each.verb} {each.resource}", set()).add(each.namespace)
     return found
 
@@ -103,10 +103,13 @@ def needed_for_pods(resource: ApiResource, *namespaces: str) -> dict[str, set[st
 def test_runs_in_pods_need_secrets_and_jobs_where_their_resources_are() -> None:
     of_runs = [f"{verb} {what}" for verb in ("create", "delete", "list") for what in ("jobs", "secrets")]
     everywhere = needed_for_pods(MEMCACHED)
-    assert everywhere == {each: {""} for each in (*of_runs, "list pods", "watch pods")}
+    assert everywhere == {each: {""} for each in (*of_runs, "list events", "list pods", "watch pods")}
     confined = needed_for_pods(MEMCACHED, "a", "b")
     assert {each: confined[each] for each in of_runs} == {each: {"a", "b"} for each in of_runs}
     assert confined["watch pods"] == {"a", "b", "home"}
+    finalizing = needed_for_pods(MEMCACHED, "a", finalizes=True)
+    assert {each: finalizing[each] for each in of_runs} == {each: {"a", "home"} for each in of_runs}
+    assert needed_for_pods(MEMCACHED, finalizes=True) == everywhere
     of_cluster = needed_for_pods(replace(MEMCACHED, namespaced=False), "a")
     assert {each: of_cluster[each] for each in of_runs} == {each: {"home"} for each in of_runs}
 

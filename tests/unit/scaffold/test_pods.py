@@ -109,20 +109,22 @@ def test_without_a_watch_that_uses_pods_nothing_is_written(typed: Type, field: s
 
 @pytest.mark.lengthy
 @pytest.mark.parametrize("namespaces", [(), ("a", "b")], ids=["all", "some"])
-@pytest.mark.parametrize("namespaced", [True, False])
+@pytest.mark.parametrize(("namespaced", "finalizes"), [(True, False), (True, True), (False, False)])
 def test_the_roles_grant_what_the_check_at_start_requires(
-    typed: Type, namespaces: tuple[str, ...], *, namespaced: bool
+    typed: Type, namespaces: tuple[str, ...], *, namespaced: bool, finalizes: bool
 ) -> None:
     if not namespaced:
         typed("create api --group g --kind Market --namespaced=false")
+    if finalizes:
+        typed("create api --group g --kind Market --finalizer")
     in_pods()
     typed("generate pods")
-    needed = rights.of_pods(of_kind(namespaced=namespaced), namespaces, OWN)
+    needed = rights.of_pods(of_kind(namespaced=namespaced), namespaces, OWN, finalizes=finalizes)
     settings = sources.load(Namespace(), {"ANSIBLE_OPERATOR_LEADER_ELECTION_ID": "shop"}).settings
     needed |= rights.of_pods_authority(OWN, setup.authority_name(settings))
     assert lacking(needed) == set()
     reads_all = Right("", OWN, "", "secrets", "list")
-    assert (lacking({reads_all}) == set()) is not namespaced
+    assert (lacking({reads_all}) == set()) is (finalizes or not namespaced)
     assert "--leader-election-id=shop" in deployments.container(manager())["args"]
 
 

@@ -1,0 +1,208 @@
+"""Secrets and Jobs of runs in pods: creation, search and deletion.
+
+The Secret of a run is its record until the outcome is in the status. Both objects are in the namespace of the resource;
+for a cluster-scoped one, in that of the operator. Nothing can be created in a namespace that is being deleted. Those of
+a finalizer are then in the namespace of the operator, where the garbage collector does not find their owner: the
+operator deletes the Secret with the result, or when the resource is gone, and Kubernetes deletes the ended Job.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import re
+import time
+from collections.abc import Callable
+
+from runner import log
+from runner.engine.job import Job, PodRun, RunRecord, UnrecordedRun
+from runner.errors import (
+    ApiError,
+    ApiUnavailableError,
+    ConflictError,
+    EngineError,
+    ForbiddenError,
+    NamespaceTerminatingError,
+    NotFoundError,
+)
+from runner.kube.client import Client
+from runner.kube.discovery import ApiResource
+from runner.objects import GVK, Object, ObjectKey, ObjectRef, metadata
+from runner.pods import jobs
+from runner.pods.jobs import EVENTS, JOBS, PODS, SECRETS, Address
+
+APPLY = "apply"
+"""Purpose of ordinary runs: those of finalizers and plans can need another namespace."""
+PLAN = "plan"
+"""Purpose of plans. No other operator continues one: its changes are in the memory of the operator that began it."""
+_REFUSED = re.compile(r'^Error creating: (?:pods "[^"]*" is forbidden: )?')
+"""Begin of the job controller's message, with a name that differs each time."""
+_log = log.get(__name__)
+
+
+class Records:
+    """Secrets and Jobs of all runs in pods."""
+
+    def __init__(self, client: Client, address: Callable[[], Address], namespace: str) -> None:
+        """`address` is that for new runs. `namespace` is that of the operator, empty if it is unknown."""
+        self._client = client
+        self._address = address
+        self.namespace = namespace
+        self._logged = log.Once()
+
+    def place_of(self, run: UnrecordedRun) -> ObjectKey:
+        """Return namespace and name of a run's Job."""
+        warm = run.record.warm
+        return ObjectKey(self.namespace, warm) if warm else ObjectKey(run.namespace, run.name)
+
+    # Search.
+
+    async def of_owner(self, owner: ObjectRef, purpose: str) -> list[UnrecordedRun]:
+        """Return the runs of an object whose outcome is not recorded, newest first."""
+        own = owner.key.namespace
+        spaces = [own] if own else []
+        if self.namespace and self.namespace != own and (not own or purpose != APPLY):
+            spaces.append(self.namespace)
+        found = [each for space in spaces for each in await self._recorded(space, owner)]
+        return sorted(found, key=lambda each: jobs.run_number(each.name), reverse=True)
+
+    async def _recorded(self, space: str, owner: ObjectRef) -> list[UnrecordedRun]:
+        try:
+            items = await self._of_object(SECRETS, space, owner.uid)
+        except ForbiddenError as error:
+            if owner.key.namespace in {"", space}:
+                raise
+            if self._logged.is_new():  # it cannot have created one there either
+                _log.warning("Cannot look for runs of finalizers in the operator's namespace", error=str(error))
+            return []
+        found = [jobs.recorded(each, owner.uid, _token(each), self._address().key) for each in items]
+        return [each for each in found if each is not None]
+
+    async def _of_object(self, resource: ApiResource, namespace: str, uid: str = "") -> list[Object]:
+        """Return the Secrets, Jobs or pods of an object's runs, or of the runs of all objects."""
+        params = {"labelSelector": f"{jobs.RUN_OF}={uid}" if uid else jobs.RUN_OF}
+        answer = await self._client.request("GET", resource.path(namespace), params=params)
+        items: list[Object] = answer.get("items") or []
+        return items
+
+    async def refusal(self, job: ObjectKey) -> str:
+        """Return why Kubernetes creates no pod for a Job, such as a quota; empty if it reports nothing."""
+        fields = f"involvedObject.kind=Job,involvedObject.name={job.name},reason=FailedCreate"
+        try:
+            answer = await self._client.request(
+                "GET", EVENTS.path(job.namespace), params={"fieldSelector": fields, "limit": "1"}
+            )
+        except (ApiError, ApiUnavailableError) as error:
+            if self._logged.is_new("events"):
+                _log.warning("Cannot read why a Job has no pod", job=str(job), error=str(error))
+            return ""
+        items = answer.get("items") or []
+        return _REFUSED.sub("", str(items[0].get("message") or "")) if items else ""
+
+    async def sweep(self, gvk: GVK, is_gone: Callable[[ObjectKey, str], bool]) -> None:
+        """Delete Secrets and Jobs of objects that are gone, which Kubernetes does not delete with them."""
+        if not self.namespace:
+            return
+        try:
+            for each in await self._of_object(SECRETS, self.namespace):
+                key, uid = jobs.elsewhere(each, gvk), str(metadata(each)["labels"][jobs.RUN_OF])
+                run = jobs.recorded(each, uid, _token(each), self._address().key)
+                if key is not None and run is not None and is_gone(key, uid):
+                    _log.info("Ending the run of an object that is gone", run=run.name, **key._asdict())
+                    await self.remove(run.name, run.namespace, self.place_of(run))
+        except (ApiError, ApiUnavailableError) as error:
+            _log.warning("Cannot end the runs of objects that are gone", error=str(error))
+
+    # Creation.
+
+    async def create(self, job: Job, pod: PodRun, warm: str = "") -> tuple[str, str]:
+        """Create the Secret of a new run, and its Job unless it has a warm pod; return the run's name and namespace.
+
+        Raises:
+            EngineError: the API server refuses them.
+        """
+        home = pod.owner.key.namespace or self.namespace
+        if not home:
+            raise EngineError("a cluster-scoped resource needs --leader-election-namespace, where its pods run")
+        try:
+            return await self._create(job, pod, home, warm), home
+        except NamespaceTerminatingError as error:
+            if pod.purpose == APPLY or self.namespace in {"", home}:
+                advice = "" if self.namespace else "; set --leader-election-namespace, where finalizers can run then"
+                raise EngineError(f"the pod of the run cannot be created: {error}{advice}") from error
+        except ApiError as error:
+            if isinstance(error, ConflictError):
+                raise
+            raise EngineError(f"the pod of the run cannot be prepared in namespace {home}: {error}") from error
+        return await self._create_elsewhere(job, pod, home, warm)
+
+    async def _create_elsewhere(self, job: Job, pod: PodRun, home: str, warm: str) -> tuple[str, str]:
+        """Create the same in the namespace of the operator."""
+        _log.info("The namespace is being deleted; the run is in that of the operator", **job.key._asdict())
+        try:
+            return await self._create(job, pod, self.namespace, warm), self.namespace
+        except ConflictError:
+            raise
+        except ApiError as error:
+            raise EngineError(
+                f"the pod of the run cannot be prepared in namespace {self.namespace} of the operator, "
+                f"where it has to run because namespace {home} is being deleted: {error}"
+            ) from error
+
+    async def _create(self, job: Job, pod: PodRun, space: str, warm: str) -> str:
+        # A pod can outlive its Job, for minutes on a lost node. Another run with its name would get its state.
+        uid, spaces = pod.owner.uid, dict.fromkeys((space, pod.owner.key.namespace or space))
+        names: list[str] = []
+        for each in spaces:
+            existing, pods = await asyncio.gather(*(self._of_object(kind, each, uid) for kind in (JOBS, PODS)))
+            of_jobs = [str(metadata(one).get("name", "")) for one in existing]
+            if each == space:
+                for old in jobs.superfluous(of_jobs):
+                    await self._delete(JOBS, ObjectKey(space, old))
+            names += of_jobs + [str((metadata(one).get("labels") or {}).get(jobs.RUN, "")) for one in pods]
+        name = jobs.run_name(uid, jobs.next_number(names))
+        record = RunRecord(job.ident, pod.generation, pod.purpose, time.time(), warm)
+        await self._client.create(SECRETS, space, jobs.secret(pod, record, name, space, self._address()))
+        if not warm:
+            try:
+                await self.create_job(job, pod, name, space)
+            except ApiError:
+                await self.forget(name, space)
+                raise
+        return name
+
+    async def create_job(self, job: Job, pod: PodRun, name: str, space: str) -> None:
+        """Create the Job of a run unless it exists."""
+        try:
+            await self._client.create(JOBS, space, jobs.job(pod, name, space, job.deadline))
+        except ConflictError:
+            return  # the run goes on
+
+    # Deletion.
+
+    async def remove(self, name: str, namespace: str, place: ObjectKey) -> None:
+        """Delete a run's Job with its pod, and its Secret."""
+        await self._delete(JOBS, place)
+        await self.forget(name, namespace)
+
+    async def forget(self, name: str, namespace: str) -> None:
+        """Delete the Secret of a run."""
+        await self._delete(SECRETS, ObjectKey(namespace, name))
+
+    async def delete_jobs(self, namespace: str, names: list[str]) -> None:
+        """Delete Jobs with their pods."""
+        for name in names:
+            await self._delete(JOBS, ObjectKey(namespace, name))
+
+    async def _delete(self, resource: ApiResource, key: ObjectKey) -> None:
+        try:
+            await self._client.delete(resource, key)
+        except NotFoundError:
+            return
+
+
+def _token(obj: Object) -> str:
+    try:
+        return base64.b64decode((obj.get("data") or {}).get("token", ""), validate=True).decode()
+    except ValueError:
+        return ""

@@ -1,0 +1,170 @@
+"""Runs whose pod cannot be created or scheduled: they hold no worker, and nothing runs twice."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from runner.engine.job import Job, Outcome, RunResult
+from runner.errors import PodWaitsError
+from runner.pods.engine import PodEngine
+from runner.pods.states import Patience, PodState
+from tests.integration.pods.conftest import Bed, conclude, events
+
+NO_NODE = "it cannot be scheduled: 0/3 nodes are available"
+
+
+@pytest.fixture(autouse=True)
+def _short(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("runner.pods.engine.Patience", lambda: Patience(node=0.2, gone=0.2, pod=20.0))
+
+
+async def _forbid_pods(bed: Bed) -> str:
+    """Forbid pods in the namespace; return the path of the quota."""
+    path = f"/api/v1/namespaces/{bed.namespace}/resourcequotas"
+    await bed.client.request("POST", path, body={"metadata": {"name": "none"}, "spec": {"hard": {"pods": "0"}}})
+    async with asyncio.timeout(30):
+        while not (await bed.client.request("GET", f"{path}/none")).get("status", {}).get("hard"):
+            await asyncio.sleep(0.05)
+    return f"{path}/none"
+
+
+def _is_waiting(result: RunResult) -> bool:
+    return result.outcome is Outcome.CANCELED and result.waits
+
+
+async def _unscheduled(bed: Bed, engine: PodEngine, job: Job) -> RunResult:
+    """Begin a run whose pod has no node; return its result."""
+    running = asyncio.create_task(engine.run(job, events))
+    record = await bed.record()
+    bed.pods.states[record["run"]] = PodState(f"{record['run']}-x", waits=NO_NODE)
+    return await conclude(engine, job, running)
+
+
+async def _succeeds(bed: Bed, engine: PodEngine, job: Job) -> None:
+    running = asyncio.create_task(engine.run(job, events))
+    agent = await bed.agent(await bed.record(newest=True))
+    agent.succeed()
+    leaving = asyncio.create_task(agent.leave())
+    result = await conclude(engine, job, running)
+    assert result.outcome is Outcome.SUCCEEDED, result
+    assert not job.secrets.is_exhausted
+    await leaving
+
+
+async def test_a_run_whose_pod_a_quota_forbids_holds_no_worker_and_the_quota_is_the_reason(bed: Bed) -> None:
+    quota = await _forbid_pods(bed)
+    engine, job = await bed.engine(), bed.job()
+    async with asyncio.timeout(10):
+        result = await conclude(engine, job, asyncio.create_task(engine.run(job, events)))
+    assert _is_waiting(result)
+    assert result.message.startswith("The run waits for its pod: the pod cannot be created: exceeded quota: none")
+    with pytest.raises(PodWaitsError, match="exceeded quota"):
+        await engine.resume(bed.owner, 1, "apply")
+    await bed.client.request("DELETE", quota)
+    bed.pods.states[f"run-{bed.owner.uid}-1"] = PodState("pod", "n1")
+    found = await engine.resume(bed.owner, 1, "apply")
+    assert found is not None
+    await _succeeds(bed, engine, bed.job(resumed=found))
+    assert len(await bed.objects("jobs")) == 1
+
+
+async def test_a_pod_without_a_node_remains_and_its_run_begins_as_soon_as_it_has_one(bed: Bed) -> None:
+    engine, job = await bed.engine(), bed.job()
+    result = await _unscheduled(bed, engine, job)
+    assert _is_waiting(result)
+    assert NO_NODE in result.message
+    with pytest.raises(PodWaitsError):
+        await engine.resume(bed.owner, 1, "apply")
+    name = f"run-{bed.owner.uid}-1"
+    bed.pods.states[name] = PodState(f"{name}-x", "n1", waits="it is being started on node n1")
+    found = await engine.resume(bed.owner, 1, "apply")
+    assert found is not None
+    assert found.name == name
+    await _succeeds(bed, engine, bed.job(resumed=found))
+
+
+async def test_a_change_of_the_object_ends_the_wait(bed: Bed) -> None:
+    engine = await bed.engine()
+    assert _is_waiting(await _unscheduled(bed, engine, bed.job()))
+    assert await engine.resume(bed.owner, 2, "apply") is None
+    left = [each for each in await bed.objects("jobs") if "deletionTimestamp" not in each["metadata"]]
+    assert (left, await bed.objects("secrets")) == ([], [])
+    job = bed.job()
+    assert job.pod is not None
+    await _succeeds(bed, engine, replace(job, pod=replace(job.pod, generation=2)))
+
+
+async def test_a_wait_ends_when_its_resource_is_gone(bed: Bed) -> None:
+    engine, job = await bed.engine(), bed.job()
+    assert _is_waiting(await _unscheduled(bed, engine, job))
+    await engine.forget(job.run_dir)
+    left = [each for each in await bed.objects("jobs") if "deletionTimestamp" not in each["metadata"]]
+    assert (left, await bed.objects("secrets")) == ([], [])
+    assert await engine.resume(bed.owner, 1, "apply") is None
+
+
+async def test_the_pods_without_a_node_are_at_most_max_pods(bed: Bed) -> None:
+    engine = await bed.engine()
+    assert _is_waiting(await _unscheduled(bed, engine, bed.job()))  # maxPods is 1
+    await bed.another_owner("two")
+    assert _is_waiting(await _unscheduled(bed, engine, bed.job()))
+    assert await engine.resume(bed.owner, 1, "apply") is None
+    assert await bed.objects("secrets") == []
+
+
+async def test_a_wait_that_is_too_long_fails_with_its_reason(bed: Bed, monkeypatch: pytest.MonkeyPatch) -> None:
+    engine = await bed.engine()
+    assert _is_waiting(await _unscheduled(bed, engine, bed.job()))
+    engine._patience = replace(engine._patience, start=0.0)
+    found = await engine.resume(bed.owner, 1, "apply")
+    job = bed.job(resumed=found)
+    result = await conclude(engine, job, asyncio.create_task(engine.run(job, events)))
+    assert result.outcome is Outcome.NOT_STARTED
+    assert NO_NODE in result.message
+
+
+async def test_the_timeout_of_a_run_includes_its_wait(bed: Bed) -> None:
+    engine = await bed.engine()
+    assert _is_waiting(await _unscheduled(bed, engine, bed.job(deadline=1.0)))
+    await asyncio.sleep(1.0)
+    found = await engine.resume(bed.owner, 1, "apply")
+    job = bed.job(1.0, found)
+    async with asyncio.timeout(5):
+        result = await conclude(engine, job, asyncio.create_task(engine.run(job, events)))
+    assert result.message.startswith(f"the pod of the run did not start within 1s: {NO_NODE}")
+
+
+async def test_a_pod_that_is_deleted_while_its_run_waits_is_lost(bed: Bed) -> None:
+    engine = await bed.engine()
+    assert _is_waiting(await _unscheduled(bed, engine, bed.job()))
+    del bed.pods.states[f"run-{bed.owner.uid}-1"]
+    found = await engine.resume(bed.owner, 1, "apply")
+    job = bed.job(resumed=found)
+    result = await conclude(engine, job, asyncio.create_task(engine.run(job, events)))
+    assert result.message == "The pod of the run was lost: it was deleted. The run is repeated."
+
+
+@pytest.mark.parametrize("change", [{"purpose": "plan"}, {"keeps_worker": True}], ids=["plan", "approved"])
+async def test_a_plan_begins_anew_and_an_approved_run_keeps_its_worker(bed: Bed, change: dict[str, Any]) -> None:
+    engine, job = await bed.engine(), bed.job()
+    assert job.pod is not None
+    job = replace(job, pod=replace(job.pod, **change))
+    running = asyncio.create_task(engine.run(job, events))
+    record = await bed.record()
+    bed.pods.states[record["run"]] = PodState("pod", waits=NO_NODE)
+    if "purpose" in change:
+        assert _is_waiting(await conclude(engine, job, running))
+        assert await bed.objects("secrets") == []
+        return
+    with pytest.raises(TimeoutError):
+        async with asyncio.timeout(2):
+            await asyncio.shield(running)
+    agent = await bed.agent(record)
+    agent.succeed()
+    leaving = asyncio.create_task(agent.leave())
+    assert (await conclude(engine, job, running)).outcome is Outcome.SUCCEEDED
+    await leaving

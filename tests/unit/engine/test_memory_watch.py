@@ -1,0 +1,48 @@
+"""Ends of runs for lack of memory."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import textwrap
+
+import pytest
+
+SCRIPT = """
+    import multiprocessing, os, queue, sys, time
+    from runner.engine import memory_watch
+    lock, kills = multiprocessing.Lock(), [0]
+    lock.acquire()
+    child = os.fork()
+    if not child:
+        {action}
+        os._exit(0)
+    memory_watch._STUCK, memory_watch._EVERY = 0.5, 0.05
+    ended = queue.SimpleQueue()
+    memory_watch.MemoryWatch({limit}, ended.put, lambda: kills[0]).start()
+    time.sleep(0.3)
+    kills[0] = {kills}
+    try:
+        print(ended.get(timeout=2.0))
+    except queue.Empty:
+        print("continues")
+    os.kill(child, 9)
+"""
+
+
+@pytest.mark.lengthy
+@pytest.mark.parametrize(
+    ("action", "kills", "limit", "expected"),
+    [
+        pytest.param("lock.acquire()", 1, 0, "0", id="stuck"),
+        pytest.param("lock.acquire()", 0, 0, "continues", id="nothing-was-killed"),
+        pytest.param("time.sleep(9)", 1, 0, "continues", id="waits-for-a-time"),
+        pytest.param("lock.acquire(timeout=9) if os.fork() else time.sleep(9)", 1, 0, "continues", id="has-a-worker"),
+    ],
+)
+def test_a_run_ends_if_it_is_stuck_after_the_kernel_killed_a_process(
+    action: str, kills: int, limit: int, expected: str
+) -> None:
+    script = textwrap.dedent(SCRIPT).format(action=action, kills=kills, limit=limit)
+    shown = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=30, check=False)
+    assert shown.stdout.strip() == expected, shown.stderr
