@@ -4,9 +4,10 @@ It also contains the record of the objects in other namespaces that runs wrote (
 
 In a cluster this is a ConfigMap in the operator's namespace with a key per watch. The leader election Role of every
 scaffolded project allows it (decision 8). Elsewhere it is a file in the runner folder. A missing entry costs little,
-because the first run of each object finds the kinds again. A refusal is logged once, with the rule to add.
+because the first run of each object finds the kinds again. A refusal is logged once, with the rule to add. The caller
+saves again later.
 
-Promises: `load` and `save` do not raise errors of the storage.
+Promises: `load` and `save` do not raise errors of the storage. They wait while the API server is unavailable.
 """
 
 from __future__ import annotations
@@ -15,14 +16,14 @@ import asyncio
 import json
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Protocol, TypeAlias
+from typing import Protocol, TypeAlias
 
 from runner import log
 from runner.config import atomic_file
 from runner.dependents.written import RecordsByWatch, WriteRecord
-from runner.errors import ApiError, ApiUnavailableError, NotFoundError
+from runner.errors import PASSING, ApiError, ConflictError, NotFoundError
 from runner.kube.client import Client, PatchType
-from runner.objects import GVK
+from runner.objects import GVK, Object
 from runner.watches.policy import JitteredBackoff
 
 KindsByWatch: TypeAlias = Mapping[GVK, frozenset[GVK]]
@@ -33,7 +34,6 @@ _FILE = "dependent-kinds.json"
 _WRITTEN = "written."
 """Prefix of the keys of records; kinds begin in upper case."""
 _LONGEST_MANAGER = 128
-_SERVER_ERROR = 500
 
 _log = log.get(__name__)
 
@@ -45,16 +45,16 @@ class KindStore(Protocol):
         """Return the saved kinds; empty if they cannot be read."""
         ...
 
-    async def save(self, kinds: KindsByWatch) -> None:
-        """Save the kinds."""
+    async def save(self, kinds: KindsByWatch) -> bool:
+        """Save the kinds; return False if the storage refused them."""
         ...
 
     async def load_written(self) -> RecordsByWatch:
         """Return the saved records; empty if they cannot be read."""
         ...
 
-    async def save_written(self, records: RecordsByWatch) -> None:
-        """Save the records."""
+    async def save_written(self, records: RecordsByWatch) -> bool:
+        """Save the records; return False if the storage refused them."""
         ...
 
 
@@ -63,28 +63,33 @@ class FileStore:
 
     def __init__(self, folder: Path) -> None:
         self._path = folder / _FILE
+        self._logged = log.Once()
 
     async def load(self) -> KindsByWatch:
         """See KindStore."""
         return _parse(await asyncio.to_thread(self._read))
 
-    async def save(self, kinds: KindsByWatch) -> None:
+    async def save(self, kinds: KindsByWatch) -> bool:
         """See KindStore."""
-        await self._save(_spell(kinds))
+        return await self._save(_spell(kinds))
 
     async def load_written(self) -> RecordsByWatch:
         """See KindStore."""
         return _parse_records(await asyncio.to_thread(self._read))
 
-    async def save_written(self, records: RecordsByWatch) -> None:
+    async def save_written(self, records: RecordsByWatch) -> bool:
         """See KindStore."""
-        await self._save(_spell_records(records))
+        return await self._save(_spell_records(records))
 
-    async def _save(self, data: dict[str, str]) -> None:
+    async def _save(self, data: dict[str, str]) -> bool:
         try:
             await asyncio.to_thread(self._write, data)
         except OSError as error:
-            _log.warning("Cannot save the kinds of dependents", file=str(self._path), error=str(error))
+            if self._logged.is_new():
+                _log.warning("Cannot save the kinds of dependents; retrying", file=str(self._path), error=str(error))
+            return False
+        self._logged.reset()
+        return True
 
     def _read(self) -> dict[str, str]:
         try:
@@ -113,36 +118,39 @@ class ConfigMapStore:
         self._namespace = namespace
         self._path = f"/api/v1/namespaces/{namespace}/configmaps/{CONFIG_MAP}"
         self._saved: dict[str, str] = {}
-        self._refused = False
+        self._logged = log.Once()
 
     async def load(self) -> KindsByWatch:
         """See KindStore."""
         return _parse(await self._load())
 
-    async def save(self, kinds: KindsByWatch) -> None:
+    async def save(self, kinds: KindsByWatch) -> bool:
         """See KindStore."""
-        await self._save(_spell(kinds))
+        return await self._save(_spell(kinds))
 
     async def load_written(self) -> RecordsByWatch:
         """See KindStore."""
         return _parse_records(await self._load())
 
-    async def save_written(self, records: RecordsByWatch) -> None:
+    async def save_written(self, records: RecordsByWatch) -> bool:
         """See KindStore."""
-        await self._save(_spell_records(records))
+        return await self._save(_spell_records(records))
 
     async def _load(self) -> dict[str, str]:
         try:
             found = await self._try("GET")
         except NotFoundError:
             return {}
-        data = (found or {}).get("data") or {}
+        except ApiError as error:
+            self._warn(error)
+            return {}
+        data = found.get("data") or {}
         self._saved = {str(watch): str(kinds) for watch, kinds in data.items()}
         return self._saved
 
-    async def _save(self, data: Mapping[str, str]) -> None:
+    async def _save(self, data: Mapping[str, str]) -> bool:
         for watch, text in data.items():
-            if self._saved.get(watch) == text or self._refused:
+            if self._saved.get(watch) == text:
                 continue
             body = {
                 "apiVersion": "v1",
@@ -154,36 +162,31 @@ class ConfigMapStore:
             manager = f"ansible-operator {watch}"[:_LONGEST_MANAGER]
             try:
                 await self._try("PATCH", body, {"fieldManager": manager, "force": "true"})
-            except NotFoundError as error:
-                self._give_up(error)
-                return
+            except ApiError as error:
+                self._warn(error)
+                return False
             self._saved[watch] = text
+            self._logged.reset()
+        return True
 
-    async def _try(
-        self, method: str, body: object = None, params: Mapping[str, str] | None = None
-    ) -> dict[str, Any] | None:
-        """Retry until the API server responds; return None if it refuses. Raises NotFoundError."""
+    async def _try(self, method: str, body: object = None, params: Mapping[str, str] | None = None) -> Object:
+        """Retry until the API server is available. Raises ApiError if it refuses."""
         backoff = JitteredBackoff(1.0, 60.0)
         while True:
             try:
                 return await self._client.request(
                     method, self._path, params=params, body=body, content_type=PatchType.APPLY.value
                 )
-            except NotFoundError:
-                raise
-            except (ApiError, ApiUnavailableError) as error:
-                if isinstance(error, ApiError) and error.status < _SERVER_ERROR:
-                    self._give_up(error)
-                    return None
-                await asyncio.sleep(backoff.next())
+            except (*PASSING, ConflictError) as error:
+                wanted = error.retry_after if isinstance(error, ApiError) else None
+                await asyncio.sleep(max(backoff.next(), wanted or 0.0))
 
-    def _give_up(self, error: ApiError) -> None:
-        if self._refused:
+    def _warn(self, error: ApiError) -> None:
+        if not self._logged.is_new():
             return
-        self._refused = True
         _log.warning(
             "Cannot save the kinds of dependents: after a restart, dependents are watched from the first run of their "
-            "owner",
+            "owner. The operator tries again within ten minutes",
             error=str(error),
             needs=f'in namespace {self._namespace}: apiGroups [""], resources [configmaps], verbs [get, create, patch]',
         )
@@ -199,19 +202,19 @@ class JointStore:
         """See KindStore."""
         return await self._store.load()
 
-    async def save(self, kinds: KindsByWatch) -> None:
+    async def save(self, kinds: KindsByWatch) -> bool:
         """See KindStore. If two replicas save at once, one may lose a new kind until its next run."""
         stored = await self._store.load()
-        await self._store.save({gvk: found | stored.get(gvk, frozenset()) for gvk, found in kinds.items()})
+        return await self._store.save({gvk: found | stored.get(gvk, frozenset()) for gvk, found in kinds.items()})
 
     async def load_written(self) -> RecordsByWatch:
         """See KindStore."""
         return await self._store.load_written()
 
-    async def save_written(self, records: RecordsByWatch) -> None:
+    async def save_written(self, records: RecordsByWatch) -> bool:
         """See KindStore. Two replicas can save at once as in `save`."""
         stored = await self._store.load_written()
-        await self._store.save_written(
+        return await self._store.save_written(
             {gvk: record.merged(stored[gvk]) if gvk in stored else record for gvk, record in records.items()}
         )
 

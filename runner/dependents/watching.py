@@ -44,6 +44,8 @@ from runner.unchanged.last_run import ReadEntry, digest
 from runner.watches.policy import JitteredBackoff
 from runner.watches.watch import Watch
 
+_SAVING_AGAIN = (10.0, 600.0)
+"""Shortest and longest seconds until the next attempt after the storage refused to save."""
 _PATIENCE = 60.0
 """Seconds to wait until the dependents of an object are listed."""
 
@@ -440,6 +442,7 @@ class Dependents:
     async def _save(self) -> None:
         """Save the kinds and the records when they have changed, after those of other replicas were loaded."""
         await self._loaded.wait()
+        backoff = JitteredBackoff(*_SAVING_AGAIN)
         while True:
             await self._unsaved.wait()
             self._unsaved.clear()
@@ -447,8 +450,11 @@ class Dependents:
                 self._outdated = False
                 self._written.load(await self._store.load_written())
             kinds: KindsByWatch = {gvk: frozenset(known) for gvk, known in self._known.items()}
-            await self._store.save(kinds)
-            await self._store.save_written(self._written.records(self._known))
+            if await self._store.save(kinds) and await self._store.save_written(self._written.records(self._known)):
+                backoff.reset()
+            else:
+                self._unsaved.set()
+                await asyncio.sleep(backoff.next())
 
 
 def _version(obj: Object) -> str:

@@ -17,6 +17,7 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from urllib.parse import quote
 
 from multidict import CIMultiDict
 
@@ -31,6 +32,8 @@ from runner.kube.credentials.tokens import AuthorizationSource, FixedAuthorizati
 _REFRESH_INTERVAL = 5.0
 _PROVIDED = ("id-token", "refresh-token", "access-token", "client-secret")
 """Secret settings of a login provider."""
+_OF_TOKENS = "!#$&'*+-.^_`|~"
+"""Characters besides letters and digits that the name of a header permits (RFC 9110, 5.6.2), without the percent."""
 _log = log.get(__name__)
 
 
@@ -234,4 +237,4 @@ def _impersonate(user: Mapping[str, object], headers: CIMultiDict[str]) -> None:
         headers.add("Impersonate-Group", str(group))
     for name, values in extra.items() if isinstance(extra, dict) else []:
         for value in values:
-            headers.add(f"Impersonate-Extra-{name}", str(value))
+            headers.add(f"Impersonate-Extra-{quote(str(name), safe=_OF_TOKENS)}", str(value))

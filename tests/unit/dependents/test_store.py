@@ -1,14 +1,30 @@
-"""Kinds of dependents that are kept in a file. What a ConfigMap does is tested on a real API server."""
+"""Kinds of dependents that are kept in a file, and answers of an API server that keeps them in a ConfigMap.
+
+The ConfigMap itself is tested on a real API server.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Coroutine
 from pathlib import Path
+from typing import Any
 
 import pytest
+from structlog.testing import capture_logs
 
-from runner.dependents.store import FileStore, JointStore
+from runner.dependents.store import ConfigMapStore, FileStore, JointStore
 from runner.dependents.written import WriteRecord
-from runner.objects import GVK
+from runner.errors import (
+    ApiUnavailableError,
+    ConflictError,
+    ForbiddenError,
+    ServerError,
+    ThrottledError,
+    UnauthorizedError,
+)
+from runner.objects import GVK, Object
+
+Virtually = Callable[[Coroutine[object, object, Any]], Any]
 
 WATCH = GVK("cache.example.com", "v1alpha1", "Memcached")
 CORE = GVK("", "v1", "Namespace")
@@ -67,3 +83,52 @@ async def test_a_folder_that_cannot_be_written_is_a_warning(tmp_path: Path, caps
     (tmp_path / "file").touch()
     await FileStore(tmp_path / "file").save({WATCH: frozenset({DEPLOYMENT})})
     assert "Cannot save the kinds of dependents" in capsys.readouterr().out
+
+
+class ApiServer:
+    """Answers of an API server; then it accepts every request."""
+
+    def __init__(self, *errors: Exception) -> None:
+        self.errors = list(errors)
+        self.saved: dict[str, str] = {}
+
+    async def request(self, method: str, _path: str, *, body: Object | None = None, **_: object) -> Object:
+        if self.errors:
+            raise self.errors.pop(0)
+        if method == "PATCH" and body is not None:
+            self.saved |= body["data"]
+        return {"data": dict(self.saved)}
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        UnauthorizedError("the token is about to be renewed", status=401),
+        ThrottledError("too many requests", status=429, retry_after=30.0),
+        ConflictError("another operator creates it", status=409),
+        ServerError("etcd has no leader", status=500),
+        ApiUnavailableError("refused"),
+    ],
+)
+def test_a_temporary_error_delays_a_save_and_loses_nothing(virtually: Virtually, error: Exception) -> None:
+    api = ApiServer(error, error)
+
+    async def save() -> bool:
+        return await ConfigMapStore(api, "ns").save({WATCH: frozenset({DEPLOYMENT})})  # type: ignore[arg-type] # a fake
+
+    assert virtually(save())
+    assert list(api.saved.values()) == ["Deployment.v1.apps"]
+
+
+def test_a_refused_save_is_one_warning_and_works_as_soon_as_it_is_permitted(virtually: Virtually) -> None:
+    api = ApiServer(*[ForbiddenError("no", status=403)] * 2)
+    store = ConfigMapStore(api, "ns")  # type: ignore[arg-type] # a fake
+
+    async def save() -> list[bool]:
+        return [await store.save({WATCH: frozenset({DEPLOYMENT})}) for _ in range(3)]
+
+    with capture_logs() as logs:
+        assert virtually(save()) == [False, False, True]
+    assert len(logs) == 1
+    assert "Cannot save the kinds of dependents" in logs[0]["event"]
+    assert list(api.saved.values()) == ["Deployment.v1.apps"]

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from structlog.testing import capture_logs
 
 from runner.dependents.loop_guard import LoopGuard
 from runner.dependents.store import FileStore
@@ -296,6 +297,29 @@ def test_an_object_that_is_older_than_the_record_counts_once_a_run_of_its_owner_
         assert [why for *_, why in harness.triggered] == ["Deployment far/x changed: spec"]
 
     virtually(scenario())
+
+
+def test_kinds_that_the_storage_refused_are_saved_as_soon_as_it_accepts_them(
+    make: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("runner.dependents.watching._SAVING_AGAIN", (0.01, 0.02))
+    obstacle = tmp_path / "dependent-kinds.json"
+    obstacle.mkdir()
+
+    async def scenario() -> None:
+        dependents = make().dependents
+        async with dependents._client, asyncio.timeout(30), asyncio.TaskGroup() as group:
+            following = group.create_task(dependents.follow())
+            with capture_logs() as logs:
+                dependents.wrote(OWNER, DEPLOYMENT, child(1))
+                while not any("Cannot save" in each["event"] for each in logs):
+                    await asyncio.sleep(0.01)
+            obstacle.rmdir()
+            while not (await FileStore(tmp_path).load()).get(WATCHED):
+                await asyncio.sleep(0.01)
+            following.cancel()
+
+    asyncio.run(scenario())
 
 
 def test_which_objects_runs_wrote_in_other_namespaces_survives_a_restart_and_reaches_other_replicas(

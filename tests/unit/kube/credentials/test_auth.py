@@ -141,6 +141,21 @@ async def test_impersonation_is_passed_on(write_kubeconfig: KubeConfigFile, tmp_
     assert headers["Impersonate-Extra-team"] == "x"
 
 
+async def test_extra_fields_of_an_impersonated_user_may_have_names_that_no_header_permits(
+    write_kubeconfig: KubeConfigFile, tmp_path: Path
+) -> None:
+    extra = {"acme.com/project": ["x"], "team name%": ["y", "z"], "größe": ["w"]}
+    user = {"token": "t", "as": "jane", "as-user-extra": extra}
+    headers = await (await load(write_kubeconfig("http://x", user=user), tmp_path)).headers()
+    found = [(name, value) for name, value in headers.items() if name.startswith("Impersonate-Extra-")]
+    assert found == [
+        ("Impersonate-Extra-acme.com%2Fproject", "x"),
+        ("Impersonate-Extra-team%20name%25", "y"),
+        ("Impersonate-Extra-team%20name%25", "z"),
+        ("Impersonate-Extra-gr%C3%B6%C3%9Fe", "w"),
+    ]
+
+
 async def test_credentials_return_their_secret_values(write_kubeconfig: KubeConfigFile, tmp_path: Path) -> None:
     user = {"token": "t0ken", "client-key-data": encoded(b"the key"), "username": "u", "password": "passw0rd"}
     found = await load(write_kubeconfig("http://x", user=user), tmp_path)
