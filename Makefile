@@ -7,7 +7,7 @@ CASE ?= spine
 # Processes that test at once.
 WORKERS ?= 2
 # What the version matrix tests beside the default ansible-core.
-CORES = 2.18 2.19 2.20
+CORES = 2.18 2.20 2.22
 # The tests of each target. Each test belongs to exactly one of these; tests/integration/test_targets.py checks it.
 UNIT_TESTS = -m "quick" tests/unit
 INTEGRATION_TESTS = -m "not quick and not full and not nightly" tests/e2e tests/integration tests/unit
@@ -76,7 +76,7 @@ test-programs: setup
 test-integration: test-programs
 	$(BIN)/pytest $(INTEGRATION_TESTS) -n $(WORKERS) --dist loadgroup
 
-test-full: test-slow test-exec test-matrix ## Tests that take long, the engine exec, and the version matrix: ansible-core 2.18 to 2.21
+test-full: test-slow test-exec test-matrix ## Tests that take long, the engine exec, and the version matrix: ansible-core 2.18 to 2.22
 
 test-slow: test-programs
 	$(BIN)/pytest $(FULL_TESTS) -n $(WORKERS) --dist loadgroup

@@ -19,6 +19,7 @@ from runner.config import locks
 from runner.devcluster import folders
 from runner.devcluster.cluster import get_actionlint, get_helm, get_programs
 from runner.devcluster.nodes import Nodes, missing
+from runner.engine.warm import tested
 from runner.errors import ClusterError
 from tests import debian, mariadb, workloads
 from tests.parity import targets
@@ -96,8 +97,8 @@ def get_node(environ: Mapping[str, str], progress: TextIO) -> None:
 
 
 def get_targets(progress: TextIO) -> None:
-    """Have the integration targets of the ansible-cores on which CI runs some. Raises ClusterError where it cannot."""
-    for core in ("2.18", version("ansible-core")):
+    """Have the integration targets of the tested ansible-cores. Raises ClusterError where it cannot."""
+    for core in {*(f"{major}.{minor}" for major, minor in tested.CORES), version("ansible-core")}:
         try:
             targets.get(core, progress)
         except (OSError, RuntimeError, subprocess.CalledProcessError) as error:

@@ -143,6 +143,7 @@ class Modules:
             parameters=call.parameters,
             profile=call.profile,
             open_files=call.open_files,
+            secrets=call.secrets,
             umask=_umask(),
             learned=self.learned,
             **fields,
