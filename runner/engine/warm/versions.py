@@ -176,12 +176,10 @@ def wrapper(module_name: str, name: str, call: Call, shebang: str) -> str:
     return f'{code}\n\n\nif __name__ == "__main__":\n    _ansiballz_main(\n{given}\n)\n'
 
 
-def interpreter(source: bytes, task_vars: Mapping[str, Any], templar: Any, *, remote_is_local: bool) -> str:
-    """Return the shebang line with which Ansible would start the module. Requests discovery like Ansible."""
+def interpreter(source: bytes, task_vars: Mapping[str, Any], templar: Any) -> str:
+    """Return the shebang line with which Ansible would start the module locally. Requests discovery like Ansible."""
     found, arguments = module_common._extract_interpreter(source)
-    shebang, _ = module_common._get_shebang(
-        found or "/usr/bin/python", task_vars, templar, arguments, remote_is_local=remote_is_local
-    )
+    shebang, _ = module_common._get_shebang(found or "/usr/bin/python", task_vars, templar, arguments)
     return str(shebang)
 
 
