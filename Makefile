@@ -7,7 +7,7 @@ CASE ?= spine
 # Processes that test at once.
 WORKERS ?= 2
 # What the version matrix tests beside the default ansible-core.
-CORES = 2.18 2.19 2.20
+CORES = 2.18 2.20 2.22
 # The tests of each target. Each test belongs to exactly one of these; tests/integration/test_targets.py checks it.
 UNIT_TESTS = -m "quick" tests/unit
 INTEGRATION_TESTS = -m "not quick and not full and not nightly" tests/e2e tests/integration tests/unit
@@ -22,7 +22,7 @@ CHECKS := check-types check-ansible check-layers check-lint check-format check-y
 # Examples that have a rule of their own in their .ansible-lint.
 LINTED_BY_THEMSELVES = actions mysql
 
-.PHONY: help setup fmt check $(CHECKS) test test-unit test-programs test-integration test-full test-slow test-exec matrix-environments test-matrix test-nightly nightly-tests nightly-properties nightly-matrix test-examples test-parity faults hostile bench demo run build docs reference lock clean
+.PHONY: help setup fmt check $(CHECKS) test test-unit test-programs test-integration test-full test-slow test-exec matrix-environments test-matrix test-nightly nightly-tests nightly-properties nightly-matrix test-examples test-parity next-core faults hostile bench demo run build docs reference lock clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-18s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -76,7 +76,7 @@ test-programs: setup
 test-integration: test-programs
 	$(BIN)/pytest $(INTEGRATION_TESTS) -n $(WORKERS) --dist loadgroup
 
-test-full: test-slow test-exec test-matrix ## Tests that take long, the engine exec, and the version matrix: ansible-core 2.18 to 2.21
+test-full: test-slow test-exec test-matrix ## Tests that take long, the engine exec, and the version matrix: ansible-core 2.18 to 2.22
 
 test-slow: test-programs
 	$(BIN)/pytest $(FULL_TESTS) -n $(WORKERS) --dist loadgroup
@@ -108,6 +108,9 @@ test-examples: test-programs ## Each example from its deployment to its removal,
 
 test-parity: setup ## Integration targets of ansible-core itself, compared on each engine; CORE=2.18 for one ansible-core, QUICK=1 for fewer runs
 	CORE=$(or $(CORE),all) WORKERS=$(WORKERS) $(BIN)/python -m tests.parity
+
+next-core: setup ## Examine any version of ansible-core, with one table for all shortcuts: CORE=2.22.0rc1, or the newest in the index
+	$(BIN)/python -m hack.next_core $(CORE)
 
 faults: setup ## Rounds of faults, all made from outside: FAULTS_SEED, FAULTS_ROUNDS and more, see CONTRIBUTING.md#the-fault-suite
 	$(BIN)/python -m tests.faults

@@ -11,7 +11,7 @@ once on `exec`.
 3. Medians of what a task takes, by its module (see `bench.task_times`).
 4. Memory that each of several runs at once adds, and of an idle fork server (PSS).
 
-`CORE` names an ansible-core (`2.18` to `2.21`, or `all`); left out, it is that of this environment. `BENCH_CASES`
+`CORE` names a tested ansible-core (such as `2.18`, or `all`); left out, it is that of this environment. `BENCH_CASES`
 (names, with commas), `BENCH_REPEATS`, `BENCH_EXEC_REPEATS` (0: the warm engine only) and `BENCH_AT_ONCE` make it
 smaller; `BENCH_WITHOUT` names shortcuts that are switched off.
 """
@@ -46,11 +46,12 @@ from bench.standing import standing, tasks
 from runner import log
 from runner.config.settings import EngineName
 from runner.engine.executions import Way
+from runner.engine.warm import tested
 from runner.kube.client import Client
 from runner.kube.credentials import auth
 from runner.sdk import devcluster
 
-CORES = ("2.18", "2.19", "2.20", "2.21")
+CORES = tuple(f"{major}.{minor}" for major, minor in tested.CORES)
 _CASE = "engine"
 _PROCESSORS = 2
 _STANDING = "bench-engine-proxy"

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import TextIO
 
 from runner.config import locks
+from runner.engine.warm import tested
 from runner.errors import ClusterError
 from runner.sdk.devcluster import folders
 from runner.sdk.devcluster.cluster import get_actionlint, get_helm, get_programs
@@ -96,8 +97,8 @@ def get_node(environ: Mapping[str, str], progress: TextIO) -> None:
 
 
 def get_targets(progress: TextIO) -> None:
-    """Have the integration targets of the ansible-cores on which CI runs some. Raises ClusterError where it cannot."""
-    for core in ("2.18", version("ansible-core")):
+    """Have the integration targets of the tested ansible-cores. Raises ClusterError where it cannot."""
+    for core in {*(f"{major}.{minor}" for major, minor in tested.CORES), version("ansible-core")}:
         try:
             targets.get(core, progress)
         except (OSError, RuntimeError, subprocess.CalledProcessError) as error:

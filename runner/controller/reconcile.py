@@ -15,7 +15,7 @@ from datetime import UTC, datetime
 from runner import log
 from runner.controller import decisions
 from runner.controller.attempt import Attempt, WatchScope
-from runner.controller.decisions import Done, Result, Terminal
+from runner.controller.decisions import Done, Result, Retry, Terminal
 from runner.controller.features import NOTHING, Feature, FinishedRun, Skip
 from runner.controller.refusals import Refusals, RequestFailedError
 from runner.controller.runs import Runs

@@ -1,7 +1,7 @@
 """Fold of a run's events into its result. Pure.
 
 Promises: a rescued or ignored failure is not a failure of the run. The result describes in a sentence how the run
-ended, regardless of the cause. Reads the events that ansible-runner reports for ansible-core 2.18 to 2.21
+ended, regardless of the cause. Reads the events that ansible-runner reports for ansible-core 2.18 to 2.22
 (https://ansible.readthedocs.io/projects/runner/en/stable/intro/#runner-artifacts-directory-hierarchy).
 """
 

@@ -250,11 +250,11 @@ def kill(identity: str, supervisor: Process | None, within: float) -> bool:
     return True
 
 
-def result_of_fork(act: Callable[[], Any], within: float | None = None) -> Any:
+def result_of_fork(act: Callable[[], Any], within: float) -> Any:
     """Return the JSON value that `act` returns in a forked process; None if it raised, died, or took too long.
 
-    The process has its own session, and ends with this one. It is killed after `within` seconds. Processes that it
-    leaves behind are not waited for. Only for a process with a single thread.
+    The process has its own session, and ends with this one. It is killed after `within` seconds: if this process has
+    other threads, one of them can hold a lock that `act` needs. Processes that it leaves behind are not waited for.
     """
     reader, writer = os.pipe()
     pid = os.fork()
@@ -272,14 +272,15 @@ def result_of_fork(act: Callable[[], Any], within: float | None = None) -> Any:
     data = bytearray()
     os.set_blocking(reader, False)
     process = os.pidfd_open(pid)
-    deadline = None if within is None else time.monotonic() + within
+    deadline = time.monotonic() + within
     try:
         sources = [reader, process]
         while process in sources:
-            left = None if deadline is None else max(0.0, deadline - time.monotonic())
-            ready, _, _ = select.select(sources, [], [], left)
+            ready, _, _ = select.select(sources, [], [], max(0.0, deadline - time.monotonic()))
             if not ready:
-                os.killpg(pid, signal.SIGKILL)
+                with contextlib.suppress(ProcessLookupError):  # it does not lead a group yet
+                    os.killpg(pid, signal.SIGKILL)
+                os.kill(pid, signal.SIGKILL)
             if not ready or process in ready:
                 sources.remove(process)
             with contextlib.suppress(BlockingIOError):  # another process can still hold the pipe open

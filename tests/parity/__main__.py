@@ -1,6 +1,6 @@
 """Parity on ansible-core's own integration targets: `python -m tests.parity [TARGET …]`, or `make test-parity`.
 
-`CORE` names an ansible-core (`2.18` to `2.21`, or `all`, the default of `make test-parity`). `WORKERS` (default 2)
+`CORE` names a tested ansible-core (such as `2.18`, or `all`, the default of `make test-parity`). `WORKERS` (default 2)
 cases run at the same time. With `QUICK=1` a case runs on `warm` only, once. Prints a line for each case.
 
 The exit code is 1 if results of a case differ. Some cases fail with plain Ansible on a machine without network, or
@@ -26,10 +26,11 @@ from pathlib import Path
 from runner import log
 from runner.engine.engines import EngineSettings
 from runner.engine.run_engine import RunEngine
+from runner.engine.warm import tested
 from tests.parity import targets
 from tests.parity.ways import ParityError, PlainFailedError, Ways
 
-_CORES = ("2.18", "2.19", "2.20", "2.21")
+_CORES = tuple(f"{major}.{minor}" for major, minor in tested.CORES)
 _FEWEST = 70
 _WORKERS = 2
 

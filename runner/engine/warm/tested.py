@@ -1,13 +1,26 @@
-"""Platforms of the warm engine: Linux, and the versions of ansible-core with which it was tested."""
+"""Platforms of the warm engine: Linux, and the versions of ansible-core with which it was tested.
+
+These are the versions that their developers support, and 2.18, which the Go operator's image has: see docs/engine.md.
+`exec` has no such limit: it runs each version that the package's requirements allow.
+"""
 
 from __future__ import annotations
 
+import datetime as dt
 import re
 import sys
+from collections.abc import Mapping
 from importlib.metadata import PackageNotFoundError, version
 
-OLDEST, NEWEST = (2, 18), (2, 21)
-"""Versions of ansible-core, both tested."""
+WARM_UNTIL: Mapping[tuple[int, int], dt.date] = {
+    (2, 18): dt.date(2027, 5, 31),
+    (2, 20): dt.date(2027, 5, 31),
+    (2, 21): dt.date(2027, 11, 30),
+    (2, 22): dt.date(2028, 5, 31),
+}
+"""Last day of the warm engine for each version: the end of its support by its developers, except for 2.18."""
+CORES = tuple(WARM_UNTIL)
+"""Versions of ansible-core, all tested."""
 
 
 def problem() -> str | None:
@@ -22,9 +35,9 @@ def problem() -> str | None:
 
 
 def problem_of(installed: str) -> str | None:
-    """Return why this version of ansible-core is outside the tested range."""
+    """Return why this version of ansible-core is not among the tested ones."""
     found = re.match(r"(\d+)\.(\d+)", installed)
-    if found and OLDEST <= (int(found[1]), int(found[2])) <= NEWEST:
+    if found and (int(found[1]), int(found[2])) in CORES:
         return None
-    oldest, newest = (".".join(map(str, each)) for each in (OLDEST, NEWEST))
-    return f"ansible-core {installed} is installed, and it was tested with {oldest} to {newest}"
+    *others, newest = (f"{major}.{minor}" for major, minor in CORES)
+    return f"ansible-core {installed} is installed, and it was tested with {', '.join(others)} and {newest}"

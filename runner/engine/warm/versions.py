@@ -1,7 +1,8 @@
 """Differences between ansible-core's versions. All version-dependent code of the warm engine is here.
 
-Tested with 2.18 to 2.21. 2.19 introduced tagged values, serialization profiles, worker processes with their own
-session, and new classes of results. Must be imported only where Ansible is loaded.
+Tested with the versions of `tested.CORES`. Version 2.19 introduced tagged values, serialization profiles, sessions of
+workers, and new classes of results. Version 2.21 changed contexts of tasks and commands for shells. Version 2.22
+introduced secrets. Must be imported only where Ansible is loaded.
 """
 
 from __future__ import annotations
@@ -94,6 +95,8 @@ class Call:
     profile: str
     open_files: int
     """Limit of open files to set, or 0."""
+    secrets: frozenset[str] | None
+    """Registered secrets in the arguments; None before ansible-core 2.22."""
 
 
 def is_instrumented(task_vars: Mapping[str, Any]) -> bool:
@@ -125,7 +128,21 @@ def encode(module_args: Any, task_vars: Mapping[str, Any], templar: Any) -> Call
         if not isinstance(limit, int):
             limit = int(templar._engine.template(limit, options=TemplateOptions(value_for_omit=0)))
     # `str.encode` and `int.__add__` return values without tags. A tag would require Ansible in the module's process.
-    return Call(str.encode(text, "utf-8", "surrogateescape"), _PROFILE if TAGGED else "", int.__add__(limit, 0))
+    return Call(
+        parameters=str.encode(text, "utf-8", "surrogateescape"),
+        profile=_PROFILE if TAGGED else "",
+        open_files=int.__add__(limit, 0),
+        secrets=_secrets_in(text),
+    )
+
+
+def _secrets_in(text: str) -> frozenset[str] | None:
+    if CORE < (2, 22):
+        return None
+    from ansible.module_utils import secrets  # noqa: PLC0415 - since 2.22
+
+    found: frozenset[str] = secrets._secret_masker.secrets_in_json(text)
+    return found
 
 
 def wrapper(module_name: str, name: str, call: Call, shebang: str) -> str:
@@ -151,6 +168,7 @@ def wrapper(module_name: str, name: str, call: Call, shebang: str) -> str:
         "rlimit_nofile": 0,
         "params": call.parameters.decode(),
         "extensions": {},
+        **({} if call.secrets is None else {"secrets": call.secrets}),
         "zip_data": _EMPTY_ARCHIVE,
     }
     given = "\n".join(f"{key}={value!r}," for key, value in arguments.items())
@@ -158,12 +176,10 @@ def wrapper(module_name: str, name: str, call: Call, shebang: str) -> str:
     return f'{code}\n\n\nif __name__ == "__main__":\n    _ansiballz_main(\n{given}\n)\n'
 
 
-def interpreter(source: bytes, task_vars: Mapping[str, Any], templar: Any, *, remote_is_local: bool) -> str:
-    """Return the shebang line with which Ansible would start the module. Requests discovery like Ansible."""
+def interpreter(source: bytes, task_vars: Mapping[str, Any], templar: Any) -> str:
+    """Return the shebang line with which Ansible would start the module locally. Requests discovery like Ansible."""
     found, arguments = module_common._extract_interpreter(source)
-    shebang, _ = module_common._get_shebang(
-        found or "/usr/bin/python", task_vars, templar, arguments, remote_is_local=remote_is_local
-    )
+    shebang, _ = module_common._get_shebang(found or "/usr/bin/python", task_vars, templar, arguments)
     return str(shebang)
 
 
@@ -233,15 +249,19 @@ def run_worker(worker: Any) -> None:
     from ansible._internal import _task  # noqa: PLC0415 - since 2.19
 
     if CORE < (2, 21):
-        context = _task.TaskContext(worker._task)
+        around = _task.TaskContext(worker._task)
     else:
-        context = _task.TaskContext.create(
+        around = _task.TaskContext.create(
             task=worker._task,
             task_vars=worker._task_vars,
             host_name=worker._host.name,
         )
-    with context:
-        worker._run()
+    try:
+        with around:
+            worker._run()
+    finally:
+        if CORE >= (2, 22):  # a worker's process ends, and its list of new secrets with it
+            around._new_secrets.unregister()
 
 
 def is_validated(kind: Any) -> bool:

@@ -7,6 +7,7 @@ import os
 import time
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from dataclasses import dataclass, field
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +29,8 @@ WITHOUT = frozenset(filter(None, os.environ.get("ANSIBLE_OPERATOR_WARM_WITHOUT",
 """Shortcuts that are not taken."""
 DEFECTS: list[str] = []
 """Tracebacks of shortcuts that failed in the current test."""
+ANSIBLE_MASK = "$REDACTED$" if find_spec("ansible.module_utils.secrets") else ""
+"""What ansible-core shows instead of secrets that it knows, since 2.22; empty if it knows none."""
 MEMCACHED = GVK("cache.example.com", "v1alpha1", "Memcached")
 
 

@@ -120,7 +120,7 @@ def test_the_value_of_a_fork_is_returned_also_while_a_process_that_it_left_holds
             time.sleep(3600)
         return [left, os.getsid(0) == os.getpid(), "x" * 500_000]
 
-    left, leads_session, text = processes.result_of_fork(act)
+    left, leads_session, text = processes.result_of_fork(act, within=60)
 
     os.kill(left, signal.SIGKILL)
     assert leads_session

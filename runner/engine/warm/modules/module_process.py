@@ -53,8 +53,10 @@ class Request:
     """Content that Ansible would have copied there, without the payload."""
     parameters: bytes
     profile: str
-    """Serialization profile of the result; empty before ansible-core 2.19."""
+    """Serialization profile of the result; empty for ansible-core 2.18."""
     open_files: int
+    secrets: frozenset[str] | None
+    """Secrets in the parameters, which the module masks; None before ansible-core 2.22."""
     environment: Mapping[bytes, bytes]
     umask: int
     learned: str
@@ -170,9 +172,9 @@ def _run(request: Request, payload: Payload) -> int:
     _hide_frames()
     try:
         if request.profile:
-            _run_since_2_19(request, payload.name, library)
+            _run_with_loader(request, payload.name, library)
         else:
-            _run_before_2_19(request, payload.name, library)
+            _run_with_arguments(request, payload.name, library)
     except SystemExit as end:
         return _exit_code(end.code)
     except BaseException as error:  # noqa: BLE001 - as an interpreter does
@@ -199,19 +201,22 @@ def _hide_frames() -> None:
     sys.setrecursionlimit = lambda limit, /: put(limit + hidden)
 
 
-def _run_since_2_19(request: Request, name: str, library: str) -> None:
+def _run_with_loader(request: Request, name: str, library: str) -> None:
     from ansible.module_utils._internal._ansiballz import _loader  # noqa: PLC0415 - the module namespace's
 
+    secrets = {} if request.secrets is None else {"secrets": request.secrets}
     _loader.run_module(
         json_params=request.parameters,
         profile=request.profile,
         module_fqn=name,
         modlib_path=library,
         extensions={},
+        **secrets,
     )
 
 
-def _run_before_2_19(request: Request, name: str, library: str) -> None:
+def _run_with_arguments(request: Request, name: str, library: str) -> None:
+    """Run the module like ansible-core 2.18."""
     from ansible.module_utils import basic  # noqa: PLC0415 - the module namespace's
 
     basic._ANSIBLE_ARGS = request.parameters  # noqa: SLF001 - as AnsiballZ does

@@ -2,20 +2,21 @@
 
 Owns the choice of imports. Some libraries must be imported by each module again, as in a new interpreter. These start a
 thread, a process or a connection at import, or read a file that may change. To find them, everything is first imported
-in a separate, watched process, and libraries with such side effects are skipped. Environment variables that imports
-read become part of the conditions under which a module can use the server.
+in a separate, watched process, and libraries with such side effects are skipped. So are those whose import takes too
+long. Environment variables that imports read become part of the conditions under which a module can use the server.
 """
 
 from __future__ import annotations
 
 import os
+import signal
 import sys
 import threading
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
-from typing import Any
+from typing import Any, NoReturn
 
 from ansible.plugins.loader import module_loader
 
@@ -45,6 +46,10 @@ _DEEDS = frozenset(
     }
 )
 _ROUNDS = 4
+_TRIAL_WITHIN = 15.0
+"""Seconds that the imports of one trial may take."""
+_KILLED_AFTER = 5.0
+"""Seconds more, for an import that cannot be interrupted."""
 _HARMLESS = ("/dev/", "/etc/mime.types", "/etc/localtime", "/proc/self/")
 
 
@@ -65,6 +70,17 @@ class Preimported:
 class _Trial:
     harmful: frozenset[str]
     read: Mapping[str, str | None]
+    blocked: tuple[str, ...] = ()
+    """Modules that were being imported when the time was over, the innermost first."""
+    died: bool = False
+
+
+class _TimeoutError(BaseException):
+    """The time for imports is over. Not an `Exception`, because libraries handle those of their own imports."""
+
+    def __init__(self, blocked: list[str]) -> None:
+        super().__init__(", ".join(blocked))
+        self.blocked = blocked
 
 
 def make(names: Iterable[str], imports: Iterable[str], interpreter: Interpreter) -> Preimported:
@@ -79,6 +95,7 @@ def make(names: Iterable[str], imports: Iterable[str], interpreter: Interpreter)
     skip: frozenset[str] = frozenset()
     for _ in range(_ROUNDS):
         trial = _try(found, skip, path, imports)
+        problems += _report(trial)
         if trial.harmful <= skip:
             namespace = module_namespace.build(found, skip, path, imports)
             kubernetes_client.prepare()
@@ -103,21 +120,44 @@ def _resolve(names: Iterable[str], problems: list[str]) -> Iterator[Payload]:
 
 
 def _try(found: tuple[Payload, ...], skip: frozenset[str], path: tuple[str, ...], imports: tuple[str, ...]) -> _Trial:
+    everything = frozenset(name for each in found for name in each.entries).union(imports)
+
     def act() -> dict[str, Any]:
         watch = _Watch()
         watch.start()
-        module_namespace.build(found, skip, path, imports)
-        if threading.active_count() > 1:
-            return {
-                "harmful": sorted({name for each in found for name in each.entries} | set(imports)),
-                "read": watch.read,
-            }
-        return {"harmful": sorted(watch.harmful), "read": watch.read}
+        blocked: list[str] = []
+        _interrupt_after(_TRIAL_WITHIN)
+        try:
+            module_namespace.build(found, skip, path, imports)
+            signal.setitimer(signal.ITIMER_REAL, 0)
+        except _TimeoutError as error:
+            blocked = error.blocked
+        harmful = everything if threading.active_count() > 1 else watch.harmful.union(blocked)
+        return {"harmful": sorted(harmful), "read": watch.read, "blocked": blocked}
 
-    trial = processes.result_of_fork(act)
-    if trial is None:  # the process died during an import
-        return _Trial(frozenset(name for each in found for name in each.entries) | set(imports), {})
-    return _Trial(frozenset(trial["harmful"]), trial["read"])
+    trial = processes.result_of_fork(act, _TRIAL_WITHIN + _KILLED_AFTER)
+    if trial is None:
+        return _Trial(everything, {}, died=True)
+    return _Trial(frozenset(trial["harmful"]), trial["read"], tuple(trial["blocked"]))
+
+
+def _interrupt_after(seconds: float) -> None:
+    """Raise `_TimeoutError` in the main thread of this process after some seconds."""
+
+    def interrupt(_number: int, frame: FrameType | None) -> NoReturn:
+        raise _TimeoutError(_importing(frame))
+
+    signal.signal(signal.SIGALRM, interrupt)
+    signal.setitimer(signal.ITIMER_REAL, seconds)
+
+
+def _report(trial: _Trial) -> Iterator[str]:
+    """Yield why imports were given up; libraries with other side effects are expected, and not reported."""
+    if trial.blocked:
+        blocked = trial.blocked[0]
+        yield f"the import of {blocked} takes more than {_TRIAL_WITHIN:g} seconds; modules import it themselves"
+    if trial.died:
+        yield "the trial of the imports of modules died; modules import all that they use"
 
 
 class _Watch:
@@ -153,7 +193,8 @@ class _Watch:
         os.environ.__class__ = Watched
 
     def _note(self, name: object) -> None:
-        if isinstance(name, str) and any(_importing()):  # a lookup by bytes raises a TypeError and returns no value
+        if isinstance(name, str) and any(_importing(sys._getframe(1))):  # noqa: SLF001 - there is no other way to know
+            # a lookup by bytes raises a TypeError and returns no value
             self.read[name] = os.environb.get(os.fsencode(name), b"").decode(errors="replace") or None
 
     def _audit(self, event: str, arguments: tuple[Any, ...]) -> None:
@@ -164,7 +205,7 @@ class _Watch:
         else:
             harmful = event in _DEEDS
         if harmful:
-            self.harmful.update(_importing())
+            self.harmful.update(_importing(sys._getframe(1)))  # noqa: SLF001 - as above
 
     def _is_data(self, path: object) -> bool:
         """Return True if an opened file can change while the server lives. Code and system files cannot."""
@@ -181,10 +222,9 @@ def _is_probe(address: object) -> bool:
     return isinstance(address, tuple) and len(address) > 1 and address[1] == 0
 
 
-def _importing() -> list[str]:
+def _importing(frame: FrameType | None) -> list[str]:
     """Return the names of the modules that are being imported, the innermost first."""
     names = []
-    frame: FrameType | None = sys._getframe(2)  # noqa: SLF001 - there is no other way to know
     while frame:
         if frame.f_code.co_name == "<module>":
             names.append(str(frame.f_globals.get("__name__")))

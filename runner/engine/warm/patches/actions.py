@@ -35,6 +35,12 @@ _ON_CONTROLLER = frozenset(
         "validate_argument_spec",
     }
 )
+_INCLUDES = frozenset(
+    f"{prefix}{name}"
+    for prefix in ("", "ansible.builtin.", "ansible.legacy.")
+    for name in ("include_role", "include_tasks")
+)
+"""Names of dynamic includes, which have no plugin."""
 _ON_CONTROLLER_BEFORE_2_21 = frozenset({"add_host", "group_by"})
 """Since ansible-core 2.21 they report to the playbook's process and wait for it."""
 _OF_MODULES = frozenset({"command", "copy", "gather_facts", "normal", "package", "service", "shell", "template", "uri"})
@@ -60,7 +66,7 @@ def kind_of(task: Any) -> Kind:
 @functools.cache
 def _kind(action: str, collections: tuple[str, ...]) -> Kind:
     name = action.rpartition(".")[2]
-    if action in constants._ACTION_ALL_INCLUDES:
+    if action in _INCLUDES:
         return Kind.ON_CONTROLLER
     path = _path(action, list(collections) or None)
     if path == _core_path(name) and (

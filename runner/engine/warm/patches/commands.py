@@ -13,7 +13,7 @@ from typing import Any
 
 from ansible import constants
 from ansible.module_utils.common.text.converters import to_bytes
-from ansible.plugins.connection import local
+from ansible.plugins.connection import ensure_connect, local
 from ansible.plugins.shell import sh
 from ansible.utils.display import Display
 
@@ -45,10 +45,12 @@ def install() -> None:
         printed = plan() if plan else None
         if printed is None:
             return execute(self, cmd, in_data=in_data, sudoable=sudoable)
-        if not self._connected:
-            self._connect()
+        return on_connection(self, printed)
+
+    def answer(_: Any, printed: str) -> tuple[int, bytes, bytes]:
         return 0, printed.encode(), b""
 
+    on_connection: Callable[..., Any] = ensure_connect(answer)
     local.Connection.exec_command = exec_command
 
 

@@ -85,6 +85,8 @@ _MUTATING = frozenset(
         "update",
     }
 )
+_NAMES_WITHIN = 10.0
+"""Seconds in which a child process loads the project's plugins. Another thread can hold a lock that the child needs."""
 _MUTABLE = (MutableMapping, MutableSequence, MutableSet, deque)
 
 
@@ -292,6 +294,8 @@ class _KnownPlugins:
         """Plugins that were found without a message, each with its folder and the folder's stamp."""
         self._project_folders: tuple[Any, ...] | None = None
         self._project_names: tuple[tuple[str, ...], frozenset[str]] = ((), frozenset())
+        self._unreadable: tuple[str, ...] | None = None
+        """Files of the project whose names could not be determined."""
 
     def check(self, name: str) -> None:
         """Require a fork if this is not the name of a safe plugin."""
@@ -336,7 +340,12 @@ class _KnownPlugins:
             return self._project_names[1]
         files = tuple(sorted(_files(paths)))
         if files != self._project_names[0]:
-            self._project_names = (files, _names_in_fork(self._loader))
+            names = None if files == self._unreadable else _names_in_fork(self._loader)
+            if names is None:
+                self._unreadable = files
+                need_fork(Reason.PLUGIN)
+                return frozenset()
+            self._project_names = (files, names)
         self._project_folders = folders if all(each is None or is_settled(each) for each in stamps) else None
         return self._project_names[1]
 
@@ -363,8 +372,8 @@ def _copy(loader: Any) -> Any:
     return fresh
 
 
-def _names_in_fork(loader: Any) -> frozenset[str]:
-    """Return the names of the project's plugins. A child process loads their files."""
+def _names_in_fork(loader: Any) -> frozenset[str] | None:
+    """Return the names of the project's plugins; None if they cannot be loaded. A child process loads their files."""
 
     def act() -> list[str]:
         fresh = _copy(loader)
@@ -372,11 +381,8 @@ def _names_in_fork(loader: Any) -> frozenset[str]:
         plugins = fresh._cached_non_collection_wrappers
         return [name for name, plugin in plugins.items() if not _is_from_core(plugin)]
 
-    names = processes.result_of_fork(act)
-    if names is None:
-        need_fork(Reason.PLUGIN)
-        return frozenset()
-    return frozenset(names)
+    names = processes.result_of_fork(act, _NAMES_WITHIN)
+    return None if names is None else frozenset(names)
 
 
 def _is_from_core(plugin: Any) -> bool:

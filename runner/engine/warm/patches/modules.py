@@ -29,7 +29,7 @@ from ansible.executor.interpreter_discovery import InterpreterDiscoveryRequiredE
 from ansible.executor.process.worker import WorkerProcess
 from ansible.plugins import action as action_plugins
 from ansible.plugins.action import ActionBase
-from ansible.plugins.connection import local
+from ansible.plugins.connection import ensure_connect, local
 from ansible.plugins.shell import sh
 from ansible.utils.display import Display
 
@@ -92,9 +92,8 @@ class Modules:
         ):
             if applies:
                 raise _OwnWay(reason)
-        remote_is_local = bool(getattr(action._connection, "_remote_is_local", False))
         try:
-            shebang = versions.interpreter(source, task_vars, templar, remote_is_local=remote_is_local)
+            shebang = versions.interpreter(source, task_vars, templar)
         except InterpreterDiscoveryRequiredError as error:
             raise _OwnWay(Reason.INTERPRETER) from error  # Ansible runs the discovery
         if shebang != f"#!{sys.executable}":
@@ -143,6 +142,7 @@ class Modules:
             parameters=call.parameters,
             profile=call.profile,
             open_files=call.open_files,
+            secrets=call.secrets,
             umask=_umask(),
             learned=self.learned,
             **fields,
@@ -187,7 +187,7 @@ def is_sensitive(name: str, read: Mapping[str, str | None]) -> bool:
 
 def _is_python(source: bytes) -> bool:
     return (
-        not module_common._is_binary(source)
+        b"\0" not in source
         and module_common.REPLACER not in source
         and bool(module_common.NEW_STYLE_PYTHON_MODULE_RE.search(source))
     )
@@ -323,10 +323,13 @@ def _hook_connection(modules: Modules) -> None:
         if not isinstance(in_data, _Prepared):
             guard.need_fork(Reason.COMMAND)
             return execute(self, cmd, in_data=in_data, sudoable=sudoable)
-        if not self._connected:
-            self._connect()
-        output = modules.run(in_data)
+        return on_connection(self, in_data)
+
+    def run(_: Any, prepared: _Prepared) -> tuple[int, bytes, bytes]:
+        output = modules.run(prepared)
         return output.code, output.stdout, output.stderr
+
+    on_connection: Callable[..., Any] = ensure_connect(run)
 
     local.Connection.exec_command = exec_command
 

@@ -40,6 +40,10 @@ class ServerError(Exception):
     """A fork server cannot start runs."""
 
 
+class ForkError(ServerError):
+    """The server cannot fork a run. It continues to serve."""
+
+
 class ServerDiedError(ServerError):
     """The server ended before it answered. The request had no effect."""
 
@@ -128,7 +132,7 @@ class Server:
         return not self._closed and self._process.returncode is None
 
     async def run(self, order: Order, environment: Mapping[str, str], without: Sequence[str]) -> Started:
-        """Start a run's supervisor. Raises `OSError` if the server cannot fork, `ServerError` if it has ended."""
+        """Start a run's supervisor. Raises `OSError` if descriptors run out here, and `ServerError`."""
         shortages.check_descriptors(_TAKEN_BY_RUN)
         pipes = [os.pipe() for _ in range(messages.STREAMS)]
         (server_control, control), (events, server_events), (errors, server_errors) = pipes
@@ -141,7 +145,7 @@ class Server:
             _close(server_control, server_events, server_errors)
         if answer.problem:
             _close(control, events, errors)
-            raise OSError(answer.problem)
+            raise ForkError(f"the fork server cannot fork: {answer.problem}")
         self.runs += 1
         writer = await _writer(control)
         events_in, errors_in = await _reader(events), await _reader(errors)

@@ -2,8 +2,8 @@
 
 Implements `starter.Starter`. Runs that share an environment share a server. If a server dies, the pool replaces it and
 sends the unanswered orders to the next one. A server is replaced by a new one if its Ansible is out of date, or after
-many runs. If no server can be started, the run starts a new interpreter. The pool logs each reason once and retries
-later. It limits the number of servers, and ends those that are idle.
+many runs. If no server can be started, or loads for long, or cannot fork, the run starts a new interpreter. The pool
+logs each reason once and retries later. It limits the number of servers, and ends those that are idle.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import asyncio
 import contextlib
 import time
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -22,7 +22,8 @@ from runner.engine.processes import MARKER
 from runner.engine.starter import Started, Starter
 from runner.engine.warm import messages
 from runner.engine.warm.messages import Load
-from runner.engine.warm.server.client import Server, ServerDiedError, ServerError
+from runner.engine.warm.server.client import ForkError, Server, ServerDiedError, ServerError
+from runner.engine.warm.server.slot import Slot
 from runner.engine.wire import PER_RUN, Order
 
 _MAX_SERVERS = 4
@@ -39,44 +40,14 @@ _ATTEMPTS = 3
 """Servers that an order is sent to before it starts a new interpreter."""
 _LAUNCHES = 2
 """Servers that may die in a row while they load, before the pool drops the preloading of plugins and modules."""
+_LOADED_WITHIN = 30.0
+"""Seconds that a run waits for a server that loads, before it starts a new interpreter."""
 _MIN_LIFETIME = 10.0
 """Minimum lifetime of a server in seconds. If two in a row die sooner, the next one starts after a pause."""
 
 
 Launcher: TypeAlias = Callable[[Mapping[str, str], Path, Load], Awaitable[Server]]
 """Starts a server: `client.Server.start`."""
-
-
-@dataclass
-class _Slot:
-    """State of the server for one environment."""
-
-    environment: Mapping[str, str]
-    server: Server | None = None
-    starting: asyncio.Task[Server] | None = None
-    load: Load = field(default_factory=Load)
-    may_extend: bool = True
-    renewing: asyncio.Task[None] | None = None
-    renew_at: float = 0.0
-    renew_now: asyncio.Event = field(default_factory=asyncio.Event)
-    """Set to replace the server without waiting for `renew_at`."""
-    renewals: int = 0
-    early_deaths: int = 0
-    failures: int = 0
-    retry_at: float = 0.0
-    problem: str = ""
-    """Why no server is up to date; empty if one is."""
-    mismatch: str = ""
-    """Why runs with this environment cannot be forked; empty if they can."""
-    since: float = 0.0
-    """When the problem began."""
-    retrying: asyncio.Task[None] | None = None
-    used_at: float = 0.0
-
-    @property
-    def trouble(self) -> str:
-        """Why runs with this environment start new interpreters; empty if they are forked."""
-        return self.problem or self.mismatch
 
 
 class Pool:
@@ -98,7 +69,7 @@ class Pool:
         self._launcher = launcher
         self._cold = cold
         self._without = sorted(without)
-        self._slots: dict[frozenset[tuple[str, str]], _Slot] = {}
+        self._slots: dict[frozenset[tuple[str, str]], Slot] = {}
         self._log = log.get(__name__)
         self._logged = log.Once()
         self._reported = log.Once()
@@ -133,7 +104,9 @@ class Pool:
             except ServerDiedError:
                 continue  # send the order to another server
             except ServerError as error:
-                self._record_failure(slot, str(error))
+                self._log_trouble(slot, str(error))
+                if isinstance(error, ForkError):
+                    self._record_failure(slot, str(error))
                 break
             else:
                 self.started_runs += 1
@@ -147,8 +120,7 @@ class Pool:
         self.preload(environment, Load.of_lines(lines))
         if reason := messages.mismatch(lines):
             slot = self._slot(environment)
-            self._log_trouble(slot, reason)
-            slot.mismatch = reason
+            self._log_trouble(slot, reason, mismatch=True)
 
     def preload(self, environment: Mapping[str, str], load: Load) -> None:
         """Preload this for an environment. A server that is running is replaced."""
@@ -172,7 +144,7 @@ class Pool:
         try:
             await self._ready_server(slot)
         except ServerError as error:
-            self._record_failure(slot, str(error))
+            self._log_trouble(slot, str(error))
 
     async def close(self) -> None:
         """End the servers. Runs in progress continue."""
@@ -190,10 +162,10 @@ class Pool:
             await asyncio.wait(self._background)
         self._slots.clear()
 
-    def _slot(self, environment: Mapping[str, str]) -> _Slot:
+    def _slot(self, environment: Mapping[str, str]) -> Slot:
         shared = {**environment, **dict.fromkeys(PER_RUN & environment.keys(), "")}
         shared.pop(MARKER, None)  # the marker identifies processes of runs
-        slot = self._slots.setdefault(frozenset(shared.items()), _Slot(shared))
+        slot = self._slots.setdefault(frozenset(shared.items()), Slot(shared))
         slot.used_at = _now()
         if len(self._slots) > 1 and self._idle is None:
             self._idle = asyncio.get_running_loop().call_later(_IDLE, self._end_idle)
@@ -209,21 +181,26 @@ class Pool:
         if len(self._slots) > 1:
             self._idle = asyncio.get_running_loop().call_later(_IDLE, self._end_idle)
 
-    async def _ready_server(self, slot: _Slot) -> Server:
+    async def _ready_server(self, slot: Slot) -> Server:
         """Return the slot's server, alive and up to date. Start it if necessary. Raises `ServerError`."""
         server = slot.server
         if server and await server.is_current():
             slot.problem = ""
-            if server.runs >= _MAX_RUNS and not self._closed:
-                self._replace(slot)  # it serves runs until the new one is ready
+            if server.runs >= _MAX_RUNS and not self._closed and _now() >= slot.retry_at:
+                slot.renewing = slot.renewing or self._in_background(self._renew(slot))
+                slot.renew_now.set()
             return server
         if self._closed:
             raise ServerError("the operator is shutting down")
         if _now() < slot.retry_at:
-            raise ServerError(slot.problem)
-        return await asyncio.shield(self._replace(slot))
+            raise ServerError(slot.failure)
+        try:
+            async with asyncio.timeout(_LOADED_WITHIN):
+                return await asyncio.shield(self._replace(slot))
+        except TimeoutError:
+            raise ServerError(f"the fork server loads for more than {_LOADED_WITHIN:g} seconds") from None
 
-    def _replace(self, slot: _Slot) -> asyncio.Task[Server]:
+    def _replace(self, slot: Slot) -> asyncio.Task[Server]:
         """Start a new server for a slot. Concurrent callers share the task."""
         if slot.starting is None:
             # The slot may have been dropped in the meantime.
@@ -234,10 +211,13 @@ class Pool:
             slot.starting.add_done_callback(self._starting.discard)
         return slot.starting
 
-    async def _start(self, slot: _Slot) -> Server:
+    async def _start(self, slot: Slot) -> Server:
         try:
             await self._evict(slot)
             server = await self._launch(slot)
+        except ServerError as error:
+            self._record_failure(slot, str(error))
+            raise
         finally:
             slot.starting = None
         old, slot.server = slot.server, server
@@ -273,7 +253,7 @@ class Pool:
                 found["self-test"] = "; ".join(server.problems)
         return found
 
-    async def _launch(self, slot: _Slot) -> Server:
+    async def _launch(self, slot: Slot) -> Server:
         problem = ServerError("no fork server was started")
         for _ in range(_LAUNCHES):
             try:
@@ -293,7 +273,7 @@ class Pool:
         slot.load, slot.may_extend = Load(), False
         return await self._attempt(slot)
 
-    async def _attempt(self, slot: _Slot) -> Server:
+    async def _attempt(self, slot: Slot) -> Server:
         try:
             load = replace(slot.load, off=frozenset(self._without))
             return await self._launcher(slot.environment, self._folder, load)
@@ -301,7 +281,7 @@ class Pool:
             self._on_server_loss()
             raise
 
-    async def _watch(self, slot: _Slot, server: Server) -> None:
+    async def _watch(self, slot: Slot, server: Server) -> None:
         """Replace the server when it dies, so that the next run need not wait."""
         try:
             how = await server.wait_for_death()
@@ -317,24 +297,35 @@ class Pool:
         self._log.warning("The fork server died and is replaced", how=how)
         slot.early_deaths = slot.early_deaths + 1 if time.monotonic() - server.started_at < _MIN_LIFETIME else 0
         if slot.early_deaths > 1:
-            self._record_failure(slot, f"the fork server died soon after its start ({how})")
+            self._log_trouble(slot, reason := f"the fork server died soon after its start ({how})")
+            self._record_failure(slot, reason)
         else:
             await self.warm_up(slot.environment)
 
-    async def _renew(self, slot: _Slot) -> None:
-        """Replace a server by one that preloads more. The interval between replacements doubles each time."""
+    async def _renew(self, slot: Slot) -> None:
+        """Replace a server that has started many runs, or by one that preloads more. The intervals double."""
         try:
             await self._await_renewal(slot)
             slot.renew_at = _now() + min(_RENEW_FIRST * 2**slot.renewals, _RENEW_LAST)
             slot.renewals += 1
-            await self._replace(slot)
-        except ServerError as error:
-            self._record_failure(slot, str(error))
+            await self._exchange(slot)
         finally:
             slot.renewing = None
             slot.renew_now.clear()  # here: a run that began while the new server loaded may have set it
 
-    async def _await_renewal(self, slot: _Slot) -> None:
+    async def _exchange(self, slot: Slot) -> None:
+        """Replace a server that serves runs meanwhile, and afterwards if the new one cannot be started."""
+        if _now() < slot.retry_at:
+            return  # `_retry` does it after the pause
+        try:
+            await asyncio.shield(self._replace(slot))
+        except ServerError as error:
+            if slot.server and await slot.server.is_current():
+                self._log_once("A fork server cannot be replaced; runs are forked from the old one", str(error))
+            else:
+                self._log_trouble(slot, str(error))
+
+    async def _await_renewal(self, slot: Slot) -> None:
         for delay in (0.0, _FEW_RUNS_DELAY):
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(slot.renew_at + delay - _now()):
@@ -343,14 +334,14 @@ class Pool:
             if slot.server and slot.server.runs >= _MANY_RUNS:
                 return
 
-    async def _evict(self, slot: _Slot) -> None:
+    async def _evict(self, slot: Slot) -> None:
         """End idle servers above the limit, and more than one only while enough memory is free."""
         idle = (each for each in self._slots.values() if each.server and each is not slot and not each.starting)
         idle_slots = sorted(idle, key=_last_use)
         while idle_slots and (len(idle_slots) >= _MAX_SERVERS or machine.free_memory(Path("/")) < _MEMORY_NEEDED):
             await self._drop(idle_slots.pop(0))
 
-    async def _drop(self, slot: _Slot) -> None:
+    async def _drop(self, slot: Slot) -> None:
         server, slot.server = slot.server, None
         for task in (slot.renewing, slot.retrying):
             if task and task is not asyncio.current_task():
@@ -360,33 +351,36 @@ class Pool:
         if server:
             await server.close()
 
-    def _record_failure(self, slot: _Slot, reason: str) -> None:
-        """Record that an attempt to start a server failed, once for all runs that waited for it."""
+    def _record_failure(self, slot: Slot, reason: str) -> None:
+        """Record that no server could be started, or that one cannot serve, and start one after a pause."""
         if self._closed or _now() < slot.retry_at:
             return
         slot.failures += 1
+        slot.failure = reason
         slot.retry_at = _now() + min(_RETRY_FIRST * 2 ** (slot.failures - 1), _RETRY_LAST)
-        self._log_trouble(slot, reason)
-        slot.problem = reason
         slot.retrying = self._in_background(self._retry(slot))
 
-    async def _retry(self, slot: _Slot) -> None:
+    async def _retry(self, slot: Slot) -> None:
         """Make the next attempt when the pause is over, also without a run."""
         await asyncio.sleep(slot.retry_at - _now())
         slot.retrying = None
-        if all(each is not slot for each in self._slots.values()):
-            return
-        try:
-            await self._ready_server(slot)
-        except ServerError as error:
-            self._record_failure(slot, str(error))
+        if slot.failures and any(each is slot for each in self._slots.values()):
+            await self._exchange(slot)
 
-    def _log_trouble(self, slot: _Slot, reason: str) -> None:
+    def _log_trouble(self, slot: Slot, reason: str, *, mismatch: bool = False) -> None:
+        """Record why runs are not forked."""
+        if self._closed:
+            return
         slot.since = slot.since if slot.trouble else _now()
-        if self._logged.is_new(reason):
-            self._log.warning(
-                "Runs are not forked from a fork server; they start new interpreters and take longer", reason=reason
-            )
+        if mismatch:
+            slot.mismatch = reason
+        else:
+            slot.problem = reason
+        self._log_once("Runs are not forked from a fork server; they start new interpreters and take longer", reason)
+
+    def _log_once(self, message: str, reason: str) -> None:
+        if self._logged.is_new((message, reason)):
+            self._log.warning(message, reason=reason)
 
     def _in_background(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         task = asyncio.create_task(work)
@@ -399,7 +393,7 @@ def _now() -> float:
     return asyncio.get_running_loop().time()
 
 
-def _last_use(slot: _Slot) -> float:
+def _last_use(slot: Slot) -> float:
     return slot.used_at
 
 

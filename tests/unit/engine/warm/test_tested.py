@@ -1,15 +1,38 @@
 from __future__ import annotations
 
+import datetime as dt
+from pathlib import Path
+
 import pytest
 
 from runner.engine.warm import tested
 
+ROOT = Path(__file__).parents[4]
 
-@pytest.mark.parametrize("version", ["2.18.0", "2.19.4", "2.20.0rc1", "2.21.99"])
+
+@pytest.mark.parametrize("version", ["2.18.0", "2.20.0rc1", "2.21.99", "2.22.0rc1"])
 def test_tested_versions_are_not_a_problem(version: str) -> None:
     assert tested.problem_of(version) is None
 
 
-@pytest.mark.parametrize("version", ["2.17.14", "2.22.0b1", "3.0.0", "devel"])
+@pytest.mark.parametrize("version", ["2.17.14", "2.19.14", "2.23.0b1", "3.0.0", "devel"])
 def test_an_untested_version_is_named_with_the_tested_ones(version: str) -> None:
-    assert tested.problem_of(version) == f"ansible-core {version} is installed, and it was tested with 2.18 to 2.21"
+    found = tested.problem_of(version)
+
+    assert found == f"ansible-core {version} is installed, and it was tested with 2.18, 2.20, 2.21 and 2.22"
+
+
+def test_the_documentation_has_the_date_of_each_tested_version_and_there_is_a_lock() -> None:
+    text = (ROOT / "docs/engine.md").read_text(encoding="utf-8")
+
+    for (major, minor), until in tested.WARM_UNTIL.items():
+        (row,) = (line for line in text.splitlines() if line.startswith(f"| {major}.{minor} "))
+        assert row.endswith(f"| {until.day} {until:%B %Y} |")
+        assert (ROOT / f"requirements/core-{major}.{minor}.txt").exists()
+
+
+@pytest.mark.nightly
+def test_no_tested_version_is_older_than_its_date() -> None:
+    today = dt.datetime.now(dt.UTC).date()
+
+    assert [core for core, until in tested.WARM_UNTIL.items() if until < today] == []

@@ -16,25 +16,36 @@ Imported = Callable[[str], preimport.Preimported]
 
 
 @pytest.fixture
-def imported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Imported:
-    """Preimport a library with this text."""
+def library(tmp_path: Path) -> Callable[[str, str], None]:
+    """Write a library with this name and text."""
     # Names of folders with code are taken for code, so the library stands below one.
     (tmp_path / "library").mkdir()
+
+    def write(name: str, text: str) -> None:
+        (tmp_path / "library" / f"{name}.py").write_text(text, encoding="utf-8")
+
+    return write
+
+
+@pytest.fixture
+def imported(tmp_path: Path, library: Callable[[str, str], None], monkeypatch: pytest.MonkeyPatch) -> Imported:
+    """Preimport a library with this text, and another one if there is one."""
     path = (str(tmp_path / "library"), *sys.path)
     monkeypatch.setattr(sys, "path", list(path))
     monkeypatch.setattr(preimport, "ALWAYS", ())
     monkeypatch.chdir(tmp_path)  # no folder with code, as that of a run
 
     def load(text: str) -> preimport.Preimported:
-        (tmp_path / "library" / "own_library.py").write_text(text, encoding="utf-8")
-        return preimport.make((), ("own_library",), Interpreter(path, (), lambda *_: None))
+        library("own_library", text)
+        return preimport.make((), ("own_library", "harmless_library"), Interpreter(path, (), lambda *_: None))
 
     return load
 
 
 @pytest.fixture(autouse=True)
 def forgotten() -> None:
-    sys.modules.pop("own_library", None)
+    for name in ("own_library", "harmless_library"):
+        sys.modules.pop(name, None)
 
 
 def test_a_library_without_side_effects_is_preimported(imported: Imported) -> None:
@@ -64,6 +75,43 @@ def test_a_library_that_keeps_the_traceback_of_a_failed_import_is_preimported(im
 )
 def test_a_library_with_side_effects_at_import_is_not_preimported(imported: Imported, text: str) -> None:
     assert "own_library" not in imported(text).namespace.shared
+
+
+@pytest.mark.lengthy
+@pytest.mark.parametrize(
+    "text",
+    [
+        "import time\ntime.sleep(3600)\n",
+        "import time\ntry:\n    time.sleep(3600)\nexcept Exception:\n    pass\n",
+        "import socket\nour_end, their_end = socket.socketpair()\nour_end.recv(1)\n",
+    ],
+)
+def test_a_library_whose_import_blocks_is_given_up_and_named_and_others_are_preimported(
+    text: str, library: Callable[[str, str], None], imported: Imported, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(preimport, "_TRIAL_WITHIN", 1.0)
+    library("harmless_library", "value = 1\n")
+
+    found = imported(text)
+
+    assert "own_library" not in found.namespace.shared
+    assert "harmless_library" in found.namespace.shared
+    assert found.problems == ("the import of own_library takes more than 1 seconds; modules import it themselves",)
+
+
+@pytest.mark.lengthy
+def test_a_library_whose_import_cannot_be_interrupted_is_not_preimported_and_this_is_a_problem(
+    imported: Imported, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(preimport, "_TRIAL_WITHIN", 0.2)
+    monkeypatch.setattr(preimport, "_KILLED_AFTER", 0.2)
+
+    found = imported(
+        "import signal, time\nsignal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGALRM])\ntime.sleep(3600)\n"
+    )
+
+    assert "own_library" not in found.namespace.shared
+    assert found.problems == ("the trial of the imports of modules died; modules import all that they use",)
 
 
 def test_a_library_that_reads_variable_state_at_import_is_not_preimported(imported: Imported, tmp_path: Path) -> None:

@@ -5,12 +5,14 @@ from __future__ import annotations
 import os
 import pkgutil
 import threading
+import time
 from collections import deque
 from pathlib import Path
 from typing import Any
 
 import pytest
 from ansible.plugins.loader import filter_loader, lookup_loader
+from ansible.utils.display import Display
 
 from runner.engine.executions import Reason
 from runner.engine.warm.patches import guard
@@ -135,6 +137,38 @@ def test_filters_of_the_project_are_not_loaded_by_the_check(tmp_path: Path) -> N
     (tmp_path / "own.py").write_text("import os\nos._exit(3)\n", encoding="utf-8")
 
     assert checked("b64encode", tmp_path) == "NeedsFork('plugin')"
+
+
+@pytest.mark.lengthy
+def test_filters_of_the_project_need_a_fork_if_another_thread_holds_a_lock_that_they_need(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(guard, "_NAMES_WITHIN", 0.5)
+    text = "from ansible.utils.display import Display\nwith Display()._lock:\n    pass\n"
+    (tmp_path / "own.py").write_text(text, encoding="utf-8")
+
+    def act() -> object:
+        load_plugins()
+        filter_loader.add_directory(str(tmp_path))
+        known = guard._KnownPlugins(filter_loader)
+        held = threading.Event()
+
+        def hold() -> None:
+            with Display()._lock:
+                held.set()
+                threading.Event().wait()
+
+        threading.Thread(target=hold, daemon=True).start()
+        held.wait()
+        durations = []
+        for _ in range(2):
+            began = time.monotonic()
+            with pytest.raises(NeedsFork), guard.run_unforked(unforked()[0]):
+                known.check("b64encode")
+            durations.append(time.monotonic() - began)
+        return [durations[0] >= 0.5, durations[1] < 0.5]
+
+    assert seen(act) == [True, True]
 
 
 def test_a_filter_that_only_jinja_has_is_searched_once() -> None:

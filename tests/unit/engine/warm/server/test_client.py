@@ -68,7 +68,7 @@ def _open_files() -> int:
 
 @pytest.fixture
 def that_has_nothing_to_load(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Servers that are ready at once and get no request for a run."""
+    """Servers that are ready at once and cannot fork a run."""
     start = tmp_path / "start.py"
     start.write_text(
         "import socket, sys\n"
@@ -76,7 +76,9 @@ def that_has_nothing_to_load(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
         "with socket.socket(fileno=int(sys.argv[1])) as operator:\n"
         "    load = messages.unpack_load(messages.receive(operator)[0])\n"
         "    operator.sendall(messages.pack(messages.Answer(watched=tuple(sorted(load.plugins)))))\n"
-        "    operator.recv(1)\n",
+        "    if operator.recv(1):\n"
+        "        operator.sendall(messages.pack(messages.Answer(problem='no more processes')))\n"
+        "        operator.recv(1)\n",
         encoding="utf-8",
     )
     monkeypatch.setattr(client, "_START", start)
@@ -94,12 +96,9 @@ async def test_a_request_and_an_answer_can_be_larger_than_the_buffer_of_a_socket
         await server.close()
 
 
-@pytest.mark.usefixtures("that_has_nothing_to_load")
-async def test_without_descriptors_a_run_is_not_started_and_no_pipe_is_left(tmp_path: Path) -> None:
-    environment = {"PATH": os.environ["PATH"], "HOME": str(tmp_path)}
-    server = await Server.start(environment, tmp_path / "folder", Load())
-    order = Order(
-        run_dir=str(tmp_path),
+def _order(folder: Path) -> Order:
+    return Order(
+        run_dir=str(folder),
         ident="run",
         playbook="",
         inventory="",
@@ -109,6 +108,26 @@ async def test_without_descriptors_a_run_is_not_started_and_no_pipe_is_left(tmp_
         temporary="",
         memory=0,
     )
+
+
+@pytest.mark.usefixtures("that_has_nothing_to_load")
+async def test_a_server_that_cannot_fork_is_no_error_of_the_run_and_leaves_no_pipe(tmp_path: Path) -> None:
+    environment = {"PATH": os.environ["PATH"], "HOME": str(tmp_path)}
+    server = await Server.start(environment, tmp_path / "folder", Load())
+    try:
+        before = _open_files()
+        with pytest.raises(ServerError, match=r"^the fork server cannot fork: no more processes$"):
+            await server.run(_order(tmp_path), environment, ())
+        assert (_open_files(), server.alive, server.runs) == (before, True, 0)
+    finally:
+        await server.close()
+
+
+@pytest.mark.usefixtures("that_has_nothing_to_load")
+async def test_without_descriptors_a_run_is_not_started_and_no_pipe_is_left(tmp_path: Path) -> None:
+    environment = {"PATH": os.environ["PATH"], "HOME": str(tmp_path)}
+    server = await Server.start(environment, tmp_path / "folder", Load())
+    order = _order(tmp_path)
     try:
         before = _open_files()
         for spare in range(7):

@@ -9,9 +9,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from structlog.testing import capture_logs
 
 from runner.engine.starter import ColdStarter, Started
 from runner.engine.warm.messages import Load
+from runner.engine.warm.server import client
 from runner.engine.warm.server.client import ServerDiedError, ServerError
 from runner.engine.warm.server.pool import Pool
 
@@ -39,10 +41,15 @@ class Standing:
         self.disabled: dict[str, str] = {}
         self.problems: tuple[str, ...] = ()
 
+        self.is_up_to_date = True
+        self.cannot_fork = ""
+
     async def is_current(self) -> bool:
-        return True
+        return self.is_up_to_date
 
     async def run(self, *_: object) -> Started:
+        if self.cannot_fork:
+            raise client.ForkError(self.cannot_fork)
         self.runs += 1
         return Started(self.pid, *[None] * 4)  # type: ignore[arg-type]  # as above
 
@@ -372,6 +379,116 @@ def test_a_load_that_kills_servers_repeatedly_is_no_longer_preloaded(virtually: 
 
         assert launches.loads == [learned, learned, Load()]
         assert warm.problem is None
+        await warm.close()
+
+    virtually(scenario())
+
+
+def test_a_server_that_cannot_be_replaced_after_many_runs_serves_on_and_the_next_attempts_are_rare(
+    virtually: Virtually,
+) -> None:
+    async def scenario() -> None:
+        launches = Launches("")
+        warm = pool(launches)
+        await warm.warm_up(ENVIRONMENT)
+        launches.servers[0].runs = 2000
+        launches.reason = "no room"
+
+        with capture_logs() as lines:
+            for _ in range(100):
+                assert (await warm.start(ORDER, ENVIRONMENT)).pid == 4711
+                await asyncio.sleep(0.2)
+
+        assert len(launches.at) == 1 + 5  # after 0, 1, 3, 7 and 15 seconds
+        assert warm.problem is None
+        assert [(line["event"], line["reason"]) for line in lines if line["log_level"] == "warning"] == [
+            ("A fork server cannot be replaced; runs are forked from the old one", "no room")
+        ]
+        launches.reason = ""
+        await asyncio.sleep(20)
+        assert [server.is_closed for server in launches.servers] == [True, False]
+        await warm.close()
+
+    virtually(scenario())
+
+
+def test_a_server_that_cannot_be_replaced_by_one_that_preloads_more_is_no_problem(virtually: Virtually) -> None:
+    async def scenario() -> None:
+        launches = Launches("")
+        warm = pool(launches)
+        await warm.warm_up(ENVIRONMENT)
+        launches.reason = "no room"
+
+        with capture_logs() as lines:
+            warm.preload(ENVIRONMENT, Load(modules=frozenset({"kubernetes.core.k8s"})))
+            await warm.settle()
+
+        assert warm.problem is None
+        assert "Runs are not forked" not in str(lines)
+        assert (await warm.start(ORDER, ENVIRONMENT)).pid == 4711
+        launches.reason = ""
+        await asyncio.sleep(2)
+        assert [server.is_closed for server in launches.servers] == [True, False]
+        await warm.close()
+
+    virtually(scenario())
+
+
+def test_a_server_that_is_out_of_date_and_cannot_be_replaced_is_a_problem_with_its_reason(
+    virtually: Virtually,
+) -> None:
+    async def scenario() -> None:
+        launches = Launches("")
+        warm = pool(launches)
+        await warm.warm_up(ENVIRONMENT)
+        launches.reason = "no room"
+        warm.preload(ENVIRONMENT, Load(modules=frozenset({"kubernetes.core.k8s"})))
+        await warm.settle()
+
+        launches.servers[0].is_up_to_date = False
+
+        assert (await warm.start(ORDER, ENVIRONMENT)).pid == 1
+        assert warm.problem == "no room"
+        await warm.close()
+
+    virtually(scenario())
+
+
+def test_a_run_that_the_server_cannot_fork_uses_a_new_process_and_the_reason_is_reported(virtually: Virtually) -> None:
+    async def scenario() -> None:
+        launches = Launches("")
+        warm = pool(launches)
+        await warm.warm_up(ENVIRONMENT)
+        launches.servers[0].cannot_fork = "Resource temporarily unavailable"
+
+        with capture_logs() as lines:
+            assert (await warm.start(ORDER, ENVIRONMENT)).pid == 1
+
+        problems = [warm.problem]
+        assert [line["reason"] for line in lines if "Runs are not forked" in line["event"]] == problems
+        await asyncio.sleep(2)  # the next server can
+        assert [*problems, warm.problem] == ["Resource temporarily unavailable", None]
+        assert (await warm.start(ORDER, ENVIRONMENT)).pid == 4711
+        await warm.close()
+
+    virtually(scenario())
+
+
+def test_while_a_server_loads_for_long_runs_use_new_processes_and_then_the_server(virtually: Virtually) -> None:
+    async def scenario() -> None:
+        launches = Launches("")
+        launches.seconds = 100.0
+        warm = pool(launches)
+
+        began = asyncio.get_running_loop().time()
+        assert (await warm.start(ORDER, ENVIRONMENT)).pid == 1
+
+        assert asyncio.get_running_loop().time() - began == pytest.approx(30)
+        problems = [warm.problem]
+        await asyncio.sleep(71)
+        assert [*problems, warm.problem] == ["the fork server loads for more than 30 seconds", None]
+        assert (await warm.start(ORDER, ENVIRONMENT)).pid == 4711
+        assert len(launches.at) == 1
         await warm.close()
 
     virtually(scenario())

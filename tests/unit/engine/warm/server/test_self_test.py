@@ -32,7 +32,7 @@ def reported() -> list[object]:
 def test_processes_that_end_soon_are_reaped_without_a_report() -> None:
     def act() -> object:
         processes.adopt_orphans()
-        processes.result_of_fork(lambda: left_behind(0.2))
+        processes.result_of_fork(lambda: left_behind(0.2), 60)
         return reported()
 
     assert in_a_fork(act) == repr(["", False])
@@ -43,7 +43,7 @@ def test_processes_that_do_not_end_are_killed_and_reported(monkeypatch: pytest.M
 
     def act() -> object:
         processes.adopt_orphans()
-        processes.result_of_fork(lambda: left_behind(3600))
+        processes.result_of_fork(lambda: left_behind(3600), 60)
         return reported()
 
     found = in_a_fork(act)

@@ -1,0 +1,44 @@
+"""Run the self-test of the warm engine with each shortcut alone: `python -m hack.shortcuts_alone SCRATCH`.
+
+Prints a line of JSON for each shortcut: its name, and why the self-test failed (empty if it passed). `next_core` runs
+this in the environment of another ansible-core.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from pathlib import Path
+
+from runner.engine.warm import procfs
+from runner.engine.warm.messages import Load
+
+_WITHOUT_TEST = frozenset({"sharing"})
+"""It changes how memory is laid out, after the self-test."""
+
+
+def main(scratch: Path) -> None:
+    """Load Ansible as a fork server does, and run the self-test for each shortcut."""
+    shown = procfs.take_over()
+    for name in ("ANSIBLE_LOCAL_TEMP", "TMPDIR", "KUBECONFIG"):
+        os.environ[name] = str(scratch / name)
+    (scratch / "TMPDIR").mkdir()
+    from runner.engine.warm.server import model  # noqa: PLC0415 - the environment must be final
+
+    loaded = model.load(scratch, frozenset())
+    from runner.engine.warm.patches import shortcuts  # noqa: PLC0415 - it imports Ansible
+    from runner.engine.warm.server import playbook, self_test  # noqa: PLC0415 - as above
+    from runner.engine.warm.server.refresh import Refresh  # noqa: PLC0415 - as above
+
+    made = playbook.prepare(loaded, Load(), shown)
+    refresh = Refresh.of(loaded)
+    for name in (*(each for each in shortcuts.NAMES if each not in _WITHOUT_TEST), "all"):
+        off = frozenset() if name == "all" else frozenset(shortcuts.NAMES) - {name}
+        found = self_test.run(refresh, made, scratch, off)
+        reasons = (*(f"{each}: {reason}" for each, reason in found.disabled.items()), *found.problems)
+        print(json.dumps({"shortcut": name, "problem": "; ".join(reasons)}), flush=True)
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))
