@@ -34,6 +34,12 @@ from runner.engine.wire import GRACE, HEADER, LEARNED, STOP, Ending, Kind, Order
 
 _ENDING = 0.02
 """Seconds in which helpers of Ansible usually end by themselves. Waiting costs less than a search for processes."""
+_LONGEST_NOTES = 16 * 1024 * 1024
+"""Bytes of a file of forked runs that are read: a line for each of 200,000 tasks."""
+
+
+def _without_wait(path: str, flags: int) -> int:
+    return os.open(path, flags | os.O_NONBLOCK | os.O_NOFOLLOW)
 
 
 class Supervisor:
@@ -95,17 +101,21 @@ class Supervisor:
         )
 
     def _executions(self) -> dict[str, Any]:
-        try:
-            with Path(self._order.temporary, executions.EXECUTIONS).open(encoding="utf-8", errors="replace") as file:
-                return executions.add_up(file)
-        except OSError:
-            return {}  # there is no file: only forked runs write it
+        return executions.add_up(self._noted(executions.EXECUTIONS).splitlines())
 
     def _learned(self) -> str:
+        return self._noted(LEARNED)
+
+    def _noted(self, name: str) -> str:
+        """Return a file that forked runs write, as far as it is not too long; empty if there is no such file.
+
+        A role can write to it, or make it a pipe whose reader would wait.
+        """
         try:
-            return Path(self._order.temporary, LEARNED).read_text(encoding="utf-8")
-        except (OSError, UnicodeDecodeError):
-            return ""  # there is no file, or it is incomplete
+            with open(Path(self._order.temporary, name), "rb", opener=_without_wait) as file:
+                return file.read(_LONGEST_NOTES).decode(errors="replace")
+        except OSError:
+            return ""  # only forked runs write it
 
     def _started(self, process: Spawn) -> None:
         """Listen to the operator from now on. A second thread before the fork could make the child hang."""

@@ -26,6 +26,12 @@ class ExecutionLog:
                     reason=each.reason.value,
                     module=each.name,
                 )
+        if executions.malformed and self._logged.is_new("malformed"):
+            self._log.warning(
+                "A role or another process wrote to the run's record of executed tasks; such lines do not count",
+                job=job,
+                lines=executions.malformed,
+            )
         for traceback in executions.defects:
             if self._logged.is_new(traceback):
                 self._log.error(DEFECT, job=job, traceback=traceback)

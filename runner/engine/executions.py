@@ -2,6 +2,8 @@
 
 A forked run appends a line of JSON to the file `EXECUTIONS` for each task. Its supervisor adds them up and sends the
 sum with the run's ending. `execution_log` logs each reason once. Imports nothing heavy: all three need it.
+
+A role can write to the file. Its content never decides the result of a run: other lines are counted and skipped.
 """
 
 from __future__ import annotations
@@ -18,6 +20,7 @@ EXECUTIONS = "executions"
 """Name of the file in a run's temporary folder."""
 _MOST_DEFECTS = 20
 """Number of defects that one run reports at most."""
+_LONGEST_NAME, _LONGEST_DEFECT = 200, 16 * 1024
 
 
 class Way(Enum):
@@ -94,6 +97,8 @@ class Executions:
     each: tuple[Execution, ...] = ()
     defects: tuple[str, ...] = ()
     """Tracebacks of exceptions that a shortcut did not expect."""
+    malformed: int = 0
+    """Number of lines that are not those of a forked run."""
 
     @property
     def totals(self) -> dict[str, int]:
@@ -116,22 +121,38 @@ def note(path: str, value: Mapping[str, Any]) -> None:
 
 
 def add_up(lines: Iterable[str]) -> dict[str, Any]:
-    """Return the sum of the lines of a run as JSON values. Incomplete lines are skipped."""
-    tasks: dict[tuple[str, str], list[Any]] = {}
+    """Return the sum of the lines of a run as JSON values."""
+    tasks: dict[tuple[Way, Reason], list[Any]] = {}
     defects: list[str] = []
+    malformed = 0
     for line in lines:
-        with contextlib.suppress(ValueError, KeyError):
+        try:
             value = json.loads(line)
             if "defect" in value:
-                if value["defect"] not in defects and len(defects) < _MOST_DEFECTS:
-                    defects.append(value["defect"])
+                defect = _text(value["defect"], _LONGEST_DEFECT)
+                if defect not in defects and len(defects) < _MOST_DEFECTS:
+                    defects.append(defect)
                 continue
-            known = tasks.setdefault((value["way"], value["reason"]), [0, value["name"]])
-            known[0] += 1
-    return {"tasks": [[*key, *found] for key, found in tasks.items()], "defects": defects}
+            key, name = (Way(value["way"]), Reason(value["reason"])), _text(value["name"], _LONGEST_NAME)
+        except (ValueError, KeyError, TypeError, RecursionError):
+            malformed += 1
+            continue
+        tasks.setdefault(key, [0, name])[0] += 1
+    return {
+        "tasks": [[way.value, reason.value, *found] for (way, reason), found in tasks.items()],
+        "defects": defects,
+        "malformed": malformed,
+    }
+
+
+def _text(value: object, longest: int) -> str:
+    """Return a text without half characters, which cannot be sent. Raises TypeError if it is no text."""
+    if not isinstance(value, str):
+        raise TypeError(type(value))
+    return value[:longest].encode(errors="replace").decode()
 
 
 def parse(value: Mapping[str, Any]) -> Executions:
     """Return the result of `add_up` as objects."""
     each = (Execution(Way(way), Reason(reason), count, name) for way, reason, count, name in value.get("tasks", ()))
-    return Executions(tuple(each), tuple(value.get("defects", ())))
+    return Executions(tuple(each), tuple(value.get("defects", ())), value.get("malformed", 0))

@@ -4,7 +4,8 @@ Flow: `begin` and `end` bracket each run. `end` measures the folder. If the tota
 of folders loses some, where a group is the objects of one kind in one namespace. Its least recently used objects lose
 all runs except their newest one, and after that everything. So a user who keeps many runs displaces only those of users
 who keep as many. Promises: a folder in use is never changed; a removal removes the whole folder; folders of an earlier
-operator count after `survey` measured them. Blocking I/O, from any thread. The memory use is an entry per object.
+operator count after `survey` measured them; a removal delays only the next run of the same object. Blocking I/O, from
+any thread. The memory use is an entry per object.
 """
 
 from __future__ import annotations
@@ -33,8 +34,11 @@ class KeptRuns:
         """Total bytes of the measured folders."""
         self._root = root
         self._limit = limit
-        self._lock = threading.RLock()
+        self._lock = threading.Condition()
         self._busy: Counter[Path] = Counter()
+        self._claimed: set[Path] = set()
+        """Folders that are being made smaller. No run may use them, and `_lock` is notified when one leaves."""
+        self._is_making_room = False
         self._whole: dict[str, OrderedDict[str, int]] = {}
         """Bytes of each folder by group, least recently used first."""
         self._trimmed: dict[str, OrderedDict[str, int]] = {}
@@ -43,37 +47,60 @@ class KeptRuns:
         """Total bytes of each group."""
         self._is_closed = False
         self._log = log.get(__name__)
+        self._logged = log.Once()
 
     def begin(self, run_dir: Path) -> None:
-        """Register a run that starts to use a folder."""
+        """Register a run that starts to use a folder. Waits only while this folder is being removed."""
         with self._lock:
+            self._lock.wait_for(lambda: run_dir not in self._claimed)
             self._busy[run_dir] += 1
 
     def end(self, run_dir: Path, keep: int) -> None:
-        """Register the end of a run whose folder was cleared. `keep` is the number of runs that the object keeps."""
+        """Register the end of a run whose folder was cleared. `keep` is the number of runs that the object keeps.
+
+        Raises OSError if a folder of which nothing is kept cannot be removed.
+        """
+        held = used(run_dir) if self._limit and keep != artifacts.KEEP_NONE else 0
         with self._lock:
             self._busy[run_dir] -= 1
             if self._busy[run_dir] <= 0:
                 del self._busy[run_dir]
-                if keep == artifacts.KEEP_NONE:
-                    self._remove(run_dir)
-        if self._limit:
-            self._measure(run_dir, newest=True)
-            self._make_room()
+            self._forget(run_dir)
+            self._add(self._whole, run_dir, held, newest=True)
+        if keep == artifacts.KEEP_NONE:
+            self.remove(run_dir)
+        self._make_room()
 
     def remove(self, run_dir: Path) -> None:
-        """Remove the folder of a deleted object, unless a run uses it."""
+        """Remove the folder of a deleted object, unless a run uses it. Raises OSError."""
         with self._lock:
-            if not self._busy[run_dir]:
-                self._remove(run_dir)
+            self._lock.wait_for(lambda: run_dir not in self._claimed)
+            if self._busy[run_dir]:
+                return
+            self._claimed.add(run_dir)
+        try:
+            artifacts.remove(run_dir)
+            with self._lock:
+                self._forget(run_dir)
+        finally:
+            self._release(run_dir)
 
     def clear_out(self, base: Path, in_use: Collection[Path]) -> int:
-        """Remove the run folders below `base`, except those `in_use`. Return the number of folders to remove."""
+        """Remove the run folders below `base`, except those `in_use`. Return the number of folders to remove.
+
+        Raises OSError at the end if one of them could not be removed.
+        """
         found = [run_dir for run_dir in run_folders(base) if run_dir not in in_use]
+        failure: OSError | None = None
         for run_dir in found:
             if self._is_closed:
                 break
-            self.remove(run_dir)
+            try:
+                self.remove(run_dir)
+            except OSError as error:
+                failure = error
+        if failure is not None:
+            raise failure
         return len(found)
 
     def survey(self) -> None:
@@ -85,57 +112,85 @@ class KeptRuns:
         for _, run_dir in found:
             if self._is_closed:
                 return
+            held = used(run_dir)
             with self._lock:
                 name, group = str(run_dir), _group(run_dir)
                 is_measured = any(name in folders.get(group, ()) for folders in (self._whole, self._trimmed))
-                is_known = is_measured or self._busy[run_dir]
-            if not is_known:
-                self._measure(run_dir, newest=False)
+                if not (is_measured or self._busy[run_dir] or run_dir in self._claimed):
+                    self._add(self._whole, run_dir, held, newest=False)
         self._make_room()
 
     def close(self) -> None:
         """Stop loops over many folders."""
         self._is_closed = True
 
-    def _measure(self, run_dir: Path, *, newest: bool) -> None:
-        held = used(run_dir)
-        with self._lock:
-            self._forget(run_dir)
-            self._add(self._whole, run_dir, held, newest=newest)
-
     def _make_room(self) -> None:
+        """Reduce folders to the limit. One thread does this at a time, for the runs that end meanwhile too."""
         with self._lock:
-            while self.size > self._limit and (found := self._next()) is not None:
+            if self._is_making_room or not self._limit:
+                return
+            self._is_making_room = True
+        try:
+            while (found := self._claim_next()) is not None:
                 run_dir, is_whole = found
-                if is_whole:
-                    self._trim(run_dir)
-                else:
-                    self._log.info(
-                        "Removed a run folder because the disk limit is exceeded",
-                        folder=str(run_dir),
-                        limit=self._limit,
-                    )
-                    self._remove(run_dir)
+                try:
+                    self._reduce(run_dir, is_whole=is_whole)
+                except (OSError, RecursionError) as error:
+                    self._give_up(run_dir, error)
+                finally:
+                    self._release(run_dir)
+        except BaseException:
+            self._is_making_room = False
+            raise
+
+    def _claim_next(self) -> tuple[Path, bool] | None:
+        """Claim the folder to make smaller; return it, and whether it has older runs. None ends `_make_room`."""
+        with self._lock:
+            found = self._next() if self.size > self._limit and not self._is_closed else None
+            if found is None:
+                self._is_making_room = False
+            else:
+                self._claimed.add(found[0])
+            return found
 
     def _next(self) -> tuple[Path, bool] | None:
         """Return the folder to make smaller, and whether it has older runs; None if all folders are in use."""
         for group, _ in self._held.most_common():
             for folders in (self._whole, self._trimmed):
-                idle = next((Path(name) for name in folders.get(group, ()) if not self._busy[Path(name)]), None)
-                if idle is not None:
-                    return idle, folders is self._whole
+                for run_dir in map(Path, folders.get(group, ())):
+                    if not self._busy[run_dir] and run_dir not in self._claimed:
+                        return run_dir, folders is self._whole
         return None
 
-    def _trim(self, run_dir: Path) -> None:
-        """Remove all runs of a folder except the newest."""
-        artifacts.rotate(run_dir / "artifacts", 1)
-        held = used(run_dir)
-        self._forget(run_dir)
-        self._add(self._trimmed, run_dir, held, newest=True)
+    def _reduce(self, run_dir: Path, *, is_whole: bool) -> None:
+        """Remove all runs of a folder except the newest, or the folder. Raises OSError."""
+        if is_whole:
+            artifacts.rotate(run_dir / "artifacts", 1)
+        else:
+            self._log.info(
+                "Removed a run folder because the disk limit is exceeded", folder=str(run_dir), limit=self._limit
+            )
+            artifacts.remove(run_dir)
+        held = used(run_dir) if is_whole else 0
+        with self._lock:
+            self._forget(run_dir)
+            self._add(self._trimmed, run_dir, held, newest=True)
 
-    def _remove(self, run_dir: Path) -> None:
-        artifacts.remove(run_dir)
-        self._forget(run_dir)
+    def _give_up(self, run_dir: Path, error: Exception) -> None:
+        """Do not count a folder until the next run of its object: files can belong to another user, for example."""
+        with self._lock:
+            self._forget(run_dir)
+        if self._logged.is_new(run_dir):
+            self._log.warning(
+                "Cannot remove files of runs, which do not count for the disk limit now; remove them by hand",
+                folder=str(run_dir),
+                error=str(error),
+            )
+
+    def _release(self, run_dir: Path) -> None:
+        with self._lock:
+            self._claimed.discard(run_dir)
+            self._lock.notify_all()
 
     def _add(self, folders: dict[str, OrderedDict[str, int]], run_dir: Path, held: int, *, newest: bool) -> None:
         if not held:

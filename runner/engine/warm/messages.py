@@ -10,9 +10,10 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import re
 import socket
 import struct
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -23,6 +24,7 @@ LENGTH = struct.Struct("=I")
 STREAMS = 3
 _MOST_TEMPLATES = 96 * 1024
 """Maximum characters of templates in a message."""
+_HALF = re.compile("[\ud800-\udfff]")
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,14 +57,18 @@ class Load:
         found = cls()
         for value in _noted(text):
             with contextlib.suppress(AttributeError, TypeError):
-                names = frozenset({value["module"]} if value.get("module") else ())
                 found |= cls(
-                    frozenset(value.get("plugins", ())),
-                    names,
-                    frozenset(value.get("imports", ())),
-                    frozenset(value.get("templates", ())),
+                    _texts(value.get("plugins", ())),
+                    _texts([value.get("module")] if value.get("module") else ()),
+                    _texts(value.get("imports", ())),
+                    _texts(value.get("templates", ())),
                 )
         return found
+
+
+def _texts(found: Iterable[object]) -> frozenset[str]:
+    """Return the texts that can be sent: without half characters, which a role can write to the notes."""
+    return frozenset(each for each in found if isinstance(each, str) and not _HALF.search(each))
 
 
 def _as_many_as_fit(known: frozenset[str], more: frozenset[str]) -> frozenset[str]:
@@ -94,7 +100,7 @@ def noted_in(environment: Mapping[str, str]) -> str:
 
 def _noted(text: str) -> Iterator[Any]:
     for line in text.splitlines():
-        with contextlib.suppress(ValueError):
+        with contextlib.suppress(ValueError, RecursionError):
             yield json.loads(line)
 
 

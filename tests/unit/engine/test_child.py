@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import json
+import os
 import resource
 import signal
 import subprocess
 import sys
 from dataclasses import asdict
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from runner.engine import child
-from runner.engine.wire import HEADER, Kind, Order
+from runner.engine import child, executions
+from runner.engine.executions import EXECUTIONS
+from runner.engine.wire import HEADER, LEARNED, Kind, Order
 from tests.forks import in_a_fork
 
 
@@ -54,15 +57,15 @@ sys.stdout.write(mark({{}}))
 """
 
 
-@pytest.mark.lengthy
-def test_a_supervisor_sends_only_events_with_data(tmp_path: Path) -> None:
-    playbook = tmp_path / "ansible-playbook"
-    playbook.write_text(PLAYBOOK.format(python=sys.executable))
+def supervise(folder: Path, playbook_text: str) -> list[tuple[int, dict[str, Any]]]:
+    """Run a supervisor with a program in place of ansible-playbook; return its frames."""
+    playbook = folder / "ansible-playbook"
+    playbook.write_text(playbook_text)
     playbook.chmod(0o700)
     for name in ("project", "env", "inventory", "artifacts/run"):
-        (tmp_path / "run" / name).mkdir(parents=True)
-    (tmp_path / "run/project/site.yml").write_text("[]")
-    order = Order(str(tmp_path / "run"), "run", "site.yml", "localhost,", 0, "", str(tmp_path / "k"), str(tmp_path), 0)
+        (folder / "run" / name).mkdir(parents=True)
+    (folder / "run/project/site.yml").write_text("[]")
+    order = Order(str(folder / "run"), "run", "site.yml", "localhost,", 0, "", str(folder / "k"), str(folder), 0)
     program = "import sys; from runner.engine import child; child.ansible_playbook = lambda: sys.argv[1]; child.main()"
     with subprocess.Popen(
         [sys.executable, "-c", program, str(playbook)], stdin=subprocess.PIPE, stdout=subprocess.PIPE
@@ -75,10 +78,30 @@ def test_a_supervisor_sends_only_events_with_data(tmp_path: Path) -> None:
         while header := process.stdout.read(HEADER.size):
             kind, length = HEADER.unpack(header)
             frames.append((kind, json.loads(process.stdout.read(length))))
+    return frames
 
-    *events, (last, ending) = frames
+
+@pytest.mark.lengthy
+def test_a_supervisor_sends_only_events_with_data(tmp_path: Path) -> None:
+    *events, (last, ending) = supervise(tmp_path, PLAYBOOK.format(python=sys.executable))
     assert (last, ending["error"], ending["code"]) == (Kind.ENDING, "", 0)
     assert [event["event"] for _, event in events] == ["runner_on_ok"]
     assert events[0][1]["stdout"].startswith("ok: \x1b[K")
     (kept,) = (tmp_path / "run/artifacts/run/job_events").iterdir()
     assert json.loads(kept.read_text())["event"] == "runner_on_ok"
+
+
+@pytest.mark.lengthy
+@pytest.mark.parametrize("notes", [b'5\n{"way": "x"}\n{"defect": "\\ud800"}\n' + b"[" * 100_000, None])
+def test_files_that_a_role_writes_to_do_not_decide_the_result(tmp_path: Path, notes: bytes | None) -> None:
+    """It can also put pipes in their place, whose reader would wait."""
+    for name in (EXECUTIONS, LEARNED):
+        if notes is None:
+            os.mkfifo(tmp_path / name)
+        else:
+            (tmp_path / name).write_bytes(notes)
+
+    *_, (last, ending) = supervise(tmp_path, PLAYBOOK.format(python=sys.executable))
+
+    assert (last, ending["error"], ending["code"]) == (Kind.ENDING, "", 0)
+    assert executions.parse(ending["executions"]).malformed == (0 if notes is None else 3)

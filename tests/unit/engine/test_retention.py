@@ -1,10 +1,14 @@
 from __future__ import annotations
 
+import errno
 import os
+import threading
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
+from structlog.testing import capture_logs
 
 from runner.engine import artifacts, retention
 from runner.engine.retention import KeptRuns
@@ -178,3 +182,91 @@ def test_run_folders_are_found_without_looking_into_them(make: Make, root: Path)
     (root / "file").touch()
     assert set(retention.run_folders(root)) == folders
     assert list(retention.run_folders(root / "none")) == []
+
+
+@pytest.fixture
+def undeletable(monkeypatch: pytest.MonkeyPatch) -> set[Path]:
+    """Folders whose files belong to another user."""
+    folders: set[Path] = set()
+    rotate, remove = artifacts.rotate, artifacts.remove
+
+    def refuse(folder: Path) -> None:
+        if folder in folders:
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(folder))
+
+    def try_rotate(folder: Path, keep: int) -> None:
+        refuse(folder.parent)
+        rotate(folder, keep)
+
+    def try_remove(folder: Path) -> None:
+        refuse(folder)
+        remove(folder)
+
+    monkeypatch.setattr(artifacts, "rotate", try_rotate)
+    monkeypatch.setattr(artifacts, "remove", try_remove)
+    return folders
+
+
+def test_a_folder_that_cannot_be_removed_does_not_end_the_limit_for_others(
+    make: Make, root: Path, undeletable: set[Path]
+) -> None:
+    runs = KeptRuns(root, int(2.5 * BIG))
+    stuck = make("stuck", 3, namespace="stuck")
+    undeletable.add(stuck)
+    with capture_logs() as lines:
+        for name in ("stuck", "one", "two", "three", "stuck"):
+            folder = stuck if name == "stuck" else make(name)
+            runs.begin(folder)
+            runs.end(folder, KEEP)
+    kept = {name for name in ("one", "two", "three") if (root / f"g/v1/Kind/ns/{name}").exists()}
+    assert kept == {"two", "three"}
+    assert stuck.exists()
+    warnings = [line for line in lines if line["log_level"] == "warning"]
+    assert [line["folder"] for line in warnings] == [str(stuck)]
+    undeletable.clear()
+    runs.begin(stuck)
+    runs.end(stuck, KEEP)
+    assert len(runs_in(stuck)) <= 1
+    assert runs.size <= 2.5 * BIG
+
+
+def test_one_folder_that_cannot_be_removed_does_not_keep_the_others_of_a_kind(
+    make: Make, root: Path, undeletable: set[Path]
+) -> None:
+    runs = KeptRuns(root, 0)
+    folders = [make(name) for name in ("one", "two", "three")]
+    undeletable.add(folders[1])
+    with pytest.raises(PermissionError):
+        runs.clear_out(root / "g", set())
+    assert [folder.exists() for folder in folders] == [False, True, False]
+
+
+@pytest.mark.lengthy
+def test_a_long_removal_delays_only_the_next_run_of_the_same_object(
+    make: Make, root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    removing, may_end = threading.Event(), threading.Event()
+    remove = artifacts.remove
+
+    def slow(folder: Path) -> None:
+        removing.set()
+        assert may_end.wait(30)
+        remove(folder)
+
+    monkeypatch.setattr(artifacts, "remove", slow)
+    runs = KeptRuns(root, BIG // 2)
+    one, two = make("one"), make("two")
+    runs.begin(one)
+    with ThreadPoolExecutor() as pool:
+        ending = pool.submit(runs.end, one, KEEP)
+        assert removing.wait(30)
+        again = pool.submit(runs.begin, one)
+        pool.submit(runs.begin, two).result(30)
+        pool.submit(runs.end, two, KEEP).result(30)
+        assert not again.done()
+        assert one.exists()
+        may_end.set()
+        again.result(30)
+        assert not one.exists()
+        ending.result(30)
+    assert not two.exists()

@@ -60,6 +60,13 @@ def test_merging_keeps_all_entries_and_known_entries_add_nothing() -> None:
     assert (known | fresh) | known == known | fresh
 
 
+def test_notes_that_no_forked_run_wrote_are_skipped() -> None:
+    known = '{"plugins": ["one", 5, ["two"], "\\ud800"], "module": "ping"}'
+    text = "\n".join(["[" * 100_000, "5", '{"plugins": 5}', '{"module": {}}', '{"templates": [1]}', known])
+    assert Load.of_lines(text) == Load(plugins=frozenset({"one"}), modules=frozenset({"ping"}))
+    assert messages.mismatch(text) == ""
+
+
 def test_runs_note_lines_in_a_file_of_their_own(tmp_path: Path) -> None:
     environment = {"ANSIBLE_LOCAL_TEMP": str(tmp_path)}
 
