@@ -5,7 +5,7 @@ operator's own callback and collection are beside them. Other collections are th
 Ansible and `RELATED_IMAGE_*` of the operator's environment are passed on, without paths in the operator's pod. Blocking
 I/O: call it in a thread.
 
-A variable is passed if Ansible's configuration defines it with a type that is no path. Variables of plugins and
+A variable is passed if Ansible's configuration defines it with a type other than a path. Variables of plugins and
 collections have no such definition, and can contain tokens.
 """
 

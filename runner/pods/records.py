@@ -2,8 +2,8 @@
 
 The Secret of a run is its record until the outcome is in the status. Both objects are in the namespace of the resource;
 for a cluster-scoped one, in that of the operator. Nothing can be created in a namespace that is being deleted. Those of
-a finalizer are then in the namespace of the operator, where the garbage collector does not find their owner: the
-operator deletes the Secret with the result, or when the resource is gone, and Kubernetes deletes the ended Job.
+a finalizer are then in the namespace of the operator, where the garbage collector does not find their owner. The
+operator deletes the Secret with the result, or when the resource is gone. Kubernetes deletes the ended Job.
 """
 
 from __future__ import annotations

@@ -151,7 +151,7 @@ def _ended(layout: Layout, number: signal.Signals) -> bool:
 
 
 def _has_open(pid: int, file: Path) -> bool:
-    """Return whether a process has a file open. Only Linux can tell; elsewhere every positive id counts."""
+    """Return whether a process has a file open. Only Linux lists open files; elsewhere every positive id counts."""
     if pid <= 0 or sys.platform != "linux":
         return pid > 0
     try:
