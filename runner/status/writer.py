@@ -16,7 +16,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from runner import log
-from runner.errors import PASSING, ApiError, ApiUnavailableError, ForbiddenError, LeaseLostError, NotFoundError
+from runner.errors import PASSING, ApiError, ForbiddenError, LeaseLostError, NotFoundError
 from runner.kube.client import Client, PatchType
 from runner.kube.discovery import ApiResource
 from runner.kube.meaning import Follow, Request, follow
@@ -37,6 +37,8 @@ _MOST_KEPT = 10_000
 """Maximum number of objects whose refused writes are kept."""
 _ADMISSION = ("admission webhook", "ValidatingAdmissionPolicy")
 """Beginnings of the messages of admission, which can refuse with any status code, also 403."""
+
+_log = log.get(__name__)
 
 
 @dataclass(slots=True)
@@ -65,6 +67,7 @@ class _KeptWrites:
         self._refusals = 0
         """Refusals that paused the kind, in a row."""
         self._paused_until = 0.0
+        self._logged = log.Once()
 
     def of(self, obj: Object) -> _Kept | None:
         """Return the kept write of an object."""
@@ -85,7 +88,13 @@ class _KeptWrites:
         if kept is None:
             kept = self._objects[uid] = _Kept(resource, obj, report)
             if len(self._objects) > _MOST_KEPT:
-                self._objects.popitem(last=False)
+                _, dropped = self._objects.popitem(last=False)
+                if self._logged.is_new():
+                    _log.warning(
+                        "Too many refused status writes are kept; the oldest are dropped, until the next run",
+                        most=_MOST_KEPT,
+                        **key_of(dropped.obj)._asdict(),
+                    )
         kept.obj, kept.report = obj, kept.report.joined(report)
         self.added.set()
         return kept
@@ -198,7 +207,7 @@ class StatusWriter:
     async def _repeat_alone(self, kept: _Kept) -> None:
         with self._ownership.hold(self._gvk, key_of(kept.obj)) as guard:
             try:
-                if guard is not None:
+                if guard is not None and not self._gives_up(kept.resource):
                     async with guard.guard():
                         await self._repeat(kept, guard)
                     return
@@ -223,9 +232,7 @@ class StatusWriter:
             backoff = conflict
             try:
                 obj, again = await self._attempt(resource, obj, report)
-            except (ApiError, ApiUnavailableError) as error:
-                if not isinstance(error, PASSING):
-                    raise
+            except PASSING as error:
                 backoff = outage
                 self._log.warning("Cannot write the status; retrying", error=str(error), **key_of(obj)._asdict())
             if again:
@@ -281,7 +288,9 @@ class StatusWriter:
             fresh = await self._client.get(resource, key_of(seen))
         except NotFoundError:
             return None
-        except ForbiddenError:
+        except ApiError as error:
+            if isinstance(error, PASSING):
+                raise
             return seen
         return fresh if uid_of(fresh) == uid_of(seen) else None
 

@@ -178,3 +178,49 @@ def test_kstatus_conditions_that_are_refused_for_an_object_are_written_for_other
         assert "Stalled" in written["good"]
 
     virtually(scenario())
+
+
+def test_refused_writes_are_dropped_once_the_schema_turns_out_to_drop_the_conditions(virtually: Virtually) -> None:
+    class Dropping(_Picky):
+        async def patch(self, _: ApiResource, key: ObjectKey, patch: JSONPatch, **__: Any) -> Object:
+            await super().patch(_, key, patch, **__)
+            return {"status": {}}
+
+    async def scenario() -> None:
+        writer = _writer(picky := Dropping(RULE, "hostile"), health=False)
+        following = asyncio.create_task(writer.follow())
+        for name in ("hostile", "good"):
+            obj = _object(name)
+            await writer.write(RESOURCE, obj, report.observed(obj, report.unusable("why")), LeaseGuard(lambda: True))
+        await asyncio.sleep(3600)
+        assert picky.attempts == ["hostile", "good"]
+        following.cancel()
+
+    virtually(scenario())
+
+
+def test_a_change_during_the_repetition_of_a_refused_write_is_written_too(virtually: Virtually) -> None:
+    class Slow(_Picky):
+        async def patch(self, _: ApiResource, key: ObjectKey, patch: JSONPatch, **__: Any) -> Object:
+            if not self.refused:
+                await asyncio.sleep(5)
+            texts.append(str(patch))
+            return await super().patch(_, key, patch, **__)
+
+    texts: list[str] = []
+
+    async def scenario() -> None:
+        writer = _writer(picky := Slow(RULE, "one"), health=False)
+        following = asyncio.create_task(writer.follow())
+        obj, guard = _object("one"), LeaseGuard(lambda: True)
+        await writer.write(RESOURCE, obj, report.observed(obj, report.unusable("first")), guard)
+        picky.refused.clear()
+        await asyncio.sleep(3)
+        await writer.write(RESOURCE, obj, report.observed(obj, report.unusable("second")), guard)
+        await asyncio.sleep(60)
+        assert picky.written == ["one", "one"]
+        assert "second" in texts[-1]
+        assert "first" not in texts[-1]
+        following.cancel()
+
+    virtually(scenario())
