@@ -7,10 +7,11 @@
 5. The same objects after a restart, with `skipUnchanged`: what it costs to find that none need be run.
 6. Many runs, and a day of periodic runs in virtual time: what grows.
 7. The corpus' small role: a new object alone, 20 and 150 at once, and one behind 40 that were present at start.
+8. Many Deployments that become ready at once: a user's change meanwhile, and the runs and reads that they cause.
 
 `BENCH_PRESENT`, `BENCH_BURST`, `BENCH_OBJECTS`, `BENCH_LONG_RUNS`, `BENCH_SMALL_BURSTS` (numbers, with commas),
-`BENCH_BEHIND` and `BENCH_REPEATS` make it smaller; `BENCH_PARTS` names parts (`newcomer`, `small`,
-`behind`, `burst`, `failing`, `rest`, `skip`, `flat`, with commas).
+`BENCH_BEHIND`, `BENCH_ROLLOUTS` and `BENCH_REPEATS` make it smaller; `BENCH_PARTS` names parts (`newcomer`, `small`,
+`behind`, `burst`, `failing`, `rest`, `skip`, `flat`, `rollouts`, with commas).
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ import tempfile
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 
-from bench import objects, scale_bursts, scale_rest, scale_small
+from bench import objects, scale_bursts, scale_rest, scale_rollouts, scale_small
 from bench.results import Result, show, tell
 from bench.scale_bed import NAMESPACES, Bed, Size
 from runner.kube.client import Client
@@ -38,6 +39,7 @@ _PARTS: dict[str, Callable[[Bed], AsyncIterator[Result]]] = {
     "rest": scale_rest.rest,
     "skip": scale_rest.skip,
     "flat": scale_rest.flat,
+    "rollouts": scale_rollouts.rollouts,
 }
 
 

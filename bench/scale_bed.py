@@ -18,8 +18,9 @@ from runner.sdk.devcluster import DevCluster
 from runner.sdk.devcluster.layout import COMPONENTS
 
 CASE = "scale"
-PRESENT, BURST, FAILING, REST, NONE, FLAT, SKIP, SMALL, BEHIND = NAMESPACES = tuple(
-    f"bench-{name}" for name in ("present", "burst", "failing", "rest", "nothing", "flat", "skip", "small", "behind")
+PRESENT, BURST, FAILING, REST, NONE, FLAT, SKIP, SMALL, BEHIND, ROLLOUT = NAMESPACES = tuple(
+    f"bench-{name}"
+    for name in ("present", "burst", "failing", "rest", "nothing", "flat", "skip", "small", "behind", "rollout")
 )
 WARM = "--engine=auto"
 _LOOK = 0.02
@@ -37,6 +38,7 @@ class Size:
     failing_seconds: float
     small_bursts: tuple[int, ...]
     behind: int
+    rollouts: int
     parts: frozenset[str]
 
     @classmethod
@@ -51,8 +53,9 @@ class Size:
             failing_seconds=float(environ.get("BENCH_FAILING_SECONDS", "30")),
             small_bursts=tuple(int(count) for count in environ.get("BENCH_SMALL_BURSTS", "20,150").split(",")),
             behind=int(environ.get("BENCH_BEHIND", "40")),
+            rollouts=int(environ.get("BENCH_ROLLOUTS", "200")),
             parts=frozenset(
-                environ.get("BENCH_PARTS", "newcomer,small,behind,burst,failing,rest,skip,flat").split(",")
+                environ.get("BENCH_PARTS", "newcomer,small,behind,burst,failing,rest,skip,flat,rollouts").split(",")
             ),
         )
 

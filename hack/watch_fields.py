@@ -90,11 +90,12 @@ WATCH = (
     ),
     Field(
         "watchDependentStatus",
-        "boolean",
-        "false",
+        "text",
+        "auto",
         NEW,
-        "a change of only the status of a dependent also runs its owner",
-        "watchDependentStatus: true",
+        "changes of only the status of a dependent or a reference that run the object: `auto` (those that mean "
+        "something, see [proxy.md](proxy.md#status-of-dependents)), `true` (each) or `false` (none)",
+        "watchDependentStatus: false",
     ),
     Field(
         "watchAnnotationsChanges",

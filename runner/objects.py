@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
+from enum import Enum
 from typing import Any, NamedTuple, TypeAlias
 
 PAUSED = "ansible.sdk.operatorframework.io/paused"
@@ -142,6 +143,33 @@ def plan_requested(obj: Mapping[str, Any]) -> tuple[str, str]:
     """Return the values of the annotations that set the mode and approve a plan; empty if they are not set."""
     found = annotations_of(obj)
     return str(found.get(MODE, "")), str(found.get(APPROVE, ""))
+
+
+class LastResult(Enum):
+    """Result of the last run of an object, according to its status."""
+
+    NONE = "never ran"
+    OUTDATED = "changed since its last result"
+    FAILED = "its last run failed"
+    SUCCEEDED = ""
+
+
+def last_result(obj: Mapping[str, Any]) -> LastResult:
+    """Return the result of the last run. A run that did not end is none for the current generation."""
+    status = obj.get("status")
+    listed = status.get("conditions") if isinstance(status, Mapping) else None
+    conditions = [each for each in listed if isinstance(each, Mapping)] if isinstance(listed, list) else []
+    found = {str(each.get("type")): each for each in conditions}
+    running = found.get("Running", {})
+    was_interrupted = (running.get("status"), running.get("reason")) == ("True", "Running")
+    results = [found[kind] for kind in ("Successful", "Failure") if kind in found]
+    if not results and (not running or was_interrupted):
+        return LastResult.NONE
+    observed = [each["observedGeneration"] for each in results if isinstance(each.get("observedGeneration"), int)]
+    generation = metadata(obj).get("generation")
+    if was_interrupted or (observed and isinstance(generation, int) and max(observed) < generation):
+        return LastResult.OUTDATED
+    return LastResult.FAILED if found.get("Failure", {}).get("status") == "True" else LastResult.SUCCEEDED
 
 
 def finalizers_of(obj: Mapping[str, Any]) -> list[str]:

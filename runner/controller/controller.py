@@ -6,6 +6,7 @@ A failure in one kind never stops another.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 
 from runner import log
 from runner.controller import decisions
@@ -24,6 +25,8 @@ from runner.workqueue.concurrency import ConcurrencyLimit
 from runner.workqueue.queue import Dispatcher, WorkQueue
 from runner.workqueue.request import ReconcileRequest, RunReason
 
+_LIST_PATIENCE = 3.0
+"""Maximum seconds that reruns wait for the first list."""
 _RESULT_NAMES = {Done: "success", RequeueAfter: "requeue_after", Retry: "error", Terminal: "error"}
 
 
@@ -81,14 +84,23 @@ class Controller:
 
     async def follow(self) -> None:
         """Turn the events of the kind's objects into requests until canceled."""
+        self.queue.hold_reruns()
         try:
             async with asyncio.TaskGroup() as group:
                 group.create_task(self.informer.follow(self._changed))
                 group.create_task(self._reconciler.follow())
+                group.create_task(self._release_reruns())
                 group.create_task(self.contention.follow())
         finally:
             if self._drift is not None:
                 self._drift.close()
+
+    async def _release_reruns(self) -> None:
+        """Wait for the first list, so that objects that never ran are first. If it takes long, wait no more."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(_LIST_PATIENCE):
+                await self.informer.synced.wait()
+        self.queue.release_reruns()
 
     def dependent_changed(self, key: ObjectKey, why: str) -> None:
         """Run an object because a dependent changed."""
@@ -117,7 +129,8 @@ class Controller:
         for key in self._of(shard):
             # Another replica's runs may have changed anything that is cached of the object.
             self._registry.forget(key)
-            self.queue.add(key, RunReason.PRESENT)
+            summary = self.informer.summary(key)
+            self.queue.add_at_start(key, decisions.result_at_start(self.watch, summary))
 
     def lost(self, shard: int) -> None:
         """Forget the objects of a shard that is no longer ours."""
@@ -146,7 +159,10 @@ class Controller:
         new = change.new
         if new is not None and not new.paused and (new.deleting or new.generation is not None):
             self._runs.supersede(change.key, reason)
-        self.queue.add(change.key, reason, change.fields)
+        if reason is RunReason.PRESENT:
+            self.queue.add_at_start(change.key, decisions.result_at_start(self.watch, new))
+        else:
+            self.queue.add(change.key, reason, change.fields)
 
     def _update_references(self, change: Change) -> None:
         old, new = change.old, change.new

@@ -19,7 +19,7 @@ from typing import Any, TypeAlias
 
 from runner.engine.job import Outcome, RunResult
 from runner.kube.cache import Change, Summary
-from runner.objects import JSONPatch, Object, finalizers_of, is_deleting, uid_of
+from runner.objects import JSONPatch, LastResult, Object, finalizers_of, is_deleting, uid_of
 from runner.watches.policy import Backoff, FinalizerLimit, RetryPolicy, RunPolicy
 from runner.watches.watch import Content, Watch
 from runner.workqueue.request import RunReason
@@ -60,6 +60,11 @@ def run_reason(watch: Watch, change: Change, *, waits: bool) -> RunReason | None
         return RunReason.ASKED
     counts = waits or watch.watch_annotations_changes
     return RunReason.CHANGED if counts and old.annotations_digest != new.annotations_digest else None
+
+
+def result_at_start(watch: Watch, obj: Summary | None) -> LastResult:
+    """Return the result of the last run of an object that is present at start, if its status contains one."""
+    return obj.result if obj is not None and watch.manage_status else LastResult.SUCCEEDED
 
 
 def _deletion_reason(watch: Watch, old: Summary | None, new: Summary, *, waits: bool) -> RunReason | None:

@@ -9,10 +9,12 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Generic, TypeVar
 
-from runner.dependents.ledger import Notification, RunWrite
+from runner.dependents.notification import Notification, RunWrite
 from runner.objects import GVK, ObjectKey, ObjectRef
+from runner.watches.policy import StatusTrigger
 
 T = TypeVar("T")
 
@@ -56,14 +58,26 @@ class Deferred(Generic[T]):
 class DeferredNotifications(Deferred[tuple[GVK, Notification]]):
     """Notifications of dependents, each with the dependent's kind."""
 
-    def wrote(self, kind: GVK, key: ObjectKey, write: RunWrite, *, with_status: bool) -> None:
+    def defer(self, owner: ObjectRef, item: tuple[GVK, Notification]) -> bool:
+        """Keep a notification as `Deferred` does. The statuses of an object during one run need one notification."""
+        kind, notification = item
+        if notification.is_status:
+            earlier = self.discard(
+                owner, lambda each: each[1].is_status and (each[0], each[1].key) == (kind, notification.key)
+            )
+            is_progress = notification.is_progress and all(each.is_progress for _, each in earlier)
+            item = (kind, replace(notification, is_progress=is_progress))
+        return super().defer(owner, item)
+
+    def wrote(self, kind: GVK, key: ObjectKey, write: RunWrite, *, trigger: StatusTrigger) -> None:
         """Discard the notifications that a run's write has caused."""
         self.discard(
             write.target,
             lambda item: (
                 (item[0], item[1].key) == (kind, key)
                 and item[1].state is not None
-                and write.explains(item[1].state, with_status=with_status)
+                and not item[1].is_status
+                and write.explains(item[1].state, trigger=trigger)
             ),
         )
 
@@ -71,6 +85,9 @@ class DeferredNotifications(Deferred[tuple[GVK, Notification]]):
         """Discard the notifications of an object that a run deleted; return True if its end was among them."""
         ends = self.discard(
             owner,
-            lambda item: (item[0], item[1].uid) == (kind, uid) and (item[1].state is None or item[1].state.deleting),
+            lambda item: (
+                (item[0], item[1].uid) == (kind, uid)
+                and (item[1].is_status or item[1].state is None or item[1].state.deleting)
+            ),
         )
         return any(notification.state is None for _, notification in ends)

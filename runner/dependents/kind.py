@@ -1,6 +1,7 @@
 """Watch of one kind of dependents. It passes events to the ledger and reads the objects that the ledger requests.
 
-Guarantees: one read of an object for any number of events, one object at a time, retried until it succeeds. The cache
+Guarantees: one read of an object for any number of events, one object at a time, retried until it succeeds. A status is
+read at most once in `STATUS_PERIOD`, after all other reads, and after each event that can have changed it. The cache
 entries get the version of an owned object before the ledger does. Objects without a watched owner cost only the parsing
 of their metadata.
 """
@@ -8,10 +9,12 @@ of their metadata.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Callable, Sequence
 
 from runner import log
-from runner.dependents.ledger import Ledger, LedgerResult, Notification
+from runner.dependents.ledger import Ledger, LedgerResult
+from runner.dependents.notification import Notification
 from runner.errors import ApiError, ApiUnavailableError, ForbiddenError, NotFoundError
 from runner.kube.client import Client
 from runner.kube.discovery import ApiResource
@@ -21,6 +24,11 @@ from runner.kube.watch_events import Applied, Deleted, Restarted, Synced, WatchE
 from runner.objects import ObjectKey, key_of
 from runner.readcache.entries import CacheEntries, ObjectVersion
 from runner.watches.policy import JitteredBackoff
+
+STATUS_PERIOD = 0.5
+"""Seconds between two reads of the status of one object."""
+_REFUSED = 60.0
+"""Seconds until a status is read again that the API server refused to show."""
 
 _log = log.get(__name__)
 
@@ -51,6 +59,14 @@ class DependentKind:
         self._logged = log.Once()
         self._to_read: dict[ObjectKey, None] = {}
         """Keys of the objects to read, in order."""
+        self._statuses: dict[ObjectKey, None] = {}
+        """Keys of the objects whose status is to be read in the next round."""
+        self._round: dict[ObjectKey, None] = {}
+        """The same for the current round."""
+        self._next_round = 0.0
+        """Earliest time of the next round."""
+        self._refused: dict[str, dict[ObjectKey, None]] = {}
+        """The same for namespaces in which the API server refused a read."""
         self._reading = asyncio.Event()
         self._listed = asyncio.Event()
         self._compared = asyncio.Event()
@@ -129,8 +145,10 @@ class DependentKind:
                 return self._found(self.ledger.applied(scope, key, ObjectState.of(obj, targets, whole=False)))
 
     def _found(self, finding: LedgerResult) -> tuple[Notification, ...]:
-        for key in finding.read:
-            self._to_read[key] = None
+        self._to_read.update(dict.fromkeys(finding.read))
+        for key in finding.read_status:
+            self._refused.get(key.namespace, self._statuses)[key] = None
+        if self._to_read or self._statuses:
             self._compared.clear()
             self._reading.set()
         return finding.notifications
@@ -139,25 +157,47 @@ class DependentKind:
         """Read the objects to compare, one by one."""
         backoff = JitteredBackoff(0.2, 30.0)
         while True:
-            await self._reading.wait()
-            self._reading.clear()
-            while self._to_read:
-                key = next(iter(self._to_read))
-                try:
-                    notifications = await self._compare(key)
-                except (ApiError, ApiUnavailableError) as error:
-                    _log.warning("Cannot read a dependent; retrying", gvk=str(self.gvk), error=str(error))
-                    await asyncio.sleep(backoff.next())
-                    continue
-                backoff.reset()
-                for each in notifications:
-                    self._on_change(self, each)
-            self._compared.set()
+            key, is_status = self._next()
+            if key is None:
+                await self._due()
+                continue
+            try:
+                notifications = await self._compare(key, is_status=is_status)
+            except (ApiError, ApiUnavailableError) as error:
+                _log.warning("Cannot read a dependent; retrying", gvk=str(self.gvk), error=str(error))
+                await asyncio.sleep(backoff.next())
+                continue
+            backoff.reset()
+            for each in notifications:
+                self._on_change(self, each)
 
-    async def _compare(self, key: ObjectKey) -> tuple[Notification, ...]:
-        """Read an object and compare it with the ledger's state."""
+    def _next(self) -> tuple[ObjectKey | None, bool]:
+        """Take the next object to read, and whether only its status is needed; None if no read is due.
+
+        Statuses are read in rounds. One that is requested during a round is read in the next one.
+        """
         # Taken off first: an event that comes while the answer is on its way asks again.
-        del self._to_read[key]
+        if self._to_read:
+            key = next(iter(self._to_read))
+            del self._to_read[key]
+            return key, False
+        now = asyncio.get_running_loop().time()
+        if not self._round and now >= self._next_round:
+            self._round, self._statuses, self._next_round = self._statuses, self._round, now + STATUS_PERIOD
+        return (self._round.popitem()[0], True) if self._round else (None, False)
+
+    async def _due(self) -> None:
+        """Wait until a read may be due."""
+        if not self._statuses:
+            self._compared.set()
+        self._reading.clear()
+        wait = self._next_round - asyncio.get_running_loop().time() if self._statuses else None
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(wait):
+                await self._reading.wait()
+
+    async def _compare(self, key: ObjectKey, *, is_status: bool) -> tuple[Notification, ...]:
+        """Read an object and compare it with the ledger's state."""
         self.ledger.reads(key)
         try:
             obj = await self._client.get(self.resource, key)
@@ -165,9 +205,11 @@ class DependentKind:
             return self.ledger.absent(key)
         except ForbiddenError as error:
             self._refuse(error)
+            if is_status:
+                self._read_later(key)
             return self.ledger.unreadable(key)
         except (ApiError, ApiUnavailableError):
-            self._to_read[key] = None
+            (self._round if is_status else self._to_read)[key] = None
             raise
         state = ObjectState.of(obj, self._targets(obj), whole=True, suspect=self.ledger.suspects(key))
         return self.ledger.read(key, state)
@@ -175,11 +217,21 @@ class DependentKind:
     def _refuse(self, error: ForbiddenError) -> None:
         if self._logged.is_new():
             _log.warning(
-                "Cannot read dependents: changes of their content are not detected",
+                "Cannot read dependents: changes of their content and status are not detected",
                 gvk=str(self.gvk),
                 error=str(error),
                 needs=f"verb get on {self.resource.qualified}",
             )
+
+    def _read_later(self, key: ObjectKey) -> None:
+        """Retry the reads of statuses in the object's namespace after a while, because the permission may come."""
+        if key.namespace not in self._refused:
+            asyncio.get_running_loop().call_later(_REFUSED, self._retry, key.namespace)
+        self._refused.setdefault(key.namespace, {})[key] = None
+
+    def _retry(self, namespace: str) -> None:
+        self._statuses.update(self._refused.pop(namespace))
+        self._reading.set()
 
 
 def watcher_of(watched: Sequence[Watcher], namespace: str) -> Watcher:

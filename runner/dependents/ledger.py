@@ -3,12 +3,16 @@
 A `Ledger` compares the states of each object, and notifies the owners of these changes:
 
 - a change of the spec, labels, annotations, finalizers or owners;
+- a change of the status, as the owner's watch sets it (`StatusTrigger`);
 - a deletion, and a new object with an old name.
 
 The spec is compared by `metadata.generation`, or by content for kinds whose generation does not follow it. There is no
-notification for a creation, a first event, a replay, or a change of status or `managedFields`. Writes and deletions by
-the owner's own runs cause none either, in any order of the run's response and the watch event. An object that triggered
+notification for a creation, a first event, a replay, or a change of `managedFields`. Writes and deletions by the
+owner's own runs cause none either, in any order of the run's response and the watch event. An object that triggered
 its owner is read at each later change, so that the notification names the fields.
+
+With `auto`, a status has notifications of its own. The metadata is compared at once, and the status after a read that
+may come later. A run's write does not explain a changed status: the run may have read the object before.
 
 An object is read some time after the event that requested it. Another client may have restored the earlier content by
 then. The versions of unread events are kept, so that an undone write is detected even if the run reports it later.
@@ -22,9 +26,12 @@ from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from runner.kube.object_state import ObjectState, changed, difference, sentence, writer
+from runner.dependents.notification import Notification, RunWrite
+from runner.kube.object_state import ObjectState, changed, difference, sentence, status_changed, writer
+from runner.kube.object_status import UNREAD
 from runner.kube.relist import Relist
 from runner.objects import GVK, ObjectKey, ObjectRef
+from runner.watches.policy import StatusTrigger
 
 _MOST_WRITES = 16
 _MOST_TOMBS = 256
@@ -33,44 +40,14 @@ _MOST_SUSPECTS = 256
 
 
 @dataclass(frozen=True, slots=True)
-class Notification:
-    """A change of a dependent that its owner should be run for."""
-
-    target: ObjectRef
-    key: ObjectKey
-    uid: str
-    what: str
-    """The change, for the log: `spec changed`, `was deleted`."""
-    state: ObjectState | None
-    """Current state of the object; None if it was deleted."""
-    fields: tuple[str, ...] = ()
-    """Changed fields, such as `spec.replicas`, or `spec` if unknown; empty for a deletion or recreation."""
-    by: str = ""
-    """Field manager of the change; empty if unknown."""
-
-
-@dataclass(frozen=True, slots=True)
-class RunWrite:
-    """An object that a run wrote. `state` is None if the response contains only the version."""
-
-    target: ObjectRef
-    uid: str
-    version: str
-    state: ObjectState | None
-
-    def explains(self, seen: ObjectState, *, with_status: bool) -> bool:
-        """Return True if the seen state is the written one or does not differ from it in a relevant way."""
-        if self.version == seen.version:
-            return True
-        return self.state is not None and not difference(self.state, seen, with_status=with_status)
-
-
-@dataclass(frozen=True, slots=True)
 class LedgerResult:
     """Result of an event: notifications, and objects to read before a decision."""
 
     notifications: tuple[Notification, ...] = ()
     read: tuple[ObjectKey, ...] = ()
+    """Objects to read at once."""
+    read_status: tuple[ObjectKey, ...] = ()
+    """Objects whose status is to be read, which may wait."""
 
 
 _NOTHING = LedgerResult()
@@ -90,6 +67,8 @@ class _Entry:
     """Versions of the events before the current read began."""
     former: tuple[str, ...] = ()
     """Versions that are older than the seen state."""
+    seen_before: str = ""
+    """Version of the seen state when the current read began."""
 
     def last(self) -> ObjectState | None:
         """Return the seen state, or else the latest written one."""
@@ -109,13 +88,13 @@ class _Entry:
 class Ledger:
     """States of the dependents of one kind."""
 
-    def __init__(self, with_status: Callable[[ObjectRef], bool], *, uses_generation: bool) -> None:
+    def __init__(self, trigger_of: Callable[[ObjectRef], StatusTrigger], *, uses_generation: bool) -> None:
         """Create an empty ledger.
 
-        `with_status` returns True for owners that are notified of status. `uses_generation` is True if the kind's
-        generation follows its spec.
+        `trigger_of` returns the changes of status that an owner is notified of. `uses_generation` is True if the
+        kind's generation follows its spec.
         """
-        self._with_status = with_status
+        self._trigger_of = trigger_of
         self._uses_generation = uses_generation
         self._entries: dict[ObjectKey, _Entry] = {}
         self._relist = Relist()
@@ -154,7 +133,7 @@ class Ledger:
 
     def traits(self, state: ObjectState, target: ObjectRef) -> list[object] | None:
         """Return the parts of a state that are relevant for an owner, as JSON; None if a part is unknown."""
-        return state.traits(with_status=self._with_status(target), uses_generation=self._uses_generation)
+        return state.traits(trigger=self._trigger_of(target), uses_generation=self._uses_generation)
 
     def owners(self) -> set[GVK]:
         """Return the kinds of all owners."""
@@ -204,24 +183,27 @@ class Ledger:
             entry.unread = state
             entry.passed = (*entry.passed, state.version)[-_MOST_WRITES:]
             return LedgerResult(read=(key,))
-        return LedgerResult(self._judge(key, entry, written or state))
+        notifications = self._judge(key, entry, written or state)
+        return LedgerResult(notifications, read_status=(key,) if written is None and self._reads_status(state) else ())
 
     def reads(self, key: ObjectKey) -> None:
         """Note the start of a read. Its result is at least as new as the events so far."""
         entry = self._entries.get(key)
         if entry is not None:
             entry.reading, entry.passed = (*entry.reading, *entry.passed)[-_MOST_WRITES:], ()
+            entry.seen_before = entry.seen.version if entry.seen is not None else ""
 
     def read(self, key: ObjectKey, state: ObjectState) -> tuple[Notification, ...]:
         """Process the object that was read."""
         entry = self._entries.get(key)
         if entry is None:
             return ()
-        entry.unread = None
+        was_unread, entry.unread = entry.unread is not None, None
         entry.former, entry.reading = (*entry.former, *entry.reading)[-_MOST_WRITES:], ()
         if entry.seen is not None and (entry.seen.uid, entry.seen.version) == (state.uid, state.version):
-            entry.seen = state
-            return ()
+            return self._complete(key, entry, entry.seen, state)
+        if not was_unread and entry.seen is not None and entry.seen_before not in {"", entry.seen.version}:
+            return ()  # an event that came meanwhile may be newer, and requested another read
         overtaken = [w for _, w in entry.writes if w.version in entry.former and w.version != state.version]
         entry.writes = [(at, write) for at, write in entry.writes if write not in overtaken[:-1]]
         undone = [notifications for write in overtaken[-1:] for notifications in self._undone(key, entry, write, state)]
@@ -264,8 +246,7 @@ class Ledger:
         self._relist.saw(key)
         entry = self._entries.setdefault(key, _Entry(scope))
         if entry.seen is not None and entry.seen.version == write.version:
-            entry.seen = write.state or entry.seen
-            return ()
+            return self._complete(key, entry, entry.seen, write.state) if write.state is not None else ()
         if entry.seen is not None and write.version in entry.former:
             return self._undone(key, entry, write, entry.seen)
         entry.writes = [*entry.writes[1 - _MOST_WRITES :], (self._relist.round(scope), write)]
@@ -280,12 +261,16 @@ class Ledger:
     def _must_read(self, state: ObjectState) -> bool:
         if state.generation is None or not self._uses_generation:
             return True
-        return any(map(self._with_status, state.targets))
+        return any(self._trigger_of(target) == "all" for target in state.targets)
+
+    def _reads_status(self, state: ObjectState) -> bool:
+        """Return True if an owner needs the status, which a state with metadata only does not have."""
+        return not state.deleting and any(self._trigger_of(target) == "auto" for target in state.targets)
 
     def _is_worth_reading(self, key: ObjectKey, entry: _Entry, state: ObjectState) -> bool:
         """Return True if a suspect has changed, so that its fields must be compared."""
         last = entry.last()
-        return key in self._suspects and last is not None and bool(difference(last, state, with_status=False))
+        return key in self._suspects and last is not None and bool(difference(last, state, trigger="off"))
 
     def _appeared(self, scope: str, key: ObjectKey, state: ObjectState) -> LedgerResult:
         tomb = self._tombs.pop(key, None)
@@ -298,11 +283,22 @@ class Ledger:
             return LedgerResult(notifications)
         self._by_owner = None
         self._entries[key] = _Entry(scope, state)
-        return LedgerResult(notifications, (key,) if self._must_read(state) else ())
+        if self._must_read(state):
+            return LedgerResult(notifications, read=(key,))
+        return LedgerResult(notifications, read_status=(key,) if self._reads_status(state) else ())
+
+    def _complete(
+        self, key: ObjectKey, entry: _Entry, seen: ObjectState, state: ObjectState
+    ) -> tuple[Notification, ...]:
+        """Add content and status to the seen state, of which the events showed only metadata."""
+        entry.seen = state.following(seen)
+        return self._status_notifications(key, entry, seen, entry.seen)
 
     def _judge(self, key: ObjectKey, entry: _Entry, new: ObjectState) -> tuple[Notification, ...]:
         old = entry.last()
+        new = new.following(old)
         notifications = self._notifications(key, entry, old, new) if old is not None else ()
+        notifications += self._status_notifications(key, entry, old, new) if old is not None else ()
         if old is None or old.targets != new.targets:
             self._by_owner = None
         entry.seen = new
@@ -318,24 +314,41 @@ class Ledger:
     ) -> tuple[Notification, ...]:
         notifications = []
         for target in _together(old, new):
-            with_status = self._with_status(target)
-            what = difference(old, new, with_status=with_status)
-            if what and not self._is_explained(entry, target, new, with_status=with_status):
-                fields = changed(old, new, with_status=with_status)
+            trigger = self._trigger_of(target)
+            what = difference(old, new, trigger=trigger)
+            if what and not self._is_explained(entry, target, new, trigger=trigger):
+                fields = changed(old, new, trigger=trigger)
                 by = writer(old, new)
                 at = sentence(what, fields) + (f" (by {by})" if by else "")
                 notifications.append(Notification(target, key, new.uid, at, new, fields, by))
         return tuple(notifications)
+
+    def _status_notifications(
+        self, key: ObjectKey, entry: _Entry, old: ObjectState, new: ObjectState
+    ) -> tuple[Notification, ...]:
+        """Notify the owners with `auto` if the status changed in a way that means something."""
+        if new.status is None or new.status is UNREAD:
+            return ()
+        is_first = old.version == new.version or any(write.version == new.version for _, write in entry.writes)
+        if old.status is None and is_first:
+            return ()
+        fields = status_changed(old, new)
+        what, is_progress = sentence("changed: status", fields), new.status.is_progress(old.status)
+        return tuple(
+            Notification(target, key, new.uid, what, new, fields, is_status=True, is_progress=is_progress)
+            for target in new.targets
+            if fields and self._trigger_of(target) == "auto"
+        )
 
     def _undone(self, key: ObjectKey, entry: _Entry, write: RunWrite, now: ObjectState) -> tuple[Notification, ...]:
         """Notify the run's owner if another client has undone its write."""
         notifications = self._notifications(key, entry, write.state, now) if write.state is not None else ()
         return tuple(each for each in notifications if each.target == write.target)
 
-    def _is_explained(self, entry: _Entry, target: ObjectRef, new: ObjectState, *, with_status: bool) -> bool:
+    def _is_explained(self, entry: _Entry, target: ObjectRef, new: ObjectState, *, trigger: StatusTrigger) -> bool:
         if new.deleting and (new.uid, target) in self._deletions:
             return True
-        return any(w.target == target and w.explains(new, with_status=with_status) for _, w in entry.writes)
+        return any(w.target == target and w.explains(new, trigger=trigger) for _, w in entry.writes)
 
     def _gone(self, key: ObjectKey, entry: _Entry | None, last: ObjectState) -> tuple[Notification, ...]:
         old = entry.last() if entry is not None else None

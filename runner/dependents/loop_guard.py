@@ -3,6 +3,9 @@
 Owns the delayed triggers: one per owner and dependent, or object and reference. Reports the start and the end of each
 delay. Dependents outside the namespace of their owner also share a budget, which bounds the runs that they trigger.
 
+Steps of a rollout wait for its end, so that a rollout triggers one run, or two if it lasts longer than `ROLLOUT_WAITS`.
+A run that begins meanwhile has the current state, so that its object has no waiting step any more.
+
 Must not import: proxy, reconcile, controller.
 """
 
@@ -15,13 +18,15 @@ from functools import partial
 
 from runner import log
 from runner.dependents.budget import TriggerBudget
-from runner.dependents.ledger import Notification
 from runner.dependents.loops import Loops, Slowdown, TriggerPair
+from runner.dependents.notification import Notification
 from runner.objects import GVK, ObjectKey, ObjectRef
 
 TriggerRun = Callable[[GVK, ObjectKey, str], None]
 """Requests a run: the owner's kind as it is watched, its key, and the reason."""
 
+ROLLOUT_WAITS = (10.0, 120.0)
+"""Seconds until a rollout in progress triggers a run: the first one, and each further one."""
 _MOST_NAMED = 5
 _log = log.get(__name__)
 
@@ -49,10 +54,12 @@ class Contention:
         named = ", ".join(self.fields[:_MOST_NAMED]) + (" and more" if len(self.fields) > _MOST_NAMED else "")
         by = f" (by {self.by})" if self.by else ""
         change = f": {named} changes" if named else f" {self.what}"
-        return (
-            f"{self.ref}{change} repeatedly{by} after this object's runs, so these are delayed. "
-            "Change the role or the other client so that only one of them writes it."
-        )
+        advice = "Change the role or the other client so that only one of them writes it."
+        if self.fields and all(_is_status(name) for name in self.fields):
+            advice = (
+                "Check that the role writes the same in each run, or set watchDependentStatus: false in watches.yaml."
+            )
+        return f"{self.ref}{change} repeatedly{by} after this object's runs, so these are delayed. {advice}"
 
 
 OnContention = Callable[[GVK, ObjectKey, Contention | None], None]
@@ -63,6 +70,16 @@ OnContention = Callable[[GVK, ObjectKey, Contention | None], None]
 class _Held:
     due: float
     timer: asyncio.TimerHandle
+
+
+@dataclass(slots=True)
+class _Rollout:
+    """Rollout of a dependent or reference."""
+
+    timer: asyncio.TimerHandle | None = None
+    """Trigger by the steps since the last run."""
+    runs: int = 0
+    """Runs that its steps have triggered."""
 
 
 @dataclass(slots=True)
@@ -81,7 +98,15 @@ class LoopGuard:
     _budget: TriggerBudget = field(default_factory=TriggerBudget)
     _postponed: dict[ObjectRef, asyncio.TimerHandle] = field(default_factory=dict)
     """Owners without budget; each is triggered once when it has some."""
+    _rollouts: dict[ObjectRef, dict[TriggerPair, _Rollout]] = field(default_factory=dict)
     _logged: log.Once = field(default_factory=log.Once)
+
+    def began(self, target: ObjectRef) -> None:
+        """Note that a run of an object begins, which has the current states."""
+        for rollout in self._rollouts.get(target, {}).values():
+            if rollout.timer is not None:
+                rollout.timer.cancel()
+                rollout.timer = None
 
     def trigger_owner(self, kind: GVK, notification: Notification) -> None:
         """Trigger an owner because of its dependent, now or later."""
@@ -92,6 +117,31 @@ class LoopGuard:
         self._trigger(TriggerPair(notification.target, kind, notification.key, is_reference=True), notification)
 
     def _trigger(self, pair: TriggerPair, notification: Notification) -> None:
+        loop = asyncio.get_running_loop()
+        if notification.is_progress:
+            rollout = self._rollouts.setdefault(pair.target, {}).setdefault(pair, _Rollout())
+            if rollout.timer is None:
+                wait = ROLLOUT_WAITS[min(rollout.runs, len(ROLLOUT_WAITS) - 1)]
+                rollout.timer = loop.call_later(wait, self._progressed, rollout, pair, notification)
+            return
+        if notification.is_status or notification.state is None:
+            self._end_rollout(pair)
+        self._pass(pair, notification)
+
+    def _progressed(self, rollout: _Rollout, pair: TriggerPair, notification: Notification) -> None:
+        rollout.timer = None
+        rollout.runs += 1
+        self._pass(pair, notification)
+
+    def _end_rollout(self, pair: TriggerPair) -> None:
+        of_target = self._rollouts.get(pair.target, {})
+        rollout = of_target.pop(pair, None)
+        if rollout is not None and rollout.timer is not None:
+            rollout.timer.cancel()
+        if not of_target:
+            self._rollouts.pop(pair.target, None)
+
+    def _pass(self, pair: TriggerPair, notification: Notification) -> None:
         loop = asyncio.get_running_loop()
         why = f"{pair.kind.kind} {notification.key} {notification.what}"
         slowdown = self._loops.slowdown(pair, notification, loop.time())
@@ -120,6 +170,8 @@ class LoopGuard:
             timer.cancel()
         if target in self._postponed:
             self._postponed.pop(target).cancel()
+        for pair in list(self._rollouts.get(target, ())):
+            self._end_rollout(pair)
         self._budget.forget(target)
 
     def _due(self, pair: TriggerPair, why: str) -> None:
@@ -182,3 +234,7 @@ class LoopGuard:
         if not timers:
             self._contentions.pop(pair.target, None)
             self.contended(pair.target.gvk, pair.target.key, None)
+
+
+def _is_status(name: str) -> bool:
+    return name.partition(".")[0] == "status"

@@ -4,7 +4,8 @@ A role and another client that write different values to a field would trigger r
 webhook's default, an autoscaler's count, or a formatted date. A single change does not show if it is part of a loop. So
 the first triggers pass at once, and each further one waits twice as long, up to minutes. Each field of each dependent
 has a level. A trigger raises it by one. After a quiet period it falls by one per minute. So other fields trigger
-without delay, and a loop stays slow regardless of the duration of its runs.
+without delay, and a loop stays slow regardless of the duration of its runs. With `auto`, a status has one level, and
+another one for rollouts.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from dataclasses import dataclass, field
 
-from runner.dependents.ledger import Notification
+from runner.dependents.notification import Notification
 from runner.objects import GVK, ObjectKey, ObjectRef
 
 _AT_ONCE = 5
@@ -65,6 +66,8 @@ class Loops:
     """Levels of each field, by owner and dependent."""
 
     _pairs: OrderedDict[TriggerPair, dict[str, _Level]] = field(default_factory=OrderedDict)
+    _generations: OrderedDict[TriggerPair, int | None] = field(default_factory=OrderedDict)
+    """Generation of each dependent at the last trigger by its status."""
 
     def slowdown(self, pair: TriggerPair, notification: Notification, now: float) -> Slowdown:
         """Count a trigger and return its delay. A trigger that is already waiting is not counted again."""
@@ -72,7 +75,7 @@ class Loops:
         self._pairs[pair] = levels
         if len(self._pairs) > _MOST:
             self._pairs.popitem(last=False)
-        fields = notification.fields or (notification.what,)
+        fields = self._counted(pair, notification)
         delays = {name: _rise(levels.setdefault(name, _Level(due=now)), name, now) for name in fields[:_MOST_FIELDS]}
         for name in sorted(levels, key=lambda name: levels[name].due)[:-_MOST_FIELDS]:
             del levels[name]
@@ -80,7 +83,19 @@ class Loops:
         if not seconds:
             return Slowdown(0.0)
         over = max(levels[name].due + _QUIET + (levels[name].height - _AT_ONCE + 1) * _FALLS for name in delays)
-        return Slowdown(seconds, tuple(delays), over - now)
+        return Slowdown(seconds, notification.fields if notification.is_status else tuple(delays), over - now)
+
+    def _counted(self, pair: TriggerPair, notification: Notification) -> tuple[str, ...]:
+        """Return the names of the levels that a trigger raises."""
+        if not notification.is_status:
+            return notification.fields or (notification.what,)
+        # As a whole, because its fields can have new names each time. If the spec changes each time, runs write it.
+        generation = notification.state.generation if notification.state is not None else None
+        last = self._generations.pop(pair, generation)
+        self._generations[pair] = generation
+        if len(self._generations) > _MOST:
+            self._generations.popitem(last=False)
+        return ("status",) if last == generation else ("rollout",)
 
 
 def _rise(level: _Level, name: str, now: float) -> float:

@@ -26,8 +26,9 @@ from runner import log
 from runner.dependents.deferred import DeferredNotifications
 from runner.dependents.health import DependentWatchHealth
 from runner.dependents.kind import DependentKind, watcher_of
-from runner.dependents.ledger import Ledger, Notification, RunWrite
+from runner.dependents.ledger import Ledger
 from runner.dependents.loop_guard import LoopGuard
+from runner.dependents.notification import Notification, RunWrite
 from runner.dependents.store import KindsByWatch, KindStore
 from runner.dependents.written import MOST_MARKS, WrittenObjects
 from runner.errors import ApiError, ApiUnavailableError, ForbiddenError, KindNotFoundError, NotFoundError
@@ -41,7 +42,7 @@ from runner.ownership import Owner, OwnerClaim, claims_of
 from runner.readcache.bodies import MOST_BYTES, ReadCache
 from runner.readcache.refetch import Refetcher
 from runner.unchanged.last_run import ReadEntry, digest
-from runner.watches.policy import JitteredBackoff
+from runner.watches.policy import JitteredBackoff, StatusTrigger
 from runner.watches.watch import Watch
 
 _SAVING_AGAIN = (10.0, 600.0)
@@ -140,6 +141,7 @@ class Dependents:
             self._cluster_scoped.add(owner.ref.gvk)
             self._note_uid(owner.ref)
         self._deferred.began(owner.ref)
+        self._guard.began(owner.ref)
 
     def ended(self, owner: Owner) -> bool:
         """Note the end of a run whose writes were all reported. Return True if no other client interfered."""
@@ -242,7 +244,7 @@ class Dependents:
         write = RunWrite(target, uid_of(obj), _version(obj), state)
         for notification in kind.ledger.wrote(kind.scope_of(key), key, write):
             self._on_change(kind, notification)
-        self._deferred.wrote(kind.gvk, key, write, with_status=self._with_status(target))
+        self._deferred.wrote(kind.gvk, key, write, trigger=self._trigger_of(target))
 
     def deleted(self, owner: Owner, resource: ApiResource, answer: Object) -> None:
         """Process the response to a run's delete: the object as it was, or a `Status`."""
@@ -336,9 +338,9 @@ class Dependents:
             return False
         return resource.namespaced or watch.watch_cluster_scoped_resources
 
-    def _with_status(self, target: ObjectRef) -> bool:
+    def _trigger_of(self, target: ObjectRef) -> StatusTrigger:
         watch = self._watches.get(target.gvk)
-        return watch is not None and watch.watch_dependent_status
+        return watch.watch_dependent_status if watch is not None else "off"
 
     def _vouch(self, watch: GVK, resource: ApiResource) -> DependentKind:
         """Note that a run has written or read an object of this kind."""
@@ -375,7 +377,7 @@ class Dependents:
         entries = self.bodies.follow(
             resource, lambda namespace: watcher_of(watched, namespace).stretch, partial(self._targets, resource)
         )
-        ledger = Ledger(self._with_status, uses_generation="status" in resource.subresources)
+        ledger = Ledger(self._trigger_of, uses_generation="status" in resource.subresources)
         return DependentKind(self._client, entries, watched, ledger, self._on_change, self._settled)
 
     def _on_change(self, kind: DependentKind, notification: Notification) -> None:

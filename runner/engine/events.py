@@ -183,6 +183,8 @@ def failure_message(data: Mapping[str, Any], items: tuple[str, ...]) -> str:
     found = next((value for key in ("msg", "reason") if (value := result.get(key))), None)
     hidden = _hidden(data) if "censored" in result else ""
     text = found if isinstance(found, str) else json.dumps(found, ensure_ascii=False, default=str) if found else ""
+    if text and isinstance(details := result.get("details"), str) and details and details not in text:
+        text = f"{text.strip()}: {details}"
     text = f"{text.strip()} ({hidden})" if text and hidden else text or hidden or UNKNOWN_FAILURE
     distinct = [item for item in dict.fromkeys(items) if item != text]
     if distinct:

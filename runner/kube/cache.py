@@ -25,6 +25,7 @@ from runner.kube.relist import Relist
 from runner.kube.watch_events import Applied, Deleted, Restarted, Synced, WatchEvent
 from runner.objects import (
     LAST_RUN,
+    LastResult,
     Object,
     ObjectKey,
     annotations_of,
@@ -33,6 +34,7 @@ from runner.objects import (
     is_deleting,
     is_paused,
     key_of,
+    last_result,
     metadata,
     plan_requested,
     run_requested,
@@ -64,6 +66,8 @@ class Summary:
     """Value of the annotation that sets the mode of runs; empty if it is not set."""
     approved: str = ""
     """Value of the annotation that approves a plan; empty if it is not set."""
+    result: LastResult = LastResult.SUCCEEDED
+    """Result of the object's last run."""
     is_cut: bool = False
     """True if a part nests too deeply and is not in the cache."""
 
@@ -193,6 +197,7 @@ def _condense(obj: Object) -> tuple[Summary, bytes]:
         run_requested=run_requested(obj),
         mode=mode,
         approved=approved,
+        result=last_result(obj),
         is_cut=decode.is_cut(text),
     )
     # A copy, since what orjson returns keeps its working buffer: 8 KiB for each small object.

@@ -11,14 +11,16 @@ from __future__ import annotations
 import hashlib
 import sys
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import orjson
 
 from runner.kube.object_diff import differing, fingerprint
+from runner.kube.object_status import UNREAD, ObjectStatus, meaningful, unread
 from runner.objects import ObjectRef, annotations_of, finalizers_of, is_deleting, metadata, uid_of
 from runner.ownership import references_of
+from runner.watches.policy import StatusTrigger
 
 _DIGEST_SIZE = 8
 _GRACEFUL = {"foregroundDeletion", "orphan"}
@@ -43,12 +45,15 @@ class ObjectState:
     owners: bytes
     content: bytes | None
     """Digest without metadata and status; None if only metadata was read."""
-    status: bytes | None
+    status: ObjectStatus | None
+    """None if it was never read. The status of a state with metadata only is the last one that was read."""
     by: str
     """Field manager of the last write with a time, status excluded; empty if unknown."""
     targets: tuple[ObjectRef, ...]
     fields: Mapping[str, bytes] | None = None
     """Digest per field, for suspects."""
+    status_fields: Mapping[str, bytes] | None = None
+    """The same for the fields of the status that mean something."""
     untimed: tuple[str, ...] = ()
     """Field managers whose writes have no time; the API server adds none for the subresource `scale`."""
     written: str = ""
@@ -75,38 +80,53 @@ class ObjectState:
             finalizers=_digest(finalizers),
             owners=_digest(references_of(obj)),
             content=_digest({k: v for k, v in obj.items() if k not in {"metadata", "status"}}) if whole else None,
-            status=_digest(obj.get("status")) if whole else None,
+            status=ObjectStatus.of(obj) if whole else None,
             by=_last_manager(writes),
             targets=targets,
             fields=_fields(obj, meta, transient) if whole and suspect else None,
+            status_fields=fingerprint({"status": meaningful(obj.get("status"))}) if whole and suspect else None,
             untimed=untimed,
             written=_last_time(writes) if untimed else "",
         )
 
-    def traits(self, *, with_status: bool, uses_generation: bool) -> list[object] | None:
+    def following(self, old: ObjectState | None) -> ObjectState:
+        """Return this state as the successor of another one, whose status it has until it is read.
+
+        Metadata without a relevant change leaves the content as it was.
+        """
+        if old is None or old.uid != self.uid:
+            return self if self.status is None else replace(self, status=self.status.after(None))
+        if self.status is not None:
+            return replace(self, status=self.status.after(old.status))
+        status = unread(old.status, is_same=old.version == self.version)
+        if difference(old, self, trigger="off"):
+            return replace(self, status=status)
+        return replace(self, status=status, content=old.content, fields=old.fields, status_fields=old.status_fields)
+
+    def traits(self, *, trigger: StatusTrigger, uses_generation: bool) -> list[object] | None:
         """Return the relevant parts as JSON; None if a part is unknown."""
         is_enough = uses_generation and self.generation is not None
         content = str(self.generation) if is_enough else self.content
-        status = self.status if with_status else b""
-        if content is None or status is None:
+        if content is None or (trigger != "off" and (self.status is None or self.status is UNREAD)):
             return None
+        status = self.status.part(trigger) if self.status is not None else b""
         digests = (self.labels, self.annotations, self.finalizers, self.owners, status)
         spelt = content if isinstance(content, str) else content.hex()
         return [self.uid, self.deleting, spelt, *(each.hex() for each in digests)]
 
 
-def difference(old: ObjectState, new: ObjectState, *, with_status: bool) -> str:
-    """Return the change between two states; empty if it is not relevant."""
+def difference(old: ObjectState, new: ObjectState, *, trigger: StatusTrigger) -> str:
+    """Return the change between two states; empty if it is not relevant. The status counts only with `all`."""
     if old.uid != new.uid:
         return "was recreated"
     if new.deleting:
         # What ends by itself is news when it has ended; what a finalizer keeps may need somebody.
         return "is being deleted" if new.held and not old.deleting else ""
-    changed = _changed_parts(old, new, with_status=with_status)
+    changed = _changed_parts(old, new, trigger=trigger)
     return f"changed: {', '.join(changed)}" if changed else ""
 
 
-def _changed_parts(old: ObjectState, new: ObjectState, *, with_status: bool) -> list[str]:
+def _changed_parts(old: ObjectState, new: ObjectState, *, trigger: StatusTrigger) -> list[str]:
     changed = [name for name in ("labels", "annotations", "finalizers", "owners") if _differ(old, new, name)]
     if old.content is not None and new.content is not None:
         changed += ["content"] if old.content != new.content else []
@@ -114,18 +134,32 @@ def _changed_parts(old: ObjectState, new: ObjectState, *, with_status: bool) -> 
         changed.append("spec")
     elif new.generation is None and old.version != new.version:
         changed.append("possibly content")
-    if with_status and old.status is not None and new.status is not None and old.status != new.status:
+    is_known = old.status is not None and new.status is not None
+    if trigger == "all" and is_known and _part(old, trigger) != _part(new, trigger):
         changed.append("status")
     return changed
 
 
-def changed(old: ObjectState, new: ObjectState, *, with_status: bool) -> tuple[str, ...]:
+def changed(old: ObjectState, new: ObjectState, *, trigger: StatusTrigger) -> tuple[str, ...]:
     """Return the changed fields of an object that was not recreated, or the changed parts if fields are unknown."""
     if old.uid != new.uid or new.deleting:
         return ()
     if old.fields is None or new.fields is None:
-        return tuple(_changed_parts(old, new, with_status=with_status))
-    return tuple(path for path in differing(old.fields, new.fields) if with_status or not _is_status(path))
+        return tuple(_changed_parts(old, new, trigger=trigger))
+    return tuple(path for path in differing(old.fields, new.fields) if trigger == "all" or not _is_status(path))
+
+
+def status_changed(old: ObjectState, new: ObjectState) -> tuple[str, ...]:
+    """Return the fields of the status that changed and mean something, or `status` if they are unknown."""
+    if old.uid != new.uid or new.deleting or _part(old, "auto") == _part(new, "auto"):
+        return ()
+    if old.status_fields is None or new.status_fields is None:
+        return ("status",)
+    return differing(old.status_fields, new.status_fields) or ("status",)
+
+
+def _part(state: ObjectState, trigger: StatusTrigger) -> bytes | None:
+    return state.status.part(trigger) if state.status is not None else None
 
 
 def _is_status(path: str) -> bool:

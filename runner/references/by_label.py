@@ -16,7 +16,7 @@ from runner.kube.discovery import Discovery
 from runner.kube.watch import watchers
 from runner.kube.watch_stream import WatchPolicy
 from runner.objects import GVK, Object, ObjectKey, ObjectRef
-from runner.references.state import ReferencedState, difference
+from runner.references.state import ReferenceChange, ReferencedState
 from runner.references.watch import ReferenceWatch
 
 
@@ -30,8 +30,8 @@ class LabelSelection(NamedTuple):
     """Their namespace; empty for all namespaces of the operator."""
 
 
-OnSelectedChange = Callable[[LabelSelection, ObjectRef, str, ReferencedState], None]
-"""Receives each change of a selected object: the change, and its current state, or the last one if it is gone."""
+OnSelectedChange = Callable[[LabelSelection, ObjectRef, ReferenceChange], None]
+"""Receives each change of a selected object."""
 
 
 class LabelledReferences:
@@ -98,12 +98,12 @@ class LabelledReferences:
 
     def _saw(self, number: int, key: ObjectKey, obj: Object | None) -> None:
         old = self._states.get(key)
-        new = None if obj is None else ReferencedState.of(obj, whole=True, uses_generation=False)
-        if new is None:
+        new = None
+        if obj is None:
             self._states.pop(key, None)
         else:
+            new = ReferencedState.of(obj, self.selected.gvk, whole=True, uses_generation=False).following(old)
             self._states[key] = new
-        what = difference(old, new)
-        last = new or old
-        if what and last is not None and self._watches[number].is_synced:
-            self._on_change(self.selected, ObjectRef(self.selected.gvk, key), what, last)
+        change = ReferenceChange.of(old, new)
+        if change is not None and self._watches[number].is_synced:
+            self._on_change(self.selected, ObjectRef(self.selected.gvk, key), change)

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 
 from runner import log
@@ -23,7 +23,7 @@ from runner.kube.discovery import ApiResource, Discovery
 from runner.kube.watch import Watcher
 from runner.kube.watch_stream import WatchPolicy
 from runner.objects import GVK, Object, ObjectKey, ObjectRef
-from runner.references.state import ReferencedState, difference, has_to_be_read
+from runner.references.state import ReferenceChange, ReferencedState, has_to_be_read
 from runner.references.watch import ReferenceWatch
 from runner.watches.policy import JitteredBackoff
 
@@ -34,8 +34,8 @@ _GATHER = 0.02
 
 _UNKNOWN = object()
 
-OnChange = Callable[[ObjectRef, str, ReferencedState], None]
-"""Receives the change of an object, and its current state, or the last one if it is gone."""
+OnChange = Callable[[ObjectRef, ReferenceChange], None]
+"""Receives the change of an object."""
 OnKnown = Callable[[ObjectRef, ReferencedState | None], None]
 """Receives the first state of an object; None if it does not exist."""
 
@@ -88,14 +88,17 @@ class ReferenceKind:
         namespaces: Sequence[str],
         on_change: OnChange,
         sighted: OnKnown,
+        *,
+        reads_status: bool,
     ) -> None:
-        """`namespaces` are those of the operator; empty for all."""
+        """`namespaces` are those of the operator; empty for all. `reads_status`: changes of the status count."""
         self._client = client
         self._discovery = discovery
         self._gvk = gvk
         self._in_all = not namespaces
         self._on_change = on_change
         self._sighted = sighted
+        self._reads_status = reads_status
         self._referenced: dict[ObjectKey, None] = {}
         self._by_name: dict[str, set[ObjectKey]] = {}
         self._states: dict[ObjectKey, ReferencedState | None] = {}
@@ -238,21 +241,20 @@ class ReferenceKind:
         if key not in self._referenced:
             return
         is_first, old = key not in self._states, self._states.get(key)
-        new = None if obj is None else ReferencedState.of(obj, whole=whole, uses_generation=self._uses_generation())
+        new = None
+        if obj is not None:
+            new = ReferencedState.of(obj, self._gvk, whole=whole, uses_generation=self._uses_generation())
         if new is not None and has_to_be_read(old, new) and not self._cannot_read:
             self._want(key, new)
             return
-        what = difference(old, new)
-        if new is not None and old is not None and new.content is None and not what:
-            new = replace(new, content=old.content)
-        self._states[key] = new
-        if new is not None and new.content is None and new.generation is None:
+        change = ReferenceChange.of(old, new)
+        self._states[key] = new = new.following(old) if new is not None else None
+        if new is not None and not whole and (self._reads_status or (new.content is None and new.generation is None)):
             self._want(key, new)
-        last = new or old
         if is_first:
             self._sighted(ObjectRef(self._gvk, key), new)
-        elif what and last is not None:
-            self._on_change(ObjectRef(self._gvk, key), what, last)
+        elif change is not None:
+            self._on_change(ObjectRef(self._gvk, key), change)
 
     def _want(self, key: ObjectKey, known: ReferencedState | None) -> None:
         if not self._cannot_read:
@@ -295,13 +297,16 @@ class ReferenceKind:
     def _refuse(self, error: ForbiddenError) -> None:
         """Compare versions instead of content from now on."""
         self._cannot_read = True
-        self._log.warning("Cannot read referenced objects: changes of metadata also trigger runs", error=str(error))
+        effect = "changes of their status are not detected"
+        if not self._uses_generation():
+            effect = "changes of metadata also trigger runs"
+        self._log.warning(f"Cannot read referenced objects: {effect}", error=str(error))
         for key, known in self._unread.take_known().items():
             old = self._states.get(key)
-            self._states[key] = known
-            what = difference(old, known)
-            if what:
-                self._on_change(ObjectRef(self._gvk, key), what, known)
+            self._states[key] = known.following(old)
+            change = ReferenceChange.of(old, known)
+            if change is not None:
+                self._on_change(ObjectRef(self._gvk, key), change)
         self._changed.set()
 
     def _uses_generation(self) -> bool:

@@ -1,8 +1,8 @@
 """References in a spec, and the states of referenced objects. Pure.
 
-A state contains the version and a digest of the content without metadata and status. The digest has a random
-key for each process. So a guessed Secret value cannot be verified from a memory dump or a log. Versions are compared
-for equality only.
+A state contains the version, the digested status, and a digest of the content without metadata and status. The latter
+has a random key for each process. So a guessed Secret value cannot be verified from a memory dump or a log. Versions
+are compared for equality only.
 """
 
 from __future__ import annotations
@@ -10,12 +10,14 @@ from __future__ import annotations
 import hashlib
 import secrets
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import orjson
 
-from runner.objects import Object, ObjectKey, ObjectRef, key_of, metadata, uid_of
+from runner.kube.object_status import UNREAD, ObjectStatus, unread
+from runner.objects import GVK, Object, ObjectKey, ObjectRef, key_of, metadata, uid_of
+from runner.watches.policy import StatusTrigger
 from runner.watches.reference_fields import WatchReference
 
 _KEY = secrets.token_bytes(32)
@@ -39,9 +41,11 @@ class ReferencedState:
     """Generation, if it follows the content; otherwise None."""
     content: bytes | None
     """Digest of the content; None if it was not read."""
+    status: ObjectStatus | None
+    """The last status that was read; None if there was none."""
 
     @classmethod
-    def of(cls, obj: Mapping[str, Any], *, whole: bool, uses_generation: bool) -> ReferencedState:
+    def of(cls, obj: Mapping[str, Any], gvk: GVK, *, whole: bool, uses_generation: bool) -> ReferencedState:
         """Digest an object; `whole` is False for metadata only."""
         meta = metadata(obj)
         return cls(
@@ -49,11 +53,63 @@ class ReferencedState:
             version=str(meta.get("resourceVersion") or ""),
             generation=meta.get("generation") if uses_generation else None,
             content=_sealed(obj) if whole else None,
+            status=ObjectStatus.of(obj, gvk) if whole else None,
         )
 
-    def lasting(self) -> str:
-        """Return an identifier of this state that survives restarts and reveals no content."""
-        return f"{self.uid}:{f'g{self.generation}' if self.generation is not None else self.version}"
+    def following(self, old: ReferencedState | None) -> ReferencedState:
+        """Return this state as the successor of another one, whose content and status it has until they are read."""
+        if old is None or old.uid != self.uid:
+            return self if self.status is None else replace(self, status=self.status.after(None))
+        if self.status is not None:
+            return replace(self, status=self.status.after(old.status))
+        status = unread(old.status, is_same=old.version == self.version)
+        return replace(self, content=None if difference(old, self) else old.content, status=status)
+
+    def lasting(self, trigger: StatusTrigger) -> str | None:
+        """Return an identifier of this state that survives restarts and reveals no content; None if it is unknown."""
+        if self.generation is None:
+            return f"{self.uid}:{self.version}"
+        if trigger == "off":
+            return f"{self.uid}:g{self.generation}"
+        if self.status is None or self.status is UNREAD:
+            return None
+        return f"{self.uid}:g{self.generation}:{self.status.part(trigger).hex()}"
+
+
+@dataclass(frozen=True, slots=True)
+class ReferenceChange:
+    """Change of a referenced object."""
+
+    what: str
+    """The change, without that of the status; empty if there is none."""
+    last: ReferencedState
+    """The current state, or the last one of an object that is gone."""
+    before: ReferencedState | None
+
+    @classmethod
+    def of(cls, old: ReferencedState | None, new: ReferencedState | None) -> ReferenceChange | None:
+        """Compare two states (None: no object); None if nothing changed that can be relevant."""
+        last, what = new or old, difference(old, new)
+        if last is None:
+            return None
+        change = cls(what, last, old)
+        return change if what or change.has_status("all") else None
+
+    def has_status(self, trigger: StatusTrigger) -> bool:
+        """Return True if the status changed in a way that counts."""
+        old, new = self.before, self.last
+        if trigger == "off" or old is None or new.status is None or new.status is UNREAD or old.uid != new.uid:
+            return False
+        if old.status is None:
+            return old.version != new.version
+        return old.status.part(trigger) != new.status.part(trigger)
+
+    def is_progress(self, trigger: StatusTrigger) -> bool:
+        """Return True for a step of a rollout that is not complete."""
+        old, new = self.before, self.last
+        if trigger != "auto" or old is None or new.status is None:
+            return False
+        return new.status.is_progress(old.status)
 
 
 def difference(old: ReferencedState | None, new: ReferencedState | None) -> str:

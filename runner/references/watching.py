@@ -15,12 +15,12 @@ import asyncio
 import hashlib
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from runner import log
 from runner.dependents.deferred import Deferred
-from runner.dependents.ledger import Notification
 from runner.dependents.loop_guard import LoopGuard
+from runner.dependents.notification import Notification
 from runner.kube.client import Client
 from runner.kube.discovery import ApiResource, Discovery
 from runner.objects import GVK, Object, ObjectKey, ObjectRef, key_of, metadata, uid_of
@@ -28,7 +28,7 @@ from runner.ownership import Owner
 from runner.references.by_label import LabelledReferences, LabelSelection
 from runner.references.index import ReferenceIndex
 from runner.references.kind import ReferenceKind
-from runner.references.state import GONE, ReferencedState, SpecReferences, references_of
+from runner.references.state import GONE, ReferenceChange, ReferencedState, SpecReferences, references_of
 from runner.watches.reference_fields import WatchReference
 from runner.watches.watch import Watch
 
@@ -51,6 +51,10 @@ class ReferenceNotification:
     uid: str
     version: str
     """The referenced object's resourceVersion; empty if it was deleted."""
+    is_status: bool = False
+    """True if only the status changed."""
+    is_progress: bool = False
+    """True for a step of a rollout that is not complete."""
 
 
 class DeferredReferences(Deferred[ReferenceNotification]):
@@ -67,7 +71,16 @@ class DeferredReferences(Deferred[ReferenceNotification]):
             self._written.popitem(last=False)
 
     def holds(self, notification: ReferenceNotification) -> bool:
-        """Return False if the notification is due now: its object does not run and did not cause it."""
+        """Return False if the notification is due now: its object does not run and did not cause it.
+
+        The statuses of a reference during one run need one notification.
+        """
+        if notification.is_status:
+            earlier = self.discard(
+                notification.target, lambda each: each.is_status and each.referenced == notification.referenced
+            )
+            is_progress = notification.is_progress and all(each.is_progress for each in earlier)
+            return self.defer(notification.target, replace(notification, is_progress=is_progress))
         return self.defer(notification.target, notification) or self._is_own(notification)
 
     def ended(self, owner: ObjectRef) -> list[ReferenceNotification]:
@@ -75,7 +88,8 @@ class DeferredReferences(Deferred[ReferenceNotification]):
         return [notification for notification in super().ended(owner) if not self._is_own(notification)]
 
     def _is_own(self, notification: ReferenceNotification) -> bool:
-        return (notification.target, notification.uid, notification.version) in self._written
+        written = (notification.target, notification.uid, notification.version)
+        return not notification.is_status and written in self._written
 
 
 class References:
@@ -104,7 +118,15 @@ class References:
         self._logged = log.Once()
         every = [reference for watch in self._watches.values() for reference in watch.references]
         self._kinds = {
-            gvk: ReferenceKind(client, discovery, gvk, namespaces, self._on_change, self._on_first_state)
+            gvk: ReferenceKind(
+                client,
+                discovery,
+                gvk,
+                namespaces,
+                self._on_change,
+                self._on_first_state,
+                reads_status=self._reads_status(gvk),
+            )
             for gvk in {reference.gvk for reference in every if not reference.selector}
         }
         self._labelled = {
@@ -174,11 +196,14 @@ class References:
             if not self._kinds[referenced.gvk].is_known(referenced.key):
                 return None
             seen = self._kinds[referenced.gvk].state(referenced.key)
-            states.add((referenced, seen.lasting() if seen is not None else ""))
+            state = seen.lasting(watch.watch_dependent_status) if seen is not None else ""
+            if state is None:
+                return None
+            states.add((referenced, state))
         for labelled in self._labelled_of(target):
             if not labelled.is_known(key.namespace):
                 return None
-            states |= {(referenced, seen.lasting()) for referenced, seen in labelled.states(key.namespace)}
+            states |= {(referenced, seen.lasting("off") or "") for referenced, seen in labelled.states(key.namespace)}
         text = "\n".join(f"{referenced.gvk} {referenced.key} {state}" for referenced, state in sorted(states))
         return hashlib.blake2b(text.encode(), digest_size=16).hexdigest() if text else ""
 
@@ -189,6 +214,7 @@ class References:
         target = owner.ref
         if owner.ref.gvk not in self._watches:
             return
+        self._guard.began(target)
         self._deferred.began(target)
         for referenced in self._index.references(target):
             if not self._kinds[referenced.gvk].is_known(referenced.key):
@@ -218,9 +244,9 @@ class References:
 
     # What watches say.
 
-    def _on_change(self, referenced: ObjectRef, what: str, last: ReferencedState) -> None:
+    def _on_change(self, referenced: ObjectRef, change: ReferenceChange) -> None:
         for target in sorted(self._index.targets(referenced)):
-            self._notify(target, referenced, what, last)
+            self._notify_of(target, referenced, change)
 
     def _on_first_state(self, referenced: ObjectRef, seen: ReferencedState | None) -> None:
         unproven = self._unproven.pop(referenced, set()) & self._index.targets(referenced)
@@ -228,15 +254,13 @@ class References:
             for target in sorted(unproven):
                 self._notify(target, referenced, _UNPROVEN, seen)
 
-    def _on_labelled_change(
-        self, selected: LabelSelection, referenced: ObjectRef, what: str, last: ReferencedState
-    ) -> None:
+    def _on_labelled_change(self, selected: LabelSelection, referenced: ObjectRef, change: ReferenceChange) -> None:
         labelled = self._labelled[selected]
         for watch in self._watches.values():
             if any(_selected(reference) == selected for reference in watch.references):
                 for target in self._index.objects(watch.gvk, "" if selected.namespace else referenced.key.namespace):
                     if labelled.concerns(referenced.key, target.key.namespace):
-                        self._notify(target, referenced, what, last)
+                        self._notify_of(target, referenced, change)
 
     def _settled(self, labelled: LabelledReferences) -> None:
         """Process the first list of a selection, in one namespace or in all."""
@@ -247,6 +271,24 @@ class References:
                 for referenced, seen in list(labelled.states(target.key.namespace))[:1]:
                     self._notify(target, referenced, _UNPROVEN, seen)
 
+    def _notify_of(self, target: ObjectRef, referenced: ObjectRef, change: ReferenceChange) -> None:
+        """Notify an object of a change of content, or of a status if it counts."""
+        trigger, last = self._watches[target.gvk].watch_dependent_status, change.last
+        if change.what:
+            self._notify(target, referenced, change.what, last)
+        elif change.has_status(trigger):
+            notification = ReferenceNotification(
+                target,
+                referenced,
+                "changed: status",
+                last.uid,
+                last.version,
+                is_status=True,
+                is_progress=change.is_progress(trigger),
+            )
+            if not self._deferred.holds(notification):
+                self._trigger(notification)
+
     def _notify(self, target: ObjectRef, referenced: ObjectRef, what: str, last: ReferencedState) -> None:
         notification = ReferenceNotification(target, referenced, what, last.uid, "" if what == GONE else last.version)
         if not self._deferred.holds(notification):
@@ -256,7 +298,14 @@ class References:
         target = notification.target
         if self._is_ours(target.gvk, target.key):
             trigger = Notification(
-                target, self._shown(notification.referenced).key, notification.uid, notification.what, None
+                target,
+                self._shown(notification.referenced).key,
+                notification.uid,
+                notification.what,
+                None,
+                ("status",) if notification.is_status else (),
+                is_status=notification.is_status,
+                is_progress=notification.is_progress,
             )
             self._guard.trigger_by_reference(notification.referenced.gvk, trigger)
 
@@ -281,6 +330,13 @@ class References:
         """Return the reference with the object's own key, for users."""
         kind = self._kinds.get(referenced.gvk)
         return referenced if kind is None else ObjectRef(referenced.gvk, kind.shown(referenced.key))
+
+    def _reads_status(self, gvk: GVK) -> bool:
+        """Return True if the status of a kind counts for a watch that refers to it."""
+        return any(
+            watch.watch_dependent_status != "off" and any(each.gvk == gvk for each in watch.references)
+            for watch in self._watches.values()
+        )
 
     def _concerns(self, resource: ApiResource) -> bool:
         kinds = {(gvk.group, gvk.kind) for gvk in self._kinds}

@@ -19,6 +19,11 @@ MODES: tuple[RunMode, ...] = ("apply", "approve", "plan")
 """From the least to the most restrictive."""
 
 
+StatusTrigger: TypeAlias = Literal["auto", "all", "off"]
+"""Changes of the status of a dependent or a reference that start a run. `auto`: those that mean something to the owner.
+`all`: each. `off`: none."""
+
+
 def mode_of(text: str) -> RunMode | None:
     """Return the mode with a name; None if there is none. Case is ignored."""
     return next((each for each in MODES if each == text.lower()), None)

@@ -18,8 +18,10 @@ from runner.watches.policy import (
     RetryPolicy,
     RunMode,
     RunPolicy,
+    StatusTrigger,
     mode_of,
 )
+from runner.yamlfile import tree
 from runner.yamlfile.fields import Fields
 
 FIELDS = ("runTimeout", "onChange", "onDelete", "retry", "drift")
@@ -52,6 +54,18 @@ def mode(fields: Fields) -> RunMode:
             f"invalid value {text!r}: use apply, plan (runs change nothing) or approve (runs wait for an approval)",
         )
     return mode_of(text) or MODES[0]
+
+
+def status_trigger(fields: Fields) -> StatusTrigger:
+    """Return the changes of a dependent's status that start a run."""
+    field = "watchDependentStatus"
+    node, text = fields.node(field), fields.text(field)
+    if text.lower() in {"", "auto"}:
+        return "auto"
+    if node is None or not tree.is_bool(node):
+        fields.error(field, f"invalid value {text!r}: use auto, true or false, without quotes")
+        return "auto"
+    return "all" if fields.boolean(field, default=True) else "off"
 
 
 def _cancels(fields: Fields, name: str) -> bool:

@@ -21,7 +21,7 @@ from runner.config.settings import ENGINES, EngineName, Settings
 from runner.objects import GVK
 from runner.watches import label_selectors, pod_fields, policy_fields, reference_fields, selector_fields
 from runner.watches.pod_fields import PodPolicy
-from runner.watches.policy import FinalizerLimit, PrunePolicy, RunMode, RunPolicy
+from runner.watches.policy import FinalizerLimit, PrunePolicy, RunMode, RunPolicy, StatusTrigger
 from runner.watches.reference_fields import WatchReference
 from runner.watches.spec_paths import SpecPath
 from runner.yamlfile import tree
@@ -83,8 +83,8 @@ class Watch:
     """Whether to write the conditions of kstatus; None: the flag's value."""
     watch_dependent_resources: bool
     watch_cluster_scoped_resources: bool
-    watch_dependent_status: bool
-    """Whether a change of only the status of a dependent starts a run."""
+    watch_dependent_status: StatusTrigger
+    """Changes of only the status of a dependent or a reference that start a run."""
     watch_annotations_changes: bool
     max_runner_artifacts: int
     """Number of run folders to keep per object; -1: none."""
@@ -290,7 +290,7 @@ def _watch(fields: Fields, gvk: GVK, folders: _Folders, line: int) -> Watch | No
         health_conditions=_health_conditions(fields),
         watch_dependent_resources=fields.boolean("watchDependentResources", default=True),
         watch_cluster_scoped_resources=fields.boolean("watchClusterScopedResources", default=False),
-        watch_dependent_status=fields.boolean("watchDependentStatus", default=False),
+        watch_dependent_status=policy_fields.status_trigger(fields),
         watch_annotations_changes=fields.boolean("watchAnnotationsChanges", default=False),
         max_runner_artifacts=_artifacts(fields),
         snake_case_parameters=fields.boolean("snakeCaseParameters", default=True),

@@ -16,11 +16,11 @@ from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 
-from runner.objects import ObjectKey
+from runner.objects import LastResult, ObjectKey
 from runner.watches.policy import Backoff
 from runner.workqueue.concurrency import ConcurrencyLimit
 from runner.workqueue.line import Line, Precedence, Turns, Waiting
-from runner.workqueue.request import HANDICAP, Cause, QueueEntry, ReconcileRequest, RunReason
+from runner.workqueue.request import HANDICAP_AT_START, Cause, QueueEntry, ReconcileRequest, RunReason
 
 
 @dataclass(slots=True)
@@ -73,11 +73,26 @@ class WorkQueue:
         self._failures: dict[ObjectKey, _Failures] = {}
         self._getters: deque[asyncio.Future[ReconcileRequest | None]] = deque()
         self._closed = False
+        self._holds_reruns = False
         dispatcher.join(self)
 
     def add(self, key: ObjectKey, reason: RunReason, details: tuple[str, ...] = ()) -> None:
         """Make `key` due now, unless it backs off after a failure and no user changed it."""
-        self._add(key, Cause(reason, details))
+        self._add(key, Cause.of(reason, details))
+        self._dispatcher.dispatch()
+
+    def add_at_start(self, key: ObjectKey, result: LastResult) -> None:
+        """Make `key` due now, because it is present at start. The result of its last run determines its rank."""
+        self._add(key, Cause.at_start(result))
+        self._dispatcher.dispatch()
+
+    def hold_reruns(self) -> None:
+        """Hand out no rerun of an object that is present at start until `release_reruns`."""
+        self._holds_reruns = True
+
+    def release_reruns(self) -> None:
+        """Hand out all requests, because the first list is complete."""
+        self._holds_reruns = False
         self._dispatcher.dispatch()
 
     def _add(self, key: ObjectKey, cause: Cause) -> None:
@@ -96,7 +111,7 @@ class WorkQueue:
 
     def _line_up(self, key: ObjectKey, cause: Cause) -> None:
         now = asyncio.get_running_loop().time()
-        rank, since = now + HANDICAP[cause.reason], now
+        rank, since = now + cause.handicap, now
         waiting = self._waiting.get(key)
         if waiting is None:
             self.adds += 1
@@ -194,7 +209,7 @@ class WorkQueue:
         running = self._running[request.key]
         if running.again is None:
             return request
-        cause = Cause(request.reason, request.details).merged(running.again)
+        cause = Cause.of(request.reason, request.details).merged(running.again)
         running.again = None
         failures = self._failures.get(request.key, _Failures())
         return replace(
@@ -221,6 +236,8 @@ class WorkQueue:
             return
         now = asyncio.get_running_loop().time()
         urgent, background = self._urgent.first(now), self._background.first(now)
+        if self._holds_reruns and background is not None and background.rank > now + HANDICAP_AT_START[LastResult.NONE]:
+            background = None
         if urgent is not None and self._limit.admits(background=False, change_waits=False):
             yield Offer(self, urgent, background=False)
         if background is not None and self._limit.admits(background=True, change_waits=urgent is not None):

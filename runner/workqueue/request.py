@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Literal, NamedTuple, TypeAlias
 
-from runner.objects import ObjectKey
+from runner.objects import LastResult, ObjectKey
 
 
 class RunReason(Enum):
@@ -49,12 +49,15 @@ HANDICAP: dict[RunReason, float] = {
     RunReason.REQUEUED: 15.0,
     RunReason.RETRY: 15.0,
     RunReason.PRUNE: 60.0,
-    RunReason.PRESENT: 60.0,
+    RunReason.PRESENT: 600.0,
     RunReason.GONE: 60.0,
     RunReason.RESYNC: 600.0,
     RunReason.DRIFT: 1200.0,
 }
 """Seconds by which a more urgent request may come later and still go first."""
+
+HANDICAP_AT_START = {LastResult.NONE: 15.0, LastResult.OUTDATED: 60.0, LastResult.FAILED: 120.0}
+"""The same for objects present at start whose last run has no result for the current spec, or failed."""
 
 Stage: TypeAlias = Literal["running", "waiting", "delayed"]
 
@@ -94,9 +97,22 @@ class Cause:
 
     reason: RunReason
     details: tuple[str, ...]
+    handicap: float
+
+    @classmethod
+    def of(cls, reason: RunReason, details: tuple[str, ...]) -> Cause:
+        """Return a cause with the handicap of its reason."""
+        return cls(reason, details, HANDICAP[reason])
+
+    @classmethod
+    def at_start(cls, result: LastResult) -> Cause:
+        """Return the cause of an object that is present at start."""
+        details = (result.value,) if result.value else ()
+        return cls(RunReason.PRESENT, details, HANDICAP_AT_START.get(result, HANDICAP[RunReason.PRESENT]))
 
     def merged(self, other: Cause) -> Cause:
         """Return the more urgent cause; merge the details of causes with the same reason."""
         if self.reason is other.reason:
-            return Cause(self.reason, tuple(dict.fromkeys((*self.details, *other.details)))[:_MOST_DETAILS])
-        return self if HANDICAP[self.reason] <= HANDICAP[other.reason] else other
+            details = tuple(dict.fromkeys((*self.details, *other.details)))[:_MOST_DETAILS]
+            return Cause(self.reason, details, min(self.handicap, other.handicap))
+        return self if self.handicap <= other.handicap else other

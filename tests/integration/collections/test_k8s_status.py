@@ -156,7 +156,8 @@ def test_a_kind_without_status_subresource_is_refused(module: Any, strict: dict[
 
 def test_a_missing_object_or_kind_is_an_error_with_its_name(module: Any, memcached: dict[str, str]) -> None:
     object_missing = module("k8s_status", **{**memcached, "name": "gone"}, status={"nodes": []})
-    assert object_missing["msg"].startswith("Failed to retrieve requested object")
+    assert object_missing["msg"] == "Failed to retrieve requested object"
+    assert 'memcacheds.cache.example.com "gone" not found' in object_missing["details"]
     assert object_missing["error"]["status"] == 404
     for absent in ({"kind": "Nothing"}, {"api_version": "nothing.example.com/v1"}):
         kind_missing = module("k8s_status", **{**memcached, **absent}, status={"nodes": []})
@@ -166,9 +167,16 @@ def test_a_missing_object_or_kind_is_an_error_with_its_name(module: Any, memcach
 def test_conditions_that_break_the_conventions_are_refused(module: Any, memcached: dict[str, str]) -> None:
     wrong = [{"type": "Ready", "status": "False", "reason": "The ping failed"}]
     refused = module("k8s_status", **memcached, conditions=wrong)
-    assert refused["msg"].startswith("The specified conditions failed to validate")
+    assert refused["msg"] == "The specified conditions failed to validate"
+    assert refused["error"] == "Condition 'reason' must be a single, CamelCase word"
+    assert "condition 'Ready': reason is 'The ping failed'" in refused["details"]
+    late = module("k8s_status", **memcached, conditions=[{"type": "A", "status": "True", "lastTransitionTime": "now"}])
+    assert late["msg"] == "The specified conditions failed to validate"
+    assert late["error"] == "'lastTransitionTime' must be an RFC3339 compliant datetime string"
+    assert "lastTransitionTime is 'now'" in late["details"]
     twice = module("k8s_status", **memcached, conditions=wrong, status={"conditions": wrong})
-    assert "give them in one place" in twice["msg"]
+    assert twice["msg"] == "You cannot specify conditions in both the 'status' and 'conditions' parameters"
+    assert "give them in one place" in twice["details"]
 
 
 def test_an_api_server_that_does_not_answer_is_an_error_of_one_sentence(module: Any, memcached: dict[str, str]) -> None:

@@ -37,7 +37,7 @@ async def rolled_out(hand: Hand, name: str) -> None:
 
 
 async def test_a_rollout_after_a_run_triggers_no_owner(operate: Operate, app: Any, shop: Any, objects: Any) -> None:
-    async with operate(app) as operator:
+    async with operate(app, watch_dependent_status="off") as operator:
         async with operator.run(shop) as run:
             await run.create(objects.deployment("web", 2))
         await operator.live(DEPLOYMENT)
@@ -48,7 +48,7 @@ async def test_a_rollout_after_a_run_triggers_no_owner(operate: Operate, app: An
 async def test_scaling_deleting_and_recreating_by_hand_trigger_the_owner(
     operate: Operate, app: Any, shop: Any, objects: Any
 ) -> None:
-    async with operate(app) as operator:
+    async with operate(app, watch_dependent_status="off") as operator:
         async with operator.run(shop) as run:
             await run.create(objects.deployment("web"))
         await operator.live(DEPLOYMENT)
@@ -74,7 +74,7 @@ async def test_scaling_deleting_and_recreating_by_hand_trigger_the_owner(
 async def test_scaling_through_the_subresource_is_attributed_to_the_client_that_scaled(
     operate: Operate, app: Any, shop: Any, objects: Any
 ) -> None:
-    async with operate(app) as operator:
+    async with operate(app, watch_dependent_status="off") as operator:
         async with operator.run(shop) as run:
             await run.create(objects.deployment("web"))
         await operator.live(DEPLOYMENT)
@@ -96,7 +96,7 @@ async def test_scaling_through_the_subresource_is_attributed_to_the_client_that_
 async def test_a_change_between_a_run_and_the_first_list_triggers_the_owner(
     operate: Operate, app: Any, shop: Any, objects: Any
 ) -> None:
-    async with operate(app) as operator:
+    async with operate(app, watch_dependent_status="off") as operator:
         async with operator.run(shop) as run:
             await run.create(objects.deployment("web"))
             await operator.hand.patch(DEPLOYMENT, "web", {"spec": {"replicas": 5}})
@@ -104,7 +104,7 @@ async def test_a_change_between_a_run_and_the_first_list_triggers_the_owner(
 
 
 async def test_writes_of_a_run_trigger_no_owner(operate: Operate, app: Any, shop: Any, objects: Any) -> None:
-    async with operate(app) as operator:
+    async with operate(app, watch_dependent_status="off") as operator:
         async with operator.run(shop) as run:
             await run.create(objects.deployment("web"))
             await run.create(objects.config_map("settings"))
@@ -139,10 +139,15 @@ async def test_an_edited_config_map_triggers_its_owner_and_an_unchanged_one_does
 
 
 @pytest.mark.parametrize(
-    ("asked", "expected"), [(False, ["changed: labels"]), (True, ["changed: status", "changed: labels"])]
+    ("trigger", "expected"),
+    [
+        ("off", ["changed: labels"]),
+        ("auto", ["changed: status", "changed: labels"]),
+        ("all", ["changed: status", "changed: labels"]),
+    ],
 )
 async def test_the_status_of_a_service_triggers_only_owners_that_watch_status(
-    operate: Operate, app: Any, shop: Any, *, asked: bool, expected: list[str]
+    operate: Operate, app: Any, shop: Any, trigger: str, expected: list[str]
 ) -> None:
     service = {
         "apiVersion": "v1",
@@ -150,13 +155,13 @@ async def test_the_status_of_a_service_triggers_only_owners_that_watch_status(
         "metadata": {"name": "web"},
         "spec": {"type": "LoadBalancer", "ports": [{"port": 80}]},
     }
-    async with operate(app, watch_dependent_status=asked) as operator:
+    async with operate(app, watch_dependent_status=trigger) as operator:
         async with operator.run(shop) as run:
             await run.create(service)
         await operator.live(SERVICE)
         ready = {"status": {"loadBalancer": {"ingress": [{"ip": "192.0.2.1"}]}}}
         await operator.hand.patch(SERVICE, "web", ready, "status")
-        if asked:
+        if trigger != "off":
             await operator.triggers("shop")
         await operator.hand.patch(SERVICE, "web", {"metadata": {"labels": {"last": "one"}}})
         await operator.triggers(*["shop"] * len(expected))
@@ -228,7 +233,7 @@ async def test_children_of_a_kind_that_is_installed_later(
     operate: Operate, app: Any, shop: Any, group: str, objects: Any, *, status: bool
 ) -> None:
     part = GVK(group, "v1", "Part")
-    async with operate(app) as operator:
+    async with operate(app, watch_dependent_status="off") as operator:
         hand = operator.hand
         await hand.install(objects.definition(group, "Part", status=status))
         async with operator.run(shop) as run:

@@ -194,7 +194,7 @@ def refer(hand: Hand, kubeconfig: Path, tmp_path: Path) -> Refer:
 
     @asynccontextmanager
     async def run(
-        *references: WatchReference, namespaces: tuple[str, ...] | None = None, user: str = ""
+        *references: WatchReference, namespaces: tuple[str, ...] | None = None, user: str = "", **watch: Any
     ) -> AsyncIterator[Referring]:
         triggered: list[tuple[str, str]] = []
         config = {"as": user, "as-groups": ["system:authenticated"]} if user else {}
@@ -204,7 +204,7 @@ def refer(hand: Hand, kubeconfig: Path, tmp_path: Path) -> Refer:
                 client,
                 Discovery(client),
                 (hand.namespace,) if namespaces is None else namespaces,
-                [watch_value(gvk=THING, references=references)],
+                [watch_value(gvk=THING, references=references, **watch)],
                 LoopGuard(lambda *_: None, lambda _, key, why: triggered.append((key.name, why)), lambda *_: None),
                 lambda *_: True,
             )

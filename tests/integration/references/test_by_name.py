@@ -175,7 +175,7 @@ async def test_a_kind_that_is_not_served_yet_has_no_objects_until_it_is(hand: Ha
             body = {"apiVersion": kind.api_version, "kind": kind.kind, "metadata": {"name": "main"}, "spec": {"a": 1}}
             await hand.create(body)
             await it.triggers(("one", "Widget " + f"{hand.namespace}/main appeared"))
-            await hand.patch(kind, "main", {"status": {"seen": True}}, "status")
+            await hand.patch(kind, "main", {"status": {"lastSeenTime": "now"}}, "status")
             await hand.patch(kind, "main", {"spec": {"a": 2}})
             await it.triggers(("one", "main changed"))
         finally:

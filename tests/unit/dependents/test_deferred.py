@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from runner.dependents.deferred import DeferredNotifications
-from runner.dependents.ledger import Notification, RunWrite
+from runner.dependents.notification import Notification, RunWrite
 from runner.kube.object_state import ObjectState
 from runner.objects import GVK, ObjectKey, ObjectRef
 
@@ -53,7 +53,7 @@ def test_a_write_of_the_run_removes_the_notification_that_it_caused() -> None:
     deferred.began(OWNER)
     for now in (state(1), state(2, generation=2), state(3, generation=2)):
         deferred.defer(OWNER, (KIND, notification(now)))
-    deferred.wrote(KIND, KEY, write(2, generation=2), with_status=False)
+    deferred.wrote(KIND, KEY, write(2, generation=2), trigger="off")
     assert deferred.ended(OWNER) == [(KIND, notification(state(1)))]
 
 
@@ -61,8 +61,8 @@ def test_a_write_of_one_object_takes_back_nothing_of_another() -> None:
     deferred = DeferredNotifications()
     deferred.began(OWNER)
     deferred.defer(OWNER, (KIND, notification(state(1))))
-    deferred.wrote(KIND, ObjectKey("ns", "another"), write(1), with_status=False)
-    deferred.wrote(GVK("", "v1", "Service"), KEY, write(1), with_status=False)
+    deferred.wrote(KIND, ObjectKey("ns", "another"), write(1), trigger="off")
+    deferred.wrote(GVK("", "v1", "Service"), KEY, write(1), trigger="off")
     assert len(deferred.ended(OWNER)) == 1
 
 
@@ -80,6 +80,6 @@ def test_a_notification_of_a_deletion_by_another_client_remains() -> None:
     deferred = DeferredNotifications()
     deferred.began(OWNER)
     deferred.defer(OWNER, (KIND, notification(None)))
-    deferred.wrote(KIND, KEY, write(1), with_status=False)
+    deferred.wrote(KIND, KEY, write(1), trigger="off")
     assert not deferred.deleted(KIND, OWNER, "u2")
     assert len(deferred.ended(OWNER)) == 1

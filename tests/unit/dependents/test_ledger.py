@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from runner.dependents.ledger import Ledger, LedgerResult, Notification, RunWrite
+from runner.dependents.ledger import Ledger, LedgerResult
+from runner.dependents.notification import Notification, RunWrite
 from runner.kube.object_state import ObjectState
 from runner.objects import GVK, Object, ObjectKey, ObjectRef
 
@@ -30,7 +31,7 @@ class LedgerScenario:
     """A ledger that receives watch events and writes of runs; `reported` lists the changes of its notifications."""
 
     def __init__(self, *, uses_generation: bool = True) -> None:
-        self.ledger = Ledger(lambda target: target == CURIOUS, uses_generation=uses_generation)
+        self.ledger = Ledger(lambda target: "all" if target == CURIOUS else "off", uses_generation=uses_generation)
         self.notifications: list[Notification] = []
         self.reads: list[ObjectKey] = []
 

@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from runner.dependents.ledger import Ledger, Notification, RunWrite
+from runner.dependents.ledger import Ledger
+from runner.dependents.notification import Notification, RunWrite
 from runner.kube.object_state import ObjectState
 from runner.objects import GVK, Object, ObjectKey, ObjectRef
 
@@ -25,7 +26,7 @@ class LedgerScenario:
 
     def __init__(self, *owners: ObjectRef) -> None:
         self._owners = owners or (OWNER,)
-        self._ledger = Ledger(lambda _: False, uses_generation=False)
+        self._ledger = Ledger(lambda _: "off", uses_generation=False)
         self.notifications: list[Notification] = []
         self.event(1).begins_reading().reads(1, "old")
         assert self.notifications == []

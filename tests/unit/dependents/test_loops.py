@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from runner.dependents.ledger import Notification
 from runner.dependents.loop_guard import Contention, LoopGuard
 from runner.dependents.loops import Loops, TriggerPair
+from runner.dependents.notification import Notification
 from runner.objects import GVK, ObjectKey, ObjectRef
 
 Virtually = Callable[[Coroutine[Any, Any, None]], None]

@@ -71,6 +71,8 @@ class TestFailures:
             ({"msg": "  two\nlines \n"}, "two\nlines"),
             ({"msg": ["a", {"b": "ü"}]}, '["a", {"b": "ü"}]'),
             ({"msg": {"a": 1}}, '{"a": 1}'),
+            ({"msg": "no", "details": "it is late"}, "no: it is late"),
+            ({"msg": "no: it is late", "details": "it is late"}, "no: it is late"),
             ({"msg": ""}, "unknown playbook failure"),
             ({"msg": None, "rc": 1}, "unknown playbook failure"),
             ({}, "unknown playbook failure"),

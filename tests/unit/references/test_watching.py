@@ -24,7 +24,7 @@ def secret(version: str = "1", value: str = "old", uid: str = "u", **meta: Any) 
 
 
 def seen(obj: dict[str, Any], *, whole: bool = True, uses_generation: bool = False) -> ReferencedState:
-    return ReferencedState.of(obj, whole=whole, uses_generation=uses_generation)
+    return ReferencedState.of(obj, SECRET, whole=whole, uses_generation=uses_generation)
 
 
 class TestNames:
@@ -127,8 +127,8 @@ class TestStates:
         assert "hunter2" not in repr(state)
         monkeypatch.setattr(reference_states, "_KEY", b"another process")
         assert seen(secret(value="hunter2-hunter2")).content != state.content
-        assert seen(secret(value="hunter2-hunter2")).lasting() == state.lasting() == "u:1"
-        assert seen(secret(generation=4), uses_generation=True).lasting() == "u:g4"
+        assert seen(secret(value="hunter2-hunter2")).lasting("auto") == state.lasting("auto") == "u:1"
+        assert seen(secret(generation=4), uses_generation=True).lasting("off") == "u:g4"
 
 
 class TestIndex:

@@ -57,11 +57,29 @@ def test_drift_is_checked_only_with_a_period_and_only_reported_by_default(
 
 
 @pytest.mark.parametrize(
+    ("text", "trigger"),
+    [
+        ("", "auto"),
+        ("auto", "auto"),
+        ("AUTO", "auto"),
+        ("true", "all"),
+        ("yes", "all"),
+        ("false", "off"),
+        ("off", "off"),
+    ],
+)
+def test_changes_of_a_status_that_mean_something_start_runs_by_default(one: One, text: str, trigger: str) -> None:
+    assert one(f"  watchDependentStatus: {text}\n").watch_dependent_status == trigger
+
+
+@pytest.mark.parametrize(
     ("rest", "message"),
     [
         ("  runTimeout: -1s\n", "runTimeout: invalid duration '-1s': use a positive duration such as 10m, or off"),
         ("  runTimeout: soon\n", "invalid duration 'soon'"),
         ("  onChange: restart\n", "onChange: invalid value 'restart': use wait"),
+        ("  watchDependentStatus: never\n", "watchDependentStatus: invalid value 'never': use auto, true or false"),
+        ("  watchDependentStatus: 'true'\n", "watchDependentStatus: invalid value 'true': use auto, true or false"),
         ("  mode: dry-run\n", "mode: invalid value 'dry-run': use apply, plan"),
         ("  mode: approve\n  manageStatus: false\n", "mode: approve needs the status"),
         ("  onDelete: [cancel]\n", "onDelete: found a list, expected text"),

@@ -13,7 +13,7 @@ from runner.workqueue.request import Cause, RunReason
 
 
 def _entry(rank: float) -> Waiting:
-    return Waiting(Cause(RunReason.CHANGED, ()), rank, rank)
+    return Waiting(Cause.of(RunReason.CHANGED, ()), rank, rank)
 
 
 def _drain(line: Line, now: float) -> list[ObjectKey]:

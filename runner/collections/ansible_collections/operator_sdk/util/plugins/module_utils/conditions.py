@@ -15,16 +15,26 @@ _REASON = re.compile(r"[A-Za-z]([A-Za-z0-9_,:]*[A-Za-z0-9_])?")
 _TIME = re.compile(r"(\d{4}-\d\d-\d\d)[Tt ](\d\d:\d\d(?::\d\d)?(?:\.\d+)?)([Zz]|[+-]\d\d:\d\d)", re.ASCII)
 
 
+class InvalidConditionError(ValueError):
+    """A condition breaks a rule. `error` is the text of the published collection, which roles compare."""
+
+    def __init__(self, sentence: str, error: str = "") -> None:
+        super().__init__(sentence)
+        self.error = error or sentence
+
+
 def validated(conditions: list[Any]) -> list[dict[str, Any]]:
     """Return the conditions in the API's own spelling: no empty options, times in RFC 3339.
 
-    Raises ValueError with a sentence that names the invalid condition and the reason.
+    Raises InvalidConditionError with a sentence that names the invalid condition and the reason.
     """
     clean = [_validated(condition, position) for position, condition in enumerate(conditions, start=1)]
     types = [condition["type"] for condition in clean]
     for kind in types:
         if types.count(kind) > 1:
-            raise ValueError(f"condition {kind!r} is given {types.count(kind)} times; an object has each type once")
+            raise InvalidConditionError(
+                f"condition {kind!r} is given {types.count(kind)} times; an object has each type once"
+            )
     return clean
 
 
@@ -50,27 +60,35 @@ def with_transition(old: dict[str, Any], new: dict[str, Any], now: str) -> dict[
 
 def _validated(condition: Any, position: int) -> dict[str, Any]:
     if not isinstance(condition, dict):
-        raise ValueError(f"condition {position} is {condition!r}; a condition is a map with type and status")  # noqa: TRY004 - one kind of error for whatever the user wrote
+        raise InvalidConditionError(f"condition {position} is {condition!r}; a condition is a map with type and status")
     clean = {key: value for key, value in condition.items() if value is not None}
     if not clean.get("type"):
-        raise ValueError(f"condition {position} has no type")
+        raise InvalidConditionError(f"condition {position} has no type")
     where = f"condition {clean['type']!r}"
     if isinstance(clean.get("status"), bool):
         clean["status"] = str(clean["status"])
     if clean.get("status") not in _STATUSES:
-        raise ValueError(f"{where}: status is {clean.get('status')!r}; it must be one of {', '.join(_STATUSES)}")
+        raise InvalidConditionError(
+            f"{where}: status is {clean.get('status')!r}; it must be one of {', '.join(_STATUSES)}"
+        )
     if clean.get("reason") and not _REASON.fullmatch(clean["reason"]):
-        raise ValueError(f"{where}: reason is {clean['reason']!r}; it must be one CamelCase word, such as PingFailed")
+        raise InvalidConditionError(
+            f"{where}: reason is {clean['reason']!r}; it must be one CamelCase word, such as PingFailed",
+            "Condition 'reason' must be a single, CamelCase word",
+        )
     for key in ("lastHeartbeatTime", "lastTransitionTime"):
         if key in clean:
-            clean[key] = _rfc3339(clean[key], f"{where}: {key}")
+            clean[key] = _rfc3339(clean[key], where, key)
     return clean
 
 
-def _rfc3339(text: Any, where: str) -> str:
+def _rfc3339(text: Any, where: str, key: str) -> str:
     match = _TIME.fullmatch(str(text))
     if not match:
-        raise ValueError(f"{where} is {text!r}; it must be an RFC 3339 time, such as 2026-01-31T12:00:00Z")
+        raise InvalidConditionError(
+            f"{where}: {key} is {text!r}; it must be an RFC 3339 time, such as 2026-01-31T12:00:00Z",
+            f"'{key}' must be an RFC3339 compliant datetime string",
+        )
     day, time, zone = match.groups()
     if time.count(":") == 1:
         time += ":00"

@@ -139,10 +139,15 @@ result:
       returned: success
       type: dict
 error:
-  description: What was wrong.
+  description: What was wrong, as the published collection says it.
   returned: failure
   type: raw
   sample: {"status": 404, "reason": "Not Found", "body": ""}
+details:
+  description: What was wrong and where, in a sentence, if RV(ignore:msg) does not contain it.
+  returned: failure
+  type: str
+  sample: "condition 'Ready': reason is 'The ping failed'; it must be one CamelCase word, such as PingFailed"
 """
 
 import random
@@ -205,21 +210,24 @@ def _wanted(module: AnsibleModule) -> dict[str, Any]:
     status = dict(module.params["status"] or {})
     given = module.params["conditions"]
     if given and status.get("conditions"):
-        module.fail_json(msg="Conditions are given both in 'conditions' and in 'status': give them in one place")
+        module.fail_json(
+            msg="You cannot specify conditions in both the 'status' and 'conditions' parameters",
+            details="give them in one place, in 'conditions' or in 'status'",
+        )
     if given:
         status["conditions"] = given
     if status.get("conditions") is None:
         return status
     try:
         status["conditions"] = conditions.validated(_list(status["conditions"]))
-    except ValueError as error:
-        module.fail_json(msg=f"The specified conditions failed to validate: {error}", error=str(error))
+    except conditions.InvalidConditionError as error:
+        module.fail_json(msg="The specified conditions failed to validate", error=error.error, details=str(error))
     return status
 
 
 def _list(value: Any) -> list[Any]:
     if not isinstance(value, list):
-        raise ValueError(f"conditions is {value!r}; it must be a list")  # noqa: TRY004 - one kind of error for what the user wrote
+        raise conditions.InvalidConditionError(f"conditions is {value!r}; it must be a list")
     return value
 
 
@@ -249,7 +257,7 @@ def _current(module: AnsibleModule, api: KubernetesApi, resource: ApiResource) -
     try:
         return api.get(resource.path(namespace, name))
     except ApiFailure as failure:
-        _fail(module, "Failed to retrieve requested object", failure)
+        module.fail_json(msg="Failed to retrieve requested object", error=failure.as_result(), details=str(failure))
 
 
 def _write(

@@ -1,0 +1,156 @@
+"""Reads of dependents: how many, when, and what follows a refused one. In virtual time."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Callable, Coroutine
+from typing import Any, Self, cast
+
+import pytest
+
+from runner.dependents.kind import STATUS_PERIOD, DependentKind
+from runner.dependents.ledger import Ledger
+from runner.dependents.notification import Notification
+from runner.errors import ApiUnavailableError, ForbiddenError
+from runner.kube.client import Client
+from runner.kube.discovery import ApiResource
+from runner.kube.watch_events import Applied
+from runner.objects import GVK, Object, ObjectKey, ObjectRef
+from runner.readcache.bodies import ReadCache
+
+Virtually = Callable[[Coroutine[Any, Any, None]], None]
+
+OWNER = ObjectRef(GVK("cache.example.com", "v1", "Memcached"), ObjectKey("ns", "mc"))
+DEPLOYMENT = GVK("apps", "v1", "Deployment")
+RESOURCE = ApiResource(
+    DEPLOYMENT, "deployments", namespaced=True, verbs=frozenset({"get"}), subresources=frozenset({"status"})
+)
+
+
+class Server:
+    """The API server: objects by name, reads that take a while and may fail."""
+
+    def __init__(self) -> None:
+        self.objects: dict[str, Object] = {}
+        self.reads: list[tuple[float, str]] = []
+        self.error: Exception | None = None
+        self.takes = 0.005
+
+    def write(self, name: str, ready: int) -> Object:
+        before = self.objects.get(name, {"metadata": {"resourceVersion": "0"}})
+        version = str(int(before["metadata"]["resourceVersion"]) + 1)
+        meta = {"namespace": "ns", "name": name, "uid": name, "resourceVersion": version, "generation": 1}
+        status = {"phase": str(ready)}
+        self.objects[name] = {"apiVersion": "apps/v1", "kind": "Thing", "metadata": meta, "status": status}
+        return self.objects[name]
+
+    async def get(self, _: ApiResource, key: ObjectKey) -> Object:
+        self.reads.append((asyncio.get_running_loop().time(), key.name))
+        await asyncio.sleep(self.takes)
+        if self.error is not None:
+            raise self.error
+        return self.objects[key.name]
+
+
+class Watched:
+    """A kind of dependents whose events a test sends."""
+
+    def __init__(self) -> None:
+        self.server = Server()
+        self.notified: list[tuple[float, Notification]] = []
+        entries = ReadCache(1 << 20, lambda *_: None).follow(RESOURCE, lambda _: 1, lambda _: (OWNER,))
+        ledger = Ledger(lambda _: "auto", uses_generation=True)
+        client = cast("Client", self.server)
+        self.kind = DependentKind(client, entries, (), ledger, self._notify, lambda _: None)
+
+    def _notify(self, _: DependentKind, notification: Notification) -> None:
+        self.notified.append((asyncio.get_running_loop().time(), notification))
+
+    def event(self, name: str, ready: int) -> None:
+        obj = self.server.write(name, ready)
+        for notification in self.kind._take("", Applied({**obj, "status": None})):
+            self._notify(self.kind, notification)
+
+    async def __aenter__(self) -> Self:
+        self._task = asyncio.create_task(self.kind._read())
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        self._task.cancel()
+        await asyncio.gather(self._task, return_exceptions=True)
+
+
+def test_a_status_is_read_at_once_and_then_once_in_half_a_second_and_its_last_state_is_seen(
+    virtually: Virtually,
+) -> None:
+    async def scenario() -> None:
+        async with Watched() as watched:
+            watched.event("web", 0)
+            await asyncio.sleep(10)
+            for number in range(1, 201):
+                watched.event("web", number)
+                await asyncio.sleep(0.01)
+            await asyncio.sleep(10)
+        times = [at for at, _ in watched.server.reads]
+        assert times[1] == pytest.approx(10)
+        assert len(times) <= 1 + 2 / STATUS_PERIOD + 2
+        at, last = watched.notified[-1]
+        assert last.state is not None
+        assert last.state.version == "201"
+        assert at < 10 + 2 + STATUS_PERIOD + 0.1
+
+    virtually(scenario())
+
+
+def test_many_objects_that_change_together_are_read_one_after_another_once_each(virtually: Virtually) -> None:
+    async def scenario() -> None:
+        async with Watched() as watched:
+            for version in range(5):
+                for number in range(200):
+                    watched.event(f"web-{number}", version)
+                await asyncio.sleep(0.1)
+            await asyncio.sleep(10)
+        assert max(Counter(name for _, name in watched.server.reads).values()) <= 3
+        assert {each.key.name for _, each in watched.notified} == {f"web-{number}" for number in range(200)}
+
+    virtually(scenario())
+
+
+def test_an_outage_delays_a_read_and_loses_none(virtually: Virtually) -> None:
+    async def scenario() -> None:
+        async with Watched() as watched:
+            watched.event("web", 0)
+            await asyncio.sleep(1)
+            watched.server.error = ApiUnavailableError("down")
+            watched.event("web", 1)
+            await asyncio.sleep(60)
+            assert not watched.notified
+            watched.server.error = None
+            await asyncio.sleep(60)
+            assert [each.what for _, each in watched.notified] == ["changed: status"]
+
+    virtually(scenario())
+
+
+def test_a_refused_read_is_logged_once_with_the_rule_and_repeated_seldom_until_it_is_allowed(
+    virtually: Virtually, capsys: pytest.CaptureFixture[str]
+) -> None:
+    async def scenario() -> None:
+        async with Watched() as watched:
+            watched.server.error = ForbiddenError("GET deployments", status=403)
+            for number in range(300):
+                watched.event("web", number)
+                await asyncio.sleep(1)
+            assert len(watched.server.reads) <= 6
+            assert not watched.notified
+            watched.server.error = None
+            await asyncio.sleep(61)
+            watched.event("web", 1000)
+            await asyncio.sleep(1)
+            assert [each.what for _, each in watched.notified] == ["changed: status"] * 2
+
+    virtually(scenario())
+    log = capsys.readouterr().out
+    assert log.count("Cannot read dependents") == 1
+    assert "verb get on deployments.apps" in log

@@ -1,0 +1,157 @@
+"""Runs that the rollout of a dependent triggers, in virtual time."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+from collections.abc import Callable, Coroutine
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from runner.dependents.deferred import DeferredNotifications
+from runner.dependents.loop_guard import Contention, LoopGuard
+from runner.dependents.notification import Notification
+from runner.kube.object_state import ObjectState
+from runner.objects import GVK, ObjectKey, ObjectRef
+
+Virtually = Callable[[Coroutine[Any, Any, None]], None]
+
+KIND = GVK("apps", "v1", "Deployment")
+OWNER = ObjectRef(GVK("cache.example.com", "v1", "Memcached"), ObjectKey("ns", "mc"))
+KEY = ObjectKey("ns", "web")
+
+
+def state(generation: int = 1) -> ObjectState:
+    return ObjectState.of({"metadata": {"uid": "u", "generation": generation}}, (OWNER,), whole=True)
+
+
+STATUS = Notification(OWNER, KEY, "u", "changed: status", state(), ("status",), is_status=True)
+STEP = replace(STATUS, is_progress=True)
+SPEC = Notification(OWNER, KEY, "u", "changed: spec", state(), ("spec",))
+GONE = Notification(OWNER, KEY, "u", "was deleted", None)
+
+
+class Guarded:
+    """A loop guard, the times of its triggers, and the contentions that it reported."""
+
+    def __init__(self) -> None:
+        self.triggered: list[float] = []
+        self.contentions: list[Contention | None] = []
+        self.guard = LoopGuard(self._trigger, self._trigger, lambda *args: self.contentions.append(args[2]))
+
+    def _trigger(self, *_: object) -> None:
+        self.triggered.append(asyncio.get_running_loop().time())
+
+    async def tell(self, *notifications: Notification, every: float) -> None:
+        for notification in notifications:
+            self.guard.trigger_owner(KIND, notification)
+            await asyncio.sleep(every)
+
+
+@pytest.mark.parametrize(
+    ("steps", "every", "expected"),
+    [(3, 2.0, [6.0]), (30, 2.0, [10.0, 60.0]), (100, 1.2, [10.0, 120.0]), (60, 5.0, [10.0, 130.0, 250.0, 300.0])],
+)
+def test_a_rollout_triggers_one_run_at_its_end_and_one_before_it_if_it_lasts(
+    virtually: Virtually, steps: int, every: float, expected: list[float]
+) -> None:
+    async def scenario() -> None:
+        guarded = Guarded()
+        await guarded.tell(*[STEP] * steps, STATUS, every=every)
+        await asyncio.sleep(1000)
+        assert guarded.triggered == pytest.approx(expected)
+
+    virtually(scenario())
+
+
+def test_the_last_step_of_a_rollout_that_never_ends_triggers_a_run(virtually: Virtually) -> None:
+    async def scenario() -> None:
+        guarded = Guarded()
+        await guarded.tell(*[STEP] * 3, every=5.0)
+        await asyncio.sleep(1000)
+        assert guarded.triggered == [10.0, 130.0]
+
+    virtually(scenario())
+
+
+def test_a_changed_spec_and_a_deletion_do_not_wait_for_a_rollout(virtually: Virtually) -> None:
+    async def scenario() -> None:
+        guarded = Guarded()
+        await guarded.tell(STEP, SPEC, STEP, GONE, every=1.0)
+        await asyncio.sleep(1000)
+        assert guarded.triggered == [1.0, 3.0]
+
+    virtually(scenario())
+
+
+def test_a_run_that_begins_has_the_steps_so_far(virtually: Virtually) -> None:
+    async def scenario() -> None:
+        guarded = Guarded()
+        await guarded.tell(STEP, every=1.0)
+        guarded.guard.began(OWNER)
+        await asyncio.sleep(100)
+        assert guarded.triggered == []
+        await guarded.tell(STEP, every=50.0)
+        assert guarded.triggered == [111.0]
+
+    virtually(scenario())
+
+
+def test_nothing_waits_for_a_deleted_owner(virtually: Virtually) -> None:
+    async def scenario() -> None:
+        guarded = Guarded()
+        await guarded.tell(STEP, every=1.0)
+        guarded.guard.forget(OWNER)
+        await asyncio.sleep(1000)
+        assert guarded.triggered == []
+        assert not guarded.guard._rollouts
+
+    virtually(scenario())
+
+
+def test_a_status_that_always_changes_triggers_one_run_in_30_seconds_whatever_its_fields_are(
+    virtually: Virtually,
+) -> None:
+    async def scenario() -> None:
+        guarded = Guarded()
+        noise = [replace(STATUS, fields=(f"status.{number}",)) for number in range(1200)]
+        await guarded.tell(*noise, every=1.0)
+        late = [at for at in guarded.triggered if at > 600]
+        assert len(guarded.triggered) < 12 + 1200 / 30
+        assert min(b - a for a, b in itertools.pairwise(late)) >= 30
+        (contention,) = guarded.contentions
+        assert contention is not None
+        assert "set watchDependentStatus: false" in contention.sentence()
+
+    virtually(scenario())
+
+
+def test_a_role_that_writes_another_spec_in_each_run_triggers_one_run_in_five_minutes(virtually: Virtually) -> None:
+    async def scenario() -> None:
+        guarded = Guarded()
+        await guarded.tell(*[replace(STATUS, state=state(number)) for number in range(3600)], every=1.0)
+        late = [at for at in guarded.triggered if at > 1800]
+        assert min(b - a for a, b in itertools.pairwise(late)) >= 300
+
+    virtually(scenario())
+
+
+def test_the_statuses_of_a_dependent_during_a_run_are_one_notification_that_waits_only_if_each_does() -> None:
+    other = replace(STATUS, key=ObjectKey("ns", "other"))
+    for told, waits in (([STEP, STEP], True), ([STEP, STATUS], False), ([STATUS, STEP], False)):
+        deferred = DeferredNotifications()
+        deferred.began(OWNER)
+        for each in (other, *told):
+            assert deferred.defer(OWNER, (KIND, each))
+        left = [notification for _, notification in deferred.ended(OWNER)]
+        assert [(each.key, each.is_progress) for each in left] == [(other.key, False), (KEY, waits)]
+
+
+def test_the_deletion_of_a_dependent_by_the_run_removes_its_status() -> None:
+    deferred = DeferredNotifications()
+    deferred.began(OWNER)
+    deferred.defer(OWNER, (KIND, STATUS))
+    deferred.deleted(KIND, OWNER, "u")
+    assert deferred.ended(OWNER) == []

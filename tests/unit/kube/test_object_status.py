@@ -1,0 +1,188 @@
+"""Which part of a status means something to an owner, and when a rollout is in progress."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from runner.kube.object_status import ObjectStatus, meaningful
+
+TIME = "2026-01-01T00:00:00Z"
+
+
+def obj(api: str, kind: str, status: Any, *, generation: int = 1, **spec: Any) -> dict[str, Any]:
+    return {"apiVersion": api, "kind": kind, "metadata": {"generation": generation}, "spec": spec, "status": status}
+
+
+def deployment(ready: int, replicas: int = 3, *, generation: int = 1, observed: int = 1, **more: Any) -> dict[str, Any]:
+    counts = dict.fromkeys(("replicas", "updatedReplicas"), replicas)
+    counts |= dict.fromkeys(("readyReplicas", "availableReplicas"), ready) if ready else {}
+    status = {"observedGeneration": observed, **counts, **more}
+    return obj("apps/v1", "Deployment", status, generation=generation, replicas=replicas)
+
+
+def is_rolling(api: str, kind: str, status: Any, **spec: Any) -> bool:
+    return ObjectStatus.of(obj(api, kind, status, **spec)).is_rolling
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ({"lastScaleTime": TIME}, {"lastScaleTime": "2026-01-02T00:00:00Z"}),
+        ({"since": TIME}, {"since": "2026-01-02T00:00:00+01:00"}),
+        ({"last_update_time": 1}, {"last_update_time": 2}),
+        ({"conditions": [{"type": "A", "lastProbeTime": None, "message": "1"}]}, {"conditions": [{"type": "A"}]}),
+        ({"conditions": [{"type": "A", "lastHeartbeatTime": TIME}]}, {"conditions": [{"type": "A"}]}),
+        ({"conditions": [{"type": "A"}, {"type": "B"}]}, {"conditions": [{"type": "B"}, {"type": "A"}]}),
+        ({"message": "1 of 3"}, {"message": "2 of 3"}),
+        ({"currentMetrics": [{"resource": {"current": {"averageUtilization": 3}}}]}, {}),
+        ({"hard": {"pods": "9"}, "used": {"pods": "1"}}, {"hard": {"pods": "9"}, "used": {"pods": "2"}}),
+        ({"collisionCount": 1, "restartCount": 2, "terminatingReplicas": 1}, {}),
+        ({"observedResourceVersion": "4"}, {"observedResourceVersion": "5"}),
+        (None, {"conditions": [], "loadBalancer": {"lastTime": TIME}}),
+    ],
+)
+def test_times_messages_probes_usage_and_counters_mean_nothing(old: Any, new: Any) -> None:
+    first, second = (ObjectStatus.of(obj("example.com/v1", "Thing", status)) for status in (old, new))
+    assert first.meaning == second.meaning
+    assert first.every != second.every
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ({"phase": "Pending"}, {"phase": "Running"}),
+        ({"conditions": [{"type": "A", "status": "True"}]}, {"conditions": [{"type": "A", "status": "False"}]}),
+        ({"conditions": [{"type": "A", "reason": "B"}]}, {"conditions": [{"type": "A", "reason": "C"}]}),
+        ({"readyReplicas": 1}, {"readyReplicas": 2}),
+        ({"succeeded": 1}, {"succeeded": 1, "failed": 1}),
+        ({"loadBalancer": {}}, {"loadBalancer": {"ingress": [{"ip": "192.0.2.1"}]}}),
+        ({"podIP": "192.0.2.1"}, {"podIP": "192.0.2.2"}),
+        ({"boundVolumeSnapshotContentName": ""}, {"boundVolumeSnapshotContentName": "c"}),
+        ({"members": 1, "runtime": "a"}, {"members": 1, "runtime": "b"}),
+        ({}, {"something": {"new": [1]}}),
+        (None, {"phase": ""}),
+        ("text", "other"),
+    ],
+)
+def test_phases_conditions_counts_addresses_names_and_unknown_fields_mean_something(old: Any, new: Any) -> None:
+    first, second = (ObjectStatus.of(obj("example.com/v1", "Thing", status)) for status in (old, new))
+    assert first.meaning != second.meaning
+
+
+def test_a_controller_that_observes_the_latest_spec_means_something() -> None:
+    behind, current, later = (
+        ObjectStatus.of(obj("example.com/v1", "Thing", {"observedGeneration": seen}, generation=latest))
+        for seen, latest in ((1, 2), (2, 2), (3, 3))
+    )
+    assert behind.is_rolling
+    assert not current.is_rolling
+    assert behind.meaning != current.meaning == later.meaning
+
+
+def test_conditions_are_sorted_and_a_deep_status_has_an_end() -> None:
+    deep: Any = "end"
+    for _ in range(100):
+        deep = {"a": deep}
+    assert meaningful({"conditions": [{"type": "B"}, {"type": "A"}]}) == {"conditions": [{"type": "A"}, {"type": "B"}]}
+    assert meaningful(deep) == deep
+
+
+@pytest.mark.parametrize(
+    ("api", "kind", "status", "spec"),
+    [
+        ("apps/v1", "Deployment", {}, {}),
+        ("apps/v1", "Deployment", deployment(2)["status"], {"replicas": 3}),
+        ("apps/v1", "Deployment", {**deployment(3)["status"], "replicas": 4}, {"replicas": 3}),
+        ("apps/v1", "StatefulSet", {"replicas": 3, "readyReplicas": 3, "updatedReplicas": 1}, {"replicas": 3}),
+        ("apps/v1", "DaemonSet", {}, {}),
+        ("apps/v1", "DaemonSet", {"desiredNumberScheduled": 2, "numberReady": 1}, {}),
+        ("batch/v1", "Job", {"active": 1, "ready": 1}, {}),
+        ("v1", "Pod", {}, {}),
+        ("v1", "Pod", {"phase": "Running", "conditions": [{"type": "Ready", "status": "False"}]}, {}),
+        ("v1", "PersistentVolumeClaim", {"phase": "Pending"}, {}),
+    ],
+)
+def test_a_rollout_is_in_progress(api: str, kind: str, status: Any, spec: Any) -> None:
+    assert is_rolling(api, kind, status, **spec)
+
+
+ON_DELETE = {"type": "OnDelete"}
+DONE = dict.fromkeys(("desiredNumberScheduled", "currentNumberScheduled", "numberReady", "numberAvailable"), 2)
+
+
+@pytest.mark.parametrize(
+    ("api", "kind", "status", "spec"),
+    [
+        ("apps/v1", "Deployment", {"observedGeneration": 1}, {"replicas": 0}),
+        ("apps/v1", "Deployment", deployment(3)["status"], {"replicas": 3}),
+        (
+            "apps/v1",
+            "Deployment",
+            {**deployment(2)["status"], "conditions": [{"type": "Progressing", "status": "False"}]},
+            {"replicas": 3},
+        ),
+        ("apps/v1", "ReplicaSet", {"replicas": 1, "readyReplicas": 1, "availableReplicas": 1}, {}),
+        ("apps/v1", "StatefulSet", {"replicas": 3, "readyReplicas": 3, "updatedReplicas": 3}, {"replicas": 3}),
+        (
+            "apps/v1",
+            "StatefulSet",
+            {"replicas": 3, "readyReplicas": 3, "updatedReplicas": 1},
+            {"replicas": 3, "updateStrategy": {"rollingUpdate": {"partition": 2}}},
+        ),
+        ("apps/v1", "StatefulSet", {"replicas": 1, "readyReplicas": 1}, {"updateStrategy": ON_DELETE}),
+        ("apps/v1", "DaemonSet", DONE, {"updateStrategy": ON_DELETE}),
+        ("apps/v1", "DaemonSet", {**DONE, "updatedNumberScheduled": 2}, {}),
+        ("batch/v1", "Job", {"conditions": [{"type": "Failed", "status": "True"}]}, {}),
+        ("batch/v1", "Job", {"conditions": [{"type": "Complete", "status": "True"}]}, {}),
+        ("v1", "Pod", {"phase": "Failed"}, {}),
+        ("v1", "Pod", {"phase": "Running", "conditions": [{"type": "Ready", "status": "True"}]}, {}),
+        ("v1", "PersistentVolumeClaim", {"phase": "Bound"}, {}),
+        ("v1", "Service", {"loadBalancer": {}}, {}),
+        ("example.com/v1", "Deployment", {"phase": "Pending"}, {"replicas": 3}),
+        ("example.com/v1", "Thing", {"conditions": "odd", "observedGeneration": "odd"}, {}),
+        ("apps/v1", "Deployment", "odd", {"replicas": 0}),
+    ],
+)
+def test_a_rollout_is_complete_or_failed_or_the_kind_has_none(api: str, kind: str, status: Any, spec: Any) -> None:
+    assert not is_rolling(api, kind, status, **spec)
+
+
+def steps(*objects: dict[str, Any]) -> list[bool]:
+    """Return for each state after the first whether it is a step of a rollout that is not complete."""
+    old: ObjectStatus | None = None
+    found = []
+    for each in objects:
+        new = ObjectStatus.of(each).after(old)
+        found.append(new.is_progress(old))
+        old = new
+    return found[1:]
+
+
+def test_each_step_of_a_rollout_but_the_last_is_progress() -> None:
+    assert steps(deployment(0), deployment(1), deployment(2), deployment(3)) == [True, True, False]
+
+
+def test_a_new_spec_begins_a_rollout() -> None:
+    before = deployment(1, 1)
+    behind = deployment(1, 3, generation=2)
+    rest = [deployment(ready, 3, generation=2, observed=2) for ready in (1, 2, 3)]
+    assert steps(before, behind, *rest) == [True, True, True, False]
+
+
+def test_each_loss_of_a_replica_is_no_progress_and_each_step_of_the_recovery_is() -> None:
+    lost = [deployment(ready) for ready in (2, 1)]
+    assert steps(deployment(3), *lost, deployment(2), deployment(3)) == [False, False, True, False]
+
+
+def test_a_replica_that_is_lost_during_a_rollout_is_progress() -> None:
+    assert steps(deployment(0), deployment(2), deployment(1), deployment(3)) == [True, True, False]
+
+
+def test_a_pod_that_is_not_ready_any_more_is_no_progress() -> None:
+    ready, waits = (
+        obj("v1", "Pod", {"phase": "Running", "conditions": [{"type": "Ready", "status": status}]})
+        for status in ("True", "False")
+    )
+    assert steps(waits, ready, waits, ready) == [False, False, False]
