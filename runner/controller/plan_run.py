@@ -35,7 +35,7 @@ class PlanRun:
 
 
 async def plan_run(runs: Runs, attempt: Attempt) -> PlanRun:
-    """Plan an attempt's run.
+    """Plan an attempt's run. Its recorder records what the run reads.
 
     Raises:
         TerminalError: the object cannot be run.

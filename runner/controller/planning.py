@@ -20,6 +20,7 @@ from runner.controller.decisions import Done, RequeueAfter
 from runner.controller.features import Addition, Feature, FinishedRun, Skip
 from runner.controller.plan_config_maps import PlanConfigMaps
 from runner.controller.plan_run import PlanRun, plan_run
+from runner.controller.pruning import Pruner
 from runner.controller.run_events import ObjectEvents
 from runner.controller.runs import Runs
 from runner.engine.job import Outcome
@@ -66,13 +67,15 @@ class PlanReconciler(Feature):
         runs: Runs,
         writer: StatusWriter,
         contents: tuple[ContentDigest, ContentDigest],
+        pruner: Pruner | None,
     ) -> None:
-        """`contents` are the digests of the role and of the finalizer."""
+        """`contents` are the digests of the role and of the finalizer; `pruner` records the used objects."""
         self._scope = scope
         self._client = client
         self._runs = runs
         self._writer = writer
         self._contents = contents
+        self._pruner = pruner
         self._config_maps = PlanConfigMaps(scope.watch.gvk, client)
         self._log = log.get(__name__, gvk=str(scope.watch.gvk))
 
@@ -182,11 +185,19 @@ class PlanReconciler(Feature):
         content = self._contents[attempt.plan.finalizing]
         before = await content.fresh()
         while True:
-            run = await plan_run(self._runs, attempt)
+            run = await self._plan_once(attempt)
             after = await content.fresh()
             if after == before or run.result.outcome is Outcome.CANCELED:
                 return run, _basis(attempt.obj, run, after)
             before = after
+
+    async def _plan_once(self, attempt: Attempt) -> PlanRun:
+        if self._pruner is None:
+            return await plan_run(self._runs, attempt)
+        uses = self._pruner.begin_plan(attempt)
+        run = await plan_run(self._runs, replace(attempt, objects=uses))
+        self._pruner.end_plan(attempt, uses, run.result, run.plan)
+        return run
 
     async def _publish(self, attempt: Attempt, run: PlanRun, basis: PlanBasis) -> None:
         obj, overrides = attempt.obj, attempt.overrides

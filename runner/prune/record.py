@@ -15,7 +15,7 @@ import orjson
 
 from runner.objects import GVK, Object, ObjectKey, annotations_of, created_at, is_deleting, metadata, uid_of
 from runner.ownership import PRIMARY_RESOURCE, PRIMARY_RESOURCE_TYPE, Owner, references_of
-from runner.prune.uses import RELEASE, UsedObjects, has_state
+from runner.prune.uses import RELEASE, Uses, has_state
 from runner.watches.policy import PrunePolicy
 
 MOST_OBJECTS = 1000
@@ -150,12 +150,10 @@ class CreationRecord:
         else:
             self.withdraw(entry.id)
 
-    def ended(
-        self, basis: Basis, used: UsedObjects, *, counts: bool, may_prune: Callable[[CreatedObject], bool]
-    ) -> None:
+    def ended(self, basis: Basis, used: Uses, *, counts: bool, may_prune: Callable[[CreatedObject], bool]) -> None:
         """Note the end of a run. `counts` is False for an incomplete one."""
         for entry in self.objects.values():
-            if self._uses(used, entry):
+            if self.is_used(entry, used):
                 entry.basis, entry.unused = basis, 0
             elif (
                 not counts
@@ -168,7 +166,8 @@ class CreationRecord:
             else:
                 entry.unused = min(entry.unused + 1, CONFIRMED)
 
-    def _uses(self, used: UsedObjects, entry: CreatedObject) -> bool:
+    def is_used(self, entry: CreatedObject, used: Uses) -> bool:
+        """Return True if runs use an object, or its helm release."""
         if used.has(entry.plural, entry.key):
             return True
         if not entry.release:
@@ -187,10 +186,10 @@ class CreationRecord:
         """Return True if another run must confirm that an object is unused."""
         return any(0 < entry.unused < CONFIRMED for entry in self.objects.values())
 
-    def stale(self, used: UsedObjects) -> Iterator[CreatedObject]:
+    def stale(self, used: Uses) -> Iterator[CreatedObject]:
         """Yield the confirmed entries that a run did not use, the oldest first."""
         for entry in self.objects.values():
-            if entry.uid and not self._uses(used, entry):
+            if entry.uid and not self.is_used(entry, used):
                 yield entry
 
     def spell(self) -> str:
