@@ -16,17 +16,18 @@ from runner.controller.decisions import Done, RequeueAfter
 from runner.controller.features import Addition, Feature, FinishedRun, Skip
 from runner.controller.prune_deletion import Examined, Findings, PruneDeletion
 from runner.controller.prune_records import PruneRecords, RecordState
-from runner.engine.coverage import Coverage
+from runner.engine.coverage import Coverage, Omission
 from runner.engine.job import Outcome, RunResult
 from runner.errors import ApiError, ApiUnavailableError, KindNotFoundError
 from runner.objects import ObjectKey, ObjectRef, is_deleting, metadata, uid_of
 from runner.ownership import Owner
 from runner.plan.results import ResourcePlan
 from runner.prune import record as records
-from runner.prune.record import MOST_OBJECTS, Basis, CreationRecord
+from runner.prune.record import MOST_OBJECTS, Basis, CreatedObject, CreationRecord
 from runner.prune.run_objects import RunObjects, RunUses
 from runner.prune.selected_tasks import tasks_are_selected
 from runner.prune.sharing import OperatorUses
+from runner.prune.uses import UsedObjects
 from runner.status import report
 from runner.status.report import PruneReport, StatusReport
 from runner.unchanged.content_digest import ContentDigest
@@ -114,6 +115,7 @@ class Pruner(Feature):
                 partial(self._records.store_intent, state, ref, attempt.guard),
                 partial(self._records.note_full, attempt.key),
                 time.time,
+                used=UsedObjects(time.time if self._scope.watch.pods is None else None),
                 gate=self._uses.gate,
             )
         self._uses.began(ref, objects.used)
@@ -136,14 +138,14 @@ class Pruner(Feature):
         if objects is None:
             return Pruned(PruneReport())
         coverage = objects.coverage.result()
-        why, ref = self._why_incomplete(attempt, run, coverage), self._ref(attempt)
-        self._uses.ended(ref, objects.used, why=why, omitted=coverage.omitting)
+        why, ref = self._why_incomplete(attempt, run), self._ref(attempt)
+        self._uses.ended(ref, objects.used, why=why or _why_rescued(coverage), omitted=coverage.omitting)
         if attempt.resumed is not None:
             self._uses.ask(ref)
         state = self._records.find(attempt.key) if self._records is not None else None
         if self._records is None or state is None or not isinstance(objects, RunObjects):
             return Pruned(PruneReport(unrecorded=self._records.problem(attempt.key) if self._records else ""))
-        examined = await self._update(attempt, objects, state, coverage, counts=not why)
+        examined, held = await self._update(attempt, objects, state, coverage, counts=not why)
         examined = replace(examined, deletes=self._policy.then == "delete" and may_delete)
         findings = Findings()
         if not why and self._is_current(attempt):
@@ -158,6 +160,7 @@ class Pruner(Feature):
             deleted=findings.deleted,
             problems=findings.problems,
             shared=[(str(entry), others) for entry, _, others in findings.shared],
+            held=[(str(entry), omission.what) for entry, omission in held],
             unrecorded=self._records.problem(attempt.key),
             counts=not why,
             deletable=may_delete,
@@ -173,7 +176,7 @@ class Pruner(Feature):
     def end_plan(self, attempt: Attempt, uses: RunUses, run: RunResult, plan: ResourcePlan) -> None:
         """Record the uses of a plan run. If it contains no changes, they are those of the last run."""
         coverage = uses.coverage.result()
-        why = self._why_incomplete(attempt, run, coverage)
+        why = self._why_incomplete(attempt, run) or _why_rescued(coverage)
         if not why and (plan.state != "complete" or plan.changes):
             why = "its plan has changes" if plan.changes else f"its plan is {plan.state}"
         self._uses.ended(self._ref(attempt), uses.used, why=why, omitted=coverage.omitting)
@@ -200,15 +203,15 @@ class Pruner(Feature):
 
     async def _update(
         self, attempt: Attempt, objects: RunObjects, state: RecordState, coverage: Coverage, *, counts: bool
-    ) -> Examined:
-        """Update the record after a run."""
+    ) -> tuple[Examined, list[tuple[CreatedObject, Omission]]]:
+        """Update the record after a run; see `CreationRecord.ended`."""
         owner = Owner(self._ref(attempt), namespaced=attempt.resource.namespaced)
         await self._check(state.record, owner, objects)
         basis = replace(objects.basis, omitted=coverage.omitting)
         _note_handlers(state.record, objects, coverage)
         kinds = partial(records.may_prune, self._policy)
-        state.record.ended(basis, objects.used, counts=counts, may_prune=kinds)
-        return Examined(state.record, owner, basis, attempt.guard, deletes=False)
+        held = state.record.ended(basis, objects.used, coverage, counts=counts, may_prune=kinds)
+        return Examined(state.record, owner, basis, attempt.guard, deletes=False), held
 
     async def _check(self, record: CreationRecord, owner: Owner, objects: RunObjects) -> None:
         """Read the objects of unconfirmed creations, and those that may no longer exist."""
@@ -226,7 +229,7 @@ class Pruner(Feature):
             elif obj is None or uid_of(obj) != entry.uid:
                 record.drop(entry)
 
-    def _why_incomplete(self, attempt: Attempt, run: RunResult, coverage: Coverage) -> str:
+    def _why_incomplete(self, attempt: Attempt, run: RunResult) -> str:
         """Return why a run is incomplete; empty if it is complete."""
         if attempt.plan.finalizing:
             return "it is being deleted"
@@ -236,14 +239,16 @@ class Pruner(Feature):
             return "its last run requested another one"
         if attempt.resumed is not None:
             return "an earlier operator started its last run"
-        if coverage.failed:
-            return "its last run rescued a failure"
         return f"only some tasks are executed: {self._selects}" if self._selects else ""
 
     def _is_current(self, attempt: Attempt) -> bool:
         """Return False if the object was deleted meanwhile."""
         cached = self._scope.informer.get(attempt.key)
         return cached is not None and uid_of(cached) == uid_of(attempt.obj) and not is_deleting(cached)
+
+
+def _why_rescued(coverage: Coverage) -> str:
+    return f"in its last run, {coverage.rescued.what}" if coverage.rescued is not None else ""
 
 
 def _note_handlers(record: CreationRecord, objects: RunObjects, coverage: Coverage) -> None:

@@ -7,13 +7,15 @@ used by mistake, and not as unused.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Protocol
 
 from runner.objects import ObjectKey, key_of
 
 RELEASE = "sh.helm.release.v1."
 """Beginning of the name of a helm release's Secret or ConfigMap: `sh.helm.release.v1.NAME.vREVISION`."""
+_MOST_TIMES = 64
+"""Recorded requests for one object."""
 STORES = ("secrets", "configmaps")
 """Plurals of the kinds in which helm stores releases."""
 
@@ -33,9 +35,11 @@ class Uses(Protocol):
 class UsedObjects:
     """Objects that one run uses."""
 
-    def __init__(self) -> None:
-        self._named: set[tuple[str, ObjectKey]] = set()
-        """Plurals and keys."""
+    def __init__(self, clock: Callable[[], float] | None = None) -> None:
+        """`clock` returns the seconds since the epoch; None: no times are recorded."""
+        self._clock = clock
+        self._named: dict[tuple[str, ObjectKey], list[float]] = {}
+        """Times of the requests for each object, by plural and key."""
         self._kinds: set[tuple[str, str]] = set()
         """Plurals and namespaces (empty: all) of which every object counts as used."""
         self._pending: Counter[tuple[str, str]] = Counter()
@@ -53,7 +57,14 @@ class UsedObjects:
 
     def name(self, plural: str, key: ObjectKey) -> None:
         """Note an object."""
-        self._named.add((plural, key))
+        times = self._named.setdefault((plural, key), [])
+        if self._clock is not None and len(times) <= _MOST_TIMES:
+            times.append(self._clock())
+
+    def times(self, plural: str, key: ObjectKey) -> list[float]:
+        """Return when the run used an object; empty if not all times are known."""
+        times = self._named.get((plural, key), [])
+        return times if len(times) <= _MOST_TIMES and not self._has_all(plural, key.namespace) else []
 
     def all_of(self, plural: str, namespace: str) -> None:
         """Note every object of a kind in a namespace; empty: in all namespaces, or cluster-scoped."""

@@ -122,6 +122,8 @@ class PruneReport:
     """Objects that cannot be deleted, a sentence each."""
     shared: Sequence[tuple[str, OtherUsers]] = ()
     """Objects that stay because of other resources."""
+    held: Sequence[tuple[str, str]] = ()
+    """Objects that stay because the run may not have reached their tasks, with the task and what happened to it."""
     unrecorded: str = ""
     """Why not all created objects are recorded."""
     counts: bool = False
@@ -363,6 +365,7 @@ def _prune_state(found: PruneReport) -> tuple[ConditionStatus, str] | None:
         (found.problems, "True", "NotDeleted"),
         (found.unused, "True", "Unused"),
         (any(others.is_unknown for _, others in found.shared), "Unknown", "Waiting"),
+        (found.held, "Unknown", "TasksOmitted"),
         (found.unrecorded, "Unknown", "NotRecorded"),
         (found.shared, "False", "InUse"),
         (found.deleted, "False", "Pruned"),
@@ -384,6 +387,11 @@ def _about_unused(found: PruneReport) -> Iterator[str]:
     for name, others in found.shared:
         by_users.setdefault(others, []).append(name)
     yield from (f"{_listed(names)}: no longer used by this resource; {why}." for why, names in by_users.items())
+    by_task: dict[str, list[str]] = {}
+    for name, what in found.held:
+        by_task.setdefault(what, []).append(name)
+    for what, names in by_task.items():
+        yield f"{_listed(names)}: not used by the last run, but kept, because {what}."
     if found.unrecorded:
         yield f"Further objects cannot be pruned: {found.unrecorded}"
 

@@ -15,7 +15,7 @@ from runner.controller.decisions import RunPlan
 from runner.controller.prune_deletion import PruneDeletion
 from runner.controller.prune_records import PruneRecords
 from runner.controller.pruning import Pruned, Pruner
-from runner.engine.coverage import Coverage, CoverageRecorder
+from runner.engine.coverage import Coverage, CoverageRecorder, Omission
 from runner.engine.job import Outcome, RunResult
 from runner.errors import ApiUnavailableError, ConflictError, ForbiddenError, LeaseLostError, NotFoundError
 from runner.kube.discovery import ApiResource
@@ -256,8 +256,8 @@ async def test_an_unused_object_is_deleted_and_unchanged_runs_write_no_record(be
         {"outcome": Outcome.FAILED},
         {"outcome": Outcome.CANCELED},
         {"requeue_after": 5.0},
-        {"coverage": Coverage(failed=True)},
-        {"coverage": Coverage(omitting=("x",))},
+        {"coverage": Coverage((Omission("x", "a failure was rescued", 0, rescued=True),))},
+        {"coverage": Coverage((Omission("x", "an include was skipped", 0),))},
     ],
 )
 async def test_incomplete_runs_prune_nothing(bed: Bed, result: dict[str, Any]) -> None:
@@ -266,6 +266,13 @@ async def test_incomplete_runs_prune_nothing(bed: Bed, result: dict[str, Any]) -
     for _ in range(3):
         assert not (await bed.run("b", **result)).confirm
     assert list(bed.cluster.objects) == ["a", "b"]
+
+
+async def test_an_object_that_a_run_does_not_use_because_of_a_skipped_task_is_reported_with_the_task(bed: Bed) -> None:
+    await bed.run("a", "b")
+    bed.cluster.generation += 1
+    found = (await bed.run("b", coverage=Coverage((Omission("x", "an include was skipped", 0),)))).report
+    assert list(found.held) == [("ConfigMap ns/a", "an include was skipped")]
 
 
 async def test_after_an_approved_run_an_unused_object_is_reported_and_not_deleted(bed: Bed) -> None:
