@@ -113,9 +113,9 @@ class PlanReconciler(Feature):
         """Report what became of the approved plan. A run in the mode `apply` ends plans."""
         approved = attempt.approved
         if approved is None:
-            ended = report.plan_ended(attempt.obj)
-            found = published.of_status(attempt.obj)
-            return StatusReport(ended, plan={} if found and not found.get("configMap") else None)
+            obj = self._scope.latest(attempt)  # a plan that was published just before the run is not in the attempt
+            found = published.of_status(obj)
+            return StatusReport(report.plan_ended(obj), plan={} if found and not found.get("configMap") else None)
         if attempt.is_stopped:
             return report.plan_refused(_stopped(approved), self._with_approval(attempt.obj, approved.hash, "Refused"))
         plan = self._with_approval(attempt.obj, approved.hash, run.result.outcome.value.capitalize())
@@ -128,7 +128,7 @@ class PlanReconciler(Feature):
                 return Addition()
             self._stale(attempt, _stopped(attempt.approved))
             return Addition(result=RequeueAfter(_REPLAN))
-        if not published.of_status(attempt.obj).get("configMap"):
+        if not published.of_status(self._scope.latest(attempt)).get("configMap"):
             return Addition()
         await self._config_maps.remove(attempt)
         return Addition(StatusReport((), plan={}))
@@ -203,6 +203,8 @@ class PlanReconciler(Feature):
         obj, overrides = attempt.obj, attempt.overrides
         before = published.of_status(obj)
         failed = run.plan.state == "failed"
+        if failed and before.get("configMap"):
+            await self._config_maps.remove(attempt)  # the status will not name it any more
         plan = _failed(before) if failed else await self._published(attempt, before, basis)
         made = report.plan_made(*_condition(run.plan, str(plan.get("hash")), overrides.mode), plan)
         if plan == before and report.is_stale(obj):
