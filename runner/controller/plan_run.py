@@ -65,7 +65,7 @@ class _Finished:
         found: tuple[ObjectChange, ...] = ()
         message = ""
         try:
-            found = changes.reported(self.overlay.changes(), self.secrets, ref)
+            found = changes.reported(self.overlay.changes(), self.secrets, ref, self.overlay.unknown)
         except SearchTimeoutError:
             message = f"the changes are {TOO_SLOW}"
         except RecursionError:
