@@ -10,14 +10,15 @@ from __future__ import annotations
 import base64
 import hashlib
 from collections import Counter, defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any, TypeAlias
 
 import orjson
 
 from runner.objects import GVK, Object, ObjectKey, ObjectRef, key_of, uid_of
 from runner.plan import changes
-from runner.plan.fields import ABSENT, FieldChange
+from runner.plan.differing import DifferingValue
+from runner.plan.fields import ABSENT, FieldChange, differences
 from runner.proxy.planning.overlay import Overlay, PlannedWrite
 from runner.proxy.planning.unknown import chosen
 
@@ -29,8 +30,18 @@ _Place: TypeAlias = tuple[str, str, ObjectKey]
 class ApprovedPlan:
     """Approved writes of one run. A `WriteApproval`."""
 
-    def __init__(self, plan: Overlay, owner: ObjectRef, on_refusal: Callable[[str], None]) -> None:
-        """`owner` is the object of the run. `on_refusal` is called once, and ends the run."""
+    def __init__(
+        self,
+        plan: Overlay,
+        owner: ObjectRef,
+        on_refusal: Callable[[str], None],
+        differing: Iterable[DifferingValue] = (),
+    ) -> None:
+        """`owner` is the object of the run. `on_refusal` is called once, and ends the run.
+
+        `differing`: fields whose values differ in each run. Each value is approved if the approval covers the field.
+        """
+        self._free = {(each.gvk, each.key, each.path) for each in differing if each.is_covered}
         self._owner = owner
         self._on_refusal = on_refusal
         self._generated: Counter[str] = Counter()
@@ -94,13 +105,29 @@ class ApprovedPlan:
         change = write.change()
         compared = changes.compared(change, self._owner)
         fields = [_essence(_decoded(change.gvk, changes.lasting(change.gvk, each))) for each in compared]
+        if write.before is None and self._free:
+            fields = self._without_free(change.gvk, self._place(write)[2], fields)
         uid = uid_of(write.before or {})
         return self._digest([change.verb, uid, fields])
+
+    def _without_free(self, gvk: GVK, key: ObjectKey, fields: list[list[Any]]) -> list[list[Any]]:
+        """Remove values of a new Secret that differ in each run."""
+        free = {path for kind, name, path in self._free if (kind, name) == (gvk, key)}
+        if not free:
+            return fields
+        (path, before, (obj,)) = fields[0]
+        data = {name: None if _path_of(name) in free else value for name, value in (obj.get("data") or {}).items()}
+        return [[path, before, [{**obj, "data": data}]]]
 
     def _digest(self, value: object) -> bytes:
         known = self._unknown.replaced(value, repr)
         data = orjson.dumps(known, option=orjson.OPT_SORT_KEYS | orjson.OPT_NON_STR_KEYS)
         return hashlib.blake2b(data, digest_size=32).digest()
+
+
+def _path_of(name: str) -> str:
+    """Return the path of an entry of `data`."""
+    return differences({"data": {name: 0}}, {"data": {name: 1}})[0].path
 
 
 def _decoded(gvk: GVK, field: FieldChange) -> FieldChange:

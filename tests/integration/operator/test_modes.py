@@ -469,6 +469,57 @@ def test_values_that_the_api_server_chooses_are_unknown_in_the_plan_and_covered_
     }
 
 
+GENERATES = """
+    - name: Read the password
+      kubernetes.core.k8s_info: {kind: Secret, name: password, namespace: "{{ ansible_operator_meta.namespace }}"}
+      register: found
+    - name: Generate the password
+      kubernetes.core.k8s:
+        definition:
+          apiVersion: v1
+          kind: Secret
+          metadata: {name: password, namespace: "{{ ansible_operator_meta.namespace }}"}
+          stringData:
+            user: admin
+            password: "{{ lookup('ansible.builtin.password', '/dev/null', length=20) }}"
+      when: not found.resources
+    - name: Keep the configuration
+      kubernetes.core.k8s:
+        definition:
+          apiVersion: v1
+          kind: ConfigMap
+          metadata: {name: config, namespace: "{{ ansible_operator_meta.namespace }}"}
+          data: {token: "{{ (1000000000 | random) if size == 2 else 'x' }}"}
+"""
+
+
+def test_an_approval_covers_random_values_of_new_secrets_and_a_plan_with_other_ones_names_them(
+    project: Project, things: Things, api: Api
+) -> None:
+    core = f"/api/v1/namespaces/{project.namespace}"
+    allow_secrets(project)
+    project.role("thing", GENERATES)
+    project.watch("thing", mode="approve")
+    project.start()
+    things.create("one", {"size": 1})
+    plan = await_plan(things, "one")
+    assert plan["random"] == [f"Secret {project.namespace}/password data.password"]
+    assert "differing" not in plan
+    assert "The approval covers random values of new Secrets" in things.conditions("one")["Planned"]["message"]
+    approve(things, "one", plan["hash"])
+    await_approval(things, "one", "Succeeded", plan["hash"])
+    secret = api.call("GET", f"{core}/secrets/password")
+
+    things.merge("one", {"spec": {"size": 2}})
+    second = await_plan(things, "one", after=plan["hash"])
+    assert second["differing"] == [f"ConfigMap {project.namespace}/config data.token"]
+    assert "so that the plan cannot be executed: ConfigMap" in things.conditions("one")["Planned"]["message"]
+    approve(things, "one", second["hash"])
+    await_stale(things, "one", second["hash"])
+    assert api.call("GET", f"{core}/configmaps/config")["data"] == {"token": "x"}
+    assert api.call("GET", f"{core}/secrets/password")["data"] == secret["data"]
+
+
 OTHER_WRITE = """
     - name: Keep the configuration
       kubernetes.core.k8s: &configuration
