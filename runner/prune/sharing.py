@@ -211,6 +211,8 @@ class OperatorUses:
         found.ended(why, omitted)
         if found.last is not None:
             self._asked.discard(ref)
+        if not why:
+            self._waiting.pop(ref, None)  # its unused objects are examined now
         self.reconsider()
 
     def forget(self, gvk: GVK, key: ObjectKey) -> None:

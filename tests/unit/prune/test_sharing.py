@@ -176,6 +176,19 @@ def test_a_resource_whose_uses_are_unknown_runs_once_and_the_owner_after_all_of_
     assert bed.runs() == [FREE]
 
 
+@pytest.mark.parametrize(("why", "requested"), [("it failed", [FREE]), ("", [])])
+def test_a_complete_run_of_the_owner_examines_its_objects_itself(bed: Bed, why: str, requested: list[str]) -> None:
+    for ref in (ONE, OTHER_KIND):
+        bed.run(ref)
+    bed.run(TWO, THEME)
+    bed.wait()
+    bed.sole = False
+    bed.run(TWO)
+    bed.sole = True
+    bed.run(ONE, why=why)
+    assert bed.runs() == requested
+
+
 def test_a_resource_that_is_gone_uses_nothing_and_one_that_replaces_it_is_unknown(bed: Bed) -> None:
     for ref in (ONE, TWO, OTHER_KIND):
         bed.run(ref)
