@@ -122,9 +122,14 @@ class Pruner(Feature):
         return objects
 
     async def is_pending(self, attempt: Attempt) -> bool:
-        """Return True if a run must confirm that objects are unused, of this resource or of another one."""
+        """Return True if a run must confirm that objects are unused, of this resource or of another one.
+
+        At the start, a resource with unused objects runs: the operator does not store for which resources they wait.
+        """
         state = await self._load(attempt)
-        is_pending = state is not None and state.record.is_pending()
+        record = state.record if state is not None else CreationRecord()
+        starts = attempt.request.reason is RunReason.PRESENT
+        is_pending = record.is_pending() or (starts and bool(record.unused()))
         return is_pending or self._uses.is_awaited(self._ref(attempt))
 
     async def end(

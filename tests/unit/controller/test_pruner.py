@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, cast
 
@@ -418,6 +418,16 @@ async def test_an_object_that_a_run_of_another_resource_uses_stays_until_this_re
     bed.other_ended("two", bed.other_run("two"))
     assert bed.requested == [(OWNER.ref, "no other resource uses an object any more")]
     assert list((await bed.run("b")).report.deleted) == ["ConfigMap ns/a"]
+
+
+async def test_at_the_start_an_unchanged_resource_with_unused_objects_runs(bed: Bed) -> None:
+    bed.other_ended("two", bed.other_run("two", "a"))
+    await bed.leave_out()
+    bed.restart()
+    attempt = bed.attempt()
+    assert not await bed.pruner.is_pending(attempt)
+    present = replace(attempt, request=replace(attempt.request, reason=RunReason.PRESENT))
+    assert await bed.pruner.is_pending(present)
 
 
 async def test_an_object_stays_while_another_resource_has_not_completed_a_run(bed: Bed) -> None:
