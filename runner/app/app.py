@@ -48,7 +48,7 @@ from runner.kube.client import NO_RESPONSE, CallObserver, Client, Params
 from runner.kube.credentials import auth
 from runner.kube.discovery import Discovery
 from runner.monitoring.metrics import Metrics
-from runner.objects import GVK, ObjectKey
+from runner.objects import GVK, ObjectKey, ObjectRef
 from runner.pods import setup as pods_setup
 from runner.pods.links import Links
 from runner.pods.setup import PodRuns
@@ -189,6 +189,7 @@ class _Operator:
                 dependents=dependents,
                 dispatcher=Dispatcher(ConcurrencyLimit.of(self._most_runs())),
                 events=events,
+                uses=controllers.uses(settings, self._watches, ownership, self._prune_again),
             )
             self._expect_runs(engine)
             self._controllers = {watch.gvk: controllers.make(watch, shared) for watch in self._watches}
@@ -263,6 +264,9 @@ class _Operator:
 
     def _reference_changed(self, gvk: GVK, key: ObjectKey, why: str) -> None:
         self._controllers[gvk].reference_changed(key, why)
+
+    def _prune_again(self, ref: ObjectRef, why: str) -> None:
+        self._controllers[ref.gvk].prune_again(ref.key, why)
 
     def _contended(self, gvk: GVK, key: ObjectKey, contention: Contention | None) -> None:
         self._controllers[gvk].contention.report(key, contention)

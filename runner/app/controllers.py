@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -20,6 +20,8 @@ from runner.controller.features import Annotations, Feature, IgnoredReferences, 
 from runner.controller.finalizers import FinalizerRemoval
 from runner.controller.owner_check import OwnerCheck
 from runner.controller.planning import PlanReconciler
+from runner.controller.prune_deletion import PruneDeletion
+from runner.controller.prune_records import PruneRecords
 from runner.controller.pruning import Pruner
 from runner.controller.reconcile import Reconciler
 from runner.controller.refusals import Refusals
@@ -35,7 +37,8 @@ from runner.kube.credentials import auth
 from runner.kube.discovery import Discovery
 from runner.kube.informer import Informer
 from runner.monitoring.metrics import Metrics
-from runner.objects import Object
+from runner.objects import Object, ObjectRef
+from runner.prune.sharing import OperatorUses
 from runner.prune.store import ConfigMapRecords, FileRecords
 from runner.references.watching import References
 from runner.replicas.lease_guard import ShardOwnership
@@ -69,11 +72,24 @@ class Shared:
     dependents: Dependents
     dispatcher: Dispatcher
     events: EventRecorder
+    uses: OperatorUses | None
+    """Uses of all resources, if a watch prunes objects."""
 
     def executed(self, watch: Watch) -> ContentDigest:
         """Return the digest of what a watch executes."""
         environ = {**os.environ, **self.environment}
         return ContentDigest(watch, self.search_path, self.settings.ansible_args, environ, Path.cwd())
+
+
+def uses(
+    settings: Settings, watches: Sequence[Watch], ownership: ShardOwnership, run: Callable[[ObjectRef, str], None]
+) -> OperatorUses | None:
+    """Return the recorder of the objects that all resources use; None if no watch prunes objects."""
+    pruning = [watch.gvk for watch in watches if watch.prune.then != "off"]
+    if pruning and not settings.inject_owner_ref:
+        _log.warning("prune has no effect with --inject-owner-ref=false", gvks=[*map(str, pruning)])
+        return None
+    return OperatorUses(ownership.has_all, run) if pruning else None
 
 
 def make(watch: Watch, shared: Shared) -> Controller:
@@ -105,7 +121,7 @@ def make(watch: Watch, shared: Shared) -> Controller:
         runs,  # continues the run of an earlier operator, which cannot be skipped
         _skipper(scope, shared, pruner),  # before the check of the owner, which can need a request
         owners,  # before plans and checks, which would be useless for a deleted object
-        PlanReconciler(scope, shared.client, runs, status, contents),
+        PlanReconciler(scope, shared.client, runs, status, contents, pruner),
         DriftChecks(scope, watch.policy.drift, runs, status),  # after plans: an approved run needs no check
         pruner,  # records the objects of a run that no other feature can skip any more
     ]
@@ -144,13 +160,14 @@ async def _never(_attempt: Attempt) -> bool:
 
 
 def _pruner(scope: WatchScope, shared: Shared) -> Pruner | None:
-    watch, client = scope.watch, shared.client
-    if watch.prune.then == "off":
+    watch, client, recorder = scope.watch, shared.client, shared.uses
+    if recorder is None:
         return None
-    if not shared.settings.inject_owner_ref:
-        _log.warning("prune has no effect with --inject-owner-ref=false", gvk=str(watch.gvk))
-        return None
-    space = auth.pod_namespace(auth.HostEnvironment.of_process())
-    store = ConfigMapRecords(client, space) if space else FileRecords(shared.settings.runner_dir)
     account = run_access.account(watch.service_account, client.credentials.namespace)
-    return Pruner(scope, client, shared.discovery, shared.observers, store, shared.executed(watch), account)
+    deletion = PruneDeletion(scope, client, shared.discovery, shared.observers, recorder, account)
+    found = None
+    if watch.prune.then != "off":
+        space = auth.pod_namespace(auth.HostEnvironment.of_process())
+        store = ConfigMapRecords(client, space) if space else FileRecords(shared.settings.runner_dir)
+        found = PruneRecords(scope, client, shared.discovery, store)
+    return Pruner(scope, shared.executed(watch), recorder, found, deletion)

@@ -17,7 +17,7 @@ from runner.kube.informer import Informer
 from runner.monitoring.metrics import Metrics
 from runner.objects import Object, ObjectKey, ObjectRef, deleted_for, uid_of
 from runner.plan.approved import ApprovedPlan
-from runner.prune.run_objects import RunObjects
+from runner.prune.run_objects import RunUses
 from runner.replicas.lease_guard import LeaseGuard, ShardOwnership
 from runner.status.conditions import Condition
 from runner.unchanged.last_run import RunInputs
@@ -69,8 +69,8 @@ class Attempt:
     """The run to continue, which an earlier operator began; None: begin one."""
     inputs: RunInputs | None = None
     """Digests of the run's inputs; None if the run is not recorded."""
-    objects: RunObjects | None = None
-    """Recorder of the objects that the run creates; None if they are not recorded."""
+    objects: RunUses | None = None
+    """Recorder of the objects that the run uses and creates; None if they are not recorded."""
     approved: ApprovedRun | None = None
     """The plan that the run executes; None if it needs none."""
 

@@ -118,6 +118,11 @@ class Controller:
             self._log.info("A reference changed", why=why, **key._asdict())
             self.queue.add(key, RunReason.REFERENCE, (why,))
 
+    def prune_again(self, key: ObjectKey, why: str) -> None:
+        """Run an object because objects that runs created may be unused now."""
+        if self._may_run(key):
+            self.queue.add(key, RunReason.PRUNE, (why,))
+
     def run_all(self, why: str) -> None:
         """Run every object because its role or playbook was edited, even if it does not run until it changes."""
         for key in self.informer.all_keys():

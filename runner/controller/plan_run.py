@@ -35,7 +35,7 @@ class PlanRun:
 
 
 async def plan_run(runs: Runs, attempt: Attempt) -> PlanRun:
-    """Plan an attempt's run.
+    """Plan an attempt's run. Its recorder records what the run reads.
 
     Raises:
         TerminalError: the object cannot be run.
@@ -65,7 +65,7 @@ class _Finished:
         found: tuple[ObjectChange, ...] = ()
         message = ""
         try:
-            found = changes.reported(self.overlay.changes(), self.secrets, ref)
+            found = changes.reported(self.overlay.changes(), self.secrets, ref, self.overlay.unknown)
         except SearchTimeoutError:
             message = f"the changes are {TOO_SLOW}"
         except RecursionError:

@@ -16,10 +16,11 @@ from runner import log
 from runner.controller import decisions
 from runner.controller.annotations import AnnotationOverrides, overrides_of
 from runner.controller.attempt import ApprovedRun, Attempt, WatchScope
-from runner.controller.decisions import Done, RequeueAfter
+from runner.controller.decisions import Done, RequeueAfter, Retry
 from runner.controller.features import Addition, Feature, FinishedRun, Skip
 from runner.controller.plan_config_maps import PlanConfigMaps
 from runner.controller.plan_run import PlanRun, plan_run
+from runner.controller.pruning import Pruner
 from runner.controller.run_events import ObjectEvents
 from runner.controller.runs import Runs
 from runner.engine.job import Outcome
@@ -35,8 +36,9 @@ from runner.objects import (
     plan_requested,
     uid_of,
 )
-from runner.plan import published
+from runner.plan import differing, published
 from runner.plan.approved import ApprovedPlan
+from runner.plan.differing import DifferingValue
 from runner.plan.published import PlanBasis
 from runner.plan.results import ResourcePlan
 from runner.status import report
@@ -66,13 +68,15 @@ class PlanReconciler(Feature):
         runs: Runs,
         writer: StatusWriter,
         contents: tuple[ContentDigest, ContentDigest],
+        pruner: Pruner | None,
     ) -> None:
-        """`contents` are the digests of the role and of the finalizer."""
+        """`contents` are the digests of the role and of the finalizer; `pruner` records the used objects."""
         self._scope = scope
         self._client = client
         self._runs = runs
         self._writer = writer
         self._contents = contents
+        self._pruner = pruner
         self._config_maps = PlanConfigMaps(scope.watch.gvk, client)
         self._log = log.get(__name__, gvk=str(scope.watch.gvk))
 
@@ -96,9 +100,14 @@ class PlanReconciler(Feature):
             if run.plan.state == "failed" or not _is_approved(obj, before, attempt.overrides):
                 await self._publish(attempt, run, basis)
             elif why := _invalid(run, basis, before):
-                await self._reject(attempt, basis, before, why)
+                await self._reject(attempt, run, basis, why)
+            elif (found := await self._differing(attempt, run)) is None:
+                return Skip(Retry(terms.retry.backoff, ran=False))
+            elif any(not each.is_covered for each in found):
+                why = published.random_values(published.named(found)).removeprefix(". ")
+                await self._reject(attempt, run, basis, why)
             else:
-                return await self._approve(attempt, run, before)
+                return await self._approve(attempt, run, before, found)
         for sentence in decision.advice:
             self._about(attempt).given_up(sentence)
             self._log.warning("No further run", why=sentence, job=attempt.ident, **attempt.key._asdict())
@@ -110,9 +119,9 @@ class PlanReconciler(Feature):
         """Report what became of the approved plan. A run in the mode `apply` ends plans."""
         approved = attempt.approved
         if approved is None:
-            ended = report.plan_ended(attempt.obj)
-            found = published.of_status(attempt.obj)
-            return StatusReport(ended, plan={} if found and not found.get("configMap") else None)
+            obj = self._scope.latest(attempt)  # a plan that was published just before the run is not in the attempt
+            found = published.of_status(obj)
+            return StatusReport(report.plan_ended(obj), plan={} if found and not found.get("configMap") else None)
         if attempt.is_stopped:
             return report.plan_refused(_stopped(approved), self._with_approval(attempt.obj, approved.hash, "Refused"))
         plan = self._with_approval(attempt.obj, approved.hash, run.result.outcome.value.capitalize())
@@ -125,7 +134,7 @@ class PlanReconciler(Feature):
                 return Addition()
             self._stale(attempt, _stopped(attempt.approved))
             return Addition(result=RequeueAfter(_REPLAN))
-        if not published.of_status(attempt.obj).get("configMap"):
+        if not published.of_status(self._scope.latest(attempt)).get("configMap"):
             return Addition()
         await self._config_maps.remove(attempt)
         return Addition(StatusReport((), plan={}))
@@ -137,7 +146,20 @@ class PlanReconciler(Feature):
             return None
         return _as_cached(obj)
 
-    async def _approve(self, attempt: Attempt, run: PlanRun, before: Mapping[str, Any]) -> Attempt:
+    async def _differing(self, attempt: Attempt, run: PlanRun) -> tuple[DifferingValue, ...] | None:
+        """Plan once more, and return the fields whose values differ; None if the second plan did not succeed."""
+        if not run.plan.changes:
+            return ()
+        second = await self._plan_once(attempt)
+        if second.plan.state == "failed" or second.result.outcome is not Outcome.SUCCEEDED:
+            why = second.plan.message or second.result.message
+            self._log.info("Cannot compare two plans: the second one failed", error=why, **attempt.key._asdict())
+            return None
+        return differing.between(run.overlay, second.overlay, ObjectRef.of(self._scope.watch.gvk, attempt.obj))
+
+    async def _approve(
+        self, attempt: Attempt, run: PlanRun, before: Mapping[str, Any], found: tuple[DifferingValue, ...]
+    ) -> Attempt:
         """Mark the plan as used, before anything is written: a crash must not repeat the run."""
         approved = str(before["hash"])
         obj, generation = attempt.obj, metadata(attempt.obj).get("generation")
@@ -155,12 +177,13 @@ class PlanReconciler(Feature):
         self._about(attempt).plan_approved(approved)
         self._log.info("Plan approved", hash=approved, **attempt.key._asdict())
         ref = ObjectRef.of(self._scope.watch.gvk, obj)
-        plan = ApprovedPlan(run.overlay, ref, partial(self._runs.end, attempt.key))
+        plan = ApprovedPlan(run.overlay, ref, partial(self._runs.end, attempt.key), found)
         return replace(attempt, obj=_as_cached(marked), approved=ApprovedRun(plan, approved))
 
-    async def _reject(self, attempt: Attempt, basis: PlanBasis, before: Mapping[str, Any], why: str) -> None:
+    async def _reject(self, attempt: Attempt, run: PlanRun, basis: PlanBasis, why: str) -> None:
         """Publish a new plan instead of the approved one, with the reason."""
-        plan = await self._published(attempt, before, basis)
+        before = published.of_status(attempt.obj)
+        plan = await self._published(attempt, run, basis)
         new = f"New plan {plan['hash']}: {published.summary(basis.plan)}"
         sentence = f"Plan {before['hash']} was not executed: {why}. {new}"
         stale = report.observed(attempt.obj, report.plan_stale(sentence, plan))
@@ -182,18 +205,28 @@ class PlanReconciler(Feature):
         content = self._contents[attempt.plan.finalizing]
         before = await content.fresh()
         while True:
-            run = await plan_run(self._runs, attempt)
+            run = await self._plan_once(attempt)
             after = await content.fresh()
             if after == before or run.result.outcome is Outcome.CANCELED:
                 return run, _basis(attempt.obj, run, after)
             before = after
 
+    async def _plan_once(self, attempt: Attempt) -> PlanRun:
+        if self._pruner is None:
+            return await plan_run(self._runs, attempt)
+        uses = self._pruner.begin_plan(attempt)
+        run = await plan_run(self._runs, replace(attempt, objects=uses))
+        self._pruner.end_plan(attempt, uses, run.result, run.plan)
+        return run
+
     async def _publish(self, attempt: Attempt, run: PlanRun, basis: PlanBasis) -> None:
         obj, overrides = attempt.obj, attempt.overrides
         before = published.of_status(obj)
         failed = run.plan.state == "failed"
-        plan = _failed(before) if failed else await self._published(attempt, before, basis)
-        made = report.plan_made(*_condition(run.plan, str(plan.get("hash")), overrides.mode), plan)
+        if failed and before.get("configMap"):
+            await self._config_maps.remove(attempt)  # the status will not name it any more
+        plan = _failed(before) if failed else await self._published(attempt, run, basis)
+        made = report.plan_made(*_condition(run.plan, plan, overrides.mode), plan)
         if plan == before and report.is_stale(obj):
             made = StatusReport(())  # the user must see why the last approval was not used
         outdated = _outdated(obj, plan, overrides)
@@ -206,20 +239,22 @@ class PlanReconciler(Feature):
         if outdated:
             self._stale(attempt, outdated)
 
-    async def _published(self, attempt: Attempt, before: Mapping[str, Any], basis: PlanBasis) -> Mapping[str, Any]:
+    async def _published(self, attempt: Attempt, run: PlanRun, basis: PlanBasis) -> Mapping[str, Any]:
         """Return the new `status.plan`: the one before if it is equal and can still be approved."""
+        before = published.of_status(attempt.obj)
         approval = before.get("approval") or {}
         is_equal = bool(before.get("hash")) and before["hash"] == basis.hash(str(before.get("nonce")))
         if is_equal and not _is_used(before):
             return before
         if approval.get("state") == _RUNNING:
             approval = {**approval, "state": "Interrupted"}
+        found = await self._differing(attempt, run) if attempt.overrides.mode == "approve" else ()
         name = ""
         if basis.plan.changes or basis.plan.unplanned:
             name = await self._config_maps.write(attempt, basis.plan)
         elif before.get("configMap"):
             await self._config_maps.remove(attempt)
-        plan = published.status(basis, secrets.token_hex(_NONCE), _now(), name, approval)
+        plan = published.status(basis, secrets.token_hex(_NONCE), _now(), name, approval, found or ())
         if before.get("hash") and not _is_used(before):
             plan["replaces"] = {"hash": before["hash"], "because": _joined(published.differences(before, basis))}
         return plan
@@ -307,12 +342,14 @@ def _reason(plan: ResourcePlan) -> str:
     return report.CHANGES if plan.changes else report.NO_CHANGES
 
 
-def _condition(plan: ResourcePlan, approvable: str, mode: RunMode) -> tuple[ConditionStatus, str, str]:
-    """Return status, reason and message of `Planned`."""
+def _condition(plan: ResourcePlan, status: Mapping[str, Any], mode: RunMode) -> tuple[ConditionStatus, str, str]:
+    """Return status, reason and message of `Planned`. `status` is the new `status.plan`."""
     reason = _reason(plan)
     if reason == report.PLAN_FAILED:
         return "False", reason, plan.message
-    advice = f". To execute it, set the annotation {APPROVE} to {approvable}" if mode == "approve" else ""
+    approvable, notes = status.get("hash"), published.random_values(status)
+    is_executable = mode == "approve" and not status.get("differing")
+    advice = notes + (f". To execute it, set the annotation {APPROVE} to {approvable}" if is_executable else "")
     return "True", reason, f"Plan {approvable}: {published.summary(plan)}" + (advice if plan.changes else "")
 
 

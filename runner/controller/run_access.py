@@ -24,6 +24,7 @@ from runner.proxy.identity import Identities, RunIdentity, RunStats
 from runner.proxy.observers.secrets import learn_object
 from runner.proxy.planning.overlay import Overlay
 from runner.proxy.server import Proxy
+from runner.prune.run_objects import RunObjects
 from runner.references.watching import References
 from runner.unchanged.last_run import ReadSet
 from runner.watches.watch import Watch
@@ -189,7 +190,8 @@ class RunAccess:
             read_set=ReadSet() if watch.skip_unchanged else None,
             secrets=RunSecrets(spared=(*owner.ref.key, watch.gvk.kind, watch.gvk.group)),
             plan=plan,
-            objects=attempt.objects if plan is None else None,
+            objects=attempt.objects if plan is None and isinstance(attempt.objects, RunObjects) else None,
+            uses=attempt.objects,
             approval=attempt.approved.plan if attempt.approved is not None else None,
         )
         if watch.gvk == _SECRET:

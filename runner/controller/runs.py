@@ -301,7 +301,13 @@ class Runs(Feature):
                 verbosity=max(job.verbosity, tasks.VERBOSITY),
                 pod=replace(job.pod, purpose=_PLAN) if job.pod is not None else None,
             )
-            result = await self._execute(job, attempt, prepared.grant, unplanned.event)
+
+            def receive(event: Event) -> None:
+                unplanned.event(event)
+                if attempt.objects is not None:
+                    attempt.objects.coverage.event(event)
+
+            result = await self._execute(job, attempt, prepared.grant, receive)
             await self._engine.recorded(job)
         return result, unplanned, prepared.grant
 

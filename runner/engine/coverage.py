@@ -1,13 +1,14 @@
-"""Coverage of a run: tasks because of which other tasks may not run, and times of handlers, from the run's events.
+"""Coverage of a run: started tasks, tasks because of which other tasks may not run, and times of handlers.
 
-Only runs of watches with `prune` record it. Ansible reports skipped tasks, but no tasks of a skipped include, and none
-after the end of a play.
+It comes from the run's events. Only operators with a watch that has `prune` record it. Ansible reports skipped tasks,
+but no tasks of a skipped include, and none after the end of a play.
 """
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+from bisect import bisect_right
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -25,24 +26,60 @@ _DIGEST_SIZE = 6
 
 
 @dataclass(frozen=True, slots=True)
+class Omission:
+    """A task because of which other tasks did not run: a skipped include, the end of a play or role, a failure."""
+
+    task: str
+    """Digest of the task."""
+    what: str
+    """What happened to which task, with file and line; the end of a sentence."""
+    started: int
+    """Number of tasks that had started."""
+    rescued: bool = False
+    """Whether it is a failure that was not ignored. Later tasks can depend on it, although they run."""
+
+
+@dataclass(frozen=True, slots=True)
 class Coverage:
     """Coverage of a run that has ended."""
 
-    omitting: tuple[str, ...] = ()
-    """Digests of tasks because of which other tasks did not run: skipped includes, ends of a play or role, ignored
-    failures, plays without hosts. Sorted, with repetitions."""
-    failed: bool = False
-    """Whether a task failed, and the failure was not ignored. If the run succeeded, it was rescued."""
+    omissions: tuple[Omission, ...] = ()
     handlers: tuple[tuple[float, float], ...] = ()
     """Begin and end of each handler, in seconds since the epoch."""
+    times: tuple[float, ...] = ()
+    """Times at which tasks started, in seconds since the epoch."""
+    tasks: tuple[str, ...] = ()
+    """Digests of these tasks."""
+    is_serial: bool = True
+    """False if requests can belong to another task than the current one: tasks on several hosts, or with `async`."""
+
+    @property
+    def omitting(self) -> tuple[str, ...]:
+        """Digests of the tasks because of which other tasks did not run. Sorted, with repetitions."""
+        return tuple(sorted(omission.task for omission in self.omissions))
+
+    @property
+    def rescued(self) -> Omission | None:
+        """The first failure that was not ignored. If the run succeeded, it was rescued."""
+        return next((omission for omission in self.omissions if omission.rescued), None)
+
+    def tasks_at(self, times: Iterable[float]) -> frozenset[str]:
+        """Return the tasks that sent requests at these times; empty if this is not certain."""
+        found = {bisect_right(self.times, each) - 1 for each in times}
+        return (
+            frozenset(self.tasks[at] for at in found) if self.is_serial and min(found, default=-1) >= 0 else frozenset()
+        )
 
 
 class CoverageRecorder:
     """Records the coverage of one run."""
 
     def __init__(self) -> None:
-        self._omitting: list[str] = []
-        self._failed = False
+        self._omissions: list[Omission] = []
+        self._times: list[float] = []
+        self._tasks: list[str] = []
+        self._hosts: set[str] = set()
+        self._is_async = False
         self._handlers: list[tuple[float, float]] = []
         self._handler = 0.0
         """Start of the current task if it is a handler; 0 if it is none."""
@@ -55,6 +92,8 @@ class CoverageRecorder:
         data = data if isinstance(data, dict) else {}
         if kind in _STARTS:
             self._end_task(event, data)
+            self._times.append(_time(event))
+            self._tasks.append(_digest(data))
             self._meta = data if data.get("task_action") in _METAS else None
             self._handler = _time(event) if data.get("is_conditional") is True else 0.0
         elif kind == "playbook_on_stats":
@@ -62,17 +101,31 @@ class CoverageRecorder:
         elif kind in _SKIPPED:
             self._meta = None
             if data.get("task_action") in _INCLUDES:
-                self._omit(data)
+                self._omit(data, "the include {} was skipped")
         elif kind in _FAILED and data.get("ignore_errors"):
-            self._omit(data)
+            self._omit(data, "a failure of the task {} was ignored")
         elif kind in _FAILED:
-            self._failed = True
+            self._omit(data, "a failure of the task {} was rescued", rescued=True)
         elif kind in _NO_HOSTS:
-            self._omit({"task": data.get("play"), "task_action": kind})
+            self._omit({"task": data.get("play"), "task_action": kind}, "the play {} had no hosts")
+        self._note_host(data)
 
     def result(self) -> Coverage:
         """Return the coverage so far."""
-        return Coverage(tuple(sorted(self._omitting)), self._failed, tuple(self._handlers))
+        return Coverage(
+            tuple(self._omissions),
+            tuple(self._handlers),
+            tuple(self._times),
+            tuple(self._tasks),
+            is_serial=not self._is_async and len(self._hosts) <= 1 and self._times == sorted(self._times),
+        )
+
+    def _note_host(self, data: Mapping[str, Any]) -> None:
+        result = data.get("res")
+        if isinstance(result, dict) and "ansible_job_id" in result:
+            self._is_async = True
+        if isinstance(host := data.get("host"), str):
+            self._hosts.add(host)
 
     def _end_task(self, event: Event, following: Mapping[str, Any] | None) -> None:
         """End the current task. A `meta` task ended its play or role if no task of the same play and role follows."""
@@ -80,16 +133,24 @@ class CoverageRecorder:
         if meta is not None and (
             following is None or any(meta.get(name) != following.get(name) for name in ("play_uuid", "role"))
         ):
-            self._omit(meta)
+            self._omit(meta, "the task {} ended its play or role")
         if self._handler:
             self._handlers.append((self._handler, _time(event)))
         self._meta, self._handler = None, 0.0
 
-    def _omit(self, data: Mapping[str, Any]) -> None:
-        """Note a task because of which further tasks may not run. Its line is ignored, because edits change it."""
-        file = str(data.get("task_path") or "").rpartition(":")[0]
-        text = "\0".join((file, str(data.get("task") or ""), str(data.get("task_action") or "")))
-        self._omitting.append(hashlib.blake2b(text.encode(errors="replace"), digest_size=_DIGEST_SIZE).hexdigest())
+    def _omit(self, data: Mapping[str, Any], what: str, *, rescued: bool = False) -> None:
+        """Note a task because of which further tasks may not run."""
+        name, path = str(data.get("task") or ""), str(data.get("task_path") or "")
+        where = what.format(repr(name)) + (f" ({path})" if path else "")
+        task = _digest(data, "rescued") if rescued else _digest(data)
+        self._omissions.append(Omission(task, where, len(self._tasks), rescued))
+
+
+def _digest(data: Mapping[str, Any], *more: str) -> str:
+    """Return the digest of a task. Its line is ignored, because edits change it."""
+    file = str(data.get("task_path") or "").rpartition(":")[0]
+    text = "\0".join((file, str(data.get("task") or ""), str(data.get("task_action") or ""), *more))
+    return hashlib.blake2b(text.encode(errors="replace"), digest_size=_DIGEST_SIZE).hexdigest()
 
 
 def _time(event: Event) -> float:

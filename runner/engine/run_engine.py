@@ -23,7 +23,7 @@ from runner.engine import advice, events, executions, processes, redaction
 from runner.engine import run_dir as inputdir
 from runner.engine.engines import EngineSettings, Starters
 from runner.engine.execution_log import ExecutionLog
-from runner.engine.job import EventSink, Job, Outcome, RunResult
+from runner.engine.job import EventSink, Job, Outcome, RunResult, canceled
 from runner.engine.retention import KeptRuns
 from runner.engine.supervision import Supervision, bury, signal_name
 from runner.engine.warm.server import scratch
@@ -115,12 +115,12 @@ class RunEngine:
         An exception of `sink` ends the run and is raised here.
         """
         if self._closed:
-            return _not_started("the operator is shutting down; the run was not started")
+            return canceled("the operator is shutting down; the run was not started", 0.0)
         stop = _Stop()
         run = _Run(asyncio.create_task(self._run(job, sink, stop)), stop)
         self._runs.add(run)
         try:
-            return await asyncio.shield(run.task)
+            return _ended(await asyncio.shield(run.task), closed=self._closed)
         except asyncio.CancelledError:
             stop.ask(Outcome.CANCELED)
             await _wait_through_cancellation(run.task)
@@ -339,6 +339,13 @@ def _fault(ending: Ending | None, how: str, limit: int) -> str:
     if ending.stuck:
         return "Ansible did not continue after the kernel had killed a process of it, and was ended"
     return f"ansible-runner failed ({ending.error})" if ending.error else ""
+
+
+def _ended(result: RunResult, *, closed: bool) -> RunResult:
+    """Return the result of a run. If the operator shuts down, a run that did not start or died has not failed."""
+    if closed and result.outcome in {Outcome.NOT_STARTED, Outcome.DIED}:
+        return canceled(f"the operator is shutting down; {result.message}", result.duration)
+    return result
 
 
 def _not_started(message: str, duration: float = 0.0) -> RunResult:

@@ -100,6 +100,14 @@ class Informer:
         contacts = [watcher.last_contact for watcher in self._watchers]
         return max(now - at for at in contacts if at is not None) if None not in contacts else None
 
+    @property
+    def is_listed(self) -> bool:
+        """True if all selected objects are known. A kind that the API server does not serve has none."""
+        return all(
+            self._cache.is_synced(watcher.namespace) or watcher.state is WatchState.WAITING_FOR_KIND
+            for watcher in self._watchers
+        )
+
     def silence(self) -> str | None:
         """Report a live watch without contact for longer than any watch may last."""
         now = asyncio.get_running_loop().time()

@@ -7,32 +7,48 @@ The same is true for names and UIDs that the API server chooses. The raw values 
 
 from __future__ import annotations
 
+import base64
 import hashlib
 from collections import Counter, defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any, TypeAlias
 
 import orjson
 
-from runner.objects import Object, ObjectKey, ObjectRef, key_of, uid_of
+from runner.objects import GVK, Object, ObjectKey, ObjectRef, key_of, uid_of
 from runner.plan import changes
-from runner.plan.fields import ABSENT, FieldChange
+from runner.plan.differing import DifferingValue
+from runner.plan.fields import ABSENT, FieldChange, differences
 from runner.proxy.planning.overlay import Overlay, PlannedWrite
+from runner.proxy.planning.unknown import chosen
 
 _MOST_FIELDS = 10
+_SECRET = GVK("", "v1", "Secret")
 _Place: TypeAlias = tuple[str, str, ObjectKey]
 
 
 class ApprovedPlan:
     """Approved writes of one run. A `WriteApproval`."""
 
-    def __init__(self, plan: Overlay, owner: ObjectRef, on_refusal: Callable[[str], None]) -> None:
-        """`owner` is the object of the run. `on_refusal` is called once, and ends the run."""
+    def __init__(
+        self,
+        plan: Overlay,
+        owner: ObjectRef,
+        on_refusal: Callable[[str], None],
+        differing: Iterable[DifferingValue] = (),
+    ) -> None:
+        """`owner` is the object of the run. `on_refusal` is called once, and ends the run.
+
+        `differing`: fields whose values differ in each run. Each value is approved if the approval covers the field.
+        """
+        self._free = {(each.gvk, each.key, each.path) for each in differing if each.is_covered}
         self._owner = owner
         self._on_refusal = on_refusal
         self._generated: Counter[str] = Counter()
-        self._planned: dict[str, str] = {}
-        """Planned names and UIDs by those of the API server."""
+        self._names: dict[str, str] = {}
+        """Planned names by those of the API server."""
+        self._unknown = plan.unknown
+        """Placeholders of the plan, and the values of the API server, with their fields."""
         self._effects: dict[_Place, set[bytes]] = defaultdict(set)
         self._unvalidated: dict[_Place, set[bytes]] = defaultdict(set)
         """New objects that the API server could not check, as sent: the plan lacks their defaults."""
@@ -44,7 +60,7 @@ class ApprovedPlan:
 
     def trial(self) -> Overlay:
         """See WriteApproval."""
-        return Overlay(self._generated)
+        return Overlay(self._generated, self._unknown)
 
     def refusal(self, write: PlannedWrite) -> str:
         """See WriteApproval."""
@@ -71,36 +87,67 @@ class ApprovedPlan:
             self.refused = why
             self._on_refusal(why)
 
-    def created(self, write: PlannedWrite, obj: Object) -> None:
+    def sent(self, write: PlannedWrite, obj: Object) -> None:
         """See WriteApproval."""
-        planned = write.after or {}
-        for real, name in ((key_of(obj).name, key_of(planned).name), (uid_of(obj), uid_of(planned))):
-            if real and name and real != name:
-                self._planned[real] = name
+        gvk, planned = write.resource.gvk, write.after or {}
+        if not write.existed and key_of(obj).name != key_of(planned).name:
+            self._names[key_of(obj).name] = key_of(planned).name
+        chosen_in_plan = {place for place, value in chosen(gvk, write.key, planned) if value in self._unknown.places}
+        for place, value in chosen(gvk, write.key, obj):
+            if place in chosen_in_plan:
+                self._unknown.add(value, place)
 
     def _place(self, write: PlannedWrite) -> _Place:
         gvk, key = write.resource.gvk, write.key
-        return gvk.group, gvk.kind, ObjectKey(key.namespace, self._planned.get(key.name, key.name))
+        return gvk.group, gvk.kind, ObjectKey(key.namespace, self._names.get(key.name, key.name))
 
     def _effect(self, write: PlannedWrite) -> bytes:
         change = write.change()
-        fields = [_essence(changes.lasting(change.gvk, each)) for each in changes.compared(change, self._owner)]
+        compared = changes.compared(change, self._owner)
+        fields = [_essence(_decoded(change.gvk, changes.lasting(change.gvk, each))) for each in compared]
+        if write.before is None and self._free:
+            fields = self._without_free(change.gvk, self._place(write)[2], fields)
         uid = uid_of(write.before or {})
         return self._digest([change.verb, uid, fields])
 
+    def _without_free(self, gvk: GVK, key: ObjectKey, fields: list[list[Any]]) -> list[list[Any]]:
+        """Remove values of a new Secret that differ in each run."""
+        free = {path for kind, name, path in self._free if (kind, name) == (gvk, key)}
+        if not free:
+            return fields
+        (path, before, (obj,)) = fields[0]
+        data = {name: None if _path_of(name) in free else value for name, value in (obj.get("data") or {}).items()}
+        return [[path, before, [{**obj, "data": data}]]]
+
     def _digest(self, value: object) -> bytes:
-        data = orjson.dumps(self._as_planned(value), option=orjson.OPT_SORT_KEYS | orjson.OPT_NON_STR_KEYS)
+        known = self._unknown.replaced(value, repr)
+        data = orjson.dumps(known, option=orjson.OPT_SORT_KEYS | orjson.OPT_NON_STR_KEYS)
         return hashlib.blake2b(data, digest_size=32).digest()
 
-    def _as_planned(self, value: Any) -> Any:
-        """Replace names and UIDs of the API server by the planned ones."""
-        if not self._planned:
-            return value
-        if isinstance(value, dict):
-            return {name: self._as_planned(each) for name, each in value.items()}
-        if isinstance(value, list):
-            return [self._as_planned(each) for each in value]
-        return self._planned.get(value, value) if isinstance(value, str) else value
+
+def _path_of(name: str) -> str:
+    """Return the path of an entry of `data`."""
+    return differences({"data": {name: 0}}, {"data": {name: 1}})[0].path
+
+
+def _decoded(gvk: GVK, field: FieldChange) -> FieldChange:
+    """Decode the values of a Secret, so that values of the API server within them are found."""
+    if gvk != _SECRET:
+        return field
+    if field.path.startswith("data"):
+        return FieldChange(field.path, *map(_plain, (field.before, field.after)))
+    if not field.path and isinstance(field.after, dict):
+        return FieldChange("", field.before, {**field.after, "data": _plain(field.after.get("data"))})
+    return field
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {name: _plain(each) for name, each in value.items()}
+    try:
+        return base64.b64decode(value, validate=True).decode() if isinstance(value, str) else value
+    except ValueError:
+        return value
 
 
 def _essence(field: FieldChange) -> list[Any]:

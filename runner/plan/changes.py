@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from typing import Any
 
@@ -12,6 +12,7 @@ from runner.plan.fields import ABSENT, FieldChange, differences, normalised
 from runner.plan.masked import masked
 from runner.plan.results import ObjectChange
 from runner.proxy.planning.changes import PlannedChange
+from runner.proxy.planning.unknown import UnknownValues
 from runner.status import report
 
 _SERVICE = GVK("", "v1", "Service")
@@ -22,17 +23,22 @@ _TIMES = frozenset({"lastTransitionTime", "lastUpdateTime", "lastProbeTime", "la
 
 
 def reported(
-    planned: Iterable[PlannedChange], secrets: RunSecrets, owner: ObjectRef | None = None
+    planned: Iterable[PlannedChange],
+    secrets: RunSecrets,
+    owner: ObjectRef | None = None,
+    unknown: UnknownValues | None = None,
 ) -> tuple[ObjectChange, ...]:
     """Return the changes of a run. A change of nothing but maintained metadata is none.
 
-    `owner` is the run's object: parts of its status that only the operator writes are not compared.
+    `owner` is the run's object: parts of its status that only the operator writes are not compared. The values of
+    `unknown` are marked.
 
     Raises:
         SearchTimeoutError: the search for secret values took too long.
         RecursionError: an object is nested too deeply.
     """
-    found = (_reported(change, compared(change, owner), secrets) for change in planned)
+    mark = UnknownValues().marked if unknown is None else unknown.marked
+    found = (_reported(change, _marked(compared(change, owner), mark), secrets) for change in planned)
     return tuple(change for change in found if change is not None)
 
 
@@ -52,6 +58,10 @@ def _reported(change: PlannedChange, fields: tuple[FieldChange, ...], secrets: R
         not_validated=change.reason,
         recreated=change.recreated,
     )
+
+
+def _marked(fields: tuple[FieldChange, ...], mark: Callable[[Any], Any]) -> tuple[FieldChange, ...]:
+    return tuple(FieldChange(each.path, each.before, mark(each.after)) for each in fields)
 
 
 def _foreign(change: PlannedChange, owner: ObjectRef | None) -> PlannedChange:

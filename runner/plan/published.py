@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -19,6 +19,7 @@ import yaml
 from runner.objects import GVK, PLAN_OF, Object, ObjectKey, metadata, uid_of
 from runner.plan import document
 from runner.plan.changes import lasting
+from runner.plan.differing import DifferingValue
 from runner.plan.results import ObjectChange, ResourcePlan
 from runner.proxy.planning.changes import Verb
 
@@ -69,8 +70,18 @@ def of_status(obj: Object) -> dict[str, Any]:
     return found if isinstance(found, dict) else {}
 
 
-def status(basis: PlanBasis, nonce: str, time: str, config_map: str, approval: Mapping[str, Any]) -> dict[str, Any]:
-    """Return `status.plan`. `approval` is the last approval of the object, `config_map` the name of the ConfigMap."""
+def status(
+    basis: PlanBasis,
+    nonce: str,
+    time: str,
+    config_map: str,
+    approval: Mapping[str, Any],
+    differing: Sequence[DifferingValue] = (),
+) -> dict[str, Any]:
+    """Return `status.plan`. `approval` is the last approval of the object, `config_map` the name of the ConfigMap.
+
+    `differing`: fields whose values differ in each run.
+    """
     plan = basis.plan
     listed = _listed(
         {**_entry(change), "digest": digest} for change, digest in zip(plan.changes, basis.digests(nonce), strict=True)
@@ -81,6 +92,7 @@ def status(basis: PlanBasis, nonce: str, time: str, config_map: str, approval: M
         "finalizer": plan.finalizing,
         "reads": dict(sorted(basis.reads.items())[:_MOST_READS]),
         "configMap": config_map,
+        **named(differing),
         "approval": dict(approval),
     }
     return {
@@ -140,6 +152,30 @@ def summary(plan: ResourcePlan) -> str:
     text = f"{counts}" + (f": {names}" if names else "") + (f" and {more} more" if more > 0 else "")
     unplanned = len(plan.unplanned) + plan.more_unplanned
     return text + (f"; {unplanned} {'tasks were' if unplanned > 1 else 'task was'} not planned" if unplanned else "")
+
+
+def named(differing: Sequence[DifferingValue]) -> dict[str, list[str]]:
+    """Return the fields whose values differ in each run: `random` are covered by an approval, `differing` are not."""
+    parts = {"random": True, "differing": False}
+    found = {name: [str(each) for each in differing if each.is_covered is kind] for name, kind in parts.items()}
+    return {name: [each[:_LONGEST_PATH] for each in names[:_MOST_FIELDS]] for name, names in found.items()}
+
+
+def random_values(plan: Mapping[str, Any]) -> str:
+    """Return sentences about the fields of `named`, which begin with a separator."""
+    covered, others = (list(map(str, plan.get(name) or ())) for name in ("random", "differing"))
+    text = f". The approval covers random values of new Secrets: {_few(covered)}" if covered else ""
+    if others:
+        text += (
+            f". These values differ in each run, so that the plan cannot be executed: {_few(others)}. They are random, "
+            "times, or computed from such values: create them once, in a Secret that the role reads afterwards"
+        )
+    return text
+
+
+def _few(names: Sequence[str]) -> str:
+    more = len(names) - _MOST_NAMED
+    return ", ".join(names[:_MOST_NAMED]) + (f" and {more} more" if more > 0 else "")
 
 
 def differences(before: Mapping[str, Any], after: PlanBasis) -> tuple[str, ...]:

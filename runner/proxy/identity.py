@@ -21,7 +21,7 @@ from runner.objects import GVK
 from runner.ownership import Owner, OwnerState
 from runner.proxy.planning.approval import WriteApproval
 from runner.proxy.planning.overlay import Overlay
-from runner.prune.run_objects import RunObjects
+from runner.prune.run_objects import RunObjects, RunUses
 from runner.unchanged.last_run import ReadSet
 
 _MOST_RIGHTS = 20
@@ -103,7 +103,9 @@ class RunIdentity:
     read_set: ReadSet | None = field(default=None, compare=False, repr=False)
     """Read set of the run, if its watch has `skipUnchanged`."""
     objects: RunObjects | None = field(default=None, compare=False, repr=False)
-    """Objects that the run creates and uses, if its watch has `prune`."""
+    """Objects that the run creates, if its watch has `prune`."""
+    uses: RunUses | None = field(default=None, compare=False, repr=False)
+    """Objects that the run uses, if any watch has `prune`."""
     secrets: RunSecrets = field(default_factory=RunSecrets, compare=False, repr=False)
     """Secret values of the run; grows as the run reads and writes Secrets."""
     plan: Overlay | None = field(default=None, compare=False, repr=False)

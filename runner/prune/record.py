@@ -13,15 +13,18 @@ from typing import Any, NamedTuple
 
 import orjson
 
+from runner.engine.coverage import Coverage, Omission
 from runner.objects import GVK, Object, ObjectKey, annotations_of, created_at, is_deleting, metadata, uid_of
 from runner.ownership import PRIMARY_RESOURCE, PRIMARY_RESOURCE_TYPE, Owner, references_of
-from runner.prune.uses import RELEASE, UsedObjects, has_state
+from runner.prune.uses import RELEASE, UsedObjects, Uses, has_state
 from runner.watches.policy import PrunePolicy
 
 MOST_OBJECTS = 1000
 """Objects in a record."""
 _CLOCK_SKEW = 10
 """Seconds by which the clock of the API server may be behind that of the operator."""
+_MOST_TASKS = 4
+"""Tasks of one object."""
 CONFIRMED = 2
 """Complete runs in a row that do not use an object until it is pruned."""
 KEEP = "ansible.sdk.operatorframework.io/prune"
@@ -53,10 +56,6 @@ class Basis:
         """Return True if resource or content differ."""
         return (self.generation, self.content) != (other.generation, other.content)
 
-    def omits_more(self, other: Basis) -> bool:
-        """Return True if this run may have omitted tasks that `other` executed."""
-        return bool(Counter(self.omitted) - Counter(other.omitted))
-
 
 class ObjectId(NamedTuple):
     """Name of an entry."""
@@ -83,6 +82,8 @@ class CreatedObject:
     """`namespace/name` of the helm release that the object belongs to."""
     unused: int = 0
     """Complete runs in a row, at most `CONFIRMED`, that did not use the object after a change."""
+    tasks: tuple[str, ...] = ()
+    """Digests of the tasks that used the object in that run; empty if not known."""
     exempt: bool = False
     """Whether the object is never unused, because complete runs do not touch it: a handler, a hook of helm, or helm
     without a release created it."""
@@ -151,24 +152,35 @@ class CreationRecord:
             self.withdraw(entry.id)
 
     def ended(
-        self, basis: Basis, used: UsedObjects, *, counts: bool, may_prune: Callable[[CreatedObject], bool]
-    ) -> None:
-        """Note the end of a run. `counts` is False for an incomplete one."""
+        self,
+        basis: Basis,
+        used: UsedObjects,
+        coverage: Coverage,
+        *,
+        counts: bool,
+        may_prune: Callable[[CreatedObject], bool],
+    ) -> list[tuple[CreatedObject, Omission]]:
+        """Note the end of a run. `counts` is False for an incomplete one.
+
+        Returns unused objects that stay, because the run may not have reached the tasks that use them.
+        """
+        held = []
         for entry in self.objects.values():
-            if self._uses(used, entry):
+            if self.is_used(entry, used):
                 entry.basis, entry.unused = basis, 0
-            elif (
-                not counts
-                or entry.exempt
-                or not may_prune(entry)
-                or not basis.is_changed(entry.basis)
-                or basis.omits_more(entry.basis)
-            ):
+                tasks = coverage.tasks_at(used.times(entry.plural, entry.key))
+                entry.tasks = tuple(sorted(tasks)) if len(tasks) <= _MOST_TASKS else ()
+            elif not counts or entry.exempt or not may_prune(entry) or not basis.is_changed(entry.basis):
                 entry.unused = 0
+            elif omission := _omission(basis, entry, coverage):
+                entry.unused = 0
+                held.append((entry, omission))
             else:
                 entry.unused = min(entry.unused + 1, CONFIRMED)
+        return held
 
-    def _uses(self, used: UsedObjects, entry: CreatedObject) -> bool:
+    def is_used(self, entry: CreatedObject, used: Uses) -> bool:
+        """Return True if runs use an object, or its helm release."""
         if used.has(entry.plural, entry.key):
             return True
         if not entry.release:
@@ -187,10 +199,10 @@ class CreationRecord:
         """Return True if another run must confirm that an object is unused."""
         return any(0 < entry.unused < CONFIRMED for entry in self.objects.values())
 
-    def stale(self, used: UsedObjects) -> Iterator[CreatedObject]:
+    def stale(self, used: Uses) -> Iterator[CreatedObject]:
         """Yield the confirmed entries that a run did not use, the oldest first."""
         for entry in self.objects.values():
-            if entry.uid and not self._uses(used, entry):
+            if entry.uid and not self.is_used(entry, used):
                 yield entry
 
     def spell(self) -> str:
@@ -210,6 +222,19 @@ class CreationRecord:
         except (KeyError, TypeError, AttributeError, IndexError) as error:
             raise ValueError(f"invalid record of created objects: {error!r}") from error
         return cls({entry.id: entry for entry in entries})
+
+
+def _omission(basis: Basis, entry: CreatedObject, coverage: Coverage) -> Omission | None:
+    """Return why a run may not have reached all tasks that use an object; None if it reached them.
+
+    A rescued failure can affect all later tasks, because they may use its result.
+    """
+    more = Counter(basis.omitted) - Counter(entry.basis.omitted)
+    for omission in coverage.omissions:
+        reached = coverage.tasks[: omission.started] if omission.rescued else coverage.tasks
+        if omission.task in more and not (entry.tasks and set(entry.tasks).issubset(reached)):
+            return omission
+    return None
 
 
 def may_prune(policy: PrunePolicy, entry: CreatedObject) -> bool:
@@ -252,6 +277,7 @@ def _spell(entry: CreatedObject, bases: dict[Basis, int]) -> dict[str, Any]:
         "release": entry.release,
         "unused": entry.unused,
         "exempt": entry.exempt,
+        "tasks": list(entry.tasks),
     }
     return {name: value for name, value in found.items() if value or name == "basis"}
 
@@ -267,4 +293,5 @@ def _parse(found: Mapping[str, Any], bases: list[Basis]) -> CreatedObject:
         release=str(found.get("release", "")),
         unused=int(found.get("unused", 0)),
         exempt=found.get("exempt") is True,
+        tasks=tuple(map(str, found.get("tasks", ()))),
     )

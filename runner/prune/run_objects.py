@@ -14,12 +14,23 @@ from runner.engine.coverage import CoverageRecorder
 from runner.kube.discovery import ApiResource
 from runner.objects import Object, ObjectKey, key_of
 from runner.prune.record import Basis, CreationRecord, ObjectId
+from runner.prune.sharing import DeletionGate
 from runner.prune.uses import UsedObjects
 
 
+@dataclass(slots=True, kw_only=True)
+class RunUses:
+    """Objects that one run uses."""
+
+    used: UsedObjects = field(default_factory=UsedObjects)
+    coverage: CoverageRecorder = field(default_factory=CoverageRecorder)
+    gate: DeletionGate = field(default_factory=DeletionGate)
+    """Delays requests for objects that the operator deletes."""
+
+
 @dataclass(slots=True)
-class RunObjects:
-    """Objects of one run."""
+class RunObjects(RunUses):
+    """Objects that one run creates and uses."""
 
     record: CreationRecord
     basis: Basis
@@ -30,8 +41,6 @@ class RunObjects:
     """Called for each creation that the record cannot hold."""
     clock: Callable[[], float]
     """Returns the seconds since the epoch."""
-    used: UsedObjects = field(default_factory=UsedObjects)
-    coverage: CoverageRecorder = field(default_factory=CoverageRecorder)
     created: dict[ObjectId, float] = field(default_factory=dict)
     """Times of the creations of this run, in seconds since the epoch."""
     doubtful: set[ObjectId] = field(default_factory=set)

@@ -6,32 +6,77 @@ used by mistake, and not as unused.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from typing import Any
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, Protocol
 
 from runner.objects import ObjectKey, key_of
 
 RELEASE = "sh.helm.release.v1."
 """Beginning of the name of a helm release's Secret or ConfigMap: `sh.helm.release.v1.NAME.vREVISION`."""
-_STORES = ("secrets", "configmaps")
+_MOST_TIMES = 64
+"""Recorded requests for one object."""
+STORES = ("secrets", "configmaps")
+"""Plurals of the kinds in which helm stores releases."""
+
+
+class Uses(Protocol):
+    """Objects that runs use."""
+
+    def has(self, plural: str, key: ObjectKey) -> bool:
+        """Return True if a run used an object."""
+        ...
+
+    def has_release(self, release: ObjectKey) -> bool:
+        """Return True if a run read or wrote the state of a helm release."""
+        ...
 
 
 class UsedObjects:
     """Objects that one run uses."""
 
-    def __init__(self) -> None:
-        self._named: set[tuple[str, ObjectKey]] = set()
-        """Plurals and keys."""
+    def __init__(self, clock: Callable[[], float] | None = None) -> None:
+        """`clock` returns the seconds since the epoch; None: no times are recorded."""
+        self._clock = clock
+        self._named: dict[tuple[str, ObjectKey], list[float]] = {}
+        """Times of the requests for each object, by plural and key."""
         self._kinds: set[tuple[str, str]] = set()
         """Plurals and namespaces (empty: all) of which every object counts as used."""
+        self._pending: Counter[tuple[str, str]] = Counter()
+        """Plurals and namespaces of requests in progress whose response names the used objects."""
+
+    @property
+    def named(self) -> frozenset[tuple[str, ObjectKey]]:
+        """Plurals and keys of single objects."""
+        return frozenset(self._named)
+
+    @property
+    def kinds(self) -> frozenset[tuple[str, str]]:
+        """Plurals and namespaces (empty: all) of which every object counts as used."""
+        return frozenset(self._kinds) | {kind for kind, count in self._pending.items() if count > 0}
 
     def name(self, plural: str, key: ObjectKey) -> None:
         """Note an object."""
-        self._named.add((plural, key))
+        times = self._named.setdefault((plural, key), [])
+        if self._clock is not None and len(times) <= _MOST_TIMES:
+            times.append(self._clock())
+
+    def times(self, plural: str, key: ObjectKey) -> list[float]:
+        """Return when the run used an object; empty if not all times are known."""
+        times = self._named.get((plural, key), [])
+        return times if len(times) <= _MOST_TIMES and not self._has_all(plural, key.namespace) else []
 
     def all_of(self, plural: str, namespace: str) -> None:
         """Note every object of a kind in a namespace; empty: in all namespaces, or cluster-scoped."""
         self._kinds.add((plural, namespace))
+
+    def requested(self, plural: str, namespace: str) -> None:
+        """Count every object of a kind as used until the response to a request, which names the objects."""
+        self._pending[plural, namespace] += 1
+
+    def answered(self, plural: str, namespace: str) -> None:
+        """Note that the objects in a response were noted."""
+        self._pending[plural, namespace] -= 1
 
     def listed(self, plural: str, namespace: str, answer: Mapping[str, Any] | None) -> None:
         """Note the objects in the response to a list; every object of the kind if the response cannot be read."""
@@ -47,14 +92,18 @@ class UsedObjects:
             self.name(plural, key)
 
     def has(self, plural: str, key: ObjectKey) -> bool:
-        """Return True if the run used an object."""
-        return (plural, key) in self._named or any((plural, space) in self._kinds for space in (key.namespace, ""))
+        """See Uses."""
+        return (plural, key) in self._named or self._has_all(plural, key.namespace)
 
     def has_release(self, release: ObjectKey) -> bool:
-        """Return True if the run read or wrote the state of a helm release."""
-        if any((plural, space) in self._kinds for plural in _STORES for space in (release.namespace, "")):
+        """See Uses."""
+        if any(self._has_all(plural, release.namespace) for plural in STORES):
             return True
-        return has_state(release, (key for plural, key in self._named if plural in _STORES))
+        return has_state(release, (key for plural, key in self._named if plural in STORES))
+
+    def _has_all(self, plural: str, namespace: str) -> bool:
+        spaces = [(plural, namespace), (plural, "")]
+        return any(space in self._kinds or self._pending[space] for space in spaces)
 
 
 def has_state(release: ObjectKey, keys: Iterable[ObjectKey]) -> bool:

@@ -98,6 +98,10 @@ class ShardOwnership(Protocol):
         """Return True if this replica has a shard."""
         ...
 
+    def has_all(self) -> bool:
+        """Return True if no other replica works on any object."""
+        ...
+
     def hold(self, gvk: GVK, key: ObjectKey) -> AbstractContextManager[LeaseGuard | None]:
         """Guard an object for the duration of the block; None if another replica has it."""
         ...
@@ -129,6 +133,10 @@ class SoleReplica:
         return True
 
     def has_any(self) -> bool:
+        """See ShardOwnership."""
+        return True
+
+    def has_all(self) -> bool:
         """See ShardOwnership."""
         return True
 

@@ -120,6 +120,10 @@ class Replica:
         """See ShardOwnership."""
         return bool(self.held)
 
+    def has_all(self) -> bool:
+        """See ShardOwnership."""
+        return len(self.held) == len(self._shards)
+
     @property
     def held(self) -> frozenset[int]:
         """Shards that this replica holds now."""

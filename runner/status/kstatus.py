@@ -98,10 +98,12 @@ def fold(conditions: list[Condition], health: KstatusConditions, now: float) -> 
 
 
 def _has_result(old: Condition, wanted: Condition) -> bool:
-    """Return whether `old` is a result for the same generation, which `Unknown` must not replace.
+    """Return whether `old` is a run's result for the same generation, which `Unknown` must not replace.
 
-    A run that requested another one ends an earlier failure.
+    A run that requested another one ends an earlier failure. The failure of a plan is no result of a run.
     """
+    if old.get("reason") == PLAN_FAILED:
+        return False
     known = wanted["status"] == "Unknown" != old.get("status")
     if wanted.get("reason") == REQUEUED:
         known = known and old.get("status") == "True"

@@ -13,6 +13,7 @@ from typing import Any
 
 from runner.engine.job import Outcome, Recap, RunResult, TaskFailure
 from runner.objects import PAUSED, JSONPatch, Object, metadata, uid_of
+from runner.prune.sharing import OtherUsers
 from runner.status import kstatus
 from runner.status.conditions import Condition, ConditionStatus, conditions_of, find, make, put
 from runner.status.kstatus import KstatusConditions
@@ -119,6 +120,10 @@ class PruneReport:
     deleted: Sequence[str] = ()
     problems: Sequence[str] = ()
     """Objects that cannot be deleted, a sentence each."""
+    shared: Sequence[tuple[str, OtherUsers]] = ()
+    """Objects that stay because of other resources."""
+    held: Sequence[tuple[str, str]] = ()
+    """Objects that stay because the run may not have reached their tasks, with the task and what happened to it."""
     unrecorded: str = ""
     """Why not all created objects are recorded."""
     counts: bool = False
@@ -345,27 +350,50 @@ def limited(obj: Object, problems: Sequence[str]) -> tuple[Condition, ...]:
 
 def prunable(obj: Object, found: PruneReport) -> tuple[Condition, ...]:
     """Return the condition about unused objects, or none if there is nothing to report or to take back."""
-    sentences = [f"Cannot delete {problem}" for problem in found.problems[:_MOST_NAMED]]
-    if len(found.problems) > _MOST_NAMED:
-        sentences.append(f"Cannot delete {len(found.problems) - _MOST_NAMED} more objects")
-    if found.unused:
-        advice = "Delete them, or set prune: delete in watches.yaml" if found.deletable else "Delete them"
-        sentences.append(f"{_listed(found.unused)}: no longer used by the runs. {advice}; {KEEP_ADVICE}.")
-    if found.deleted:
-        sentences.append(f"Deleted: {_listed(found.deleted)}.")
-    if found.unrecorded:
-        sentences.append(f"Further objects cannot be pruned: {found.unrecorded}")
-    message = _bounded("\n".join(sentences), MAX_MESSAGE)
-    if found.problems or found.unused:
-        return (make(PRUNABLE, "True", "NotDeleted" if found.problems else "Unused", message),)
-    if found.unrecorded:
-        return (make(PRUNABLE, "Unknown", "NotRecorded", message),)
-    if found.deleted:
-        return (make(PRUNABLE, "False", "Pruned", message),)
+    state = _prune_state(found)
+    if state is not None:
+        return (make(PRUNABLE, *state, _bounded("\n".join(_about_unused(found)), MAX_MESSAGE)),)
     kept = find(conditions_of(obj), PRUNABLE)
     if kept is None or kept.get("status") == "False" or not found.counts:
         return ()
     return (make(PRUNABLE, "False", "NoneUnused", ""),)
+
+
+def _prune_state(found: PruneReport) -> tuple[ConditionStatus, str] | None:
+    """Return status and reason of `Prunable`; None if there is nothing to report."""
+    states: tuple[tuple[object, ConditionStatus, str], ...] = (
+        (found.problems, "True", "NotDeleted"),
+        (found.unused, "True", "Unused"),
+        (any(others.is_unknown for _, others in found.shared), "Unknown", "Waiting"),
+        (found.held, "Unknown", "TasksOmitted"),
+        (found.unrecorded, "Unknown", "NotRecorded"),
+        (found.shared, "False", "InUse"),
+        (found.deleted, "False", "Pruned"),
+    )
+    return next(((status, reason) for applies, status, reason in states if applies), None)
+
+
+def _about_unused(found: PruneReport) -> Iterator[str]:
+    """Yield the sentences of `Prunable`."""
+    yield from (f"Cannot delete {problem}" for problem in found.problems[:_MOST_NAMED])
+    if len(found.problems) > _MOST_NAMED:
+        yield f"Cannot delete {len(found.problems) - _MOST_NAMED} more objects"
+    if found.unused:
+        advice = "Delete them, or set prune: delete in watches.yaml" if found.deletable else "Delete them"
+        yield f"{_listed(found.unused)}: no longer used by the runs. {advice}; {KEEP_ADVICE}."
+    if found.deleted:
+        yield f"Deleted: {_listed(found.deleted)}."
+    by_users: dict[OtherUsers, list[str]] = {}
+    for name, others in found.shared:
+        by_users.setdefault(others, []).append(name)
+    yield from (f"{_listed(names)}: no longer used by this resource; {why}." for why, names in by_users.items())
+    by_task: dict[str, list[str]] = {}
+    for name, what in found.held:
+        by_task.setdefault(what, []).append(name)
+    for what, names in by_task.items():
+        yield f"{_listed(names)}: not used by the last run, but kept, because {what}."
+    if found.unrecorded:
+        yield f"Further objects cannot be pruned: {found.unrecorded}"
 
 
 def failure_message(result: RunResult, failed: FailureDetails) -> str:

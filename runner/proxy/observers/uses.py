@@ -1,36 +1,52 @@
-"""Observers that record the objects that a run uses, for watches with `prune`.
+"""Observers that record the objects that a run uses, if any watch has `prune`.
 
-Each request with the name of an object uses it, whatever its response is. A list uses the objects in its response.
-Watches, deletions of collections and unknown requests use all objects of a kind.
+Each request with the name of an object uses it, whatever its response is. A list uses the objects in its response, and
+a creation the object that exists already. Until their response is there, they use all objects of the kind, as do
+watches, deletions of collections and unknown requests.
 """
 
 from __future__ import annotations
+
+from http import HTTPStatus
 
 from runner.objects import ObjectKey
 from runner.proxy.calls import Answer, Call
 from runner.proxy.request import RequestInfo
 
 _REDIRECT = 300
+_BY_RESPONSE = frozenset({"list", "create"})
+"""Verbs of requests of which the response names the objects."""
 
 
 async def requested(call: Call) -> None:
-    """Record what a request uses."""
-    objects, info = call.run.run.objects, call.info
-    if objects is None or not info.is_resource:
+    """Record what a request uses. Wait while the operator deletes such an object."""
+    uses, info = call.run.run.uses, call.info
+    if uses is None or not info.is_resource:
         return
+    key = ObjectKey(_namespace(info), info.name)
     if info.name:
-        objects.used.name(info.resource, ObjectKey(_namespace(info), info.name))
-    elif info.verb not in {"create", "list"}:
-        objects.used.all_of(info.resource, _namespace(info))
+        uses.used.name(info.resource, key)
+    elif info.verb in _BY_RESPONSE:
+        uses.used.requested(info.resource, key.namespace)
+    else:
+        uses.used.all_of(info.resource, key.namespace)
+    await uses.gate.wait(info.resource, key)
 
 
 async def answered(call: Call, answer: Answer) -> None:
-    """Record the objects in the response to a list."""
-    objects, info = call.run.run.objects, call.info
-    if objects is None or not info.is_resource or info.name or info.verb != "list":
+    """Record the objects in the response to a list, or the object because of which a creation was refused."""
+    uses, info = call.run.run.uses, call.info
+    if uses is None or not info.is_resource or info.name or info.verb not in _BY_RESPONSE:
         return
-    found = await answer.object() if answer.status < _REDIRECT else None
-    objects.used.listed(info.resource, _namespace(info), found)
+    namespace = _namespace(info)
+    if info.verb == "list":
+        found = await answer.object() if answer.status < _REDIRECT else None
+        uses.used.listed(info.resource, namespace, found)
+    elif answer.status == HTTPStatus.CONFLICT:
+        name = ((await answer.object() or {}).get("details") or {}).get("name")
+        found = {"items": [{"metadata": {"namespace": namespace, "name": name}}]} if name else None
+        uses.used.listed(info.resource, namespace, found)
+    uses.used.answered(info.resource, namespace)
 
 
 def _namespace(info: RequestInfo) -> str:

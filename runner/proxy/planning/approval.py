@@ -28,6 +28,6 @@ class WriteApproval(Protocol):
         """Note the first write that is not approved. It ends the run."""
         ...
 
-    def created(self, write: PlannedWrite, obj: Object) -> None:
-        """Note an object that a write created: its name and UID can differ from the planned ones."""
+    def sent(self, write: PlannedWrite, obj: Object) -> None:
+        """Note the result of a write: the API server can have chosen other values than in the plan."""
         ...

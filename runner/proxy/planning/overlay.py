@@ -18,6 +18,7 @@ from urllib.parse import urlencode
 from runner.kube.discovery import ApiResource
 from runner.objects import Object, ObjectKey
 from runner.proxy.planning.changes import PlannedChange, Refusal, Verb, comparable
+from runner.proxy.planning.unknown import UnknownValues, chosen
 
 _MOST_REFUSALS = 1000
 """Recorded refusals. A task that retries forever must not fill the memory."""
@@ -113,8 +114,10 @@ class PlannedWrite:
 class Overlay:
     """Planned writes of one run. The proxy's event loop calls its methods; after the run, any thread can."""
 
-    def __init__(self, generated: Counter[str] | None = None) -> None:
-        """`generated` counts generated names, in overlays that are parts of one run."""
+    def __init__(self, generated: Counter[str] | None = None, unknown: UnknownValues | None = None) -> None:
+        """Overlays that are parts of one run share `generated`, the counts of generated names, and `unknown`."""
+        self.unknown = UnknownValues() if unknown is None else unknown
+        """Values that only the API server chooses."""
         self.writing = asyncio.Lock()
         """Held during each planned write: a write depends on the result of the one before."""
         self.refusals: list[Refusal] = []
@@ -186,6 +189,10 @@ class Overlay:
             self._order.append(planned)
         if planned.existed and planned.after is None and after is not None and planned.writes:
             planned.recreated = True
+        if after is not None and not planned.existed:
+            for place, value in chosen(resource.gvk, key, after):
+                if place.path.startswith("metadata."):
+                    self.unknown.add(value, place)
         exists = existed if not planned.writes else planned.after is not None
         self.writes.append(PlannedWrite(resource, key, exists, planned.after, after, reason, requested))
         planned.after, planned.reason = after, reason

@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
+import textwrap
 from typing import TYPE_CHECKING, Any
 
 from tests.integration.operator.conftest import wait_until
 from tests.integration.operator.test_plan import dump
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from tests.integration.operator.conftest import Api, Operator, Project, Things
 
 OURS = "ansible.sdk.operatorframework.io/"
@@ -49,6 +54,14 @@ ROLE = """
         name: "{{ ansible_operator_meta.name }}"
         namespace: "{{ ansible_operator_meta.namespace }}"
         status: {size: "{{ size | string }}"}
+"""
+WAITS = """
+- name: Wait in the plan of the second generation
+  check_mode: false
+  when: size == 2
+  block:
+    - ansible.builtin.file: {{path: {folder}/started, state: touch, mode: "600"}}
+    - ansible.builtin.wait_for: {{path: {folder}/continue}}
 """
 
 
@@ -190,6 +203,78 @@ def test_a_plan_that_fails_is_reported_and_retried(project: Project, things: Thi
     assert await_plan(things, "one", "NoChanges")["changes"] == []
 
 
+def test_after_a_failed_plan_a_plan_that_succeeds_ends_the_failure_in_ready_and_the_mode_apply_leaves_no_config_map(
+    project: Project, things: Things, api: Api
+) -> None:
+    maps = f"/api/v1/namespaces/{project.namespace}/configmaps"
+    failing = f"""
+- name: Fail on demand
+  ansible.builtin.fail: {{msg: not today}}
+  when: lookup('fileglob', '{project.folder}/fails') | length > 0
+"""
+    allow_secrets(project)
+    project.role("thing", failing + textwrap.dedent(ROLE))
+    project.watch("thing")
+    operator = project.start()
+    things.create("one", {"size": 1}, annotations={OURS + "mode": "approve"})
+    plan = await_plan(things, "one")
+    project.write("fails", "")
+    request_plan(operator, things, "one")
+    await_plan(things, "one", "PlanFailed")
+    assert api.call("GET", f"{maps}/{plan['configMap']}") is None
+    assert things.conditions("one")["Ready"]["reason"] == "PlanFailed"
+
+    (project.folder / "fails").unlink()
+    again = await_plan(things, "one")
+    ready = things.conditions("one")["Ready"]
+    assert (ready["status"], ready["reason"]) == ("Unknown", "PlanNotExecuted")
+    assert "Reconciling" not in things.conditions("one")
+    things.merge("one", {"metadata": {"annotations": {OURS + "mode": None}}})
+    things.await_success("one")
+    assert api.call("GET", f"{maps}/{again['configMap']}") is None
+    assert plan_of(things, "one") == {}
+
+
+def test_a_stop_of_the_operator_before_or_during_the_run_of_a_plan_leaves_the_last_plan(
+    project: Project, things: Things, api: Api
+) -> None:
+    maps = f"/api/v1/namespaces/{project.namespace}/configmaps"
+    allow_secrets(project)
+    project.role("thing", WAITS.format(folder=project.folder) + textwrap.dedent(ROLE))
+    project.watch("thing", mode="approve")
+    operator = project.start("--graceful-shutdown-timeout=1s")
+    things.create("one", {"size": 1})
+    plan = await_plan(things, "one")
+    before = (things.get("one") or {})["status"]
+    things.merge("one", {"spec": {"size": 2}})
+    wait_until((project.folder / "started").exists, "the second plan to begin")
+    assert operator.stop() == 0
+    assert (things.get("one") or {})["status"] == before
+
+    # A pipe in the role delays the attempt before its run, because the operator reads all files of the role.
+    pipe = project.folder / "roles/thing/files/pipe"
+    pipe.parent.mkdir()
+    os.mkfifo(pipe)
+    operator = project.start("--graceful-shutdown-timeout=1s", ready=False)
+    writer = wait_until(lambda: opened(pipe), "the operator to read the pipe")
+    operator.process.send_signal(signal.SIGTERM)
+    operator.await_line("Stopping")
+    pipe.unlink()
+    assert writer is not None
+    os.close(writer)
+    assert operator.process.wait(60) == 0
+    assert (things.get("one") or {})["status"] == before
+    assert api.call("GET", f"{maps}/{plan['configMap']}") is not None
+
+
+def opened(pipe: Path) -> int | None:
+    """Open a pipe for writing; return None while nothing reads it."""
+    try:
+        return os.open(pipe, os.O_WRONLY | os.O_NONBLOCK)
+    except OSError:
+        return None
+
+
 def approve(things: Things, name: str, approved: str) -> None:
     things.merge(name, {"metadata": {"annotations": {OURS + "approve": approved}}})
 
@@ -305,6 +390,134 @@ def test_an_approval_outlives_the_operator_and_the_finalizer_needs_one_too(
     approve(things, "one", plan["hash"])
     things.await_gone("one")
     operator.await_line("Run ended", name="one", outcome="succeeded")
+
+
+SERVICES = """
+    - name: Keep the services
+      kubernetes.core.k8s:
+        definition:
+          apiVersion: v1
+          kind: Service
+          metadata: {name: "{{ item.name }}", namespace: "{{ ansible_operator_meta.namespace }}"}
+          spec: {type: "{{ item.type }}", ports: [{name: http, port: 80}], selector: {app: web}}
+      loop:
+        - {name: web, type: ClusterIP}
+        - {name: web-node, type: NodePort}
+      register: services
+    - name: Patch the services
+      kubernetes.core.k8s:
+        state: patched
+        definition:
+          apiVersion: v1
+          kind: Service
+          metadata: {name: "{{ item }}", namespace: "{{ ansible_operator_meta.namespace }}", labels: {patched: "yes"}}
+          spec: {sessionAffinity: ClientIP}
+      loop: [web, web-node]
+    - name: Patch a service by JSON
+      kubernetes.core.k8s_json_patch:
+        kind: Service
+        name: web-node
+        namespace: "{{ ansible_operator_meta.namespace }}"
+        patch: [{op: add, path: /metadata/labels/json, value: "yes"}]
+    - name: Read the service
+      kubernetes.core.k8s_info: {kind: Service, name: web-node, namespace: "{{ ansible_operator_meta.namespace }}"}
+      register: node
+    - name: Keep the addresses
+      kubernetes.core.k8s:
+        definition:
+          apiVersion: v1
+          kind: "{{ item }}"
+          metadata: {name: addresses, namespace: "{{ ansible_operator_meta.namespace }}"}
+          stringData: "{{ found if item == 'Secret' else omit }}"
+          data: "{{ found if item == 'ConfigMap' else omit }}"
+      loop: [ConfigMap, Secret]
+      vars:
+        found:
+          url: "http://{{ services.results[0].result.spec.clusterIP }}:80/path"
+          port: "{{ node.resources[0].spec.ports[0].nodePort }}"
+          uid: "{{ node.resources[0].metadata.uid }}"
+"""
+
+
+def test_values_that_the_api_server_chooses_are_unknown_in_the_plan_and_covered_by_its_approval(
+    project: Project, things: Things, api: Api
+) -> None:
+    core = f"/api/v1/namespaces/{project.namespace}"
+    allow_secrets(project)
+    path = f"/apis/rbac.authorization.k8s.io/v1/clusterroles/operator-{project.namespace}"
+    role = project.api.call("GET", path)
+    role["rules"].append({"apiGroups": [""], "resources": ["services", "secrets", "configmaps"], "verbs": ["*"]})
+    project.api.call("PUT", path, role)
+    project.role("thing", SERVICES)
+    project.watch("thing", mode="approve")
+    project.start()
+    things.create("one")
+    plan = await_plan(things, "one")
+    text = api.call("GET", f"{core}/configmaps/{plan['configMap']}")["data"]["changes.yaml"]
+    assert "url: http://(known after apply):80/path" in text
+    assert "port: (known after apply)" in text
+    assert "uid: (known after apply)" in text
+    assert "198." not in text
+    approve(things, "one", plan["hash"])
+    await_approval(things, "one", "Succeeded", plan["hash"])
+    web, node = (api.call("GET", f"{core}/services/{name}") for name in ("web", "web-node"))
+    assert node["metadata"]["labels"] == {"patched": "yes", "json": "yes"}
+    assert api.call("GET", f"{core}/configmaps/addresses")["data"] == {
+        "url": f"http://{web['spec']['clusterIP']}:80/path",
+        "port": str(node["spec"]["ports"][0]["nodePort"]),
+        "uid": node["metadata"]["uid"],
+    }
+
+
+GENERATES = """
+    - name: Read the password
+      kubernetes.core.k8s_info: {kind: Secret, name: password, namespace: "{{ ansible_operator_meta.namespace }}"}
+      register: found
+    - name: Generate the password
+      kubernetes.core.k8s:
+        definition:
+          apiVersion: v1
+          kind: Secret
+          metadata: {name: password, namespace: "{{ ansible_operator_meta.namespace }}"}
+          stringData:
+            user: admin
+            password: "{{ lookup('ansible.builtin.password', '/dev/null', length=20) }}"
+      when: not found.resources
+    - name: Keep the configuration
+      kubernetes.core.k8s:
+        definition:
+          apiVersion: v1
+          kind: ConfigMap
+          metadata: {name: config, namespace: "{{ ansible_operator_meta.namespace }}"}
+          data: {token: "{{ (1000000000 | random) if size == 2 else 'x' }}"}
+"""
+
+
+def test_an_approval_covers_random_values_of_new_secrets_and_a_plan_with_other_ones_names_them(
+    project: Project, things: Things, api: Api
+) -> None:
+    core = f"/api/v1/namespaces/{project.namespace}"
+    allow_secrets(project)
+    project.role("thing", GENERATES)
+    project.watch("thing", mode="approve")
+    project.start()
+    things.create("one", {"size": 1})
+    plan = await_plan(things, "one")
+    assert plan["random"] == [f"Secret {project.namespace}/password data.password"]
+    assert "differing" not in plan
+    assert "The approval covers random values of new Secrets" in things.conditions("one")["Planned"]["message"]
+    approve(things, "one", plan["hash"])
+    await_approval(things, "one", "Succeeded", plan["hash"])
+    secret = api.call("GET", f"{core}/secrets/password")
+
+    things.merge("one", {"spec": {"size": 2}})
+    second = await_plan(things, "one", after=plan["hash"])
+    assert second["differing"] == [f"ConfigMap {project.namespace}/config data.token"]
+    assert "so that the plan cannot be executed: ConfigMap" in things.conditions("one")["Planned"]["message"]
+    approve(things, "one", second["hash"])
+    await_stale(things, "one", second["hash"])
+    assert api.call("GET", f"{core}/configmaps/config")["data"] == {"token": "x"}
+    assert api.call("GET", f"{core}/secrets/password")["data"] == secret["data"]
 
 
 OTHER_WRITE = """

@@ -80,6 +80,17 @@ OMITS = (
     + CONFIG.format(name="end", annotations={}, more="")
 )
 MORE = CONFIG.format(name="include", annotations={}, more="")
+WHY = {
+    "include": "-include: not used by the last run, but kept, because the include 'Include more tasks' was",
+    "rescue": "-block: not used by the last run, but kept, because a failure of the task 'Fail in the block'",
+    "end": "-end: not used by the last run, but kept, because the task 'End the play' ended its play or role (",
+}
+PARTS = """
+- name: Include the users
+  ansible.builtin.include_tasks: more.yml
+  loop: "{{ users }}"
+""" + CONFIG.format(name="{{ item }}", annotations={}, more='loop: "{{ caches }}"')
+USER = CONFIG.format(name="user-{{ item }}", annotations={}, more="")
 
 
 class Maps:
@@ -168,7 +179,27 @@ def test_runs_that_leave_out_tasks_prune_nothing_that_these_wrote(
         run_again(things, operator, how, eventually, 4)
         assert maps.names(how) == {"include", "block", "end"}
         assert "prune check" not in {run["reason"] for run in operator.runs(how)}
-        assert "Prunable" not in things.conditions(how)
+        prunable = things.conditions(how)["Prunable"]
+        assert (prunable["status"], prunable["reason"]) == ("Unknown", "TasksOmitted")
+        assert WHY[how] in prunable["message"]
+
+
+def test_an_include_over_an_empty_loop_keeps_its_own_objects_and_no_other_ones(
+    project: Project, things: Things, maps: Maps, eventually: Eventually
+) -> None:
+    project.role("shop", PARTS)
+    project.write("roles/shop/tasks/more.yml", USER)
+    project.watch("shop", prune="delete")
+    project.start()
+    things.create("one", {"users": ["a", "b"], "caches": ["x", "y"]})
+    things.await_success("one")
+    assert maps.names("one") == {"user-a", "user-b", "x", "y"}
+    things.merge("one", {"spec": {"users": [], "caches": ["x"]}})
+    eventually(lambda: maps.names("one") == {"user-a", "user-b", "x"}, "the object of the task that ran to be deleted")
+    prunable = things.await_condition("one", "Prunable", "Unknown")
+    assert f"ConfigMap {things.namespace}/one-user-a, ConfigMap {things.namespace}/one-user-b: " in prunable["message"]
+    assert "the include 'Include the users' was skipped" in prunable["message"]
+    assert "roles/shop/tasks/main.yml:2)" in prunable["message"]
 
 
 def test_unused_objects_are_reported_and_a_restarted_operator_deletes_them_if_the_watch_says_so(

@@ -162,6 +162,27 @@ def live(project: Project, eventually: Eventually, scratch: Path, *flags: str, w
     return operator
 
 
+def test_rights_are_recorded_in_a_run_with_a_task_that_has_no_log(project: Project, things: Things) -> None:
+    hidden = """
+    - name: Say something
+      ansible.builtin.debug: {msg: hidden}
+      no_log: true
+    """
+    project.role("thing", hidden + SECRET)
+    project.watch("thing")
+    with_rules(project, SCAFFOLD)
+    record = project.folder / "recorded.yaml"
+    operator = project.start(f"--record-rbac={record}")
+    things.create("one", {"size": 1})
+    things.await_success("one")
+    assert "Say something" in operator.log
+    assert operator.stop() == 0
+    assert "Proxy request failed" not in operator.log
+    (role,) = yaml.safe_load_all(record.read_text())
+    assert [rule for rule in role["rules"] if rule.get("resources") == ["secrets"] and "create" in rule["verbs"]]
+    assert [rule for rule in role["rules"] if "nonResourceURLs" in rule] == []
+
+
 @pytest.mark.full
 def test_the_sample_runs_with_only_the_recorded_rights_and_as_an_arbitrary_user(
     project: Project, api: Api, eventually: Eventually, scratch: Path

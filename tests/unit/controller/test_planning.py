@@ -83,8 +83,18 @@ def test_an_approval_of_an_earlier_plan_is_reported_once_with_the_difference() -
 
 
 def test_the_condition_contains_the_command_only_if_the_plan_can_be_approved() -> None:
-    assert f"set the annotation {APPROVE} to h" in planning._condition(PLAN, "h", "approve")[2]
-    assert APPROVE not in planning._condition(PLAN, "h", "plan")[2]
-    assert planning._condition(replace(PLAN, changes=()), "h", "approve") == ("True", "NoChanges", "Plan h: no changes")
+    made = {"hash": "h"}
+    assert f"set the annotation {APPROVE} to h" in planning._condition(PLAN, made, "approve")[2]
+    assert APPROVE not in planning._condition(PLAN, made, "plan")[2]
+    assert planning._condition(replace(PLAN, changes=()), made, "approve") == (
+        "True",
+        "NoChanges",
+        "Plan h: no changes",
+    )
+    random = planning._condition(PLAN, {**made, "random": ["Secret shop/a data.password"]}, "approve")[2]
+    assert "The approval covers random values of new Secrets: Secret shop/a data.password. To execute it" in random
+    differing = planning._condition(PLAN, {**made, "differing": ["ConfigMap shop/b data.token"]}, "approve")[2]
+    assert "so that the plan cannot be executed: ConfigMap shop/b data.token" in differing
+    assert APPROVE not in differing
     failed = replace(PLAN, state="failed", message="why")
-    assert planning._condition(failed, "None", "approve") == ("False", "PlanFailed", "why")
+    assert planning._condition(failed, {}, "approve") == ("False", "PlanFailed", "why")

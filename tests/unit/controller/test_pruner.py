@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass, field
+import asyncio
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, cast
 
@@ -11,8 +12,10 @@ import pytest
 
 from runner.controller.attempt import Attempt
 from runner.controller.decisions import RunPlan
+from runner.controller.prune_deletion import PruneDeletion
+from runner.controller.prune_records import PruneRecords
 from runner.controller.pruning import Pruned, Pruner
-from runner.engine.coverage import Coverage, CoverageRecorder
+from runner.engine.coverage import Coverage, CoverageRecorder, Omission
 from runner.engine.job import Outcome, RunResult
 from runner.errors import ApiUnavailableError, ConflictError, ForbiddenError, LeaseLostError, NotFoundError
 from runner.kube.discovery import ApiResource
@@ -20,7 +23,9 @@ from runner.monitoring.metrics import Metrics
 from runner.objects import GVK, Object, ObjectKey, ObjectRef
 from runner.ownership import Owner
 from runner.prune.run_objects import RunObjects
+from runner.prune.sharing import OperatorUses
 from runner.prune.store import StoreError
+from runner.prune.uses import UsedObjects
 from runner.replicas.lease_guard import LeaseGuard
 from runner.watches.policy import PruneAction, PrunePolicy
 from runner.watches.watch import Role
@@ -55,6 +60,10 @@ class Cluster:
     exists: bool = True
     namespaces: tuple[str, ...] = ()
     valid: bool = True
+    is_sole: bool = True
+    others: list[ObjectKey] = field(default_factory=list)
+    """Further resources of the watch."""
+    during_deletion: Callable[[], object] = lambda: None
 
     @property
     def obj(self) -> Object:
@@ -75,11 +84,20 @@ class Cluster:
         found = self.objects[key.name]["metadata"]
         assert (resource, uid, version) == (MAP, found["uid"], found["resourceVersion"])
         assert user == "system:serviceaccount:tools:narrow"
+        self.during_deletion()
         if self.denied is not None:
             raise self.denied
         del self.objects[key.name]
 
     # Informer.
+
+    is_listed = True
+
+    def all_keys(self) -> list[ObjectKey]:
+        return [KEY, *self.others]
+
+    def summary(self, key: ObjectKey) -> None:
+        assert key in {KEY, *self.others}
 
     def get(self, key: ObjectKey) -> Object | None:
         assert key == KEY
@@ -148,6 +166,7 @@ class Bed:
         self.cluster = Cluster()
         self.metrics = Metrics()
         self.then: PruneAction = then
+        self.requested: list[tuple[ObjectRef, str]] = []
         self.restart()
 
     def restart(self) -> None:
@@ -155,7 +174,10 @@ class Bed:
         cluster: Any = self.cluster
         watch = watch_value(prune=PrunePolicy(self.then))
         self.scope = scope_value(watch, cluster, metrics=self.metrics)
-        self.pruner = Pruner(self.scope, cluster, cluster, Observer(cluster), cluster, cluster, "tools/narrow")
+        self.uses = OperatorUses(lambda: cluster.is_sole, lambda ref, why: self.requested.append((ref, why)))
+        deletion = PruneDeletion(self.scope, cluster, cluster, Observer(cluster), self.uses, "tools/narrow")
+        kept = PruneRecords(self.scope, cluster, cluster, cluster)
+        self.pruner = Pruner(self.scope, cluster, self.uses, kept, deletion)
 
     def attempt(self) -> Attempt:
         request = ReconcileRequest(KEY, RunReason.CHANGED, (), 0, 0, 0.0)
@@ -165,13 +187,14 @@ class Bed:
 
     async def begin(self) -> tuple[Attempt, RunObjects | None]:
         attempt = self.attempt()
-        return attempt, await self.pruner.begin(attempt)
+        return attempt, cast("RunObjects | None", await self.pruner.begin(attempt))
 
     async def run(self, *names: str, **result: Any) -> Pruned:
         """A run that writes these ConfigMaps."""
         attempt, objects = await self.begin()
-        for name in names if objects is not None else ():
-            await self.write(cast("RunObjects", objects), name)
+        if isinstance(objects, RunObjects):
+            for name in names:
+                await self.write(objects, name)
         return await self.end(attempt, objects, **result)
 
     async def write(self, objects: RunObjects, name: str) -> None:
@@ -189,6 +212,18 @@ class Bed:
         fields = {"recap": None, "failures": (), "message": "", "requeue_after": None, "duration": 1.0, **result}
         run = RunResult(**{"outcome": Outcome.SUCCEEDED, **fields})
         return await self.pruner.end(attempt, objects, run, may_delete=may_delete)
+
+    def other_run(self, name: str, *used: str) -> UsedObjects:
+        """Begin a run of another resource, which uses these ConfigMaps."""
+        key, uses = ObjectKey("ns", name), UsedObjects()
+        self.cluster.others.append(key)
+        for each in used:
+            uses.name("configmaps", ObjectKey("ns", each))
+        self.uses.began(ObjectRef(THINGS, key, name), uses)
+        return uses
+
+    def other_ended(self, name: str, uses: UsedObjects, why: str = "") -> None:
+        self.uses.ended(ObjectRef(THINGS, ObjectKey("ns", name), name), uses, why=why)
 
     async def leave_out(self) -> Pruned:
         """Two runs of a changed object that no longer write `a`."""
@@ -221,8 +256,8 @@ async def test_an_unused_object_is_deleted_and_unchanged_runs_write_no_record(be
         {"outcome": Outcome.FAILED},
         {"outcome": Outcome.CANCELED},
         {"requeue_after": 5.0},
-        {"coverage": Coverage(failed=True)},
-        {"coverage": Coverage(omitting=("x",))},
+        {"coverage": Coverage((Omission("x", "a failure was rescued", 0, rescued=True),))},
+        {"coverage": Coverage((Omission("x", "an include was skipped", 0),))},
     ],
 )
 async def test_incomplete_runs_prune_nothing(bed: Bed, result: dict[str, Any]) -> None:
@@ -231,6 +266,13 @@ async def test_incomplete_runs_prune_nothing(bed: Bed, result: dict[str, Any]) -
     for _ in range(3):
         assert not (await bed.run("b", **result)).confirm
     assert list(bed.cluster.objects) == ["a", "b"]
+
+
+async def test_an_object_that_a_run_does_not_use_because_of_a_skipped_task_is_reported_with_the_task(bed: Bed) -> None:
+    await bed.run("a", "b")
+    bed.cluster.generation += 1
+    found = (await bed.run("b", coverage=Coverage((Omission("x", "an include was skipped", 0),)))).report
+    assert list(found.held) == [("ConfigMap ns/a", "an include was skipped")]
 
 
 async def test_after_an_approved_run_an_unused_object_is_reported_and_not_deleted(bed: Bed) -> None:
@@ -364,3 +406,64 @@ async def test_a_role_that_deletes_its_objects_leaves_no_entries(bed: Bed) -> No
     await bed.end(attempt, objects)
     assert "uid-a" not in bed.cluster.records["owner"]
     assert "uid-b" in bed.cluster.records["owner"]
+
+
+async def test_an_object_that_a_run_of_another_resource_uses_stays_until_this_resource_does_not_use_it(
+    bed: Bed,
+) -> None:
+    bed.other_ended("two", bed.other_run("two", "a"))
+    found = (await bed.leave_out()).report
+    assert [(name, str(others)) for name, others in found.shared] == [("ConfigMap ns/a", "in use by Memcached ns/two")]
+    assert (list(found.deleted), list(found.unused), bed.requested) == ([], [], [])
+    bed.other_ended("two", bed.other_run("two"))
+    assert bed.requested == [(OWNER.ref, "no other resource uses an object any more")]
+    assert list((await bed.run("b")).report.deleted) == ["ConfigMap ns/a"]
+
+
+async def test_at_the_start_an_unchanged_resource_with_unused_objects_runs(bed: Bed) -> None:
+    bed.other_ended("two", bed.other_run("two", "a"))
+    await bed.leave_out()
+    bed.restart()
+    attempt = bed.attempt()
+    assert not await bed.pruner.is_pending(attempt)
+    present = replace(attempt, request=replace(attempt.request, reason=RunReason.PRESENT))
+    assert await bed.pruner.is_pending(present)
+
+
+async def test_an_object_stays_while_another_resource_has_not_completed_a_run(bed: Bed) -> None:
+    bed.cluster.others.append(ObjectKey("ns", "new"))
+    bed.other_ended("two", bed.other_run("two"), "its last run failed")
+    found = (await bed.leave_out()).report
+    ((_, others),) = found.shared
+    assert str(others) == (
+        "kept until these resources complete a run: Memcached ns/new, Memcached ns/two (its last run failed)"
+    )
+    assert {ref.key.name for ref, _ in bed.requested} == {"new", "two"}
+    bed.cluster.others.clear()
+    bed.scope.registry.forget(ObjectKey("ns", "new"))
+    assert bed.requested[-1] == (OWNER.ref, "no other resource uses an object any more")
+
+
+async def test_a_run_that_begins_during_the_deletion_finds_the_object_deleted(bed: Bed) -> None:
+    waited: list[bool] = []
+    tasks = []
+
+    async def use() -> None:
+        await bed.uses.gate.wait("configmaps", ObjectKey("ns", "a"))
+        waited.append("a" not in bed.cluster.objects)
+
+    def request() -> None:
+        tasks.append(asyncio.ensure_future(use()))
+
+    bed.cluster.during_deletion = request
+    await bed.leave_out()
+    await asyncio.gather(*tasks)
+    assert waited == [True]
+
+
+async def test_nothing_is_deleted_while_another_replica_runs_resources(bed: Bed) -> None:
+    bed.cluster.is_sole = False
+    ((_, others),) = (await bed.leave_out()).report.shared
+    assert others.is_unknown
+    assert "another replica (--shards)" in str(others)
+    assert list(bed.cluster.objects) == ["a", "b"]

@@ -37,7 +37,7 @@ def test_a_skipped_include_may_omit_tasks_wherever_its_line_moves(kind: str, act
 
 
 def test_a_skipped_task_omits_nothing_else() -> None:
-    assert coverage(start("a", "k8s"), event("runner_on_skipped", "a", "k8s")) == Coverage()
+    assert coverage(start("a", "k8s"), event("runner_on_skipped", "a", "k8s")).omissions == ()
 
 
 def test_an_executed_meta_task_counts_if_no_task_of_its_play_and_role_follows() -> None:
@@ -52,9 +52,44 @@ def test_an_executed_meta_task_counts_if_no_task_of_its_play_and_role_follows() 
 def test_ignored_failures_and_plays_without_hosts_count_and_other_failures_are_reported() -> None:
     ignored = event("runner_on_failed", "a", "k8s", ignore_errors=True)
     found = coverage(ignored, {"event": "playbook_on_no_hosts_matched"})
-    assert (len(found.omitting), found.failed) == (2, False)
+    assert (len(found.omitting), found.rescued) == (2, None)
     for kind in ("runner_on_failed", "runner_on_unreachable"):
-        assert coverage(event(kind, "a", "k8s")) == Coverage(failed=True)
+        rescued = coverage(start("z", "k8s"), event(kind, "a", "k8s", 7), start("b", "k8s", 8)).rescued
+        assert rescued is not None
+        assert (rescued.what, rescued.started) == ("a failure of the task 'a' was rescued (/r/main.yml:7)", 1)
+        assert rescued.task not in found.omitting
+
+
+def test_what_was_omitted_names_the_task_with_file_and_line() -> None:
+    skipped = coverage(event("runner_on_skipped", "More", "include_tasks", 3))
+    ended = coverage(start("end", "meta", 5))
+    assert [each.what for each in (*skipped.omissions, *ended.omissions)] == [
+        "the include 'More' was skipped (/r/main.yml:3)",
+        "the task 'end' ended its play or role (/r/main.yml:5)",
+    ]
+
+
+def test_requests_belong_to_the_task_that_had_started_last() -> None:
+    run = start("a", "k8s", 3), start("b", "k8s", 5), start("b", "k8s", 7)
+    found = coverage(*run)
+    a, b, _ = found.tasks
+    assert found.tasks_at([3.0, 4.9]) == {a}
+    assert found.tasks_at([4.9, 5.0, 9.0]) == {a, b}
+    assert found.tasks_at([]) == found.tasks_at([2.9, 4.0]) == frozenset()
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        event("runner_on_ok", "a", "k8s", 4, res={"ansible_job_id": "1"}),
+        event("runner_on_ok", "a", "k8s", 4, host="other"),
+        start("b", "k8s", 2),
+    ],
+)
+def test_requests_of_parallel_tasks_belong_to_no_certain_task(more: Event) -> None:
+    run = start("a", "k8s", 3), event("runner_on_ok", "a", "k8s", 3, host="localhost")
+    assert coverage(*run).tasks_at([3.0])
+    assert coverage(*run, more).tasks_at([3.0]) == frozenset()
 
 
 def test_handlers_are_reported_with_their_times() -> None:
@@ -68,4 +103,4 @@ def test_handlers_are_reported_with_their_times() -> None:
 
 @pytest.mark.parametrize("broken", [{}, {"event": "playbook_on_task_start", "event_data": None, "created": "soon"}])
 def test_an_event_without_its_usual_fields_is_accepted(broken: Event) -> None:
-    assert coverage(broken) == Coverage()
+    assert coverage(broken).omissions == ()

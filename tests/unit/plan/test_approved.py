@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 from typing import Any
 
 import pytest
@@ -92,17 +93,20 @@ def test_the_operators_part_of_the_owners_status_does_not_count() -> None:
 
 def test_generated_names_and_uids_are_those_of_the_plan() -> None:
     plan = Overlay()
-    record(plan, None, obj("job-plan1", "planned"), JOBS)
+    planned = obj("job-plan1", "planned")
+    planned["metadata"]["generateName"] = "job-"
+    record(plan, None, planned, JOBS)
     owned = {"ownerReferences": [{"uid": "planned", "name": "job-plan1"}]}
     child = obj("child")
     record(plan, None, {**child, "metadata": {**child["metadata"], **owned}})
     record(plan, None, None, JOBS)  # no object: the key is empty, and it is not that of the job
     plan.record(JOBS, ObjectKey("shop", "job-plan1"), None, None, existed=True)
     approval = approved(plan)
-    creation = write(None, obj("job-plan1", "planned"), JOBS)
+    creation = write(None, planned, JOBS)
     assert approval.refusal(creation) == ""
     real = obj("job-x7k2p", "real")
-    approval.created(creation, real)
+    real["metadata"]["generateName"] = "job-"
+    approval.sent(creation, real)
     owned = {"ownerReferences": [{"uid": "real", "name": "job-x7k2p"}]}
     assert approval.refusal(write(None, {**child, "metadata": {**child["metadata"], **owned}})) == ""
     assert approval.refusal(write(real, None, JOBS)) == ""
@@ -126,3 +130,32 @@ def test_the_first_refusal_ends_the_run_once() -> None:
     approval.refuse("first")
     approval.refuse("second")
     assert (approval.refused, ended) == ("first", ["first"])
+
+
+def test_values_that_the_api_server_chose_are_approved_in_other_objects_and_in_decoded_secrets() -> None:
+    services, secrets = (
+        ApiResource(
+            GVK("", "v1", kind), f"{kind.lower()}s", namespaced=True, verbs=frozenset(), subresources=frozenset()
+        )
+        for kind in ("Service", "Secret")
+    )
+
+    def encoded(text: str) -> str:
+        return base64.b64encode(text.encode()).decode()
+
+    plan = Overlay()
+    web = plan.unknown.with_placeholders(
+        services.gvk, ObjectKey("shop", "web"), obj("web", "planned", spec={"clusterIP": "10.0.0.1"}), None, frozenset()
+    )
+    placeholder = web["spec"]["clusterIP"]
+    record(plan, None, web, services)
+    record(plan, None, obj("urls", data={"url": f"http://{placeholder}/"}))
+    record(plan, None, obj("secret", data={"url": encoded(f"http://{placeholder}/")}), secrets)
+    approval = approved(plan)
+    creation = write(None, web, services)
+    assert approval.refusal(creation) == ""
+    approval.sent(creation, obj("web", "real", spec={"clusterIP": "10.96.7.8"}))
+    for address, is_approved in (("10.96.7.8", True), ("10.96.7.9", False)):
+        urls = write(None, obj("urls", data={"url": f"http://{address}/"}))
+        secret = write(None, obj("secret", data={"url": encoded(f"http://{address}/")}), secrets)
+        assert [not approval.refusal(each) for each in (urls, secret)] == [is_approved, is_approved]

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from runner.engine.coverage import Coverage, Omission
 from runner.objects import GVK, Object, ObjectKey, ObjectRef
 from runner.ownership import PRIMARY_RESOURCE, PRIMARY_RESOURCE_TYPE, Owner
 from runner.prune import record as records
@@ -39,12 +40,18 @@ def record() -> CreationRecord:
 
 
 def ended(
-    record: CreationRecord, basis: Basis, *names: str, counts: bool = True, used: UsedObjects | None = None
-) -> None:
+    record: CreationRecord,
+    basis: Basis,
+    *names: str,
+    counts: bool = True,
+    used: UsedObjects | None = None,
+    coverage: Coverage | None = None,
+) -> list[tuple[CreatedObject, Omission]]:
     used = used or UsedObjects()
     for name in names:
         used.name("configmaps", ObjectKey("ns", name))
-    record.ended(basis, used, counts=counts, may_prune=lambda each: records.may_prune(DELETE, each))
+    covered = coverage or Coverage(tuple(Omission(task, task, 0) for task in basis.omitted))
+    return record.ended(basis, used, covered, counts=counts, may_prune=lambda each: records.may_prune(DELETE, each))
 
 
 @pytest.mark.parametrize("changed", [CHANGED, OTHER_ROLE])
@@ -91,6 +98,43 @@ def test_a_run_that_leaves_out_more_than_the_last_one_with_the_object_does_not_c
     ended(record, replace(CHANGED, omitted=now))
     ended(record, replace(CHANGED, omitted=now))
     assert len(record.unused()) == unused
+
+
+def test_a_task_that_was_skipped_holds_only_the_objects_of_tasks_that_did_not_run(record: CreationRecord) -> None:
+    clock = iter([1.0, 2.0])
+    used = UsedObjects(lambda: next(clock))
+    entry(record, "of-a-task"), entry(record, "of-an-include")
+    for name in ("of-a-task", "of-an-include"):
+        used.name("configmaps", ObjectKey("ns", name))
+    ended(record, FIRST, used=used, coverage=Coverage(times=(1.0, 2.0), tasks=("task", "included")))
+    assert [each.tasks for each in record.objects.values()] == [("task",), ("included",)]
+    skipped = Omission("include", "the include was skipped", 1)
+    for _ in range(2):
+        now = Coverage((skipped,), times=(1.0, 2.0), tasks=("include", "task"))
+        held = ended(record, replace(CHANGED, omitted=("include",)), coverage=now)
+        assert [(each.key.name, why) for each, why in held] == [("of-an-include", skipped)]
+    assert [each.key.name for each in record.unused()] == ["of-a-task"]
+
+
+def test_a_rescued_failure_also_holds_the_objects_of_later_tasks_unless_it_is_always_rescued(
+    record: CreationRecord,
+) -> None:
+    clock = iter([1.0, 2.0])
+    used = UsedObjects(lambda: next(clock))
+    entry(record, "before"), entry(record, "after")
+    for name in ("before", "after"):
+        used.name("configmaps", ObjectKey("ns", name))
+    ended(record, FIRST, used=used, coverage=Coverage(times=(1.0, 2.0), tasks=("first", "second")))
+    rescued = Coverage((Omission("x", "rescued", 1, rescued=True),), times=(1.0, 2.0), tasks=("first", "second"))
+    ended(record, replace(CHANGED, omitted=("x",)), coverage=rescued)
+    held = ended(record, replace(CHANGED, omitted=("x",)), coverage=rescued)
+    assert [each.key.name for each, _ in held] == ["after"]
+    assert [each.key.name for each in record.unused()] == ["before"]
+    ended(record, replace(FIRST, omitted=("x",)), "after", coverage=rescued)
+    ended(record, replace(CHANGED, omitted=("x",)), coverage=rescued)
+    held = ended(record, replace(CHANGED, omitted=("x",)), coverage=rescued)
+    assert held == []
+    assert [each.key.name for each in record.unused()] == ["before", "after"]
 
 
 def test_a_list_or_a_watch_of_the_kind_uses_its_objects(record: CreationRecord) -> None:
@@ -231,6 +275,7 @@ def test_a_record_of_long_names_is_smaller_than_a_config_map(record: CreationRec
 def test_a_record_is_the_same_after_it_was_read(record: CreationRecord) -> None:
     entry(record).release = "ns/shop"
     entry(record, "b").exempt = True
+    entry(record, "c").tasks = ("x", "y")
     ended(record, replace(CHANGED, omitted=("x", "x")), "b")
     again = CreationRecord.parse(record.spell())
     assert again == record

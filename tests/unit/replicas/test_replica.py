@@ -322,10 +322,11 @@ def test_shards_level_out_as_replicas_come_and_go_and_then_stay(virtually: Virtu
         world = World(8)
         a = Process(world, "a")
         await asyncio.sleep(5)
-        assert world.shards_of(a) == [8]
+        assert (world.shards_of(a), a.replica.has_all()) == ([8], True)
         b, c = Process(world, "b"), Process(world, "c")
         await asyncio.sleep(30)
         assert world.shards_of(a, b, c) == [2, 3, 3]
+        assert not any(each.replica.has_all() for each in (a, b, c))
         moves = sum((each.gains for each in (a, b, c)), Counter()).total()
         assert moves <= 8 + 6
         await asyncio.sleep(200)
@@ -335,7 +336,7 @@ def test_shards_level_out_as_replicas_come_and_go_and_then_stay(virtually: Virtu
         assert world.shards_of(a, c) == [4, 4]
         await a.end()
         await asyncio.sleep(2)
-        assert world.shards_of(c) == [8]
+        assert (world.shards_of(c), c.replica.has_all()) == ([8], True)
         stop(c)
 
     virtually(scenario())

@@ -154,3 +154,16 @@ def test_a_kind_without_generations_is_read_by_its_conditions() -> None:
     del world.obj["metadata"]["generation"]
     assert world.begin() == "InProgress"
     assert world.end(SUCCESS) == "Current"
+
+
+def test_a_plan_that_succeeds_ends_the_failure_of_the_one_before_and_not_that_of_a_run() -> None:
+    world = World()
+    failed = report.plan_made("False", report.PLAN_FAILED, "no such role", {})
+    assert world.write(failed) == "InProgress"
+    assert world.health == {"Ready": ("False", "PlanFailed"), "Reconciling": ("True", "PlanFailed")}
+    made = report.plan_made("True", report.CHANGES, "Plan 1: 1 to create", {"hash": "1"})
+    world.write(made)
+    assert world.health == {"Ready": ("Unknown", "PlanNotExecuted")}
+    world.end(FAILURE)
+    world.write(made)
+    assert world.health["Ready"] == ("False", "RunFailed")

@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import pytest
 
+from runner.objects import GVK, ObjectKey, ObjectRef
+from runner.prune.sharing import OtherUsers
 from runner.status import report
 from runner.status.report import PRUNABLE, PruneReport
+
+TWO = ObjectRef(GVK("example.com", "v1", "Thing"), ObjectKey("ns", "two"))
 
 
 @pytest.mark.parametrize(
@@ -20,6 +24,24 @@ from runner.status.report import PRUNABLE, PruneReport
         ),
         (PruneReport(problems=["ConfigMap ns/a: no"]), "True", "NotDeleted", "Cannot delete ConfigMap ns/a: no"),
         (PruneReport(deleted=["ConfigMap ns/a"]), "False", "Pruned", "Deleted: ConfigMap ns/a."),
+        (
+            PruneReport(held=[("ConfigMap ns/a", "the include 'More' was skipped (main.yml:3)")]),
+            "Unknown",
+            "TasksOmitted",
+            "ConfigMap ns/a: not used by the last run, but kept, because the include 'More' was skipped (main.yml:3)",
+        ),
+        (
+            PruneReport(shared=[("ConfigMap ns/a", OtherUsers(users=(TWO,))), ("b", OtherUsers(users=(TWO,)))]),
+            "False",
+            "InUse",
+            "ConfigMap ns/a, b: no longer used by this resource; in use by Thing ns/two.",
+        ),
+        (
+            PruneReport(shared=[("ConfigMap ns/a", OtherUsers(unknown=((TWO, ""),)))]),
+            "Unknown",
+            "Waiting",
+            "ConfigMap ns/a: no longer used by this resource; kept until these resources complete a run: Thing ns/two.",
+        ),
         (PruneReport(unrecorded="full"), "Unknown", "NotRecorded", "Further objects cannot be pruned: full"),
         (PruneReport(deleted=["a"], problems=["b: no"]), "True", "NotDeleted", "Cannot delete b: no\nDeleted: a."),
     ],

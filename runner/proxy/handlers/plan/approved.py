@@ -64,8 +64,8 @@ class ApprovedWrites:
         reply = await self._send(plan, write)
         if _is_conflict(reply) or await _has_failed_test(plan, write, reply):
             return None
-        if reply.is_success and write.before is None:
-            approval.created(write, reply.obj)
+        if reply.is_success and not plan.info.subresource:
+            approval.sent(write, reply.obj)
         return reply.answer
 
     async def _send(self, plan: PlanCall, write: PlannedWrite) -> Reply:

@@ -32,6 +32,7 @@ from runner.proxy.planning.changes import comparable
 from runner.proxy.planning.overlay import NAMESPACES, PlannedObject
 from runner.proxy.planning.patches import PatchError
 from runner.proxy.planning.schemas import ApiDocument
+from runner.proxy.planning.unknown import has_choices, scalars
 from runner.proxy.protobuf import delete_options as protobuf_options
 
 _WRITES = frozenset({"create", "update", "patch", "delete", "deletecollection"})
@@ -67,6 +68,16 @@ class _Write:
     def has_status(self) -> bool:
         """True if the status is a subresource."""
         return "status" in self.resource.subresources
+
+    def with_unknown(self, key: ObjectKey, obj: Object, before: Object | None, sent: object) -> Object:
+        """Replace the values that the API server chose by placeholders; `sent` is the content of the request."""
+        return self.plan.overlay.unknown.with_placeholders(
+            self.resource.gvk, key, obj, before, frozenset(scalars(sent))
+        )
+
+    def without_unknown(self, key: ObjectKey, obj: Object) -> Object:
+        """Remove the object's own placeholders, which the API server does not accept."""
+        return self.plan.overlay.unknown.without(self.resource.gvk, key, obj)
 
     def record(
         self,
@@ -144,7 +155,8 @@ class PlanWrites:
         elif planned is not None and planned.existed:
             after, reason = await self._replace(write, replace(planned, after=_as_new(write, key, obj)), obj)
         else:
-            after = _as_new(write, key, _object(await plan.write("POST", plan.path(name="", subresource=""), obj)))
+            reply = await plan.write("POST", plan.path(name="", subresource=""), obj)
+            after = write.with_unknown(key, _as_new(write, key, _object(reply)), None, obj)
         write.record(key, None, after, existed=False, reason=reason, requested=obj)
         return calls.respond(after, HTTPStatus.CREATED)
 
@@ -180,13 +192,14 @@ class PlanWrites:
             if reads == _READS:
                 plan.overlay.incomplete(f"other clients change {plan.info.qualified} {key} all the time")
                 break
+        if not plan.info.subresource:
+            found = found if existed else _as_new(write, key, found)
+            found = write.with_unknown(key, found, before, await _sent(write))
         after = found
         if plan.info.subresource == "scale":
             after = _scaled(before or {}, found)
             if "replicas" not in ((before or {}).get("spec") or {}):
                 plan.overlay.incomplete(f"cannot determine the field that scales {plan.info.qualified} {key}")
-        if not existed:
-            after = found = _as_new(write, key, found)
         write.record(key, before, after, existed=existed)
         return calls.respond(found, reply.answer.status)
 
@@ -242,14 +255,15 @@ class PlanWrites:
             return local, reason
         if planned.recreated:
             return await self._replace(write, planned, desired)
+        body = write.without_unknown(planned.key, desired)
         if planned.existed:
-            reply = await _put(plan, plan.path(subresource=""), desired)
+            reply = await _put(plan, plan.path(subresource=""), body)
         else:
             collection = plan.path(name="", subresource="")
-            reply = await plan.write("POST", collection, _without(desired, SET_FOR_NEW), _params(plan))
+            reply = await plan.write("POST", collection, _without(body, SET_FOR_NEW), _params(plan))
         if not reply.is_success:
             return local, _denied(plan, reply)
-        return _kept(write, planned, reply.obj), ""
+        return write.with_unknown(planned.key, _kept(write, planned, reply.obj), planned.before, body), ""
 
     async def _validate_status(self, write: _Write, planned: PlannedObject, wanted: Object) -> tuple[Object, str]:
         plan, now = write.plan, planned.after or {}
@@ -265,7 +279,8 @@ class PlanWrites:
         """Validate an object that the plan deletes and creates again, by an update of the existing one."""
         plan, key = write.plan, planned.key
         old = metadata(planned.before or {})
-        body = _without(desired, SET_FOR_NEW)
+        given = write.without_unknown(key, desired)
+        body = _without(given, SET_FOR_NEW)
         body = {**body, "metadata": {**metadata(body), "resourceVersion": old.get("resourceVersion")}}
         reply = await _put(plan, plan.path(name=key.name, subresource=""), body)
         if not reply.is_success:
@@ -273,7 +288,7 @@ class PlanWrites:
             return _kept(write, planned, desired), (
                 f"the API server cannot dry-run a creation while the old object exists; it rejects an update: {message}"
             )
-        return _kept(write, planned, reply.obj), ""
+        return write.with_unknown(key, _kept(write, planned, reply.obj), None, given), ""
 
     # Deletion.
 
@@ -331,6 +346,14 @@ class PlanWrites:
         _object(reply)
         write.record(plan.key, before, None, existed=existed)
         return reply.answer
+
+
+async def _sent(write: _Write) -> object:
+    """Return the content of an update or a patch, if the API server can choose values of the object."""
+    if not has_choices(write.resource.gvk):
+        return None
+    is_json_patch = write.plan.call.media == "application/json-patch+json"
+    return write.plan.operations() if is_json_patch else await write.plan.object()
 
 
 async def _before(plan: PlanCall) -> tuple[Object | None, bool]:

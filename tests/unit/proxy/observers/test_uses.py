@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager
 from typing import TYPE_CHECKING, TypeAlias
@@ -74,6 +75,7 @@ class Around:
     def watch(self, stage: Stage) -> None:
         self.stage = stage
         object.__setattr__(stage.run, "objects", self.objects)
+        object.__setattr__(stage.run, "uses", self.objects)
 
 
 @pytest.fixture
@@ -179,6 +181,36 @@ async def test_requests_with_its_name_and_lists_with_it_use_an_object(
     assert around.objects.used.has("configmaps", KEY) is used
 
 
+@pytest.mark.parametrize(
+    ("body", "a", "b"),
+    [({"kind": "Status", "details": {"name": "a"}}, True, False), ({"kind": "Status"}, True, True)],
+)
+async def test_a_creation_that_fails_because_the_object_exists_uses_it(
+    staged: Staged, around: Around, body: Object, *, a: bool, b: bool
+) -> None:
+    async with staged() as stage:
+        around.watch(stage)
+        stage.api.answers(stage.reply(orjson.dumps(body), "409 Conflict"))
+        assert await write(stage, f"POST {PATH}", "application/json", config_map()) == 409
+    used = around.objects.used
+    assert [used.has("configmaps", ObjectKey("ns", name)) for name in ("a", "b")] == [a, b]
+
+
+async def test_while_the_response_to_a_list_is_not_there_all_objects_of_the_kind_are_in_use(
+    staged: Staged, around: Around
+) -> None:
+    async with staged() as stage:
+        around.watch(stage)
+        with around.objects.gate.deleting("configmaps", KEY):
+            listing = asyncio.create_task(stage.get(PATH))
+            while not around.objects.used.has("configmaps", KEY):
+                await asyncio.sleep(0)
+            assert stage.api.seen == []
+        stage.api.answers(stage.reply(orjson.dumps({"items": []})))
+        assert (await listing).status == 200
+    assert not around.objects.used.has("configmaps", KEY)
+
+
 async def test_a_run_of_a_watch_without_prune_is_forwarded_and_not_recorded(
     staged: Staged, handlers: tuple[Handler, ...]
 ) -> None:
@@ -187,4 +219,4 @@ async def test_a_run_of_a_watch_without_prune_is_forwarded_and_not_recorded(
         await stage.get(PATH)
         stage.api.answers(stage.reply(orjson.dumps(config_map(uid="u")), "201 Created"))
         assert await write(stage, f"POST {PATH}", "application/json", config_map()) == 201
-        assert stage.run.objects is None
+        assert stage.run.uses is None

@@ -1,0 +1,187 @@
+"""Values of a plan that only the API server chooses. Pure.
+
+These are addresses and node ports of Services, UIDs, generated names and creation times. A dry run returns values that
+the real write does not get. Addresses and node ports are replaced by placeholders: values that are the same in each
+plan and occur nowhere else. A role can copy all of them into other objects, where they are recognized.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple, TypeAlias
+
+from runner.objects import GVK, Object, ObjectKey, metadata
+
+Scalar: TypeAlias = str | int
+UNKNOWN = "(known after apply)"
+"""Such a value in a report."""
+_FIRST_PORT, _PORTS = 60_001, 5_000
+"""Placeholders of node ports; no node port is as high."""
+_IP_4, _IP_6 = "198.{}.{}.{}", "2001:db8::{:x}:{:x}"
+"""Placeholders of addresses, from ranges for benchmarks and documentation (RFC 2544, RFC 3849)."""
+
+
+class Place(NamedTuple):
+    """A field whose value the API server chooses."""
+
+    kind: str
+    """Kind and group."""
+    key: ObjectKey
+    path: str
+
+    def is_of(self, gvk: GVK, key: ObjectKey) -> bool:
+        """Return whether the field is one of an object."""
+        return (self.kind, self.key) == (f"{gvk.kind}.{gvk.group}", key)
+
+
+_TIME = Place("", ObjectKey("", ""), "metadata.creationTimestamp")
+"""The creation times of all objects: several are created within a second."""
+
+
+@dataclass(slots=True)
+class UnknownValues:
+    """Values that the API server chose in a dry run or a real one, with their places."""
+
+    places: dict[Scalar, Place] = field(default_factory=dict)
+    _pattern: re.Pattern[str] | None = None
+
+    def add(self, value: Scalar, place: Place) -> None:
+        """Note a value."""
+        if value not in self.places:
+            self.places[value] = place
+            self._pattern = None
+
+    def replaced(self, found: Any, text: Callable[[Place], str]) -> Any:
+        """Return a JSON value in which `text` replaces each of the values, also within strings."""
+        if not self.places:
+            return found
+        if isinstance(found, dict):
+            return {name: self.replaced(each, text) for name, each in found.items()}
+        if isinstance(found, list):
+            return [self.replaced(each, text) for each in found]
+        if isinstance(found, str):
+            return self._in_text().sub(lambda match: text(self._place_of(match[0])), found)
+        is_number = isinstance(found, int) and not isinstance(found, bool)
+        return text(self.places[found]) if is_number and found in self.places else found
+
+    def marked(self, found: Any) -> Any:
+        """Return a JSON value as a report shows it."""
+        return self.replaced(found, lambda _: UNKNOWN)
+
+    def with_placeholders(
+        self, gvk: GVK, key: ObjectKey, obj: Object, before: Object | None, given: frozenset[Scalar]
+    ) -> Object:
+        """Return a Service of a dry run with placeholders for the values that the API server chose.
+
+        The object did not have these fields `before` the write, and the values are not among `given`, those in the
+        request.
+        """
+        if not has_choices(gvk):
+            return obj
+        old = {place for place, _ in chosen(gvk, key, before or {})}
+        new: dict[Scalar, Scalar] = {}
+        for place, value in chosen(gvk, key, obj):
+            if place.path.startswith("spec.") and place not in old and value not in given:
+                new[value] = self._placeholder(place, value)
+        return _mapped(obj, lambda value: new.get(value, value)) if new else obj
+
+    def without(self, gvk: GVK, key: ObjectKey, obj: Object) -> Object:
+        """Return a Service without its own placeholders, so that the API server chooses these values again."""
+        if not has_choices(gvk):
+            return obj
+        own = {value for value, place in self.places.items() if place.is_of(gvk, key)}
+        return _mapped(obj, lambda value: None if value in own else value)
+
+    def _placeholder(self, place: Place, value: Scalar) -> Scalar:
+        number = int.from_bytes(hashlib.blake2b("\0".join(map(str, place)).encode(), digest_size=4).digest())
+        while self.places.get(found := _spelled(number, value), place) != place:
+            number += 1
+        self.add(found, place)
+        return found
+
+    def _place_of(self, text: str) -> Place:
+        found = self.places.get(text)
+        return found if found is not None else self.places[int(text)]
+
+    def _in_text(self) -> re.Pattern[str]:
+        if self._pattern is None:
+            parts = "|".join(map(re.escape, sorted(map(str, self.places), key=len, reverse=True)))
+            # Not within longer numbers, addresses and names.
+            self._pattern = re.compile(rf"(?<![0-9A-Za-z])(?<![0-9A-Za-z]\.)(?:{parts})(?!\.?[0-9A-Za-z])")
+        return self._pattern
+
+
+def chosen(gvk: GVK, key: ObjectKey, obj: Object) -> Iterator[tuple[Place, Scalar]]:
+    """Yield the fields of an object whose values the API server can choose."""
+    kind, meta, spec = f"{gvk.kind}.{gvk.group}", metadata(obj), obj.get("spec")
+    if uid := meta.get("uid"):
+        yield Place(kind, key, "metadata.uid"), uid
+    if created := meta.get("creationTimestamp"):
+        yield _TIME, created
+    if meta.get("generateName") and meta.get("name"):
+        yield Place(kind, key, "metadata.name"), meta["name"]
+    if not has_choices(gvk) or not isinstance(spec, dict):
+        return
+    for number, address in enumerate(_list(spec.get("clusterIPs")) or [spec.get("clusterIP")]):
+        if isinstance(address, str) and address not in {"", "None"}:
+            yield Place(kind, key, f"spec.clusterIPs[{number}]"), address
+    items = [port for port in _list(spec.get("ports")) if isinstance(port, dict)]
+    ports = [(f"spec.ports[{port.get('protocol')}/{port.get('port')}]", port.get("nodePort")) for port in items]
+    ports.append(("spec.healthCheckNodePort", spec.get("healthCheckNodePort")))
+    yield from ((Place(kind, key, path), port) for path, port in ports if isinstance(port, int) and port)
+
+
+def scalars(value: object) -> Iterator[Scalar]:
+    """Yield all texts and numbers in a JSON value."""
+    if isinstance(value, dict):
+        value = list(value.values())
+    if isinstance(value, list):
+        for each in value:
+            yield from scalars(each)
+    elif isinstance(value, str | int):
+        yield value
+
+
+def has_choices(gvk: GVK) -> bool:
+    """Return whether the API server chooses values in the spec of a kind."""
+    return (gvk.group, gvk.kind) == ("", "Service")
+
+
+def _mapped(obj: Object, mapped: Callable[[Any], Any]) -> Object:
+    """Replace the values of a Service that the API server can choose; None removes a field."""
+    spec = obj.get("spec")
+    if not isinstance(spec, dict):
+        return obj
+    found = dict(spec)
+    for name in ("clusterIP", "healthCheckNodePort"):
+        if name in found:
+            found[name] = mapped(found[name])
+    if isinstance(found.get("clusterIPs"), list):
+        found["clusterIPs"] = [each for each in map(mapped, found["clusterIPs"]) if each is not None] or None
+    if isinstance(found.get("ports"), list):
+        found["ports"] = [_port(port, mapped) for port in found["ports"]]
+    return {**obj, "spec": {name: value for name, value in found.items() if value is not None}}
+
+
+def _port(port: Any, mapped: Callable[[Any], Any]) -> Any:
+    if not isinstance(port, dict) or "nodePort" not in port:
+        return port
+    rest = {name: value for name, value in port.items() if name != "nodePort"}
+    value = mapped(port["nodePort"])
+    return rest if value is None else {**rest, "nodePort": value}
+
+
+def _spelled(number: int, value: Scalar) -> Scalar:
+    """Return a placeholder of the same form as a value."""
+    if isinstance(value, int):
+        return _FIRST_PORT + number % _PORTS
+    if ":" in value:
+        return _IP_6.format(number >> 16 & 0xFFFF, number & 0xFFFF)
+    return _IP_4.format(18 + (number >> 16 & 1), number >> 8 & 0xFF, number & 0xFF)
+
+
+def _list(found: Any) -> list[Any]:
+    return found if isinstance(found, list) else []

@@ -1,0 +1,291 @@
+"""Uses of objects by all resources of the operator, and the decision whether another resource uses an object.
+
+The last complete run of a resource counts, all runs since then, and the run in progress. The uses are in memory: after
+a start they are unknown until each resource has completed a run. While they are unknown, the object stays. No I/O; one
+event loop. Decision 32 has the reasons.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Protocol, TypeAlias
+
+from runner.kube.cache import Summary
+from runner.objects import GVK, ObjectKey, ObjectRef
+from runner.prune.use_digests import UseDigests
+from runner.prune.uses import UsedObjects, Uses
+
+IsUsed: TypeAlias = Callable[[Uses], bool]
+"""Returns whether runs use a certain object."""
+_FREE = "no other resource uses an object any more"
+"""Detail of the run that examines an object again."""
+_ASKED = "the objects that the resource uses are unknown"
+"""Detail of the run after which they are known."""
+_OTHER_REPLICA = (
+    "another replica (--shards) runs some of the resources, and the objects that these use are unknown here"
+)
+_MOST_NAMED = 5
+
+
+class ExistingResources(Protocol):
+    """Resources of one watch."""
+
+    @property
+    def is_listed(self) -> bool:
+        """True if all of them are known."""
+        ...
+
+    def all_keys(self) -> Sequence[ObjectKey]:
+        """Return their keys."""
+        ...
+
+    def summary(self, key: ObjectKey) -> Summary | None:
+        """Return the summary of a resource; None for one that only waits for its finalizer."""
+        ...
+
+
+@dataclass(slots=True)
+class ResourceUses:
+    """Objects that one resource uses."""
+
+    uid: str
+    last: UseDigests | None = None
+    """Uses of the last complete run; None if there was none since the start."""
+    omitted: tuple[str, ...] = ()
+    """Digests of the tasks that this run omitted; see `Basis`."""
+    since: UseDigests | None = None
+    """Uses of incomplete runs since then."""
+    running: UsedObjects | None = None
+    """Uses of the run in progress."""
+    why: str = ""
+    """Why the last run was incomplete."""
+
+    def is_used(self, is_used: IsUsed) -> bool:
+        """Return whether the resource uses an object, as far as known."""
+        return any(is_used(each) for each in (self.last, self.since, self.running) if each is not None)
+
+    def ended(self, why: str, omitted: tuple[str, ...]) -> None:
+        """Note the end of the run in progress. `why`: why it was incomplete; empty for a complete one."""
+        if self.running is None:
+            return
+        uses, self.running, self.why = UseDigests.of(self.running), None, why
+        if not why and (self.last is None or not Counter(omitted) - Counter(self.omitted)):
+            self.last, self.omitted, self.since = uses, omitted, None
+        else:
+            self.since = uses if self.since is None else self.since.union(uses)
+
+
+@dataclass(frozen=True, slots=True)
+class OtherUsers:
+    """Resources because of which an object stays."""
+
+    users: tuple[ObjectRef, ...] = ()
+    """Resources that use it."""
+    unknown: tuple[tuple[ObjectRef, str], ...] = ()
+    """Resources without a complete run, with the reason why their last run was incomplete."""
+    unlisted: str = ""
+    """Why not all resources are known."""
+
+    def __bool__(self) -> bool:
+        """Return True if the object stays."""
+        return bool(self.users or self.unknown or self.unlisted)
+
+    @property
+    def is_unknown(self) -> bool:
+        """True if no resource uses the object as far as known."""
+        return not self.users
+
+    def __str__(self) -> str:
+        """Return why the object stays, as the end of a sentence about it."""
+        if self.users:
+            return f"in use by {_listed(map(str, self.users))}"
+        if self.unlisted:
+            return f"kept, because {self.unlisted}"
+        unknown = (f"{ref} ({why})" if why else str(ref) for ref, why in self.unknown)
+        return f"kept until these resources complete a run: {_listed(unknown)}"
+
+
+def other_users(
+    owner: ObjectRef, is_used: IsUsed, resources: Iterable[tuple[ObjectRef, ResourceUses | None]]
+) -> OtherUsers:
+    """Return the resources that use an object of `owner`, and those of which this is unknown."""
+    users, unknown = [], []
+    for ref, uses in resources:
+        if ref == owner:
+            continue
+        if uses is not None and uses.is_used(is_used):
+            users.append(ref)
+        elif uses is None or uses.last is None:
+            unknown.append((ref, uses.why if uses is not None else ""))
+    return OtherUsers(tuple(users), tuple(unknown))
+
+
+def _listed(names: Iterable[str]) -> str:
+    found = list(names)
+    more = len(found) - _MOST_NAMED
+    return ", ".join(found[:_MOST_NAMED]) + (f" and {more} more" if more > 0 else "")
+
+
+class DeletionGate:
+    """Delays the requests of runs for an object that the operator deletes, so that no run finds it just before."""
+
+    def __init__(self) -> None:
+        self._deleting: dict[asyncio.Event, tuple[str, ObjectKey]] = {}
+
+    @contextmanager
+    def deleting(self, plural: str, key: ObjectKey) -> Iterator[None]:
+        """Delay requests for an object until the block is left."""
+        ended = asyncio.Event()
+        self._deleting[ended] = (plural, key)
+        try:
+            yield
+        finally:
+            del self._deleting[ended]
+            ended.set()
+
+    async def wait(self, plural: str, key: ObjectKey) -> None:
+        """Wait until no object that a request names is being deleted. Without a name: no object of the kind."""
+        while ended := next((each for each in self._of(plural, key)), None):
+            await ended.wait()
+
+    def _of(self, plural: str, key: ObjectKey) -> Iterator[asyncio.Event]:
+        for ended, (kind, deleted) in self._deleting.items():
+            is_in = key.namespace in {"", deleted.namespace} and key.name in {"", deleted.name}
+            if kind == plural and is_in:
+                yield ended
+
+
+@dataclass(slots=True)
+class _Watched:
+    """Resources of one watch, and their uses."""
+
+    existing: ExistingResources
+    uses: dict[ObjectKey, ResourceUses] = field(default_factory=dict)
+
+
+@dataclass(slots=True)
+class _Wait:
+    """Object that stays because of another resource."""
+
+    is_used: IsUsed
+    user: ObjectRef | None
+    """One of its users; None: its users are unknown."""
+
+
+class OperatorUses:
+    """Uses of all resources."""
+
+    def __init__(self, has_all: Callable[[], bool], run: Callable[[ObjectRef, str], None]) -> None:
+        """`has_all` returns whether this process runs all resources; `run` requests a run of one."""
+        self.gate = DeletionGate()
+        self._has_all = has_all
+        self._run = run
+        self._watched: dict[GVK, _Watched] = {}
+        self._waiting: dict[ObjectRef, list[_Wait]] = {}
+        """Resources with objects that stay because of another resource."""
+        self._asked: set[ObjectRef] = set()
+        """Resources of which a run was requested, because their uses are unknown."""
+
+    def watch(self, gvk: GVK, existing: ExistingResources) -> None:
+        """Count the resources of a watch."""
+        self._watched[gvk] = _Watched(existing)
+
+    def began(self, ref: ObjectRef, used: UsedObjects) -> None:
+        """Note the begin of a run, which reports its uses to `used`."""
+        uses = self._watched[ref.gvk].uses
+        if ref.key in uses and uses[ref.key].uid != ref.uid:
+            self.forget(ref.gvk, ref.key)
+        found = uses.setdefault(ref.key, ResourceUses(ref.uid))
+        found.ended("its last run was interrupted", ())  # an attempt that was left by an error
+        found.running = used
+
+    def ended(self, ref: ObjectRef, used: UsedObjects, *, why: str, omitted: tuple[str, ...] = ()) -> None:
+        """Note the end of a run. `why`: why it was incomplete; empty for a complete one."""
+        found = self._watched[ref.gvk].uses.get(ref.key)
+        if found is None or found.running is not used:
+            return  # the resource does not exist any more
+        found.ended(why, omitted)
+        if found.last is not None:
+            self._asked.discard(ref)
+        if not why:
+            self._waiting.pop(ref, None)  # its unused objects are examined now
+        self.reconsider()
+
+    def forget(self, gvk: GVK, key: ObjectKey) -> None:
+        """Drop the uses of a resource that does not exist any more, or that another replica runs."""
+        ref = ObjectRef(gvk, key)
+        self._watched[gvk].uses.pop(key, None)
+        self._waiting.pop(ref, None)
+        self._asked.discard(ref)
+        self.reconsider()
+
+    def others(self, owner: ObjectRef, is_used: IsUsed) -> OtherUsers:
+        """Return the other resources because of which an object of `owner` stays."""
+        unlisted = self._why_unlisted()
+        return OtherUsers(unlisted=unlisted) if unlisted else other_users(owner, is_used, self._resources())
+
+    def wait(self, owner: ObjectRef, objects: Iterable[tuple[IsUsed, OtherUsers]]) -> None:
+        """Request a run of `owner` when one of these objects, which stay now, may be pruned. Replaces earlier ones."""
+        self._waiting.pop(owner, None)
+        waits: list[_Wait] = []
+        unknown: set[ObjectRef] = set()
+        for is_used, others in objects:
+            waits.append(_Wait(is_used, others.users[0] if others.users else None))
+            unknown.update(ref for ref, _ in others.unknown)
+        if waits:
+            self._waiting[owner] = waits
+        for ref in unknown:
+            self.ask(ref)
+
+    def is_awaited(self, ref: ObjectRef) -> bool:
+        """Return whether an object stays until this resource has completed a run."""
+        uses = self._watched[ref.gvk].uses.get(ref.key)
+        return bool(self._waiting) and (uses is None or uses.last is None)
+
+    def ask(self, ref: ObjectRef) -> None:
+        """Request one run of a resource whose uses are unknown, if an object stays because of this."""
+        uses = self._watched[ref.gvk].uses.get(ref.key)
+        is_idle = uses is None or (uses.running is None and uses.last is None)
+        if is_idle and self._waiting and ref not in self._asked:
+            self._asked.add(ref)
+            self._run(ref, _ASKED)
+
+    def reconsider(self) -> None:
+        """Request runs of the resources with an object that no other resource uses any more."""
+        if not self._waiting or self._why_unlisted():
+            return
+        if any(uses is None or uses.last is None for _, uses in self._resources()):
+            return
+        for owner, waits in list(self._waiting.items()):
+            if any(self._is_free(owner, wait) for wait in waits):
+                del self._waiting[owner]
+                self._run(owner, _FREE)
+
+    def _is_free(self, owner: ObjectRef, wait: _Wait) -> bool:
+        if wait.user is None:
+            return True
+        uses = self._watched[wait.user.gvk].uses.get(wait.user.key)
+        if uses is not None and uses.is_used(wait.is_used):
+            return False
+        users = other_users(owner, wait.is_used, self._resources()).users
+        wait.user = users[0] if users else None
+        return not users
+
+    def _why_unlisted(self) -> str:
+        if not self._has_all():
+            return _OTHER_REPLICA
+        for gvk, watched in self._watched.items():
+            if not watched.existing.is_listed:
+                return f"the resources of the kind {gvk.kind} are not listed yet"
+        return ""
+
+    def _resources(self) -> Iterator[tuple[ObjectRef, ResourceUses | None]]:
+        for gvk, watched in self._watched.items():
+            for key in watched.existing.all_keys():
+                uses, seen = watched.uses.get(key), watched.existing.summary(key)
+                is_same = uses is None or seen is None or uses.uid == seen.uid
+                yield ObjectRef(gvk, key), uses if is_same else None

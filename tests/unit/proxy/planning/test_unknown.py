@@ -1,0 +1,97 @@
+"""Values that the API server chooses: placeholders in a plan, and their copies in other objects."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from runner.objects import GVK, Object, ObjectKey
+from runner.proxy.planning.unknown import UnknownValues, chosen, scalars
+
+SERVICE, MAP = GVK("", "v1", "Service"), GVK("", "v1", "ConfigMap")
+KEY = ObjectKey("shop", "web")
+NOTHING: frozenset[str | int] = frozenset()
+
+
+def service(**spec: Any) -> Object:
+    return {"apiVersion": "v1", "kind": "Service", "metadata": {"name": "web"}, "spec": spec}
+
+
+CHOSEN = service(
+    clusterIP="10.96.0.9",
+    clusterIPs=["10.96.0.9", "fd00::9"],
+    ports=[{"port": 80, "protocol": "TCP", "nodePort": 31000}],
+)
+
+
+def test_a_new_service_gets_the_same_placeholders_in_each_plan_and_loses_them_for_the_next_dry_run() -> None:
+    one, two = UnknownValues(), UnknownValues()
+    found = one.with_placeholders(SERVICE, KEY, CHOSEN, None, NOTHING)
+    assert found == two.with_placeholders(SERVICE, KEY, CHOSEN, None, NOTHING)
+    spec = found["spec"]
+    assert spec["clusterIP"] == spec["clusterIPs"][0]
+    assert spec["clusterIP"].startswith("198.1")
+    assert spec["clusterIPs"][1].startswith("2001:db8::")
+    assert spec["ports"][0]["nodePort"] > 60000
+    assert one.without(SERVICE, KEY, found) == service(ports=[{"port": 80, "protocol": "TCP"}])
+    assert one.with_placeholders(SERVICE, KEY, CHOSEN, None, NOTHING) == found
+
+
+def test_values_in_the_request_and_those_that_the_object_had_stay() -> None:
+    unknown = UnknownValues()
+    assert unknown.with_placeholders(SERVICE, KEY, CHOSEN, CHOSEN, NOTHING) == CHOSEN
+    given = frozenset(scalars({"spec": {"ports": [{"nodePort": 31000}], "clusterIPs": ["10.96.0.9", "fd00::9"]}}))
+    assert unknown.with_placeholders(SERVICE, KEY, CHOSEN, None, given) == CHOSEN
+    headless = service(clusterIP="None", clusterIPs=["None"])
+    assert unknown.with_placeholders(SERVICE, KEY, headless, None, NOTHING) == headless
+    assert unknown.places == {}
+
+
+def test_a_node_port_that_is_new_in_an_existing_service_is_unknown_and_its_address_is_not() -> None:
+    before = service(
+        clusterIP="10.96.0.9", clusterIPs=["10.96.0.9", "fd00::9"], ports=[{"port": 80, "protocol": "TCP"}]
+    )
+    found = UnknownValues().with_placeholders(SERVICE, KEY, CHOSEN, before, NOTHING)
+    assert found["spec"]["clusterIPs"] == ["10.96.0.9", "fd00::9"]
+    assert found["spec"]["ports"][0]["nodePort"] > 60000
+
+
+def test_only_services_get_placeholders() -> None:
+    assert UnknownValues().with_placeholders(MAP, KEY, CHOSEN, None, NOTHING) is CHOSEN
+    assert UnknownValues().without(MAP, KEY, CHOSEN) is CHOSEN
+
+
+@pytest.mark.parametrize(
+    ("text", "marked"),
+    [
+        ("10.96.0.9", "(known after apply)"),
+        ("http://10.96.0.9:80/x", "http://(known after apply):80/x"),
+        ("at 10.96.0.9.", "at (known after apply)."),
+        ("10.96.0.91", "10.96.0.91"),
+        ("110.96.0.9", "110.96.0.9"),
+        ("1.10.96.0.9", "1.10.96.0.9"),
+        ("10.96.0.9.1", "10.96.0.9.1"),
+        ("port 31000, 310001", "port (known after apply), 310001"),
+        (31000, "(known after apply)"),
+        (31001, 31001),
+        (True, True),
+        ({"a": [31000, None, "x"]}, {"a": ["(known after apply)", None, "x"]}),
+    ],
+)
+def test_copies_are_recognized_within_texts_and_not_within_longer_values(text: Any, marked: Any) -> None:
+    unknown = UnknownValues()
+    for place, value in chosen(SERVICE, KEY, CHOSEN):
+        unknown.add(value, place)
+    assert unknown.marked(text) == marked
+
+
+def test_uids_times_and_generated_names_are_chosen_by_the_api_server() -> None:
+    meta = {"name": "job-x1", "generateName": "job-", "uid": "u", "creationTimestamp": "2026-01-01T00:00:00Z"}
+    found = {place.path: value for place, value in chosen(MAP, KEY, {"metadata": meta})}
+    assert found == {
+        "metadata.uid": "u",
+        "metadata.creationTimestamp": "2026-01-01T00:00:00Z",
+        "metadata.name": "job-x1",
+    }
+    assert [place.path for place, _ in chosen(MAP, KEY, {"metadata": {"name": "a"}})] == []

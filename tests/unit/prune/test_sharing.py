@@ -1,0 +1,272 @@
+"""Which resources use an object, while which it stays, and when the owner runs again."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+
+from runner.objects import GVK, ObjectKey, ObjectRef
+from runner.prune.sharing import DeletionGate, IsUsed, OperatorUses, OtherUsers, ResourceUses, other_users
+from runner.prune.use_digests import UseDigests
+from runner.prune.uses import UsedObjects, Uses
+
+SHOP, CACHE = GVK("example.com", "v1", "Shop"), GVK("example.com", "v1", "Cache")
+ONE, TWO = ObjectRef(SHOP, ObjectKey("ns", "one"), "1"), ObjectRef(SHOP, ObjectKey("ns", "two"), "2")
+OTHER_SPACE, OTHER_KIND = ObjectRef(SHOP, ObjectKey("b", "one"), "3"), ObjectRef(CACHE, ObjectKey("ns", "one"), "4")
+THEME, ROLE = ("configmaps", ObjectKey("ns", "theme")), ("clusterroles", ObjectKey("", "theme"))
+
+
+def used(*objects: tuple[str, ObjectKey]) -> UsedObjects:
+    found = UsedObjects()
+    for each in objects:
+        found.name(*each)
+    return found
+
+
+def uses(obj: tuple[str, ObjectKey]) -> IsUsed:
+    def is_used(found: Uses) -> bool:
+        return found.has(*obj)
+
+    return is_used
+
+
+def completed(*objects: tuple[str, ObjectKey], **more: Any) -> ResourceUses:
+    return ResourceUses("uid", UseDigests.of(used(*objects)), **more)
+
+
+@pytest.mark.parametrize("other", [TWO, OTHER_SPACE, OTHER_KIND])
+@pytest.mark.parametrize("obj", [THEME, ROLE])
+@pytest.mark.parametrize(
+    "state",
+    [
+        completed(THEME, ROLE),
+        completed(since=UseDigests.of(used(THEME, ROLE))),
+        completed(running=used(THEME, ROLE)),
+        ResourceUses("uid", running=used(THEME, ROLE)),
+    ],
+)
+def test_an_object_is_in_use_if_the_last_complete_run_or_a_later_one_of_another_resource_used_it(
+    other: ObjectRef, obj: tuple[str, ObjectKey], state: ResourceUses
+) -> None:
+    found = other_users(ONE, uses(obj), [(ONE, completed(obj)), (other, state)])
+    assert found == OtherUsers(users=(other,))
+    assert str(found) == f"in use by {other.gvk.kind} {other.key}"
+
+
+@pytest.mark.parametrize(
+    ("state", "why"),
+    [(None, ""), (ResourceUses("uid", why="its last run failed"), "its last run failed")],
+)
+def test_while_a_resource_has_completed_no_run_it_is_unknown_whether_an_object_is_in_use(
+    state: ResourceUses | None, why: str
+) -> None:
+    found = other_users(ONE, uses(THEME), [(ONE, completed()), (TWO, state), (OTHER_KIND, completed())])
+    assert found == OtherUsers(unknown=((TWO, why),))
+    assert found
+    assert found.is_unknown
+
+
+def test_an_object_is_free_if_every_other_resource_has_completed_a_run_without_it() -> None:
+    assert not other_users(ONE, uses(THEME), [(ONE, completed(THEME)), (TWO, completed(ROLE))])
+    assert not other_users(ONE, uses(THEME), [])
+
+
+def test_an_incomplete_run_or_one_that_omits_more_tasks_adds_uses_and_removes_none() -> None:
+    state = ResourceUses("uid")
+    for objects, why, omitted, expected in (
+        ((THEME,), "it failed", (), (None, True)),
+        ((THEME,), "", ("x",), (("x",), True)),
+        ((), "it failed", (), (("x",), True)),
+        ((ROLE,), "", ("x", "y"), (("x",), True)),
+        ((ROLE,), "", ("x",), (("x",), False)),
+        ((), "", (), ((), False)),
+    ):
+        state.running = used(*objects)
+        state.ended(why, omitted)
+        assert (state.omitted if state.last is not None else None, state.is_used(uses(THEME))) == expected
+
+
+@dataclass
+class Bed:
+    """Resources of two watches."""
+
+    keys: dict[GVK, list[ObjectRef]] = field(default_factory=lambda: {SHOP: [ONE, TWO], CACHE: [OTHER_KIND]})
+    listed: bool = True
+    sole: bool = True
+    requested: list[tuple[ObjectRef, str]] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.uses = OperatorUses(lambda: self.sole, lambda ref, why: self.requested.append((ref, why)))
+        for gvk in self.keys:
+            self.uses.watch(gvk, cast("Any", Existing(self, gvk)))
+
+    def run(self, ref: ObjectRef, *objects: tuple[str, ObjectKey], why: str = "") -> None:
+        found = used(*objects)
+        self.uses.began(ref, found)
+        self.uses.ended(ref, found, why=why)
+
+    def wait(self) -> OtherUsers:
+        others = self.uses.others(ONE, uses(THEME))
+        self.uses.wait(ONE, [(uses(THEME), others)] if others else [])
+        return others
+
+    def runs(self) -> list[str]:
+        found = [f"{ref}: {why}" for ref, why in self.requested]
+        self.requested.clear()
+        return found
+
+
+@dataclass
+class Existing:
+    """An informer."""
+
+    bed: Bed
+    gvk: GVK
+
+    @property
+    def is_listed(self) -> bool:
+        return self.bed.listed
+
+    def all_keys(self) -> list[ObjectKey]:
+        return [ref.key for ref in self.bed.keys[self.gvk]]
+
+    def summary(self, key: ObjectKey) -> Any:
+        return next(SimpleNamespace(uid=ref.uid) for ref in self.bed.keys[self.gvk] if ref.key == key)
+
+
+FREE = "Shop ns/one: no other resource uses an object any more"
+ASKED = "the objects that the resource uses are unknown"
+
+
+@pytest.fixture
+def bed() -> Bed:
+    return Bed()
+
+
+def test_the_owner_runs_again_once_the_last_user_has_completed_a_run_without_the_object(bed: Bed) -> None:
+    bed.run(ONE)
+    bed.run(TWO, THEME)
+    bed.run(OTHER_KIND, THEME)
+    assert bed.wait().users == (TWO, OTHER_KIND)
+    bed.run(TWO, THEME)
+    bed.run(TWO)
+    assert bed.runs() == []
+    bed.run(OTHER_KIND, why="it failed")
+    assert bed.runs() == []
+    bed.run(OTHER_KIND)
+    assert bed.runs() == [FREE]
+    assert not bed.wait()
+
+
+def test_a_resource_whose_uses_are_unknown_runs_once_and_the_owner_after_all_of_them(bed: Bed) -> None:
+    bed.run(ONE)
+    assert bed.wait().unknown == ((TWO, ""), (OTHER_KIND, ""))
+    assert sorted(bed.runs()) == [f"Cache ns/one: {ASKED}", f"Shop ns/two: {ASKED}"]
+    assert (bed.uses.is_awaited(TWO), bed.uses.is_awaited(ONE)) == (True, False)
+    bed.run(TWO, why="it failed")
+    bed.wait()
+    bed.run(OTHER_KIND)
+    assert bed.runs() == []
+    bed.run(TWO)
+    assert bed.runs() == [FREE]
+
+
+@pytest.mark.parametrize(("why", "requested"), [("it failed", [FREE]), ("", [])])
+def test_a_complete_run_of_the_owner_examines_its_objects_itself(bed: Bed, why: str, requested: list[str]) -> None:
+    for ref in (ONE, OTHER_KIND):
+        bed.run(ref)
+    bed.run(TWO, THEME)
+    bed.wait()
+    bed.sole = False
+    bed.run(TWO)
+    bed.sole = True
+    bed.run(ONE, why=why)
+    assert bed.runs() == requested
+
+
+def test_a_resource_that_is_gone_uses_nothing_and_one_that_replaces_it_is_unknown(bed: Bed) -> None:
+    for ref in (ONE, TWO, OTHER_KIND):
+        bed.run(ref)
+    bed.run(TWO, THEME)
+    bed.wait()
+    bed.keys[SHOP] = [ONE, ObjectRef(SHOP, TWO.key, "another")]
+    assert bed.wait().unknown == ((TWO, ""),)
+    bed.runs()
+    bed.keys[SHOP] = [ONE]
+    bed.uses.forget(SHOP, TWO.key)
+    assert bed.runs() == [FREE]
+
+
+def test_a_run_whose_resource_is_gone_leaves_no_uses(bed: Bed) -> None:
+    running = used(THEME)
+    bed.uses.began(TWO, running)
+    bed.uses.forget(SHOP, TWO.key)
+    bed.uses.ended(TWO, running, why="")
+    bed.run(ONE)
+    bed.run(OTHER_KIND)
+    assert bed.uses.others(ONE, uses(THEME)).unknown == ((TWO, ""),)
+
+
+def test_the_uses_of_an_attempt_that_an_error_ended_count_until_the_next_complete_run(bed: Bed) -> None:
+    for ref in (ONE, TWO, OTHER_KIND):
+        bed.run(ref)
+    bed.uses.began(TWO, used(THEME))
+    bed.uses.began(TWO, used())
+    assert bed.uses.others(ONE, uses(THEME)).users == (TWO,)
+    bed.run(TWO)
+    assert not bed.uses.others(ONE, uses(THEME))
+
+
+def _not_listed(bed: Bed) -> None:
+    bed.listed = False
+
+
+def _not_sole(bed: Bed) -> None:
+    bed.sole = False
+
+
+@pytest.mark.parametrize(
+    ("change", "why"),
+    [(_not_listed, "the resources of the kind Shop are not listed yet"), (_not_sole, "another replica (--shards)")],
+)
+def test_while_not_all_resources_are_known_an_object_stays(bed: Bed, change: Callable[[Bed], None], why: str) -> None:
+    for ref in (ONE, TWO, OTHER_KIND):
+        bed.run(ref)
+    change(bed)
+    found = bed.wait()
+    assert found.is_unknown
+    assert why in str(found)
+    bed.uses.reconsider()
+    assert bed.runs() == []
+    bed.listed = bed.sole = True
+    bed.uses.reconsider()
+    assert bed.runs() == [FREE]
+
+
+async def test_requests_wait_while_an_object_that_they_concern_is_deleted() -> None:
+    gate, passed = DeletionGate(), list[str]()
+
+    async def request(name: str, plural: str, key: ObjectKey) -> None:
+        await gate.wait(plural, key)
+        passed.append(name)
+
+    async with asyncio.TaskGroup() as group:
+        with gate.deleting(*THEME):
+            for name, plural, key in (
+                ("object", *THEME),
+                ("list", "configmaps", ObjectKey("ns", "")),
+                ("list of all", "configmaps", ObjectKey("", "")),
+                ("other name", "configmaps", ObjectKey("ns", "other")),
+                ("other kind", "secrets", THEME[1]),
+                ("other namespace", "configmaps", ObjectKey("b", "")),
+            ):
+                group.create_task(request(name, plural, key))
+            await asyncio.sleep(0)
+            await asyncio.sleep(0)
+            assert passed == ["other name", "other kind", "other namespace"]
+    assert set(passed[3:]) == {"object", "list", "list of all"}
