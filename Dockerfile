@@ -75,7 +75,8 @@ ENV HOME=/opt/ansible \
     USER_NAME=ansible \
     USER_UID=1001
 # Group 0 may do what the user may: some clusters run a container under a user of their own choice, always in group 0.
-RUN mkdir -p /etc/ansible "${HOME}/.ansible/tmp" \
+# ansible-core 2.22 wants the folder debug, which it cannot make in a pod with a read-only root filesystem.
+RUN mkdir -p /etc/ansible "${HOME}/.ansible/tmp" "${HOME}/.ansible/debug" \
  && printf '%s\n' '[defaults]' 'roles_path = /opt/ansible/roles' > /etc/ansible/ansible.cfg \
  && printf '%s\n' 'localhost ansible_connection=local' > /etc/ansible/hosts \
  && useradd --uid "${USER_UID}" --gid 0 --home-dir "${HOME}" --no-create-home --shell /sbin/nologin "${USER_NAME}" \

@@ -79,6 +79,8 @@ def uses(core: Core) -> Uses:
     calls: dict[str, set[str]] = defaultdict(set)
     for path in sorted(ENGINE.rglob("*.py")):
         tree = ast.parse(path.read_bytes())
+        if not _imports_ansible(tree):
+            continue  # its private attributes are its own
         if part_of(path) == "versions":
             names = _Names(tree)
             for node in tree.body:
@@ -90,6 +92,19 @@ def uses(core: Core) -> Uses:
     for part, functions in calls.items():
         found.by_part[part].update(*(shared.get(name, set()) for name in functions))
     return found
+
+
+def _imports_ansible(tree: ast.AST) -> bool:
+    """Return True if a file uses ansible-core, directly or by `versions`."""
+    modules = {node.module for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)}
+    modules |= {each.name for node in ast.walk(tree) if isinstance(node, ast.Import) for each in node.names}
+    return any(str(module).partition(".")[0] == "ansible" for module in modules) or "versions" in {*_imported(tree)}
+
+
+def _imported(tree: ast.AST) -> Iterator[str]:
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ImportFrom):
+            yield from (each.name for each in node.names)
 
 
 def _attributes_of(name: str, tree: ast.AST) -> Iterator[str]:

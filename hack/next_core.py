@@ -18,6 +18,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator, Mapping
+from importlib.metadata import version as installed
 from pathlib import Path
 
 from bench.symbols import Core, Uses, uses
@@ -51,15 +52,27 @@ def minor_of(version: str) -> tuple[int, int]:
     return int(major), int(minor)
 
 
+def locked(core: str, folder: Path | None = None) -> Path:
+    """Make the environment of a tested ansible-core, such as `2.21`, and return its Python."""
+    if folder is None and installed("ansible-core").startswith(f"{core}."):
+        return Path(sys.executable)
+    folder = folder or ROOT / ".venvs" / f"core-{core}"
+    subprocess.run([str(ROOT / "hack/make-venv"), str(folder), core], check=True)
+    return folder / "bin/python"
+
+
 def environment(version: str) -> Path:
     """Make an environment with this ansible-core; the other packages are those of the nearest lock."""
-    folder = ROOT / ".venvs" / f"next-{version}"
     known = [core for core in tested.CORES if core <= minor_of(version)] or [tested.CORES[0]]
-    lock = ".".join(map(str, known[-1]))
-    subprocess.run([str(ROOT / "hack/make-venv"), str(folder), lock], check=True)
+    core = ".".join(map(str, known[-1]))
+    lock = (ROOT / f"requirements/core-{core}.txt").read_text(encoding="utf-8")
+    if f"ansible-core=={version} " in lock:
+        return locked(core)
+    folder = ROOT / ".venvs" / f"next-{version}"
+    python = locked(core, folder)
     uv = [str(folder / "bin/uv"), "pip", "install", "--quiet", "--no-deps", f"ansible-core=={version}"]
     subprocess.run(uv, check=True, env={**os.environ, "VIRTUAL_ENV": str(folder)})
-    return folder / "bin/python"
+    return python
 
 
 def self_test(python: Path) -> dict[str, str]:
@@ -123,10 +136,8 @@ def main(version: str) -> int:
     """Examine a version and print the table."""
     older = [core for core in tested.CORES if core < minor_of(version)] or [tested.CORES[0]]
     base = ".".join(map(str, older[-1]))
-    reference = ROOT / ".venvs" / f"core-{base}"
-    subprocess.run([str(ROOT / "hack/make-venv"), str(reference), base], check=True)
     python = environment(version)
-    after, before = Core(package_of(python)), Core(package_of(reference / "bin/python"))
+    after, before = Core(package_of(python)), Core(package_of(locked(base)))
     used = uses(after)
     changed = changes(used, before, after)
     results = self_test(python)

@@ -8,7 +8,6 @@ introduced secrets. Must be imported only where Ansible is loaded.
 from __future__ import annotations
 
 import base64
-import contextlib
 import datetime as dt
 import functools
 import importlib
@@ -36,15 +35,6 @@ SHELL_TAIL = "" if CORE >= (2, 21) else " && sleep 0"
 _PROFILE = "legacy"
 _EMPTY_ARCHIVE = base64.b64encode(b"PK\x05\x06" + bytes(18)).decode()
 _FALLBACK_PACKAGE = "ansible.legacy" if TAGGED else "ansible.modules"
-
-
-def look_up_result_fields() -> None:
-    """Make Ansible look up the fields of a task's result, which it does once in a process."""
-    with contextlib.suppress(ImportError, AttributeError):  # before 2.21 it has none
-        from ansible._internal._task import UnifiedTaskResult  # noqa: PLC0415 - see above
-
-        for of_module in (False, True):
-            UnifiedTaskResult.get_result_key_to_resolved_field_mapping(source_is_module=of_module)
 
 
 def module_utils_folders() -> list[str]:
@@ -119,14 +109,11 @@ def encode(module_args: Any, task_vars: Mapping[str, Any], templar: Any) -> Call
         from ansible.module_utils.common.json import AnsibleJSONEncoder  # noqa: PLC0415 - gone since
 
         text = json.dumps(parameters, cls=AnsibleJSONEncoder, vault_to_text=True)
-        limit = limit if isinstance(limit, int) else int(templar.template(limit))
     else:
-        from ansible._internal._templating._engine import TemplateOptions  # noqa: PLC0415 - since 2.19
         from ansible.module_utils.common.json import Direction, get_module_encoder  # noqa: PLC0415 - since 2.19
 
         text = json.dumps(parameters, cls=get_module_encoder(_PROFILE, Direction.CONTROLLER_TO_MODULE))
-        if not isinstance(limit, int):
-            limit = int(templar._engine.template(limit, options=TemplateOptions(value_for_omit=0)))
+    limit = limit if isinstance(limit, int) else int(templar.template(limit))
     # `str.encode` and `int.__add__` return values without tags. A tag would require Ansible in the module's process.
     return Call(
         parameters=str.encode(text, "utf-8", "surrogateescape"),

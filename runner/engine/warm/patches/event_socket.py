@@ -31,6 +31,8 @@ _UUID = 36
 """Characters of the UUID with which a message begins."""
 _KEY = ":1:ev-"
 """Prefix that the callback adds to the UUID."""
+_CALLBACKS = "ansible.plugins.callback."
+"""Prefix of the Python modules of callbacks, also of those that ansible-runner brings."""
 _MOST = 4096
 _FIRST_NUMBER = 64
 """Lowest number of the descriptor, above the run's own."""
@@ -95,8 +97,8 @@ def install(number: int) -> None:
     @functools.wraps(load)
     def load_callbacks(self: Any) -> Any:
         done = load(self)
-        for callback in (getattr(self, "_stdout_callback", None), *self._callback_plugins):
-            _redirect(sys.modules[type(callback).__module__], sender)
+        for module in [module for name, module in sys.modules.items() if name.startswith(_CALLBACKS)]:
+            _redirect(module, sender)
         return done
 
     TaskQueueManager.load_callbacks = load_callbacks

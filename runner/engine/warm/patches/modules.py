@@ -213,31 +213,26 @@ def install(modules: Modules) -> None:
 
 
 def _hook_execute(current: list[Any]) -> None:
-    execute, configure = ActionBase._execute_module, ActionBase._configure_module
+    execute: Callable[..., Any] = ActionBase._execute_module
 
     @functools.wraps(execute)
     def execute_module(self: Any, *args: Any, wrap_async: bool = False, **kwargs: Any) -> Any:
         self._warm = None
         self._obstacle = Reason.ASYNC if wrap_async else _obstacle(self)
-        try:
-            return execute(self, *args, wrap_async=wrap_async, **kwargs)
-        except Unavailable as error:  # it is raised before anything has run
-            reason = error.reason
-        finally:
-            self._warm, self._obstacle = None, Reason.FORK_FAILED
-        self._obstacle = reason
-        return execute(self, *args, wrap_async=wrap_async, **kwargs)
-
-    @functools.wraps(configure)
-    def configure_module(self: Any, *args: Any, **kwargs: Any) -> Any:
         current.append(self)
         try:
-            return configure(self, *args, **kwargs)
+            try:
+                return execute(self, *args, wrap_async=wrap_async, **kwargs)
+            except Unavailable as error:  # it is raised before anything has run
+                reason = error.reason
+            finally:
+                self._warm, self._obstacle = None, Reason.FORK_FAILED
+            self._obstacle = reason
+            return execute(self, *args, wrap_async=wrap_async, **kwargs)
         finally:
             current.pop()
 
     ActionBase._execute_module = execute_module
-    ActionBase._configure_module = configure_module
 
 
 def _obstacle(action: Any) -> Reason:

@@ -8,6 +8,7 @@ a text or number is made once. Must be imported only where Ansible is loaded.
 from __future__ import annotations
 
 import functools
+import inspect
 from collections.abc import Callable
 from typing import Any
 
@@ -55,8 +56,8 @@ def _hook_templating() -> None:
     from ansible._internal._templating._lazy_containers import _AnsibleLazyTemplateMixin as Mixin  # noqa: PLC0415 - same
 
     template: Callable[..., Any] = engines.TemplateEngine.template
+    usual, default, usual_lazy = _defaults(template, "options", "mode", "lazy_options")
     current, is_possible = engines.TemplateContext.current, engines.is_possibly_template
-    default, usual = engines.TemplateMode.DEFAULT, engines.TemplateOptions.DEFAULT
     texts, containers = versions.types_of(str), versions.types_of(dict) | versions.types_of(list)
     containers -= engines._type_transform_mapping.keys()
 
@@ -67,7 +68,7 @@ def _hook_templating() -> None:
         *,
         options: Any = usual,
         mode: Any = default,
-        lazy_options: Any = engines.LazyOptions.DEFAULT,
+        lazy_options: Any = usual_lazy,
     ) -> Any:
         kind: Any = type(variable)
         around = current(optional=True) if mode is default else None
@@ -80,6 +81,12 @@ def _hook_templating() -> None:
         return template(self, variable, options=options, mode=mode, lazy_options=lazy_options)
 
     engines.TemplateEngine.template = templated
+
+
+def _defaults(function: Callable[..., Any], *names: str) -> list[Any]:
+    """Return the defaults of a function's arguments. Raises KeyError for an unknown argument."""
+    parameters = inspect.signature(function).parameters
+    return [parameters[name].default for name in names]
 
 
 def _hook_access() -> None:

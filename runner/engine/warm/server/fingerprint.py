@@ -50,8 +50,8 @@ def _packages() -> Iterator[str]:
 
 def _collections() -> Iterator[str]:
     """Yield the folders of installed collections, which change when a collection is installed or removed."""
-    finder = AnsibleCollectionConfig.collection_finder
-    for root in finder._n_configured_paths if finder else ():  # noqa: SLF001 - there is no public name
+    config = AnsibleCollectionConfig
+    for root in config.collection_paths if config.collection_finder else ():  # no playbook has added any
         folder = Path(root) / _COLLECTIONS
         yield str(folder)
         if folder.is_dir():

@@ -24,7 +24,6 @@ from ansible import constants
 from ansible.plugins import loader as loaders
 from ansible.utils.display import Display
 
-from runner.engine.warm import versions
 from runner.engine.warm.stamps import Stamp, stamp
 
 _CORE = f"{Path(ansible.__file__).parent}{os.sep}"
@@ -45,7 +44,6 @@ _JINJA = frozenset({"filter", "test"})
 
 def load_common() -> None:
     """Load the plugins that nearly every run needs."""
-    versions.look_up_result_fields()
     for kind in _WHOLE:
         for path in list(_loader(kind).all(path_only=True)):
             if path.startswith(_CORE):

@@ -289,6 +289,6 @@ def _forget_collections() -> None:
         del sys.modules[name]
     importlib.invalidate_caches()
     # With this cache, Ansible would not load ansible.builtin here as in a new interpreter; -vvv shows the difference.
-    kept = getattr(PluginLoader, "_get_builtin_routing_metadata", None)
-    if kept is not None:
-        kept.cache_clear()
+    for method in vars(PluginLoader).values():
+        if hasattr(method, "cache_clear"):
+            method.cache_clear()
