@@ -11,7 +11,6 @@ from pathlib import Path
 from runner import log
 from runner.config import paths
 from runner.config.settings import Settings
-from runner.controller import run_access
 from runner.controller.attempt import Attempt, WatchScope
 from runner.controller.contention import ContentionReporter
 from runner.controller.controller import Controller
@@ -152,5 +151,5 @@ def _pruner(scope: WatchScope, shared: Shared) -> Pruner | None:
         return None
     space = auth.pod_namespace(auth.HostEnvironment.of_process())
     store = ConfigMapRecords(client, space) if space else FileRecords(shared.settings.runner_dir)
-    account = run_access.account(watch.service_account, client.credentials.namespace)
-    return Pruner(scope, client, shared.discovery, shared.observers, store, shared.executed(watch), account)
+    executed, account = shared.executed(watch), watch.service_account
+    return Pruner(scope, client, shared.discovery, shared.observers, store, executed, account)
