@@ -16,6 +16,7 @@ import sys
 from collections.abc import Coroutine, Iterable, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import replace
+from functools import partial
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -44,6 +45,7 @@ from runner.engine.job import Engine
 from runner.engine.run_engine import RunEngine
 from runner.errors import OperatorError
 from runner.events.recorder import EventRecorder
+from runner.kube import service_accounts
 from runner.kube.client import NO_RESPONSE, CallObserver, Client, Params
 from runner.kube.credentials import auth
 from runner.kube.discovery import Discovery
@@ -143,6 +145,7 @@ class _Operator:
             await self._admin.open_probes(stack)
             if not await self._connect(client):
                 return None
+            self._watches = await service_accounts.resolve(client, self._watches)
             engine = self._engine()
             if leftovers := await engine.reap_leftovers():
                 _log.warning("Killed leftover processes of an earlier operator's runs", processes=leftovers)
@@ -198,7 +201,7 @@ class _Operator:
             await self._admin.open_metrics(stack, self._metrics, client)
             await self._admin.open_page(stack, credentials.base_url, self._controllers.values())
             stack.callback(self._rights.close)
-            followed = [dependents.follow(), references.follow(), self._rights.follow(client, discovery)]
+            followed = [dependents.follow(), references.follow(), self._rights.follow(client, discovery, self._watches)]
             followed.append(self._reloader.follow(self._controllers, engine))
             if pods is not None:
                 followed += [pods.pods.follow(), pods.certificates.follow()]
@@ -306,13 +309,14 @@ class _Operator:
         _log.info("Serving the proxy", port=await proxy.start(run_access.LOOPBACK, self._settings.proxy_port))
         stack.push_async_callback(proxy.close, _PROXY_GRACE)
         self._admin.follow_proxy(SelfTest(proxy.url))
-        inject, namespace = self._settings.inject_owner_ref, client.credentials.namespace
+        inject = self._settings.inject_owner_ref
         environment = run_access.secrets_in(os.environ)
 
         def known() -> list[str]:
             return [*client.credentials.secret_values(), *environment]
 
-        return proxy, RunAccess(proxy, identities, observers, inject=inject, namespace=namespace, known=known)
+        exists = partial(service_accounts.exists, client)
+        return proxy, RunAccess(proxy, identities, observers, inject=inject, account_exists=exists, known=known)
 
     async def _connect(self, client: Client) -> bool:
         """Wait for the API server and log versions; return False if a signal stops the operator first."""

@@ -11,7 +11,6 @@ from pathlib import Path
 from runner import log
 from runner.config import paths
 from runner.config.settings import Settings
-from runner.controller import run_access
 from runner.controller.attempt import Attempt, WatchScope
 from runner.controller.contention import ContentionReporter
 from runner.controller.controller import Controller
@@ -163,8 +162,7 @@ def _pruner(scope: WatchScope, shared: Shared) -> Pruner | None:
     watch, client, recorder = scope.watch, shared.client, shared.uses
     if recorder is None:
         return None
-    account = run_access.account(watch.service_account, client.credentials.namespace)
-    deletion = PruneDeletion(scope, client, shared.discovery, shared.observers, recorder, account)
+    deletion = PruneDeletion(scope, client, shared.discovery, shared.observers, recorder, watch.service_account)
     found = None
     if watch.prune.then != "off":
         space = auth.pod_namespace(auth.HostEnvironment.of_process())

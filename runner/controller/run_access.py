@@ -10,6 +10,7 @@ import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Protocol
 
 from runner.controller.attempt import Attempt
@@ -66,11 +67,6 @@ def environment(environ: Mapping[str, str]) -> dict[str, str]:
 def secrets_in(environ: Mapping[str, str]) -> list[str]:
     """Return the values in the operator's environment that are secret by name: `DB_PASSWORD`, `API_TOKEN`."""
     return [value for name, value in environ.items() if is_sensitive(name) and name not in _FOLDERS]
-
-
-def account(written: str, namespace: str) -> str:
-    """Return the service account of a watch as `namespace/name`; empty for none."""
-    return written if "/" in written or not written else f"{namespace}/{written}"
 
 
 class AccessObserver(WriteObserver, Protocol):
@@ -143,17 +139,17 @@ class RunAccess:
         observers: AccessObserver,
         *,
         inject: bool,
-        namespace: str,
+        account_exists: Callable[[str], Awaitable[bool | None]],
         known: Callable[[], Iterable[str]],
     ) -> None:
-        """`namespace` is the operator's own, for service accounts that a watch names without one; `known` returns the
-        values that are secret in every run.
+        """`account_exists` returns whether a service account exists, or None; `known` returns the values that are
+        secret in every run.
         """  # noqa: D205 - one list
         self._proxy = proxy
         self._identities = identities
         self._observers = observers
         self._inject = inject
-        self._namespace = namespace
+        self._account_exists = account_exists
         self._known = known
 
     @asynccontextmanager
@@ -182,7 +178,8 @@ class RunAccess:
             watch_cluster_scoped=watch.watch_cluster_scoped_resources,
             blacklist=watch.blacklist,
             in_finalizer=attempt.plan.finalizing,
-            service_account=account(watch.service_account, self._namespace),
+            service_account=watch.service_account,
+            account_exists=partial(self._account_exists, watch.service_account),
             owner_annotations=watch.owner_annotations,
             may_write=attempt.guard.is_valid,
             owner_state=owner_state,

@@ -79,14 +79,18 @@ def where(missing: MissingRight) -> str:
     return "Role" if missing.namespace else "ClusterRole"
 
 
-def sentences(rights: Iterable[MissingRight]) -> tuple[str, ...]:
-    """Return a sentence per resource: the denied verbs, the user, and the rule to add. The order is deterministic."""
+def sentences(rights: Iterable[MissingRight], absent_user: str = "") -> tuple[str, ...]:
+    """Return a sentence per resource: the denied verbs, the user, and the rule to add. The order is deterministic.
+
+    `absent_user` is the name of a service account that does not exist.
+    """
     verbs: dict[MissingRight, list[str]] = {}
     for right in sorted(set(rights)):
         verbs.setdefault(replace(right, verb=""), []).append(right.verb)
     return tuple(
         f"forbidden: {', '.join(denied)} {_subject(target)} (as {target.user}); "
-        f"add to its {where(target)}: {rule(target, denied)}"
+        + ("this service account does not exist: create it, and " if target.user == absent_user else "")
+        + f"add to its {where(target)}: {rule(target, denied)}"
         for target, denied in sorted(verbs.items())
     )
 

@@ -41,6 +41,8 @@ class RunStats:
     """GET requests for owned objects that the API server answered."""
     missing: set[MissingRight] = field(default_factory=set)
     """The first rights that the run lacked."""
+    absent_user: str | None = None
+    """User name of the run's service account if it does not exist; empty if it can exist, None before the question."""
     terminating: set[str] = field(default_factory=set)
     """Namespaces that are being deleted, in which the run could not create an object."""
     on_terminating: Callable[[], None] = lambda: None
@@ -69,11 +71,15 @@ class RunStats:
 
     def forbidden(self) -> tuple[str, ...]:
         """Return a sentence with the RBAC rule to add for each missing right; equal rights give equal sentences."""
-        return forbidden.sentences(self.missing)
+        return forbidden.sentences(self.missing, self.absent_user or "")
 
 
 async def _exists() -> OwnerState:
     return OwnerState.EXISTS
+
+
+async def _unknown() -> bool | None:
+    return None
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,6 +99,8 @@ class RunIdentity:
     service_account: str
     """The impersonated service account, `namespace/name`; empty: none. Such a run gets no cached responses, because the
     cache contains objects that only the operator may read."""
+    account_exists: Callable[[], Awaitable[bool | None]] = field(default=_unknown, compare=False, repr=False)
+    """Return whether that account exists; None if it is unknown."""
     owner_annotations: bool = True
     """False if the proxy removes annotations about owners from the objects that the run writes."""
     may_write: Callable[[], bool] = field(default=lambda: True, compare=False, repr=False)

@@ -7,7 +7,6 @@ from collections.abc import Iterable, Sequence
 from functools import partial
 
 from runner.config.settings import Settings
-from runner.controller import run_access
 from runner.kube.client import CallObserver, Client
 from runner.kube.credentials.auth import OwnNamespaces
 from runner.kube.discovery import ApiResource, Discovery
@@ -49,21 +48,20 @@ class OperatorRights:
         if self._record:
             self._record.write()
 
-    async def follow(self, client: Client, discovery: Discovery) -> None:
-        """Check all rights once, and record until canceled."""
+    async def follow(self, client: Client, discovery: Discovery, watches: Sequence[Watch]) -> None:
+        """Check all rights once, and record until canceled. `watches` have the full names of their accounts."""
         check = RightsCheck(client, discovery, self._learn)
         async with asyncio.TaskGroup() as group:
-            for watch in self._watches:
-                account = run_access.account(watch.service_account, client.credentials.namespace)
-                group.create_task(check.kind(watch.gvk, partial(self._of_watch, watch, account)))
+            for watch in watches:
+                group.create_task(check.kind(watch.gvk, partial(self._of_watch, watch)))
             group.create_task(check.check(self._of_settings()))
             if self._record:
                 group.create_task(self._record.follow())
             await asyncio.Event().wait()
 
-    def _of_watch(self, watch: Watch, account: str, resource: ApiResource) -> set[Right]:
+    def _of_watch(self, watch: Watch, resource: ApiResource) -> set[Right]:
         namespaces = self._settings.namespaces
-        found = rights.of_watch(watch, resource, namespaces, account)
+        found = rights.of_watch(watch, resource, namespaces)
         if watch.pods is None:
             return found
         finalizes = watch.finalizer is not None

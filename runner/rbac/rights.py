@@ -66,8 +66,8 @@ class Right:
         return {"resourceAttributes": {name: value for name, value in fields.items() if value}}
 
 
-def of_watch(watch: Watch, resource: ApiResource, namespaces: Sequence[str], account: str) -> set[Right]:
-    """Return the operator's rights for a watch. `account`: service account of its runs, `namespace/name`."""
+def of_watch(watch: Watch, resource: ApiResource, namespaces: Sequence[str]) -> set[Right]:
+    """Return the operator's rights for a watch. Its service account is `namespace/name`."""
     group, plural = resource.gvk.group, resource.plural
     has_status = "status" in resource.subresources
     verbs = {"get", "list", "watch"}
@@ -80,9 +80,9 @@ def of_watch(watch: Watch, resource: ApiResource, namespaces: Sequence[str], acc
     if watch.mode != "apply":
         plans = ("create", "delete", "get", "patch")
         found |= {Right("", space, "", "configmaps", verb) for space in within or [""] for verb in plans}
-    if account:
-        space, _, name = account.partition("/")
-        found.add(Right("", space, "", "serviceaccounts", "impersonate", name))
+    if watch.service_account:
+        space, _, name = watch.service_account.partition("/")
+        found |= {Right("", space, "", "serviceaccounts", verb, name) for verb in ("get", "impersonate")}
     return found
 
 

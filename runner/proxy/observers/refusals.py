@@ -1,10 +1,10 @@
-"""Observer that records missing rights and terminating namespaces from responses with status 403."""
+"""Observer that records missing rights, service accounts and terminating namespaces from responses with status 403."""
 
 from __future__ import annotations
 
 from http import HTTPStatus
 
-from runner.kube import forbidden
+from runner.kube import forbidden, service_accounts
 from runner.proxy.calls import Answer, Call
 
 
@@ -13,7 +13,12 @@ async def answered(call: Call, answer: Answer) -> None:
     if answer.status != HTTPStatus.FORBIDDEN or (status := await answer.object()) is None:
         return
     missing = forbidden.read(str(status.get("message") or ""))
+    run = call.run.run
     if missing is not None:
-        call.run.run.stats.lacks(missing)
+        run.stats.lacks(missing)
+        if run.stats.absent_user is None and run.service_account:
+            run.stats.absent_user = ""  # one question for each run
+            if await run.account_exists() is False:
+                run.stats.absent_user = service_accounts.user(run.service_account)
     if forbidden.terminating(status):
-        call.run.run.stats.terminates(call.info.namespace)
+        run.stats.terminates(call.info.namespace)

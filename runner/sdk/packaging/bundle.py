@@ -29,6 +29,7 @@ _TARGETS = {
     "valueFrom": {"fieldRef": {"fieldPath": "metadata.annotations['olm.targetNamespaces']"}},
 }
 """OLM sets this annotation to the namespaces of the OperatorGroup; empty means all."""
+_BINDINGS = {"RoleBinding", "ClusterRoleBinding"}
 _OURS = {"Namespace", "ClusterServiceVersion", "Configuration", "Deployment"}
 
 
@@ -69,14 +70,14 @@ class _Maker:
         self._edition = edition
         self._manager = self._one("Deployment")
         self._account = str(deployments.pod(self._manager).get("serviceAccountName") or "default")
-        self._granted: dict[tuple[str, str], bool] = {}
+        self._granted: dict[str, dict[tuple[str, str], bool]] = {self._account: {}}
+        """Roles of each service account of the project, and whether they are bound in the whole cluster."""
+        accounts = {_name(each) for each in documents if each.get("kind") == "ServiceAccount"} | {self._account}
         for each in documents:
-            subjects = each.get("subjects") or ()
-            if each.get("kind") in {"RoleBinding", "ClusterRoleBinding"} and any(
-                subject.get("kind") == "ServiceAccount" and subject.get("name") == self._account for subject in subjects
-            ):
-                wide = each["kind"] == "ClusterRoleBinding"
-                self._granted[each["roleRef"]["kind"], each["roleRef"]["name"]] = wide
+            for subject in (each.get("subjects") or ()) if each.get("kind") in _BINDINGS else ():
+                if subject.get("kind") == "ServiceAccount" and subject.get("name") in accounts:
+                    role = each["roleRef"]["kind"], each["roleRef"]["name"]
+                    self._granted.setdefault(subject["name"], {})[role] = each["kind"] == "ClusterRoleBinding"
 
     def csv(self) -> Json:
         edition = self._edition
@@ -146,16 +147,17 @@ class _Maker:
         }
 
     def _is_made_by_olm(self, document: Json) -> bool:
-        kind, name = str(document.get("kind")), str(document["metadata"].get("name"))
+        kind, name = str(document.get("kind")), _name(document)
         if kind == "ServiceAccount":
-            return name == self._account
+            return name in self._granted
+        granted = {role for roles in self._granted.values() for role in roles}
         if kind in {"Role", "ClusterRole"}:
-            return (kind, name) in self._granted
+            return (kind, name) in granted
         reference = document.get("roleRef") or {}
-        return (reference.get("kind"), reference.get("name")) in self._granted
+        return (reference.get("kind"), reference.get("name")) in granted
 
     def _owned(self) -> Iterator[Json]:
-        works = descriptors.resources([*self._of_roles("ClusterRole")])
+        works = descriptors.resources([*self._of_roles(self._account, "ClusterRole")])
         for crd in self._crds():
             names = crd["spec"]["names"]
             for version in crd["spec"]["versions"]:
@@ -175,27 +177,26 @@ class _Maker:
                     "statusDescriptors": descriptors.of_status(fields.get("status") or {}),
                 }
 
-    def _of_roles(self, kind: str) -> Iterator[Json]:
-        for each in self._granting(kind):
+    def _of_roles(self, account: str, kind: str) -> Iterator[Json]:
+        for each in self._granting(account, kind):
             yield from each.get("rules") or ()
 
-    def _granting(self, *kinds: str) -> Iterator[Json]:
-        """Yield the roles of the operator's account that are bound in the whole cluster, or in its namespace."""
+    def _granting(self, account: str, *kinds: str) -> Iterator[Json]:
+        """Yield the roles of an account that are bound in the whole cluster, or in its namespace."""
         for each in self._documents:
-            kind, name = str(each.get("kind")), str((each.get("metadata") or {}).get("name"))
-            wide = self._granted.get((kind, name))
+            wide = self._granted[account].get((str(each.get("kind")), _name(each)))
             if wide is not None and ("ClusterRole" if wide else "Role") in kinds:
                 yield each
 
-    def _permissions(self) -> tuple[list[Json], list[Json]]:
-        """Return the rules for the namespaces of an OperatorGroup, and the cluster-wide rules.
+    def _permissions(self, account: str) -> tuple[list[Json], list[Json]]:
+        """Return an account's rules for the namespaces of an OperatorGroup, and its cluster-wide rules.
 
         For an OperatorGroup of all namespaces, OLM grants the former cluster-wide too.
         """
-        narrow = [*self._of_roles("Role")]
+        narrow = [*self._of_roles(account, "Role")]
         wide: list[Json] = []
         own = scopes.own(self._documents)
-        for each in self._granting("ClusterRole"):
+        for each in self._granting(account, "ClusterRole"):
             of_namespaces, of_cluster = scopes.split(each, own)
             narrow += of_namespaces
             wide += of_cluster
@@ -217,11 +218,16 @@ class _Maker:
                 }
             ]
         }
-        narrow, wide = self._permissions()
-        for key, rules in (("clusterPermissions", wide), ("permissions", narrow)):
-            if rules:
-                made[key] = [{"serviceAccountName": self._account, "rules": rules}]
+        for account in self._granted:
+            narrow, wide = self._permissions(account)
+            for key, rules in (("clusterPermissions", wide), ("permissions", narrow)):
+                if rules:
+                    made.setdefault(key, []).append({"serviceAccountName": account, "rules": rules})
         return made
+
+
+def _name(document: Json) -> str:
+    return str((document.get("metadata") or {}).get("name"))
 
 
 def _files(bundle: Bundle, scorecard: Json | None) -> Iterator[tuple[PurePosixPath, str]]:

@@ -13,6 +13,7 @@ from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import Self
 
@@ -30,7 +31,7 @@ from runner.engine.engines import EngineSettings
 from runner.engine.run_engine import RunEngine
 from runner.errors import ApiError, ApiUnavailableError, OperatorError, UnauthorizedError
 from runner.events.bodies import ApiEvent
-from runner.kube import causes
+from runner.kube import causes, service_accounts
 from runner.kube.client import Client, Selection
 from runner.kube.credentials import auth
 from runner.kube.discovery import ApiResource, Discovery
@@ -92,6 +93,7 @@ async def plan(
     with tempfile.TemporaryDirectory(prefix="ansible-operator-plan-", ignore_cleanup_errors=True) as folder:
         async with Client(credentials) as client:
             await _connect(client)
+            watches = await service_accounts.resolve(client, watches)
             targets = await Selector(client, watches, settings.namespaces).find(wanted)
             progress(0, len(targets))
             own = replace(settings, runner_dir=Path(folder))
@@ -136,8 +138,8 @@ async def _open_proxy(stack: AsyncExitStack, client: Client, *, inject: bool) ->
     def known() -> list[str]:
         return [*client.credentials.secret_values(), *environment]
 
-    namespace = client.credentials.namespace
-    return RunAccess(proxy, identities, observer, inject=inject, namespace=namespace, known=known)
+    exists = partial(service_accounts.exists, client)
+    return RunAccess(proxy, identities, observer, inject=inject, account_exists=exists, known=known)
 
 
 class Planner:

@@ -6,6 +6,7 @@ kinds of other projects.
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -23,6 +24,7 @@ from runner.yamlfile import tree
 from runner.yamlfile.tree import Problem, Problems, SourceText
 
 _CRDS = Path("config/crd/bases")
+_MANIFESTS = Path("config")
 _SAMPLES = Path("config/samples")
 _DEFAULT = Path("config/default/kustomization.yaml")
 _PODS = Path("config/pods")
@@ -30,7 +32,7 @@ _SUFFIXES = {".yaml", ".yml"}
 
 
 def report(watches: Iterable[Watch], file: Path, *, cwd: Path, problems: Problems) -> None:
-    """Add errors of watches and samples that the project's CRDs do not allow, and warnings about missing manifests.
+    """Add errors of watches and samples that the project's CRDs do not allow, and problems of missing manifests.
 
     `file`: the watches file.
     """
@@ -39,6 +41,8 @@ def report(watches: Iterable[Watch], file: Path, *, cwd: Path, problems: Problem
         crds.add(source, root)
     for watch in watches:
         for message in (*crds.kind_problems(watch.gvk, "the watched kind"), *crds.reference_problems(watch)):
+            problems.errors.append(Problem(str(file), watch.line, str(watch.gvk), message))
+        if message := _account_problem(watch.service_account, cwd):
             problems.errors.append(Problem(str(file), watch.line, str(watch.gvk), message))
         if watch.pods is not None and (message := _pods_problem(cwd)):
             problems.warnings.append(Problem(str(file), watch.line, str(watch.gvk), message))
@@ -60,6 +64,30 @@ def _pods_problem(cwd: Path) -> str:
         return f"isolation: pod: {_DEFAULT} cannot be read: {error}"
     listed = included.get("components") if isinstance(included, dict) else None
     return "" if f"../{_PODS.name}" in (listed or ()) else f"isolation: pod: {_DEFAULT} lacks ../{_PODS.name}, {then}"
+
+
+def _account_problem(written: str, cwd: Path) -> str:
+    """Return why the manifests that deploy the operator lack the service account of a watch."""
+    if not written or "/" in written or not (cwd / _DEFAULT).is_file():
+        return ""
+    found = set(_accounts(cwd))
+    # kustomize adds its `namePrefix`, which the name in the watch can contain.
+    if any(written == name or written.endswith(f"-{name}") for name in found):
+        return ""
+    names = ", ".join(sorted(found)) or "none"
+    return (
+        f"serviceAccount: no manifest in {_MANIFESTS} defines the ServiceAccount {written} (found: {names}); add it "
+        "with its Role and RoleBinding, and the operator's right to impersonate it"
+    )
+
+
+def _accounts(cwd: Path) -> Iterator[str]:
+    """Yield the names of the ServiceAccounts in the project's manifests. Files that are no manifests are ignored."""
+    for _, root in _documents(cwd / _MANIFESTS, cwd, Problems()):
+        with contextlib.suppress(ValueError):  # a value that no manifest can contain
+            document = tree.plain(root)
+            if isinstance(document, dict) and document.get("kind") == "ServiceAccount":
+                yield str((document.get("metadata") or {}).get("name"))
 
 
 @dataclass(slots=True)

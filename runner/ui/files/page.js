@@ -20,7 +20,8 @@ function el(name, attributes, ...children) {
     else if (key === "bar") Object.assign(made.style, value);
     else if (value !== null && value !== undefined && value !== false) made.setAttribute(key, value === true ? "" : value);
   }
-  made.append(...children.flat(Infinity).filter((each) => each !== null && each !== undefined && each !== ""));
+  made.append(...children.flat(Infinity).filter((each) => each !== null && each !== undefined && each !== "")
+    .map((each) => (typeof each === "string" ? visible(each) : each)));
   return made;
 }
 
@@ -78,6 +79,17 @@ function draw(title, ...children) {
 
 // --- texts
 
+// Control characters as text, as in the log: some would reverse or hide the text around them.
+const CONTROL = /[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200b\u200e\u200f\u2028-\u202e\u2066-\u2069\ufeff]/g;
+function visible(text) {
+  return text.replaceAll("\r\n", "\n").replace(CONTROL, (found) => {
+    const code = found.charCodeAt(0);
+    return code > 0xff ? `\\u${code.toString(16).padStart(4, "0")}` : `\\x${code.toString(16).padStart(2, "0")}`;
+  });
+}
+// Text of users between the operator's own: text that is written from right to left does not reorder its neighbours.
+const isolated = (text) => (text ? el("bdi", {}, text) : "");
+
 const now = () => Date.now() / 1000 + skew;
 const seconds = (moment) => (typeof moment === "number" ? moment : Date.parse(moment) / 1000);
 
@@ -112,7 +124,7 @@ const TONE = {
 };
 const tag = (word) => el("span", { class: `tag ${TONE[word] || ""}`.trim() }, word);
 const plural = (number, word) => `${number} ${word}${number === 1 ? "" : "s"}`;
-const trigger = (reason, details) => (details && details.length ? `${reason}: ${details.join(", ")}` : reason);
+const trigger = (reason, details) => (details && details.length ? [`${reason}: `, isolated(details.join(", "))] : reason);
 const named = (one) => (one.namespace ? `${one.namespace}/${one.name}` : one.name);
 
 function place(one) {
@@ -156,12 +168,12 @@ const RUN_COLUMNS = [
 // A message; the rest of a long one is folded.
 const BRIEF = 600;
 function brief(text) {
-  if (!text || text.length <= 1.5 * BRIEF) return text;
-  return [`${text.slice(0, BRIEF)}…`, folded("Whole message", text)];
+  if (!text || text.length <= 1.5 * BRIEF) return isolated(text);
+  return [isolated(`${text.slice(0, BRIEF)}…`), folded("Whole message", text)];
 }
 
 function outcome(run) {
-  if (!run.ended) return [tag("running"), " ", run.current];
+  if (!run.ended) return [tag("running"), " ", isolated(run.current)];
   const failed = run.task ? [" task ", el("strong", {}, run.task), ": "] : run.message ? " " : "";
   const where = run.place ? [" ", el("span", { class: "place" }, run.place)] : "";
   return [tag(run.outcome), run.resolved ? [" ", tag("resolved")] : "", failed, brief(run.message), where];
@@ -170,7 +182,7 @@ function outcome(run) {
 // The next run of an object; `at` is the time of the data.
 function nextRun(next, at) {
   if (!next) return "";
-  if (next.stage === "waiting") return [tag("waiting"), ` ${trigger(next.reason, next.details)}`];
+  if (next.stage === "waiting") return [tag("waiting"), " ", trigger(next.reason, next.details)];
   return `${next.reason} in ${span(next.seconds - (now() - at))}`;
 }
 
@@ -188,7 +200,7 @@ const FAILURE_COLUMNS = [
     group.failing_objects && group.resolved_objects ? `; ${group.resolved_objects} resolved` : ""]],
   ["Failed runs", (group) => runLink(group, String(group.runs)), "number"],
   ["Last", (group) => ago(group.ended), "time"],
-  ["Next run", (group) => (group.resolved ? "" : nextRun(group.next, overview.now)), "tight"],
+  ["Next run", (group) => (group.resolved ? "" : nextRun(group.next, overview.now)), "next"],
 ];
 
 function copyable(command) {
@@ -218,7 +230,7 @@ function drawOverview() {
       ["Objects", (kind) => String(kind.objects), "number"],
       ["Status", (kind) => el("div", { class: "tags" }, Object.entries(kind.states).map(([state, count]) =>
         el("a", { class: `tag ${TONE[state] || ""}`, href: `#/objects?kind=${encodeURIComponent(kind.id)}&state=${encodeURIComponent(state)}` }, `${count} ${state}`)))],
-      ["Watch", (kind) => (kind.problem ? [tag("failing"), " ", kind.problem] : "live")],
+      ["Watch", (kind) => (kind.problem ? [tag("failing"), " ", isolated(kind.problem)] : "live")],
     ], kinds, "No watched kinds"),
     el("h2", {}, "Active"),
     table("Active", RUN_COLUMNS.filter(([heading]) => heading !== "API calls"), live, "No active runs"),
@@ -288,7 +300,7 @@ function drawObjects(data) {
       ["State", (one) => [tag(one.state), one.running ? [" ", tag("running")] : ""], "tight"],
       ["Since", (one) => ago(one.since), "time"],
       ["Consecutive failures", (one) => (one.failed_runs ? String(one.failed_runs) : ""), "number"],
-      ["Next run", (one) => nextRun(one.next, data.now), "tight"],
+      ["Next run", (one) => nextRun(one.next, data.now), "next"],
       ["Message", (one) => one.message, "message"],
     ], data.objects, "No matching objects"),
     pager(data));
@@ -320,8 +332,8 @@ function drawObject(data) {
     facts([
       ["State", data.gone ? "gone" : [tag(data.state), data.since ? [" since ", ago(data.since)] : ""]],
       ["Consecutive failures", data.failed_runs ? [`${data.failed_runs}, the first `, ago(data.failing_since)] : ""],
-      ["Failed task", failed && ["failing", "stalled"].includes(data.state) ? [failed.task, " ", el("span", { class: "place" }, failed.place)] : ""],
-      ["Queue", standing ? [tag(standing.stage), ` ${trigger(standing.reason, standing.details)}, `, waits({ ...standing })] : "not queued"],
+      ["Failed task", failed && ["failing", "stalled"].includes(data.state) ? [isolated(failed.task), " ", el("span", { class: "place" }, failed.place)] : ""],
+      ["Queue", standing ? [tag(standing.stage), " ", trigger(standing.reason, standing.details), ", ", waits({ ...standing })] : "not queued"],
       ["Next run", standing && standing.stage === "delayed" ? "" : nextRun(data.next, data.now)],
       ["Runs", el("code", {}, data.content)],
       ["Output of the last run", copyable(data.logs)],
@@ -382,7 +394,7 @@ function drawRun(data) {
     el("p", { class: "crumbs" }, objectLink(data), ` · ${data.ident}`),
     facts([
       ["Result", data.ended ? tag(data.outcome) : tag("running")],
-      ["Failed task", data.task ? [data.task, " ", el("span", { class: "place" }, data.place)] : ""],
+      ["Failed task", data.task ? [isolated(data.task), " ", el("span", { class: "place" }, data.place)] : ""],
       ["Message", brief(data.message)],
       ["Trigger", trigger(data.reason, data.details)],
       ["Pod", data.pod || data.pod_commands.length ? [data.pod, data.pod_commands.map((command) => el("div", { class: "command" }, copyable(command)))] : ""],
@@ -413,7 +425,7 @@ function items(task) {
   const more = task.item_count - task.items.length;
   const summary = `${plural(task.item_count, "item")}: ${Object.entries(counts).map(([state, count]) => `${count} ${state}`).join(", ")}${more ? `, ${more} not shown` : ""}`;
   return folded(summary, el("ul", {}, task.items.map((item) =>
-    el("li", {}, tag(item.state), ` ${item.label}`, item.message ? el("span", { class: "message" }, item.message) : ""))));
+    el("li", {}, tag(item.state), " ", isolated(item.label), item.message ? el("span", { class: "message" }, item.message) : ""))));
 }
 function diffs(task, details) {
   return details.diffs.filter((each) => each.task === task.number).map((each) => folded("Diff", block("Diff", each.text)));

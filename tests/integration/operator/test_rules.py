@@ -99,7 +99,7 @@ async def test_each_missing_rule_of_the_operator_is_named_at_start(
     async with Client(await auth.load(str(admin), None, auth.HostEnvironment({}, tmp_path))) as client:
         resource = await Discovery(client).find(MEMCACHED)
     watch = watch_value(finalizer=Finalizer("cache.example.com/end", Role("end", Path("/roles/end")), {}, None))
-    needed = rights.of_watch(watch, resource, [namespace], "") | rights.of_leases(namespace, LEASE)
+    needed = rights.of_watch(watch, resource, [namespace]) | rights.of_leases(namespace, LEASE)
     needed |= rights.of_reviews()
     assert {right.resource for right in needed} == set(AT_START)
     assert {rule["resources"][0] for rule in rules()} == {*AT_START, *IN_RUNS, *ELSEWHERE}

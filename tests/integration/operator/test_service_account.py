@@ -120,3 +120,26 @@ def test_a_finalizer_uses_the_service_account_and_failures_name_missing_rights_o
     project.start()
     things.create("two", {"peek": "now"})
     things.await_success("two")
+
+
+def test_a_missing_account_ends_the_start_and_one_that_is_deleted_later_is_named_in_failures(
+    project: Project, things: Things, api: Api, narrow: dict[str, Any], eventually: Eventually
+) -> None:
+    space = project.namespace
+    allow(api, space, "operator", {**narrow, "verbs": ["get", "impersonate"]})
+    account = f"/api/v1/namespaces/{space}/serviceaccounts/narrow"
+    api.call("DELETE", account)
+    operator = project.start(ready=False)
+    assert operator.process.wait(60) != 0
+    assert f"serviceAccount: narrow: no such service account: {space}/narrow. Create it" in operator.log
+
+    api.call("POST", account.rpartition("/")[0], {"metadata": {"name": "narrow"}})
+    project.start()
+    things.create("one", {})
+    things.await_success("one")
+    api.call("DELETE", account)
+    things.create("two", {"where": "default"})
+    said = "; this service account does not exist: create it, and add to its Role: "
+    eventually(
+        lambda: said in things.conditions("two").get("Failure", {}).get("message", ""), "the account to be named"
+    )

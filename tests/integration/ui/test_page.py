@@ -18,6 +18,17 @@ KIND = "Memcached.v1alpha1.cache.example.com"
 TAB, ENTER, BACK = "\ue004", "\ue007", "\ue003"
 _TABS = 60
 
+_WIDE = """
+return [...document.querySelectorAll('table, main *')].filter((each) => !each.closest('.unseen, pre, .lane, thead'))
+  .map((each) => [each.nodeName, each.className, Math.round(each.getBoundingClientRect().right)])
+  .filter(([, , right]) => right > innerWidth)
+"""
+"""Elements beyond the right border of the window."""
+_ISOLATED = """
+return [...document.querySelectorAll('td.message bdi')].some((each) =>
+  each.textContent.startsWith('begin') && getComputedStyle(each).unicodeBidi === 'isolate')
+"""
+
 
 def test_one_page_of_five_thousand_objects_is_shown_and_updated(crowd: Crowd, reader: Reader) -> None:
     reader.open(crowd.url)
@@ -66,6 +77,28 @@ def test_the_rest_of_a_long_message_is_folded(crowd: Crowd, reader: Reader) -> N
         assert "the end" not in reader.text()
         reader.script(_UNFOLD)
         assert "the end" in reader.text()
+
+
+def test_long_words_break_and_tables_are_not_wider_than_the_window(crowd: Crowd, reader: Reader) -> None:
+    name = "n" * 205
+    crowd.fail(name, "m" * 3000)
+    for width in (1280, 390):
+        reader.resize(width)
+        for view in ("#/", "#/runs", "#/objects", "#/queue", f"#/object/{KIND}/shop/{name}"):
+            reader.open(crowd.url + view)
+            reader.await_text(name)
+            reader.script(_UNFOLD)
+            assert reader.script(_WIDE) == [], f"{view} in a window of {width}"
+
+
+def test_control_characters_are_shown_and_texts_of_users_do_not_reorder_others(crowd: Crowd, reader: Reader) -> None:
+    crowd.fail("one-0001", "begin \u202eesrever\u2066\x07 \u05d0\u05d1 end")
+    for view in ("#/", "#/runs", f"#/object/{KIND}/shop/one-0001"):
+        reader.open(crowd.url + view)
+        assert "\u202e" not in reader.await_text(r"begin \u202eesrever\u2066\x07 \u05d0\u05d1 end")
+    reader.open(f"{crowd.url}#/runs")
+    reader.await_text("begin")
+    reader.until(lambda: reader.script(_ISOLATED), "the message to be isolated from the place behind it")
 
 
 def test_runs_are_filtered_and_come_in_pages(crowd: Crowd, reader: Reader) -> None:

@@ -17,9 +17,3 @@ def test_without_an_http_proxy_nothing_is_added() -> None:
 def test_secret_values_of_the_environment_are_found_by_their_names() -> None:
     environ = {"DB_PASSWORD": "a", "API_TOKEN": "b", "PASSWORD_FILE": "c", "TOKEN_URL": "d", "HOME": "e", "PWD": "f"}
     assert run_access.secrets_in(environ) == ["a", "b"]
-
-
-def test_a_service_account_without_namespace_is_one_of_the_operators_own() -> None:
-    assert run_access.account("narrow", "tools") == "tools/narrow"
-    assert run_access.account("other/narrow", "tools") == "other/narrow"
-    assert not run_access.account("", "tools")

@@ -87,6 +87,32 @@ def csv() -> Json:
     return found
 
 
+def test_olm_creates_the_service_account_of_runs_with_its_rights_in_the_namespace_that_it_chooses(typed: Type) -> None:
+    rbac = "rbac.authorization.k8s.io/v1"
+    rules = [{"resources": ["configmaps"], "verbs": ["get"]}]
+    impersonate = [{"resources": ["serviceaccounts"], "resourceNames": ["shop-runs"], "verbs": ["get", "impersonate"]}]
+
+    def binding(name: str, account: str) -> Json:
+        reference = {"kind": "Role", "name": name}
+        subject = {"kind": "ServiceAccount", "name": account, "namespace": "shop-system"}
+        return obj("RoleBinding", name, rbac, roleRef=reference, subjects=[subject])
+
+    more = [
+        obj("ServiceAccount", "shop-runs"),
+        obj("Role", "shop-runs", rbac, rules=rules),
+        binding("shop-runs", "shop-runs"),
+        obj("Role", "shop-acting", rbac, rules=impersonate),
+        binding("shop-acting", ACCOUNT),
+    ]
+    assert typed("generate bundle --manifests all.yaml --bundle-version 1.0.0 --image i:1", *more)[0] == 0
+    own, runs = csv()["spec"]["install"]["spec"]["permissions"]
+    assert (own["serviceAccountName"], runs["serviceAccountName"]) == (ACCOUNT, "shop-runs")
+    assert impersonate[0] in own["rules"]
+    assert runs["rules"] == rules
+    left = [path.name for path in Path("bundle/manifests").iterdir()]
+    assert not [name for name in left if "runs" in name or "acting" in name or "binding" in name]
+
+
 def test_rights_and_deployment_are_in_the_csv_and_other_manifests_beside_it(typed: Type) -> None:
     assert typed("generate bundle --manifests all.yaml --bundle-version 1.0.0 --image i:1") == (
         0,

@@ -58,6 +58,15 @@ def test_the_account_has_a_name_of_its_own_and_the_deployment_of_the_same_name_h
     )
 
 
+def test_the_account_of_runs_and_the_right_to_impersonate_it_have_the_prefix_of_the_operators_account() -> None:
+    """The operator determines the prefix from its own account; see runner/kube/service_accounts.py."""
+    rule = {"resources": ["serviceaccounts"], "resourceNames": ["shop-runs"], "verbs": ["get", "impersonate"]}
+    made = texts(obj("ServiceAccount", "runs"), obj("Role", "acting", rules=[rule]))
+    name = '{{ include "shop.fullname" $ }}-runs'
+    assert f"\n  name: {name}\n" in made["serviceaccount-runs.yaml"]
+    assert f"resourceNames:\n      - {name}\n" in made["role-acting.yaml"]
+
+
 def test_the_network_policy_selects_the_pod_of_its_release_and_can_be_disabled() -> None:
     selector = {"matchLabels": {"control-plane": "controller-manager"}}
     other = {"matchLabels": {"app": "database"}}

@@ -99,7 +99,8 @@ def test_rights_for_pods_are_checked_if_a_watch_uses_them(virtually: Any, make_w
     server = Server()
 
     async def follow(watch: Watch) -> None:
-        following = OperatorRights(settings, [watch]).follow(cast("Client", server), cast("Discovery", _Discovered()))
+        client, discovery = cast("Client", server), cast("Discovery", _Discovered())
+        following = OperatorRights(settings, [watch]).follow(client, discovery, [watch])
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(following, 10)
 

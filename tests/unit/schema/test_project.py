@@ -166,3 +166,29 @@ def test_a_watch_with_pods_in_a_project_without_their_manifests_is_a_warning_wit
     assert "config/default/kustomization.yaml lacks ../pods" in unlisted
     default.unlink()
     assert warnings() == []
+
+
+def test_a_service_account_that_no_manifest_defines_is_an_error(errors: Any) -> None:
+    give_watch(serviceAccount="memcached-runs")
+    (error,) = errors()
+    assert error.startswith(
+        f"{WATCHES}:1: error: cache.example.com/v1alpha1, Kind=Memcached: serviceAccount: no manifest"
+    )
+    assert (
+        "in config defines the ServiceAccount memcached-runs (found: controller-manager); add it with its Role" in error
+    )
+    account = {
+        "apiVersion": "v1",
+        "kind": "ServiceAccount",
+        "metadata": {"name": "memcached-runs", "namespace": "system"},
+    }
+    Path("config/rbac/runs.yaml").write_text(yaml.safe_dump(account))
+    assert errors() == []
+    give_watch(serviceAccount="shop-operator-memcached-runs")  # with the prefix of kustomize
+    assert errors() == []
+    give_watch(serviceAccount="elsewhere/runs")
+    assert errors() == []
+    give_watch(serviceAccount="other")
+    assert len(errors()) == 1
+    Path("config/default/kustomization.yaml").unlink()  # deployed by something else
+    assert errors() == []

@@ -5,9 +5,12 @@ from __future__ import annotations
 import gzip
 from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import orjson
+
+from tests.unit.proxy.conftest import make_run
 
 if TYPE_CHECKING:
     from tests.unit.proxy.conftest import Stage
@@ -34,6 +37,34 @@ async def test_a_missing_right_is_recorded_and_the_answer_is_unchanged(staged: S
         listing, getting = stage.run.stats.forbidden()
         assert listing.startswith("forbidden: list pods in namespace ns (as me); add to its Role: ")
         assert getting.endswith('Role: {apiGroups: [""], resources: [secrets], verbs: [get]}')
+
+
+async def test_a_missing_right_of_an_account_that_does_not_exist_says_so(staged: Staged) -> None:
+    questions = []
+
+    async def exists() -> bool:
+        questions.append(1)
+        return False
+
+    user = b'User \\"system:serviceaccount:home:runs\\"'
+    refusal = refused("get", "secrets").replace(b'User \\"me\\"', user)
+    async with staged() as plain:
+        run = make_run(service_account="home/runs", account_exists=exists)
+        stage = replace(plain, run=run, token=plain.identities.issue(run))
+        stage.api.answers(
+            stage.reply(refusal, "403 Forbidden"),
+            stage.reply(refusal, "403 Forbidden"),
+            stage.reply(refused("get", "pods"), "403 Forbidden"),
+        )
+        for _ in range(3):
+            await stage.get()
+        pods, secrets = stage.run.stats.forbidden()
+    assert secrets == (
+        "forbidden: get secrets in namespace ns (as system:serviceaccount:home:runs); this service account does not "
+        'exist: create it, and add to its Role: {apiGroups: [""], resources: [secrets], verbs: [get]}'
+    )
+    assert "(as me); add to its Role" in pods
+    assert len(questions) == 1
 
 
 async def test_refusals_for_other_reasons_are_not_recorded(staged: Staged) -> None:
