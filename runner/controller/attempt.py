@@ -15,7 +15,7 @@ from runner.events.recorder import EventQueue
 from runner.kube.discovery import ApiResource
 from runner.kube.informer import Informer
 from runner.monitoring.metrics import Metrics
-from runner.objects import Object, ObjectKey, ObjectRef, deleted_for, uid_of
+from runner.objects import Object, ObjectKey, ObjectRef, deleted_for, metadata, uid_of
 from runner.plan.approved import ApprovedPlan
 from runner.prune.run_objects import RunUses
 from runner.replicas.lease_guard import LeaseGuard, ShardOwnership
@@ -78,6 +78,17 @@ class Attempt:
     def key(self) -> ObjectKey:
         """Key of the object."""
         return self.request.key
+
+    @property
+    def generation(self) -> int:
+        """Generation of the object; 0 if its kind has none."""
+        found = metadata(self.obj).get("generation")
+        return found if isinstance(found, int) else 0
+
+    @property
+    def purpose(self) -> str:
+        """Purpose of the run, as in a `RunRecord`."""
+        return "finalize" if self.plan.finalizing else "apply"
 
     @property
     def is_stopped(self) -> bool:

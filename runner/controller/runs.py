@@ -25,7 +25,7 @@ from runner.engine.job import SUPERSEDED, Engine, Event, EventSink, Job, PodRun,
 from runner.errors import TerminalError
 from runner.kube import decode
 from runner.kube.discovery import ApiResource
-from runner.objects import GVK, Object, ObjectKey, ObjectRef, key_of, metadata, uid_of
+from runner.objects import GVK, Object, ObjectKey, ObjectRef, key_of, uid_of
 from runner.ownership import OwnerState
 from runner.plan import tasks
 from runner.plan.results import ResourcePlan
@@ -34,7 +34,7 @@ from runner.proxy.identity import RunStats
 from runner.proxy.planning.overlay import Overlay
 from runner.status import report
 from runner.watches.watch import Watch
-from runner.workqueue.request import ReconcileRequest, RunReason
+from runner.workqueue.request import RunReason
 
 _MOST_NAMED = 100
 """Ignored variables that the log names."""
@@ -129,7 +129,7 @@ class JobFactory:
         watch, defaults, overrides = self._watch, self._defaults, attempt.overrides
         if self._informer.is_cut(attempt.key):
             raise TerminalError(_TOO_DEEP)
-        cause = _cause(attempt.request)
+        cause = attempt.request.cause
         parameters = await asyncio.to_thread(
             params.build, attempt.obj, watch, cause=cause, finalizing=attempt.plan.finalizing
         )
@@ -161,8 +161,8 @@ class JobFactory:
             return None
         return PodRun(
             owner=ObjectRef.of(self._watch.gvk, attempt.obj),
-            generation=_generation(attempt.obj),
-            purpose=_purpose(attempt),
+            generation=attempt.generation,
+            purpose=attempt.purpose,
             policy=policy,
             token=grant.token,
             resumed=attempt.resumed,
@@ -246,7 +246,7 @@ class Runs(Feature):
         """Continue the run that an earlier operator began. One with another purpose is ended."""
         applies = attempt.overrides.mode == "apply" and attempt.request.reason is not RunReason.DRIFT
         ref = ObjectRef.of(self._scope.watch.gvk, attempt.obj)
-        found = await self._engine.resume(ref, _generation(attempt.obj), _purpose(attempt) if applies else _PLAN)
+        found = await self._engine.resume(ref, attempt.generation, attempt.purpose if applies else _PLAN)
         return attempt if found is None else replace(attempt, ident=found.record.ident, resumed=found)
 
     async def recorded(self, job: Job) -> None:
@@ -394,17 +394,3 @@ class Runs(Feature):
 
 def _or(value: _T | None, default: _T) -> _T:
     return default if value is None else value
-
-
-def _purpose(attempt: Attempt) -> str:
-    return "finalize" if attempt.plan.finalizing else "apply"
-
-
-def _generation(obj: Object) -> int:
-    found = metadata(obj).get("generation")
-    return found if isinstance(found, int) else 0
-
-
-def _cause(request: ReconcileRequest) -> dict[str, object]:
-    """Return the reason of the run as its role reads it."""
-    return {"reason": request.reason.value, "details": list(request.details), "failures": request.failed_runs}

@@ -79,6 +79,11 @@ class ReconcileRequest:
     waited: float
     """Seconds in the queue."""
 
+    @property
+    def cause(self) -> dict[str, object]:
+        """Reason of the run as its role reads it."""
+        return {"reason": self.reason.value, "details": list(self.details), "failures": self.failed_runs}
+
 
 class QueueEntry(NamedTuple):
     """A key of the queue, for the status page."""
