@@ -331,6 +331,8 @@ class _Operator:
             python=platform.python_version(),
             server=server.get("gitVersion"),
             url=client.credentials.base_url,
+            context=client.credentials.context or None,
+            credentials=client.credentials.origin,
             namespaces=list(self._settings.namespaces) or "all",
         )
         return True

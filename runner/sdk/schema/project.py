@@ -82,7 +82,7 @@ def _account_problem(written: str, cwd: Path) -> str:
 
 
 def _accounts(cwd: Path) -> Iterator[str]:
-    """Yield the names of the ServiceAccounts in the project's manifests. Files that are no manifests are ignored."""
+    """Yield the names of the ServiceAccounts in the project's manifests. Other files are ignored."""
     for _, root in _documents(cwd / _MANIFESTS, cwd, Problems()):
         with contextlib.suppress(ValueError):  # a value that no manifest can contain
             document = tree.plain(root)
