@@ -141,7 +141,6 @@ class Dependents:
             self._cluster_scoped.add(owner.ref.gvk)
             self._note_uid(owner.ref)
         self._deferred.began(owner.ref)
-        self._guard.began(owner.ref)
 
     def ended(self, owner: Owner) -> bool:
         """Note the end of a run whose writes were all reported. Return True if no other client interfered."""
