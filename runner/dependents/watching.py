@@ -50,6 +50,7 @@ _SAVING_AGAIN = (10.0, 600.0)
 _PATIENCE = 60.0
 """Seconds to wait until the dependents of an object are listed."""
 
+_LOOK = 0.05
 _MOST_UIDS = 2
 _MOST_OWNERS = 4096
 """Cluster-scoped owners whose UIDs are kept. The references of further ones count with each UID."""
@@ -150,15 +151,19 @@ class Dependents:
         return not left
 
     async def owned(self, gvk: GVK, key: ObjectKey) -> str | None:
-        """Digest the dependents of an object when all were listed; None if they are unknown."""
+        """Digest the dependents of an object when all were listed and read; None if they are unknown."""
         try:
             async with asyncio.timeout(_PATIENCE):
                 await self._resumed.wait()
                 for kind in self._kinds_of(gvk):
-                    await kind.settled()
+                    await kind.listed()
+                while True:
+                    found = self.owned_now(gvk, key)
+                    if found is not None or not any(kind.is_reading for kind in self._kinds_of(gvk)):
+                        return found
+                    await asyncio.sleep(_LOOK)
         except TimeoutError:
             return None
-        return self.owned_now(gvk, key)
 
     def owned_now(self, gvk: GVK, key: ObjectKey) -> str | None:
         """Digest the dependents of an object as they are known now; None if a part is unknown."""
