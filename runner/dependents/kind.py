@@ -213,7 +213,13 @@ class DependentKind:
         except (ApiError, ApiUnavailableError):
             (self._round if is_status else self._to_read)[key] = None
             raise
-        state = ObjectState.of(obj, self._targets(obj), whole=True, suspect=self.ledger.suspects(key))
+        state = ObjectState.of(
+            obj,
+            self._targets(obj),
+            whole=True,
+            suspect=self.ledger.suspects(key),
+            uses_generation=self.resource.uses_generation,
+        )
         return self.ledger.read(key, state)
 
     def _refuse(self, error: ForbiddenError) -> None:

@@ -276,7 +276,13 @@ class Dependents:
         kind = GVK.of(obj).kind
         if kind not in {resource.gvk.kind, "PartialObjectMetadata"}:
             return None
-        return ObjectState.of(obj, self._targets(resource, obj), whole=kind == resource.gvk.kind, suspect=suspect)
+        return ObjectState.of(
+            obj,
+            self._targets(resource, obj),
+            whole=kind == resource.gvk.kind,
+            suspect=suspect,
+            uses_generation=resource.uses_generation,
+        )
 
     def _in_sight(self, resource: ApiResource, key: ObjectKey) -> bool:
         """Return True if the operator's namespaces contain the object."""
@@ -381,7 +387,7 @@ class Dependents:
         entries = self.bodies.follow(
             resource, lambda namespace: watcher_of(watched, namespace).stretch, partial(self._targets, resource)
         )
-        ledger = Ledger(self._trigger_of, uses_generation="status" in resource.subresources)
+        ledger = Ledger(self._trigger_of, uses_generation=resource.uses_generation)
         return DependentKind(self._client, entries, watched, ledger, self._on_change, self._settled)
 
     def _on_change(self, kind: DependentKind, notification: Notification) -> None:
