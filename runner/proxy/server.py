@@ -221,7 +221,7 @@ class _Client:
             return await self._respond(call, body, answer)
         finally:
             self.is_busy = False
-            call.ends.close()
+            call.end()
             _note(call, status, time.perf_counter() - began)
 
     async def _respond(self, call: Call, body: Body, answer: Answer) -> bool:

@@ -75,7 +75,7 @@ class Forward:
                 self._upstream.release(connection)
                 return refusal(409, _NOT_OURS)
             exchange = _Exchange(call, connection, self._upstream)
-            call.ends.callback(exchange.end)
+            call.ends.append(exchange.end)
             try:
                 return await exchange.run(self._render(call, login))
             except (BrokenError, MalformedError) as error:

@@ -160,7 +160,7 @@ class Writes:
             return await asyncio.shield(writing)
         finally:
             if writing.done():
-                call.ends.callback(detached.ends.close)
+                call.ends.append(detached.end)
             else:
                 self._let_end(detached, writing)
 
@@ -197,7 +197,7 @@ class Writes:
 
         def ended(task: asyncio.Task[Answer]) -> None:
             self._unattended.discard(task)
-            call.ends.close()
+            call.end()
             if not task.cancelled():
                 task.exception()  # the client that would get it has disconnected
 

@@ -194,11 +194,16 @@ class History:
     async def ask(self, method: str, path: str, *headers: tuple[bytes, bytes], content: bytes = b"") -> Answer:
         head = RequestHead(method, path, list(headers), "1.1", len(content), keep_alive=True, upgrade=b"")
         call = Call(head, request.parse(method, path), None, list(headers), content, self.session)  # type: ignore[arg-type]
-        with call.ends:
+        try:
             answer = await self.reads.handle(call, self.model)
-            if call.info.verb == "watch":
-                answer.release = call.ends.pop_all().close
-            return answer
+        except ApiUnavailableError:
+            call.end()
+            raise
+        if call.info.verb == "watch":
+            answer.release = call.end
+        else:
+            call.end()
+        return answer
 
     def shows(self, name: str, index: int) -> None:
         self.shown[name] = max(self.shown[name], index)
