@@ -156,7 +156,7 @@ def test_a_watch_with_pods_in_a_project_without_their_manifests_is_a_warning_wit
     WATCHES.write_text(WATCHES.read_text() + "  isolation: pod\n  podTemplate: {image: example.com/ee:1}\n")
     (without_account, _) = warnings()
     assert "isolation: pod without serviceAccount: the role in the pod has all permissions" in without_account
-    assert typed("validate --strict")[0] == 1
+    assert typed("validate --strict")[0] == 2
     WATCHES.write_text(WATCHES.read_text() + "  serviceAccount: accounts/runs\n")
     (missing,) = warnings()
     assert missing.startswith("watches.yaml:")
