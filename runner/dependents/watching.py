@@ -375,7 +375,7 @@ class Dependents:
             WatchPolicy(),
         )
         entries = self.bodies.follow(
-            resource, lambda namespace: watcher_of(watched, namespace).stretch, partial(self._targets, resource)
+            resource, lambda namespace: watcher_of(watched, namespace).unbroken_period, partial(self._targets, resource)
         )
         ledger = Ledger(self._trigger_of, uses_generation="status" in resource.subresources)
         return DependentKind(self._client, entries, watched, ledger, self._on_change, self._settled)

@@ -181,14 +181,14 @@ def _taken_on(obj: Object, current: Mapping[str, Any], owner: Owner, namespace: 
     return _add(obj, current, owner, namespace)
 
 
-def _add(obj: Object, standing: Mapping[str, Any], owner: Owner, namespace: str) -> Ownership:
+def _add(obj: Object, existing: Mapping[str, Any], owner: Owner, namespace: str) -> Ownership:
     """Add the owner to `obj`, unless the existing object (`obj` if it is new) has another owner."""
     if wants_release(obj):
         return Ownership(obj, OwnerMark.NONE, f"annotation {INJECT_OWNER}")
     how = _named(obj, owner)
     if how is not OwnerMark.NONE:
         return Ownership(obj, how, "it names the owner itself")
-    for seen in (standing, obj):
+    for seen in (existing, obj):
         other = _another(seen, owner)
         if other:
             return Ownership(obj, OwnerMark.NONE, other)
