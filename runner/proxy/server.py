@@ -198,7 +198,7 @@ class _Client:
                 if not await self._answer(head, body):
                     await self.connection.linger(_LINGER)
                     break
-                self.connection.stay()
+                self.connection.resume_http()
         except MalformedError as error:
             self._rejected(error)
             await self._refuse(error)
