@@ -37,6 +37,7 @@ class OwnSecrets:
         self._authority = authority
         self._is_of_run = is_of_run
         self._labels = labels
+        self._logged = log.Once()
 
     async def handle(self, call: Call, proceed: Proceed) -> Answer:
         """Answer a call."""
@@ -55,17 +56,15 @@ class OwnSecrets:
         return (is_here and info.name == self._authority) or self._is_of_run(info.name, warm=is_here)
 
     def _refuse(self, call: Call) -> Answer:
-        info = call.info
-        _log.warning(
-            "Refused a request of a run for a Secret of the operator",
-            job=call.run.run.ident,
-            verb=info.verb,
-            secret=f"{info.namespace}/{info.name}",
-        )
+        info, job = call.info, call.run.run.ident
+        secret = f"{info.namespace}/{info.name}"
+        if self._logged.is_new((job, secret)):
+            _log.warning(
+                "Refused a request of a run for a Secret of the operator", job=job, verb=info.verb, secret=secret
+            )
         return refusal(
             HTTPStatus.FORBIDDEN,
-            f"the Secret {info.namespace}/{info.name} contains a key or token of the operator: "
-            "the proxy refuses it to all runs",
+            f"the Secret {secret} contains a key or token of the operator: the proxy refuses it to all runs",
         )
 
     def _restrict(self, call: Call) -> None:
