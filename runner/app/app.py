@@ -298,6 +298,7 @@ class _Operator:
             client.credentials,
             identities,
             [
+                *([pods_setup.own_secrets(self._settings)] if any(watch.pods for watch in self._watches) else []),
                 DiscoveryCache(clock, served.forget),
                 Negotiate(),
                 reads,

@@ -385,7 +385,7 @@ class Dependents:
             WatchPolicy(),
         )
         entries = self.bodies.follow(
-            resource, lambda namespace: watcher_of(watched, namespace).stretch, partial(self._targets, resource)
+            resource, lambda namespace: watcher_of(watched, namespace).unbroken_period, partial(self._targets, resource)
         )
         ledger = Ledger(self._trigger_of, uses_generation=resource.uses_generation)
         return DependentKind(self._client, entries, watched, ledger, self._on_change, self._settled)

@@ -28,6 +28,10 @@ _MANIFESTS = Path("config")
 _SAMPLES = Path("config/samples")
 _DEFAULT = Path("config/default/kustomization.yaml")
 _PODS = Path("config/pods")
+_WITHOUT_ACCOUNT = (
+    "isolation: pod without serviceAccount: the role in the pod has all permissions of the operator; set a service "
+    "account with the permissions of the role"
+)
 _SUFFIXES = {".yaml", ".yml"}
 
 
@@ -46,6 +50,8 @@ def report(watches: Iterable[Watch], file: Path, *, cwd: Path, problems: Problem
             problems.errors.append(Problem(str(file), watch.line, str(watch.gvk), message))
         if watch.pods is not None and (message := _pods_problem(cwd)):
             problems.warnings.append(Problem(str(file), watch.line, str(watch.gvk), message))
+        if watch.pods is not None and not watch.service_account:
+            problems.warnings.append(Problem(str(file), watch.line, str(watch.gvk), _WITHOUT_ACCOUNT))
     for source, root in _documents(cwd / _SAMPLES, cwd, problems):
         crds.check_sample(source, root, problems)
 

@@ -154,6 +154,10 @@ def test_a_watch_with_pods_in_a_project_without_their_manifests_is_a_warning_wit
         return [line for line in out.splitlines() if "isolation: pod" in line]
 
     WATCHES.write_text(WATCHES.read_text() + "  isolation: pod\n  podTemplate: {image: example.com/ee:1}\n")
+    (without_account, _) = warnings()
+    assert "isolation: pod without serviceAccount: the role in the pod has all permissions" in without_account
+    assert typed("validate --strict")[0] == 2
+    WATCHES.write_text(WATCHES.read_text() + "  serviceAccount: accounts/runs\n")
     (missing,) = warnings()
     assert missing.startswith("watches.yaml:")
     assert "the project has no config/pods, so a deployed operator has no Service" in missing
