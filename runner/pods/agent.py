@@ -9,9 +9,9 @@ agent outlives an upgrade of the operator. So each operator supports the protoco
 ignores kinds that it does not support.
 
 Promises: Ansible starts at most once. A frame is in `WORK_DIR` before it is sent and stays there, so the operator can
-request all frames again. END is last, and no process of the run is left then, except those of other users. A role can
-start such processes with `become`, and they end with the pod. API calls wait while there is no operator. The pod's log
-contains only text that the operator returned, and messages about the connection and such processes.
+request all frames again. END is last. No process of the run is left then, except those of other users. A role can
+start them with `become`, and they end with the pod. API calls wait while there is no operator. The pod's log contains
+only text that the operator returned, and messages about the connection and such processes.
 
 `SETTINGS_DIR` has the files `run`, `token`, `ca.crt`, `server` (host:port) and `name` (of the server, for TLS). They
 are read for each attempt to connect. Exit codes: see `Exit`.
