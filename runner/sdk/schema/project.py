@@ -146,22 +146,21 @@ class _Crds:
                 )
 
     def check_sample(self, source: SourceText, root: yaml.Node, problems: Problems) -> None:
-        """Add the errors of a sample of one of the project's groups."""
+        """Add the errors of a sample of one of the project's groups, and warnings about fields without effect."""
         gvk = _gvk_of(root)
         if gvk is None:
             return
         line = source.line(root.start_mark)
-        found = [Problem(source.file, line, "", each) for each in self.kind_problems(gvk, "the kind")]
+        problems.errors += [Problem(source.file, line, "", each) for each in self.kind_problems(gvk, "the kind")]
         schema = self.kinds.get((gvk.group, gvk.kind), {}).get(gvk.version)
-        if schema is not None:
-            try:
-                found += [
-                    Problem(source.file, source.line(each.node.start_mark), each.path, each.message)
-                    for each in structural.violations(root, schema)
-                ]
-            except ValueError as error:
-                found.append(Problem(source.file, line, "", str(error)))
-        problems.errors += found
+        try:
+            found = list(structural.violations(root, schema)) if schema is not None else []
+        except ValueError as error:
+            problems.errors.append(Problem(source.file, line, "", str(error)))
+            return
+        for each in found:
+            level = problems.warnings if each.is_dropped else problems.errors
+            level.append(Problem(source.file, source.line(each.node.start_mark), each.path, each.message))
 
 
 def _schema_of(version: Mapping[str, Any]) -> Schema:
