@@ -96,7 +96,7 @@ class DependentKind:
 
     @property
     def is_reading(self) -> bool:
-        """True while objects are to be read."""
+        """True while the operator must read objects."""
         return bool(self._to_read or self._statuses or self._round) or self._is_comparing
 
     async def follow(self) -> None:
