@@ -122,8 +122,8 @@ hostile: setup ## Hostile resources on a live operator: HOSTILE_COUNT, HOSTILE_S
 bench: setup ## Run one benchmark: make bench CASE=spine; prints JSON lines only
 	@$(BIN)/python -m bench.$(CASE)
 
-demo: setup ## Control plane, operator and a resource that is created, scaled and deleted; DEMO_KEEP=1 stays up, NODE=real runs its pods
-	@$(BIN)/python -m hack.demo
+demo: setup ## Control plane, operator and a resource that is created, scaled and deleted; DEMO_KEEP=1 stays up, NODE=real runs its pods, DEMO_FLAGS=--kubeconfig=FILE selects a cluster
+	@$(BIN)/python -m hack.demo $(DEMO_FLAGS)
 
 # As in config/manager: a role that needs facts fails here too, not only in the cluster.
 run: export ANSIBLE_GATHERING ?= explicit

@@ -1,12 +1,14 @@
 """The demo: a control plane, the sample operator, and a Memcached that is created, scaled and deleted.
 
 Shows each status and the operator's own log, and ends by itself: exit code 0 when all happened as told. With
-`DEMO_KEEP=1` everything stays up until Ctrl-C, and it says how to look around. `KUBECONFIG` given: that cluster is
-used. `NODE=real` starts a real node instead of a simulated one: memcached runs, and answers at a Service.
+`DEMO_KEEP=1` everything stays up until Ctrl-C, and it says how to look around. `KUBECONFIG` is ignored. `--kubeconfig`
+and `--context` select a cluster, and `--yes` omits the question. `NODE=real` starts a real node instead of a simulated
+one: memcached runs, and answers at a Service.
 """
 
 from __future__ import annotations
 
+import argparse
 import json
 import os
 import re
@@ -24,8 +26,8 @@ from typing import IO, Any
 
 from runner.errors import OperatorError
 from runner.sdk import devcluster
-from runner.sdk.devcluster import images
-from runner.sdk.devcluster.cluster import outside
+from runner.sdk.devcluster import chosen, images
+from runner.sdk.devcluster.cluster import find_kubectl, get_programs, outside
 from runner.sdk.devcluster.nodes import Nodes
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -100,9 +102,12 @@ class Kubectl:
 def main() -> int:
     """Run the demo; return the exit code."""
     signal.signal(signal.SIGTERM, signal.default_int_handler)
+    parser = argparse.ArgumentParser(prog="make demo", description=__doc__)
+    chosen.add_options(parser)
+    arguments = parser.parse_args()
     screen = Screen()
     try:
-        _demo(screen)
+        _demo(screen, arguments)
     except (DemoError, OperatorError) as error:
         screen.step(f"The demo failed: {error}")
         return 1
@@ -112,28 +117,33 @@ def main() -> int:
     return 0
 
 
-def _demo(screen: Screen) -> None:
+def _demo(screen: Screen, arguments: argparse.Namespace) -> None:
     screen.step("Control plane: etcd, kube-apiserver, kube-controller-manager, kube-scheduler, kwok")
-    with _cluster() as cluster:
+    with _cluster(screen, arguments) as cluster:
         kubectl = Kubectl(cluster.kubectl, cluster.kubeconfig)
         screen.line(kubectl("get", "nodes").rstrip(), "kubectl")
         screen.step("The kind Memcached, and the operator that runs roles/memcached for it")
         kubectl("apply", "-k", str(ROOT / "config/crd"))
         kubectl("wait", "--for=condition=Established", "crd/memcacheds.cache.example.com", "--timeout=30s")
         with _operator(screen, cluster.kubeconfig):
-            _life_of_a_memcached(screen, kubectl)
+            is_own = not (arguments.kubeconfig or arguments.context)
+            _life_of_a_memcached(screen, kubectl, answers=is_own and _nodes() != Nodes.FAKE)
             if os.environ.get("DEMO_KEEP") == "1":
                 _keep(screen, cluster)
 
 
 @contextmanager
-def _cluster() -> Iterator[devcluster.DevCluster]:
-    """The cluster of KUBECONFIG, or one that lives as long as the demo."""
-    given = os.environ.get("KUBECONFIG")
-    if given:
+def _cluster(screen: Screen, arguments: argparse.Namespace) -> Iterator[devcluster.DevCluster]:
+    """The selected cluster, or one that lives as long as the demo."""
+    if arguments.kubeconfig or arguments.context:
         with tempfile.TemporaryDirectory(prefix="ansible-operator-demo-") as folder:
-            yield outside(given, Path(folder), sys.stderr)
+            kubectl = find_kubectl(os.environ) or get_programs(os.environ, sys.stderr)["kubectl"]
+            found = chosen.choose(arguments.kubeconfig, arguments.context, Path(folder), kubectl, os.environ)
+            chosen.confirm(found, "Apply the CRD Memcached and run the sample operator", yes=arguments.yes)
+            yield outside(str(found.path), Path(folder), sys.stderr)
         return
+    if ignored := chosen.ignored(os.environ, "DEMO_FLAGS=--kubeconfig=FILE"):
+        screen.line(ignored)
     with devcluster.start(name="demo", nodes=_nodes()) as cluster:
         if _nodes() != Nodes.FAKE:
             _load_memcached(cluster)
@@ -153,13 +163,13 @@ def _load_memcached(cluster: devcluster.DevCluster) -> None:
         cluster.load(images.archive(str(made), _IMAGE, Path(folder), os.environ, sys.stderr))
 
 
-def _life_of_a_memcached(screen: Screen, kubectl: Kubectl) -> None:
+def _life_of_a_memcached(screen: Screen, kubectl: Kubectl, *, answers: bool) -> None:
     sample = str(ROOT / "config/samples/cache_v1alpha1_memcached.yaml")
     name = "memcached/memcached-sample"
     screen.step("A Memcached of size 3")
     kubectl("apply", "-f", sample)
     _show(screen, kubectl, name, _await(lambda: _settled(kubectl, name, 3), "size 3 to be reconciled"))
-    if _nodes() != Nodes.FAKE and not os.environ.get("KUBECONFIG"):
+    if answers:
         screen.step("memcached answers at a Service")
         _await(lambda: _ready(kubectl, 3), "3 ready pods")
         screen.line(_answer(kubectl), "memcached")

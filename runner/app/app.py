@@ -298,6 +298,7 @@ class _Operator:
             client.credentials,
             identities,
             [
+                *([pods_setup.own_secrets(self._settings)] if any(watch.pods for watch in self._watches) else []),
                 DiscoveryCache(clock, served.forget),
                 Negotiate(),
                 reads,
@@ -331,6 +332,8 @@ class _Operator:
             python=platform.python_version(),
             server=server.get("gitVersion"),
             url=client.credentials.base_url,
+            context=client.credentials.context or None,
+            credentials=client.credentials.origin,
             namespaces=list(self._settings.namespaces) or "all",
         )
         return True

@@ -14,6 +14,7 @@ import sys
 import textwrap
 from collections import Counter
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import partial
 from importlib import metadata
 from pathlib import Path
@@ -232,16 +233,19 @@ def _project(settings: Settings, loaded: LoadedWatches) -> ProjectSources:
 
 
 def _validate(arguments: argparse.Namespace) -> int:
-    from runner.compatibility import core_changes  # noqa: PLC0415 - as above
+    from runner.compatibility import core_changes, unsupported  # noqa: PLC0415 - as above
     from runner.config import sources  # noqa: PLC0415 - as above
+    from runner.sdk.migrate import image  # noqa: PLC0415 - as above
     from runner.sdk.schema import project, usage  # noqa: PLC0415 - as above
     from runner.watches import validation  # noqa: PLC0415 - as above
 
     settings, warnings = sources.load(arguments, os.environ)
-    search_path = settings.search_path(os.environ, Path.cwd())
+    copied = image.files(image.dockerfiles(), settings.watches_file)
+    search_path = replace(settings.search_path(os.environ, Path.cwd()), image=copied)
     found = validation.validate(settings.watches_file, environ=os.environ, cwd=Path.cwd(), search_path=search_path)
     usage.report(found.watches, Path("config/crd/bases"), cwd=Path.cwd(), places=search_path, problems=found.problems)
     project.report(found.watches, settings.watches_file, cwd=Path.cwd(), problems=found.problems)
+    found.problems.warnings += [each.to_problem() for each in unsupported.findings(found)]
     warnings = (*warnings, *core_changes.warnings(found, search_path, os.environ))
     level_of_warnings = "error" if arguments.strict else "warning"
     reported = [(level_of_warnings, f"{level_of_warnings}: {sentence}") for sentence in warnings]

@@ -1,36 +1,52 @@
 """Types of Jinja conditions. ansible-core 2.19 and later accept only booleans.
 
-The type of an expression follows from its syntax, and from variables with a literal value. If the type is unknown, the
-condition is assumed to be boolean. Pure; imports Jinja, so import this module only when it is needed.
+The type of an expression follows from its syntax, its filters and lookups, and from the definitions of variables. Pure;
+imports Jinja, so import this module only when it is needed.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import NamedTuple
 
 from jinja2 import Environment, TemplateSyntaxError, nodes
 
 TEXT, NUMBER, LIST, MAPPING, NOTHING = "text", "a number", "a list", "a mapping", "nothing"
+OBJECTS = "a mapping or a list"
+BOOLEAN = "a boolean"
+UNKNOWN = ""
 TEMPLATE = "an expression with a template inside"
 """Not a type: ansible-core 2.19 and later reject `{{` inside an expression."""
 
 _FILTERS = {
     **dict.fromkeys(("length", "count", "int", "float", "sum", "abs", "round", "wordcount"), NUMBER),
+    **dict.fromkeys(("log", "pow", "root", "human_to_bytes"), NUMBER),
+    "bool": BOOLEAN,
     **dict.fromkeys(("trim", "lower", "upper", "replace", "join", "string", "basename", "dirname", "quote"), TEXT),
     **dict.fromkeys(("regex_replace", "to_json", "to_nice_json", "to_yaml", "to_nice_yaml", "title"), TEXT),
     **dict.fromkeys(("b64encode", "b64decode", "hash", "capitalize", "regex_search"), TEXT),
+    **dict.fromkeys(("md5", "sha1", "checksum", "password_hash", "to_uuid", "indent", "truncate", "urlencode"), TEXT),
+    **dict.fromkeys(("regex_escape", "human_readable", "strftime", "type_debug", "comment", "expanduser"), TEXT),
+    **dict.fromkeys(("format", "center", "escape", "e", "safe", "realpath", "relpath", "wordwrap"), TEXT),
     **dict.fromkeys(("list", "map", "select", "reject", "selectattr", "rejectattr", "sort", "unique"), LIST),
     **dict.fromkeys(("flatten", "difference", "intersect", "union", "symmetric_difference", "split"), LIST),
     **dict.fromkeys(("dict2items", "zip", "batch", "regex_findall", "subelements", "reverse"), LIST),
+    **dict.fromkeys(("splitext", "dictsort", "groupby", "slice", "product", "combinations", "zip_longest"), LIST),
     **dict.fromkeys(("combine", "items2dict"), MAPPING),
 }
 """Type of a filter's result; filters with results of any type are missing."""
+_LOOKUPS = {
+    **dict.fromkeys(("env", "file", "fileglob", "pipe", "password", "random_string", "url", "ini", "csvfile"), TEXT),
+    **dict.fromkeys(("dig", "first_found", "lines", "unvault"), TEXT),
+    **dict.fromkeys(("k8s", "kubernetes.core.k8s", "community.kubernetes.k8s"), OBJECTS),
+}
+"""Type of a lookup's result; lookups with results of any type are missing."""
 _ATTRIBUTES = {
     **dict.fromkeys(("stdout", "stderr"), TEXT),
     **dict.fromkeys(("stdout_lines", "stderr_lines", "resources", "results"), LIST),
     **dict.fromkeys(("metadata", "labels", "annotations", "spec", "data", "stringData"), MAPPING),
+    **dict.fromkeys(("changed", "failed", "skipped", "unreachable", "exists", "isdir"), BOOLEAN),
     "rc": NUMBER,
 }
 """Type of attributes of results that modules return, and of objects of the API."""
@@ -38,6 +54,7 @@ _METHODS = {
     **dict.fromkeys(("split", "splitlines", "keys", "values", "items"), LIST),
     **dict.fromkeys(("strip", "lower", "upper", "replace", "join", "format"), TEXT),
     **dict.fromkeys(("find", "index", "count"), NUMBER),
+    **dict.fromkeys(("startswith", "endswith", "isdigit", "isnumeric", "isalpha", "isalnum"), BOOLEAN),
 }
 _PROJECTION = re.compile(r"\[(\]|\*|\?)")
 """Parts of a JMESPath query whose result is a list."""
@@ -46,8 +63,10 @@ _LITERALS: dict[type, str] = {
     **dict.fromkeys((nodes.TemplateData, nodes.Concat), TEXT),
     **dict.fromkeys((nodes.List, nodes.Tuple), LIST),
     nodes.Dict: MAPPING,
+    **dict.fromkeys((nodes.Compare, nodes.Not, nodes.Test), BOOLEAN),
 }
 _PLAIN: tuple[tuple[type | tuple[type, ...], str], ...] = (
+    (bool, BOOLEAN),
     (str, TEXT),
     ((int, float), NUMBER),
     ((list, tuple), LIST),
@@ -65,53 +84,77 @@ class Broken(NamedTuple):
 
 
 def broken_part(condition: str, variables: Mapping[str, str]) -> Broken | None:
-    """Return the part that makes the condition's result another type than boolean; None if there is none.
+    """Return the part that makes the condition's result another type than boolean; None if no such part is known.
 
-    `variables`: types of variables with a literal value. Invalid syntax has no result: Ansible reports it.
+    `variables`: types of variables. Invalid syntax has no result: Ansible reports it.
     """
-    text = condition.strip()
-    if text.startswith("{{") and text.endswith("}}") and text.count("{{") == 1:
-        text = text[2:-2].strip()
+    text = _expression(condition)
     if not text:
         return Broken("", NOTHING)
     try:
-        parsed = _ENVIRONMENT.parse("{{ (" + text + "\n) }}")
+        parts = _parts(text)
     except TemplateSyntaxError:
         return Broken("", TEMPLATE) if "{{" in text else None
-    expressions = [each for output in parsed.find_all(nodes.Output) for each in output.nodes]
-    return next((found for each in expressions for found in _broken(each, variables)), None)
+    found = (Broken(_source(each), _type(each, variables)) for each in parts)
+    return next((each for each in found if each.type not in {BOOLEAN, UNKNOWN}), None)
 
 
-def _broken(node: nodes.Node, variables: Mapping[str, str]) -> Iterator[Broken]:
-    if isinstance(node, (nodes.And, nodes.Or)):
-        yield from _broken(node.left, variables)
-        yield from _broken(node.right, variables)
-    elif isinstance(node, nodes.CondExpr):
-        yield from _broken(node.expr1, variables)
-        if node.expr2 is not None:
-            yield from _broken(node.expr2, variables)
-    else:
-        found = _type(node, variables)
-        if found:
-            yield Broken(_source(node), found)
+def type_of(expression: str, variables: Mapping[str, str]) -> str:
+    """Return the type of an expression, or UNKNOWN."""
+    try:
+        return _of_all(_type(each, variables) for each in _parts(_expression(expression) or "none"))
+    except TemplateSyntaxError:
+        return UNKNOWN
+
+
+def _of_all(types: Iterable[str]) -> str:
+    """Return the type of a result that is one of several: a wrong type if one has it, otherwise the common type."""
+    found = set(types)
+    others = found - {BOOLEAN, UNKNOWN}
+    return min(others) if others else BOOLEAN if found == {BOOLEAN} else UNKNOWN
+
+
+def _expression(condition: str) -> str:
+    text = condition.strip()
+    is_template = text.startswith("{{") and text.endswith("}}") and text.count("{{") == 1
+    return text[2:-2].strip() if is_template else text
+
+
+def _parts(text: str) -> list[nodes.Node]:
+    """Return the parts of an expression, one of which is its result. Raises TemplateSyntaxError."""
+    parsed = _ENVIRONMENT.parse("{{ (" + text + "\n) }}")
+    return [part for output in parsed.find_all(nodes.Output) for each in output.nodes for part in _results(each)]
+
+
+def _results(node: nodes.Node) -> Iterator[nodes.Node]:
+    match node:
+        case nodes.And() | nodes.Or():
+            yield from (*_results(node.left), *_results(node.right))
+        case nodes.CondExpr(expr1=first, expr2=second):
+            yield from (*_results(first), *(_results(second) if second is not None else ()))
+        case _:
+            yield node
 
 
 def _type(node: nodes.Node | None, variables: Mapping[str, str]) -> str:
-    """Return the type of an expression; empty if it is a boolean or unknown."""
-    found = NUMBER if isinstance(node, _ARITHMETIC) else _LITERALS.get(type(node), "")
+    """Return the type of an expression, or UNKNOWN."""
+    found = NUMBER if isinstance(node, _ARITHMETIC) else _LITERALS.get(type(node), UNKNOWN)
     match node:
         case nodes.Const(value=value):
             found = _type_of_value(value)
         case nodes.Name(name=name):
-            found = variables.get(name, "")
+            found = variables.get(name, UNKNOWN)
         case nodes.Getattr(attr=name) | nodes.Getitem(arg=nodes.Const(value=str(name))):
-            found = _ATTRIBUTES.get(name, "")
+            found = _ATTRIBUTES.get(name, UNKNOWN)
         case nodes.Getitem(node=inner):
-            found = MAPPING if _is_resources(inner) else ""
+            found = MAPPING if _is_resources(inner) else UNKNOWN
         case nodes.Filter():
             found = _type_of_filter(node, variables)
         case nodes.Call():
             found = _type_of_call(node)
+        case nodes.And() | nodes.Or() | nodes.CondExpr():
+            types = {_type(each, variables) for each in _results(node)}
+            found = types.pop() if len(types) == 1 else UNKNOWN
     return found
 
 
@@ -119,20 +162,30 @@ def _type_of_filter(node: nodes.Filter, variables: Mapping[str, str]) -> str:
     name = node.name.rpartition(".")[2]
     if name in {"default", "d"}:
         default = _type(node.args[0], variables) if node.args else TEXT
-        return _type(node.node, variables) or default
+        given = _type(node.node, variables)
+        # A default that is a boolean says nothing about the value that a user sets.
+        return given or (default if default != BOOLEAN else UNKNOWN)
+    if name == "mandatory":
+        return _type(node.node, variables)
     if name == "ternary":
-        return next((found for each in node.args if (found := _type(each, variables))), "")
+        return _of_all(_type(each, variables) for each in node.args)
     if name == "json_query" and node.args:
         match node.args[0]:
             case nodes.Const(value=str(query)) if _PROJECTION.search(query) and "|" not in query:
                 return LIST
-    return _FILTERS.get(name, "")
+    return _FILTERS.get(name, UNKNOWN)
 
 
 def _type_of_call(node: nodes.Call) -> str:
-    if isinstance(node.node, nodes.Name) and node.node.name in {"query", "q"}:
-        return LIST
-    return _METHODS.get(node.node.attr, "") if isinstance(node.node, nodes.Getattr) else ""
+    match node.node, node.args:
+        case nodes.Name(name="query" | "q"), _:
+            return LIST
+        case nodes.Name(name="lookup"), [nodes.Const(value=str(plugin)), *_]:
+            is_list = any(each.key == "wantlist" for each in node.kwargs)
+            return LIST if is_list else _LOOKUPS.get(plugin.removeprefix("ansible.builtin."), UNKNOWN)
+        case nodes.Getattr(attr=name), _:
+            return _METHODS.get(name, UNKNOWN)
+    return UNKNOWN
 
 
 def _is_resources(node: nodes.Node) -> bool:
@@ -143,15 +196,22 @@ def _is_resources(node: nodes.Node) -> bool:
     return False
 
 
-def type_of_literal(value: object) -> str:
-    """Return the type of a variable's value; empty for booleans and templates."""
-    return "" if isinstance(value, str) and ("{{" in value or "{%" in value) else _type_of_value(value)
+def type_of_template(value: object, variables: Mapping[str, str]) -> str:
+    """Return the type of the value of a variable, which can be a template, or UNKNOWN."""
+    if not isinstance(value, str) or not ("{{" in value or "{%" in value):
+        return _type_of_value(value)
+    try:
+        body = _ENVIRONMENT.parse(value).body
+    except TemplateSyntaxError:
+        return UNKNOWN
+    match [each for each in body if not isinstance(each, (nodes.Assign, nodes.ExprStmt))]:
+        case [nodes.Output(nodes=[nodes.Expr() as only])] if not isinstance(only, nodes.TemplateData):
+            return _of_all(_type(each, variables) for each in _results(only))
+    return TEXT  # several parts are joined
 
 
 def _type_of_value(value: object) -> str:
-    if isinstance(value, bool):
-        return ""
-    return NOTHING if value is None else next((name for kind, name in _PLAIN if isinstance(value, kind)), "")
+    return NOTHING if value is None else next((name for kind, name in _PLAIN if isinstance(value, kind)), UNKNOWN)
 
 
 def _source(node: nodes.Node) -> str:

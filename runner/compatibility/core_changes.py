@@ -26,20 +26,31 @@ from runner.yamlfile import tree
 _TEMPLATES_FIXED = (5, 3, 0)
 """First kubernetes.core whose option `template` works on ansible-core 2.19 and later."""
 _K8S = {"k8s", "kubernetes.core.k8s", "community.kubernetes.k8s"}
+_OF_ANY_TYPE = object()
 _TEMPLATE = re.compile(r"\s*\{\{(.*)\}\}\s*", re.DOTALL)
 _DEFAULT = re.compile(r"\| (default|d)\([^()]*\)$")
 _TEXT_MAPPINGS = {"labels", "annotations", "matchLabels", "nodeSelector", "stringData"}
 """Fields of objects whose values are text."""
-_TYPES = {"string": "text", "integer": "a number", "number": "a number", "array": "a list", "object": "a mapping"}
+_TYPES = {
+    "string": "text",
+    "integer": "a number",
+    "number": "a number",
+    "array": "a list",
+    "object": "a mapping",
+    "boolean": "a boolean",
+}
 """Types of fields of CRDs."""
 _PERMISSION = "ANSIBLE_ALLOW_BROKEN_CONDITIONALS"
 _TRUE = {"1", "true", "yes", "on", "y", "t"}
+UNPROVEN = "unknown-type"
 RESTORE = f"{_PERMISSION}=true, which ansible-core supports up to 2.22"
 _ADVICE = {
     "implicit-boolean": f"Use ansible-core 2.18, or set {RESTORE}",
     "template-module": "Use ansible-core 2.18, or kubernetes.core 5.3.0 or later",
     "number-as-text": "Use ansible-core 2.18, or convert the values to text",
 }
+_DEPTH = 5
+"""Variables that refer to each other in a chain of this length have a type."""
 _SHOWN = 3
 """Constructs that a warning shows."""
 
@@ -60,6 +71,24 @@ def findings(
                 if kubernetes_core is not None and kubernetes_core < _TEMPLATES_FIXED:
                     yield from _template(task, key, arguments, kubernetes_core)
                 yield from _numbers(task, task_fields.value_of(arguments, "definition"))
+
+
+def unproven(result: ValidationResult, fields: Mapping[str, str]) -> Iterator[Finding]:
+    """Yield the conditions whose type this analysis cannot derive."""
+    variables = _variables(result, fields)
+    for task in result.tasks:
+        for keyword, node in task_fields.conditions(task):
+            if tree.is_null(node) or tree.is_bool(node) or not _is_unknown(node.value, variables):
+                continue
+            message = f"`{keyword}: {_brief(node.value)}`: the type of the condition is unknown"
+            fix = "if it can be another type than boolean, write a comparison or `| bool`"
+            line = task.source.line(node.start_mark)
+            yield Finding(task.source.file, line, UNPROVEN, message, fix, "check")
+
+
+def _is_unknown(condition: str, variables: Mapping[str, str]) -> bool:
+    is_broken = conditions.broken_part(condition, variables) is not None
+    return not is_broken and conditions.type_of(condition, variables) == conditions.UNKNOWN
 
 
 def warnings(result: ValidationResult, search_path: SearchPath, environ: Mapping[str, str]) -> list[str]:
@@ -98,7 +127,7 @@ def installed_version(collection: str, search_path: SearchPath) -> Version | Non
 def types_of_fields(schema: Mapping[str, Any], name: Any) -> dict[str, str]:
     """Return the types of the variables that fields of a spec become. `name` converts a field's name.
 
-    Booleans and fields of unknown type have the empty type.
+    Fields of unknown type have the empty type.
     """
     properties = schema.get("properties") or {}
     return {
@@ -199,29 +228,31 @@ def _number(task: Task, name: str, value: yaml.ScalarNode) -> Iterator[Finding]:
 
 
 def _variables(result: ValidationResult, fields: Mapping[str, str]) -> dict[str, str]:
-    """Return the types of variables whose definitions all have a type, none of which is boolean."""
-    found: dict[str, set[str]] = {}
+    """Return the types of variables whose definitions all have a type, and either all or none are boolean."""
+    definitions: dict[str, list[object]] = {}
     for path in result.files:
         if {"defaults", "vars"} & set(path.parts[-3:-1]):
             for name, value in _values(path):
-                found.setdefault(name, set()).add(_type(value))
+                definitions.setdefault(name, []).append(value)
     for task in result.tasks:
         for name, node in task_fields.definitions(task):
-            kind = conditions.MAPPING if node is None else _type(_plain(node))
+            definitions.setdefault(name, []).append({} if node is None else _plain(node))
+    types: dict[str, str] = {}
+    for _ in range(_DEPTH):
+        found = {name: {conditions.type_of_template(each, types) for each in of} for name, of in definitions.items()}
+        for name, kind in fields.items():
             found.setdefault(name, set()).add(kind)
-    for name, kind in fields.items():
-        found.setdefault(name, set()).add(kind)
-    return {name: min(kinds) for name, kinds in found.items() if "" not in kinds}
+        before, types = types, {name: _common(kinds) for name, kinds in found.items()}
+        if types == before:
+            break
+    return types
 
 
-def _type(value: object) -> str:
-    """Return the type of a definition: of its template, or of its value."""
-    if isinstance(value, str):
-        template = _TEMPLATE.fullmatch(value)
-        if template is not None and "{{" not in template[1]:
-            broken = conditions.broken_part(template[1], {})
-            return broken.type if broken is not None else ""
-    return conditions.type_of_literal(value)
+def _common(kinds: set[str]) -> str:
+    """Return the type of a variable with such definitions: of mixed ones that are never boolean, any of them."""
+    if conditions.UNKNOWN in kinds or (conditions.BOOLEAN in kinds and len(kinds) > 1):
+        return conditions.UNKNOWN
+    return min(kinds)
 
 
 def _values(path: Path) -> Iterable[tuple[str, object]]:
@@ -236,4 +267,4 @@ def _plain(node: yaml.Node) -> object:
     try:
         return tree.plain(node)
     except ValueError:
-        return True  # of unknown type
+        return _OF_ANY_TYPE

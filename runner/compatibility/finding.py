@@ -6,6 +6,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from runner.yamlfile.tree import Problem
+
 OLD_CORE, NEW_CORE = "2.18", "2.21"
 """The Go operator's ansible-core, default of migrated projects, and that of new projects."""
 
@@ -43,6 +45,10 @@ class Finding:
     def place(self) -> str:
         """File and line."""
         return f"{self.file}:{self.line}" if self.line else self.file
+
+    def to_problem(self) -> Problem:
+        """Return the finding as a warning of `validate`."""
+        return Problem(self.file, self.line, "", f"{self.message}: {self.fix}")
 
     def to_json(self) -> dict[str, Any]:
         """Return the finding for `--output json`."""

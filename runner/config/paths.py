@@ -28,6 +28,32 @@ IMAGE = Path("/opt/ansible")
 
 
 @dataclass(frozen=True, slots=True)
+class ImageFiles:
+    """Files of a project whose Dockerfiles copy them to other places in the image. Without copies, all is in place."""
+
+    root: Path = Path()
+    """Folder of the project."""
+    copies: tuple[tuple[Path, Path], ...] = ()
+    """Path in the image, and the file or folder of the project; a later copy takes precedence."""
+    roles: tuple[Path, ...] = ()
+    """Folders in the image that contain roles."""
+
+    def sources(self, path: Path) -> list[Path]:
+        """Return the paths of the project that can be a path in the image."""
+        path = Path(os.path.normpath(path))
+        return [source / path.relative_to(to) for to, source in reversed(self.copies) if path.is_relative_to(to)]
+
+    def beside(self, folder: Path, name: str) -> list[Path]:
+        """Return the paths of the project that can be a name relative to a folder of the project, in the image."""
+        targets = [IMAGE] if folder == self.root and self.copies else []
+        targets += [to / folder.relative_to(source) for to, source in self.copies if folder.is_relative_to(source)]
+        return [source for target in targets for source in self.sources(target / name)]
+
+
+NO_IMAGE = ImageFiles()
+
+
+@dataclass(frozen=True, slots=True)
 class SearchPath:
     """Folders to search for roles and collections, in order. All are absolute."""
 
@@ -37,6 +63,7 @@ class SearchPath:
     """Folders named `ansible_collections`, whether they exist or not."""
     given: Mapping[str, tuple[Path, ...]]
     """Folders by variable of Ansible; empty if the user set no path."""
+    image: ImageFiles = NO_IMAGE
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,15 +117,19 @@ def find_role(name: str, search_path: SearchPath, *, cwd: Path | None = None) ->
             searched = [*(root / namespace / collection / "roles" / role for root in roots), *searched]
         if cwd is not None:
             searched.append(cwd / name)
+    image, folders = search_path.image, (*search_path.roles, *((cwd,) if cwd else ()))
+    searched += [each for folder in folders for each in image.beside(folder, name)]
+    searched += [each for folder in image.roles for each in image.sources(folder / name)]
     # normpath: errors and runs show `roles/a`, not `./roles/a`; symbolic links are kept.
-    searched = [Path(os.path.normpath(path)) for path in searched]
+    searched = list(_once(Path(os.path.normpath(path)) for path in searched))
     return SearchResult(next((path for path in searched if path.is_dir()), None), tuple(searched))
 
 
-def find_file(name: str, cwd: Path) -> SearchResult:
+def find_file(name: str, cwd: Path, image: ImageFiles = NO_IMAGE) -> SearchResult:
     """Find a playbook by absolute path, or by path relative to the project's folder `cwd`."""
-    searched = [absolute(str(path), cwd) for path in _absolute_or_in_project(name, cwd)]
-    return SearchResult(next((path for path in searched if path.is_file()), None), tuple(searched))
+    candidates = (*_absolute_or_in_project(name, cwd), *image.beside(cwd, name))
+    searched = _once(absolute(str(path), cwd) for path in candidates)
+    return SearchResult(next((path for path in searched if path.is_file()), None), searched)
 
 
 def _absolute_or_in_project(name: str, cwd: Path | None) -> list[Path]:

@@ -34,13 +34,15 @@ class PlanRun:
     """Why the plan contains no values; empty if it does."""
 
 
-async def plan_run(runs: Runs, attempt: Attempt) -> PlanRun:
+async def plan_run(runs: Runs, attempt: Attempt, overlay: Overlay | None = None) -> PlanRun:
     """Plan an attempt's run. Its recorder records what the run reads.
+
+    `overlay` contains writes that precede the run; None: there are none.
 
     Raises:
         TerminalError: the object cannot be run.
     """
-    overlay = Overlay()
+    overlay = overlay or Overlay()
     result, unplanned, grant = await runs.plan(attempt, overlay)
     finished = _Finished(result, overlay, unplanned, grant.secrets, grant.stats.forbidden())
     ref = ObjectRef.of(attempt.resource.gvk, attempt.obj)

@@ -69,8 +69,7 @@ class DependentKind:
         """The same for namespaces in which the API server refused a read."""
         self._reading = asyncio.Event()
         self._listed = asyncio.Event()
-        self._compared = asyncio.Event()
-        self._compared.set()
+        self._is_comparing = False
         self._stopped = False
 
     def serves(self, resource: ApiResource) -> bool:
@@ -91,10 +90,14 @@ class DependentKind:
         """Return the scope of the watcher that covers the object."""
         return watcher_of(self._watchers, key.namespace).namespace
 
-    async def settled(self) -> None:
-        """Wait until every scope was listed and the pending comparisons are complete."""
+    async def listed(self) -> None:
+        """Wait until every scope was listed."""
         await self._listed.wait()
-        await self._compared.wait()
+
+    @property
+    def is_reading(self) -> bool:
+        """True while the operator must read objects."""
+        return bool(self._to_read or self._statuses or self._round) or self._is_comparing
 
     async def follow(self) -> None:
         """Watch until stopped."""
@@ -148,8 +151,7 @@ class DependentKind:
         self._to_read.update(dict.fromkeys(finding.read))
         for key in finding.read_status:
             self._refused.get(key.namespace, self._statuses)[key] = None
-        if self._to_read or self._statuses:
-            self._compared.clear()
+        if self.is_reading:
             self._reading.set()
         return finding.notifications
 
@@ -161,12 +163,14 @@ class DependentKind:
             if key is None:
                 await self._due()
                 continue
+            self._is_comparing = True
             try:
                 notifications = await self._compare(key, is_status=is_status)
             except (ApiError, ApiUnavailableError) as error:
                 _log.warning("Cannot read a dependent; retrying", gvk=str(self.gvk), error=str(error))
                 await asyncio.sleep(backoff.next())
                 continue
+            self._is_comparing = False
             backoff.reset()
             for each in notifications:
                 self._on_change(self, each)
@@ -188,8 +192,6 @@ class DependentKind:
 
     async def _due(self) -> None:
         """Wait until a read may be due."""
-        if not self._statuses:
-            self._compared.set()
         self._reading.clear()
         wait = self._next_round - asyncio.get_running_loop().time() if self._statuses else None
         with contextlib.suppress(TimeoutError):
@@ -211,7 +213,13 @@ class DependentKind:
         except (ApiError, ApiUnavailableError):
             (self._round if is_status else self._to_read)[key] = None
             raise
-        state = ObjectState.of(obj, self._targets(obj), whole=True, suspect=self.ledger.suspects(key))
+        state = ObjectState.of(
+            obj,
+            self._targets(obj),
+            whole=True,
+            suspect=self.ledger.suspects(key),
+            uses_generation=self.resource.uses_generation,
+        )
         return self.ledger.read(key, state)
 
     def _refuse(self, error: ForbiddenError) -> None:

@@ -4,7 +4,6 @@ Owns the delayed triggers: one per owner and dependent, or object and reference.
 delay. Dependents outside the namespace of their owner also share a budget, which bounds the runs that they trigger.
 
 Steps of a rollout wait for its end, so that a rollout triggers one run, or two if it lasts longer than `ROLLOUT_WAITS`.
-A run that begins meanwhile has the current state, so that its object has no waiting step any more.
 
 Must not import: proxy, reconcile, controller.
 """
@@ -100,13 +99,6 @@ class LoopGuard:
     """Owners without budget; each is triggered once when it has some."""
     _rollouts: dict[ObjectRef, dict[TriggerPair, _Rollout]] = field(default_factory=dict)
     _logged: log.Once = field(default_factory=log.Once)
-
-    def began(self, target: ObjectRef) -> None:
-        """Note that a run of an object begins, which has the current states."""
-        for rollout in self._rollouts.get(target, {}).values():
-            if rollout.timer is not None:
-                rollout.timer.cancel()
-                rollout.timer = None
 
     def trigger_owner(self, kind: GVK, notification: Notification) -> None:
         """Trigger an owner because of its dependent, now or later."""

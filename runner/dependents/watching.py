@@ -50,6 +50,7 @@ _SAVING_AGAIN = (10.0, 600.0)
 _PATIENCE = 60.0
 """Seconds to wait until the dependents of an object are listed."""
 
+_LOOK = 0.05
 _MOST_UIDS = 2
 _MOST_OWNERS = 4096
 """Cluster-scoped owners whose UIDs are kept. The references of further ones count with each UID."""
@@ -141,7 +142,6 @@ class Dependents:
             self._cluster_scoped.add(owner.ref.gvk)
             self._note_uid(owner.ref)
         self._deferred.began(owner.ref)
-        self._guard.began(owner.ref)
 
     def ended(self, owner: Owner) -> bool:
         """Note the end of a run whose writes were all reported. Return True if no other client interfered."""
@@ -151,15 +151,19 @@ class Dependents:
         return not left
 
     async def owned(self, gvk: GVK, key: ObjectKey) -> str | None:
-        """Digest the dependents of an object when all were listed; None if they are unknown."""
+        """Digest the dependents of an object when all were listed and read; None if they are unknown."""
         try:
             async with asyncio.timeout(_PATIENCE):
                 await self._resumed.wait()
                 for kind in self._kinds_of(gvk):
-                    await kind.settled()
+                    await kind.listed()
+                while True:
+                    found = self.owned_now(gvk, key)
+                    if found is not None or not any(kind.is_reading for kind in self._kinds_of(gvk)):
+                        return found
+                    await asyncio.sleep(_LOOK)
         except TimeoutError:
             return None
-        return self.owned_now(gvk, key)
 
     def owned_now(self, gvk: GVK, key: ObjectKey) -> str | None:
         """Digest the dependents of an object as they are known now; None if a part is unknown."""
@@ -272,7 +276,13 @@ class Dependents:
         kind = GVK.of(obj).kind
         if kind not in {resource.gvk.kind, "PartialObjectMetadata"}:
             return None
-        return ObjectState.of(obj, self._targets(resource, obj), whole=kind == resource.gvk.kind, suspect=suspect)
+        return ObjectState.of(
+            obj,
+            self._targets(resource, obj),
+            whole=kind == resource.gvk.kind,
+            suspect=suspect,
+            uses_generation=resource.uses_generation,
+        )
 
     def _in_sight(self, resource: ApiResource, key: ObjectKey) -> bool:
         """Return True if the operator's namespaces contain the object."""
@@ -375,9 +385,9 @@ class Dependents:
             WatchPolicy(),
         )
         entries = self.bodies.follow(
-            resource, lambda namespace: watcher_of(watched, namespace).stretch, partial(self._targets, resource)
+            resource, lambda namespace: watcher_of(watched, namespace).unbroken_period, partial(self._targets, resource)
         )
-        ledger = Ledger(self._trigger_of, uses_generation="status" in resource.subresources)
+        ledger = Ledger(self._trigger_of, uses_generation=resource.uses_generation)
         return DependentKind(self._client, entries, watched, ledger, self._on_change, self._settled)
 
     def _on_change(self, kind: DependentKind, notification: Notification) -> None:

@@ -146,7 +146,7 @@ def add_up(lines: Iterable[str]) -> dict[str, Any]:
 
 
 def _text(value: object, longest: int) -> str:
-    """Return a text without half characters, which cannot be sent. Raises TypeError if it is no text."""
+    """Return a text without half characters, which cannot be sent. Raises TypeError for another value."""
     if not isinstance(value, str):
         raise TypeError(type(value))
     return value[:longest].encode(errors="replace").decode()

@@ -3,9 +3,11 @@
 Flow: `begin` and `end` bracket each run. `end` measures the folder. If the total exceeds the limit, the largest group
 of folders loses some, where a group is the objects of one kind in one namespace. Its least recently used objects lose
 all runs except their newest one, and after that everything. So a user who keeps many runs displaces only those of users
-who keep as many. Promises: a folder in use is never changed; a removal removes the whole folder; folders of an earlier
-operator count after `survey` measured them; a removal delays only the next run of the same object. Blocking I/O, from
-any thread. The memory use is an entry per object.
+who keep as many.
+
+Promises: a folder in use is never changed. A removal removes the whole folder, and delays only the next run of the same
+object. Folders of an earlier operator count after `survey` measured them. Blocking I/O, from any thread. The memory use
+is an entry per object.
 """
 
 from __future__ import annotations
@@ -177,7 +179,7 @@ class KeptRuns:
             self._add(self._trimmed, run_dir, held, newest=True)
 
     def _give_up(self, run_dir: Path, error: Exception) -> None:
-        """Do not count a folder until the next run of its object: files can belong to another user, for example."""
+        """Do not count a folder until the next run of its object: another user can own its files, for example."""
         with self._lock:
             self._forget(run_dir)
         if self._logged.is_new(run_dir):

@@ -264,7 +264,7 @@ class Client:
             async with aclosing(_lines(call, answer, self.credentials.base_url)) as lines:
                 yield lines
         finally:
-            # What is unread would come for ever: the connection cannot be kept.
+            # The response has no end, so the connection cannot be reused.
             answer.close()
 
     async def _call(self, call: _Call) -> bytes:

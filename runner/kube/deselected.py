@@ -1,9 +1,10 @@
 """Objects that left a watch's selection with the operator's finalizer.
 
 A change of a label or field can take an object out of the selection. The watch then does not contain it, but its
-deletion would wait for the finalizer forever. Each such object is watched individually until it is deleted, loses the
-finalizer, or is selected again. Objects that left while no watch was open are found by a metadata list when a list of
-the selected objects is complete.
+deletion would wait for the finalizer forever. While there are such objects, one metadata watch of each namespace (or of
+all) reports changes of them, whatever their number. An object that is being deleted is read whole. An object is
+forgotten when it is gone, has lost the finalizer, or is selected again. Objects that left while no watch was open are
+found by a metadata list when a list of the selected objects is complete.
 """
 
 from __future__ import annotations
@@ -12,14 +13,15 @@ import asyncio
 from collections.abc import Callable, Container, Sequence
 
 from runner import log
-from runner.errors import ApiError, ApiUnavailableError, GoneError, KindNotFoundError
+from runner.errors import ApiError, ApiUnavailableError, GoneError, KindNotFoundError, NotFoundError
 from runner.kube.cache import Cache, Change, Summary
 from runner.kube.client import Client, Selection
 from runner.kube.discovery import Discovery
+from runner.kube.relist import Relist
 from runner.kube.watch import Watcher
-from runner.kube.watch_events import Restarted, Synced
+from runner.kube.watch_events import Applied, Deleted, Restarted, Synced
 from runner.kube.watch_stream import WatchPolicy
-from runner.objects import GVK, Object, ObjectKey, finalizers_of, key_of
+from runner.objects import GVK, Object, ObjectKey, finalizers_of, is_deleting, key_of
 from runner.watches.policy import JitteredBackoff
 
 _PAGE = 500
@@ -35,39 +37,51 @@ class DeselectedObjects:
         self._client = client
         self._discovery = discovery
         self._gvk = gvk
+        self._namespaces = tuple(namespaces)
         self._finalizer = finalizer
         self._selection = Selection(fields=within, metadata_only=True)
         self._cache = Cache()
-        self._followers: dict[ObjectKey, asyncio.Task[None]] = {}
+        """Objects that are being deleted."""
+        self._keys: dict[str, set[ObjectKey]] = {}
+        """Deselected objects by watched namespace; empty: all."""
+        self._watches: dict[str, asyncio.Task[None]] = {}
+        self._due: dict[ObjectKey, bool] = {}
+        """Objects to read, and whether a watch reported that they are gone."""
+        self._is_due = asyncio.Event()
         self._unsearched = set(namespaces or ("",))
         self._jobs: asyncio.Queue[tuple[str, Container[ObjectKey]]] = asyncio.Queue()
-        self._changed: Callable[[Change], None] = lambda _: None
         self._log = log.get(__name__, gvk=str(gvk))
+        self._logged = log.Once()
 
     def get(self, key: ObjectKey) -> Object | None:
-        """Return the object as last seen; None if it is not watched."""
+        """Return the object as last seen; None if it is not being deleted."""
         return self._cache.get(key)
 
     def summary(self, key: ObjectKey) -> Summary | None:
-        """Return the summary of the object; None if it is not watched."""
+        """Return the summary of the object; None if it is not being deleted."""
         return self._cache.summary(key)
 
     def deleting(self) -> list[ObjectKey]:
         """Return the keys of the objects that are being deleted."""
-        found = ((key, self._cache.summary(key)) for key in self._followers)
-        return [key for key, summary in found if summary is not None and summary.deleting]
+        return list(self._cache.keys())
 
     def left(self, key: ObjectKey) -> None:
-        """Watch an object that is not selected any more, or was deleted."""
-        if key not in self._followers:
-            self._followers[key] = asyncio.create_task(self._follow(key))
+        """Follow an object that is not selected any more, or was deleted."""
+        self._keys.setdefault(self._scope(key), set()).add(key)
+        self._look(key, is_gone=True)
 
     def returned(self, key: ObjectKey) -> None:
-        """Stop watching: the object is selected again."""
-        follower = self._followers.pop(key, None)
-        if follower is not None:
-            follower.cancel()
-            self._drop(key)
+        """Forget an object that is selected again, or is gone."""
+        scope = self._scope(key)
+        keys = self._keys.get(scope, set())
+        if key not in keys:
+            return
+        keys.remove(key)
+        self._due.pop(key, None)
+        self._cache.apply(str(key), Restarted(str(key)))
+        self._cache.apply(str(key), Synced())
+        if not keys and (watch := self._watches.pop(scope, None)) is not None:
+            watch.cancel()
 
     def look_for(self, namespace: str, selected: Container[ObjectKey]) -> None:
         """Find the objects that left before the operator started, once per namespace."""
@@ -77,16 +91,90 @@ class DeselectedObjects:
 
     async def follow(self, changed: Callable[[Change], None]) -> None:
         """Watch until cancelled; `changed` receives deselected objects that are being deleted."""
-        self._changed = changed
-        try:
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self._search())
+            backoff = JitteredBackoff(1.0, 30.0)
             while True:
-                namespace, selected = await self._jobs.get()
-                for key in await self._holding(namespace):
-                    if key not in selected:
-                        self.left(key)
-        finally:
-            for key in list(self._followers):
+                key, is_gone = await self._next()
+                try:
+                    await self._read(group, changed, key, is_gone=is_gone)
+                except (ApiError, ApiUnavailableError, KindNotFoundError) as error:
+                    if self._logged.is_new():
+                        self._log.warning("Cannot read objects outside the selection; retrying", error=str(error))
+                    self._look(key, is_gone=is_gone)
+                    await asyncio.sleep(backoff.next())
+                else:
+                    backoff.reset()
+                    self._logged.reset()
+
+    def _scope(self, key: ObjectKey) -> str:
+        """Return the watched namespace of an object; for cluster-scoped kinds any covers it."""
+        return key.namespace if self._namespaces and key.namespace else "".join(self._namespaces[:1])
+
+    def _follows(self, key: ObjectKey) -> bool:
+        return key in self._keys.get(self._scope(key), ())
+
+    def _look(self, key: ObjectKey, *, is_gone: bool) -> None:
+        """Read an object soon. `is_gone`: a watch reported that it does not exist or is not selected."""
+        if self._follows(key):
+            self._due[key] = self._due.get(key, False) or is_gone
+            self._is_due.set()
+
+    async def _next(self) -> tuple[ObjectKey, bool]:
+        while not self._due:
+            self._is_due.clear()
+            await self._is_due.wait()
+        key = next(iter(self._due))
+        return key, self._due.pop(key)
+
+    async def _read(
+        self, group: asyncio.TaskGroup, changed: Callable[[Change], None], key: ObjectKey, *, is_gone: bool
+    ) -> None:
+        """Read an object, and watch it while it has the finalizer. Raises ApiError, ApiUnavailableError or
+        KindNotFoundError.
+        """  # noqa: D205 - one thought
+        try:
+            obj = await self._client.get(await self._discovery.find(self._gvk), key)
+        except NotFoundError:
+            if is_gone:  # otherwise the watch is about to report it
                 self.returned(key)
+            return
+        if not self._follows(key):
+            return
+        if self._finalizer not in finalizers_of(obj):
+            self.returned(key)
+            return
+        scope = self._scope(key)
+        if scope not in self._watches:
+            self._watches[scope] = group.create_task(self._watch(scope))
+        if is_deleting(obj):
+            for change in self._cache.apply(str(key), Applied(obj)):
+                changed(change)
+
+    async def _watch(self, scope: str) -> None:
+        """Watch the metadata of all objects in a namespace, and read those that change in a way that matters."""
+        relist = Relist()
+        watcher = Watcher(self._client, self._discovery, self._gvk, scope, self._selection, WatchPolicy())
+        async for event in watcher.events():
+            match event:
+                case Restarted():
+                    relist.begin(scope, self._keys.get(scope, ()))
+                case Applied(obj):
+                    relist.saw(key_of(obj))
+                    if is_deleting(obj) or self._finalizer not in finalizers_of(obj):
+                        self._look(key_of(obj), is_gone=False)
+                case Deleted(obj):
+                    self._look(key_of(obj), is_gone=True)
+                case Synced():
+                    for key in relist.end(scope):
+                        self._look(key, is_gone=True)
+
+    async def _search(self) -> None:
+        while True:
+            namespace, selected = await self._jobs.get()
+            for key in await self._holding(namespace):
+                if key not in selected:
+                    self.left(key)
 
     async def _holding(self, namespace: str) -> list[ObjectKey]:
         """List the objects with the finalizer; retry until the API server responds."""
@@ -111,23 +199,3 @@ class DeselectedObjects:
             found += [key_of(item) for item in page.items if self._finalizer in finalizers_of(item)]
             if not (cont := page.cont):
                 return found
-
-    async def _follow(self, key: ObjectKey) -> None:
-        selection = Selection(fields=f"metadata.name={key.name}")
-        watcher = Watcher(self._client, self._discovery, self._gvk, key.namespace, selection, WatchPolicy())
-        async for event in watcher.events():
-            changes = self._cache.apply(str(key), event)
-            if isinstance(event, Restarted):
-                continue
-            summary = self._cache.summary(key)
-            if summary is None or self._finalizer not in summary.finalizers:
-                del self._followers[key]
-                self._drop(key)
-                return
-            for change in changes:
-                if change.new is not None and change.new.deleting:
-                    self._changed(change)
-
-    def _drop(self, key: ObjectKey) -> None:
-        self._cache.apply(str(key), Restarted(str(key)))
-        self._cache.apply(str(key), Synced())

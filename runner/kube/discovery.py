@@ -29,6 +29,11 @@ class ApiResource:
     subresources: frozenset[str]
     short_names: frozenset[str] = frozenset()
 
+    @property
+    def uses_generation(self) -> bool:
+        """True if `metadata.generation` follows the spec. Without a subresource, writes of the status raise it too."""
+        return "status" in self.subresources
+
     def path(self, namespace: str = "", name: str = "", subresource: str = "") -> str:
         """Return the URL path of an object, or of all objects without a name, or of all namespaces."""
         parts = ["/apis", self.gvk.group, self.gvk.version] if self.gvk.group else ["/api", self.gvk.version]

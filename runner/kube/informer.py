@@ -137,7 +137,7 @@ class Informer:
                 changed(change)
                 self._note_deselection(change)
             if isinstance(event, Synced) and self._deselected is not None:
-                # What our finalizer stands on and the list did not hold left before we were there.
+                # Objects with the finalizer that the list lacks left the selection before the operator started.
                 self._deselected.look_for(watcher.namespace, self._cache)
             if all(self._cache.is_synced(watcher.namespace) for watcher in self._watchers):
                 self.synced.set()

@@ -61,9 +61,18 @@ class ObjectState:
 
     @classmethod
     def of(
-        cls, obj: Mapping[str, Any], targets: tuple[ObjectRef, ...], *, whole: bool, suspect: bool = False
+        cls,
+        obj: Mapping[str, Any],
+        targets: tuple[ObjectRef, ...],
+        *,
+        whole: bool,
+        suspect: bool = False,
+        uses_generation: bool = True,
     ) -> ObjectState:
-        """Digest an object. `whole` is False for metadata only; `suspect` adds a digest per field."""
+        """Digest an object. `whole` is False for metadata only; `suspect` adds a digest per field.
+
+        `uses_generation` is True if the generation follows the spec.
+        """
         meta = metadata(obj)
         finalizers = sorted(set(finalizers_of(obj)))
         transient = _written_with_status(meta)
@@ -80,7 +89,7 @@ class ObjectState:
             finalizers=_digest(finalizers),
             owners=_digest(references_of(obj)),
             content=_digest({k: v for k, v in obj.items() if k not in {"metadata", "status"}}) if whole else None,
-            status=ObjectStatus.of(obj) if whole else None,
+            status=ObjectStatus.of(obj, uses_generation=uses_generation) if whole else None,
             by=_last_manager(writes),
             targets=targets,
             fields=_fields(obj, meta, transient) if whole and suspect else None,

@@ -59,11 +59,14 @@ class ObjectStatus:
     """Generation of the last rollout that was complete, as far as it is known."""
 
     @classmethod
-    def of(cls, obj: Mapping[str, Any], gvk: GVK | None = None) -> ObjectStatus:
-        """Digest the status of an object. `gvk` is needed for items of a list, which do not contain it."""
+    def of(cls, obj: Mapping[str, Any], gvk: GVK | None = None, *, uses_generation: bool) -> ObjectStatus:
+        """Digest the status of an object. `gvk` is needed for items of a list, which do not contain it.
+
+        `uses_generation` is True if the generation follows the spec. Otherwise each write of the status raises it.
+        """
         status, generation = _mapping(obj.get("status")), metadata(obj).get("generation")
         observed = status.get("observedGeneration")
-        is_behind = isinstance(observed, int) and observed != generation
+        is_behind = uses_generation and isinstance(observed, int) and observed != generation
         return cls(
             every=_digest(obj.get("status")),
             meaning=_digest([is_behind, meaningful(obj.get("status"))]),

@@ -38,8 +38,8 @@ class AccessVerdict(Enum):
     """Result of a review."""
 
     ALLOWED = "allowed"
-    STRANGER = "the token is no good"
-    REFUSED = "may not"
+    UNAUTHENTICATED = "the token is not valid"
+    REFUSED = "the user may not"
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,48 +63,48 @@ class AccessReviews:
         self._clock = clock
         self._allowed: _Known = OrderedDict()
         self._refused: _Known = OrderedDict()
-        self._asking = [asyncio.Lock() for _ in range(_AT_ONCE)]
+        self._locks = [asyncio.Lock() for _ in range(_AT_ONCE)]
 
-    async def judge(self, token: str, verb: str, path: str) -> AccessReview:
+    async def review(self, token: str, verb: str, path: str) -> AccessReview:
         """Review if the bearer of this token may use this verb on a non-resource path."""
         key = (hashlib.sha256(token.encode()).digest(), verb, path)
-        known = self._remembered(key)
+        known = self._cached(key)
         if known is not None:
             return known
-        async with self._asking[key[0][0] % _AT_ONCE]:  # those who come together with a token wait for one answer
-            known = self._remembered(key)
+        async with self._locks[key[0][0] % _AT_ONCE]:  # concurrent requests with a token share one review
+            known = self._cached(key)
             if known is not None:
                 return known
-            ruling = await self._ask(token, verb, path)
-            if ruling.verdict is AccessVerdict.ALLOWED:
+            review = await self._review(token, verb, path)
+            if review.verdict is AccessVerdict.ALLOWED:
                 cache, lasting = self._allowed, _ALLOWED_FOR
             else:
                 cache, lasting = self._refused, _REFUSED_FOR
-            cache[key] = (self._clock() + lasting, ruling)
+            cache[key] = (self._clock() + lasting, review)
             if len(cache) > _MOST:
                 cache.popitem(last=False)
-        return ruling
+        return review
 
-    def _remembered(self, key: _Key) -> AccessReview | None:
+    def _cached(self, key: _Key) -> AccessReview | None:
         for cache in (self._allowed, self._refused):
-            until, ruling = cache.get(key, (0.0, None))
-            if ruling is not None and self._clock() < until:
-                return ruling
+            until, review = cache.get(key, (0.0, None))
+            if review is not None and self._clock() < until:
+                return review
             cache.pop(key, None)
         return None
 
-    async def _ask(self, token: str, verb: str, path: str) -> AccessReview:
-        found = await self._review(_AUTHENTICATION, "TokenReview", {"token": token})
+    async def _review(self, token: str, verb: str, path: str) -> AccessReview:
+        found = await self._create(_AUTHENTICATION, "TokenReview", {"token": token})
         user = found.get("user") or {}
         if not found.get("authenticated"):
-            return AccessReview(AccessVerdict.STRANGER)
+            return AccessReview(AccessVerdict.UNAUTHENTICATED)
         who = {"user": user.get("username"), "uid": user.get("uid"), "groups": user.get("groups")}
         attributes = {**who, "extra": user.get("extra"), "nonResourceAttributes": {"verb": verb, "path": path}}
         spec = {name: value for name, value in attributes.items() if value}
-        allowed = (await self._review(_AUTHORIZATION, "SubjectAccessReview", spec)).get("allowed")
+        allowed = (await self._create(_AUTHORIZATION, "SubjectAccessReview", spec)).get("allowed")
         return AccessReview(AccessVerdict.ALLOWED if allowed else AccessVerdict.REFUSED, str(user.get("username")))
 
-    async def _review(self, api_version: str, kind: str, spec: Object) -> Object:
+    async def _create(self, api_version: str, kind: str, spec: Object) -> Object:
         body = {"apiVersion": api_version, "kind": kind, "metadata": {}, "spec": spec}
         answer = await self._client.request("POST", f"/apis/{api_version}/{kind.lower()}s", body=body)
         status: Object = answer.get("status") or {}

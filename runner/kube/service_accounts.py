@@ -1,6 +1,6 @@
 """Service accounts of watches: their names in the cluster, and whether they exist.
 
-The image contains `watches.yaml`, and so the name of an account, but the deployment adds a prefix to it: kustomize's
+The image contains `watches.yaml` with the name of an account. The deployment adds a prefix to that name: kustomize's
 `namePrefix`, or the name of a Helm release. It adds the same prefix to the operator's own account, whose name ends with
 `MANAGER` in the manifests of `init`, in charts and in bundles. So that account determines the prefix.
 """

@@ -85,7 +85,7 @@ class Watcher:
         """Time of the last contact with the server, by the event loop's clock."""
         self.last_error: str | None = None
         """Current error; None if there is none."""
-        self.stretch: int | None = None
+        self.unbroken_period: int | None = None
         """Number of the current period without a gap in the changes; None if there is none.
 
         A watch that the server ends regularly and that is reopened at once makes no gap.
@@ -95,7 +95,7 @@ class Watcher:
         self._selection = selection
         self._policy = policy
         self._takes_cluster_scope = takes_cluster_scope
-        self._stands_aside = False
+        self._is_redundant = False
         self._path = ""
         self._resume_from = ""
         """resourceVersion to resume from; empty if a list is needed."""
@@ -109,7 +109,7 @@ class Watcher:
         self._absences = 0
         self._not_found = 0
         self._logged: tuple[str, float] = ("", 0.0)
-        self._stretches = 0
+        self._unbroken_periods = 0
         self._timeout = 0
         """Timeout in seconds that the current watch requested."""
         self._ended_well = -math.inf
@@ -128,7 +128,7 @@ class Watcher:
             except KindNotFoundError as error:
                 self._absent(error)
                 if self._absences > 1 and self._has_delivered:
-                    # Asked twice, since all that hangs on these objects will be given up.
+                    # Discovery lacked the kind twice: the consumer drops all objects.
                     self._has_delivered = False
                     yield Restarted(self.namespace)
                     yield Synced()
@@ -153,17 +153,17 @@ class Watcher:
     def _follow(self, resource: ApiResource) -> AsyncGenerator[WatchEvent]:
         """Choose the next step. Each step ends or raises, and sets the version to resume from."""
         if not resource.namespaced and not self._takes_cluster_scope:
-            return self._stand_aside()
-        self._stands_aside = False
+            return self._wait_for_other_watcher()
+        self._is_redundant = False
         if self._resume_from:
             return self._resumed(resource)
         return self._streamed_list(resource) if self._streams_lists else self._paged_list(resource)
 
-    async def _stand_aside(self) -> AsyncGenerator[WatchEvent]:
+    async def _wait_for_other_watcher(self) -> AsyncGenerator[WatchEvent]:
         """Wait while another watcher covers the kind, which is cluster-scoped."""
-        self._works(WatchState.LIVE)
-        if not self._stands_aside:
-            self._stands_aside = True
+        self._note_success(WatchState.LIVE)
+        if not self._is_redundant:
+            self._is_redundant = True
             yield Restarted(self.namespace)
             yield Synced()
         await asyncio.sleep(self._policy.longest_kind_poll)
@@ -214,8 +214,8 @@ class Watcher:
                     yield Deleted(obj) if kind == "DELETED" else Applied(obj)
                 elif listing and annotations_of(obj).get(_INITIAL_EVENTS_END) == "true":
                     listing, stream.patience = False, None
-                    self._works(WatchState.LIVE)
-                    self._flows()
+                    self._note_success(WatchState.LIVE)
+                    self._begin_period()
                     self._broken_lists = 0
                     yield Synced()
                 self._gets_bookmarks |= kind == "BOOKMARK"
@@ -239,7 +239,7 @@ class Watcher:
             page = await self._client.list_page(resource, self.namespace, self._selection, limit, cont)
             self._note_contact()
             if not begun:
-                self._works(WatchState.LISTING)
+                self._note_success(WatchState.LISTING)
                 begun = self._has_delivered = True
                 yield Restarted(self.namespace)
             if page.items:
@@ -276,18 +276,18 @@ class Watcher:
             self._log.debug("The API server does not stream lists; reading pages instead", error=str(error))
 
     def _opened(self, *, listing: bool) -> None:
-        self._works(WatchState.LISTING if listing else WatchState.LIVE)
+        self._note_success(WatchState.LISTING if listing else WatchState.LIVE)
         if not listing:
-            self._flows()
+            self._begin_period()
 
-    def _flows(self) -> None:
-        """Note that changes arrive from now on."""
+    def _begin_period(self) -> None:
+        """Begin an unbroken period, unless the last one continues."""
         if asyncio.get_running_loop().time() - self._ended_well > _HARMLESS_GAP:
-            self._stretches += 1
-        self.stretch = self._stretches
+            self._unbroken_periods += 1
+        self.unbroken_period = self._unbroken_periods
 
     def _ended(self, stream: WatchStream) -> None:
-        self.stretch = None
+        self.unbroken_period = None
         if stream.settled:
             # Not sooner: a server may open every watch and close it at once.
             self._backoff.reset()
@@ -295,7 +295,7 @@ class Watcher:
     def _note_contact(self) -> None:
         self.last_contact = asyncio.get_running_loop().time()
 
-    def _works(self, state: WatchState) -> None:
+    def _note_success(self, state: WatchState) -> None:
         self._note_contact()
         if self.last_error is not None:
             self._log.info("Watch works again")
@@ -326,10 +326,10 @@ class Watcher:
         elif isinstance(error, ApiError) and error.retry_after is not None:
             delay = max(delay, min(error.retry_after, self._policy.longest_retry_after))
         self.state, self.last_error = WatchState.FAILING, str(error)
-        self._tell(error)
+        self._log_failure(error)
         return delay
 
-    def _tell(self, error: Exception) -> None:
+    def _log_failure(self, error: Exception) -> None:
         """Log an error when it is new, and periodically while it lasts."""
         now = asyncio.get_running_loop().time()
         text, logged_at = self._logged

@@ -40,7 +40,7 @@ def authorized(text: Text, reviews: AccessReviews) -> dict[str, Handler]:
         if scheme.lower() != "bearer" or not token.strip():
             return _refusal(401, "bearer token required")
         try:
-            ruling = await reviews.judge(token.strip(), "get", PATH)
+            review = await reviews.review(token.strip(), "get", PATH)
         except ForbiddenError as error:
             _log.warning(
                 "Cannot authorize clients of metrics: the operator may not create token and access reviews",
@@ -51,11 +51,11 @@ def authorized(text: Text, reviews: AccessReviews) -> dict[str, Handler]:
         except (ApiError, ApiUnavailableError) as error:
             _log.warning("Cannot authorize a client of metrics: the API server is unavailable", error=str(error))
             return _refusal(503, "cannot review the token: the API server is unavailable")
-        if ruling.verdict is AccessVerdict.STRANGER:
+        if review.verdict is AccessVerdict.UNAUTHENTICATED:
             return _refusal(401, "invalid token")
-        if ruling.verdict is AccessVerdict.REFUSED:
+        if review.verdict is AccessVerdict.REFUSED:
             rule = "{nonResourceURLs: [/metrics], verbs: [get]}"
-            return _refusal(403, f"{ruling.user} may not get {PATH}; add to its ClusterRole: {rule}")
+            return _refusal(403, f"{review.user} may not get {PATH}; add to its ClusterRole: {rule}")
         return await show(request)
 
     return {PATH: guarded}

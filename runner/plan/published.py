@@ -31,6 +31,8 @@ _MOST_BYTES = 32 << 10
 """Bytes of the changes in a status."""
 _MOST_FIELDS = 50
 _LONGEST_PATH = 200
+_MOST_VALUES, _LONGEST_VALUE = 10, 200
+"""Fields of an object whose values are in a status, and characters of a value."""
 _MOST_READS = 32
 _LARGEST = 256 << 10
 """Bytes of a ConfigMap's content; the API refuses more than 1 MiB."""
@@ -107,8 +109,8 @@ def status(
 
 
 def drift(plan: ResourcePlan, time: str) -> dict[str, Any]:
-    """Return `status.drift`: the changes of a plan as in `status.plan`, with a hash of all."""
-    listed = _listed(map(_entry, plan.changes))
+    """Return `status.drift`: the changes of a plan as in `status.plan`, with short values, and with a hash of all."""
+    listed = _listed({**_entry(change), **_values(change)} for change in plan.changes)
     more = len(plan.changes) - len(listed)
     found = sorted((_essence(each) for each in plan.changes), key=_dump)
     return {"hash": _digest(found, _HASH), "time": time, "changes": listed, **({"moreChanges": more} if more else {})}
@@ -141,6 +143,22 @@ def _entry(change: ObjectChange) -> dict[str, Any]:
         "name": change.key.name,
         **{name: value for name, value in optional.items() if value},
     }
+
+
+def _values(change: ObjectChange) -> dict[str, Any]:
+    """Return the first fields with their values; long values are cut."""
+    fields = [document.field(each) for each in change.fields[:_MOST_VALUES] if each.path]
+    shown = [
+        {name: value if name == "path" else _short(value) for name, value in each.items()}
+        for each in fields
+        if len(each["path"]) <= _LONGEST_PATH
+    ]
+    return {"values": shown} if shown else {}
+
+
+def _short(value: Any) -> Any:
+    text = value if isinstance(value, str) else _dump(value).decode()
+    return value if len(text) <= _LONGEST_VALUE else f"{text[:_LONGEST_VALUE]}…"
 
 
 def summary(plan: ResourcePlan) -> str:

@@ -29,6 +29,8 @@ class ObjectChange:
     """Why the API server could not check the change; empty if it did."""
     recreated: bool = False
     """Whether the run deletes the object and creates it again."""
+    is_collected: bool = False
+    """Whether Kubernetes deletes the object, because its owners are deleted."""
 
 
 @dataclass(frozen=True, slots=True)

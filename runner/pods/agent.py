@@ -9,7 +9,7 @@ agent outlives an upgrade of the operator. So each operator supports the protoco
 ignores kinds that it does not support.
 
 Promises: Ansible starts at most once. A frame is in `WORK_DIR` before it is sent and stays there, so the operator can
-request all frames again. END is last, and no process of the run is left then, except those of other users: a role can
+request all frames again. END is last. No process of the run is left then, except those of other users. A role can
 start them with `become`, and they end with the pod. API calls wait while there is no operator. The pod's log contains
 only text that the operator returned, and messages about the connection and such processes.
 
@@ -656,7 +656,7 @@ def _signal_all(pids: set[int], number: signal.Signals) -> set[int]:
 
 
 def _signal(pid: int, number: signal.Signals) -> bool:
-    """Signal a process, unless it ended meanwhile; return False if it belongs to another user."""
+    """Signal a process, unless it ended meanwhile; return False if another user started it."""
     try:
         os.kill(pid, number)
     except ProcessLookupError:

@@ -11,6 +11,7 @@ import functools
 import hashlib
 import hmac
 import json
+import re
 import secrets
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
@@ -42,6 +43,8 @@ _RECORD = "ansible.sdk.operatorframework.io/run-record"
 _SIGNATURE = "ansible.sdk.operatorframework.io/run-signature"
 _MOST_ENDED = 2
 """Number of earlier Jobs of a resource that remain beside a new one."""
+_OF_RUN = re.compile("run-[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}-[0-9]+")
+_OF_WARM_POD = re.compile("warm-[a-z0-9]+-[0-9a-f]{10}")
 _NONE: frozenset[str] = frozenset()
 SECRETS = ApiResource(GVK("", "v1", "Secret"), "secrets", namespaced=True, verbs=_NONE, subresources=_NONE)
 JOBS = ApiResource(GVK("batch", "v1", "Job"), "jobs", namespaced=True, verbs=_NONE, subresources=_NONE)
@@ -180,6 +183,11 @@ def warm_name(kind: str) -> str:
     return f"warm-{kind.lower()[:_LONGEST_KIND]}-{secrets.token_hex(5)}"
 
 
+def is_secret_name(name: str, *, warm: bool) -> bool:
+    """Return whether a name is that of the Secret of a run in a pod; with `warm`, also of a warm pod."""
+    return _OF_RUN.fullmatch(name) is not None or (warm and _OF_WARM_POD.fullmatch(name) is not None)
+
+
 def warm_label(kind: str) -> str:
     """Return the value of the label `WARM`."""
     return kind[:_LONGEST_LABEL]
@@ -201,7 +209,7 @@ def warm_secret(job: Object, address: Address, warm: Mapping[str, str]) -> Objec
     meta = metadata(job)
     name = str(meta["name"])
     reference = {"apiVersion": "batch/v1", "kind": "Job", "name": name, "uid": meta["uid"]}
-    made = {"name": name, "namespace": meta["namespace"], "labels": _LABELS, "ownerReferences": [reference]}
+    made = {"name": name, "namespace": meta["namespace"], "labels": meta["labels"], "ownerReferences": [reference]}
     content = _settings(name, warm_token(address, name), address)
     return _secret(made, {**content, "preload.py": _text(preload), "warm": json.dumps(warm)})
 

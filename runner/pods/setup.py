@@ -24,13 +24,14 @@ from runner.kube.credentials.auth import OwnNamespaces
 from runner.kube.discovery import Discovery
 from runner.monitoring.metrics import Metrics
 from runner.objects import Object, metadata
-from runner.pods import certificates, payload
+from runner.pods import certificates, jobs, payload
 from runner.pods.certificates import Certificates
 from runner.pods.engine import PodEngine
 from runner.pods.jobs import PODS, Address
 from runner.pods.links import Links
 from runner.pods.warm import Home, WarmPods, WarmTemplate
 from runner.pods.watching import PodWatch
+from runner.proxy.handlers.own_secrets import OwnSecrets
 from runner.watches.watch import Watch
 
 _NAME = "ansible-operator-pods"
@@ -148,6 +149,12 @@ async def start(
 def authority_name(settings: Settings) -> str:
     """Return the name of the Secret or file with the certificate authority."""
     return f"{settings.leader_election_id or _DEFAULT_ID}-pods-ca"
+
+
+def own_secrets(settings: Settings) -> OwnSecrets:
+    """Return the handler of the proxy that keeps the authority and the Secrets of runs from runs."""
+    namespace = OwnNamespaces.of_process(settings.leader_election_namespace).others
+    return OwnSecrets(namespace, authority_name(settings), jobs.is_secret_name, (jobs.RUN_OF, jobs.WARM))
 
 
 def _server(address: str, namespace: str) -> str:

@@ -7,8 +7,6 @@ parsed at most once, by the first one that needs its object. Must not import: ha
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from contextlib import ExitStack
-from copy import copy
 from dataclasses import dataclass, field
 from typing import Protocol, TypeAlias
 
@@ -87,8 +85,9 @@ class Call:
     """The session of the run; set by the authentication."""
     cached: str = ""
     """`hit` or `miss` for a GET of an owned object; for the log."""
-    ends: ExitStack = field(default_factory=ExitStack, repr=False)
-    """What the call has opened. The server closes it after the response was sent or dropped, and after an error."""
+    ends: list[Callable[[], object]] = field(default_factory=list, repr=False)
+    """Functions that close what the call has opened; the server calls `end`."""
+    _media: str = field(default="", init=False, repr=False)
     _parsed: Parsed | None = field(default=None, init=False, repr=False)
 
     @property
@@ -101,7 +100,9 @@ class Call:
     @property
     def media(self) -> str:
         """The media type of the content."""
-        return content.media_type(self.head.get(b"content-type"))
+        if not self._media:
+            self._media = content.media_type(self.head.get(b"content-type"))
+        return self._media
 
     async def data(self) -> bytes | None:
         """Read the complete content; None if it is too large, and it is still streamed."""
@@ -129,10 +130,19 @@ class Call:
         self.content, self._parsed = content.dump(self.media, obj, self.content), Parsed(obj)
 
     def detached(self) -> Call:
-        """Return the same call for a task that can outlive it: the task closes `ends`."""
-        call = copy(self)
-        call.ends = ExitStack()
+        """Return the same call for a task that can outlive it; `end` it with the task."""
+        call = Call(self.head, self.info, self.client, self.headers, self.content, self.session)
+        call._parsed = self._parsed
         return call
+
+    def end(self) -> None:
+        """Close what the call has opened, latest first: after the response was sent or dropped, and after an error."""
+        while self.ends:
+            try:
+                self.ends.pop()()
+            except Exception:
+                self.end()
+                raise
 
 
 @dataclass(slots=True)
@@ -150,6 +160,7 @@ class Answer:
     """Drops the rest of complete content, and releases the connection to the API server before the call ends."""
     upgraded: ServerConnection | None = field(repr=False, default=None)
     """The connection to the API server after a protocol upgrade."""
+    _media: str = field(default="", init=False, repr=False)
     _is_read: bool = field(default=False, init=False, repr=False)
     _data: bytes | None = field(default=None, init=False, repr=False)
     _parsed: Parsed | None = field(default=None, init=False, repr=False)
@@ -157,7 +168,9 @@ class Answer:
     @property
     def media(self) -> str:
         """The media type of the content."""
-        return content.media_type(messages.get(self.headers, b"content-type"))
+        if not self._media:
+            self._media = content.media_type(messages.get(self.headers, b"content-type"))
+        return self._media
 
     async def whole(self, most: int) -> bytes | None:
         """Read the content, which is still sent to the client; None if it exceeds `most` bytes and is streamed."""

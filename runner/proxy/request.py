@@ -9,7 +9,8 @@ Pure; imports nothing of this package.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from urllib.parse import parse_qs, unquote
+from typing import TypeAlias
+from urllib.parse import parse_qs, unquote, unquote_plus
 
 _VERBS = {
     "POST": "create",
@@ -20,8 +21,12 @@ _VERBS = {
     "DELETE": "delete",
 }
 _NAMESPACE_SUBRESOURCES = {"status", "finalize"}
+_HEX = frozenset("0123456789abcdefABCDEF")
 _OLD_VERBS = {"proxy", "watch"}
 """Verbs in deprecated paths such as `/api/v1/watch/pods`."""
+
+Params: TypeAlias = list[tuple[str, str]]
+"""Query parameters."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,6 +94,17 @@ def parse(method: str, target: str) -> RequestInfo:
     return RequestInfo(verb, path, query, True, group, version, resource, namespace, name, subresource)  # noqa: FBT003 - is_resource, by its place
 
 
+def parse_query(query: str) -> Params:
+    """Parse a query like Go: pairs with a semicolon or an invalid escape are dropped."""
+    found: Params = []
+    for pair in query.split("&"):
+        if not pair or ";" in pair or not _is_escaped(pair):
+            continue
+        name, _, value = pair.partition("=")
+        found.append((unquote_plus(name), unquote_plus(value)))
+    return found
+
+
 def _namespace(parts: list[str]) -> tuple[str, list[str]]:
     """Split off `namespaces/NAME/...`; the namespace of a Namespace is its own name."""
     if parts[0] != "namespaces" or len(parts) == 1:
@@ -126,3 +142,8 @@ def _selected_name(query: str) -> str:
             if equals and field == "metadata.name" and name and name not in {".", ".."} and not set(name) & set("/%"):
                 return name
     return ""
+
+
+def _is_escaped(text: str) -> bool:
+    """Return whether every percent sign begins an escape."""
+    return all(len(part) > 1 and set(part[:2]) <= _HEX for part in text.split("%")[1:])

@@ -198,7 +198,7 @@ class _Client:
                 if not await self._answer(head, body):
                     await self.connection.linger(_LINGER)
                     break
-                self.connection.stay()
+                self.connection.resume_http()
         except MalformedError as error:
             self._rejected(error)
             await self._refuse(error)
@@ -221,7 +221,7 @@ class _Client:
             return await self._respond(call, body, answer)
         finally:
             self.is_busy = False
-            call.ends.close()
+            call.end()
             _note(call, status, time.perf_counter() - began)
 
     async def _respond(self, call: Call, body: Body, answer: Answer) -> bool:

@@ -79,17 +79,17 @@ class ReadCache:
     def follow(
         self,
         resource: ApiResource,
-        stretch: Callable[[str], int | None],
+        unbroken_period: Callable[[str], int | None],
         owners: Callable[[Object], tuple[ObjectRef, ...]],
     ) -> CacheEntries:
         """Cache objects of a kind from now on; drop the earlier entries of the kind.
 
-        `stretch` returns the number of the current period without a gap of a namespace's watch, or None if there is
-        none. `owners` returns the watched owners of an object.
+        `unbroken_period` returns the number of the current period without a gap of a namespace's watch, or None if
+        there is none. `owners` returns the watched owners of an object.
         """
         self.unfollow(resource)
         entries = self._kinds[resource.gvk.group, resource.plural] = CacheEntries(
-            resource, stretch, owners, self.consider, self.drop
+            resource, unbroken_period, owners, self.consider, self.drop
         )
         return entries
 

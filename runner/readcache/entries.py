@@ -61,7 +61,7 @@ class CacheEntries:
     def __init__(
         self,
         resource: ApiResource,
-        stretch: Callable[[str], int | None],
+        unbroken_period: Callable[[str], int | None],
         owners: Callable[[Object], tuple[ObjectRef, ...]],
         moved: Callable[[CacheEntries, ObjectKey], None],
         ended: Callable[[CacheEntries, ObjectKey], None],
@@ -77,7 +77,7 @@ class CacheEntries:
         self.kept: dict[ObjectKey, CacheEntry] = {}
         self._moved = moved
         self._ended = ended
-        self._stretch = stretch
+        self._unbroken_period = unbroken_period
         self._eras: dict[str, int] = {}
         self._relist = Relist()
         self._unseen: OrderedDict[ObjectKey, None] = OrderedDict()
@@ -117,8 +117,12 @@ class CacheEntries:
 
     def mark(self, namespace: str) -> WatchMark | None:
         """Return the mark of the current period of the watch; None if the watch is not open."""
-        stretch = self._stretch(namespace)
-        return None if stretch is None else (stretch, self._eras.get("", 0), self._eras.get(namespace or "-", 0))
+        unbroken_period = self._unbroken_period(namespace)
+        return (
+            None
+            if unbroken_period is None
+            else (unbroken_period, self._eras.get("", 0), self._eras.get(namespace or "-", 0))
+        )
 
     def age(self, namespace: str) -> None:
         """Invalidate what was read so far in a namespace (`""`: in all)."""

@@ -310,7 +310,7 @@ class ReferenceKind:
         self._changed.set()
 
     def _uses_generation(self) -> bool:
-        return self._resource is not None and "status" in self._resource.subresources
+        return self._resource is not None and self._resource.uses_generation
 
     def _lacks_namespace(self, key: ObjectKey) -> bool:
         return not key.namespace and self._resource is not None and self._resource.namespaced

@@ -53,7 +53,7 @@ class ReferencedState:
             version=str(meta.get("resourceVersion") or ""),
             generation=meta.get("generation") if uses_generation else None,
             content=_sealed(obj) if whole else None,
-            status=ObjectStatus.of(obj, gvk) if whole else None,
+            status=ObjectStatus.of(obj, gvk, uses_generation=uses_generation) if whole else None,
         )
 
     def following(self, old: ReferencedState | None) -> ReferencedState:

@@ -214,7 +214,6 @@ class References:
         target = owner.ref
         if owner.ref.gvk not in self._watches:
             return
-        self._guard.began(target)
         self._deferred.began(target)
         for referenced in self._index.references(target):
             if not self._kinds[referenced.gvk].is_known(referenced.key):

@@ -18,6 +18,7 @@ import yaml
 from runner.config import paths
 from runner.config.paths import SearchPath
 from runner.errors import ConfigError
+from runner.watches import content_nodes as nodes
 from runner.watches import watch as watches
 from runner.watches.watch import Content, LoadedWatches, Playbook, Role, Watch
 from runner.yamlfile import tree
@@ -34,8 +35,8 @@ _ROLE_LISTS = ("tasks", "handlers")
 _ROLE_MAPPINGS = ("defaults", "vars", "meta")
 _SUFFIXES = {".yml", ".yaml"}
 _ROLE_ACTIONS = {"include_role", "import_role"}
-_TASKS_ACTIONS = {"include_tasks", "import_tasks"}
-_PLAYBOOK_ACTION = "import_playbook"
+_TASKS_ACTIONS = {"include_tasks", "import_tasks", "include"}
+_PLAYBOOK_ACTIONS = {"import_playbook", "include"}
 _TASK_FOLDERS = ("tasks", "handlers")
 
 
@@ -58,6 +59,11 @@ class _Scope:
         own = tuple(self.role / name for name in _TASK_FOLDERS) if self.role else ()
         return (self.folder, *own, *((self.role,) if self.role else ()), *self.roots)
 
+    @property
+    def libraries(self) -> tuple[Path, ...]:
+        """Folders of the project's own modules."""
+        return tuple(each / "library" for each in (self.role, self.folder, *self.roots) if each)
+
 
 @dataclass(frozen=True, slots=True)
 class Task:
@@ -65,6 +71,10 @@ class Task:
 
     source: SourceText
     node: yaml.MappingNode
+    collections: tuple[str, ...] = ()
+    """Collections of short names."""
+    libraries: tuple[Path, ...] = ()
+    """Folders of the project's own modules."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +86,9 @@ class ValidationResult:
     tasks: tuple[Task, ...] = ()
     files: tuple[Path, ...] = ()
     """Absolute paths of the files of roles and playbooks."""
+    plays: tuple[Task, ...] = ()
+    unread: tuple[Problem, ...] = ()
+    """Roles whose names are templates, so that their tasks are not read."""
 
 
 def validate(
@@ -88,8 +101,8 @@ def validate(
 ) -> ValidationResult:
     """Check a watches file and the files it refers to. Raises ConfigError if the watches file cannot be read.
 
-    With `whole_project`, roles and playbooks of the project are also read if no static name refers to them, and
-    installed collections are not required.
+    With `whole_project`, roles of the project are also read if no static name refers to them, and installed
+    collections are not required.
     """
     problems = Problems()
     found = watches.examine(path, environ=environ, cwd=cwd, search_path=search_path, problems=problems)
@@ -101,7 +114,9 @@ def validate(
     if whole_project:
         checks.unreferenced()
     files = sorted(each for each in checks.seen if each.is_file())
-    return ValidationResult(found, problems, tuple(checks.tasks), tuple(files))
+    return ValidationResult(
+        found, problems, tuple(checks.tasks), tuple(files), tuple(checks.plays), tuple(checks.unread)
+    )
 
 
 def load(path: Path, *, environ: Mapping[str, str], cwd: Path, search_path: SearchPath) -> LoadedWatches:
@@ -122,15 +137,16 @@ class _Checks:
     """Names of checked collections; None: collections are not checked."""
     seen: set[Path] = field(default_factory=set)
     tasks: list[Task] = field(default_factory=list)
+    plays: list[Task] = field(default_factory=list)
+    unread: list[Problem] = field(default_factory=list)
 
     def unreferenced(self) -> None:
-        """Check the project's roles and playbooks to which no static name refers."""
-        roles = self.cwd / "roles"
-        for role in sorted(roles.iterdir() if roles.is_dir() else ()):
-            if role.is_dir():
-                self.role(role, (roles,), has_main=False)
-        for path in _files(self.cwd / "playbooks", "*"):
-            self.playbook(path)
+        """Check the project's roles to which no static name refers."""
+        image = self.search_path.image
+        for roles in (self.cwd / "roles", *(each for folder in image.roles for each in image.sources(folder))):
+            for role in sorted(roles.iterdir() if roles.is_dir() else ()):
+                if role.is_dir():
+                    self.role(role, (roles,), has_main=False)
 
     def content(self, content: Content) -> None:
         match content:
@@ -174,9 +190,9 @@ class _Checks:
         elif path.stem == "argument_specs":
             self._argument_specs(source, root)
         elif folder == "meta" and path.stem == "main":
-            dependencies = dict(_pairs(root)).get("dependencies")
+            dependencies = dict(nodes.pairs(root)).get("dependencies")
             for node in dependencies.value if isinstance(dependencies, yaml.SequenceNode) else ():
-                self._included_role(source, node, _role_name(node), scope)
+                self._included_role(source, node, nodes.role_name(node), scope)
 
     def playbook(self, playbook: Path) -> None:
         parsed = self._parse(playbook) if self._is_new(playbook) else None
@@ -190,21 +206,22 @@ class _Checks:
             if not isinstance(play, yaml.MappingNode):
                 self._wrong(source, play, "a play: a mapping with hosts and tasks or roles")
                 continue
-            self._play(source, playbook, dict(_pairs(play)))
+            self.plays.append(Task(source, play))
+            self._play(source, playbook, dict(nodes.pairs(play)))
 
     def _play(self, source: SourceText, playbook: Path, play: Mapping[str, yaml.Node]) -> None:
         folder = playbook.parent
-        scope = _Scope(folder, None, (folder / "roles", folder), _texts(play.get("collections")))
+        scope = _Scope(folder, None, (folder / "roles", folder), nodes.texts(play.get("collections")))
         for key, value in play.items():
             if key in _PLAY_TASKS and isinstance(value, yaml.SequenceNode):
                 self._tasks(source, value, scope)
             elif key == "roles" and isinstance(value, yaml.SequenceNode):
                 for node in value.value:
                     if isinstance(node, yaml.MappingNode):
-                        self.tasks.append(Task(source, node))
-                    self._included_role(source, node, _role_name(node), scope)
-            elif _action(key) == _PLAYBOOK_ACTION:
-                name = _argument(value, "file")
+                        self.tasks.append(self._task(source, node, scope))
+                    self._included_role(source, node, nodes.role_name(node), scope)
+            elif nodes.action(key) in _PLAYBOOK_ACTIONS:
+                name = nodes.argument(value, "file")
                 is_file = Path(name).suffix in _SUFFIXES  # otherwise a playbook of a collection
                 path = self._included_file(source, value, name, (folder,)) if is_file else None
                 if path is not None:
@@ -212,7 +229,11 @@ class _Checks:
 
     def _included_role(self, source: SourceText, node: yaml.Node, name: str, scope: _Scope) -> None:
         """Check a role that a play, a task or another role names, unless the name is a template."""
-        if not name or "{{" in name:
+        if "{{" in name:
+            message = f"the role {name!r} is not read, because its name is a template"
+            self.unread.append(Problem(source.file, source.line(node.start_mark), "", message))
+            return
+        if not name:
             return
         beside = (scope.role.parent,) if scope.role else ()
         search_path = replace(self.search_path, roles=(*scope.roots, *self.search_path.roles, *beside))
@@ -224,13 +245,14 @@ class _Checks:
             searched = ", ".join(str(place) for result in results for place in result.searched)
             self._warn(source.file, source.line(node.start_mark), f"role {name!r} not found; searched {searched}")
         else:
-            self.role(path, scope.roots, has_main=not _argument(node, "tasks_from"))
+            self.role(path, scope.roots, has_main=not nodes.argument(node, "tasks_from"))
 
     def _included_file(self, source: SourceText, node: yaml.Node, name: str, folders: tuple[Path, ...]) -> Path | None:
         """Return the path of an included file; None, with a warning, if it does not exist."""
         if not name or "{{" in name:
             return None
-        results = [paths.find_file(name, folder) for folder in ((self.cwd,) if Path(name).is_absolute() else folders)]
+        folders = (self.cwd,) if Path(name).is_absolute() else folders
+        results = [paths.find_file(name, folder, self.search_path.image) for folder in folders]
         path = next((result.path for result in results if result.path), None)
         if path is None:
             searched = ", ".join(dict.fromkeys(str(place) for result in results for place in result.searched))
@@ -238,7 +260,7 @@ class _Checks:
         return path
 
     def _included_tasks(self, source: SourceText, node: yaml.Node, scope: _Scope) -> None:
-        path = self._included_file(source, node, _argument(node, "file"), scope.task_folders)
+        path = self._included_file(source, node, nodes.argument(node, "file"), scope.task_folders)
         parsed = self._parse(path) if path is not None and self._is_new(path) else None
         if path is not None and parsed is not None:
             self._task_list(*parsed, replace(scope, folder=path.parent))
@@ -254,20 +276,23 @@ class _Checks:
             if not isinstance(task, yaml.MappingNode):
                 self._wrong(source, task, "a task: a mapping with a module name and its arguments")
                 continue
-            self.tasks.append(Task(source, task))
+            self.tasks.append(self._task(source, task, scope))
             for key, value in task.value:
                 if key.value in _BLOCKS and isinstance(value, yaml.SequenceNode):
                     self._tasks(source, value, scope)
                 elif isinstance(key, yaml.ScalarNode):
                     self._action(source, key, value, scope)
 
+    def _task(self, source: SourceText, node: yaml.MappingNode, scope: _Scope) -> Task:
+        return Task(source, node, scope.collections, (*scope.libraries, self.cwd / "library"))
+
     def _action(self, source: SourceText, key: yaml.ScalarNode, value: yaml.Node, scope: _Scope) -> None:
         if _FQCN.fullmatch(key.value):
             self._collection(source, key.value, source.line(key.start_mark))
             self._idle_option(source, key.value, value)
-        action = _action(key.value)
+        action = nodes.action(key.value)
         if action in _ROLE_ACTIONS:
-            self._included_role(source, value, _argument(value, "name"), scope)
+            self._included_role(source, value, nodes.argument(value, "name") or nodes.argument(value, "role"), scope)
         elif action in _TASKS_ACTIONS:
             self._included_tasks(source, value, scope)
 
@@ -276,7 +301,7 @@ class _Checks:
         if module not in _K8S or not isinstance(arguments, yaml.MappingNode) or "module_defaults" in source.text:
             return
         option = next((key for key, _ in arguments.value if key.value == "server_side_apply"), None)
-        apply = dict(_pairs(arguments)).get("apply")
+        apply = dict(nodes.pairs(arguments)).get("apply")
         if option is not None and (apply is None or tree.plain(apply) is False):
             what = f"server_side_apply: {module} ignores this without `apply: true`, and patches instead; add it"
             self._warn(source.file, source.line(option.start_mark), what)
@@ -297,11 +322,11 @@ class _Checks:
             )
 
     def _argument_specs(self, source: SourceText, root: yaml.MappingNode) -> None:
-        specs = dict(_pairs(root)).get("argument_specs")
+        specs = dict(nodes.pairs(root)).get("argument_specs")
         if not isinstance(specs, yaml.MappingNode):
             self._wrong(source, specs or root, "argument_specs: a mapping of entry points such as main")
             return
-        for _, entry in _pairs(specs):
+        for _, entry in nodes.pairs(specs):
             if not isinstance(entry, yaml.MappingNode):
                 self._wrong(source, entry, "an entry point: a mapping with options")
 
@@ -359,34 +384,6 @@ def _files(folder: Path, pattern: str = "**/*") -> Iterator[Path]:
     yield from sorted(path for path in folder.glob(pattern) if path.suffix in _SUFFIXES and path.is_file())
 
 
-def _pairs(node: yaml.MappingNode) -> list[tuple[str, yaml.Node]]:
-    """Return the pairs of a mapping whose key is a scalar."""
-    return [(key.value, value) for key, value in node.value if isinstance(key, yaml.ScalarNode)]
-
-
-def _action(name: str) -> str:
-    """Return the name of an action without the collection of Ansible itself."""
-    return name.removeprefix("ansible.builtin.").removeprefix("ansible.legacy.")
-
-
-def _argument(node: yaml.Node, name: str) -> str:
-    """Return an argument of an action, also as `name=value`; text without a name is the file of an include."""
-    if isinstance(node, yaml.MappingNode):
-        value = dict(_pairs(node)).get(name)
-        return str(value.value) if isinstance(value, yaml.ScalarNode) else ""
-    text = str(node.value) if isinstance(node, yaml.ScalarNode) else ""
-    if "=" not in text:
-        return text if name == "file" else ""
-    given = dict(word.split("=", 1) for word in text.split() if "=" in word)
-    return given.get(name, text.split()[0] if name == "file" and "=" not in text.split()[0] else "")
-
-
-def _texts(node: yaml.Node | None) -> tuple[str, ...]:
-    """Return the texts in a list."""
-    items = node.value if isinstance(node, yaml.SequenceNode) else ()
-    return tuple(str(item.value) for item in items if isinstance(item, yaml.ScalarNode))
-
-
 def _collections_of_role(role: Path) -> tuple[str, ...]:
     """Return the collections in which a role's short names are searched: its own, and those of its `meta/main.yml`."""
     own: tuple[str, ...] = ()
@@ -398,15 +395,4 @@ def _collections_of_role(role: Path) -> tuple[str, ...]:
         root = yaml.compose(meta.read_text(encoding="utf-8"), Loader=yaml.SafeLoader) if meta else None
     except (OSError, UnicodeDecodeError, yaml.YAMLError):
         return own  # the check of this file reports the error
-    return own + (_texts(dict(_pairs(root)).get("collections")) if isinstance(root, yaml.MappingNode) else ())
-
-
-def _role_name(node: yaml.Node) -> str:
-    """Return the role name of an entry of a play's `roles`; empty if it has none."""
-    if isinstance(node, yaml.ScalarNode):
-        return str(node.value)
-    if isinstance(node, yaml.MappingNode):
-        values = dict(_pairs(node))
-        named = values.get("role") or values.get("name")
-        return str(named.value) if isinstance(named, yaml.ScalarNode) else ""
-    return ""
+    return own + nodes.texts(dict(nodes.pairs(root)).get("collections"))

@@ -321,7 +321,7 @@ def _content(fields: Fields, folders: _Folders) -> Content | None:
     if playbook:
         if role:
             fields.warn("role", "role and playbook are both set: role is ignored; remove one of them")
-        found = find_file(playbook, folders.cwd)
+        found = find_file(playbook, folders.cwd, folders.search_path.image)
         if found.path is not None:
             return Playbook(found.path)
         _report_missing(fields, "playbook", playbook, found)

@@ -90,6 +90,8 @@ class Credentials:
     """Default namespace of a request."""
     origin: str
     """File or folder that contains them."""
+    context: str
+    """Context of the kubeconfig; empty for the service account of a pod."""
 
     def __init__(self, source: Callable[[], KubeConfig], environ: Mapping[str, str]) -> None:
         self._source = source
@@ -106,7 +108,7 @@ class Credentials:
         self.server_hostname = config.cluster.get("tls-server-name") or None
         self.proxy = proxies.choose(config.cluster, self._environ)
         self.namespace = config.namespace
-        self.origin = config.origin
+        self.origin, self.context = config.origin, config.context
         self._token = _token_source(config, self._environ)
 
     async def headers(self) -> CIMultiDict[str]:

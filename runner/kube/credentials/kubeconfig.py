@@ -34,6 +34,8 @@ class KubeConfig:
     namespace: str
     origin: str
     """Source files, for messages."""
+    context: str = ""
+    """Its name; empty for the service account of a pod."""
     user_name: str = ""
     user_file: Path | None = None
     """File and name of the user: renewed OIDC tokens are written to it."""
@@ -65,6 +67,7 @@ def read(files: Sequence[Path], context: str | None) -> KubeConfig:
         user=_whole_user(user) if user is not None else {},
         namespace=str(chosen.get("namespace") or "default"),
         origin=origin,
+        context=name,
         user_name=user_name,
         user_file=user.file if user is not None else None,
     )

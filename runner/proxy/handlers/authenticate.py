@@ -15,6 +15,7 @@ request would have the operator's rights instead of fewer.
 from __future__ import annotations
 
 import json
+from functools import partial
 
 from runner.proxy.calls import Answer, Call, refusal
 from runner.proxy.http.messages import Headers
@@ -62,7 +63,7 @@ def authenticate(identities: Identities, call: Call) -> Answer | None:
         )
     call.session, call.headers = session, rest
     session.connections.add(call.client)
-    call.ends.callback(session.connections.discard, call.client)
+    call.ends.append(partial(session.connections.discard, call.client))
     return None
 
 

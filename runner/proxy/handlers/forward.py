@@ -75,12 +75,12 @@ class Forward:
                 self._upstream.release(connection)
                 return refusal(409, _NOT_OURS)
             exchange = _Exchange(call, connection, self._upstream)
-            call.ends.callback(exchange.end)
+            call.ends.append(exchange.end)
             try:
                 return await exchange.run(self._render(call, login))
             except (BrokenError, MalformedError) as error:
                 exchange.end()
-                exchange.blame_client()
+                exchange.raise_client_error()
                 if fresh or not _may_repeat(call, connection):
                     raise ApiUnavailableError(f"{self._credentials.base_url}: {error}") from error
         raise AssertionError("unreachable: the second attempt returns or raises")
@@ -155,7 +155,7 @@ class _Exchange:
         else:
             self._connection.abort()
 
-    def blame_client(self) -> None:
+    def raise_client_error(self) -> None:
         """Raise the error in the client's content, if it ended the exchange."""
         pump = self._pump
         if pump is not None and pump.done() and not pump.cancelled():

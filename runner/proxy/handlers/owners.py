@@ -111,7 +111,7 @@ def own(
         return _add(obj, obj, owner, space)
     how = _named(current, owner)
     if how is OwnerMark.NONE:
-        return _taken_on(obj, current, owner, space)
+        return _adopted(obj, current, owner, space)
     if wants_release(obj):
         return Ownership(obj, OwnerMark.NONE, f"annotation {INJECT_OWNER}")
     return Ownership(keep_owner(current, obj, owner) if replaces else _with_owner(obj, owner, how), how, "kept")
@@ -127,7 +127,7 @@ def adopt(patch: Object, owner: Owner, resource: ApiResource, namespace: str, cu
     how = _named(current, owner)
     if how is not OwnerMark.NONE:
         return Ownership(patch, how, "it is owned already")
-    added = _taken_on(patch, current, owner, _namespace(patch, resource, namespace))
+    added = _adopted(patch, current, owner, _namespace(patch, resource, namespace))
     if added.obj is patch or added.how is not OwnerMark.REFERENCE or "ownerReferences" in metadata(patch):
         return added
     # A merge patch replaces lists whole.
@@ -174,21 +174,21 @@ def _own_items(obj: Object, items: list[Any], owner: Owner, resource: ApiResourc
     return Ownership({**obj, "items": [each.obj for each in owned]}, how, f"{len(items)} items")
 
 
-def _taken_on(obj: Object, current: Mapping[str, Any], owner: Owner, namespace: str) -> Ownership:
+def _adopted(obj: Object, current: Mapping[str, Any], owner: Owner, namespace: str) -> Ownership:
     """Add the owner to an existing object, if `obj` requests adoption."""
     if not wants_adoption(obj):
         return Ownership(obj, _named(obj, owner), "it exists already")
     return _add(obj, current, owner, namespace)
 
 
-def _add(obj: Object, standing: Mapping[str, Any], owner: Owner, namespace: str) -> Ownership:
+def _add(obj: Object, existing: Mapping[str, Any], owner: Owner, namespace: str) -> Ownership:
     """Add the owner to `obj`, unless the existing object (`obj` if it is new) has another owner."""
     if wants_release(obj):
         return Ownership(obj, OwnerMark.NONE, f"annotation {INJECT_OWNER}")
     how = _named(obj, owner)
     if how is not OwnerMark.NONE:
         return Ownership(obj, how, "it names the owner itself")
-    for seen in (standing, obj):
+    for seen in (existing, obj):
         other = _another(seen, owner)
         if other:
             return Ownership(obj, OwnerMark.NONE, other)

@@ -260,7 +260,7 @@ async def _object(answer: Answer, path: str) -> ObjectResponse | None:
 
 def _at_end(call: Call, attempt: PendingCall, end: Callable[[PendingCall], None]) -> None:
     """End a pending call when the server ends the call, unless it was ended before."""
-    call.ends.callback(lambda: None if attempt.is_ended else end(attempt))
+    call.ends.append(lambda: None if attempt.is_ended else end(attempt))
 
 
 def _hit(data: bytes) -> Answer:

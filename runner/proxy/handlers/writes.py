@@ -127,10 +127,10 @@ class ServedResources:
 class Writes:
     """Handler that adds owners."""
 
-    def __init__(self, served: ServedResources, reader: ObjectReader, witness: WriteObserver) -> None:
+    def __init__(self, served: ServedResources, reader: ObjectReader, observer: WriteObserver) -> None:
         self._served = served
         self._reader = reader
-        self._witness = witness
+        self._observer = observer
         self._logged = log.Once()
         self._unattended: set[asyncio.Task[Answer]] = set()
 
@@ -160,7 +160,7 @@ class Writes:
             return await asyncio.shield(writing)
         finally:
             if writing.done():
-                call.ends.callback(detached.ends.close)
+                call.ends.append(detached.end)
             else:
                 self._let_end(detached, writing)
 
@@ -169,10 +169,10 @@ class Writes:
         answer = await proceed(call)
         if resource is None or answer.status >= _REDIRECT:
             return answer
-        if self._witness.wants(run.owner, resource, call.info.namespace if resource.namespaced else ""):
+        if self._observer.wants(run.owner, resource, call.info.namespace if resource.namespaced else ""):
             obj = await _observed(answer)
             if obj is not None:
-                self._witness.read(run.owner, resource, obj)
+                self._observer.read(run.owner, resource, obj)
         return answer
 
     async def _write(
@@ -186,10 +186,10 @@ class Writes:
             return answer
         obj = await _observed(answer)
         if obj is not None:
-            tell = self._witness.deleted if call.info.verb.startswith("delete") else self._witness.wrote
+            notify = self._observer.deleted if call.info.verb.startswith("delete") else self._observer.wrote
             items = obj.get("items") if str(obj.get("kind", "")).endswith("List") else None
             for each in items if isinstance(items, list) else [obj]:
-                tell(run.owner, resource, each)
+                notify(run.owner, resource, each)
         return answer
 
     def _let_end(self, call: Call, writing: asyncio.Task[Answer]) -> None:
@@ -197,7 +197,7 @@ class Writes:
 
         def ended(task: asyncio.Task[Answer]) -> None:
             self._unattended.discard(task)
-            call.ends.close()
+            call.end()
             if not task.cancelled():
                 task.exception()  # the client that would get it has disconnected
 

@@ -109,7 +109,7 @@ class Connection(ABC, asyncio.Protocol, Generic[Head]):
         self._ends_with_connection = False
         self._arrived: asyncio.Future[None] | None = None
         self._drained: asyncio.Future[None] | None = None
-        self._beyond: bytearray | None = None
+        self._surplus: bytearray | None = None
         self._peer: Connection[Any] | None = None
         self._on_lost: Callable[[], None] | None = None
         self._parser: httptools.HttpRequestParser | httptools.HttpResponseParser | None = self._new_parser()
@@ -137,7 +137,7 @@ class Connection(ABC, asyncio.Protocol, Generic[Head]):
     @property
     def is_quiet(self) -> bool:
         """True between two messages, if the peer has sent no unexpected data."""
-        return self._failure is None and self._body is None and not self._messages and not self._beyond
+        return self._failure is None and self._body is None and not self._messages and not self._surplus
 
     def call_when_lost(self, callback: Callable[[], None] | None) -> None:
         """Set the callback for the loss of the connection."""
@@ -178,7 +178,7 @@ class Connection(ABC, asyncio.Protocol, Generic[Head]):
         """
         if self._transport is None or self._lost:
             return
-        self._parser, self._beyond = None, None
+        self._parser, self._surplus = None, None
         if self._transport.can_write_eof():
             try:
                 self._transport.write_eof()
@@ -222,23 +222,23 @@ class Connection(ABC, asyncio.Protocol, Generic[Head]):
         """Pass all further bytes to `peer`, at its speed."""
         self._peer = peer
         self._parser = None
-        beyond, self._beyond = self._beyond, None
-        if beyond:
-            peer.write(bytes(beyond))
+        surplus, self._surplus = self._surplus, None
+        if surplus:
+            peer.write(bytes(surplus))
         self._buffered = 0
         if peer.is_congested:
             self.pause()
         else:
             self.resume()
 
-    def stay(self) -> None:
+    def resume_http(self) -> None:
         """Continue with HTTP/1.1 after a rejected upgrade."""
-        beyond, self._beyond = self._beyond, None
-        if beyond is not None:
+        surplus, self._surplus = self._surplus, None
+        if surplus is not None:
             self._parser = self._new_parser()
-            self._buffered -= len(beyond)
-            if beyond:
-                self.data_received(bytes(beyond))
+            self._buffered -= len(surplus)
+            if surplus:
+                self.data_received(bytes(surplus))
 
     # Callbacks of the transport.
 
@@ -253,8 +253,8 @@ class Connection(ABC, asyncio.Protocol, Generic[Head]):
             if not self._peer.is_lost:
                 self._peer.write(data)
             return
-        if self._beyond is not None:
-            self._beyond += data
+        if self._surplus is not None:
+            self._surplus += data
             self._hold(len(data))
             return
         self._parse(data)
@@ -267,8 +267,8 @@ class Connection(ABC, asyncio.Protocol, Generic[Head]):
         try:
             self._parser.feed_data(data)
         except httptools.HttpParserUpgrade as upgrade:
-            self._beyond = bytearray(data[upgrade.args[0] :])
-            self._hold(len(self._beyond))
+            self._surplus = bytearray(data[upgrade.args[0] :])
+            self._hold(len(self._surplus))
         except httptools.HttpParserError as error:
             # An exception of a callback is the context of the parser's error.
             cause = error.__context__

@@ -1,6 +1,6 @@
 """`ansible-operator dev`.
 
-Owns the arguments and the order of starts and ends: control plane (unless `KUBECONFIG` names one), CRDs, operator. The
+Owns the arguments and the order of starts and ends: control plane (unless a flag names one), CRDs, operator. The
 operator ends first, so that it still writes the status of the last runs.
 """
 
@@ -22,7 +22,7 @@ from typing import IO, TYPE_CHECKING
 
 from runner.config import paths
 from runner.errors import ConfigError, OperatorError
-from runner.sdk.devcluster import named, processes
+from runner.sdk.devcluster import chosen, named, processes
 from runner.sdk.devcluster.cli import add_node_option, chosen_nodes
 from runner.sdk.devcluster.cluster import find_kubectl, run_kubectl
 
@@ -37,7 +37,7 @@ _FORMATS = ("--log-format=json", "--ansible-log-format=json")
 _GRACE = 60.0
 """Seconds that the operator has to end after SIGTERM; it gives its runs half of that."""
 _DESCRIPTION = """\
-Develop the project in this folder: starts a control plane on this machine (or uses the cluster of $KUBECONFIG),
+Develop the project in this folder: starts a control plane on this machine (or uses the cluster of --kubeconfig),
 installs the project's CRDs, and runs the operator, which reloads edited files. Shows kinds, queues, runs and the last
 error; without a terminal, prints a line per event. Ctrl-C stops everything. Docker is not needed.
 
@@ -56,6 +56,7 @@ def add_commands(subparsers: Subparsers) -> None:
     )
     parser.add_argument("--name", default="dev", help="name of the control plane; each name is a separate one [dev]")
     add_node_option(parser)
+    chosen.add_options(parser)
     parser.add_argument("flags", nargs="*", metavar="FLAGS", help="flags of `ansible-operator run`, after --")
     parser.set_defaults(func=_dev)
 
@@ -82,6 +83,10 @@ def _dev(arguments: argparse.Namespace) -> int:
             "no watches.yaml in this folder; run the command in a project's folder, or create a project with "
             "`ansible-operator init`"
         )
+    if any(flag.startswith(("--kubeconfig", "--context")) for flag in arguments.flags):
+        raise ConfigError(
+            "set --kubeconfig and --context before `--`, so that the CRDs are applied to the same cluster"
+        )
     stop = _StopSignal()
     before = {each: signal.signal(each, stop.receive) for each in (signal.SIGINT, signal.SIGTERM)}
     try:
@@ -99,31 +104,31 @@ def _dev(arguments: argparse.Namespace) -> int:
 @contextmanager
 def _control_plane(arguments: argparse.Namespace) -> Iterator[tuple[tuple[str, ...], str, Mapping[str, str]]]:
     """Yield a cluster: instructions for the user, its kubectl, and the environment that selects it."""
-    if given := os.environ.get("KUBECONFIG"):
-        if not any(Path(each).exists() for each in given.split(os.pathsep)):
-            raise ConfigError(
-                f"KUBECONFIG={given}: no such file. `ansible-operator cluster down` deletes the file of a control "
-                "plane; unset KUBECONFIG to start a new one"
-            )
+    if arguments.kubeconfig or arguments.context:
         kubectl = find_kubectl(os.environ)
         if kubectl is None:
-            raise ConfigError("KUBECONFIG is set, but kubectl is not in PATH: install it, or unset KUBECONFIG")
-        _say(f"Cluster:     KUBECONFIG={given}")
-        yield (f"Cluster: KUBECONFIG={given}",), str(kubectl), os.environ
+            raise ConfigError("kubectl is not in PATH: install it, or start a control plane without --kubeconfig")
+        with tempfile.TemporaryDirectory(prefix="ansible-operator-dev-") as folder:
+            found = chosen.choose(arguments.kubeconfig, arguments.context, Path(folder), kubectl, os.environ)
+            chosen.confirm(found, f"Apply the CRDs of {_CRDS} and run the operator", yes=arguments.yes)
+            way = f"Cluster: context {found.context}, {found.server}"
+            yield (way,), str(kubectl), {**os.environ, "KUBECONFIG": str(found.path)}
         return
-    with named.foreground(os.environ, arguments.name, sys.stderr, chosen_nodes(arguments)) as found:
-        if found.facts is None:
+    if ignored := chosen.ignored(os.environ, "--kubeconfig"):
+        _say(ignored)
+    with named.foreground(os.environ, arguments.name, sys.stderr, chosen_nodes(arguments)) as started:
+        if started.facts is None:
             raise OperatorError(
-                f"the control plane {found.name!r} stopped right after its start; see the logs in {found.layout.logs}"
+                f"the control plane {started.name!r} stopped right after its start; see {started.layout.logs}"
             )
-        _say(f"Kubeconfig:  export KUBECONFIG={found.layout.kubeconfig}")
-        _say(f"kubectl:     {found.facts['kubectl']}")
-        both = f". {shlex.quote(str(found.layout.env))}"
+        _say(f"Kubeconfig:  export KUBECONFIG={started.layout.kubeconfig}")
+        _say(f"kubectl:     {started.facts['kubectl']}")
+        both = f". {shlex.quote(str(started.layout.env))}"
         _say(f"Both:        {both}")
         yield (
             ("For kubectl, in another terminal:", both),
-            str(found.facts["kubectl"]),
-            {**os.environ, "KUBECONFIG": str(found.layout.kubeconfig)},
+            str(started.facts["kubectl"]),
+            {**os.environ, "KUBECONFIG": str(started.layout.kubeconfig)},
         )
 
 

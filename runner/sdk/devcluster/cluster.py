@@ -216,8 +216,8 @@ class ExternalCluster:
 
     def _refusal(self, what: str) -> ClusterError:
         return ClusterError(
-            f"cannot {what}: the cluster of {self.kubeconfig} was not started by this program; "
-            "unset KUBECONFIG to start a control plane with components that can be controlled",
+            f"cannot {what}: this program did not start the cluster of {self.kubeconfig}, "
+            "and controls only its own control planes",
         )
 
 

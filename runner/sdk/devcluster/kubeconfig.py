@@ -44,6 +44,14 @@ def text(cluster: str, url: str, authority: bytes, client: KeyPair) -> str:
     return yaml.safe_dump(document, sort_keys=False)
 
 
+def current_context(path: Path) -> str:
+    """Return the name of a kubeconfig's current context. Raises ClusterError if there is none."""
+    try:
+        return str(_read(path)["current-context"])
+    except (OSError, yaml.YAMLError, KeyError, TypeError) as error:
+        raise ClusterError(f"{path}: not a valid kubeconfig with a current context ({error!r})") from error
+
+
 def current_server(path: Path) -> str:
     """Return the URL of the API server in a kubeconfig's current context."""
     try:
@@ -53,8 +61,7 @@ def current_server(path: Path) -> str:
         return str(next(c["cluster"]["server"] for c in document["clusters"] if c["name"] == cluster))
     except (OSError, yaml.YAMLError, KeyError, TypeError, StopIteration) as error:
         raise ClusterError(
-            f"{path}: not a valid kubeconfig with a current context ({error!r}); "
-            "set KUBECONFIG to a valid file, or unset it",
+            f"{path}: not a valid kubeconfig with a current context ({error!r})",
         ) from error
 
 

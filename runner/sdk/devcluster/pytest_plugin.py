@@ -1,8 +1,10 @@
 """Fixtures for tests against a real control plane; pytest finds them by the installed package's entry point.
 
 `devcluster` (one for the session, and one per worker of pytest-xdist), `kubeconfig` (its file) and `namespace` (a new
-one for each test). A cluster starts when a test first uses a fixture. If KUBECONFIG is set, that cluster is used. It
-remains unchanged, except for the namespaces.
+one for each test). A cluster starts when a test first uses a fixture. KUBECONFIG is ignored.
+
+The option `--devcluster-kubeconfig` selects an existing cluster. It remains unchanged, except for the namespaces and
+for what the tests do.
 
 The option `--devcluster-node` selects the nodes: `fake`, `real` or `both`, as `ansible-operator cluster up --node`. The
 default is `fake`, or DEVCLUSTER_NODE. `devcluster.load` imports images for the real node.
@@ -25,25 +27,42 @@ import pytest
 
 from runner.errors import ClusterError
 from runner.sdk import devcluster as clusters
+from runner.sdk.devcluster import kubeconfig as kubeconfigs
 from runner.sdk.devcluster.api import Api
 from runner.sdk.devcluster.cluster import outside
 from runner.sdk.devcluster.nodes import VARIABLE
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """Add `--devcluster-node`."""
+    """Add `--devcluster-node` and `--devcluster-kubeconfig`."""
     parser.addoption(
         "--devcluster-node",
         choices=["real", "fake", "both"],
         default=os.environ.get(VARIABLE, "fake"),
         help="nodes of the control plane that the fixtures start: a real one runs pods [fake]",
     )
+    parser.addoption(
+        "--devcluster-kubeconfig",
+        default="",
+        metavar="FILE",
+        help="use the cluster of this file, and start no control plane; KUBECONFIG is ignored",
+    )
+
+
+def pytest_report_header(config: pytest.Config) -> str | None:
+    """Name the cluster that the fixtures use, unless they start one."""
+    if given := config.getoption("devcluster_kubeconfig"):
+        path = Path(given)
+        return f"devcluster: context {kubeconfigs.current_context(path)}, {kubeconfigs.current_server(path)}"
+    if given := os.environ.get("KUBECONFIG"):
+        return f"devcluster: KUBECONFIG={given} is ignored; --devcluster-kubeconfig selects a cluster"
+    return None
 
 
 @pytest.fixture(scope="session")
 def devcluster(tmp_path_factory: pytest.TempPathFactory, pytestconfig: pytest.Config) -> Iterator[clusters.DevCluster]:
     """Return a running control plane; its logs are copied to pytest's temporary folder at the end."""
-    given = os.environ.get("KUBECONFIG")
+    given = pytestconfig.getoption("devcluster_kubeconfig")
     if given:
         yield outside(given, tmp_path_factory.mktemp("devcluster"), sys.stderr)
         return
@@ -64,7 +83,7 @@ def namespace(devcluster: clusters.DevCluster) -> Iterator[str]:
     name = f"test-{uuid.uuid4().hex[:10]}"
     try:
         api = devcluster.control.api()
-    except ClusterError:  # the cluster of KUBECONFIG: only kubectl has its credentials
+    except ClusterError:  # another cluster: only kubectl has its credentials
         _kubectl(devcluster, "create", "namespace", name)
         yield name
         _kubectl(devcluster, "delete", "namespace", name, "--wait=false", "--ignore-not-found")

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
 
-from runner.compatibility import core_changes
+from runner.compatibility import core_changes, unsupported
 from runner.compatibility.finding import NEW_CORE, OLD_CORE, Finding, Report
 from runner.compatibility.versions import Version, numbers
 from runner.sdk.migrate import dockerfile, manifests, modules, samples
@@ -16,6 +17,14 @@ _RULES = {
     "template-module": ("template that kubernetes.core sends as text", "templates that kubernetes.core sends as text"),
     "number-as-text": ("number in a field that requires text", "numbers in fields that require text"),
 }
+_UNREAD = "not-read"
+_UNPROVEN = {
+    core_changes.UNPROVEN: ("condition of unknown type", "conditions of unknown type"),
+    _UNREAD: ("role that is not read", "roles that are not read"),
+}
+"""Findings that leave open whether a project works."""
+_NOT_PROVEN = f"{NEW_CORE} is not proven"
+_NO_OBSTACLE = f"this analysis found no obstacle for {NEW_CORE}"
 _WITH_COLLECTIONS = (2, 10)
 
 
@@ -24,6 +33,24 @@ def analyse(project: Project) -> Report:
     found = list(dict.fromkeys(sorted(_findings(project))))
     core = _target(project)
     return Report(project.root.name, core, tuple(_reasons(project, core, found)), tuple(found))
+
+
+def analyse_all(projects: Sequence[Project], others: Sequence[Path] = ()) -> Report:
+    """Return the report about a project with one or several watches files. `others`: files that are not analysed.
+
+    Raises ConfigError if a watches file cannot be read.
+    """
+    reports = [analyse(each) for each in projects]
+    reasons = dict.fromkeys(reason for each in reports for reason in each.reasons)
+    if any(reason.startswith(_NOT_PROVEN) for reason in reasons):
+        reasons = dict.fromkeys(reason for reason in reasons if not reason.startswith(_NO_OBSTACLE))
+    files = ", ".join(str(each.watches_file) for each in projects)
+    if len(projects) > 1:
+        reasons[f"the watches files are {files}; --watches-file selects one of them"] = None
+    if others:
+        reasons[f"not analysed: {', '.join(map(str, others))}; --watches-file selects one of them"] = None
+    found = sorted({finding for each in reports for finding in each.findings})
+    return Report(reports[0].project, reports[0].core, tuple(reasons), tuple(found))
 
 
 def _findings(project: Project) -> Iterator[Finding]:
@@ -40,7 +67,13 @@ def _findings(project: Project) -> Iterator[Finding]:
                 yield Finding(
                     each.file, each.line, "warning", _text(each.subject, each.message), "see the message", "check"
                 )
-    yield from core_changes.findings(project.content, _kubernetes_core(project), samples.types(project))
+    types = samples.types(project)
+    yield from core_changes.findings(project.content, _kubernetes_core(project), types)
+    yield from core_changes.unproven(project.content, types)
+    for each in project.content.unread:
+        fix = "check the roles that it can name; those in the project's folders of roles are read"
+        yield Finding(each.file, each.line, _UNREAD, each.message, fix, "check")
+    yield from unsupported.findings(project.content)
     yield from modules.findings(project)
     yield from samples.findings(project)
     yield from manifests.findings(project)
@@ -80,9 +113,19 @@ def _reasons(project: Project, core: str, found: list[Finding]) -> Iterator[str]
             yield f"{parsed.file} uses {parsed.image}, which contains {contained}"
             if numbers(parsed.core) < _WITH_COLLECTIONS:
                 yield "Ansible 2.9 contained modules that are in collections today: requirements.yml must list these"
-    stricter = Counter(each.rule for each in found if each.need == "stricter core")
-    counts = [f"{count} {_RULES[rule][count > 1]}" for rule, count in sorted(stricter.items())]
+        else:
+            yield f"{parsed.file} uses {parsed.image}, whose version of Ansible is unknown"
+    counts = _counted(found, _RULES)
+    unproven = _counted(found, _UNPROVEN)
     if counts:
         yield f"ansible-core 2.19 and later reject or change {', '.join(counts)}"
-    elif core == OLD_CORE:
-        yield f"this analysis found no obstacle for {NEW_CORE}; {OLD_CORE} is the default of migrated projects"
+    if unproven:
+        yield f"{_NOT_PROVEN}: this analysis found {', '.join(unproven)}"
+    elif not counts and core == OLD_CORE:
+        yield f"{_NO_OBSTACLE}; {OLD_CORE} is the default of migrated projects"
+
+
+def _counted(found: list[Finding], names: Mapping[str, tuple[str, str]]) -> list[str]:
+    """Return the number of findings of each rule."""
+    counts = Counter(each.rule for each in found if each.rule in names)
+    return [f"{count} {names[rule][count > 1]}" for rule, count in sorted(counts.items())]

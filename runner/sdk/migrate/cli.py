@@ -45,6 +45,12 @@ def add_commands(subparsers: Subparsers) -> None:
         allow_abbrev=False,
     )
     parser.add_argument("folder", nargs="?", default=".", type=Path, metavar="DIR", help="folder of the project [.]")
+    parser.add_argument(
+        "--watches-file",
+        type=Path,
+        metavar="FILE",
+        help="watches file, relative to DIR [watches.yaml, otherwise every file whose content is that of one]",
+    )
     parser.add_argument("--output", choices=("text", "json"), default="text", help="format of the report [text]")
     parser.add_argument(
         "--write", action="store_true", help="make the mechanical changes, and list all other findings in MIGRATION.md"
@@ -65,8 +71,9 @@ def _migrate(arguments: argparse.Namespace) -> int:
     if not arguments.folder.is_dir():
         raise ConfigError(f"{arguments.folder} is not a folder")
     with contextlib.chdir(arguments.folder):
-        report, changed = _written(arguments.base_image) if arguments.write else (_analysed(), [])
-        trials = _tried() if arguments.tries else None
+        file, image = arguments.watches_file, arguments.base_image
+        report, changed = _written(file, image) if arguments.write else (_analysed(file), [])
+        trials = _tried(file) if arguments.tries else None
     if arguments.output == "json":
         tried = {"trial": trials.to_json()} if trials else {}
         sys.stdout.write(json.dumps({**report.to_json(), **tried}, indent=2) + "\n")
@@ -76,29 +83,38 @@ def _migrate(arguments: argparse.Namespace) -> int:
     return int(bool(report.work) or (trials is not None and report.core not in trials.fitting))
 
 
-def _tried() -> Trials:
+def _tried(file: Path | None) -> Trials:
     from runner.sdk.migrate import trial  # noqa: PLC0415 - as below
-    from runner.sdk.migrate.project import Project  # noqa: PLC0415 - as below
+    from runner.sdk.migrate.project import Project, watches_files  # noqa: PLC0415 - as below
 
-    return trial.run(Project(os.environ))
+    found = watches_files(file)
+    if len(found) > 1:
+        raise ConfigError(f"--try runs one operator: select {', '.join(map(str, found))} with --watches-file")
+    return trial.run(Project(os.environ, found[0]))
 
 
-def _analysed() -> Report:
+def _analysed(file: Path | None) -> Report:
     from runner.sdk.migrate import analysis  # noqa: PLC0415 - help needs neither YAML nor Jinja
-    from runner.sdk.migrate.project import Project  # noqa: PLC0415 - the same
+    from runner.sdk.migrate.project import Project, other_watches_files, watches_files  # noqa: PLC0415 - the same
 
-    return analysis.analyse(Project(os.environ))
+    found = watches_files(file)
+    others = other_watches_files(found[0]) if len(found) == 1 else ()
+    return analysis.analyse_all([Project(os.environ, each) for each in found], others)
 
 
-def _written(image: str | None) -> tuple[Report, list[str]]:
+def _written(file: Path | None, image: str | None) -> tuple[Report, list[str]]:
     """Make the mechanical changes. Return the report about the changed project, and the changed files."""
     from runner.sdk.migrate import analysis, dockerfile, writing  # noqa: PLC0415 - as above
-    from runner.sdk.migrate.project import Project  # noqa: PLC0415 - as above
+    from runner.sdk.migrate.project import Project, watches_files  # noqa: PLC0415 - as above
 
-    project = Project(os.environ)
+    found = watches_files(file)
     writing.require_clean_tree()
-    changed = writing.write(project, analysis.analyse(project), image or dockerfile.TARGET_IMAGE)
-    report = _analysed()
+    changed: list[str] = []
+    for each in found:
+        project = Project(os.environ, each)  # reads what was written for the one before
+        changed += writing.write(project, analysis.analyse(project), image or dockerfile.TARGET_IMAGE)
+    changed = list(dict.fromkeys(changed))
+    report = _analysed(file)
     writing.write_checklist(report, changed)
     return report, [*changed, str(writing.CHECKLIST)]
 

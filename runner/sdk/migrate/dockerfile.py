@@ -16,7 +16,11 @@ from runner.sdk.scaffold.init import BASE_IMAGE
 TARGET_IMAGE = f"{BASE_IMAGE}-core{OLD_CORE}"
 """Base image with the Go operator's ansible-core."""
 _OURS = BASE_IMAGE.partition(":")[0]
-_GO_IMAGE = re.compile(r"(?:^|[/-])ansible-operator(?:-rhel\d+)?(?:-2\.11-preview)?(?:[:@]|$)")
+_GO_IMAGE = re.compile(r"(?:^|[/-])ansible(?:-rhel\d+)?-operator(?:-rhel\d+)?(?:-2\.11-preview)?(?:[:@]|$)")
+_OPENSHIFT = re.compile(r"(?:^|/)ose-")
+"""Images whose tags are versions of OpenShift, not of the SDK."""
+_WITH_DOCUMENTS = {"RUN", "COPY", "ADD"}
+_HEREDOC = re.compile(r"<<-?\s*([\"']?)([A-Za-z_]\w*)\1")
 _GO_VERSION = re.compile(r":v?(\d+)\.(\d+)(?:\.(\d+))?")
 _CORES = (
     ((0, 0, 0), "2.9"),
@@ -71,7 +75,7 @@ class Dockerfile:
         if self.is_migrated:
             found = re.search(r"-core(\d+\.\d+)$", self.image)
             return found[1] if found else ""
-        version = _GO_VERSION.search(self.image)
+        version = None if _OPENSHIFT.search(self.image) else _GO_VERSION.search(self.image)
         numbers = tuple(int(each or 0) for each in version.groups()) if version else ()
         if "2.11-preview" in self.image:
             return "2.11"
@@ -97,18 +101,23 @@ def parse(file: str, text: str) -> Dockerfile:
 
 
 def _instructions(text: str) -> Iterator[Instruction]:
-    name, parts, first = "", list[str](), 0
+    name, parts, first, ends = "", list[str](), 0, list[str]()
     lines = text.splitlines()
     for number, line in enumerate(lines, start=1):
-        if line.lstrip().startswith("#") or (not line.strip() and not parts):
+        is_document = bool(ends)
+        if not is_document and (line.lstrip().startswith("#") or (not line.strip() and not parts)):
             continue
         if not parts:
             name, _, line = line.strip().partition(" ")  # noqa: PLW2901 - the rest of the line is the first part
             first = number
         parts.append(line)
-        if not line.rstrip().endswith("\\") or number == len(lines):
+        if is_document:
+            ends = ends[line.strip() == ends[0] :]
+        elif name.upper() in _WITH_DOCUMENTS:
+            ends = [found[2] for found in _HEREDOC.finditer(line)]
+        if number == len(lines) or not (ends or (not is_document and line.rstrip().endswith("\\"))):
             yield Instruction(name.upper(), "\n".join(parts).strip(), first, number)
-            parts = []
+            parts, ends = [], []
 
 
 def findings(parsed: Dockerfile) -> Iterator[Finding]:
@@ -138,7 +147,7 @@ def _of_instruction(file: str, instruction: Instruction) -> Iterator[Finding]:
 
 
 def _packages(file: str, instruction: Instruction) -> Finding:
-    translated = packages.translate(instruction.value)
+    translated = _translated(instruction)
     if translated is None:
         message = "commands for RPM packages, which the Debian image does not have"
         fix = "write it with apt-get and names of Debian packages, or delete it (docs: packaging.md)"
@@ -148,6 +157,11 @@ def _packages(file: str, instruction: Instruction) -> Finding:
     if translated.doubtful:
         fix += f"; check the names of packages: {', '.join(translated.doubtful)}"
     return Finding(file, instruction.first, "rpm-packages", message, fix, is_automatic=True)
+
+
+def _translated(instruction: Instruction) -> packages.Translation | None:
+    """Return the commands for Debian; None if they must be written by hand, as those in a here-document."""
+    return None if _HEREDOC.search(instruction.value) else packages.translate(instruction.value)
 
 
 def _program(value: str) -> tuple[str, str] | None:
@@ -171,20 +185,33 @@ def environment(parsed: Dockerfile) -> Iterator[tuple[int, str]]:
     """Yield the variables of ENV as `NAME=value`, with their lines."""
     for each in parsed.instructions:
         if each.name == "ENV":
-            try:
-                words = shlex.split(each.value.replace("\\\n", " "))
-            except ValueError:
-                continue  # the build reports it
-            yield from ((each.first, word) for word in words if "=" in word)
+            yield from assignments(each)
+
+
+def assignments(instruction: Instruction) -> Iterator[tuple[int, str]]:
+    """Yield the words `NAME=value` of an instruction, with its line."""
+    try:
+        words = shlex.split(instruction.value.replace("\\\n", " "))
+    except ValueError:
+        return  # the build reports it
+    yield from ((instruction.first, word) for word in words if "=" in word)
+
+
+def copies(parsed: Dockerfile) -> Iterator[tuple[Instruction, tuple[str, ...], str]]:
+    """Yield the instructions that copy files of the project, with sources and target; variables are not expanded."""
+    for each in parsed.instructions:
+        if each.name in {"COPY", "ADD"} and "--from=" not in each.value and not _HEREDOC.search(each.value):
+            value = re.sub(r"^(\s*--\S+)+", "", each.value.replace("\\\n", " ")).strip()
+            *sources, target = _words(value) or [""]
+            if sources:
+                yield each, tuple(sources), target
 
 
 def ansible_config(parsed: Dockerfile) -> str:
     """Return the file of the project that is the image's ansible.cfg; empty if there is none."""
-    copies = (each.value.split() for each in parsed.instructions if each.name in {"COPY", "ADD"})
-    for words in copies:
-        paths = [word for word in words if not word.startswith("--")]
-        target = paths[-1].rstrip("/") if paths else ""
-        for source in paths[:-1]:
+    for _, sources, path in copies(parsed):
+        target = path.rstrip("/")
+        for source in sources:
             if target in _CONFIGS or (target == "/etc/ansible" and PurePosixPath(source).name == "ansible.cfg"):
                 return source
     return ""
@@ -213,8 +240,7 @@ def migrated(parsed: Dockerfile, image: str) -> str:
 
 def _migrated_run(instruction: Instruction, text: str) -> str:
     if packages.is_foreign(f"{instruction.value} "):
-        translated = packages.translate(instruction.value)
-        if translated is None:
-            return text
-        text = f"RUN {translated.text}\n" if translated.text else ""
+        translated = _translated(instruction)
+        if translated is not None:
+            text = f"RUN {translated.text}\n" if translated.text else ""
     return _PROGRAM.sub(lambda found: found[0] if found[2] == _PROVIDED else f"{found[1]}3", text)

@@ -48,10 +48,11 @@ def findings(project: Project) -> Iterator[Finding]:
     yield from _permissions(project)
 
 
-def variables(project: Project) -> dict[str, str]:
+def variables(project: Project, folder: Path | None = None) -> dict[str, str]:
     """Return the environment of the operator's container: variables with a literal value, the first of each name.
 
-    Paths of the image are those of the project. `ANSIBLE_CONFIG` names the ansible.cfg that the Dockerfile copies.
+    Paths of the image are those in `folder`, or in the project. `ANSIBLE_CONFIG` names the ansible.cfg that the
+    Dockerfile copies.
     """
     found: dict[str, str] = {}
     for document in project.documents:
@@ -68,7 +69,7 @@ def variables(project: Project) -> dict[str, str]:
         config = dockerfile.ansible_config(parsed)
         if config and Path(config).is_file():
             found.setdefault("ANSIBLE_CONFIG", str(Path(config).absolute()))
-    return {name: value.replace(str(paths.IMAGE), str(project.root)) for name, value in found.items()}
+    return {name: value.replace(str(paths.IMAGE), str(folder or project.root)) for name, value in found.items()}
 
 
 def _containers(document: Document) -> Iterator[yaml.Node]:

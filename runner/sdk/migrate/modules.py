@@ -11,21 +11,12 @@ from typing import Any
 
 import yaml
 
-from runner.compatibility import task_fields
+from runner.compatibility import task_fields, unsupported
 from runner.compatibility.finding import Finding
 from runner.compatibility.versions import numbers
 from runner.sdk.migrate.project import Project
 from runner.watches.validation import Task
 
-_REMOVED = {
-    "k8s_facts": "kubernetes.core.k8s_info",
-    "k8s_raw": "kubernetes.core.k8s",
-    "openshift_raw": "kubernetes.core.k8s",
-    "openshift_scale": "kubernetes.core.k8s_scale",
-    "k8s_auth": "community.okd.openshift_auth",
-    "include": "ansible.builtin.include_tasks",
-}
-"""Removed modules and their successors."""
 _OLD_COLLECTION, _COLLECTION = "community.kubernetes", "kubernetes.core"
 _INCLUDED = {"ansible.builtin", "ansible.legacy", "operator_sdk.util"}
 _FQCN = re.compile(r"([a-z_][a-z0-9_]*\.[a-z_][a-z0-9_]*)\.([a-z_][a-z0-9_.]*)")
@@ -61,13 +52,10 @@ def findings(project: Project) -> Iterator[Finding]:
 def _modules(project: Project, task: Task) -> Iterator[Finding]:
     for name, key, _ in task_fields.actions(task):
         file, line = task.source.file, task.source.line(key.start_mark)
+        if unsupported.is_removed(name):
+            continue  # reported on its own
         fqcn = _FQCN.fullmatch(name)
         collection, short = (fqcn[1], fqcn[2]) if fqcn else ("", name)
-        if short in _REMOVED and collection in {"", _OLD_COLLECTION, _COLLECTION, "ansible.builtin"}:
-            message = f"the module {name} was removed"
-            fix = f"use {_REMOVED[short]}"
-            yield Finding(file, line, "removed-module", message, fix, is_automatic=short == "k8s_facts")
-            continue
         if collection == _OLD_COLLECTION:
             message = f"{_OLD_COLLECTION} was replaced by {_COLLECTION}"
             yield Finding(file, line, "old-collection", message, f"use {_COLLECTION}.{short}", is_automatic=True)
@@ -98,6 +86,10 @@ def _missing(project: Project, file: str, line: int, name: str, collection: str)
         return  # its successor; reported for requirements.yml
     message = f"{name} is in the collection {collection}, which requirements.yml does not contain"
     fix = f"add {collection} to requirements.yml, and install it in the Dockerfile"
+    if project.unnamed_collections:
+        message += f", unless {', '.join(project.unnamed_collections)} contains it"
+        yield Finding(file, line, "missing-collection", message, fix, "check", subject=collection)
+        return
     yield Finding(file, line, "missing-collection", message, fix, is_automatic=True, subject=collection)
 
 

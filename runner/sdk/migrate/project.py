@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -16,7 +16,7 @@ from runner.compatibility import task_fields
 from runner.config import paths
 from runner.config.paths import SearchPath
 from runner.errors import ConfigError
-from runner.sdk.migrate import dockerfile
+from runner.sdk.migrate import image
 from runner.sdk.migrate.dockerfile import Dockerfile
 from runner.watches import validation
 from runner.watches.validation import ValidationResult
@@ -27,10 +27,12 @@ from runner.yamlfile.tree import Problems, SourceText
 _WATCHES = ("watches.yaml", "watches.yml")
 _MANIFESTS = ("config", "deploy", "manifests", "samples", "examples")
 """Folders with manifests, CRDs and samples."""
-_DOCKERFILES = ("Dockerfile*", "Containerfile*", "build/Dockerfile*", "build/Containerfile*", "*/Dockerfile")
+_CONTENTS = {"role", "playbook"}
 _SUFFIXES = {".yaml", ".yml"}
 _REQUIREMENTS = "requirements.yml"
 _GALAXY = re.compile(r"ansible-galaxy\s+collection\s+install\s+((?:\\\n|[^&|;\n])*)")
+_GIT = re.compile(r"^git[+@]|://|\.git(?:$|[#,])")
+_NAME = re.compile(r"[a-z_][a-z0-9_]*\.[a-z_][a-z0-9_]*")
 _COLLECTION = re.compile(r"(?<!\S)([a-z_][a-z0-9_]*\.[a-z_][a-z0-9_]*)(?=[\s:=<>]|$)")
 
 
@@ -52,27 +54,69 @@ class Document:
     value: Mapping[str, Any]
 
 
-class Project:
-    """A project, whose folder must be the working directory."""
+def watches_files(given: Path | None = None) -> tuple[Path, ...]:
+    """Return the watches files of the project in the working directory: `given`, watches.yaml, or all by their content.
 
-    def __init__(self, environ: Mapping[str, str]) -> None:
-        """Find the watches file. Raises ConfigError if there is none."""
+    Raises ConfigError if there is none.
+    """
+    if given is not None:
+        return (given,)
+    standard = next((Path(name) for name in _WATCHES if Path(name).is_file()), None)
+    found = (standard,) if standard else other_watches_files(None)
+    if not found:
+        raise ConfigError(
+            f"{Path.cwd()} is not a project of an Ansible operator: no file has the content of a watches file; "
+            "set --watches-file"
+        )
+    return found
+
+
+def other_watches_files(one: Path | None) -> tuple[Path, ...]:
+    """Return the files whose content is that of a watches file, without one of them."""
+    paths_of_yaml = image.own_files([f"*{suffix}" for suffix in sorted(_SUFFIXES)])
+    return tuple(path for path in paths_of_yaml if path != one and _is_watches_file(path))
+
+
+def git_collection(text: str) -> tuple[str, str]:
+    """Return name and version of a collection; of a Git URL, the name of the repository or folder, if it is one."""
+    if not _GIT.search(text):
+        return text, ""
+    address, _, version = text.removeprefix("git+").partition(",")
+    url, _, folder = address.partition("#")
+    name = ".".join(folder.strip("/").split("/")[-2:]) if folder.strip("/") else url.rstrip("/").rpartition("/")[2]
+    name = name.removesuffix(".git").removeprefix("ansible-collection-").replace("-", "_")
+    return (name if _NAME.fullmatch(name) else text), version
+
+
+def _is_watches_file(path: Path) -> bool:
+    """Return whether a file is a list of watches."""
+    text = _text(path)
+    if "kind" not in text or not ("role" in text or "playbook" in text):
+        return False  # most files; parsing takes longer
+    roots = _compose(path, Problems())
+    entries = [{key.value for key, _ in task_fields.pairs(each)} for _, root in roots[:1] for each in _items(root)]
+    return bool(entries) and all({"kind", "version"} <= keys and keys & _CONTENTS for keys in entries)
+
+
+class Project:
+    """A project with one watches file. Its folder must be the working directory."""
+
+    def __init__(self, environ: Mapping[str, str], watches_file: Path | None = None) -> None:
+        """Without `watches_file`, use the first that is found. Raises ConfigError if there is none."""
         self.root = Path.cwd()
         self.environ = environ
-        found = next((name for name in _WATCHES if Path(name).is_file()), None)
-        if found is None:
-            raise ConfigError(f"{self.root} is not a project of an Ansible operator: it has no watches.yaml")
-        self.watches_file = Path(found)
+        self.watches_file = watches_file or watches_files()[0]
 
     @cached_property
     def search_path(self) -> SearchPath:
         """Folders of roles and collections."""
-        return paths.search_path(
+        found = paths.search_path(
             cwd=self.root,
             roles_path=self.environ.get("ANSIBLE_ROLES_PATH", ""),
             collections_path=self.environ.get("ANSIBLE_COLLECTIONS_PATH", ""),
             environ=self.environ,
         )
+        return replace(found, image=image.files(self._all_dockerfiles, self.watches_file))
 
     @cached_property
     def content(self) -> ValidationResult:
@@ -88,32 +132,38 @@ class Project:
     @cached_property
     def dockerfiles(self) -> tuple[Dockerfile, ...]:
         """Dockerfiles of operators: of the Go operator's image, or of this distribution's."""
-        found = sorted({path for pattern in _DOCKERFILES for path in Path().glob(pattern) if path.is_file()})
-        parsed = (dockerfile.parse(str(path), _text(path)) for path in found)
-        return tuple(each for each in parsed if each.base is not None)
+        return tuple(each for each in self._all_dockerfiles if each.base is not None)
+
+    @cached_property
+    def _all_dockerfiles(self) -> tuple[Dockerfile, ...]:
+        return image.dockerfiles()
 
     @cached_property
     def collections(self) -> Mapping[str, Collection]:
-        """Collections of requirements.yml by name; empty without such a file."""
+        """Collections of requirements.yml by name, those from Git by that of the repository; empty without a file."""
         path = Path(_REQUIREMENTS)
         roots = _compose(path, Problems()) if path.is_file() else []
         found: dict[str, Collection] = {}
         for source, root in roots[:1]:
             for entry in _items(task_fields.value_of(root, "collections")):
-                name = (
-                    _scalar(task_fields.value_of(entry, "name"))
-                    if isinstance(entry, yaml.MappingNode)
-                    else _scalar(entry)
-                )
-                line = source.line(entry.start_mark)
-                found[name] = Collection(_scalar(task_fields.value_of(entry, "version")), line)
+                fields = {key.value: _scalar(value) for key, value in task_fields.pairs(entry)}
+                written = fields.get("name") or fields.get("source", "") if fields else _scalar(entry)
+                name, version = git_collection(written)
+                found[name] = Collection(fields.get("version", version), source.line(entry.start_mark))
         return found
 
     @cached_property
     def installed_collections(self) -> frozenset[str]:
-        """Return the collections of requirements.yml, and those that Dockerfiles install by name."""
-        commands = (each for parsed in self.dockerfiles for each in _GALAXY.findall(parsed.text))
-        return frozenset(self.collections) | {name for each in commands for name in _COLLECTION.findall(each)}
+        """Return the collections of requirements.yml, and those that Dockerfiles install by name or from Git."""
+        commands = [each for parsed in self.dockerfiles for each in _GALAXY.findall(parsed.text)]
+        named = {name for each in commands for name in _COLLECTION.findall(each)}
+        from_git = {git_collection(word)[0] for each in commands for word in each.split() if _GIT.search(word)}
+        return frozenset(self.collections) | named | from_git
+
+    @property
+    def unnamed_collections(self) -> tuple[str, ...]:
+        """Git repositories whose collection cannot be known from their URL."""
+        return tuple(sorted(name for name in self.installed_collections if _GIT.search(name)))
 
     def installs(self, package: str) -> bool:
         """Return whether a Dockerfile, or a file of Python requirements, names a Python package."""

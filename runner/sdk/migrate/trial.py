@@ -27,7 +27,7 @@ from runner.errors import ConfigError, OperatorError
 from runner.sdk import devcluster
 from runner.sdk.devcluster import DevCluster, processes
 from runner.sdk.devcluster.cluster import run_kubectl
-from runner.sdk.migrate import cluster_objects, environments, manifests, samples
+from runner.sdk.migrate import cluster_objects, environments, image, manifests, samples
 from runner.sdk.migrate.cluster_objects import Objects
 from runner.sdk.migrate.project import Project
 
@@ -39,8 +39,22 @@ _AT_ONCE = 4
 """Samples of a kind that run at the same time. Most of a run is waiting."""
 _PORTS = ("--proxy-port=0", "--health-probe-bind-address=0", "--metrics-bind-address=0", "--user-metrics-port=0")
 _VOLUMES = 30
+_STARTS = {"playbook_on_task_start", "playbook_on_handler_task_start"}
+"""Events of ansible-runner at the start of a task."""
 _SHOWN = 10
 """Differences that a report shows."""
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """Tasks of a run."""
+
+    started: int
+    last: str
+    """Name of the last one that started."""
+
+    def __str__(self) -> str:
+        return f"reached task {self.started}, {self.last!r}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +66,8 @@ class Trial:
     outcomes: Mapping[str, str]
     """`succeeded`, or the reason of the failure, by `Kind/name`."""
     objects: Objects
+    tasks: Mapping[str, Progress] = field(default_factory=dict)
+    """Progress of the first runs that started a task."""
 
     @property
     def name(self) -> str:
@@ -86,6 +102,10 @@ class Trials:
             yield from (f"    differs from {self.trials[0].name}: {each}" for each in different[:_SHOWN])
             if len(different) > _SHOWN:
                 yield f"    {len(different) - _SHOWN} more differences"
+        if newest := next((each for each in self.trials if each.core == NEW_CORE), None):
+            first, outcome = next(iter(newest.outcomes.items()))
+            reached = newest.tasks.get(first, "started no task")
+            yield f"  First sample with ansible-core {NEW_CORE}: {first} {reached}: {' '.join(outcome.split())}"
         yield f"  The samples work and give the same objects with ansible-core: {', '.join(self.fitting) or 'none'}"
 
     def to_json(self) -> dict[str, Any]:
@@ -96,6 +116,7 @@ class Trials:
                     "ansibleCore": each.core,
                     "engine": each.engine,
                     "outcomes": dict(each.outcomes),
+                    "tasks": {name: {"started": of.started, "last": of.last} for name, of in each.tasks.items()},
                     "objects": sorted(each.objects),
                     "differences": list(self.differences[each.name]),
                 }
@@ -117,12 +138,13 @@ def run(project: Project, *, cores: Sequence[str] = (OLD_CORE, NEW_CORE)) -> Tri
         raise ConfigError("--try requires samples of watched kinds, for example in config/samples")
     engines = ("exec", "warm") if sys.platform == "linux" else ("exec",)
     trials = []
-    with _collections(project) as collections:
+    with _collections(project) as collections, tempfile.TemporaryDirectory(prefix="ao-project-") as staged:
+        folder = image.stage(project.search_path.image, Path(staged))
         for core in cores:
             python = environments.python_of(core, project.environ, _say)
             for engine in engines:
                 _say(f"Trying ansible-core {core} with the engine {engine}")
-                trials.append(_Attempt(project, found, python, core, engine, collections).result())
+                trials.append(_Attempt(project, folder, found, python, core, engine, collections).result())
     return compared(trials)
 
 
@@ -189,6 +211,8 @@ class _Attempt:
     """One trial."""
 
     project: Project
+    folder: Path
+    """Folder in which the operator runs, with the files in the places of the image."""
     samples: Mapping[str, Mapping[str, Any]]
     python: Path
     core: str
@@ -196,6 +220,7 @@ class _Attempt:
     collections: str
     outcomes: dict[str, str] = field(default_factory=dict)
     failures: dict[str, str] = field(default_factory=dict)
+    tasks: dict[str, Progress] = field(default_factory=dict)
     last: str = "no output"
     """Last line of the operator's log."""
     is_late: bool = False
@@ -218,11 +243,10 @@ class _Attempt:
             with self._operator(cluster) as process, self.changed:
                 self.is_late = not self.changed.wait_for(lambda: self._is_done(process), self._longest)
             for name in self.samples.keys() - self.outcomes.keys():
-                self.outcomes[name] = (
-                    f"the run did not end within {self._longest:.0f} s; the operator's log: {self.last}"
-                )
+                ended = f"the run did not end within {self._longest:.0f} s" if self.is_late else "the operator ended"
+                self.outcomes[name] = f"{ended}; the operator's log: {self.last}"
             objects = cluster_objects.normalised(self._objects(cluster))
-        return Trial(self.core, self.engine, dict(sorted(self.outcomes.items())), objects)
+        return Trial(self.core, self.engine, dict(sorted(self.outcomes.items())), objects, dict(self.tasks))
 
     @property
     def _longest(self) -> float:
@@ -238,23 +262,26 @@ class _Attempt:
         # their resource by counting the parts of `inventory_file`, so the path has as many parts as the default.
         with tempfile.TemporaryDirectory(prefix="ao-try-", dir="/tmp", ignore_cleanup_errors=True) as folder:
             flags = (
-                f"--watches-file={self.project.watches_file}",
+                f"--watches-file={self.project.watches_file.absolute()}",
+                "--log-format=json",
+                "--ansible-log-format=json",
                 f"--runner-dir={folder}/runner",
                 f"--engine={self.engine}",
                 "--graceful-shutdown-timeout=5s",
                 f"--max-concurrent-reconciles={_AT_ONCE + 1}",  # one worker is reserved for changes
             )
             environ = {
-                **manifests.variables(self.project),
+                **manifests.variables(self.project, self.folder),
+                **({"ANSIBLE_ROLES_PATH": f"{self.folder}/roles"} if self.folder != self.project.root else {}),
                 **self.project.environ,
                 "KUBECONFIG": str(cluster.kubeconfig),
                 "WATCH_NAMESPACE": NAMESPACE,
                 **paths.AS_DEPLOYED,
                 **({"ANSIBLE_COLLECTIONS_PATH": self.collections} if self.collections else {}),
             }
-            command = [str(self.python), "-P", "-m", "runner", "run", *_PORTS, *flags, "--log-format=json"]
+            command = [str(self.python), "-P", "-m", "runner", "run", *_PORTS, *flags]
             with subprocess.Popen(
-                command, env=environ, text=True, errors="replace", start_new_session=True,
+                command, cwd=self.folder, env=environ, text=True, errors="replace", start_new_session=True,
                 stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE,
             ) as process:  # fmt: skip
                 reader = threading.Thread(target=self._read, args=(process.stderr,))
@@ -270,7 +297,8 @@ class _Attempt:
             try:
                 entry = json.loads(line)
             except ValueError:
-                continue  # output of a task
+                self.last = line.strip() or self.last  # an error at the start of the operator
+                continue
             if isinstance(entry, dict):
                 with self.changed:
                     self._take(entry, line)
@@ -282,7 +310,10 @@ class _Attempt:
         """Record the end of a sample's first run, and the messages of its failed tasks."""
         self.last = line.strip()
         name = f"{str(entry.get('gvk', '')).rpartition('Kind=')[2]}/{entry.get('name')}"
-        if name in self.samples and entry.get("msg") == "Task failed":
+        if name in self.samples and name not in self.outcomes and entry.get("ansible_event") in _STARTS:
+            before = self.tasks.get(name)
+            self.tasks[name] = Progress(before.started + 1 if before else 1, str(entry.get("task")))
+        elif name in self.samples and entry.get("msg") == "Task failed":
             self.failures.setdefault(name, str(entry.get("error")))
         elif name in self.samples and entry.get("msg") == "Run ended":
             outcome = str(entry.get("outcome"))

@@ -14,7 +14,7 @@ from pathlib import Path, PurePosixPath
 
 import yaml
 
-from runner.compatibility import task_fields
+from runner.compatibility import task_fields, unsupported
 from runner.compatibility.finding import HEADINGS, Finding, Report, grouped
 from runner.errors import ConfigError
 from runner.sdk.migrate import collections_file, dockerfile, samples
@@ -33,9 +33,11 @@ RUN ansible-galaxy collection install -r ${HOME}/requirements.yml \\
 _OLD_META = re.compile(r"(?<![\w.])meta\.(name|namespace)\b")
 _OLD_MODULE = re.compile(r"\bcommunity\.kubernetes\.(?=k8s|helm)")
 _FACTS = re.compile(r"^(\s*(?:-\s+)?)(?:(?:kubernetes\.core|community\.kubernetes)\.)?k8s_facts(?=\s*:)", re.MULTILINE)
-_TASKS = {"removed-variable", "old-collection", "removed-module"}
+_SHORT = re.compile(rf"^(\s*(?:-\s+)?)({'|'.join(sorted(unsupported.OF_UTIL))})(?=\s*:)", re.MULTILINE)
+_TASKS = {"removed-variable", "old-collection", "removed-module", "short-name"}
 _SUCCESSORS: tuple[tuple[re.Pattern[str], str], ...] = (
     (_FACTS, r"\1kubernetes.core.k8s_info"),
+    (_SHORT, r"\1operator_sdk.util.\2"),
     (_OLD_MODULE, "kubernetes.core."),
     (_OLD_META, r"ansible_operator_meta.\1"),
 )

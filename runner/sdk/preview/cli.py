@@ -43,6 +43,8 @@ _EXAMPLES = """\
 examples:
   ansible-operator plan Memcached/sample -n shop    one resource
   ansible-operator plan --all                       every resource of every watch
+  ansible-operator plan -f sample.yaml              a resource that is not applied
+  ansible-operator plan --delete Memcached/sample   the deletion of a resource
   ansible-operator plan --all Memcached --output json"""
 
 
@@ -51,7 +53,8 @@ def add_commands(subparsers: Subparsers, add_option: Callable[[Any, Option], Non
     parser = subparsers.add_parser(
         "plan",
         help="show what the roles in this folder would change, without changing it",
-        usage="ansible-operator plan KIND/NAME [flags]\n       ansible-operator plan --all [KIND] [flags]",
+        usage="ansible-operator plan [--delete] KIND/NAME [flags]\n       ansible-operator plan --all [KIND] [flags]\n"
+        "       ansible-operator plan -f FILE [flags]",
         description=_DESCRIPTION,
         epilog=_EXAMPLES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
@@ -59,6 +62,14 @@ def add_commands(subparsers: Subparsers, add_option: Callable[[Any, Option], Non
     )
     parser.add_argument("object", nargs="?", default="", metavar="KIND/NAME", help="resource to plan")
     parser.add_argument("--all", action="store_true", help="plan all resources, of one kind or of all watched kinds")
+    parser.add_argument(
+        *("-f", "--filename"),
+        action="append",
+        default=[],
+        metavar="FILE",
+        help="plan the resources in this file or folder (- for standard input) as if they were applied; repeatable",
+    )
+    parser.add_argument("--delete", action="store_true", help="plan the deletion of KIND/NAME")
     parser.add_argument("-n", "--namespace", dest="within", default="", metavar="NAME", help="namespace")
     parser.add_argument("--output", choices=("text", "json"), default="text", help="format of the report [text]")
     for option in OPTIONS:
@@ -73,7 +84,13 @@ def _plan(arguments: argparse.Namespace) -> int:
     from runner.sdk.preview.selection import Wanted  # noqa: PLC0415 - as above
     from runner.watches import watch as watches  # noqa: PLC0415 - as above
 
-    wanted = Wanted.parse(arguments.object, arguments.within, everything=arguments.all)
+    wanted = Wanted.parse(
+        arguments.object,
+        arguments.within,
+        everything=arguments.all,
+        files=arguments.filename,
+        deletes=arguments.delete,
+    )
     settings, warnings = sources.load(arguments, os.environ)
     loaded = watches.load_configured(settings, os.environ, Path.cwd())
     log.configure(level=logging.WARNING, encoder="console")
@@ -81,14 +98,14 @@ def _plan(arguments: argparse.Namespace) -> int:
         log.get(__name__).warning("Check the configuration", detail=warning)
     from runner.sdk.preview import planner  # noqa: PLC0415 - slow to import, so input is checked first
 
-    progress = _Progress()
+    progress = Progress()
     try:
         found = asyncio.run(_interruptible(planner.plan(settings, loaded.watches, wanted, progress.report)))
     except asyncio.CancelledError:
         return 128 + signal.SIGTERM  # as shells count
     finally:
         progress.end()
-    _write(found, arguments.output)
+    show(found, arguments.output)
     return FAILED if found.has_failed else CHANGES if found.has_changes else UNCHANGED
 
 
@@ -97,6 +114,15 @@ async def _interruptible(work: Coroutine[Any, Any, Plan]) -> Plan:
     task = asyncio.ensure_future(work)
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, task.cancel)
     return await task
+
+
+def show(plan: Plan, output: str) -> None:
+    """Print a plan as `text` or `json`. If the reader has closed the pipe, as `| head` does, discard the rest."""
+    try:
+        _write(plan, output)
+        sys.stdout.flush()
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _write(plan: Plan, output: str) -> None:
@@ -112,7 +138,7 @@ def _write(plan: Plan, output: str) -> None:
         sys.stdout.write(line + "\n")
 
 
-class _Progress:
+class Progress:
     """Number of planned resources, on a terminal."""
 
     def __init__(self) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 
 from runner.objects import ObjectRef
 from runner.plan import document as values
-from runner.plan.results import Plan, ResourcePlan
+from runner.plan.results import ObjectChange, Plan, ResourcePlan
 from runner.sdk.preview.grouping import groups
 
 VERSION = 1
@@ -29,11 +29,15 @@ def document(plan: Plan) -> dict[str, Any]:
                 "count": len(group.resources),
                 "total": group.total,
                 "resources": [_named(each) for each in group.resources],
-                "changes": [values.change(each) for each in group.changes],
+                "changes": [_change(each) for each in group.changes],
             }
             for group in groups(plan.resources)
         ],
     }
+
+
+def _change(of: ObjectChange) -> dict[str, Any]:
+    return {**values.change(of), "collected": of.is_collected}
 
 
 def _named(resource: ObjectRef) -> dict[str, str]:
@@ -48,7 +52,7 @@ def _resource(plan: ResourcePlan) -> dict[str, Any]:
         "state": plan.state,
         "message": plan.message,
         "finalizer": plan.finalizing,
-        "changes": [values.change(each) for each in plan.changes],
+        "changes": [_change(each) for each in plan.changes],
         "unplanned": [values.task(each) for each in plan.unplanned],
         "moreUnplanned": plan.more_unplanned,
     }

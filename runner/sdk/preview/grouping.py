@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -30,18 +30,42 @@ class Group:
     """Number of planned resources of this kind."""
     changes: tuple[ObjectChange, ...]
     """With placeholders, unless the group has one resource only."""
+    is_deletion: bool
+    """True if the resources are deleted."""
+
+
+@dataclass(frozen=True, slots=True)
+class Notice:
+    """Resources with the same reasons why their plans are not complete, or with the same state."""
+
+    plan: ResourcePlan
+    """Plan of the first one."""
+    resources: tuple[ObjectRef, ...]
+
+
+def notices(plans: Sequence[ResourcePlan]) -> list[Notice]:
+    """Return the plans that failed, are partial, or were not made, in groups; the largest first."""
+    found: dict[str, list[ResourcePlan]] = defaultdict(list)
+    for plan in plans:
+        if plan.message or plan.unplanned or plan.more_unplanned:
+            tasks = [[each.task, each.path, each.action, each.reason] for each in plan.unplanned]
+            about = [str(plan.resource.gvk), plan.state, plan.message, tasks, plan.more_unplanned]
+            found[json.dumps(about)].append(plan)
+    grouped = [Notice(each[0], tuple(plan.resource for plan in each)) for each in found.values()]
+    return sorted(grouped, key=lambda notice: -len(notice.resources))
 
 
 def groups(plans: Sequence[ResourcePlan]) -> list[Group]:
     """Return the changes of all resources in groups, the largest first."""
     found: list[Group] = []
-    for gvk in dict.fromkeys(plan.resource.gvk for plan in plans):
-        of_kind = [plan for plan in plans if plan.resource.gvk == gvk]
-        found += _groups(gvk, of_kind)
+    total = Counter(plan.resource.gvk for plan in plans)
+    for gvk, finalizing in dict.fromkeys((plan.resource.gvk, plan.finalizing) for plan in plans):
+        alike = [plan for plan in plans if (plan.resource.gvk, plan.finalizing) == (gvk, finalizing)]
+        found += _groups(gvk, alike, total[gvk])
     return sorted(found, key=lambda group: -len(group.resources))
 
 
-def _groups(gvk: GVK, plans: Sequence[ResourcePlan]) -> Iterable[Group]:
+def _groups(gvk: GVK, plans: Sequence[ResourcePlan], total: int) -> Iterable[Group]:
     general: dict[str, ObjectChange] = {}
     literal: dict[str, ObjectChange] = {}
     having: dict[str, list[ObjectRef]] = defaultdict(list)
@@ -57,13 +81,15 @@ def _groups(gvk: GVK, plans: Sequence[ResourcePlan]) -> Iterable[Group]:
         shared[tuple(owners)].append(signature)
     for resources, signatures in shared.items():
         changes = literal if len(resources) == 1 else general
-        yield Group(gvk, resources, len(plans), tuple(changes[each] for each in signatures))
+        yield Group(gvk, resources, total, tuple(changes[each] for each in signatures), plans[0].finalizing)
 
 
 def _signature(change: ObjectChange) -> str:
     fields = [[each.path, each.before is ABSENT, each.after is ABSENT, _json(each)] for each in change.fields]
     place = [change.gvk.api_version, change.gvk.kind, *change.key]
-    return json.dumps([change.verb, place, fields, change.not_validated, change.recreated], sort_keys=True)
+    return json.dumps(
+        [change.verb, place, fields, change.not_validated, change.recreated, change.is_collected], sort_keys=True
+    )
 
 
 def _json(field: FieldChange) -> list[Any]:

@@ -37,16 +37,19 @@ from runner.kube.credentials import auth
 from runner.kube.discovery import ApiResource, Discovery
 from runner.kube.informer import Informer
 from runner.monitoring.metrics import Metrics
-from runner.objects import GVK, PAUSED, Object, ObjectRef, is_deleting, is_paused
+from runner.objects import GVK, PAUSED, Object, ObjectRef, is_deleting, is_paused, key_of
 from runner.ownership import Owner, OwnerState
-from runner.plan.results import Plan, ResourcePlan
+from runner.plan.results import Plan, ResourcePlan, State
+from runner.plan.tasks import UnplannedTask
 from runner.proxy.handlers.discovery_cache import DiscoveryCache
 from runner.proxy.handlers.negotiate import Negotiate
 from runner.proxy.handlers.plan.handler import Planning
 from runner.proxy.handlers.writes import ServedResources, Writes
 from runner.proxy.identity import Identities
+from runner.proxy.planning.overlay import Overlay
 from runner.proxy.server import Proxy
 from runner.replicas.lease_guard import LeaseGuard, SoleReplica
+from runner.sdk.preview import deletion
 from runner.sdk.preview.selection import Selector, Target, Wanted
 from runner.watches.watch import Watch
 from runner.workqueue.request import ReconcileRequest, RunReason
@@ -182,7 +185,25 @@ class Planner:
             await self._runtime.engine.settle()
 
     async def one(self, target: Target) -> ResourcePlan:
-        """Plan one resource."""
+        """Plan one resource, and for a deletion what Kubernetes deletes with it."""
+        found = await self._run(target)
+        if not is_deleting(target.obj) or found.state == "failed" or is_paused(target.obj):
+            return found
+        gone = await deletion.find(self._runtime.client, target.resource, target.obj)
+        planned = {(each.verb, each.gvk, each.key) for each in found.changes}
+        changes = [*found.changes, *(each for each in gone.changes if (each.verb, each.gvk, each.key) not in planned)]
+        unknown = [UnplannedTask("", "", "", gone.unknown)] if gone.unknown else []
+        state: State = "partial" if found.state == "partial" or unknown else "complete"
+        return replace(
+            found,
+            state=state,
+            message="",
+            changes=tuple(changes),
+            unplanned=(*found.unplanned, *unknown),
+            finalizing=True,
+        )
+
+    async def _run(self, target: Target) -> ResourcePlan:
         ref = ObjectRef.of(target.watch.gvk, target.obj)
         run_plan = decisions.plan(target.watch, target.obj)
         if is_paused(target.obj):
@@ -199,7 +220,7 @@ class Planner:
             ident=new_ident(datetime.now(UTC)),
         )
         try:
-            found = await plan_run(*self._prepared(target.watch, attempt))
+            found = await plan_run(*self._prepared(target.watch, attempt), _overlay(target))
         except OperatorError as error:
             return ResourcePlan(ref, "failed", message=str(error), finalizing=run_plan.finalizing)
         return found.plan
@@ -215,6 +236,15 @@ class Planner:
                 scope, self._runtime.engine, RunObservers(()), self._runtime.access, _exists, defaults
             )
         return self._runs[watch.gvk], replace(attempt, overrides=overrides_of(attempt.obj, bounds))
+
+
+def _overlay(target: Target) -> Overlay:
+    """Return the writes before the run: that of an object that is not applied."""
+    overlay = Overlay()
+    if not target.is_applied:
+        existed = target.before is not None
+        overlay.record(target.resource, key_of(target.obj), target.before, target.obj, existed=existed)
+    return overlay
 
 
 class _NoEvents:

@@ -4,14 +4,27 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import AsyncIterator, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
 
+from runner import log
 from runner.engine.output import named
 from runner.engine.run_folders import kind_names
-from runner.errors import ConfigError, ForbiddenError, GoneError, KindNotFoundError, NotFoundError, OperatorError
+from runner.errors import (
+    ApiError,
+    ConfigError,
+    ForbiddenError,
+    GoneError,
+    KindNotFoundError,
+    NotFoundError,
+    OperatorError,
+)
 from runner.kube.client import Client, Selection
 from runner.kube.discovery import ApiResource, Discovery
-from runner.objects import Object, ObjectKey, finalizers_of, is_deleting, key_of
+from runner.objects import Object, ObjectKey, finalizers_of, is_deleting, key_of, metadata
+from runner.proxy.planning.selection import Selector as Matching
+from runner.sdk.preview import given
+from runner.sdk.preview.given import Given
 from runner.watches.watch import Watch
 
 _PAGE = 500
@@ -27,14 +40,26 @@ class Wanted:
     """Empty: all resources."""
     namespace: str
     """Empty: the default namespace of the kubeconfig for a name, else all watched namespaces."""
+    files: tuple[str, ...] = ()
+    """Files with objects that are not applied; then kind and name are empty."""
+    deletes: bool = False
+    """True to plan the deletion of the object."""
 
     @classmethod
-    def parse(cls, text: str, namespace: str, *, everything: bool) -> Wanted:
-        """Parse the argument of the command line.
+    def parse(
+        cls, text: str, namespace: str, *, everything: bool, files: Sequence[str] = (), deletes: bool = False
+    ) -> Wanted:
+        """Parse the arguments of the command line.
 
         Raises:
-            ConfigError: it is not KIND/NAME, or not KIND with `everything`.
+            ConfigError: they are not KIND/NAME, KIND with `everything`, or files alone.
         """
+        if files:
+            if text or everything or deletes:
+                raise ConfigError("-f plans the objects in files: remove KIND/NAME, --all and --delete")
+            return cls("", "", namespace, tuple(files))
+        if deletes and everything:
+            raise ConfigError("--delete plans the deletion of one object: write `plan --delete KIND/NAME`")
         kind, slash, name = text.partition("/")
         if everything:
             if slash:
@@ -43,7 +68,7 @@ class Wanted:
         if not kind or not name or "/" in name:
             what = f"{text!r} names no object" if text else "no object is given"
             raise ConfigError(f"{what}: write KIND/NAME, such as Memcached/sample, or --all")
-        return cls(kind, name, namespace)
+        return cls(kind, name, namespace, deletes=deletes)
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +78,11 @@ class Target:
     watch: Watch
     resource: ApiResource
     obj: Object
+    """As the run sees it."""
+    is_applied: bool = True
+    """False if the object is that of a file, after a dry run."""
+    before: Object | None = None
+    """Object in the cluster that differs from that of the file."""
 
 
 class Selector:
@@ -71,13 +101,48 @@ class Selector:
         Raises:
             OperatorError: there is no such watch or resource, or the watch does not select it.
         """
+        if wanted.files:
+            return [await self._given(each, wanted) for each in self._read(wanted)]
         watches = await self._watches_of(wanted.kind) if wanted.kind else self._watches
         if not wanted.name:
             return [target for watch in watches async for target in self._all(watch, wanted.namespace)]
         if len(watches) > 1:
             which = ", ".join(named(watch.gvk) for watch in watches)
             raise ConfigError(f"{wanted.kind!r} may be one of {which}: write KIND.GROUP/{wanted.name}")
-        return [await self._one(watches[0], wanted)]
+        target = await self._one(watches[0], wanted)
+        return [_deleted(target) if wanted.deletes else target]
+
+    def _read(self, wanted: Wanted) -> list[Given]:
+        found, others = given.read(wanted.files, self._watches)
+        if others:
+            log.get(__name__).warning("Objects of kinds that no watch is for are not planned", number=others)
+        return found
+
+    async def _given(self, found: Given, wanted: Wanted) -> Target:
+        """Return the target for an object in a file."""
+        resource = await self._discovery.find(found.watch.gvk)
+        key = key_of(found.obj)
+        namespace = key.namespace or wanted.namespace or self._client.credentials.namespace or "default"
+        if wanted.namespace and key.namespace and wanted.namespace != key.namespace:
+            raise ConfigError(f"{found.place}: the object is in namespace {key.namespace}, not in {wanted.namespace}")
+        key = ObjectKey(namespace if resource.namespaced else "", key.name)
+        self._check_watched(found.watch, key)
+        try:
+            before, after = await given.tried(self._client, resource, key, found.obj)
+        except ApiError as error:
+            raise OperatorError(f"{found.place}: {found.watch.gvk.kind} {key}: {error}") from error
+        target = Target(found.watch, resource, after, is_applied=False, before=before)
+        selector = Matching.parse(filter(None, [found.watch.selector]), filter(None, [found.watch.field_selector]))
+        if not selector.matches(after):
+            raise OperatorError(f"{found.place}: {self._not_selected(target)}")
+        return target
+
+    def _check_watched(self, watch: Watch, key: ObjectKey) -> None:
+        if key.namespace and self._namespaces and key.namespace not in self._namespaces:
+            raise OperatorError(
+                f"{watch.gvk.kind} {key} is in a namespace that is not watched: --namespace of the operator or "
+                f"WATCH_NAMESPACE is {','.join(self._namespaces)}"
+            )
 
     async def _watches_of(self, kind: str) -> list[Watch]:
         """Return the watches of a kind, by its names in the watches file or in the cluster."""
@@ -104,11 +169,7 @@ class Selector:
         namespace = wanted.namespace or self._client.credentials.namespace or "default"
         key = ObjectKey(namespace if resource.namespaced else "", wanted.name)
         kind = watch.gvk.kind
-        if key.namespace and self._namespaces and key.namespace not in self._namespaces:
-            raise OperatorError(
-                f"{kind} {key} is in a namespace that is not watched: --namespace of the operator or WATCH_NAMESPACE "
-                f"is {','.join(self._namespaces)}"
-            )
+        self._check_watched(watch, key)
         try:
             obj = await self._client.get(resource, key)
         except NotFoundError as error:
@@ -117,10 +178,15 @@ class Selector:
             raise OperatorError(f"the cluster {url} has no {kind} {wanted.name!r}{where}") from error
         target = Target(watch, resource, obj)
         if not _is_finalized(target) and not await self._is_selected(target):
-            selectors = (("selector", watch.selector), ("fieldSelector", watch.field_selector))
-            given = ", ".join(f"{name} {text!r}" for name, text in selectors if text)
-            raise OperatorError(f"the watch of {kind} does not select {kind} {key}: {given}")
+            raise OperatorError(self._not_selected(target))
         return target
+
+    @staticmethod
+    def _not_selected(target: Target) -> str:
+        watch, kind = target.watch, target.watch.gvk.kind
+        selectors = (("selector", watch.selector), ("fieldSelector", watch.field_selector))
+        texts = ", ".join(f"{name} {text!r}" for name, text in selectors if text)
+        return f"the watch of {kind} does not select {kind} {key_of(target.obj)}: {texts}"
 
     async def _is_selected(self, target: Target) -> bool:
         """Return whether the API server selects an object with the watch's selectors."""
@@ -162,6 +228,14 @@ class Selector:
             cont = page.cont
             if not cont:
                 return sorted(items, key=key_of)
+
+
+def _deleted(target: Target) -> Target:
+    """Return the target as it is after a request to delete it."""
+    if is_deleting(target.obj):
+        return target
+    now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    return replace(target, obj={**target.obj, "metadata": {**metadata(target.obj), "deletionTimestamp": now}})
 
 
 def _is_finalized(target: Target) -> bool:

@@ -5,17 +5,18 @@ from __future__ import annotations
 import difflib
 import json
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import yaml
 
 from runner import log
+from runner.objects import ObjectRef
 from runner.plan.fields import ABSENT, FieldChange
 from runner.plan.results import ObjectChange, Plan, ResourcePlan
 from runner.proxy.planning.changes import Verb
-from runner.sdk.preview.grouping import Group, groups
+from runner.sdk.preview.grouping import Group, groups, notices
 
 _SYMBOLS: dict[Verb, str] = {"create": "+", "change": "~", "delete": "-"}
 _COLOURS: dict[str, str] = {"create": "32", "change": "33", "delete": "31", "bold": "1"}
@@ -42,28 +43,36 @@ def lines(plan: Plan, style: Style) -> Iterator[str]:
         for change in group.changes:
             yield from _change(change, style)
         yield ""
-    for each in plan.resources:
-        problems = list(_problems(each))
-        if problems:
-            yield style.paint(log.visible(f"{each.resource}: {_state(each)}"), "bold")
-            yield from (f"  {line}" for problem in problems for line in log.visible(problem).splitlines())
-            yield ""
+    for notice in notices(plan.resources):
+        yield style.paint(log.visible(f"{_named(notice.resources)}: {_state(notice.plan)}"), "bold")
+        yield from (f"  {line}" for problem in _problems(notice.plan) for line in log.visible(problem).splitlines())
+        yield ""
     yield _summary(plan)
 
 
 def _heading(group: Group) -> str:
+    deletion = " (deletion)" if group.is_deletion else ""
     if len(group.resources) == 1:
-        only = str(group.resources[0])
+        only = f"{group.resources[0]}{deletion}"
         return only if group.total == 1 else f"{only} (1 of {group.total} {group.gvk.kind} resources)"
-    names = ", ".join(str(each.key) for each in group.resources[:_NAMED])
-    more = len(group.resources) - _NAMED
-    names += f" and {more} more" if more > 0 else ""
-    return f"{len(group.resources)} of {group.total} {group.gvk.kind} resources: {names}"
+    return f"{len(group.resources)} of {group.total} {group.gvk.kind} resources{deletion}: {_names(group.resources)}"
+
+
+def _named(resources: Sequence[ObjectRef]) -> str:
+    """Return the kind and the first names of resources."""
+    only = str(resources[0])
+    return only if len(resources) == 1 else f"{len(resources)} {resources[0].gvk.kind} resources: {_names(resources)}"
+
+
+def _names(resources: Sequence[ObjectRef]) -> str:
+    more = len(resources) - _NAMED
+    return ", ".join(str(each.key) for each in resources[:_NAMED]) + (f" and {more} more" if more > 0 else "")
 
 
 def _change(change: ObjectChange, style: Style) -> Iterator[str]:
     title = f"{_SYMBOLS[change.verb]} {change.verb} {change.gvk.kind} {change.key}"
     title += ": delete and create again" if change.recreated else ""
+    title += " (by Kubernetes, with its owner)" if change.is_collected else ""
     title += f" (not validated: {change.not_validated})" if change.not_validated else ""
     yield f"  {style.paint(log.visible(title), change.verb)}"
     for field in change.fields:
@@ -80,6 +89,12 @@ def _field(field: FieldChange, style: Style) -> Iterator[str]:
     if isinstance(before, str) and isinstance(after, str) and "\n" in before + after:
         yield f"{path}:"
         yield from (f"  {line}" for line in _lines_of_text(before, after, style))
+    elif any(isinstance(each, str) and "\n" in each for each in (before, after)):
+        yield f"{path}:"
+        for symbol, value, how in (("-", before, "delete"), ("+", after, "create")):
+            lines_of_value = value.splitlines() if isinstance(value, str) else [_scalar(value)]
+            for line in lines_of_value if value is not ABSENT else ():
+                yield style.paint(f"  {symbol} {log.visible(line)}", how)
     elif _is_short(before) and _is_short(after):
         old = "" if before is ABSENT else style.paint(_scalar(before), "delete")
         new = "" if after is ABSENT else style.paint(_scalar(after), "create")
@@ -115,8 +130,22 @@ def _reads_as_text(value: str) -> bool:
         return not value.startswith(("[", "{", '"', "'"))
 
 
+class _Dumper(yaml.SafeDumper):
+    """Dumper that writes text of several lines as a block."""
+
+
+def _text_node(dumper: yaml.SafeDumper, value: str) -> yaml.ScalarNode:
+    # PyYAML quotes text of which a line ends in a blank, whatever the style is.
+    return dumper.represent_scalar("tag:yaml.org,2002:str", value, style="|" if "\n" in value else None)
+
+
+_Dumper.add_representer(str, _text_node)
+
+
 def _block(symbol: str, value: Any, how: str, style: Style) -> Iterator[str]:
-    text = yaml.safe_dump(value, sort_keys=False, default_flow_style=False, allow_unicode=True, width=_LONGEST_LINE)
+    text = yaml.dump(
+        value, Dumper=_Dumper, sort_keys=False, default_flow_style=False, allow_unicode=True, width=_LONGEST_LINE
+    )
     for line in log.visible(text).removesuffix("...\n").splitlines():
         yield style.paint(f"{symbol} {line}", how)
 
@@ -148,7 +177,8 @@ def _problems(plan: ResourcePlan) -> Iterator[str]:
 
 
 def _summary(plan: Plan) -> str:
-    verbs = Counter(change.verb for each in plan.resources for change in each.changes)
+    written = {(change.verb, change.gvk, change.key) for each in plan.resources for change in each.changes}
+    verbs = Counter(verb for verb, _, _ in written)
     states = Counter(each.state for each in plan.resources)
     changed = sum(bool(each.changes) for each in plan.resources)
     counts = _joined(f"{verbs[verb]} to {verb}" for verb in _SYMBOLS if verbs[verb]) or "no changes"

@@ -28,6 +28,10 @@ _MANIFESTS = Path("config")
 _SAMPLES = Path("config/samples")
 _DEFAULT = Path("config/default/kustomization.yaml")
 _PODS = Path("config/pods")
+_WITHOUT_ACCOUNT = (
+    "isolation: pod without serviceAccount: the role in the pod has all permissions of the operator; set a service "
+    "account with the permissions of the role"
+)
 _SUFFIXES = {".yaml", ".yml"}
 
 
@@ -46,6 +50,8 @@ def report(watches: Iterable[Watch], file: Path, *, cwd: Path, problems: Problem
             problems.errors.append(Problem(str(file), watch.line, str(watch.gvk), message))
         if watch.pods is not None and (message := _pods_problem(cwd)):
             problems.warnings.append(Problem(str(file), watch.line, str(watch.gvk), message))
+        if watch.pods is not None and not watch.service_account:
+            problems.warnings.append(Problem(str(file), watch.line, str(watch.gvk), _WITHOUT_ACCOUNT))
     for source, root in _documents(cwd / _SAMPLES, cwd, problems):
         crds.check_sample(source, root, problems)
 
@@ -82,7 +88,7 @@ def _account_problem(written: str, cwd: Path) -> str:
 
 
 def _accounts(cwd: Path) -> Iterator[str]:
-    """Yield the names of the ServiceAccounts in the project's manifests. Files that are no manifests are ignored."""
+    """Yield the names of the ServiceAccounts in the project's manifests. Other files are ignored."""
     for _, root in _documents(cwd / _MANIFESTS, cwd, Problems()):
         with contextlib.suppress(ValueError):  # a value that no manifest can contain
             document = tree.plain(root)
@@ -140,22 +146,21 @@ class _Crds:
                 )
 
     def check_sample(self, source: SourceText, root: yaml.Node, problems: Problems) -> None:
-        """Add the errors of a sample of one of the project's groups."""
+        """Add the errors of a sample of one of the project's groups, and warnings about fields without effect."""
         gvk = _gvk_of(root)
         if gvk is None:
             return
         line = source.line(root.start_mark)
-        found = [Problem(source.file, line, "", each) for each in self.kind_problems(gvk, "the kind")]
+        problems.errors += [Problem(source.file, line, "", each) for each in self.kind_problems(gvk, "the kind")]
         schema = self.kinds.get((gvk.group, gvk.kind), {}).get(gvk.version)
-        if schema is not None:
-            try:
-                found += [
-                    Problem(source.file, source.line(each.node.start_mark), each.path, each.message)
-                    for each in structural.violations(root, schema)
-                ]
-            except ValueError as error:
-                found.append(Problem(source.file, line, "", str(error)))
-        problems.errors += found
+        try:
+            found = list(structural.violations(root, schema)) if schema is not None else []
+        except ValueError as error:
+            problems.errors.append(Problem(source.file, line, "", str(error)))
+            return
+        for each in found:
+            level = problems.warnings if each.is_dropped else problems.errors
+            level.append(Problem(source.file, source.line(each.node.start_mark), each.path, each.message))
 
 
 def _schema_of(version: Mapping[str, Any]) -> Schema:

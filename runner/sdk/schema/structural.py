@@ -44,6 +44,8 @@ class Violation:
     node: yaml.Node
     path: str
     message: str
+    is_dropped: bool = False
+    """True for an unknown field: the API server accepts the object without it, with a warning."""
 
 
 def violations(root: yaml.Node, schema: Schema) -> Iterator[Violation]:
@@ -114,7 +116,7 @@ def _fields(node: yaml.MappingNode, schema: Schema, path: str) -> Iterator[Viola
             yield from _violations(value, others, below)
         elif not others and not _is_open(schema):
             known = f"the schema has no such field{suggestion(name, tuple(fields))}"
-            yield Violation(key, below, known)
+            yield Violation(key, below, known, is_dropped=True)
     embedded = _TYPE if schema.get(_EMBEDDED) else ()
     for name in dict.fromkeys((*embedded, *(schema.get("required") or ()))):
         if name not in given and "default" not in _map(fields, name) and not (name == "metadata" and embedded):

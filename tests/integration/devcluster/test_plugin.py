@@ -27,16 +27,26 @@ def test_second(namespace):
 """
 
 
-def test_the_cluster_of_the_environment_is_used_and_cleaned(devcluster: DevCluster, tmp_path: Path) -> None:
+def test_a_selected_cluster_is_named_used_and_cleaned(devcluster: DevCluster, tmp_path: Path) -> None:
     (tmp_path / "test_it.py").write_text(_TESTS)
     seen = tmp_path / "seen"
-    environ = {**os.environ, "KUBECONFIG": str(devcluster.kubeconfig), "SEEN": str(seen)}
-    subprocess.run([sys.executable, "-m", "pytest", "-q", tmp_path], env=environ, cwd=tmp_path, check=True)
+    command = [sys.executable, "-m", "pytest", f"--devcluster-kubeconfig={devcluster.kubeconfig}", str(tmp_path)]
+    environ = {**os.environ, "KUBECONFIG": str(tmp_path / "another"), "SEEN": str(seen)}
+    done = subprocess.run(command, env=environ, cwd=tmp_path, check=True, capture_output=True, text=True)
+    assert f"devcluster: context ansible-operator-test, {devcluster.url}\n" in done.stdout
     first, second = seen.read_text().split()
     assert first != second
     for namespace in (first, second):
         command = [str(devcluster.kubectl), f"--kubeconfig={devcluster.kubeconfig}"]
         subprocess.run([*command, "wait", f"namespace/{namespace}", "--for=delete", "--timeout=120s"], check=True)
+
+
+def test_the_fixtures_ignore_the_kubeconfig_of_the_environment(tmp_path: Path) -> None:
+    (tmp_path / "test_it.py").write_text("def test_it(): pass\n")
+    environ = {**os.environ, "KUBECONFIG": "another"}
+    command = [sys.executable, "-m", "pytest", str(tmp_path)]
+    done = subprocess.run(command, env=environ, cwd=tmp_path, check=True, capture_output=True, text=True)
+    assert "devcluster: KUBECONFIG=another is ignored; --devcluster-kubeconfig selects a cluster\n" in done.stdout
 
 
 _OUTAGES = """

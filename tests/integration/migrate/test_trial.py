@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -88,10 +89,24 @@ TASKS = """\
 """
 
 
-def run(folder: Path, tasks: str) -> tuple[int, dict[str, Any]]:
+ELSEWHERE = {
+    "watches.yaml": "deploy/watches-shop.yaml",
+    "playbooks/shop.yml": "ansible/shop.yml",
+    "roles/shop/tasks/main.yml": "ansible/roles/shop/tasks/main.yml",
+    "Dockerfile": "build/Dockerfile",
+}
+"""Other places of files, which the Dockerfile copies to those of the image."""
+COPIES = """\
+COPY deploy/watches-shop.yaml ${HOME}/watches.yaml
+COPY ansible/roles ${HOME}/roles
+COPY ansible/shop.yml ${HOME}/playbooks/
+"""
+
+
+def run(folder: Path, tasks: str, places: Mapping[str, str] | None = None) -> tuple[int, dict[str, Any]]:
     files = {
         "watches.yaml": "- {group: example.com, version: v1, kind: Shop, playbook: playbooks/shop.yml}\n",
-        "Dockerfile": "FROM example.com/ansible-operator-runner:0.1.0-core2.18\n",
+        "Dockerfile": "FROM example.com/ansible-operator-runner:0.1.0-core2.18\n" + (COPIES if places else ""),
         "requirements.yml": "collections: [kubernetes.core]\n",
         "playbooks/shop.yml": "- hosts: localhost\n  gather_facts: false\n  roles: [shop]\n",
         "roles/shop/tasks/main.yml": tasks,
@@ -99,7 +114,7 @@ def run(folder: Path, tasks: str) -> tuple[int, dict[str, Any]]:
         "config/samples/shop.yaml": yaml.safe_dump(SAMPLE),
     }
     for name, text in files.items():
-        path = folder / name
+        path = folder / (places or {}).get(name, name)
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text)
     installed = Path(next(iter(ansible_collections.__path__))).parent
@@ -130,13 +145,16 @@ def test_a_project_that_works_with_both_versions_has_the_same_objects(tmp_path: 
     assert (code, trial["fitting"]) == (0, ["2.18", "2.21"])
 
 
-def test_a_project_that_needs_the_go_operators_version_is_found(tmp_path: Path) -> None:
-    code, trial = run(tmp_path, TASKS % "")
+def test_a_project_in_other_folders_that_needs_the_old_version_is_found_with_the_last_task(
+    tmp_path: Path,
+) -> None:
+    code, trial = run(tmp_path, TASKS % "", ELSEWHERE)
     assert (code, trial["fitting"]) == (0, ["2.18"])
     for each in trial["trials"]:
         outcome = each["outcomes"]["Shop/corner"]
         if each["ansibleCore"] == "2.18":
             assert (outcome, each["differences"]) == ("succeeded", [])
         else:
+            assert each["tasks"] == {"Shop/corner": {"started": 3, "last": "shop : Keep the goods"}}
             assert "Conditionals must have a boolean result" in outcome
             assert each["differences"] == ["ConfigMap/corner"]

@@ -115,6 +115,7 @@ def test_the_status_of_a_role_follows_its_deployment_with_few_runs(bed: Bed) -> 
 
     def scale() -> None:
         bed.things.merge("one", {"spec": {"size": 3}})
+        bed.things.await_success("one")
         bed.start_pods(2)
         bed.reports(3)
 

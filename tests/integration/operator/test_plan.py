@@ -326,10 +326,116 @@ def test_the_finalizer_is_planned_for_a_deleted_resource_and_a_paused_one_is_not
     done = project.plan("--all", "-n", project.namespace, "--output=json")
     assert done.returncode == CHANGES, done.stderr
     gone, paused = planned(done)["resources"]
-    assert [(each["verb"], each["name"]) for each in gone["changes"]] == [("delete", "gone-config")]
-    assert (gone["finalizer"], gone["state"]) == (True, "complete")
+    assert [(each["verb"], each["name"]) for each in gone["changes"]] == [("delete", "gone-config"), ("delete", "gone")]
+    # The account may not list most kinds.
+    assert (gone["finalizer"], gone["state"]) == (True, "partial")
+    assert gone["unplanned"][0]["reason"].startswith("dependents that Kubernetes also deletes are unknown: ")
     assert (paused["state"], paused["changes"]) == ("skipped", [])
     things.merge("gone", {"metadata": {"finalizers": []}})
+
+
+def test_the_deletion_of_a_resource_names_what_its_finalizer_and_kubernetes_delete(
+    administered: Project, things: Things, api: Api
+) -> None:
+    project = administered
+    project.role("thing", CONFIG.format(text="x"))
+    project.role(
+        "undo",
+        """
+        - name: Remove the record
+          kubernetes.core.k8s:
+            state: absent
+            api_version: v1
+            kind: ConfigMap
+            name: record
+            namespace: "{{ ansible_operator_meta.namespace }}"
+        """,
+    )
+    project.watch("thing", finalizer={"name": "test.example.com/undo", "role": "undo"})
+    thing = things.create("one", {"size": 1}, finalizers=["test.example.com/undo"])
+    uid = thing["metadata"]["uid"]
+
+    def owned(kind: str, uid: str) -> Json:
+        return {"apiVersion": "v1", "kind": kind, "name": "one", "uid": uid}
+
+    maps = f"/api/v1/namespaces/{project.namespace}/configmaps"
+    api.call("POST", maps, {"metadata": {"name": "record"}})
+    reference = {**owned("Thing", uid), "apiVersion": "test.example.com/v1"}
+    first = api.call("POST", maps, {"metadata": {"name": "first", "ownerReferences": [reference]}})
+    below = owned("ConfigMap", first["metadata"]["uid"]) | {"name": "first"}
+    api.call("POST", maps, {"metadata": {"name": "second", "ownerReferences": [below]}})
+    shared = {**reference, "uid": "00000000-0000-0000-0000-000000000001", "name": "other"}
+    api.call("POST", f"/api/v1/namespaces/{project.namespace}/secrets", {
+        "metadata": {"name": "shared", "ownerReferences": [reference, shared]}
+    })  # fmt: skip
+    before = things.get("one")
+    done = project.plan("--delete", "Thing/one", "-n", project.namespace)
+    assert done.returncode == CHANGES, done.stderr
+    space = project.namespace
+    assert done.stdout.splitlines() == [
+        f"Thing {space}/one (deletion)",
+        f"  - delete ConfigMap {space}/record",
+        f"  - delete Thing {space}/one",
+        f"  - delete ConfigMap {space}/first (by Kubernetes, with its owner)",
+        f"  - delete ConfigMap {space}/second (by Kubernetes, with its owner)",
+        "",
+        "Plan: 1 of 1 resource with changes; objects: 4 to delete",
+    ]
+    assert things.get("one") == before
+    things.merge("one", {"metadata": {"finalizers": []}})
+
+
+def test_a_resource_in_a_file_is_planned_as_if_it_were_applied(administered: Project, things: Things, api: Api) -> None:
+    project = administered
+    project.role(
+        "thing",
+        CONFIG.format(text="x")
+        + """
+    - name: Write the status
+      operator_sdk.util.k8s_status:
+        api_version: test.example.com/v1
+        kind: Thing
+        name: "{{ ansible_operator_meta.name }}"
+        namespace: "{{ ansible_operator_meta.namespace }}"
+        status: {size: "{{ size }}"}
+""",
+    )
+    project.watch("thing")
+    space = project.namespace
+    things.create("old", {"size": 1})
+    (project.folder / "things").mkdir()
+
+    def a_thing(name: str, size: int) -> Json:
+        return {
+            "apiVersion": "test.example.com/v1",
+            "kind": "Thing",
+            "metadata": {"name": name},
+            "spec": {"size": size},
+        }
+
+    items = [a_thing("old", 2), a_thing("new", 3), {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "x"}}]
+    (project.folder / "things/a.yaml").write_text(yaml.safe_dump_all(items))
+    before = dump(api, space)
+    done = project.plan("-f", "things", "-n", space, "--output=json")
+    assert done.returncode == CHANGES, done.stderr
+    assert "Objects of kinds that no watch is for are not planned" in done.stderr
+    old, new = planned(done)["resources"]
+    assert [(each["verb"], each["kind"], each["name"]) for each in old["changes"]] == [
+        ("change", "Thing", "old"),
+        ("create", "ConfigMap", "old-config"),
+    ]
+    assert FieldChange("spec.size", 1, 2) in fields(old["changes"][0])
+    assert [(each["verb"], each["kind"], each["name"]) for each in new["changes"]] == [
+        ("create", "Thing", "new"),
+        ("create", "ConfigMap", "new-config"),
+    ]
+    assert {each["state"] for each in (old, new)} == {"complete"}
+    assert new["changes"][1]["fields"][0]["after"]["data"]["size"] == "3"
+    assert dump(api, space) == before
+    (project.folder / "things/a.yaml").write_text(yaml.safe_dump(a_thing("UPPER", 3)))
+    done = project.plan("-f", "things/a.yaml", "-n", space)
+    assert (done.returncode, done.stdout) == (FAILED, "")
+    assert re.match(r"error: things/a\.yaml:1: Thing \S+/UPPER: .*invalid", done.stderr, re.IGNORECASE | re.DOTALL)
 
 
 _OWN = ("Deployment", "ConfigMap", "Secret")

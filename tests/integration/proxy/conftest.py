@@ -50,7 +50,7 @@ _DEADLINE = 30.0
 
 
 @dataclass
-class Witness:
+class Observer:
     """Records the reports of the proxy."""
 
     reports: list[str] = field(default_factory=list)
@@ -93,7 +93,7 @@ class Standing:
     run: RunIdentity
     token: str
     kubeconfig: Path
-    witness: Witness
+    observer: Observer
     passed: Passed
     loop: asyncio.AbstractEventLoop
 
@@ -134,9 +134,9 @@ def standing(devcluster: DevCluster, namespace: str, tmp_path: Path) -> Iterator
     async def serve() -> None:
         credentials = await auth.load(str(devcluster.kubeconfig), None, auth.HostEnvironment.of_process())
         async with Client(credentials) as client:
-            identities, witness, passed = Identities(), Witness(), Passed()
+            identities, observer, passed = Identities(), Observer(), Passed()
             served = ServedResources(client, time.monotonic)
-            discovery_cache, writes = DiscoveryCache(time.monotonic, served.forget), Writes(served, client, witness)
+            discovery_cache, writes = DiscoveryCache(time.monotonic, served.forget), Writes(served, client, observer)
             planning = Planning(served, time.monotonic, longest_watch=1.0)
             handlers: list[Handler] = [discovery_cache, Negotiate(), writes, planning, passed]
             proxy = Proxy(credentials, identities, handlers)
@@ -144,7 +144,7 @@ def standing(devcluster: DevCluster, namespace: str, tmp_path: Path) -> Iterator
             token = identities.issue(run)
             path = tmp_path / "run.kubeconfig"
             path.write_text(proxy.kubeconfig_for(token))
-            ready.append(Standing(proxy, identities, run, token, path, witness, passed, asyncio.get_running_loop()))
+            ready.append(Standing(proxy, identities, run, token, path, observer, passed, asyncio.get_running_loop()))
             started.set()
             await stop.wait()
             await proxy.close(1.0)

@@ -111,7 +111,7 @@ def test_the_writes_of_the_plan_take_place(
     # The garbage collector ends a deletion in the foreground.
     eventually(lambda: "configmap/unused" not in directly("get", "configmaps", "-o=name").split())
     assert directly("get", "deployment", "web", "-o=jsonpath={.spec.replicas}") == "3"
-    assert "wrote configmaps new of owner" in run.standing.witness.reports
+    assert "wrote configmaps new of owner" in run.standing.observer.reports
     assert sum("/configmaps/old?dryRun" in each for each in run.standing.passed.targets) < len(requests)
     # A write without an effect needs no approval.
     assert run.ask("PATCH", f"{maps}/new", {"data": {"m": "2"}}, MERGE).status == 200

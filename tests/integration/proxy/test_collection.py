@@ -90,7 +90,7 @@ def test_a_playbook_needs_no_login_and_all_it_makes_is_owned(
     ):
         found = json.loads(kubectl("get", kind, name, "-o=json").stdout)
         assert [owner["name"] for owner in found["metadata"]["ownerReferences"]] == ["owner"], (kind, name)
-    assert "deleted configmaps applied of owner" in standing.witness.reports
+    assert "deleted configmaps applied of owner" in standing.observer.reports
     assert standing.run.stats.calls > 20
     # What clients discover is kept under one name, whatever the run.
     assert len([*tmp_path.glob("k8srcp-*.json"), *tmp_path.glob("osrcp-*.json")]) == 1

@@ -48,8 +48,8 @@ def test_contract_without_a_namespace_kubectl_uses_that_of_the_environment_not_o
 def test_created_objects_are_owned_and_reported(kubectl: Kubectl, standing: Standing, verb: tuple[str, ...]) -> None:
     kubectl(*verb, "-f", "-", stdin=CONFIG_MAP)
     assert owners(kubectl, "configmap", "mine") == ["owner"]
-    assert "wrote configmaps mine of owner" in standing.witness.reports
-    assert "read configmaps mine of owner" in standing.witness.reports
+    assert "wrote configmaps mine of owner" in standing.observer.reports
+    assert "read configmaps mine of owner" in standing.observer.reports
 
 
 @pytest.mark.parametrize("verb", [("apply",), ("apply", "--server-side"), ("replace",), ("replace", "--force")])
@@ -72,7 +72,7 @@ def test_several_documents_and_a_generated_name_are_owned(kubectl: Kubectl) -> N
 def test_deletions_are_reported(kubectl: Kubectl, standing: Standing) -> None:
     kubectl("create", "-f", "-", stdin=CONFIG_MAP)
     kubectl("delete", "configmap", "mine")
-    assert "deleted configmaps mine of owner" in standing.witness.reports
+    assert "deleted configmaps mine of owner" in standing.observer.reports
 
 
 def test_tables_yaml_and_errors_come_as_they_are(kubectl: Kubectl) -> None:

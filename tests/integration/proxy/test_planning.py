@@ -104,7 +104,7 @@ def plan(standing: Standing, namespace: str, dump: Dump) -> Iterator[Plan]:
     before = dump()
     yield Plan(standing, namespace, standing.plan())
     assert dump() == before
-    assert standing.witness.reports == []
+    assert standing.observer.reports == []
 
 
 def test_planned_objects_are_read_changed_and_deleted(plan: Plan) -> None:

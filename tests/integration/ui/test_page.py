@@ -95,7 +95,7 @@ def test_control_characters_are_shown_and_texts_of_users_do_not_reorder_others(c
     crowd.fail("one-0001", "begin \u202eesrever\u2066\x07 \u05d0\u05d1 end")
     for view in ("#/", "#/runs", f"#/object/{KIND}/shop/one-0001"):
         reader.open(crowd.url + view)
-        assert "\u202e" not in reader.await_text(r"begin \u202eesrever\u2066\x07 \u05d0\u05d1 end")
+        assert "\u202e" not in reader.await_text("begin \\u202eesrever\\u2066\\x07 \u05d0\u05d1 end")
     reader.open(f"{crowd.url}#/runs")
     reader.await_text("begin")
     reader.until(lambda: reader.script(_ISOLATED), "the message to be isolated from the place behind it")

@@ -86,19 +86,6 @@ def test_a_changed_spec_and_a_deletion_do_not_wait_for_a_rollout(virtually: Virt
     virtually(scenario())
 
 
-def test_a_run_that_begins_has_the_steps_so_far(virtually: Virtually) -> None:
-    async def scenario() -> None:
-        guarded = Guarded()
-        await guarded.tell(STEP, every=1.0)
-        guarded.guard.began(OWNER)
-        await asyncio.sleep(100)
-        assert guarded.triggered == []
-        await guarded.tell(STEP, every=50.0)
-        assert guarded.triggered == [111.0]
-
-    virtually(scenario())
-
-
 def test_nothing_waits_for_a_deleted_owner(virtually: Virtually) -> None:
     async def scenario() -> None:
         guarded = Guarded()

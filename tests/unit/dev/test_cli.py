@@ -8,20 +8,35 @@ import sys
 from pathlib import Path
 
 import pytest
+import yaml
+
+from runner.cli import main
+from runner.errors import ClusterError
+from runner.sdk.devcluster import chosen, named
+
+
+def write_kubectl(folder: Path) -> None:
+    """Write a kubeconfig `given`, and a kubectl that prints the selected file."""
+    config = {
+        "current-context": "prod",
+        "contexts": [{"name": "prod", "context": {"cluster": "c", "user": "u"}}],
+        "clusters": [{"name": "c", "cluster": {"server": "https://prod.example.com:6443"}}],
+    }
+    (folder / "given").write_text(yaml.safe_dump(config))
+    kubectl = folder / "kubectl"
+    kubectl.write_text('#!/bin/sh\n[ "$1" = config ] && exec cat "$KUBECONFIG"\necho "$@" >>writes\n')
+    kubectl.chmod(0o755)
 
 
 @pytest.mark.lengthy
 def test_a_module_of_the_project_shadows_none_of_the_operator(tmp_path: Path) -> None:
     (tmp_path / "yaml.py").write_text("raise SystemExit('shadowed')\n")
     (tmp_path / "watches.yaml").write_text("- {kind: Shop}\n")
-    (tmp_path / "kubeconfig").write_text("{}\n")
-    kubectl = tmp_path / "kubectl"
-    kubectl.write_text("#!/bin/sh\n")
-    kubectl.chmod(0o755)
+    write_kubectl(tmp_path)
     done = subprocess.run(
-        [Path(sys.executable).with_name("ansible-operator"), "dev"],
+        [Path(sys.executable).with_name("ansible-operator"), "dev", "--kubeconfig=given"],
         cwd=tmp_path,
-        env=os.environ | {"KUBECONFIG": str(tmp_path / "kubeconfig"), "PATH": f"{tmp_path}:{os.environ['PATH']}"},
+        env=os.environ | {"PATH": f"{tmp_path}:{os.environ['PATH']}"},
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,
@@ -31,3 +46,57 @@ def test_a_module_of_the_project_shadows_none_of_the_operator(tmp_path: Path) ->
     assert done.returncode == 1
     assert "shadowed" not in done.stdout + done.stderr
     assert "watches.yaml:1" in done.stdout + done.stderr
+    assert done.stdout.startswith("Cluster:     context prod, https://prod.example.com:6443\n")
+
+
+@pytest.fixture
+def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A project with a CRD, beside the kubeconfig of another cluster."""
+    write_kubectl(tmp_path)
+    (tmp_path / "watches.yaml").write_text("- {kind: Shop}\n")
+    (tmp_path / "config/crd/bases").mkdir(parents=True)
+    (tmp_path / "config/crd/bases/shops.yaml").write_text("kind: CustomResourceDefinition\n")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
+    return tmp_path
+
+
+def test_dev_ignores_the_kubeconfig_of_the_environment(
+    project: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("KUBECONFIG", str(project / "given"))
+
+    def start(*_: object) -> None:
+        raise ClusterError("the separate control plane")
+
+    monkeypatch.setattr(named, "foreground", start)
+    assert main.main(["dev", "--node=fake"]) != 0
+    printed = capsys.readouterr()
+    assert printed.out.startswith(f"KUBECONFIG={project / 'given'} is ignored: a separate control plane starts.")
+    assert "the separate control plane" in printed.err
+    assert not (project / "writes").exists()
+
+
+def test_dev_asks_before_it_changes_a_selected_cluster(
+    project: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    asked = []
+
+    def answer(question: str) -> str:
+        asked.append(question)
+        return ""
+
+    monkeypatch.setattr("builtins.input", answer)
+    monkeypatch.setattr(chosen, "is_terminal", lambda: True)
+    assert main.main(["dev", "--kubeconfig=given"]) != 0
+    assert asked == ["Apply the CRDs of config/crd/bases and run the operator in this cluster? [y/N] "]
+    printed = capsys.readouterr()
+    assert "Cluster:     context prod, https://prod.example.com:6443\n" in printed.out
+    assert "nothing was changed" in printed.err
+    assert not (project / "writes").exists()
+
+
+def test_flags_of_run_select_no_other_cluster(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main.main(["dev", "--", "--kubeconfig=given"]) != 0
+    assert "set --kubeconfig and --context before `--`" in capsys.readouterr().err
+    assert not (project / "writes").exists()

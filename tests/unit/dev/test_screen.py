@@ -96,21 +96,21 @@ def test_a_cluster_without_kubectl_is_refused(
     for name in ("watches.yaml", "kubeconfig"):
         (tmp_path / name).write_text("[]")
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("KUBECONFIG", "kubeconfig")
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     monkeypatch.delenv("KUBEBUILDER_ASSETS", raising=False)
-    assert main(["dev"]) == BAD_INPUT
+    assert main(["dev", "--kubeconfig=kubeconfig"]) == BAD_INPUT
     assert "kubectl is not in PATH" in capsys.readouterr().err
 
 
-def test_a_kubeconfig_of_a_removed_control_plane_is_reported_with_advice(
+def test_a_kubeconfig_that_does_not_exist_is_reported(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / "watches.yaml").write_text("[]")
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("KUBECONFIG", "gone:gone too")
-    assert main(["dev"]) == BAD_INPUT
-    printed = capsys.readouterr().err
-    assert "KUBECONFIG=gone:gone too: no such file" in printed
-    assert "unset KUBECONFIG" in printed
+    kubectl = tmp_path / "kubectl"
+    kubectl.write_text("#!/bin/sh\n")
+    kubectl.chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
+    assert main(["dev", "--kubeconfig=gone"]) == BAD_INPUT
+    assert "--kubeconfig gone: no such file" in capsys.readouterr().err

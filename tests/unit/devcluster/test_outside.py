@@ -30,7 +30,8 @@ def test_kubeconfigs_that_cannot_be_merged_are_reported_with_kubectls_message(
 def test_the_demo_reports_a_node_that_it_cannot_start_in_one_line(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.delenv("KUBECONFIG", raising=False)
+    monkeypatch.setattr("sys.argv", ["demo"])
+    monkeypatch.setenv("KUBECONFIG", "another")
     monkeypatch.setenv("NODE", "large")
     before = signal.getsignal(signal.SIGTERM)
     try:
@@ -38,4 +39,5 @@ def test_the_demo_reports_a_node_that_it_cannot_start_in_one_line(
     finally:
         signal.signal(signal.SIGTERM, before)
     out = capsys.readouterr().out.splitlines()
-    assert out[1:] == ["=== The demo failed: invalid DEVCLUSTER_NODE 'large': use real, fake or both"]
+    assert "KUBECONFIG=another is ignored" in out[1]
+    assert out[2:] == ["=== The demo failed: invalid DEVCLUSTER_NODE 'large': use real, fake or both"]

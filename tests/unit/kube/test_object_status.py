@@ -22,8 +22,12 @@ def deployment(ready: int, replicas: int = 3, *, generation: int = 1, observed: 
     return obj("apps/v1", "Deployment", status, generation=generation, replicas=replicas)
 
 
+def status_of(found: dict[str, Any], *, uses_generation: bool = True) -> ObjectStatus:
+    return ObjectStatus.of(found, uses_generation=uses_generation)
+
+
 def is_rolling(api: str, kind: str, status: Any, **spec: Any) -> bool:
-    return ObjectStatus.of(obj(api, kind, status, **spec)).is_rolling
+    return status_of(obj(api, kind, status, **spec)).is_rolling
 
 
 @pytest.mark.parametrize(
@@ -44,7 +48,7 @@ def is_rolling(api: str, kind: str, status: Any, **spec: Any) -> bool:
     ],
 )
 def test_times_messages_probes_usage_and_counters_mean_nothing(old: Any, new: Any) -> None:
-    first, second = (ObjectStatus.of(obj("example.com/v1", "Thing", status)) for status in (old, new))
+    first, second = (status_of(obj("example.com/v1", "Thing", status)) for status in (old, new))
     assert first.meaning == second.meaning
     assert first.every != second.every
 
@@ -67,18 +71,23 @@ def test_times_messages_probes_usage_and_counters_mean_nothing(old: Any, new: An
     ],
 )
 def test_phases_conditions_counts_addresses_names_and_unknown_fields_mean_something(old: Any, new: Any) -> None:
-    first, second = (ObjectStatus.of(obj("example.com/v1", "Thing", status)) for status in (old, new))
+    first, second = (status_of(obj("example.com/v1", "Thing", status)) for status in (old, new))
     assert first.meaning != second.meaning
 
 
 def test_a_controller_that_observes_the_latest_spec_means_something() -> None:
     behind, current, later = (
-        ObjectStatus.of(obj("example.com/v1", "Thing", {"observedGeneration": seen}, generation=latest))
+        status_of(obj("example.com/v1", "Thing", {"observedGeneration": seen}, generation=latest))
         for seen, latest in ((1, 2), (2, 2), (3, 3))
     )
     assert behind.is_rolling
     assert not current.is_rolling
     assert behind.meaning != current.meaning == later.meaning
+
+
+def test_a_generation_that_each_write_of_the_status_raises_shows_nothing() -> None:
+    found = obj("example.com/v1", "Thing", {"observedGeneration": 1}, generation=2)
+    assert not status_of(found, uses_generation=False).is_rolling
 
 
 def test_conditions_are_sorted_and_a_deep_status_has_an_end() -> None:
@@ -154,7 +163,7 @@ def steps(*objects: dict[str, Any]) -> list[bool]:
     old: ObjectStatus | None = None
     found = []
     for each in objects:
-        new = ObjectStatus.of(each).after(old)
+        new = status_of(each).after(old)
         found.append(new.is_progress(old))
         old = new
     return found[1:]

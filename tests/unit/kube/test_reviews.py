@@ -39,7 +39,7 @@ class Server:
 
 
 async def judged(reviews: AccessReviews, shown: str = "good") -> AccessReview:
-    return await reviews.judge(shown, "get", "/metrics")
+    return await reviews.review(shown, "get", "/metrics")
 
 
 async def test_a_token_is_reviewed_first_and_then_the_access_of_its_user() -> None:
@@ -62,7 +62,7 @@ async def test_a_token_is_reviewed_first_and_then_the_access_of_its_user() -> No
 
 async def test_for_an_invalid_token_no_access_is_reviewed() -> None:
     server = Server()
-    assert (await judged(server.reviews(), "bad")).verdict is AccessVerdict.STRANGER
+    assert (await judged(server.reviews(), "bad")).verdict is AccessVerdict.UNAUTHENTICATED
     assert [kind for kind, _ in server.requests] == ["tokenreviews"]
 
 

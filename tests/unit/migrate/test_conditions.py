@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from runner.compatibility import conditions
-from runner.compatibility.conditions import LIST, MAPPING, NOTHING, NUMBER, TEMPLATE, TEXT
+from runner.compatibility.conditions import BOOLEAN, LIST, MAPPING, NOTHING, NUMBER, OBJECTS, TEMPLATE, TEXT, UNKNOWN
 
 VARIABLES = {"names": LIST, "secret": TEXT}
 
@@ -37,6 +37,13 @@ VARIABLES = {"names": LIST, "secret": TEXT}
         ("this['resources'][0]['metadata']['labels']", "this['resources'][0]['metadata']['labels']", MAPPING),
         ("x | json_query('a[].b')", "x | json_query('a[].b')", LIST),
         ("  names |\n  length", "names | length", NUMBER),
+        ("lookup('env', 'X')", "", TEXT),
+        ("lookup('ansible.builtin.env', 'X') | trim", "", TEXT),
+        ("lookup('k8s', kind='Pod')", "", OBJECTS),
+        ("lookup('file', 'a', wantlist=true)", "", LIST),
+        ("image | regex_replace('a', 'b')", "image | regex_replace('a', 'b')", TEXT),
+        ("x | mandatory | md5", "x | mandatory | md5", TEXT),
+        ("ready and names | dict2items", "names | dict2items", LIST),
     ],
 )
 def test_a_condition_of_another_type_is_found_with_its_part(condition: str, source: str, kind: str) -> None:
@@ -69,3 +76,48 @@ def test_a_condition_of_another_type_is_found_with_its_part(condition: str, sour
 )
 def test_a_boolean_condition_and_one_of_unknown_type_are_accepted(condition: str) -> None:
     assert conditions.broken_part(condition, VARIABLES) is None
+
+
+@pytest.mark.parametrize(
+    ("expression", "kind"),
+    [
+        ("x is defined and not y", BOOLEAN),
+        ("x == 1 or 'a' in y", BOOLEAN),
+        ("x | bool", BOOLEAN),
+        ("result.changed", BOOLEAN),
+        ("x.startswith('a')", BOOLEAN),
+        ("true if x is defined else false", BOOLEAN),
+        ("ready | ternary(true, false)", BOOLEAN),
+        ("(x is defined) | mandatory", BOOLEAN),
+        ("x", UNKNOWN),
+        ("x | default(false)", UNKNOWN),
+        ("x is defined and x", UNKNOWN),
+        ("lookup('vars', 'x')", UNKNOWN),
+        ("x | some_filter", UNKNOWN),
+        ("not a valid ( expression", UNKNOWN),
+    ],
+)
+def test_a_type_is_a_boolean_only_if_it_is_proven(expression: str, kind: str) -> None:
+    assert conditions.type_of(expression, VARIABLES) == kind
+
+
+@pytest.mark.parametrize(
+    ("value", "kind"),
+    [
+        ("{{ a == b }}", BOOLEAN),
+        ("{{ secret }}", TEXT),
+        ("{{ a }}{{ b }}", TEXT),
+        ("{{ a and secret }}", TEXT),
+        ("{{ a == b }}\n", BOOLEAN),
+        ("{% set c = a %}{{ a == b }}", BOOLEAN),
+        ("{{ a", UNKNOWN),
+        (" {{ a == b }}", TEXT),
+        ("{% if a %}true{% else %}false{% endif %}", TEXT),
+        ("prefix-{{ a }}", TEXT),
+        (True, BOOLEAN),
+        ([], LIST),
+        (object(), UNKNOWN),
+    ],
+)
+def test_a_template_with_text_around_it_is_text(value: object, kind: str) -> None:
+    assert conditions.type_of_template(value, VARIABLES) == kind

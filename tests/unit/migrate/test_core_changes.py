@@ -64,6 +64,10 @@ def test_the_fix_of_a_condition_keeps_its_result(analyse: Analyse, condition: st
         ({"roles/shop/defaults/main.yml": "x: '{{ a == b }}'\n"}, False),
         ({"roles/shop/defaults/main.yml": "x: ''\n", "roles/other/defaults/main.yml": "x: false\n"}, False),
         ({MAIN: "- ansible.builtin.set_fact: {x: '{{ y | length }}'}\n- ansible.builtin.debug:\n  when: x\n"}, True),
+        ({MAIN: "- set_fact: {x: '{{ a | regex_replace(b) }}'}\n- ansible.builtin.debug:\n  when: x\n"}, True),
+        ({"roles/shop/defaults/main.yml": "x: '{{ y }}'\ny: '{{ z }}'\nz: \"{{ lookup('env', 'Z') }}\"\n"}, True),
+        ({"roles/shop/defaults/main.yml": "x: '{{ a }}-{{ b }}'\n"}, True),
+        ({"roles/shop/defaults/main.yml": "x: '{{ y }}'\ny: '{{ x }}'\n"}, False),
         ({MAIN: "- ansible.builtin.command: a\n  register: x\n- ansible.builtin.debug:\n  when: x\n"}, True),
         ({MAIN: "- ansible.builtin.set_fact: {x: '{{ y | bool }}'}\n- ansible.builtin.debug:\n  when: x\n"}, False),
     ],
@@ -203,3 +207,27 @@ def test_the_check_at_start_runs_in_a_child_and_reports_the_same(
     assert broken.warnings()[0].startswith("cannot check the roles for changes of ansible-core: ConfigError: nowhere")
     monkeypatch.setattr(versions, "version", lambda _: "2.18.9")
     assert start_check.StartCheck(Path("watches.yaml"), _places(project), {}).warnings() == []
+
+
+@pytest.mark.parametrize(
+    ("condition", "files", "is_proven"),
+    [
+        ("x is defined", {}, True),
+        ("x", {"roles/shop/defaults/main.yml": "x: true\n"}, True),
+        ("x", {"roles/shop/defaults/main.yml": "x: '{{ y }}'\ny: '{{ a == b }}'\n"}, True),
+        ("x", {}, False),
+        ("x | default(true)", {}, False),
+        ("x | example.other.anything", {}, False),
+        ("x", {"roles/shop/defaults/main.yml": "x: true\n", "roles/shop/vars/main.yml": "x: '{{ y }}'\n"}, False),
+    ],
+)
+def test_an_unknown_type_is_not_proven_and_never_no_obstacle(
+    analyse: Analyse, condition: str, files: dict[str, str], *, is_proven: bool
+) -> None:
+    report = analyse({MAIN: f"- ansible.builtin.debug:\n  when: {condition}\n", **files})
+    found = [(each.place, each.need) for each in report.findings if each.rule == "unknown-type"]
+    assert found == ([] if is_proven else [(f"{MAIN}:2", "check")])
+    expected = "this analysis found no obstacle for 2.21; 2.18 is the default of migrated projects"
+    unproven = "2.21 is not proven: this analysis found 1 condition of unknown type"
+    assert report.reasons[-1] == (expected if is_proven else unproven)
+    assert [each.rule for each in report.work] == ["base-image"]

@@ -3,6 +3,7 @@ from __future__ import annotations
 import pytest
 
 from runner.sdk.migrate import dockerfile, packages
+from tests.unit.migrate.conftest import Analyse
 
 GO = "quay.io/operator-framework/ansible-operator:v1.42.3"
 UPDATE = "apt-get update"
@@ -71,6 +72,7 @@ def test_names_of_packages_that_may_differ_are_listed() -> None:
         ("quay.io/operator-framework/ansible-operator:v0.19.4", "2.9"),
         ("quay.io/operator-framework/ansible-operator-2.11-preview:v1.22.0", "2.11"),
         ("registry.redhat.io/openshift4/ose-ansible-rhel9-operator:v4.18", ""),
+        ("registry.redhat.io/openshift4/ose-ansible-operator:v4.8", ""),
         ("quay.io/operator-framework/ansible-operator:main", ""),
         ("example.com/ansible-operator-runner:0.1.0-core2.18", "2.18"),
     ],
@@ -138,3 +140,52 @@ USER 1001
 """
     )
     assert [each.rule for each in dockerfile.findings(dockerfile.parse("Dockerfile", after))] == ["rpm-packages"]
+
+
+def test_a_version_of_openshift_is_not_one_of_the_sdk(analyse: Analyse) -> None:
+    for name in ("ose-ansible-operator:v4.8", "ose-ansible-rhel9-operator:v4.18"):
+        text = f"FROM registry.redhat.io/openshift4/{name}\n"
+        report = analyse({"Dockerfile": text, "requirements.yml": ""})
+        assert [each.rule for each in report.findings] == ["base-image"]
+        assert report.reasons[0].endswith(f"/{name}, whose version of Ansible is unknown")
+
+
+def test_commands_in_a_here_document_are_found_and_left_to_the_user() -> None:
+    text = f"""\
+FROM {GO}
+RUN <<EOF
+# no comment of the Dockerfile
+dnf install -y git
+pip3.9 install a
+EOF
+RUN <<-'ONE' cat <<"TWO" && true
+yum update
+	ONE
+COPY . /nowhere
+TWO
+COPY <<EOF /etc/a.conf
+RUN dnf install git
+EOF
+COPY a.repo /etc/yum.repos.d/
+RUN echo 1 << 2
+CMD ["run"]
+"""
+    parsed = dockerfile.parse("Dockerfile", text)
+    assert [(each.name, each.first, each.last) for each in parsed.instructions] == [
+        ("FROM", 1, 1),
+        ("RUN", 2, 6),
+        ("RUN", 7, 11),
+        ("COPY", 12, 14),
+        ("COPY", 15, 15),
+        ("RUN", 16, 16),
+        ("CMD", 17, 17),
+    ]
+    assert [(each.line, each.rule, each.is_automatic) for each in dockerfile.findings(parsed)][1:] == [
+        (2, "rpm-packages", False),
+        (2, "python-program", True),
+        (7, "rpm-packages", False),
+        (15, "rpm-repository", False),
+    ]
+    assert [each for each, _, _ in dockerfile.copies(parsed)] == [parsed.instructions[4]]
+    after = dockerfile.migrated(parsed, "example.com/ansible-operator-runner:1")
+    assert after.splitlines()[1:] == text.replace("pip3.9", "pip3").splitlines()[1:]

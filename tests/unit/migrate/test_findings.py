@@ -110,18 +110,6 @@ def test_tasks_that_work_are_not_found(rules: Rules) -> None:
     assert rules({MAIN: tasks, "roles/other/tasks/some.yml": "- ansible.builtin.debug: {}\n"}) == []
 
 
-def test_roles_without_a_static_reference_are_read(rules: Rules) -> None:
-    files = {
-        MAIN: "- ansible.builtin.include_role: {name: 'part_{{ kind }}'}\n",
-        "roles/part_a/tasks/main.yml": "- include: b.yml\n",
-        "playbooks/extra.yml": "- hosts: localhost\n  tasks:\n    - include: c.yml\n",
-    }
-    assert rules(files) == [
-        ("removed-module", "playbooks/extra.yml:3"),
-        ("removed-module", "roles/part_a/tasks/main.yml:1"),
-    ]
-
-
 @pytest.mark.parametrize(
     ("block", "is_found"),
     [

@@ -13,7 +13,7 @@ import pytest
 
 from runner.errors import ConfigError, OperatorError
 from runner.sdk import devcluster
-from runner.sdk.migrate import cluster_objects, environments, trial
+from runner.sdk.migrate import cluster_objects, environments, image, trial
 from runner.sdk.migrate.project import Project
 from runner.sdk.migrate.trial import Trial
 from tests.unit.migrate.conftest import Write
@@ -89,6 +89,7 @@ def test_values_that_differ_within_one_version_are_random() -> None:
         "    S/s: failed: no size",
         "  ansible-core 2.21, exec: 1 of 1 samples succeeded, 1 objects",
         "    differs from ansible-core 2.18, exec: A/a: size",
+        "  First sample with ansible-core 2.21: S/s started no task: succeeded",
         "  The samples work and give the same objects with ansible-core: 2.18",
     ]
 
@@ -108,7 +109,10 @@ def test_a_run_that_does_not_end_is_reported_with_its_task(
         return path
 
     ended = {"msg": "Run ended", "gvk": "shop.example.com/v1, Kind=Shop", "name": "corner", "outcome": "failed"}
-    log = write("log", json.dumps({**ended, "error": "the run was ended by the operator during task 'Wait'"}) + "\n")
+    start = {**ended, "msg": "Task started", "ansible_event": "playbook_on_task_start"}
+    started = "".join(json.dumps({**start, "task": task}) + "\n" for task in ("Read", "Wait"))
+    end = {**ended, "error": "the run was ended during task 'Wait'"}
+    log = write("log", started + json.dumps(end) + "\n")
     operator = program(
         "bin/python",
         f'echo "$@" > {project}/arguments\ntrap "cat {log} >&2; exit 0" TERM\nwhile :; do sleep 0.05; done',
@@ -123,12 +127,13 @@ def test_a_run_that_does_not_end_is_reported_with_its_task(
     write("config/samples/shop.yaml", "---\n".join(sample % name for name in names))
     environ = {"HOME": str(project), "PATH": os.environ["PATH"], "ANSIBLE_COLLECTIONS_PATH": "/nowhere"}
     result = trial.run(Project(environ), cores=["2.18"])
-    reason = "failed: the run did not end within 2 s: the run was ended by the operator during task 'Wait'"
+    reason = "failed: the run did not end within 2 s: the run was ended during task 'Wait'"
     assert {each.outcomes["Shop/corner"] for each in result.trials} == {reason}
+    assert {str(each.tasks["Shop/corner"]) for each in result.trials} == {"reached task 2, 'Wait'"}
     # Contract: roles count the parts of a path in /tmp/ansible-operator/runner.
     arguments = (project / "arguments").read_text()
     assert re.search(r" --runner-dir=/tmp/[^/ ]+/runner ", arguments)
-    assert " --max-concurrent-reconciles=5 " in arguments
+    assert " --max-concurrent-reconciles=5" in arguments
 
 
 @pytest.mark.lengthy
@@ -150,3 +155,42 @@ def test_an_ansible_core_that_this_python_cannot_run_is_an_error(monkeypatch: py
     monkeypatch.setattr(sys, "version_info", (3, 11, 2))
     with pytest.raises(OperatorError, match=r"2\.21 requires Python 3\.12 or later"):
         environments.python_of("2.21", {}, print)
+
+
+@pytest.mark.lengthy
+def test_an_operator_that_does_not_start_is_reported_with_its_last_line(
+    project: Path, write: Write, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    operator, kubectl = (
+        write("bin/python", "#!/bin/sh\necho 'no such flag' >&2\nexit 2\n"),
+        write("bin/kubectl", "#!/bin/sh\necho '{\"items\": []}'\n"),
+    )
+    for program in (operator, kubectl):
+        program.chmod(0o700)
+    cluster = SimpleNamespace(kubectl=kubectl, kubeconfig=project / "kubeconfig")
+    monkeypatch.setattr(devcluster, "start", lambda **_: contextlib.nullcontext(cluster))
+    monkeypatch.setattr(environments, "python_of", lambda *_: operator)
+    write("config/samples/shop.yaml", "{apiVersion: shop.example.com/v1, kind: Shop, metadata: {name: corner}}\n")
+    environ = {"HOME": str(project), "PATH": os.environ["PATH"], "ANSIBLE_COLLECTIONS_PATH": "/nowhere"}
+    result = trial.run(Project(environ), cores=["2.21"])
+    outcome = "the operator ended; the operator's log: no such flag"
+    assert {each.outcomes["Shop/corner"] for each in result.trials} == {outcome}
+    assert f"  First sample with ansible-core 2.21: Shop/corner started no task: {outcome}" in result.lines()
+
+
+def test_a_trial_has_the_files_in_the_places_of_the_image(
+    project: Path, write: Write, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    folder = tmp_path_factory.mktemp("staged")
+    assert image.stage(Project({}).search_path.image, folder) == project
+    go = "FROM quay.io/operator-framework/ansible-operator:v1.42.3\n"
+    write("ansible/roles/till/tasks/main.yml", "[]\n")
+    write("ansible/site.yml", "[]\n")
+    write(
+        "Dockerfile",
+        f"{go}COPY roles /usr/share/ansible/roles/\nCOPY ansible/roles ${{HOME}}/roles\n"
+        "COPY ansible/*.yml ${HOME}/playbooks/\nCOPY watches.yaml /etc/other/\n",
+    )
+    assert image.stage(Project({}).search_path.image, folder) == folder
+    found = sorted(str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file())
+    assert found == ["playbooks/site.yml", "roles/shop/tasks/main.yml", "roles/till/tasks/main.yml"]

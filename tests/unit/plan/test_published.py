@@ -155,9 +155,25 @@ def test_drift_lists_objects_with_their_changed_fields_up_to_a_limit() -> None:
             "namespace": "shop",
             "name": "web",
             "fields": ["spec"],
+            "values": [{"path": "spec", "before": 1, "after": 2}],
         }
     ]
     assert "moreChanges" not in found
     many = published.drift(plan_of(*(change(name=f"web-{number}") for number in range(1000))), "now")
     assert len(many["changes"]) + many["moreChanges"] == 1000
     assert many["moreChanges"] > 0
+
+
+def test_drift_has_the_values_of_the_first_fields_and_long_ones_are_cut() -> None:
+    fields = [
+        FieldChange("spec.text", ABSENT, "x" * 1000),
+        FieldChange("spec.items", ["y" * 300], None),
+        *(FieldChange(f"spec.f{number}", number, ABSENT) for number in range(100)),
+    ]
+    (entry,) = published.drift(plan_of(replace(change(), fields=tuple(fields))), "now")["changes"]
+    assert entry["values"][:3] == [
+        {"path": "spec.text", "after": "x" * 200 + "…"},
+        {"path": "spec.items", "before": '["' + "y" * 198 + "…", "after": None},
+        {"path": "spec.f0", "before": 0},
+    ]
+    assert len(entry["values"]) == 10

@@ -41,6 +41,7 @@ def test_the_document_has_all_fields() -> None:
         "apiVersion": "apps/v1",
         "kind": "Deployment",
         "recreated": False,
+        "collected": False,
         "notValidated": "",
         "fields": [
             {"path": "spec.size", "before": 1, "after": 2},

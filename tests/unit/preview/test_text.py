@@ -159,3 +159,56 @@ def test_objects_that_are_made_again_or_that_nothing_validated_are_marked() -> N
     shown = text(plan)
     assert "  ~ change Deployment shop/a: delete and create again" in shown
     assert "  ~ change Deployment shop/b (not validated: no namespace)" in shown
+
+
+def test_equal_reasons_of_several_resources_are_shown_once() -> None:
+    task = UnplannedTask("Run it", "/r/tasks/main.yml:3", "command", "not in check mode")
+    plans = [ResourcePlan(ref(f"m{number}"), "partial", (), (task,)) for number in range(5)]
+    plans += [ResourcePlan(ref("z"), "partial", (), (task,), more_unplanned=1)]
+    assert text(*plans).splitlines() == [
+        "5 Memcached resources: shop/m0, shop/m1, shop/m2 and 2 more: the plan is partial",
+        "  task 'Run it' (/r/tasks/main.yml:3): not in check mode",
+        "",
+        "Memcached shop/z: the plan is partial",
+        "  task 'Run it' (/r/tasks/main.yml:3): not in check mode",
+        "  1 more tasks",
+        "",
+        "Plan: no changes for 6 resources (6 partial)",
+    ]
+
+
+def test_an_object_that_several_resources_write_is_counted_once() -> None:
+    plans = [ResourcePlan(ref(name), "complete", (changed("shared", IMAGE),)) for name in ("a", "b")]
+    assert text(*plans).splitlines()[-1] == "Plan: 2 of 2 resources with changes; objects: 1 to change"
+
+
+def test_new_text_of_several_lines_is_a_block() -> None:
+    content = {"apiVersion": "v1", "kind": "ConfigMap", "data": {"conf": "a: 1\nb: 2\n", "other": "x"}}
+    config = ObjectChange(
+        "create", GVK("", "v1", "ConfigMap"), ObjectKey("shop", "x"), (FieldChange("", ABSENT, content),)
+    )
+    assert text(ResourcePlan(ref("a"), "complete", (config,))).splitlines()[2:7] == [
+        "      + data:",
+        "      +   conf: |",
+        "      +     a: 1",
+        "      +     b: 2",
+        "      +   other: x",
+    ]
+    assert of_fields(FieldChange("data.conf", ABSENT, "a: 1\nb\x1b\n")) == ["data.conf:", "  + a: 1", "  + b\\x1b"]
+    assert of_fields(FieldChange("data.conf", "a\nb", 3)) == ["data.conf:", "  - a", "  - b", "  + 3"]
+
+
+def test_a_deletion_is_marked_and_is_not_grouped_with_changes() -> None:
+    gone = ObjectChange("delete", MEMCACHED, ObjectKey("shop", "a"), ())
+    dependent = ObjectChange("delete", DEPLOYMENT, ObjectKey("shop", "a-x"), (), is_collected=True)
+    plans = (
+        ResourcePlan(ref("a"), "complete", (gone, dependent), finalizing=True),
+        ResourcePlan(ref("b"), "complete", (changed("b-x", IMAGE),)),
+    )
+    assert text(*plans).splitlines()[:5] == [
+        "Memcached shop/a (deletion) (1 of 2 Memcached resources)",
+        "  - delete Memcached shop/a",
+        "  - delete Deployment shop/a-x (by Kubernetes, with its owner)",
+        "",
+        "Memcached shop/b (1 of 2 Memcached resources)",
+    ]

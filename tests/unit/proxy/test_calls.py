@@ -78,7 +78,7 @@ async def _store() -> None:
     ("start", "parsed"),
     [(f"GET {PATH}/a", ["answer"]), (f"PUT {PATH}/a", ["request", "answer"]), ("GET /api/v1/nodes/a", [])],
 )
-async def test_the_content_of_a_call_is_parsed_once_and_only_if_somebody_needs_it(
+async def test_the_content_of_a_call_is_parsed_once_and_only_if_a_handler_or_observer_needs_it(
     staged: Staged, monkeypatch: pytest.MonkeyPatch, start: str, parsed: list[str]
 ) -> None:
     found: list[str] = []
@@ -106,7 +106,7 @@ async def test_the_content_of_a_call_is_parsed_once_and_only_if_somebody_needs_i
         assert found == parsed
         if parsed:
             assert interested.reported == ["secrets a of sample"]
-            assert stage.run.secrets.may_be_in_files
+            assert stage.run.secrets.has_learned
             assert stage.run.read_set is not None
             assert list(stage.run.read_set.reads) == [f"{PATH}/a"]
 

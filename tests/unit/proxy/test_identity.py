@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from tests.unit.proxy.conftest import Stage
 
 
-async def test_a_run_is_known_by_its_token_until_it_ends(stage: Stage) -> None:
+async def test_a_run_is_identified_by_its_token_until_it_ends(stage: Stage) -> None:
     identities, run = Identities(), stage.make_run(ident="one")
     token = identities.issue(run)
     session = identities.session(token)

@@ -64,7 +64,7 @@ class Model:
 
     rng: random.Random
     entries: CacheEntries
-    stretch: int | None = 1
+    unbroken_period: int | None = 1
     states: dict[str, list[State]] = field(default_factory=lambda: {name: [State(None, 0.0)] for name in NAMES})
     told: asyncio.Queue[tuple[float, str, ObjectVersion | None]] = field(default_factory=asyncio.Queue)
     revision: int = 0
@@ -88,7 +88,7 @@ class Model:
         """Tell the entries what happens, in order and late; while the watch is broken, nothing."""
         while True:
             due, name, version = await self.told.get()
-            while self.stretch is None or due > self.now():
+            while self.unbroken_period is None or due > self.now():
                 await asyncio.sleep(max(due - self.now(), 0.001))
             if version is None:
                 self.entries.gone(ObjectKey("ns", name))
@@ -172,7 +172,9 @@ class History:
         self.rereads = rereads
         owner = OWNER.ref
         entries = self.bodies.follow(
-            CONFIG_MAPS, lambda _: self.model.stretch, lambda obj: (owner,) if obj["metadata"].get("uid") else ()
+            CONFIG_MAPS,
+            lambda _: self.model.unbroken_period,
+            lambda obj: (owner,) if obj["metadata"].get("uid") else (),
         )
         self.model = Model(self.rng, entries)
         self.results: Counter[str] = Counter()
@@ -194,11 +196,16 @@ class History:
     async def ask(self, method: str, path: str, *headers: tuple[bytes, bytes], content: bytes = b"") -> Answer:
         head = RequestHead(method, path, list(headers), "1.1", len(content), keep_alive=True, upgrade=b"")
         call = Call(head, request.parse(method, path), None, list(headers), content, self.session)  # type: ignore[arg-type]
-        with call.ends:
+        try:
             answer = await self.reads.handle(call, self.model)
-            if call.info.verb == "watch":
-                answer.release = call.ends.pop_all().close
-            return answer
+        except ApiUnavailableError:
+            call.end()
+            raise
+        if call.info.verb == "watch":
+            answer.release = call.end
+        else:
+            call.end()
+        return answer
 
     def shows(self, name: str, index: int) -> None:
         self.shown[name] = max(self.shown[name], index)
@@ -291,9 +298,9 @@ class History:
             name = self.rng.choice(NAMES)
             self.model.write(name, exists=self.rng.random() < 0.8)
             if self.rng.random() < 0.1:
-                self.model.stretch = None
+                self.model.unbroken_period = None
                 await asyncio.sleep(self.rng.uniform(0, 1))
-                self.model.stretch = self.model.revision + 2
+                self.model.unbroken_period = self.model.revision + 2
 
     async def run(self) -> Counter[str]:
         for name in NAMES:

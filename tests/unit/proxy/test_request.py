@@ -71,11 +71,11 @@ def test_a_request_is_read_as_the_api_server_reads_it(method: str, target: str, 
         ("/api/v1/namespaces/a/pods/b/portforward", True),
     ],
 )
-def test_answers_without_an_end_are_known(target: str, *, endless: bool) -> None:
+def test_endless_requests_are_recognized(target: str, *, endless: bool) -> None:
     assert parse("GET", target).is_endless is endless
 
 
-def test_a_dry_run_is_known() -> None:
+def test_a_dry_run_is_recognized() -> None:
     assert parse("POST", "/api/v1/namespaces/ns/pods?dryRun=All").is_dry_run
     assert not parse("POST", "/api/v1/namespaces/ns/pods").is_dry_run
 

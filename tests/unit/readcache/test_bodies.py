@@ -42,14 +42,14 @@ class Kept:
 
     most: int = 1 << 20
     requests: list[tuple[str, float]] = field(default_factory=list)
-    stretch: int | None = 1
+    unbroken_period: int | None = 1
 
     def __post_init__(self) -> None:
         self.bodies = ReadCache(self.most, lambda _, key, wait: self.requests.append((key.name, wait)))
         self.entries = self.follow()
 
     def follow(self) -> CacheEntries:
-        return self.bodies.follow(WIDGETS, lambda _: self.stretch, lambda obj: (OWNER,) if obj["owned"] else ())
+        return self.bodies.follow(WIDGETS, lambda _: self.unbroken_period, lambda obj: (OWNER,) if obj["owned"] else ())
 
     def seen(self, name: str, version: int = 1) -> None:
         self.entries.applied(key(name), ObjectVersion(f"uid-{name}", str(version)))
@@ -195,11 +195,11 @@ def test_the_number_of_namespaces_with_unknown_objects_is_bounded(kept: Kept) ->
 def test_after_a_gap_nothing_holds_until_it_is_read_again(kept: Kept) -> None:
     kept.seen("a")
     kept.read(widget("a"))
-    kept.stretch = None
+    kept.unbroken_period = None
     assert not kept.has("a")
-    kept.stretch = 1
+    kept.unbroken_period = 1
     assert kept.has("a")
-    kept.stretch = 2
+    kept.unbroken_period = 2
     assert not kept.has("a")
     kept.read(widget("a"))
     assert kept.has("a")
@@ -239,9 +239,9 @@ def test_while_the_watch_is_broken_nothing_is_read_again_but_later_it_is(kept: K
     kept.seen("a", 1)
     kept.read(widget("a", 1))
     kept.seen("a", 2)
-    kept.stretch = None
+    kept.unbroken_period = None
     assert kept.bodies.due(kept.entries, key("a")) == ()
-    kept.stretch = 2
+    kept.unbroken_period = 2
     assert [name for name, _ in kept.requests] == ["a", "a"]
     assert kept.bodies.due(kept.entries, key("a")) == (path("a"),)
 

@@ -117,7 +117,6 @@ def test_a_path_of_references_that_the_schema_lacks_is_an_error(errors: Any, pat
         ({}, 5, "spec.size: required field is missing"),
         ({"size": 0}, 6, "spec.size: 0 is too small: the minimum is 1"),
         ({"size": "3"}, 6, "spec.size: found text (3), expected a whole number"),
-        ({"size": 1, "sice": 2}, 6, "spec.sice: the schema has no such field; did you mean size?"),
         ({"env": {"A": 1}, "size": 1}, 7, "spec.env.A: found a number (1), expected text; quote it"),
         ({"size": 1, "users": [{"name": {}}]}, 8, "spec.users[0].name: found a mapping, expected text"),
     ],
@@ -127,6 +126,14 @@ def test_a_sample_that_violates_its_schema_is_an_error_with_line_and_field(
 ) -> None:
     give_sample(spec)
     assert errors() == [f"{SAMPLE}:{line}: error: {error}"]
+
+
+@pytest.mark.lengthy
+def test_an_unknown_field_of_a_sample_is_a_warning_because_the_api_server_drops_it(errors: Any, typed: Type) -> None:
+    give_sample({"size": 1, "sice": 2})
+    assert errors() == []
+    warning = f"{SAMPLE}:6: warning: spec.sice: the schema has no such field; did you mean size?"
+    assert warning in typed("validate")[1].splitlines()
 
 
 @pytest.mark.lengthy
@@ -154,6 +161,10 @@ def test_a_watch_with_pods_in_a_project_without_their_manifests_is_a_warning_wit
         return [line for line in out.splitlines() if "isolation: pod" in line]
 
     WATCHES.write_text(WATCHES.read_text() + "  isolation: pod\n  podTemplate: {image: example.com/ee:1}\n")
+    (without_account, _) = warnings()
+    assert "isolation: pod without serviceAccount: the role in the pod has all permissions" in without_account
+    assert typed("validate --strict")[0] == 2
+    WATCHES.write_text(WATCHES.read_text() + "  serviceAccount: accounts/runs\n")
     (missing,) = warnings()
     assert missing.startswith("watches.yaml:")
     assert "the project has no config/pods, so a deployed operator has no Service" in missing

@@ -40,7 +40,7 @@ _ATTEMPTS = 3
 """Servers that an order is sent to before it starts a new interpreter."""
 _LAUNCHES = 2
 """Servers that may die in a row while they load, before the pool drops the preloading of plugins and modules."""
-_LOADED_WITHIN = 30.0
+_LOADED_WITHIN = 60.0
 """Seconds that a run waits for a server that loads, before it starts a new interpreter."""
 _MIN_LIFETIME = 10.0
 """Minimum lifetime of a server in seconds. If two in a row die sooner, the next one starts after a pause."""

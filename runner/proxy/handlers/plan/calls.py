@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from http import HTTPStatus
 from typing import Any, TypeAlias
-from urllib.parse import quote, unquote_plus, urlencode
+from urllib.parse import quote, urlencode
 
 import orjson
 
@@ -31,7 +31,6 @@ SET_FOR_NEW = frozenset({"resourceVersion", "uid", "creationTimestamp", "managed
 """Metadata that the API server sets for a new object."""
 LARGEST_LIST = 64 << 20
 """Bytes of a list into which planned objects can be merged."""
-_HEX = frozenset("0123456789abcdefABCDEF")
 _OBJECTS = ("/api/", "/apis/")
 _LARGE = 1 << 18
 """Bytes of a response from which it is parsed in a thread."""
@@ -44,7 +43,7 @@ _IMPERSONATE = b"impersonate-"
 _TOOLS = (b"kubectl", b"oc/", b"helm", b"Helm")
 _PARTIAL = "as=partialobjectmetadata"
 
-Params: TypeAlias = list[tuple[str, str]]
+Params: TypeAlias = request.Params
 
 
 class RefusedError(Exception):
@@ -288,17 +287,6 @@ def segments_of(info: RequestInfo, namespace: str, name: str, subresource: str) 
     return segments
 
 
-def parse_query(query: str) -> Params:
-    """Parse a query like Go: pairs with a semicolon or an invalid escape are dropped."""
-    found: Params = []
-    for pair in query.split("&"):
-        if not pair or ";" in pair or not _is_escaped(pair):
-            continue
-        name, _, value = pair.partition("=")
-        found.append((unquote_plus(name), unquote_plus(value)))
-    return found
-
-
 async def _whole(answer: Answer, most: int) -> Reply:
     """Read a response, and release its connection."""
     data = await answer.data(most)
@@ -399,8 +387,3 @@ def _joined(headers: Headers, name: bytes) -> bytes:
 
 def _is_passed(name: bytes) -> bool:
     return name in _PASSED or name.startswith(_IMPERSONATE)
-
-
-def _is_escaped(text: str) -> bool:
-    """Return whether every percent sign begins an escape."""
-    return all(len(part) > 1 and set(part[:2]) <= _HEX for part in text.split("%")[1:])

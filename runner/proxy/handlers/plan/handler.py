@@ -20,7 +20,7 @@ from runner.proxy.handlers.plan.writes import PlanWrites
 from runner.proxy.handlers.writes import ServedResources
 from runner.proxy.planning.approval import WriteApproval
 from runner.proxy.planning.overlay import Overlay
-from runner.proxy.request import RequestInfo
+from runner.proxy.request import RequestInfo, parse_query
 
 _LONGEST_WATCH = 30.0
 _SAFE = frozenset({"GET", "HEAD"})
@@ -47,7 +47,7 @@ class Planning:
         overlay = run.plan
         if overlay is None:
             return await proceed(call)
-        plan = PlanCall(call, proceed, call.run.run, overlay, calls.parse_query(call.info.query))
+        plan = PlanCall(call, proceed, call.run.run, overlay, parse_query(call.info.query))
         try:
             return await self._answer(plan)
         except RefusedError as error:
@@ -56,7 +56,7 @@ class Planning:
             return error.answer
 
     async def _approve(self, call: Call, proceed: Proceed, approval: WriteApproval) -> Answer:
-        plan = PlanCall(call, proceed, call.run.run, Overlay(), calls.parse_query(call.info.query))
+        plan = PlanCall(call, proceed, call.run.run, Overlay(), parse_query(call.info.query))
         try:
             if call.head.method in _SAFE and not _is_session(call):
                 return await proceed(call)

@@ -42,14 +42,14 @@ def test_a_release_and_helms_own_records_are_owned_throughout_its_life(
         *(("secret", RELEASE.format(revision)) for revision in (1, 2, 3, 4)),
     ):
         assert owners(kind, name) == ["owner"], (kind, name)
-    assert f"wrote secrets {RELEASE.format(4)} of owner" in standing.witness.reports
+    assert f"wrote secrets {RELEASE.format(4)} of owner" in standing.observer.reports
     role = json.loads(kubectl("get", "clusterrole", f"{namespace}-shop", "-o=json").stdout)
     assert role["metadata"]["annotations"][PRIMARY] == f"{namespace}/owner"
     assert [(each["name"], each["revision"]) for each in json.loads(helm("list", "-o=json"))] == [("shop", "4")]
 
     helm("uninstall", "shop", "--wait")
     assert json.loads(helm("list", "-o=json")) == []
-    assert {f"deleted {kind} shop of owner" for kind in ("configmaps", "deployments")} <= set(standing.witness.reports)
+    assert {f"deleted {kind} shop of owner" for kind in ("configmaps", "deployments")} <= set(standing.observer.reports)
     assert kubectl("get", "secrets", "--field-selector=type=helm.sh/release.v1", "-o=name").stdout == ""
     # What helm discovers is kept under one name, whatever the run.
     assert len(list((tmp_path / ".kube" / "cache" / "discovery").iterdir())) == 1

@@ -76,7 +76,7 @@ def test_every_state_of_an_object(play: Play, standing: Standing) -> None:
         "removed": [True, False],
         "left": [],
     }
-    assert {f"deleted configmaps {each} of owner" for each in ("mine", generated)} <= set(standing.witness.reports)
+    assert {f"deleted configmaps {each} of owner" for each in ("mine", generated)} <= set(standing.observer.reports)
 
 
 WORKLOADS = """

@@ -39,7 +39,7 @@ def test_the_current_context_is_taken(tmp_path: Path) -> None:
 
 def test_a_context_can_be_named(tmp_path: Path) -> None:
     found = kubeconfig.read([whole(tmp_path)], "other")
-    assert (found.cluster["server"], found.namespace) == ("https://two", "default")
+    assert (found.cluster["server"], found.namespace, found.context) == ("https://two", "default", "other")
 
 
 def test_the_first_of_several_files_that_defines_an_entry_wins(tmp_path: Path) -> None:

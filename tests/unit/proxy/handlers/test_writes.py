@@ -46,7 +46,7 @@ def config_map(**metadata: Any) -> Object:
 
 
 @dataclass
-class Surroundings:
+class FakeCluster:
     """The environment of the handler: records the reports and returns the existing objects."""
 
     reports: list[tuple[str, str]] = field(default_factory=list)
@@ -84,13 +84,13 @@ class Surroundings:
 
 
 @pytest.fixture
-def around() -> Surroundings:
-    return Surroundings()
+def cluster() -> FakeCluster:
+    return FakeCluster()
 
 
 @pytest.fixture
-def writes(around: Surroundings) -> Writes:
-    return Writes(ServedResources(around, lambda: 0.0), around, around)
+def writes(cluster: FakeCluster) -> Writes:
+    return Writes(ServedResources(cluster, lambda: 0.0), cluster, cluster)
 
 
 async def send(stage: Stage, start: str, obj: object, *headers: str) -> Message:
@@ -129,7 +129,7 @@ async def test_content_without_a_change_is_forwarded_byte_by_byte(staged: Staged
 
 @pytest.mark.parametrize("start", [f"PUT {PATH}/a", f"PATCH {PATH}/a"])
 async def test_updates_and_applies_own_created_objects_and_do_not_change_existing_ones(
-    staged: Staged, writes: Writes, around: Surroundings, start: str
+    staged: Staged, writes: Writes, cluster: FakeCluster, start: str
 ) -> None:
     header = (
         "Content-Type: application/json" if start.startswith("PUT") else "Content-Type: application/apply-patch+yaml"
@@ -138,22 +138,22 @@ async def test_updates_and_applies_own_created_objects_and_do_not_change_existin
     async with staged(writes) as stage:
         seen = await send(stage, start, config_map(), header)
         assert orjson.loads(seen.body)["metadata"]["ownerReferences"] == [REFERENCE]
-        around.existing[key] = config_map(uid="1")
+        cluster.existing[key] = config_map(uid="1")
         seen = await send(stage, start, config_map(), header)
         assert orjson.loads(seen.body) == config_map()
-        around.existing[key] = config_map(uid="1", ownerReferences=[REFERENCE])
+        cluster.existing[key] = config_map(uid="1", ownerReferences=[REFERENCE])
         seen = await send(stage, start, config_map(), header)
         assert orjson.loads(seen.body)["metadata"]["ownerReferences"] == [REFERENCE]
-        around.existing[key] = ForbiddenError("no", status=403)
+        cluster.existing[key] = ForbiddenError("no", status=403)
         seen = await send(stage, start, config_map(), header)
         assert orjson.loads(seen.body) == config_map()
 
 
 @pytest.mark.parametrize("kind", ["merge", "strategic-merge"])
 async def test_a_merge_patch_with_the_annotation_adopts_the_object(
-    staged: Staged, writes: Writes, around: Surroundings, kind: str
+    staged: Staged, writes: Writes, cluster: FakeCluster, kind: str
 ) -> None:
-    around.existing[ObjectKey("ns", "a")] = config_map(uid="1")
+    cluster.existing[ObjectKey("ns", "a")] = config_map(uid="1")
     header = f"Content-Type: application/{kind}-patch+json"
     async with staged(writes) as stage:
         plain = await send(stage, f"PATCH {PATH}/a", {"data": {"x": "y"}}, header)
@@ -173,10 +173,10 @@ OF_OWNERS = {
 @pytest.mark.parametrize("existing", [None, {"uid": "1"}, {"uid": "1", "ownerReferences": [REFERENCE]}])
 @pytest.mark.parametrize("form", ["create", "apply", "update", "merge", "strategic-merge"])
 async def test_a_watch_can_disable_annotations_about_owners(
-    staged: Staged, writes: Writes, around: Surroundings, form: str, existing: dict[str, Any] | None
+    staged: Staged, writes: Writes, cluster: FakeCluster, form: str, existing: dict[str, Any] | None
 ) -> None:
     if existing is not None:
-        around.existing[ObjectKey("ns", "a")] = config_map(**existing)
+        cluster.existing[ObjectKey("ns", "a")] = config_map(**existing)
     start = {"create": f"POST {PATH}", "update": f"PUT {PATH}/a"}.get(form, f"PATCH {PATH}/a")
     suffix = {"create": "json", "update": "json", "apply": "apply-patch+yaml"}.get(form, f"{form}-patch+json")
     body = config_map(annotations={"team": "a", **OF_OWNERS})
@@ -203,9 +203,9 @@ async def test_a_list_loses_the_annotations_of_each_object(staged: Staged, write
     ("kind", "sent"), [("merge", []), ("strategic-merge", [{"$patch": "delete", "uid": REFERENCE["uid"]}])]
 )
 async def test_a_merge_patch_with_the_annotation_removes_the_owner(
-    staged: Staged, writes: Writes, around: Surroundings, kind: str, sent: list[object]
+    staged: Staged, writes: Writes, cluster: FakeCluster, kind: str, sent: list[object]
 ) -> None:
-    around.existing[ObjectKey("ns", "a")] = config_map(uid="1", ownerReferences=[REFERENCE])
+    cluster.existing[ObjectKey("ns", "a")] = config_map(uid="1", ownerReferences=[REFERENCE])
     header = f"Content-Type: application/{kind}-patch+json"
     async with staged(writes) as stage:
         given_up = await send(stage, f"PATCH {PATH}/a", {"metadata": {"annotations": {INJECT_OWNER: "false"}}}, header)
@@ -213,11 +213,11 @@ async def test_a_merge_patch_with_the_annotation_removes_the_owner(
 
 
 async def test_protobuf_gets_the_owner_and_keeps_every_owner_when_it_replaces(
-    staged: Staged, writes: Writes, around: Surroundings
+    staged: Staged, writes: Writes, cluster: FakeCluster
 ) -> None:
     content = b"k8s\0\n\x0f\n\x02v1\x12\x09ConfigMap\x12\x05\n\x03\n\x01a"
     other = {"apiVersion": "v1", "kind": "Pod", "name": "p", "uid": "other", "controller": True}
-    around.existing[ObjectKey("ns", "a")] = config_map(ownerReferences=[other, REFERENCE])
+    cluster.existing[ObjectKey("ns", "a")] = config_map(ownerReferences=[other, REFERENCE])
     header = "Content-Type: application/vnd.kubernetes.protobuf"
     async with staged(writes) as stage:
         created = owners.read((await send(stage, f"POST {PATH}", content, header)).body)
@@ -258,13 +258,13 @@ async def test_writes_that_get_no_owner_are_forwarded_unchanged(
 
 
 async def test_without_injection_no_owner_is_added_and_nothing_is_reported(
-    staged: Staged, writes: Writes, around: Surroundings
+    staged: Staged, writes: Writes, cluster: FakeCluster
 ) -> None:
     async with staged(writes) as stage:
         stage.token = stage.identities.issue(replace(stage.run, inject=False))
         assert (await send(stage, f"POST {PATH}", config_map())).body == orjson.dumps(config_map())
-    assert not around.reports
-    assert not around.discoveries
+    assert not cluster.reports
+    assert not cluster.discoveries
 
 
 @pytest.mark.parametrize("body", [b"no json", b"[1]", b'"text"', b"{\xff}"])
@@ -305,7 +305,7 @@ _JSON, _APPLY = "application/json", "application/apply-patch+yaml"
     ],
 )
 async def test_an_object_that_nests_too_deeply_for_an_owner_is_forwarded_with_a_warning_and_observed(
-    staged: Staged, writes: Writes, around: Surroundings, media: str, deep: bytes
+    staged: Staged, writes: Writes, cluster: FakeCluster, media: str, deep: bytes
 ) -> None:
     head = b'"kind": "ConfigMap", "metadata": {"name": "a"}'
     body = b"{%b, data: {x: %b}}" % (head, deep) if media == _APPLY else b'{%b, "data": %b}' % (head, deep)
@@ -320,7 +320,7 @@ async def test_an_object_that_nests_too_deeply_for_an_owner_is_forwarded_with_a_
     assert seen.body == body
     (warning,) = (line for line in logs if line["log_level"] == "warning")
     assert warning["event"] == "Cannot add the owner: the object nests too deeply; set the owner in the role"
-    assert around.reports == [("wrote configmaps of sample", "a")]
+    assert cluster.reports == [("wrote configmaps of sample", "a")]
 
 
 async def test_a_client_that_waits_for_leave_gets_it(staged: Staged, writes: Writes) -> None:
@@ -347,7 +347,7 @@ async def test_a_client_that_waits_for_leave_gets_it(staged: Staged, writes: Wri
 )
 @pytest.mark.parametrize("packed", [False, True])
 async def test_a_write_or_read_is_reported_before_the_client_gets_the_answer(
-    staged: Staged, writes: Writes, around: Surroundings, start: str, body: bytes, reports: str, *, packed: bool
+    staged: Staged, writes: Writes, cluster: FakeCluster, start: str, body: bytes, reports: str, *, packed: bool
 ) -> None:
     data = orjson.dumps(config_map(resourceVersion="7"))
     sent = gzip.compress(data) if packed else data
@@ -356,17 +356,17 @@ async def test_a_write_or_read_is_reported_before_the_client_gets_the_answer(
         wire = await stage.connect()
         answer = await wire.ask(stage.request(start, "Content-Type: application/merge-patch+json", body=body))
         assert answer.body == sent
-        assert around.reports == [(reports, "a")]
+        assert cluster.reports == [(reports, "a")]
 
 
 async def test_each_object_of_a_deleted_collection_is_reported(
-    staged: Staged, writes: Writes, around: Surroundings
+    staged: Staged, writes: Writes, cluster: FakeCluster
 ) -> None:
     async with staged(writes) as stage:
         stage.api.answers(stage.reply(orjson.dumps({"kind": "ConfigMapList", "items": [config_map(), config_map()]})))
         wire = await stage.connect()
         await wire.ask(stage.request(f"DELETE {PATH}"))
-    assert around.reports == [("deleted configmaps of sample", "a")] * 2
+    assert cluster.reports == [("deleted configmaps of sample", "a")] * 2
 
 
 @pytest.mark.parametrize(
@@ -380,25 +380,25 @@ async def test_each_object_of_a_deleted_collection_is_reported(
     ],
 )
 async def test_writes_without_an_effect_are_not_reported(
-    staged: Staged, writes: Writes, around: Surroundings, start: str, answer: str
+    staged: Staged, writes: Writes, cluster: FakeCluster, start: str, answer: str
 ) -> None:
     async with staged(writes) as stage:
         stage.api.answers(stage.reply(orjson.dumps(config_map()), answer))
         wire = await stage.connect()
         await wire.ask(stage.request(start, body=b"{}" if start.startswith("POST") else b""))
-    assert not around.reports
+    assert not cluster.reports
 
 
-async def test_reads_that_are_not_observed_are_streamed(staged: Staged, writes: Writes, around: Surroundings) -> None:
-    around.interested = False
+async def test_reads_that_are_not_observed_are_streamed(staged: Staged, writes: Writes, cluster: FakeCluster) -> None:
+    cluster.interested = False
     async with staged(writes) as stage:
         stage.api.answers(stage.reply(orjson.dumps(config_map())))
         assert (await stage.get(f"{PATH}/a")).status == 200
-    assert not around.reports
+    assert not cluster.reports
 
 
 async def test_a_write_is_reported_although_its_client_has_disconnected(
-    staged: Staged, writes: Writes, around: Surroundings
+    staged: Staged, writes: Writes, cluster: FakeCluster
 ) -> None:
     go = asyncio.Event()
 
@@ -415,18 +415,18 @@ async def test_a_write_is_reported_although_its_client_has_disconnected(
         await wire.writer.wait_closed()
         await asyncio.sleep(0.02)
         go.set()
-        await stage.until(lambda: around.reports)
+        await stage.until(lambda: cluster.reports)
 
 
 async def test_kinds_are_discovered_once_and_again_for_a_new_kind(
-    staged: Staged, writes: Writes, around: Surroundings
+    staged: Staged, writes: Writes, cluster: FakeCluster
 ) -> None:
     async with staged(writes) as stage:
         for _ in range(3):
             await send(stage, f"POST {PATH}", config_map())
-        assert around.discoveries == 1
+        assert cluster.discoveries == 1
         await send(stage, "POST /api/v1/namespaces/ns/news", config_map())
-        assert around.discoveries == 2
+        assert cluster.discoveries == 2
 
 
 async def test_a_cluster_scoped_object_gets_annotations(staged: Staged, writes: Writes) -> None:
@@ -447,9 +447,9 @@ async def test_a_cluster_scoped_object_gets_annotations(staged: Staged, writes: 
     ],
 )
 async def test_a_run_whose_object_was_deleted_creates_nothing_and_one_whose_object_was_replaced_writes_nothing(
-    staged: Staged, writes: Writes, around: Surroundings, state: OwnerState, refused: set[str]
+    staged: Staged, writes: Writes, cluster: FakeCluster, state: OwnerState, refused: set[str]
 ) -> None:
-    around.existing[ObjectKey("ns", "others")] = config_map(uid="1")
+    cluster.existing[ObjectKey("ns", "others")] = config_map(uid="1")
     requests = {
         "POST": (PATH, "application/json"),
         "PATCH": (f"{PATH}/a", "application/apply-patch+yaml"),

@@ -74,7 +74,7 @@ ANSWERS = {
 
 
 @pytest.mark.parametrize("body", ANSWERS.values(), ids=ANSWERS)
-async def test_values_are_known_before_the_client_has_the_answer(staged: Staged, body: bytes) -> None:
+async def test_values_are_recorded_before_the_client_gets_the_response(staged: Staged, body: bytes) -> None:
     media = PROTOBUF if body.startswith(b"k8s") else "application/yaml" if body.startswith(b"kind") else None
     async with staged() as stage:
         stage.api.answers(stage.reply(body, "200 OK", f"Content-Type: {media or 'application/json'}"))
@@ -131,7 +131,7 @@ WRITES = {
 
 
 @pytest.mark.parametrize(("how", "write"), WRITES.items(), ids=WRITES)
-async def test_values_are_known_before_the_api_server_has_them(
+async def test_values_are_recorded_before_the_api_server_gets_the_request(
     staged: Staged, how: str, write: tuple[str, bytes]
 ) -> None:
     media, body = write
@@ -191,7 +191,7 @@ async def test_other_objects_and_refusals_add_no_values(staged: Staged) -> None:
         for path in ("/api/v1/namespaces/ns/configmaps/a", "/apis/example.com/v1/namespaces/ns/secrets/a", "/version"):
             await stage.get(path)
         await stage.get(f"{PATH}/a")
-        assert not stage.run.secrets.may_be_in_files
+        assert not stage.run.secrets.has_learned
 
 
 async def test_the_name_and_namespace_of_a_secret_are_not_masked(staged: Staged) -> None:

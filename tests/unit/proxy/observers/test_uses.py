@@ -36,7 +36,7 @@ def config_map(**metadata: object) -> Object:
     return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "a", "namespace": "ns", **metadata}}
 
 
-class Around:
+class FakeCluster:
     """API server of the handler, observer, and storage of the record."""
 
     def __init__(self) -> None:
@@ -79,13 +79,13 @@ class Around:
 
 
 @pytest.fixture
-def around() -> Around:
-    return Around()
+def cluster() -> FakeCluster:
+    return FakeCluster()
 
 
 @pytest.fixture
-def handlers(around: Around) -> tuple[Handler, ...]:
-    return (Writes(ServedResources(around, lambda: 0.0), around, around),)
+def handlers(cluster: FakeCluster) -> tuple[Handler, ...]:
+    return (Writes(ServedResources(cluster, lambda: 0.0), cluster, cluster),)
 
 
 async def write(stage: Stage, start: str, media: str, obj: Object) -> int:
@@ -96,16 +96,16 @@ async def write(stage: Stage, start: str, media: str, obj: Object) -> int:
 
 @pytest.mark.parametrize(("start", "media"), [(f"POST {PATH}", "application/json"), (f"PATCH {PATH}/a", APPLY)])
 async def test_an_intent_is_stored_before_the_request_is_forwarded(
-    staged: Staged, handlers: tuple[Handler, ...], around: Around, start: str, media: str
+    staged: Staged, handlers: tuple[Handler, ...], cluster: FakeCluster, start: str, media: str
 ) -> None:
     async with staged(*handlers) as stage:
-        around.watch(stage)
+        cluster.watch(stage)
         stage.api.answers(stage.reply(orjson.dumps(config_map(uid="u")), "201 Created"))
         assert await write(stage, start, media, config_map()) == 201
-    ((text, requests),) = around.stored
+    ((text, requests),) = cluster.stored
     assert requests == 0
     assert [each.key for each in CreationRecord.parse(text).intents()] == [KEY]
-    assert around.objects.record.objects[IDENT].uid == "u"
+    assert cluster.objects.record.objects[IDENT].uid == "u"
 
 
 @pytest.mark.parametrize(
@@ -128,30 +128,30 @@ async def test_an_intent_is_stored_before_the_request_is_forwarded(
 async def test_objects_that_exist_or_get_no_owner_are_not_recorded_as_created(
     staged: Staged,
     handlers: tuple[Handler, ...],
-    around: Around,
+    cluster: FakeCluster,
     start: str,
     media: str,
     metadata: dict[str, object],
     status: str,
     left: int,
 ) -> None:
-    around.existing = config_map(uid="1")
+    cluster.existing = config_map(uid="1")
     async with staged(*handlers) as stage:
-        around.watch(stage)
+        cluster.watch(stage)
         stage.api.answers(stage.reply(orjson.dumps(config_map(uid="1")), status))
         await write(stage, start, media, config_map(**metadata))
-    assert len(around.stored) == left
-    assert around.objects.record.objects == {}
+    assert len(cluster.stored) == left
+    assert cluster.objects.record.objects == {}
 
 
 async def test_an_answer_that_does_not_tell_whether_the_object_exists_leaves_the_intent(
-    staged: Staged, handlers: tuple[Handler, ...], around: Around
+    staged: Staged, handlers: tuple[Handler, ...], cluster: FakeCluster
 ) -> None:
     async with staged(*handlers) as stage:
-        around.watch(stage)
+        cluster.watch(stage)
         stage.api.answers(stage.reply(b"{}", "504 Gateway Timeout"))
         await write(stage, f"POST {PATH}", "application/json", config_map())
-    assert [each.key for each in around.objects.record.intents()] == [KEY]
+    assert [each.key for each in cluster.objects.record.intents()] == [KEY]
 
 
 @pytest.mark.parametrize(
@@ -171,14 +171,14 @@ async def test_an_answer_that_does_not_tell_whether_the_object_exists_leaves_the
     ],
 )
 async def test_requests_with_its_name_and_lists_with_it_use_an_object(
-    staged: Staged, around: Around, path: str, answer: Object, *, used: bool
+    staged: Staged, cluster: FakeCluster, path: str, answer: Object, *, used: bool
 ) -> None:
     async with staged() as stage:
-        around.watch(stage)
+        cluster.watch(stage)
         body = orjson.dumps(answer)
         stage.api.answers(stage.reply(body))
         assert (await stage.get(path)).body == body
-    assert around.objects.used.has("configmaps", KEY) is used
+    assert cluster.objects.used.has("configmaps", KEY) is used
 
 
 @pytest.mark.parametrize(
@@ -186,29 +186,29 @@ async def test_requests_with_its_name_and_lists_with_it_use_an_object(
     [({"kind": "Status", "details": {"name": "a"}}, True, False), ({"kind": "Status"}, True, True)],
 )
 async def test_a_creation_that_fails_because_the_object_exists_uses_it(
-    staged: Staged, around: Around, body: Object, *, a: bool, b: bool
+    staged: Staged, cluster: FakeCluster, body: Object, *, a: bool, b: bool
 ) -> None:
     async with staged() as stage:
-        around.watch(stage)
+        cluster.watch(stage)
         stage.api.answers(stage.reply(orjson.dumps(body), "409 Conflict"))
         assert await write(stage, f"POST {PATH}", "application/json", config_map()) == 409
-    used = around.objects.used
+    used = cluster.objects.used
     assert [used.has("configmaps", ObjectKey("ns", name)) for name in ("a", "b")] == [a, b]
 
 
 async def test_while_the_response_to_a_list_is_not_there_all_objects_of_the_kind_are_in_use(
-    staged: Staged, around: Around
+    staged: Staged, cluster: FakeCluster
 ) -> None:
     async with staged() as stage:
-        around.watch(stage)
-        with around.objects.gate.deleting("configmaps", KEY):
+        cluster.watch(stage)
+        with cluster.objects.gate.deleting("configmaps", KEY):
             listing = asyncio.create_task(stage.get(PATH))
-            while not around.objects.used.has("configmaps", KEY):
+            while not cluster.objects.used.has("configmaps", KEY):
                 await asyncio.sleep(0)
             assert stage.api.seen == []
         stage.api.answers(stage.reply(orjson.dumps({"items": []})))
         assert (await listing).status == 200
-    assert not around.objects.used.has("configmaps", KEY)
+    assert not cluster.objects.used.has("configmaps", KEY)
 
 
 async def test_a_run_of_a_watch_without_prune_is_forwarded_and_not_recorded(

@@ -1,4 +1,4 @@
-"""What counts as a gap in a watch: answers from memory rest on it."""
+"""Gaps of a watch, which decide whether cached objects are up to date."""
 
 from __future__ import annotations
 
@@ -12,21 +12,21 @@ if TYPE_CHECKING:
 ALL = "/apis/example.com/v1/widgets"
 
 
-async def test_a_stretch_begins_with_the_end_of_the_list(api: Api, following: Following) -> None:
+async def test_an_unbroken_period_begins_with_the_end_of_the_list(api: Api, following: Following) -> None:
     api.on(ALL, api.stream(api.event("ADDED", api.widget("a", 1)), 0.05, api.bookmark(3, ends_list=True), "stay"))
     async with following() as follower:
         await follower.reaches("[ +a")
-        assert (follower.watcher.state, follower.watcher.stretch) == (WatchState.LISTING, None)
+        assert (follower.watcher.state, follower.watcher.unbroken_period) == (WatchState.LISTING, None)
         await follower.reaches("[ +a ]")
-        assert (follower.watcher.state, follower.watcher.stretch) == (WatchState.LIVE, 1)
+        assert (follower.watcher.state, follower.watcher.unbroken_period) == (WatchState.LIVE, 1)
 
 
-async def test_a_list_by_pages_begins_none_until_its_watch_is_open(api: Api, following: Following) -> None:
+async def test_a_list_by_pages_begins_an_unbroken_period_when_its_watch_opens(api: Api, following: Following) -> None:
     watch = api.stream(0.05, api.event("ADDED", api.widget("b", 8)), "stay")
     api.on(ALL, api.refuse(422, "Invalid"), api.page(7, api.widget("a", 1)), watch)
     async with following() as follower:
         await follower.reaches("[ +a ] +b")
-        assert follower.watcher.stretch == 1
+        assert follower.watcher.unbroken_period == 1
 
 
 async def test_the_end_of_a_watch_at_its_timeout_is_not_a_gap(api: Api, following: Following) -> None:
@@ -34,7 +34,7 @@ async def test_the_end_of_a_watch_at_its_timeout_is_not_a_gap(api: Api, followin
     api.on(ALL, first, api.stream(api.event("ADDED", api.widget("b", 5)), "stay"))
     async with following(shortest_watch=1.0, longest_watch=1.0) as follower:
         await follower.reaches("[ ] +a +b")
-        assert follower.watcher.stretch == 1
+        assert follower.watcher.unbroken_period == 1
 
 
 async def test_the_end_of_a_watch_before_its_time_is_a_gap(api: Api, following: Following) -> None:
@@ -42,23 +42,25 @@ async def test_the_end_of_a_watch_before_its_time_is_a_gap(api: Api, following: 
     api.on(ALL, first, api.stream(api.event("ADDED", api.widget("b", 5)), "stay"))
     async with following() as follower:
         await follower.reaches("[ ] +a +b")
-        assert follower.watcher.stretch == 2
+        assert follower.watcher.unbroken_period == 2
 
 
-async def test_a_watch_that_breaks_has_a_gap_however_soon_it_is_back(api: Api, following: Following) -> None:
+async def test_a_watch_whose_connection_breaks_has_a_gap_however_soon_it_reconnects(
+    api: Api, following: Following
+) -> None:
     first = api.stream(api.bookmark(3, ends_list=True), api.event("ADDED", api.widget("a", 4)), "abort")
     api.on(ALL, first, api.stream(api.event("ADDED", api.widget("b", 5)), "stay"))
     async with following(shortest_watch=1.0, longest_watch=1.0) as follower:
         await follower.reaches("[ ] +a +b")
-        assert follower.watcher.stretch == 2
+        assert follower.watcher.unbroken_period == 2
 
 
-async def test_while_no_watch_is_open_there_is_no_stretch(api: Api, following: Following) -> None:
+async def test_there_is_no_unbroken_period_while_no_watch_is_open(api: Api, following: Following) -> None:
     first = api.stream(api.bookmark(3, ends_list=True), api.event("ADDED", api.widget("a", 4)))
     api.on(ALL, first, api.hang)
     async with following(shortest_watch=1.0, longest_watch=1.0) as follower:
         await api.until(lambda: len(api.of(ALL)) == 2)
-        assert follower.watcher.stretch is None
+        assert follower.watcher.unbroken_period is None
         assert follower.watcher.state is WatchState.LIVE
 
 
@@ -67,4 +69,4 @@ async def test_an_expired_version_has_a_gap_before_the_list(api: Api, following:
     api.on(ALL, first, api.stream(api.bookmark(9, ends_list=True), "stay"))
     async with following() as follower:
         await follower.reaches("[ ] [ ]")
-        assert follower.watcher.stretch == 2
+        assert follower.watcher.unbroken_period == 2

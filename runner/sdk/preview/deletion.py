@@ -1,0 +1,100 @@
+"""Objects that Kubernetes deletes together with a resource, because of their owner references."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Iterable, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from runner.errors import ApiError, ForbiddenError, NotFoundError
+from runner.kube import discovery
+from runner.kube.client import Client, Selection
+from runner.kube.discovery import ApiResource
+from runner.objects import GVK, Object, ObjectKey, key_of, metadata, uid_of
+from runner.plan.results import ObjectChange
+
+_PAGE = 500
+_SKIPPED = {"events", "leases"}
+"""Resources that are not part of a plan."""
+
+
+class Owned(NamedTuple):
+    """An object that has owners."""
+
+    gvk: GVK
+    key: ObjectKey
+    uid: str
+    owners: frozenset[str]
+    """UIDs."""
+
+
+@dataclass(frozen=True, slots=True)
+class Collected:
+    """Objects that are deleted."""
+
+    changes: tuple[ObjectChange, ...]
+    unknown: str
+    """Why the list can be incomplete; empty if it is complete."""
+
+
+def collected(uid: str, objects: Iterable[Owned]) -> list[Owned]:
+    """Return the objects all of whose owners are deleted with the object `uid`, in the order of deletion. Pure."""
+    gone, waiting = {uid}, list(objects)
+    found: list[Owned] = []
+    while ready := [each for each in waiting if each.owners <= gone and each.uid not in gone]:
+        found += ready
+        gone |= {each.uid for each in ready}
+        waiting = [each for each in waiting if each.uid not in gone]
+    return found
+
+
+async def find(client: Client, resource: ApiResource, obj: Object) -> Collected:
+    """Return the deletion of a resource itself, and of its dependents in its namespace.
+
+    Raises:
+        ApiUnavailableError: the API server cannot be reached.
+    """
+    key = key_of(obj)
+    owned: list[Owned] = []
+    unknown: list[str] = []
+    for each in await _kinds(client, unknown):
+        if each.namespaced or not key.namespace:
+            try:
+                owned += [found async for found in _owned(client, each, key.namespace)]
+            except (ForbiddenError, NotFoundError) as error:
+                unknown.append(f"{each.qualified}: {error}")
+    deleted = collected(uid_of(obj), sorted(owned))
+    changes = [ObjectChange("delete", resource.gvk, key, ())]
+    changes += [ObjectChange("delete", each.gvk, each.key, (), is_collected=True) for each in deleted]
+    more = f" and {len(unknown) - 1} more kinds" if len(unknown) > 1 else ""
+    reason = f"dependents that Kubernetes also deletes are unknown: {unknown[0]}{more}" if unknown else ""
+    return Collected(tuple(changes), reason)
+
+
+async def _kinds(client: Client, unknown: list[str]) -> Sequence[ApiResource]:
+    """Return the kinds that can be listed, each in its preferred version."""
+    groups = (await client.request("GET", "/apis")).get("groups") or []
+    versions = [("", "v1"), *((str(each["name"]), str(each["preferredVersion"]["version"])) for each in groups)]
+    found: list[ApiResource] = []
+    for group, version in versions:
+        path = f"/apis/{group}/{version}" if group else f"/api/{version}"
+        try:
+            served = discovery.parse(group, version, await client.request("GET", path))
+        except ApiError as error:  # an aggregated API server that does not respond
+            unknown.append(f"{group}: {error}")
+            continue
+        found += [each for each in served.values() if "list" in each.verbs and each.plural not in _SKIPPED]
+    return found
+
+
+async def _owned(client: Client, resource: ApiResource, namespace: str) -> AsyncIterator[Owned]:
+    cont = ""
+    while True:
+        page = await client.list_page(resource, namespace, Selection(metadata_only=True), _PAGE, cont)
+        for obj in page.items:
+            owners = frozenset(str(each.get("uid")) for each in metadata(obj).get("ownerReferences") or ())
+            if owners:
+                yield Owned(resource.gvk, key_of(obj), uid_of(obj), owners)
+        cont = page.cont
+        if not cont:
+            return
