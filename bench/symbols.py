@@ -279,6 +279,8 @@ class Core:
             return [_definition(self._tree(module))]
         found = _members(self._tree(module)).get(rest[0], [])
         for part in rest[1:]:
+            if not is_private(part) and not any(isinstance(node, ast.ClassDef) for node in found):
+                return [Definition("", "")]  # a method of an object, whose class the code does not name
             inner = [each for node in found if isinstance(node, ast.ClassDef) for each in _members(node).get(part, [])]
             found = inner or self._attributes_as_nodes(part)
         return [_definition(node) for node in found]

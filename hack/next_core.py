@@ -104,12 +104,12 @@ def changes(used: Uses, before: Core, after: Core) -> dict[str, str]:
     found = {}
     for name in used.all:
         old, new = before.definitions(name), after.definitions(name)
-        if old == new:
-            continue
+        signatures = [{each.signature for each in one if each.signature} for one in (old, new)]
         if not new or not old:
-            found[name] = "gone" if old else "new"
-        elif [each.signature for each in old] != [each.signature for each in new]:
-            found[name] = f"signature {new[0].signature}"
+            if old or new:
+                found[name] = "gone" if old else "new"
+        elif signatures[0] != signatures[1]:
+            found[name] = f"signature {' or '.join(sorted(signatures[1] - signatures[0])) or 'gone'}"
         elif {each.digest for each in old} != {each.digest for each in new}:
             found[name] = "source"
     return found
