@@ -23,7 +23,7 @@ import tempfile
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 
-from bench import objects, scale_bursts, scale_rest, scale_rollouts, scale_small
+from bench import objects, scale_bursts, scale_rest, scale_rollouts
 from bench.results import Result, show, tell
 from bench.scale_bed import NAMESPACES, Bed, Size
 from runner.kube.client import Client
@@ -32,8 +32,8 @@ from runner.sdk import devcluster
 
 _PARTS: dict[str, Callable[[Bed], AsyncIterator[Result]]] = {
     "newcomer": scale_bursts.newcomer,
-    "small": scale_small.small,
-    "behind": scale_small.behind,
+    "small": scale_bursts.small,
+    "behind": scale_bursts.behind,
     "burst": scale_bursts.burst,
     "failing": scale_rest.failing,
     "rest": scale_rest.rest,

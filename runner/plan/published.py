@@ -167,7 +167,8 @@ def summary(plan: ResourcePlan) -> str:
     counts = ", ".join(f"{verbs[verb]} to {verb}" for verb in _NAMES if verbs[verb]) or "no changes"
     names = ", ".join(f"{each.gvk.kind} {each.key}" for each in plan.changes[:_MOST_NAMED])
     more = len(plan.changes) - _MOST_NAMED
-    text = f"{counts}" + (f": {names}" if names else "") + (f" and {more} more" if more > 0 else "")
+    deletion = "deletion: " if plan.finalizing else ""
+    text = f"{deletion}{counts}" + (f": {names}" if names else "") + (f" and {more} more" if more > 0 else "")
     unplanned = len(plan.unplanned) + plan.more_unplanned
     return text + (f"; {unplanned} {'tasks were' if unplanned > 1 else 'task was'} not planned" if unplanned else "")
 

@@ -282,9 +282,9 @@ class _Attempt:
             command = [str(self.python), "-P", "-m", "runner", "run", *_PORTS, *flags]
             with subprocess.Popen(
                 command, cwd=self.folder, env=environ, text=True, errors="replace", start_new_session=True,
-                stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE,
+                stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
             ) as process:  # fmt: skip
-                reader = threading.Thread(target=self._read, args=(process.stderr,))
+                reader = threading.Thread(target=self._read, args=(process.stdout,))
                 reader.start()
                 try:
                     yield process

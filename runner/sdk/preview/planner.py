@@ -189,7 +189,10 @@ class Planner:
         found = await self._run(target)
         if not is_deleting(target.obj) or found.state == "failed" or is_paused(target.obj):
             return found
-        gone = await deletion.find(self._runtime.client, target.resource, target.obj)
+        try:
+            gone = await deletion.find(self._runtime.client, target.resource, target.obj)
+        except OperatorError as error:
+            return replace(found, state="failed", message=f"cannot find what Kubernetes deletes: {error}")
         planned = {(each.verb, each.gvk, each.key) for each in found.changes}
         changes = [*found.changes, *(each for each in gone.changes if (each.verb, each.gvk, each.key) not in planned)]
         unknown = [UnplannedTask("", "", "", gone.unknown)] if gone.unknown else []

@@ -112,10 +112,10 @@ def test_a_run_that_does_not_end_is_reported_with_its_task(
     start = {**ended, "msg": "Task started", "ansible_event": "playbook_on_task_start"}
     started = "".join(json.dumps({**start, "task": task}) + "\n" for task in ("Read", "Wait"))
     end = {**ended, "error": "the run was ended during task 'Wait'"}
-    log = write("log", started + json.dumps(end) + "\n")
+    tasks, log = write("tasks", started), write("log", json.dumps(end) + "\n")  # the operator prints them so
     operator = program(
         "bin/python",
-        f'echo "$@" > {project}/arguments\ntrap "cat {log} >&2; exit 0" TERM\nwhile :; do sleep 0.05; done',
+        f'echo "$@" > {project}/arguments\ntrap "cat {tasks}; cat {log} >&2; exit 0" TERM\nwhile :; do sleep 0.05; done',
     )
     kubectl = program("bin/kubectl", """echo '{"items": []}'""")
     cluster = SimpleNamespace(kubectl=kubectl, kubeconfig=project / "kubeconfig")

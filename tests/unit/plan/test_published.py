@@ -177,3 +177,8 @@ def test_drift_has_the_values_of_the_first_fields_and_long_ones_are_cut() -> Non
         {"path": "spec.f0", "before": 0},
     ]
     assert len(entry["values"]) == 10
+
+
+def test_the_summary_of_a_finalizers_plan_says_that_it_is_for_a_deletion() -> None:
+    plan = replace(plan_of(change()), finalizing=True)
+    assert published.summary(plan) == "deletion: 1 to change: Deployment shop/web"
