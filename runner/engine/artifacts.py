@@ -29,6 +29,13 @@ def point_latest(artifacts: Path, ident: str) -> None:
     fresh.replace(artifacts / LATEST)
 
 
+def latest(artifacts: Path) -> str:
+    """Return the name of the newest run; empty if there is none."""
+    with contextlib.suppress(OSError):
+        return (artifacts / LATEST).readlink().name
+    return ""
+
+
 def rotate(artifacts: Path, keep: int) -> None:
     """Keep the newest `keep` folders, `KEEP_ALL` or `KEEP_NONE`. Remove `latest` if its target is removed."""
     if keep == KEEP_ALL:
@@ -43,11 +50,13 @@ def rotate(artifacts: Path, keep: int) -> None:
     _mend_latest(artifacts)
 
 
-def discard(artifacts: Path, ident: str) -> None:
-    """Remove the artifacts of one run."""
-    with contextlib.suppress(FileNotFoundError):
-        shutil.rmtree(artifacts / ident)
-    _mend_latest(artifacts)
+def discard_unfinished(artifacts: Path) -> None:
+    """Remove the artifacts of a run whose operator died: values that became known later are not masked in them."""
+    ident = latest(artifacts)
+    if ident and not (artifacts / ident / "status").exists():
+        with contextlib.suppress(FileNotFoundError):
+            shutil.rmtree(artifacts / ident)
+        _mend_latest(artifacts)
 
 
 def _mend_latest(artifacts: Path) -> None:

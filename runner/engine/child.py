@@ -30,7 +30,7 @@ from ansible_runner.runner import Runner, pexpect
 from runner.engine import executions, processes
 from runner.engine.event_filter import EventFilter
 from runner.engine.memory_watch import MemoryWatch
-from runner.engine.wire import GRACE, HEADER, LEARNED, STOP, Ending, Kind, Order
+from runner.engine.wire import ARTIFACTS, GRACE, HEADER, LEARNED, STOP, Ending, Kind, Order
 
 _ENDING = 0.02
 """Seconds in which helpers of Ansible usually end by themselves. Waiting costs less than a search for processes."""
@@ -76,6 +76,8 @@ class Supervisor:
             verbosity=order.verbosity,
             cmdline=order.ansible_args or None,
             quiet=True,
+            artifact_dir=str(Path(order.temporary, ARTIFACTS)),
+            suppress_output_file=True,
         )
         config.prepare()
         config.command[0] = ansible_playbook()
@@ -97,6 +99,8 @@ class Supervisor:
             learned=self._learned(),
             memory=self._memory,
             stuck=self._stuck,
+            status=run.status,
+            rc=run.rc,
             executions=self._executions(),
         )
 
@@ -137,7 +141,7 @@ class Supervisor:
     def _event(self, event: dict[str, Any]) -> bool:
         if "uuid" in event:  # the marker of the end of output has none
             self._send(Kind.EVENT, event)
-        return True
+        return False  # the operator writes its file
 
     def _send(self, kind: Kind, value: Any) -> None:
         body = json.dumps(value, ensure_ascii=False).encode("utf-8", "replace")
@@ -177,36 +181,16 @@ class _Run(Runner):  # type: ignore[misc]  # ansible-runner has no types
     take_event: Callable[[str], dict[str, Any] | None] = staticmethod(_nothing)
 
     def event_callback(self, event_data: dict[str, Any]) -> None:
-        """Complete an event, forward and store it. Without a file to read, this uses fewer system calls."""
+        """Complete an event and forward it. Without a file to read, this uses fewer system calls."""
         data = self.take_event(event_data.get("uuid", ""))
         if not data or "created" not in data:
             super().event_callback(event_data)
             return
         self.last_stdout_update = time.time()
         event_data.update({"runner_ident": str(self.config.ident), **data})
-        is_kept = self.event_handler(event_data)
+        self.event_handler(event_data)
         for plugin in ansible_runner.plugins.values():
             plugin.event_handler(self.config, event_data)
-        if is_kept:
-            name = f"{event_data['counter']}-{event_data['uuid']}.json"
-            with contextlib.suppress(OSError):  # like ansible-runner: continue without the file
-                _write(f"{self.config.artifact_dir}/job_events/{name}", json.dumps(event_data).encode())
-
-
-def _write(path: str, data: bytes) -> None:
-    """Write a file so that it is complete or missing when this function returns.
-
-    The file has its final name from the start, because renaming costs as much as creating it. During a run, readers get
-    events from the operator.
-    """
-    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-    try:
-        with os.fdopen(descriptor, "wb", buffering=0) as file:
-            written = file.write(data)
-    except OSError:
-        written = 0
-    if written != len(data):
-        os.unlink(path)  # noqa: PTH108 - strings
 
 
 class Spawn(pexpect.spawn):  # type: ignore[misc]  # pexpect has no types

@@ -16,7 +16,7 @@ import json
 import re
 from collections.abc import Callable
 from io import StringIO
-from typing import Any, TextIO
+from typing import Any
 
 from ansible_runner.utils import OutputEventFilter
 
@@ -29,11 +29,11 @@ _UUID = re.compile(r"[0-9A-Za-z-]{30,48}(?:_\d{1,9})?")
 
 
 class EventFilter(OutputEventFilter):  # type: ignore[misc]  # ansible-runner has no types
-    """Filter of a stream. `is_sent` returns whether the data of the event with this ID was sent."""
+    """Filter of a stream, without a file. `is_sent` returns whether the data of the event with this ID was sent."""
 
     def __init__(
         self,
-        handle: TextIO,
+        handle: None,
         event_callback: Callable[[dict[str, Any]], None],
         *_: Any,
         is_sent: Callable[[str], bool],
@@ -55,8 +55,6 @@ class EventFilter(OutputEventFilter):  # type: ignore[misc]  # ansible-runner ha
                 lines, last = [*lines, last], ""
             for line in lines:
                 self._emit_event(line)
-                self._handle.write(line)
-            self._handle.flush()
             self._restart(last)
 
     def _end_at_marks(self) -> None:
@@ -68,11 +66,7 @@ class EventFilter(OutputEventFilter):  # type: ignore[misc]  # ansible-runner ha
             if begun is None:
                 position = found.start() + 1
                 continue
-            text = rest[: found.start()]
-            self._emit_event(text, begun)
-            if text.strip("\r\n"):
-                self._handle.write(text.rstrip("\r\n") + "\n")
-                self._handle.flush()
+            self._emit_event(rest[: found.start()], begun)
             rest, position = rest[found.end() :], 0
             self._last_chunk = rest
             self._restart(rest)

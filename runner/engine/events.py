@@ -84,6 +84,13 @@ def fold(progress: Progress, event: Event) -> Progress:
     return add(progress, event) if add else progress
 
 
+def withheld(progress: Progress, reason: str) -> Progress:
+    """Return the progress without text of events, which may contain unknown secrets."""
+    suspects = tuple(replace(each, failure=replace(each.failure, message=reason)) for each in progress.suspects)
+    errors = (reason,) if progress.errors else ()
+    return replace(progress, items=(), suspects=suspects, errors=errors, last_line="")
+
+
 def _task_start(progress: Progress, event: Event) -> Progress:
     data = _data(event)
     task, path = str(data.get("task", "")), str(data.get("task_path", ""))

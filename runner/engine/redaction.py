@@ -80,10 +80,10 @@ async def events(shown: AsyncIterator[Event], secrets: RunSecrets) -> AsyncGener
             if UNREPORTED in str(event.get("stdout") or ""):
                 secrets.exhaust(NOT_REPORTED)
             try:
-                dumped = _dump(event)
+                dumped = dump(event)
             except RecursionError:
                 event = _withheld(event, secrets)
-                dumped = _dump(event)
+                dumped = dump(event)
             if _may_show_arguments(event, dumped):
                 following = upcoming = asyncio.ensure_future(anext(shown, None))
                 await asyncio.wait({upcoming}, timeout=_TOLD_WITHIN)
@@ -199,14 +199,12 @@ async def _redacted(event: Event, dumped: bytes, secrets: RunSecrets) -> Event:
             lambda budget: _searched(event, dumped, secrets, budget), in_thread=len(dumped) > _LARGE
         )
     except SearchTimeoutError:
-        secrets.has_found = True
         return _withheld(event, secrets, TOO_SLOW)
 
 
 def _searched(event: Event, dumped: bytes, secrets: RunSecrets, budget: Budget) -> Event:
     if not secrets.is_exhausted and not secrets.masker.finds(dumped, budget):
         return event
-    secrets.has_found = True
     return _masked(event, secrets, budget)
 
 
@@ -246,7 +244,8 @@ def _withheld(event: Event, secrets: RunSecrets, reason: str = "") -> Event:
     return {**event, "stdout": stdout, "event_data": kept}
 
 
-def _dump(event: Event) -> bytes:
+def dump(event: Event) -> bytes:
+    """Return an event as JSON."""
     try:
         return orjson.dumps(event)
     except (TypeError, ValueError):  # numbers beyond 64 bits, invalid characters

@@ -24,11 +24,10 @@ from pathlib import Path
 from typing import Any
 
 import runner
-from runner.config import atomic_file, shortages
-from runner.engine import artifacts, extravars, masked_files, processes, retention
+from runner.config import atomic_file
+from runner.engine import artifacts, extravars, processes, retention
 from runner.engine.job import Job
 from runner.engine.processes import MARKER
-from runner.engine.run_secrets import RunSecrets
 from runner.errors import EngineError
 from runner.watches.watch import Playbook, Role
 
@@ -37,8 +36,8 @@ TEMPORARY = Path("tmp")
 MAX_VERBOSITY = 7
 
 _ENVVARS = Path("env", "envvars")
-_UNMASKED = Path("env", "unmasked")
-"""Contains the name of the run whose artifacts may hold secrets, from the run's start until they are masked."""
+_EXTRAVARS = Path("env", "extravars")
+"""Exists from the start of a run until all that only the run uses is removed."""
 _KUBE_CACHE = TEMPORARY / "kube"
 _COLLECTIONS = Path(runner.__file__).parent / "collections"
 _CALLBACKS = Path(__file__).parent / "callbacks"
@@ -64,11 +63,6 @@ class RunFolder:
         """Path of this run's own kubeconfig."""
         return self.path / KUBECONFIG
 
-    @property
-    def artifacts(self) -> Path:
-        """Path of the artifacts of all kept runs."""
-        return self.path / "artifacts"
-
 
 def prepare(job: Job, identity: str, environ: Mapping[str, str]) -> RunFolder:
     """Prepare the folder for a run; `environ` is the operator's own environment.
@@ -84,7 +78,6 @@ def prepare(job: Job, identity: str, environ: Mapping[str, str]) -> RunFolder:
         playbook = _write_project(job, explicit=environment.get("ANSIBLE_GATHERING") == "explicit")
         _write_env(job, added)
         inventory = _write_inventory(job.run_dir, environment.get("ANSIBLE_INVENTORY", ""))
-        _make_artifacts(job.run_dir / "artifacts", job.ident)
     except OSError as error:
         _forget_kubeconfig(job.run_dir)
         raise EngineError(
@@ -105,32 +98,17 @@ def prepare(job: Job, identity: str, environ: Mapping[str, str]) -> RunFolder:
     )
 
 
-def clear(folder: RunFolder, max_artifacts: int, known: RunSecrets) -> None:
-    """Remove the kubeconfig and temporary files, mask and rotate, after every process of the run has ended.
+def clear(path: Path) -> None:
+    """Remove the kubeconfig, variables and temporary files of a run, after every process of it has ended.
 
     Raises:
         OSError: a step failed; the other steps are done. After a temporary shortage, call it again.
     """
-    with contextlib.ExitStack() as all_of_it:
-        all_of_it.callback(artifacts.rotate, folder.artifacts, max_artifacts)
-        all_of_it.callback(_mask, folder, known)
-        all_of_it.callback(_remove, _short_temporary(folder.path))
-        all_of_it.callback(_remove, folder.path / TEMPORARY)
-        folder.kubeconfig.unlink(missing_ok=True)
-    (folder.path / _UNMASKED).unlink(missing_ok=True)
-
-
-def _mask(folder: RunFolder, known: RunSecrets) -> None:
-    left = folder.artifacts / folder.ident
-    try:
-        with contextlib.suppress(FileNotFoundError):
-            for facts in (left / "fact_cache").iterdir():
-                facts.chmod(0o600)
-        masked_files.mask(left, folder.path / "env", known)
-    except OSError as error:
-        if not shortages.passes(error):
-            artifacts.discard(folder.artifacts, folder.ident)
-        raise
+    with contextlib.ExitStack() as all_of_it:  # the last one first
+        for name in (_EXTRAVARS, TEMPORARY, Path("env", "cmdline")):
+            all_of_it.callback(_remove, path / name)
+        all_of_it.callback(_remove, _short_temporary(path))
+        (path / KUBECONFIG).unlink(missing_ok=True)
 
 
 def _check(job: Job) -> None:
@@ -147,8 +125,8 @@ def _check(job: Job) -> None:
 
 def _forget_kubeconfig(path: Path) -> None:
     with contextlib.suppress(OSError):  # if the folder could not be written, it may not exist
-        (path / KUBECONFIG).unlink(missing_ok=True)
-        (path / _UNMASKED).unlink(missing_ok=True)
+        for name in (KUBECONFIG, _EXTRAVARS):
+            (path / name).unlink(missing_ok=True)
 
 
 def _make_folders(path: Path) -> None:
@@ -186,14 +164,6 @@ def _make_folder(path: Path) -> bool:
         return False
     path.chmod(0o700)
     return True
-
-
-def _make_artifacts(folder: Path, ident: str) -> None:
-    """Create the files and folders that Ansible and ansible-runner would create with read permission for all users."""
-    for path in (folder / ident, folder / ident / "fact_cache"):
-        private_folder(path)
-    atomic_file.write(folder / ident / "stderr", "")
-    artifacts.point_latest(folder, ident)
 
 
 def _remove(path: Path) -> None:
@@ -249,9 +219,8 @@ def _short_temporary(run_dir: Path) -> Path:
 def _write_env(job: Job, environment: Mapping[str, str]) -> None:
     env = job.run_dir / "env"
     _write_json(job.run_dir / _ENVVARS, dict(environment))  # first, because it names the run that uses the kubeconfig
-    atomic_file.write(job.run_dir / _UNMASKED, job.ident)
     atomic_file.write(job.run_dir / KUBECONFIG, job.kubeconfig)
-    atomic_file.write(env / "extravars", extravars.dump(job.extra_vars, job.unsafe_keys))
+    atomic_file.write(job.run_dir / _EXTRAVARS, extravars.dump(job.extra_vars, job.unsafe_keys))
     _write_json(env / "settings", {"pexpect_timeout": 1})
     if job.ansible_args:
         atomic_file.write(env / "cmdline", job.ansible_args)
@@ -297,7 +266,7 @@ def unfinished(root: Path) -> list[tuple[Path, str]]:
     return [
         (folder, _identity(folder / _ENVVARS))
         for folder in retention.run_folders(root)
-        if (folder / KUBECONFIG).is_file() or (folder / _UNMASKED).is_file()
+        if any((folder / name).is_file() for name in (KUBECONFIG, _EXTRAVARS))
     ]
 
 
@@ -311,28 +280,14 @@ class GoingOn:
 
 def going_on(path: Path) -> GoingOn | None:
     """Return the run of a folder that did not end cleanly; its operator may be dead."""
-    with contextlib.suppress(OSError):
-        return GoingOn((path / _UNMASKED).read_text(encoding="utf-8").strip(), _identity(path / _ENVVARS))
-    return None
+    latest = artifacts.latest(path / "artifacts")
+    return GoingOn(latest, _identity(path / _ENVVARS)) if latest and (path / _EXTRAVARS).is_file() else None
 
 
 def in_use(base: Path) -> set[Path]:
     """Return the run folders below `base` that a living operator uses, this one or another."""
     running = processes.table()
     return {folder for folder, identity in unfinished(base) if processes.operator_lives(identity, running)}
-
-
-def abandon(path: Path) -> None:
-    """Remove the secrets of an interrupted run, and its artifacts, because the values to mask in them are lost."""
-    (path / KUBECONFIG).unlink(missing_ok=True)
-    _remove(path / TEMPORARY)
-    _remove(_short_temporary(path))
-    with contextlib.suppress(FileNotFoundError):
-        ident = (path / _UNMASKED).read_text(encoding="utf-8").strip()
-        if ident and "/" not in ident and ident not in {".", "..", artifacts.LATEST}:
-            artifacts.discard(path / "artifacts", ident)
-        (path / "env" / "extravars").unlink(missing_ok=True)
-        (path / _UNMASKED).unlink()
 
 
 def _identity(envvars: Path) -> str:

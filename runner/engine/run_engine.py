@@ -11,52 +11,37 @@ import os
 import signal
 import time
 from collections.abc import Callable, Coroutine, Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from functools import partial
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 from runner import log
-from runner.config import machine, shortages
+from runner.config import shortages
 from runner.config.settings import EngineName
-from runner.engine import advice, events, executions, processes, redaction
+from runner.engine import artifacts, process_attempt, processes
 from runner.engine import run_dir as inputdir
 from runner.engine.engines import EngineSettings, Starters
 from runner.engine.execution_log import ExecutionLog
 from runner.engine.job import EventSink, Job, Outcome, RunResult, canceled
+from runner.engine.pipeline import Pipeline, Stop
+from runner.engine.process_attempt import ProcessAttempt, RunLimits
 from runner.engine.retention import KeptRuns
-from runner.engine.supervision import Supervision, bury, signal_name
+from runner.engine.supervision import bury
 from runner.engine.warm.server import scratch
-from runner.engine.wire import Ending
 from runner.errors import EngineError
 from runner.objects import GVK, ObjectKey, ObjectRef
 from runner.watches.watch import Content
 
-_ROOT = Path("/")
-_STOP_WITHIN = 10.0
 _LEFTOVER_GRACE = 2.0
 _LEFTOVER_KILL = 10.0
-
-
-class _Stop:
-    """A request to end a run, with its reason; the first request counts."""
-
-    def __init__(self) -> None:
-        self.wish: asyncio.Future[Outcome] = asyncio.get_running_loop().create_future()
-
-    def ask(self, reason: Outcome) -> None:
-        if not self.wish.done():
-            self.wish.set_result(reason)
-
-    @property
-    def reason(self) -> Outcome | None:
-        return self.wish.result() if self.wish.done() else None
 
 
 @dataclass(frozen=True, slots=True)
 class _Run:
     task: asyncio.Task[RunResult]
-    stop: _Stop
+    stop: Stop
 
 
 class RunEngine:
@@ -65,14 +50,13 @@ class RunEngine:
     def __init__(self, root: Path, settings: EngineSettings) -> None:
         self._root = root
         self._starters = Starters(root, settings, self._bury)
-        self._memory_limit = settings.memory_limit
-        self._core = version("ansible-core")
+        self._supervisors: set[int] = set()
+        self._limits = RunLimits(settings.memory_limit, version("ansible-core"), ExecutionLog(), self._supervisors)
         self.kept = KeptRuns(root, settings.disk_limit)
         """The run folders."""
+        self._pipeline = Pipeline(self.kept)
         self._log = log.get(__name__)
-        self._executions = ExecutionLog()
         self._runs: set[_Run] = set()
-        self._supervisors: set[int] = set()
         self._closed = False
         self._expecting: set[asyncio.Task[None]] = set()
         self._burying: asyncio.Task[None] | None = None
@@ -116,8 +100,8 @@ class RunEngine:
         """
         if self._closed:
             return canceled("the operator is shutting down; the run was not started", 0.0)
-        stop = _Stop()
-        run = _Run(asyncio.create_task(self._run(job, sink, stop)), stop)
+        stop = Stop()
+        run = _Run(asyncio.create_task(self._pipeline.run(job, partial(self._begin, job), sink, stop)), stop)
         self._runs.add(run)
         try:
             return _ended(await asyncio.shield(run.task), closed=self._closed)
@@ -219,126 +203,16 @@ class RunEngine:
                 "Removed the run folders of a kind that is not watched any more", folder=str(base), objects=removed
             )
 
-    async def _run(self, job: Job, sink: EventSink, stop: _Stop) -> RunResult:
-        began = time.monotonic()
+    async def _begin(self, job: Job) -> ProcessAttempt:
         identity = processes.run_id(self._root, job.ident)
+        folder = await asyncio.to_thread(inputdir.prepare, job, identity, os.environ)
         try:
-            folder = await asyncio.to_thread(self._prepare, job, identity)
-        except EngineError as error:
-            await self._leave(job)
-            return _not_started(str(error), time.monotonic() - began)
-        try:
-            return await redaction.result(await self._supervise(job, folder, identity, sink, stop), job.secrets)
-        finally:
-            await self._clear(folder, job)
-
-    def _prepare(self, job: Job, identity: str) -> inputdir.RunFolder:
-        self.kept.begin(job.run_dir)
-        return inputdir.prepare(job, identity, os.environ)
-
-    async def _clear(self, folder: inputdir.RunFolder, job: Job) -> None:
-        try:
-            await shortages.outlast(inputdir.clear, folder, job.max_artifacts, job.secrets)
-        except OSError as error:  # files that a role created as another user, for example; the run's result is valid
-            self._log.warning("Cannot remove files that a run left", job=job.ident, error=str(error))
-        await self._leave(job)
-
-    async def _leave(self, job: Job) -> None:
-        try:
-            await asyncio.to_thread(self.kept.end, job.run_dir, job.max_artifacts)
-        except OSError as error:
-            self._log.warning("Cannot reduce the run folders to the disk limit", job=job.ident, error=str(error))
-
-    async def _supervise(
-        self,
-        job: Job,
-        folder: inputdir.RunFolder,
-        identity: str,
-        sink: EventSink,
-        stop: _Stop,
-    ) -> RunResult:
-        began, kills = time.monotonic(), machine.oom_kills(_ROOT)
-        starter = self._starters.of(job.engine)
-        try:
-            supervision = await Supervision.start(starter, folder, identity, self._memory_limit)
-        except OSError as error:
-            return _not_started(f"the run's process could not be started: {error}")
-        self._log.debug("Run's process started", job=job.ident)
-        self._supervisors.add(supervision.pid)
-        loop = asyncio.get_running_loop()
-        timer = loop.call_later(job.deadline, stop.ask, Outcome.TIMED_OUT) if job.deadline is not None else None
-        try:
-            progress = await _follow(supervision, job, sink, stop)
-        except BaseException:
-            await supervision.kill()
+            return await process_attempt.start(job, folder, identity, self._starters.of(job.engine), self._limits)
+        except BaseException as error:
+            await shortages.outlast(inputdir.clear, job.run_dir)
+            if isinstance(error, OSError):
+                raise EngineError(f"the run's process could not be started: {error}") from error
             raise
-        finally:
-            if timer:
-                timer.cancel()
-            how, gone = await supervision.sweep(self._supervisors)
-            self._supervisors.discard(supervision.pid)
-            if supervision.ending and supervision.ending.learned:
-                starter.learn(folder.environment, supervision.ending.learned)
-        if not gone:
-            self._log.warning("Cannot end all processes of a run", job=job.ident, gvk=str(job.gvk), **job.key._asdict())
-        end = events.End(
-            stopped=stop.reason,
-            deadline=job.deadline,
-            code=supervision.ending.code if supervision.ending else None,
-            signal=_signal(supervision.ending),
-            fault=_fault(supervision.ending, how, self._memory_limit),
-            duration=time.monotonic() - began,
-        )
-        result = advice.add(events.conclude(progress, end), self._core)
-        if kills := machine.oom_kills(_ROOT) - kills:
-            result = advice.add_kills(result, kills, machine.total_memory(_ROOT), self._memory_limit)
-        if not supervision.ending:
-            return result
-        executed = executions.parse(supervision.ending.executions)
-        self._executions.add(job.ident, executed)
-        return replace(result, executions=executed)
-
-
-async def _follow(supervision: Supervision, job: Job, sink: EventSink, stop: _Stop) -> events.Progress:
-    """Pass the events to `sink` until the run ends. Request its end when `stop` does, and kill it if it continues."""
-    reading = asyncio.create_task(_read(supervision, job, sink))
-    either: set[asyncio.Future[Any]] = {reading, stop.wish}
-    await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
-    if not reading.done():
-        supervision.ask_to_stop()
-        await asyncio.wait({reading}, timeout=_STOP_WITHIN)
-    if not reading.done():
-        await supervision.kill()
-    return await reading
-
-
-async def _read(supervision: Supervision, job: Job, sink: EventSink) -> events.Progress:
-    progress = events.Progress()
-    async for event in redaction.events(supervision.events(), job.secrets):
-        progress = events.fold(progress, event)
-        sink(event)
-    return progress
-
-
-def _signal(ending: Ending | None) -> str:
-    """Return the signal that killed ansible-playbook, unless the supervisor ended it for lack of memory."""
-    if ending is None or ending.memory or ending.stuck or not ending.signal:
-        return ""
-    return signal_name(ending.signal)
-
-
-def _fault(ending: Ending | None, how: str, limit: int) -> str:
-    """Return the problem that prevented or interrupted the run, as the end of a sentence; empty if there was none."""
-    if ending is None:
-        return f"the run's supervisor {how}"
-    if ending.memory:
-        return (
-            f"the run was ended because its processes used {ending.memory >> 20} MiB of memory together, "
-            f"more than --run-memory-limit allows ({limit >> 20} MiB),"
-        )
-    if ending.stuck:
-        return "Ansible did not continue after the kernel had killed a process of it, and was ended"
-    return f"ansible-runner failed ({ending.error})" if ending.error else ""
 
 
 def _ended(result: RunResult, *, closed: bool) -> RunResult:
@@ -346,17 +220,6 @@ def _ended(result: RunResult, *, closed: bool) -> RunResult:
     if closed and result.outcome in {Outcome.NOT_STARTED, Outcome.DIED}:
         return canceled(f"the operator is shutting down; {result.message}", result.duration)
     return result
-
-
-def _not_started(message: str, duration: float = 0.0) -> RunResult:
-    return RunResult(
-        outcome=Outcome.NOT_STARTED,
-        recap=None,
-        failures=(),
-        message=message,
-        requeue_after=None,
-        duration=duration,
-    )
 
 
 async def _wait_through_cancellation(task: asyncio.Task[RunResult]) -> None:
@@ -372,10 +235,7 @@ async def _wait_through_cancellation(task: asyncio.Task[RunResult]) -> None:
 
 
 def _end_leftovers(root: Path) -> int:
-    """End leftover processes. Remove leftover kubeconfigs and unmasked files.
-
-    The files of a living operator are kept.
-    """
+    """End leftover processes, and remove what only their runs used. The files of a living operator are kept."""
     found = processes.leftovers(root)
     processes.send(found, signal.SIGTERM)
     deadline = time.monotonic() + _LEFTOVER_GRACE
@@ -390,5 +250,6 @@ def _end_leftovers(root: Path) -> int:
     scratch.remove_abandoned(root, running)
     for run_dir, identity in inputdir.unfinished(root):
         if not processes.operator_lives(identity, running):
-            inputdir.abandon(run_dir)
+            inputdir.clear(run_dir)
+            artifacts.discard_unfinished(run_dir / "artifacts")
     return len(found)

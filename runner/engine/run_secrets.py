@@ -1,6 +1,6 @@
 """Secret values of one run.
 
-Owns the values from the run's start until its files are masked, and whether they were found. Credentials are added
+Owns the values from the run's start until its files are masked. Credentials are added
 before the run. Other values are added during the run, before its clients receive them, so that output with them comes
 later. Nothing here is logged. Must not import modules that write output.
 """
@@ -19,15 +19,14 @@ NOT_REPORTED = "withheld: the run could not report the arguments of a task with 
 class RunSecrets:
     """Secrets of one run. `spared` are words that are never masked, even if they equal a secret: the object's names."""
 
-    __slots__ = ("_cleared", "_has_learned", "_is_reported", "_learning", "has_found", "masker", "withheld")
+    __slots__ = ("_cleared", "_is_reported", "_learning", "has_learned", "masker", "withheld")
 
     def __init__(self, spared: Iterable[str] = ()) -> None:
         self.masker = Masker(spared)
-        self.has_found = False
-        """True if an event contained a value."""
+        self.has_learned = False
+        """True if a value was added during the run, so that earlier output may contain it."""
         self.withheld = WITHHELD
         """Replaces the output if values are missing (`is_exhausted`)."""
-        self._has_learned = False
         self._learning = 0
         self._is_reported = False
         self._cleared: set[str] = set()
@@ -43,7 +42,7 @@ class RunSecrets:
     def learn(self, values: Iterable[str | bytes], spared: Collection[str] = ()) -> None:
         """Add values during the run; `spared` is as above, for these values only."""
         for value in values:
-            self._has_learned = True
+            self.has_learned = True
             self.masker.add(value, spared)
 
     @contextmanager
@@ -84,11 +83,3 @@ class RunSecrets:
     def is_exhausted(self) -> bool:
         """True if there were more values than can be stored: output may contain unknown secrets."""
         return self.masker.is_exhausted
-
-    @property
-    def may_be_in_files(self) -> bool:
-        """True if a file with the run's events may contain a value.
-
-        It cannot if no event contained a value and no value was added after the first event.
-        """
-        return self._has_learned or self.has_found or self.is_exhausted

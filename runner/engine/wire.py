@@ -21,6 +21,8 @@ HEADER = struct.Struct(">BI")
 STOP = b"stop\n"
 LEARNED = "learned"
 """File in a run's temporary folder with the modules that it loaded, for the next run; one JSON object a line."""
+ARTIFACTS = "artifacts"
+"""Folder of ansible-runner's own artifacts in a run's temporary folder. The operator writes those that are kept."""
 GRACE = 2.0
 """Seconds between SIGTERM and SIGKILL to the processes of a run."""
 
@@ -61,6 +63,9 @@ class Ending:
     """Lines of `LEARNED`."""
     memory: int = 0
     """Bytes that the run used when the memory limit ended it; else 0."""
+    status: str = ""
+    """ansible-runner's own status and exit code of the run, for the files with these names."""
+    rc: int | None = None
     stuck: bool = False
     """Whether it was ended because it did not continue after the kernel had killed a process of it."""
     executions: Mapping[str, Any] = field(default_factory=dict)

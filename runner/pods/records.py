@@ -167,7 +167,7 @@ class Records:
             try:
                 await self.create_job(job, pod, name, space)
             except ApiError:
-                await self.forget(name, space)
+                await self.remove(name, space, None)
                 raise
         return name
 
@@ -180,13 +180,10 @@ class Records:
 
     # Deletion.
 
-    async def remove(self, name: str, namespace: str, place: ObjectKey) -> None:
-        """Delete a run's Job with its pod, and its Secret."""
-        await self._delete(JOBS, place)
-        await self.forget(name, namespace)
-
-    async def forget(self, name: str, namespace: str) -> None:
-        """Delete the Secret of a run."""
+    async def remove(self, name: str, namespace: str, job: ObjectKey | None) -> None:
+        """Delete the Secret of a run; before it, if given, its Job with its pod."""
+        if job is not None:
+            await self._delete(JOBS, job)
         await self._delete(SECRETS, ObjectKey(namespace, name))
 
     async def delete_jobs(self, namespace: str, names: list[str]) -> None:

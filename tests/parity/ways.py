@@ -158,7 +158,7 @@ class Ways:
             )
         except subprocess.TimeoutExpired as error:
             raise PlainFailedError(f"{case.name}: not done within {_WITHIN:.0f} s") from error
-        run_dir.clear(folder, job.max_artifacts, job.secrets)
+        run_dir.clear(folder.path)
         if found.returncode:
             raise PlainFailedError(
                 f"{case.name}: exit code {found.returncode}\n{(found.stdout + found.stderr)[-1500:]}"

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import json
 import os
-import resource
 import signal
 import subprocess
 import sys
@@ -141,26 +140,20 @@ async def test_a_killed_supervisor_leaves_no_process_and_is_named_in_the_result(
     assert not (runs.run_dir / "env" / "kubeconfig").exists()
 
 
-async def test_a_run_whose_artifacts_cannot_be_written_leaves_nothing(
-    runs: Runs, processes_of: ProcessesOf, own_zombies: Callable[[], list[int]]
-) -> None:
-    playbook = runs.tasks(
-        "- {name: long, command: sleep 1}\n- {debug: {msg: 1}}\n- {name: hanging, command: sleep 600}"
-    )
+async def test_a_run_whose_artifacts_cannot_be_written_continues(runs: Runs, processes_of: ProcessesOf) -> None:
+    playbook = runs.tasks("- {name: first, debug: {msg: 1}}\n- {name: last, debug: {msg: 2}}")
 
-    def fill_the_disk(event: Event) -> None:
-        if event["event"] == "runner_on_start" and event["event_data"]["task"] == "long":
-            found = map(processes.read, processes_of(runs.root))
-            (supervisor,) = [each.pid for each in found if each and each.parent == os.getpid()]
-            _, hard = resource.prlimit(supervisor, resource.RLIMIT_FSIZE)
-            resource.prlimit(supervisor, resource.RLIMIT_FSIZE, (1, hard))
+    def spoil(event: Event) -> None:
+        folder = runs.run_dir / "artifacts" / "latest" / "job_events"
+        if event["event"] == "playbook_on_start":
+            folder.rmdir()
+            folder.write_text("a file")
 
-    ran = await runs.run(playbook, fill_the_disk)
+    ran = await runs.run(playbook, spoil)
 
-    assert ran.result.outcome is Outcome.DIED
-    assert "ansible-runner failed (" in ran.result.message
+    assert ran.result.outcome is Outcome.SUCCEEDED
+    assert ran.said("last") == 2
     assert processes_of(runs.root) == []
-    assert own_zombies() == []
 
 
 async def test_a_killed_ansible_process_has_another_outcome_than_a_failed_one(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import errno
 import time
 from dataclasses import replace
 
@@ -11,12 +12,15 @@ import pytest
 
 from runner.engine.job import Job, Outcome, RunResult, UnrecordedRun
 from runner.engine.run_folders import Kept
-from runner.errors import ForbiddenError, RunDetachedError
+from runner.errors import ApiUnavailableError, ForbiddenError, PodWaitsError, RunDetachedError
+from runner.kube.discovery import ApiResource
+from runner.objects import Object, ObjectKey
 from runner.pods.agent import HEADER, LARGEST, Kind
 from runner.pods.engine import PodEngine
-from runner.pods.jobs import RUN, RUN_OF, run_name
+from runner.pods.jobs import JOBS, RUN, RUN_OF, SECRETS, run_name
+from runner.pods.spool import Spool
 from runner.pods.states import Patience, PodState
-from runner.pods.stream import mark_of
+from runner.pods.stream import MARK, mark_of
 from tests.integration.pods.conftest import Agent, Bed, conclude, events
 from tests.unit.pods.conftest import until
 
@@ -46,7 +50,7 @@ async def test_the_deadline_of_a_resumed_run_is_that_of_the_run(bed: Bed, monkey
     before = time.time()
     record, second, found = await _detach(bed, deadline=3600)
     assert before <= found.record.began <= time.time()
-    monkeypatch.setattr("runner.pods.engine._RECONNECT_WITHIN", 0.2)
+    monkeypatch.setattr("runner.pods.attempt._RECONNECT_WITHIN", 0.2)
     job = bed.job(3600, _earlier(found))
     running = asyncio.create_task(second.run(job, events))
     agent = await bed.agent(record)
@@ -110,7 +114,7 @@ async def test_a_pod_with_a_log_that_explains_its_failure_remains(
 ) -> None:
     short = Patience(start=0.2, broken=0.2, connect=0.2, lost=0.2, ended=0.2)
     engine, job = await bed.engine(), bed.job()
-    engine._patience = short
+    engine._shared.patience = short
     bed.pods.states[f"run-{bed.owner.uid}-1"] = state
     result = await conclude(engine, job, asyncio.create_task(engine.run(job, events)))
     assert result.message.startswith(message)
@@ -121,7 +125,7 @@ async def test_a_pod_with_a_log_that_explains_its_failure_remains(
 
 async def test_a_resumed_pod_that_does_not_reconnect_is_deleted_because_ansible_can_run_in_it(bed: Bed) -> None:
     _, second, found = await _detach(bed, deadline=3600)
-    second._patience = Patience(silent=0.2)
+    second._shared.patience = Patience(silent=0.2)
     job = bed.job(3600, found)
     result = await conclude(second, job, asyncio.create_task(second.run(job, events)))
     assert result.message.startswith("the connection to the pod")
@@ -243,7 +247,7 @@ async def test_a_run_whose_agent_ends_before_its_pod_is_known_to_be_lost_did_not
     await until(lambda: engine._unsettled[job.ident].state)
     agent.line(status="canceled")
     agent.end(254)
-    await until(lambda: engine._unsettled[job.ident].ending)
+    await until(lambda: engine._unsettled[job.ident].report)
     await asyncio.sleep(0)
     if state is None:
         del bed.pods.states[agent.run]
@@ -253,3 +257,92 @@ async def test_a_run_whose_agent_ends_before_its_pod_is_known_to_be_lost_did_not
     assert (result.outcome, result.failures) == (Outcome.CANCELED, ())
     assert "The pod of the run was lost: it " in result.message
     agent.client.close()
+
+
+async def test_the_result_of_a_continued_run_contains_no_text_of_its_output(bed: Bed) -> None:
+    first = await bed.engine()
+    running = asyncio.create_task(first.run(bed.job(), events))
+    record = await bed.record()
+    agent = await bed.agent(record)
+    mark = mark_of(record["token"])
+    data = {"task": "Log in", "task_path": "/r/main.yml:3", "res": {"msg": "login with hunter2hunter2"}}
+    agent.line(
+        event="runner_on_failed", uuid="0-1", counter=1, stdout="hunter2hunter2", event_data=data, **{MARK: mark}
+    )
+    agent.line(event="verbose", uuid="0-2", counter=2, stdout="ERROR! hunter2hunter2", **{MARK: mark})
+    await until(lambda: first._unsettled and next(iter(first._unsettled.values())).link._received == 2)
+    await first.close(0)
+    with pytest.raises(RunDetachedError):
+        await running
+    agent.client.close()
+    # The next operator has the same run folder, so it knows the lines, and not the secret values.
+    second = await bed.engine()
+    found = await second.resume(bed.owner, 1, "apply")
+    assert found is not None
+    job = bed.job(resumed=found, run_dir=bed.folder / "runs-1" / "one")
+    running = asyncio.create_task(second.run(job, events))
+    again = await bed.agent(record, last=2)
+    again.number = 2
+    again.end(2, stderr="hunter2hunter2")
+    leaving = asyncio.create_task(again.leave())
+    result = await conclude(second, job, running)
+    assert result.outcome is Outcome.DIED
+    assert "hunter2" not in repr(result)
+    await leaving
+
+
+@pytest.mark.parametrize("kind", [JOBS, SECRETS], ids=["job", "secret"])
+async def test_a_run_whose_objects_cannot_be_deleted_after_its_report_is_not_reported_again(
+    bed: Bed, monkeypatch: pytest.MonkeyPatch, kind: ApiResource
+) -> None:
+    monkeypatch.setattr("runner.pods.engine._FIRST_RETRY", 0.05)
+    delete, failures = bed.client.delete, 3
+
+    async def fail_at_first(resource: ApiResource, key: ObjectKey) -> Object:
+        nonlocal failures
+        if resource == kind and failures:
+            failures -= 1
+            raise ApiUnavailableError("connection reset")
+        return await delete(resource, key)
+
+    monkeypatch.setattr(bed.client, "delete", fail_at_first)
+    engine, job, running, agent = await _begin(bed)
+    agent.pods.states[agent.run] = PodState("pod", "n1", lost="its node n1 was lost")
+    agent.client.close()
+    await conclude(engine, job, running)
+    with pytest.raises(PodWaitsError, match="not deleted yet"):
+        await engine.resume(bed.owner, 1, "apply")
+    await until(lambda: not engine._ended)
+    assert await engine.resume(bed.owner, 1, "apply") is None
+    assert await bed.objects("secrets") == []
+
+
+async def test_a_run_whose_lines_cannot_be_stored_fails_with_the_cause_and_leaves_nothing(
+    bed: Bed, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    engine, job, running, agent = await _begin(bed)
+    monkeypatch.setattr(Spool, "add", fail)
+    agent.line(status="starting")
+    result = await conclude(engine, job, running)
+    assert result.outcome is Outcome.NOT_STARTED
+    assert "the files of the run cannot be read or written ([Errno 28] No space left" in result.message
+    assert await bed.objects("secrets") == []
+    assert engine._kept._busy[job.run_dir] == 0
+
+
+async def test_a_run_whose_folder_cannot_be_written_does_not_start_and_leaves_nothing(
+    bed: Bed, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    engine, job = await bed.engine(), bed.job()
+    monkeypatch.setattr(Spool, "__init__", fail)
+    result = await engine.run(job, events)
+    assert result.outcome is Outcome.NOT_STARTED
+    assert "No space left on device" in result.message
+    assert (await bed.objects("secrets"), await bed.objects("jobs")) == ([], [])
+    assert engine._kept._busy[job.run_dir] == 0

@@ -225,7 +225,7 @@ async def replay(bed: Bed, pods: Pods, recorded: list[bytes]) -> MakeReplay:
 async def test_a_run_whose_agent_or_pod_is_killed_at_any_frame_has_one_outcome(
     bed: Bed, pods: Pods, recorded: list[bytes], replay: MakeReplay, monkeypatch: pytest.MonkeyPatch, end: str
 ) -> None:
-    monkeypatch.setattr("runner.pods.engine._STOP_WITHIN", 0.2)
+    monkeypatch.setattr("runner.pods.engine.STOP_WITHIN", 0.2)
     engine = await bed.engine()
     outcomes: list[Outcome] = []
     for frame in range(1, len(recorded) + 2):

@@ -119,7 +119,7 @@ async def test_the_pods_without_a_node_are_at_most_max_pods(bed: Bed) -> None:
 async def test_a_wait_that_is_too_long_fails_with_its_reason(bed: Bed, monkeypatch: pytest.MonkeyPatch) -> None:
     engine = await bed.engine()
     assert _is_waiting(await _unscheduled(bed, engine, bed.job()))
-    engine._patience = replace(engine._patience, start=0.0)
+    engine._shared.patience = replace(engine._shared.patience, start=0.0)
     found = await engine.resume(bed.owner, 1, "apply")
     job = bed.job(resumed=found)
     result = await conclude(engine, job, asyncio.create_task(engine.run(job, events)))

@@ -148,7 +148,7 @@ async def test_the_next_operator_continues_a_run_although_its_idle_agent_has_not
 
 async def test_a_run_whose_idle_agent_does_not_respond_is_repeated(bed: Bed) -> None:
     engine, job = await bed.engine(), bed.job()
-    engine._patience = Patience(assigned=0.2)
+    engine._shared.patience = Patience(assigned=0.2)
     async with warm_pods(bed, engine) as pods:
         idle, name = await idle_agent(bed)
         await until(lambda: pods._waiting[name].link.is_ready)

@@ -18,6 +18,7 @@ from runner.cli import logs as logs_cli
 from runner.cli import main
 from runner.config.paths import run_dir
 from runner.engine import output, processes, run_folders
+from runner.engine.artifacts import point_latest
 from runner.engine.job import Job
 from runner.objects import GVK, ObjectKey
 
@@ -154,8 +155,9 @@ def _go_on(folder: Path, ident: str) -> Path:
     """Make a run look as one that goes on under this process."""
     marker = processes.run_id(folder, ident)
     (folder / "env/envvars").write_text(json.dumps({processes.MARKER: marker}))
-    mark = folder / "env/unmasked"
-    mark.write_text(ident)
+    mark = folder / "env/extravars"
+    mark.write_text("{}")
+    point_latest(folder / "artifacts", ident)
     return mark
 
 

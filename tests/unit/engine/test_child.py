@@ -1,11 +1,9 @@
-"""Events of a run: only those with data, and a file for each, whole or not at all."""
+"""Events of a run: only those with data."""
 
 from __future__ import annotations
 
 import json
 import os
-import resource
-import signal
 import subprocess
 import sys
 from dataclasses import asdict
@@ -14,29 +12,9 @@ from typing import Any
 
 import pytest
 
-from runner.engine import child, executions
+from runner.engine import executions
 from runner.engine.executions import EXECUTIONS
 from runner.engine.wire import HEADER, LEARNED, Kind, Order
-from tests.forks import in_a_fork
-
-
-def test_an_event_is_written_for_its_owner_alone(tmp_path: Path) -> None:
-    file = tmp_path / "1-event.json"
-    child._write(str(file), b"{}")
-    assert file.read_bytes() == b"{}"
-    assert file.stat().st_mode & 0o777 == 0o600
-
-
-@pytest.mark.parametrize("room", [0, 5])
-def test_an_event_that_does_not_fit_leaves_nothing(tmp_path: Path, room: int) -> None:
-    def act() -> object:
-        signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
-        resource.setrlimit(resource.RLIMIT_FSIZE, (room, room))
-        child._write(str(tmp_path / "1-event.json"), b"longer than that")
-        return list(tmp_path.iterdir())
-
-    assert in_a_fork(act) == "[]"
-
 
 PLAYBOOK = """\
 #!{python}
@@ -87,8 +65,8 @@ def test_a_supervisor_sends_only_events_with_data(tmp_path: Path) -> None:
     assert (last, ending["error"], ending["code"]) == (Kind.ENDING, "", 0)
     assert [event["event"] for _, event in events] == ["runner_on_ok"]
     assert events[0][1]["stdout"].startswith("ok: \x1b[K")
-    (kept,) = (tmp_path / "run/artifacts/run/job_events").iterdir()
-    assert json.loads(kept.read_text())["event"] == "runner_on_ok"
+    assert list((tmp_path / "run/artifacts").rglob("*.json")) == []  # the operator writes masked ones
+    assert (ending["status"], ending["rc"]) == ("successful", 0)
 
 
 @pytest.mark.lengthy

@@ -69,7 +69,7 @@ async def test_events_that_show_nothing_are_passed_on_as_they_are() -> None:
     for secrets in (RunSecrets(), knowing("hunter2hunter2")):
         (passed,) = await shown(secrets, event)
         assert passed is event
-        assert not secrets.may_be_in_files
+        assert not secrets.has_learned
 
 
 async def test_a_value_is_masked_in_an_event_and_its_failure_stays_readable() -> None:
@@ -80,7 +80,6 @@ async def test_a_value_is_masked_in_an_event_and_its_failure_stays_readable() ->
     assert event == before
     assert "hunter2" not in json.dumps(passed)
     assert conclude(passed).failures == (TaskFailure("Do it", f"login {MASK} refused", "/roles/r/tasks/main.yml:7"),)
-    assert secrets.may_be_in_files
 
 
 async def test_names_that_the_result_is_made_from_are_not_masked_whatever_they_equal() -> None:
@@ -141,7 +140,6 @@ async def test_the_message_beside_no_log_is_masked_when_the_arguments_are_unknow
     assert passed[0]["stdout"].startswith("[WARNING]: beware\n[ERROR]: ")
     assert passed[0]["stdout"].endswith("\nfatal: censored")
     assert "Do it" in conclude(passed).failures[0].message
-    assert secrets.may_be_in_files
 
 
 @pytest.mark.parametrize("name", ["runner_on_ok", "runner_item_on_ok"])
@@ -216,7 +214,6 @@ async def test_output_that_cannot_be_searched_in_time_is_withheld(monkeypatch: p
     found = conclude(passed)
     assert found.failures == (TaskFailure("Do it", TOO_SLOW, "/roles/r/tasks/main.yml:7"),)
     assert found.requeue_after == 90.0
-    assert secrets.may_be_in_files
     result = RunResult(Outcome.FAILED, None, (TaskFailure("Log in", "no hunter2hunter2", ""),), "no", None, 1.0)
     masked = await redaction.result(result, secrets)
     assert (masked.message, masked.failures[0].message) == (TOO_SLOW, TOO_SLOW)

@@ -15,7 +15,6 @@ import yaml
 from runner.engine import processes, run_dir
 from runner.engine.job import Job
 from runner.engine.processes import MARKER
-from runner.engine.run_secrets import RunSecrets
 from runner.errors import EngineError
 from runner.watches.watch import Role
 
@@ -52,7 +51,6 @@ def test_folders_and_files_are_private_whatever_the_umask(make_job: MakeJob, tmp
         "extravars",
         "kubeconfig",
         "settings",
-        "unmasked",
     }
 
 
@@ -61,6 +59,7 @@ def test_nothing_of_an_earlier_run_is_left_beside_its_artifacts(make_job: MakeJo
     run_dir.prepare(job, "id", ENVIRONMENT)
     for stale in ("env/passwords", "env/ssh_key", "inventory/old", "project/ansible.cfg", "tmp/x", "args"):
         (job.run_dir / stale).write_text("stale")
+    (job.run_dir / "artifacts" / "run-1").mkdir()
     (job.run_dir / "artifacts" / "run-1" / "stdout").write_text("kept")
 
     run_dir.prepare(make_job(ident="run-2"), "id", ENVIRONMENT)
@@ -71,13 +70,9 @@ def test_nothing_of_an_earlier_run_is_left_beside_its_artifacts(make_job: MakeJo
         "env/extravars",
         "env/kubeconfig",
         "env/settings",
-        "env/unmasked",
         "inventory/hosts",
-        "artifacts/run-1/stderr",
         "artifacts/run-1/stdout",
-        "artifacts/run-2/stderr",
     }
-    assert (job.run_dir / "artifacts" / "latest").readlink() == Path("run-2")
 
 
 def test_the_environment_is_of_the_operator_then_of_the_job_then_of_the_run_folder(make_job: MakeJob) -> None:
@@ -104,7 +99,7 @@ def test_temporary_files_of_clients_are_removed_with_the_run_unless_the_user_set
     assert kept[1] == folder.path / "tmp" / "kube"
     (kept[0] / "osrcp-1.json").touch()
     kept[1].mkdir()
-    run_dir.clear(folder, 1, RunSecrets())
+    run_dir.clear(folder.path)
     assert not any(path.exists() for path in kept)
     own = {"TMPDIR": "/large", "KUBECACHEDIR": "/cache"}
     assert own.items() <= run_dir.prepare(make_job(), "id", {**ENVIRONMENT, **own}).environment.items()
@@ -118,7 +113,7 @@ def test_a_socket_among_temporary_files_is_possible_however_long_the_objects_nam
     of_multiprocessing.mkdir()
     with socket.socket(socket.AF_UNIX) as listener:
         listener.bind(str(of_multiprocessing / "listener-12345678"))
-    run_dir.clear(folder, 1, RunSecrets())
+    run_dir.clear(folder.path)
     assert not of_multiprocessing.parent.exists()
 
 
@@ -216,21 +211,19 @@ def test_an_error_of_the_disk_names_the_path(make_job: MakeJob) -> None:
 def test_clearing_removes_what_the_run_alone_may_use(make_job: MakeJob) -> None:
     job = make_job()
     folder = run_dir.prepare(job, "id", ENVIRONMENT)
-    facts = job.run_dir / "artifacts" / "run-1" / "fact_cache" / "localhost"
-    facts.write_text("{}")
-    facts.chmod(0o644)
 
-    run_dir.clear(folder, 1, RunSecrets())
+    run_dir.clear(folder.path)
 
     assert not folder.kubeconfig.exists()
     assert not (job.run_dir / "tmp").exists()
-    assert stat.S_IMODE(facts.stat().st_mode) == 0o600
+    assert not (job.run_dir / "env" / "extravars").exists()
+    assert run_dir.unfinished(job.run_dir.parent) == []
 
 
 def test_kubeconfigs_are_found_with_their_runs(make_job: MakeJob, tmp_path: Path) -> None:
     here, cleared = make_job(), make_job(run_dir=tmp_path / "runner" / "v1" / "Secret" / "n" / "s")
     run_dir.prepare(here, "its run", ENVIRONMENT)
-    run_dir.clear(run_dir.prepare(cleared, "other", ENVIRONMENT), 1, RunSecrets())
+    run_dir.clear(run_dir.prepare(cleared, "other", ENVIRONMENT).path)
 
     assert run_dir.unfinished(tmp_path) == [(here.run_dir, "its run")]
 

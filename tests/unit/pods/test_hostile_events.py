@@ -17,13 +17,13 @@ from hypothesis import strategies as st
 from runner.controller.run_events import RunEvents
 from runner.controller.run_log import Form, ObservedRun, RunLog
 from runner.engine import events, redaction
+from runner.engine.artifact_writer import ArtifactWriter
 from runner.engine.blocks import BlockWriter, Level
 from runner.engine.coverage import CoverageRecorder
 from runner.engine.job import Event, Job, RunResult
 from runner.events.bodies import ApiEvent
 from runner.objects import ObjectRef
 from runner.plan.tasks import UnplannedTasks
-from runner.pods.spool import Artifacts
 from runner.pods.stream import MARK, MalformedLineError, WorkerOutput
 from runner.proxy.identity import RunStats
 from runner.ui.journal import Journal
@@ -137,7 +137,8 @@ class _Sinks:
 async def _run(job: Job, lines: list[bytes]) -> str:
     """Read the lines as the engine does; return why one is malformed."""
     output, progress, sinks = WorkerOutput(NUMBER), events.Progress(), _Sinks(job)
-    artifacts = Artifacts(job.run_dir, job.ident, "shop/run-1")
+    artifacts = ArtifactWriter(job, {})
+    await artifacts.begin()
     found: list[Event] = []
     malformed = ""
     for line in lines:
@@ -154,8 +155,10 @@ async def _run(job: Job, lines: list[bytes]) -> str:
 
     async for event in redaction.events(shown(), job.secrets):
         progress = events.fold(progress, event)
-        artifacts.add(event)
+        await artifacts.add(event)
         sinks.event(event)
+    await artifacts.end({}, None)
+    assert not artifacts.is_broken
     for code in (None, 0, 2):
         end = events.End(None, None, code, "", malformed and f"invalid data ({malformed})", 1.0)
         sinks.end(await redaction.result(events.conclude(progress, end), job.secrets))

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
-import json
+import resource
+import signal
 from pathlib import Path
 
-from runner.pods.spool import Artifacts, Line, Spool
+import pytest
+
+from runner.pods.spool import Line, Spool
+from tests.forks import in_a_fork
 
 LINES = [Line(1, b'{"a": 1}', is_last=False), Line(2, b"", is_last=False), Line(3, b"{}", is_last=True)]
 
@@ -33,15 +37,18 @@ def test_an_incomplete_last_line_is_dropped_and_written_again(tmp_path: Path) ->
     assert list(spool.lines()) == [LINES[0], LINES[2]]
 
 
-def test_only_ordinary_names_of_events_become_files(tmp_path: Path) -> None:
-    kept = Artifacts(tmp_path, "one", "shop/run-1")
-    kept.add({"event": "x", "counter": 1, "uuid": "a-b", "stdout": "first"})
-    kept.add({"event": "x", "counter": 2, "uuid": "../../evil", "stdout": "second"})
-    kept.add({"event": "x", "counter": "3", "uuid": "c", "stdout": ""})
-    kept.end("successful", 0)
-    folder = tmp_path / "artifacts/one"
-    assert [path.name for path in (folder / "job_events").iterdir()] == ["1-a-b.json"]
-    assert json.loads((folder / "job_events/1-a-b.json").read_text())["stdout"] == "first"
-    assert (folder / "stdout").read_text() == "first\nsecond\n"
-    assert ((folder / "rc").read_text(), (folder / "status").read_text()) == ("0", "successful")
-    assert {path.name for path in tmp_path.iterdir()} == {"env", "artifacts"}
+@pytest.mark.parametrize("room", [0, 3, 40])
+def test_a_line_that_does_not_fit_leaves_the_file_as_it_was(tmp_path: Path, room: int) -> None:
+    def act() -> object:
+        spool = Spool(tmp_path, "one")
+        spool.add(LINES[0])
+        signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+        size = (tmp_path / ".received-one").stat().st_size
+        resource.setrlimit(resource.RLIMIT_FSIZE, (size + room, size + room))
+        try:
+            spool.add(Line(2, b"x" * 100, is_last=False))
+        except OSError:
+            return list(spool.lines()) == LINES[:1]
+        return "written"
+
+    assert in_a_fork(act) == "True"

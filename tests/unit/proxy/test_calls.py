@@ -106,7 +106,7 @@ async def test_the_content_of_a_call_is_parsed_once_and_only_if_somebody_needs_i
         assert found == parsed
         if parsed:
             assert interested.reported == ["secrets a of sample"]
-            assert stage.run.secrets.may_be_in_files
+            assert stage.run.secrets.has_learned
             assert stage.run.read_set is not None
             assert list(stage.run.read_set.reads) == [f"{PATH}/a"]
 

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from runner.engine import run_dir
+from runner.engine.artifacts import point_latest
 from runner.objects import GVK, ObjectKey
 from runner.ui import run_details, stored_runs
 from runner.ui.run_details import RunDetails
@@ -71,7 +72,8 @@ def test_a_run_whose_files_are_not_masked_yet_is_not_read(artifacts: Path, tmp_p
     folder = artifacts.parent
     (folder / "env").mkdir()
     (folder / "env" / "envvars").write_text("{}")
-    (folder / run_dir._UNMASKED).write_text(SECOND)
+    (folder / run_dir._EXTRAVARS).write_text("{}")
+    point_latest(artifacts, SECOND)
     assert [run.ident for run in stored_runs.runs(tmp_path, THING, KEY)] == [FIRST]
     assert stored_runs.run(tmp_path, THING, KEY, SECOND) is None
 
@@ -153,5 +155,6 @@ def test_details_are_those_of_finished_runs_only(artifacts: Path, tmp_path: Path
     folder = artifacts.parent
     (folder / "env").mkdir()
     (folder / "env" / "envvars").write_text("{}")
-    (folder / run_dir._UNMASKED).write_text(SECOND)
+    (folder / run_dir._EXTRAVARS).write_text("{}")
+    point_latest(artifacts, SECOND)
     assert stored_runs.details(tmp_path, THING, KEY, SECOND) is None

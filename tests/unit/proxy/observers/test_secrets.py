@@ -191,7 +191,7 @@ async def test_other_objects_and_refusals_add_no_values(staged: Staged) -> None:
         for path in ("/api/v1/namespaces/ns/configmaps/a", "/apis/example.com/v1/namespaces/ns/secrets/a", "/version"):
             await stage.get(path)
         await stage.get(f"{PATH}/a")
-        assert not stage.run.secrets.may_be_in_files
+        assert not stage.run.secrets.has_learned
 
 
 async def test_the_name_and_namespace_of_a_secret_are_not_masked(staged: Staged) -> None:
