@@ -77,7 +77,7 @@ class PodEngine:
         self._unsettled: dict[str, PodAttempt] = {}
         """Runs by ident, until their outcome is recorded."""
         self._ended: dict[str, asyncio.Task[None]] = {}
-        """Runs by name whose objects could not be deleted yet. They are not continued."""
+        """Runs by name whose objects could not be deleted yet. Their resources have no run meanwhile."""
         self._waiting: dict[str, Waiting] = {}
         """Runs that wait for their pod without a worker, by the UID of their resource."""
         self._tasks: set[asyncio.Task[RunResult]] = set()
@@ -110,7 +110,9 @@ class PodEngine:
         waiting = self._waiting.get(owner.uid)
         if waiting is not None and _is_for(waiting, generation, purpose) and self._has_no_node(waiting):
             raise PodWaitsError(waiting.why)
-        found = [each for each in await self._records.of_owner(owner, purpose) if each.name not in self._ended]
+        if any(jobs.is_run_of(name, owner.uid) for name in self._ended):
+            raise PodWaitsError("the objects of the last run are not deleted yet")  # the next one can have its name
+        found = await self._records.of_owner(owner, purpose)
         going_on = next((each for each in found if _continues(each, generation, purpose)), None)
         for other in found:
             if other is not going_on:

@@ -12,7 +12,7 @@ import pytest
 
 from runner.engine.job import Job, Outcome, RunResult, UnrecordedRun
 from runner.engine.run_folders import Kept
-from runner.errors import ApiUnavailableError, ForbiddenError, RunDetachedError
+from runner.errors import ApiUnavailableError, ForbiddenError, PodWaitsError, RunDetachedError
 from runner.kube.discovery import ApiResource
 from runner.objects import Object, ObjectKey
 from runner.pods.agent import HEADER, LARGEST, Kind
@@ -310,8 +310,10 @@ async def test_a_run_whose_objects_cannot_be_deleted_after_its_report_is_not_rep
     agent.pods.states[agent.run] = PodState("pod", "n1", lost="its node n1 was lost")
     agent.client.close()
     await conclude(engine, job, running)
-    assert await engine.resume(bed.owner, 1, "apply") is None
+    with pytest.raises(PodWaitsError, match="not deleted yet"):
+        await engine.resume(bed.owner, 1, "apply")
     await until(lambda: not engine._ended)
+    assert await engine.resume(bed.owner, 1, "apply") is None
     assert await bed.objects("secrets") == []
 
 
