@@ -67,7 +67,7 @@ def _apply(doc: Any, operation: Any) -> Any:
         case "copy":
             return _add(doc, path, copy.deepcopy(_get(doc, _pointer(operation, "from"))))
         case "test":
-            if not _equal(_get(doc, path), _value(operation)):
+            if not _is_equal_at(doc, path, _value(operation)):
                 raise PatchError(f"test of {operation['path']!r} failed")
             return doc
         case _:
@@ -97,6 +97,14 @@ def _get(doc: Any, path: list[str]) -> Any:
         else:
             raise PatchError(f"no value at /{'/'.join(path)}")
     return doc
+
+
+def _is_equal_at(doc: Any, path: list[str], value: Any) -> bool:
+    """Return the result of a test. For the API server, a missing field of an object is null."""
+    parent = _get(doc, path[:-1])
+    if value is None and path and isinstance(parent, dict) and path[-1] not in parent:
+        return True
+    return _equal(_get(doc, path), value)
 
 
 def _add(doc: Any, path: list[str], value: Any) -> Any:

@@ -265,6 +265,7 @@ class _Attempt:
                 f"--watches-file={self.project.watches_file.absolute()}",
                 "--log-format=json",
                 "--ansible-log-format=json",
+                "--ansible-log-events=everything",  # `tasks` omits some modules, such as set_fact
                 f"--runner-dir={folder}/runner",
                 f"--engine={self.engine}",
                 "--graceful-shutdown-timeout=5s",

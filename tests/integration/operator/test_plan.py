@@ -417,7 +417,7 @@ def test_a_resource_in_a_file_is_planned_as_if_it_were_applied(administered: Pro
     (project.folder / "things/a.yaml").write_text(yaml.safe_dump_all(items))
     before = dump(api, space)
     done = project.plan("-f", "things", "-n", space, "--output=json")
-    assert done.returncode == CHANGES, done.stderr
+    assert done.returncode == CHANGES, done.stdout
     assert "Objects of kinds that no watch is for are not planned" in done.stderr
     old, new = planned(done)["resources"]
     assert [(each["verb"], each["kind"], each["name"]) for each in old["changes"]] == [

@@ -115,8 +115,7 @@ def test_a_run_that_does_not_end_is_reported_with_its_task(
     tasks, log = write("tasks", started), write("log", json.dumps(end) + "\n")  # the operator prints them so
     operator = program(
         "bin/python",
-        f'echo "$@" > {project}/arguments\n'
-        f'trap "cat {tasks}; cat {log} >&2; exit 0" TERM\nwhile :; do sleep 0.05; done',
+        f'echo "$@" > {project}/arguments\ntrap "cat {tasks}; cat {log} >&2; exit 0" TERM\nwhile :; do sleep .1; done',
     )
     kubectl = program("bin/kubectl", """echo '{"items": []}'""")
     cluster = SimpleNamespace(kubectl=kubectl, kubeconfig=project / "kubeconfig")

@@ -32,6 +32,14 @@ def test_json_patches_follow_rfc_6902(target: Object, operations: list[Object], 
     assert patches.json_patch(target, operations) == expected
 
 
+def test_a_missing_field_is_null_in_a_test_as_at_the_api_server() -> None:
+    tests = [{"op": "test", "path": path, "value": None} for path in ("/a/b", "/c")]
+    assert patches.json_patch({"a": {}}, tests) == {"a": {}}
+    for path in ("/c/d", "/list/0"):
+        with pytest.raises(PatchError, match=r"no value|no index"):
+            patches.json_patch({"a": {}, "list": []}, [{"op": "test", "path": path, "value": None}])
+
+
 @pytest.mark.parametrize(
     ("operations", "message"),
     [
