@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, TypeAlias
 
@@ -82,18 +82,19 @@ class UnknownValues:
         if not has_choices(gvk):
             return obj
         old = {place for place, _ in chosen(gvk, key, before or {})}
-        new: dict[Scalar, Scalar] = {}
-        for place, value in chosen(gvk, key, obj):
-            if place.path.startswith("spec.") and place not in old and value not in given:
-                new[value] = self._placeholder(place, value)
-        return _mapped(obj, lambda value: new.get(value, value)) if new else obj
+        new = {
+            place.path: self._placeholder(place, value)  # by field: a dry run chooses equal values for several fields
+            for place, value in chosen(gvk, key, obj)
+            if place.path.startswith("spec.") and place not in old and value not in given
+        }
+        return _mapped(obj, new.get) if new else obj
 
     def without(self, gvk: GVK, key: ObjectKey, obj: Object) -> Object:
         """Return a Service without its own placeholders, so that the API server chooses these values again."""
         if not has_choices(gvk):
             return obj
         own = {value for value, place in self.places.items() if place.is_of(gvk, key)}
-        return _mapped(obj, lambda value: None if value in own else value)
+        return _mapped(obj, lambda _, value: None if value in own else value)
 
     def _placeholder(self, place: Place, value: Scalar) -> Scalar:
         number = int.from_bytes(hashlib.blake2b("\0".join(map(str, place)).encode(), digest_size=4).digest())
@@ -129,7 +130,7 @@ def chosen(gvk: GVK, key: ObjectKey, obj: Object) -> Iterator[tuple[Place, Scala
         if isinstance(address, str) and address not in {"", "None"}:
             yield Place(kind, key, f"spec.clusterIPs[{number}]"), address
     items = [port for port in _list(spec.get("ports")) if isinstance(port, dict)]
-    ports = [(f"spec.ports[{port.get('protocol')}/{port.get('port')}]", port.get("nodePort")) for port in items]
+    ports = [(_path_of(port), port.get("nodePort")) for port in items]
     ports.append(("spec.healthCheckNodePort", spec.get("healthCheckNodePort")))
     yield from ((Place(kind, key, path), port) for path, port in ports if isinstance(port, int) and port)
 
@@ -150,28 +151,34 @@ def has_choices(gvk: GVK) -> bool:
     return (gvk.group, gvk.kind) == ("", "Service")
 
 
-def _mapped(obj: Object, mapped: Callable[[Any], Any]) -> Object:
-    """Replace the values of a Service that the API server can choose; None removes a field."""
+def _mapped(obj: Object, mapped: Callable[[str, Any], Any]) -> Object:
+    """Replace the values of a Service that the API server can choose, by path and value; None removes a field."""
     spec = obj.get("spec")
     if not isinstance(spec, dict):
         return obj
     found = dict(spec)
-    for name in ("clusterIP", "healthCheckNodePort"):
+    for name, path in (("clusterIP", "spec.clusterIPs[0]"), ("healthCheckNodePort", "spec.healthCheckNodePort")):
         if name in found:
-            found[name] = mapped(found[name])
-    if isinstance(found.get("clusterIPs"), list):
-        found["clusterIPs"] = [each for each in map(mapped, found["clusterIPs"]) if each is not None] or None
+            found[name] = mapped(path, found[name])
+    if isinstance(addresses := found.get("clusterIPs"), list):
+        new = [mapped(f"spec.clusterIPs[{number}]", each) for number, each in enumerate(addresses)]
+        found["clusterIPs"] = [each for each in new if each is not None] or None
     if isinstance(found.get("ports"), list):
         found["ports"] = [_port(port, mapped) for port in found["ports"]]
     return {**obj, "spec": {name: value for name, value in found.items() if value is not None}}
 
 
-def _port(port: Any, mapped: Callable[[Any], Any]) -> Any:
+def _port(port: Any, mapped: Callable[[str, Any], Any]) -> Any:
     if not isinstance(port, dict) or "nodePort" not in port:
         return port
     rest = {name: value for name, value in port.items() if name != "nodePort"}
-    value = mapped(port["nodePort"])
+    value = mapped(_path_of(port), port["nodePort"])
     return rest if value is None else {**rest, "nodePort": value}
+
+
+def _path_of(port: Mapping[str, Any]) -> str:
+    """Return the path of the node port of one of a Service's ports."""
+    return f"spec.ports[{port.get('protocol')}/{port.get('port')}].nodePort"
 
 
 def _spelled(number: int, value: Scalar) -> Scalar:

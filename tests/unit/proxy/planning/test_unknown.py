@@ -38,6 +38,17 @@ def test_a_new_service_gets_the_same_placeholders_in_each_plan_and_loses_them_fo
     assert one.with_placeholders(SERVICE, KEY, CHOSEN, None, NOTHING) == found
 
 
+def test_fields_for_which_a_dry_run_chooses_the_same_value_get_their_own_placeholders() -> None:
+    ports = [{"port": port, "protocol": "TCP", "nodePort": 30000} for port in (80, 443)]
+    unknown = UnknownValues()
+    found = unknown.with_placeholders(SERVICE, KEY, service(ports=ports), None, NOTHING)["spec"]["ports"]
+    assert found[0]["nodePort"] != found[1]["nodePort"]
+    assert [unknown.places[port["nodePort"]].path for port in found] == [
+        "spec.ports[TCP/80].nodePort",
+        "spec.ports[TCP/443].nodePort",
+    ]
+
+
 def test_values_in_the_request_and_those_that_the_object_had_stay() -> None:
     unknown = UnknownValues()
     assert unknown.with_placeholders(SERVICE, KEY, CHOSEN, CHOSEN, NOTHING) == CHOSEN
