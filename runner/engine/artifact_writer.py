@@ -35,7 +35,7 @@ from runner.errors import EngineError
 from runner.masking.masker import TOO_SLOW, Budget, SearchTimeoutError
 
 _ORDINARY = re.compile(r"[0-9A-Za-z-]{1,64}")
-_BATCH = 0.05
+_BATCH = 0.2
 """Seconds in which events are collected."""
 _MOST_WAITING = 4 << 20
 """Bytes of events at which the run waits for the thread that writes."""

@@ -215,7 +215,7 @@ async def test_closing_waits_for_runs_then_ends_them_and_starts_no_more(
     assert (await hanging).result.outcome is Outcome.CANCELED
     assert "'hanging'" in (await hanging).result.message
     late = await runs.run(lingering(runs, marks))
-    assert late.result.outcome is Outcome.NOT_STARTED
+    assert late.result.outcome is Outcome.CANCELED
     assert processes_of(runs.root) == []
 
 
