@@ -225,6 +225,8 @@ class _Attempt:
     """Last line of the operator's log."""
     is_late: bool = False
     """True if the time for the first runs is over: the operator ends, and with it the current runs."""
+    has_ended: bool = False
+    """True if the operator has closed its output."""
     changed: threading.Condition = field(default_factory=threading.Condition)
 
     def result(self) -> Trial:
@@ -240,8 +242,8 @@ class _Attempt:
                     self._kubectl(cluster, "apply", "--filename=-", given=[sample])
                 except OperatorError as error:
                     self.outcomes[name] = str(error)
-            with self._operator(cluster) as process, self.changed:
-                self.is_late = not self.changed.wait_for(lambda: self._is_done(process), self._longest)
+            with self._operator(cluster), self.changed:
+                self.is_late = not self.changed.wait_for(self._is_done, self._longest)
             for name in self.samples.keys() - self.outcomes.keys():
                 ended = f"the run did not end within {self._longest:.0f} s" if self.is_late else "the operator ended"
                 self.outcomes[name] = f"{ended}; the operator's log: {self.last}"
@@ -253,11 +255,11 @@ class _Attempt:
         """Seconds that the first runs of all samples can take."""
         return _LONGEST * math.ceil(len(self.samples) / _AT_ONCE)
 
-    def _is_done(self, process: subprocess.Popen[str]) -> bool:
-        return self.samples.keys() <= self.outcomes.keys() or process.poll() is not None
+    def _is_done(self) -> bool:
+        return self.samples.keys() <= self.outcomes.keys() or self.has_ended
 
     @contextmanager
-    def _operator(self, cluster: DevCluster) -> Iterator[subprocess.Popen[str]]:
+    def _operator(self, cluster: DevCluster) -> Iterator[None]:
         # A run that the operator had to kill can still write for a moment. Some roles find group, version and kind of
         # their resource by counting the parts of `inventory_file`, so the path has as many parts as the default.
         with tempfile.TemporaryDirectory(prefix="ao-try-", dir="/tmp", ignore_cleanup_errors=True) as folder:
@@ -288,7 +290,7 @@ class _Attempt:
                 reader = threading.Thread(target=self._read, args=(process.stdout,))
                 reader.start()
                 try:
-                    yield process
+                    yield
                 finally:
                     processes.end(process, _GRACE)
                     reader.join()
@@ -305,6 +307,7 @@ class _Attempt:
                     self._take(entry, line)
                     self.changed.notify_all()
         with self.changed:
+            self.has_ended = True
             self.changed.notify_all()
 
     def _take(self, entry: Mapping[str, Any], line: str) -> None:
