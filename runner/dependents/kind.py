@@ -180,7 +180,7 @@ class DependentKind:
 
         Statuses are read in rounds. One that is requested during a round is read in the next one.
         """
-        # Taken off first: an event that comes while the answer is on its way asks again.
+        # Removed first: an event during the request adds the key again.
         if self._to_read:
             key = next(iter(self._to_read))
             del self._to_read[key]

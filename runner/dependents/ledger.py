@@ -34,7 +34,7 @@ from runner.objects import GVK, ObjectKey, ObjectRef
 from runner.watches.policy import StatusTrigger
 
 _MOST_WRITES = 16
-_MOST_TOMBS = 256
+_MOST_DELETED_OBJECTS = 256
 _MOST_DELETIONS = 1024
 _MOST_SUSPECTS = 256
 
@@ -98,7 +98,7 @@ class Ledger:
         self._uses_generation = uses_generation
         self._entries: dict[ObjectKey, _Entry] = {}
         self._relist = Relist()
-        self._tombs: OrderedDict[ObjectKey, ObjectState] = OrderedDict()
+        self._deleted_objects: OrderedDict[ObjectKey, ObjectState] = OrderedDict()
         self._deletions: OrderedDict[tuple[str, ObjectRef], None] = OrderedDict()
         self._suspects: OrderedDict[ObjectKey, None] = OrderedDict()
         self._by_owner: dict[ObjectRef, list[ObjectKey]] | None = None
@@ -142,7 +142,7 @@ class Ledger:
 
     def concerns(self, key: ObjectKey) -> bool:
         """Return True if the ledger has an entry or a deleted object with this key."""
-        return key in self._entries or key in self._tombs
+        return key in self._entries or key in self._deleted_objects
 
     def is_synced(self, scope: str) -> bool:
         """True if a list of `scope` was ever complete."""
@@ -156,7 +156,7 @@ class Ledger:
         """Complete the list: known objects that it did not contain are gone; it contains all earlier writes."""
         now, missing = self._relist.round(scope), self._relist.end(scope)
         notifications: list[Notification] = []
-        doubtful: list[ObjectKey] = []
+        unconfirmed: list[ObjectKey] = []
         for key, entry in list(self._entries.items()):
             if entry.scope != scope:
                 continue
@@ -165,9 +165,9 @@ class Ledger:
             elif entry.seen is not None:
                 notifications += self._gone(key, entry, entry.seen)
             else:
-                # Written, but never seen: gone, or made while the list was on its way.
-                doubtful.append(key)
-        return LedgerResult(tuple(notifications), tuple(doubtful))
+                # A write without an event: the object was deleted, or created during the list request.
+                unconfirmed.append(key)
+        return LedgerResult(tuple(notifications), tuple(unconfirmed))
 
     def applied(self, scope: str, key: ObjectKey, state: ObjectState) -> LedgerResult:
         """Process an event of an object; `state` has metadata only."""
@@ -183,7 +183,7 @@ class Ledger:
             entry.unread = state
             entry.passed = (*entry.passed, state.version)[-_MOST_WRITES:]
             return LedgerResult(read=(key,))
-        notifications = self._judge(key, entry, written or state)
+        notifications = self._update_entry(key, entry, written or state)
         return LedgerResult(notifications, read_status=(key,) if written is None and self._reads_status(state) else ())
 
     def reads(self, key: ObjectKey) -> None:
@@ -207,7 +207,7 @@ class Ledger:
         overtaken = [w for _, w in entry.writes if w.version in entry.former and w.version != state.version]
         entry.writes = [(at, write) for at, write in entry.writes if write not in overtaken[:-1]]
         undone = [notifications for write in overtaken[-1:] for notifications in self._undone(key, entry, write, state)]
-        notifications = self._judge(key, entry, state)
+        notifications = self._update_entry(key, entry, state)
         entry.writes = [(at, write) for at, write in entry.writes if write not in overtaken]
         return (
             *notifications,
@@ -221,7 +221,7 @@ class Ledger:
         if entry is None or state is None or self._must_read(state):
             return ()
         entry.unread = None
-        return self._judge(key, entry, state)
+        return self._update_entry(key, entry, state)
 
     def absent(self, key: ObjectKey) -> tuple[Notification, ...]:
         """Process the absence of an object that was to be read. The watch reports the end of a seen one."""
@@ -234,14 +234,14 @@ class Ledger:
     def deleted(self, key: ObjectKey, state: ObjectState) -> tuple[Notification, ...]:
         """Process a deletion; `state` is the last state."""
         entry = self._entries.get(key)
-        tomb = self._tombs.get(key)
-        if entry is None and (not state.targets or (tomb is not None and tomb.uid == state.uid)):
+        deleted_state = self._deleted_objects.get(key)
+        if entry is None and (not state.targets or (deleted_state is not None and deleted_state.uid == state.uid)):
             return ()
         return self._gone(key, entry, state)
 
     def wrote(self, scope: str, key: ObjectKey, write: RunWrite) -> tuple[Notification, ...]:
         """Note a run's write."""
-        self._tombs.pop(key, None)
+        self._deleted_objects.pop(key, None)
         self._by_owner = None
         self._relist.saw(key)
         entry = self._entries.setdefault(key, _Entry(scope))
@@ -273,11 +273,11 @@ class Ledger:
         return key in self._suspects and last is not None and bool(difference(last, state, trigger="off"))
 
     def _appeared(self, scope: str, key: ObjectKey, state: ObjectState) -> LedgerResult:
-        tomb = self._tombs.pop(key, None)
+        deleted_state = self._deleted_objects.pop(key, None)
         notifications: tuple[Notification, ...] = ()
-        if tomb is not None and tomb.uid != state.uid:
+        if deleted_state is not None and deleted_state.uid != state.uid:
             notifications = tuple(
-                Notification(target, key, state.uid, "was recreated", state) for target in tomb.targets
+                Notification(target, key, state.uid, "was recreated", state) for target in deleted_state.targets
             )
         if not state.targets:
             return LedgerResult(notifications)
@@ -294,7 +294,7 @@ class Ledger:
         entry.seen = state.following(seen)
         return self._status_notifications(key, entry, seen, entry.seen)
 
-    def _judge(self, key: ObjectKey, entry: _Entry, new: ObjectState) -> tuple[Notification, ...]:
+    def _update_entry(self, key: ObjectKey, entry: _Entry, new: ObjectState) -> tuple[Notification, ...]:
         old = entry.last()
         new = new.following(old)
         notifications = self._notifications(key, entry, old, new) if old is not None else ()
@@ -313,7 +313,7 @@ class Ledger:
         self, key: ObjectKey, entry: _Entry, old: ObjectState, new: ObjectState
     ) -> tuple[Notification, ...]:
         notifications = []
-        for target in _together(old, new):
+        for target in _all_targets(old, new):
             trigger = self._trigger_of(target)
             what = difference(old, new, trigger=trigger)
             if what and not self._is_explained(entry, target, new, trigger=trigger):
@@ -326,7 +326,7 @@ class Ledger:
     def _status_notifications(
         self, key: ObjectKey, entry: _Entry, old: ObjectState, new: ObjectState
     ) -> tuple[Notification, ...]:
-        """Notify the owners with `auto` if the status changed in a way that means something."""
+        """Notify the owners with `auto` if a relevant part of the status changed."""
         if new.status is None or new.status is UNREAD:
             return ()
         is_first = old.version == new.version or any(write.version == new.version for _, write in entry.writes)
@@ -354,23 +354,23 @@ class Ledger:
         old = entry.last() if entry is not None else None
         self._by_owner = None
         if entry is not None:
-            # What a run made anew meanwhile is another object, whose event is still to come.
+            # An object that a run recreated meanwhile has another UID, and its event is still to come.
             entry.seen = None
             entry.writes = [(at, write) for at, write in entry.writes if write.uid != last.uid]
             if not entry.writes:
                 del self._entries[key]
-        targets = _together(old, last)
+        targets = _all_targets(old, last)
         if entry is None or not entry.writes:
-            self._tombs[key] = ObjectState.of({"metadata": {"uid": last.uid}}, targets, whole=False)
-            while len(self._tombs) > _MOST_TOMBS:
-                self._tombs.popitem(last=False)
-        mine = [target for target in targets if (last.uid, target) in self._deletions]
-        for target in mine:
+            self._deleted_objects[key] = ObjectState.of({"metadata": {"uid": last.uid}}, targets, whole=False)
+            while len(self._deleted_objects) > _MOST_DELETED_OBJECTS:
+                self._deleted_objects.popitem(last=False)
+        deleters = [target for target in targets if (last.uid, target) in self._deletions]
+        for target in deleters:
             del self._deletions[last.uid, target]
         return tuple(
-            Notification(target, key, last.uid, "was deleted", None) for target in targets if target not in mine
+            Notification(target, key, last.uid, "was deleted", None) for target in targets if target not in deleters
         )
 
 
-def _together(old: ObjectState | None, new: ObjectState) -> tuple[ObjectRef, ...]:
+def _all_targets(old: ObjectState | None, new: ObjectState) -> tuple[ObjectRef, ...]:
     return tuple(dict.fromkeys((*(old.targets if old else ()), *new.targets)))

@@ -147,7 +147,7 @@ class Dependents:
         """Note the end of a run whose writes were all reported. Return True if no other client interfered."""
         left = self._deferred.ended(owner.ref)
         for kind, notification in left:
-            self._tell(kind, notification)
+            self._trigger(kind, notification)
         return not left
 
     async def owned(self, gvk: GVK, key: ObjectKey) -> str | None:
@@ -394,9 +394,9 @@ class Dependents:
         if notification.state is None:
             self._written.discard(notification.target, notification.uid)
         if not self._deferred.defer(notification.target, (kind.gvk, notification)):
-            self._tell(kind.gvk, notification)
+            self._trigger(kind.gvk, notification)
 
-    def _tell(self, gvk: GVK, notification: Notification) -> None:
+    def _trigger(self, gvk: GVK, notification: Notification) -> None:
         if not self._is_ours(notification.target.gvk, notification.target.key):
             return
         kind = self._kinds.get((gvk.group, gvk.kind))
@@ -430,10 +430,10 @@ class Dependents:
             try:
                 await self._resume_if_served(gvk, dependent)
             except (KindNotFoundError, NotFoundError):
-                # Nothing of this kind exists, or nobody who owns it; the next run that makes some says so.
+                # The kind has no objects, or no owned ones; the next run that creates one starts the watch.
                 return
             except ForbiddenError as error:
-                # A right that was taken away since: perhaps the role makes no such objects any more.
+                # The permission was removed: the role may no longer create such objects.
                 _log.info("Dependents of a kind are not watched until a run creates one", error=str(error))
                 return
             except (ApiError, ApiUnavailableError) as error:

@@ -378,7 +378,7 @@ def test_many_deletions_are_not_kept_for_ever() -> None:
         scenario.gone(deployment(1, uid=f"u{number}", meta={"name": "x"}))
         scenario.ledger.deleted_by(OWNER, f"u{number}")
         scenario.ledger.deleted(ObjectKey("ns", f"n{number}"), ObjectState.of(deployment(1), (OTHER,), whole=False))
-    assert len(scenario.ledger._tombs) <= 256
+    assert len(scenario.ledger._deleted_objects) <= 256
     assert len(scenario.ledger._deletions) <= 1024
 
 
