@@ -164,7 +164,7 @@ class LeaseAction(Enum):
 class LeaseStep:
     """An action on one Lease."""
 
-    deed: LeaseAction
+    action: LeaseAction
     name: str
 
 
@@ -217,38 +217,38 @@ class ReplicaView:
         """Maximum of seats per replica."""
         return -(-self.layout.shards // len(self._members))
 
-    def wanting(self) -> int:
+    def missing_seats(self) -> int:
         """Return how many seats the other replicas lack."""
         return sum(max(0, self.floor - self._counts[each]) for each in self._members if each != self.me)
 
     @property
-    def appetite(self) -> int:
+    def seats_to_take(self) -> int:
         """Number of free seats that this replica should take."""
         have = sum(name in self.held for name in self.layout.seats)
         if have < self.floor:
             return self.floor - have
-        return int(have < self.ceiling and not self.wanting())
+        return int(have < self.ceiling and not self.missing_seats())
 
     @property
     def is_alone(self) -> bool:
         """True if no other replica is running."""
         return self._members == {self.me}
 
-    def to_give(self) -> int:
+    def seats_to_release(self) -> int:
         """Return how many seats this replica must release for other replicas, including those in release."""
         counts = Counter(self._counts)
         surplus = max(0, counts[self.me] - self.ceiling)
-        for _ in range(self.wanting() - len(self.free_seats)):
-            richest = max(self._members, key=lambda each: (counts[each], each))
-            if counts[richest] <= self.floor:
+        for _ in range(self.missing_seats() - len(self.free_seats)):
+            largest_holder = max(self._members, key=lambda each: (counts[each], each))
+            if counts[largest_holder] <= self.floor:
                 break
-            counts[richest] -= 1
+            counts[largest_holder] -= 1
         return max(surplus, self._counts[self.me] - counts[self.me])
 
 
 def plan(view: ReplicaView) -> list[LeaseStep]:
     """Return the actions of one replica on its Leases."""
-    return [*_keep(view), *(_leave_all(view) if view.is_draining else (*_take(view), *_give(view)))]
+    return [*_keep(view), *(_leave_all(view) if view.is_draining else (*_take(view), *_release_surplus(view)))]
 
 
 def next_poll(view: ReplicaView) -> float:
@@ -288,9 +288,9 @@ def _take(view: ReplicaView) -> Iterator[LeaseStep]:
             free = [name for name in layout.places if view.is_free(name)]
             yield from (LeaseStep(LeaseAction.TAKE, name) for name in free[:1])
             return
-    # What still goes on for a seat that we have lost must have ended before we can have it again.
+    # This replica takes a lost seat again only after the work of that seat has ended.
     free = [name for name in view.free_seats if name not in view.busy]
-    for name in _turned(free, layout, view.held)[: view.appetite]:
+    for name in _turned(free, layout, view.held)[: view.seats_to_take]:
         yield LeaseStep(LeaseAction.TAKE, name)
 
 
@@ -301,9 +301,9 @@ def _turned(free: list[str], layout: LeaseLayout, held: Iterable[str]) -> list[s
     return free[start:] + free[:start]
 
 
-def _give(view: ReplicaView) -> Iterator[LeaseStep]:
+def _release_surplus(view: ReplicaView) -> Iterator[LeaseStep]:
     left = sum(name in view.leaving for name in view.layout.seats)
     seats = [name for name in view.layout.seats if name in view.held and name not in view.leaving]
     seats.sort(key=lambda name: name in view.busy)
-    for name in seats[: max(0, view.to_give() - left)]:
+    for name in seats[: max(0, view.seats_to_release() - left)]:
         yield LeaseStep(LeaseAction.LEAVE, name)

@@ -97,12 +97,12 @@ class Replica:
         self._seats: dict[str, _Seat] = {}
         self._listeners: list[ShardListener] = []
         self._is_draining = False
-        self._stirred = asyncio.Event()
+        self._changed = asyncio.Event()
         self._expiry: asyncio.TimerHandle | None = None
         self._trouble = ""
         self._rival = ""
 
-    # What is ours.
+    # Shards of this replica.
 
     def listen(self, listener: ShardListener) -> None:
         """See ShardOwnership."""
@@ -181,20 +181,20 @@ class Replica:
         while not self._is_draining or not self._is_empty():
             await self._look()
             for step in election.plan(self._view()):
-                if step.deed is LeaseAction.LEAVE:
+                if step.action is LeaseAction.LEAVE:
                     self._leave(step.name)
-            due = [step for step in election.plan(self._view()) if step.deed is not LeaseAction.LEAVE]
+            due = [step for step in election.plan(self._view()) if step.action is not LeaseAction.LEAVE]
             await asyncio.gather(*(self._write(step) for step in due))
             if not self._is_draining or not self._is_empty():
                 await self._pause(election.next_poll(self._view()))
-        # The layout is the others' to keep.
+        # The shared Lease stays: other replicas may hold it.
         self._seats.clear()
         self._schedule()
 
     def drain(self) -> None:
         """See ShardOwnership."""
         self._is_draining = True
-        self._stirred.set()
+        self._changed.set()
 
     def _is_empty(self) -> bool:
         """Return True if nothing is left to release. The other replicas keep the shared Lease."""
@@ -217,10 +217,10 @@ class Replica:
     async def _pause(self, seconds: float) -> None:
         spread = random.uniform(0.8, 1.0)  # noqa: S311 - spreads load, guards nothing
         try:
-            await asyncio.wait_for(self._stirred.wait(), seconds * spread)
+            await asyncio.wait_for(self._changed.wait(), seconds * spread)
         except TimeoutError:
             return
-        self._stirred.clear()
+        self._changed.clear()
 
     async def _look(self) -> None:
         requested_at = self._clock()
@@ -260,7 +260,7 @@ class Replica:
         name = step.name
         seen = self._seen.get(name)
         now = datetime.now(UTC).isoformat(timespec="microseconds").replace("+00:00", "Z")
-        if step.deed is LeaseAction.RELEASE:
+        if step.action is LeaseAction.RELEASE:
             record = (seen.record if seen else _NOTHING).released(now)
         elif seen is None:
             record = LeaseRecord(self._layout.holder(name, self._me), self._times.lease_seconds, now, now, 0)
@@ -274,14 +274,14 @@ class Replica:
             _log.debug("Another replica wrote the Lease first", lease=name, error=str(error))
             return
         except (ApiError, ApiUnavailableError, TimeoutError) as error:
-            self._note_trouble(step.deed.value, error)
+            self._note_trouble(step.action.value, error)
             return
         self._seen[name] = ObservedLease(written, version, self._clock())
         self._written(step, requested_at)
 
     def _written(self, step: LeaseStep, requested_at: float) -> None:
         seat = self._seats.get(step.name)
-        match step.deed:
+        match step.action:
             case LeaseAction.RELEASE:
                 if seat is not None and not seat.is_lost:
                     del self._seats[step.name]
@@ -323,14 +323,14 @@ class Replica:
                 lease=name,
                 running=len(seat.holds),
             )
-            self._tell_lost(name)
+            self._notify_lost(name)
 
     def _lose(self, name: str, seat: _Seat, why: str) -> None:
         """Cancel the work of a seat: another replica may acquire it soon."""
         seat.is_lost = True
         _log.error("Lease lost", lease=name, why=why, running=len(seat.holds))
         if name in self._shards and not seat.is_leaving:
-            self._tell_lost(name)
+            self._notify_lost(name)
         if name == self._layout.shared:
             for other in [other for other in self._shards if other in self._seats and not self._seats[other].is_lost]:
                 self._lose(other, self._seats[other], f"{name} was lost")
@@ -339,7 +339,7 @@ class Replica:
         if not seat.holds:
             self._settle(name, seat)
 
-    def _tell_lost(self, name: str) -> None:
+    def _notify_lost(self, name: str) -> None:
         for listener in self._listeners:
             listener.lost(self._shards[name])
 
@@ -347,7 +347,7 @@ class Replica:
         """Remove a lost seat whose last guard has ended."""
         if seat.is_lost and self._seats.get(name) is seat:
             del self._seats[name]
-        self._stirred.set()
+        self._changed.set()
 
     # Time.
 
@@ -378,7 +378,7 @@ class Replica:
             busy.append(shared.requested_at)
         self._deadline.arm(min(busy) + self._times.hard if busy else None)
 
-    # Telling.
+    # Logging.
 
     def _note_trouble(self, what: str, error: Exception) -> None:
         text = f"{what}: {error!r}"

@@ -45,8 +45,8 @@ def view(
     return ReplicaView(**fields)  # type: ignore[arg-type]
 
 
-def steps(deed: LeaseAction, wanted: ReplicaView) -> list[str]:
-    return [step.name for step in election.plan(wanted) if step.deed is deed]
+def steps(action: LeaseAction, wanted: ReplicaView) -> list[str]:
+    return [step.name for step in election.plan(wanted) if step.action is action]
 
 
 def test_the_defaults_are_those_of_other_operators() -> None:
