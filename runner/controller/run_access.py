@@ -194,7 +194,7 @@ class RunAccess:
         if watch.gvk == _SECRET:
             await asyncio.to_thread(learn_object, run.secrets, attempt.obj)
         token = self._identities.issue(run, attempt.resumed.token if attempt.resumed is not None else "")
-        run.secrets.know([token, *self._known()])
+        run.secrets.add_initial([token, *self._known()])
         attempt.guard.when_lost(lambda: self._identities.cut(token))
         self._observers.began(owner)
         try:

@@ -192,7 +192,7 @@ def _read(path: Path) -> bytes:
 
 
 def _pieces(path: Path) -> Iterator[bytes]:
-    """Yield whole lines of a regular file. Raises FileNotFoundError for another one."""
+    """Yield complete lines of a regular file. Raises FileNotFoundError for another one."""
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     except OSError as error:

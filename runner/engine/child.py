@@ -59,7 +59,7 @@ class Supervisor:
         """Run Ansible. Send every event, then the ending."""
         try:
             ending = self._ansible()
-        except Exception as error:  # noqa: BLE001 - whatever ansible-runner raises, the operator must be told
+        except Exception as error:  # noqa: BLE001 - whatever ansible-runner raises, the operator must receive it
             ending = Ending(code=None, signal=None, error=f"{type(error).__name__}: {error}", alone=False, learned="")
         try:
             self._send(Kind.ENDING, asdict(ending))

@@ -259,9 +259,9 @@ def _verdict(progress: Progress, end: End) -> tuple[Outcome, str]:
     if _failures(progress):
         return Outcome.FAILED, ""
     if progress.errors:
-        said = itertools.takewhile(lambda line: not line.startswith("usage:"), progress.errors)
-        return Outcome.FAILED, _cut("\n".join(said))
-    last = f"; the last it said: {_cut(progress.last_line)}" if progress.last_line else ""
+        messages = itertools.takewhile(lambda line: not line.startswith("usage:"), progress.errors)
+        return Outcome.FAILED, _cut("\n".join(messages))
+    last = f"; its last output: {_cut(progress.last_line)}" if progress.last_line else ""
     return Outcome.DIED, f"ansible-playbook ended with exit code {end.code} {_where(progress)}{last}"
 
 

@@ -56,10 +56,10 @@ class MemoryWatch:
                 return
 
 
-def in_use(pids: Iterable[int], worth_asking: int) -> int:
-    """Return the bytes that these processes use together; an upper bound if it is at most `worth_asking`."""
+def in_use(pids: Iterable[int], limit: int) -> int:
+    """Return the bytes that these processes use together; an upper bound if it is at most `limit`."""
     known = {pid: _resident(pid) for pid in pids}
-    if sum(known.values()) <= worth_asking:
+    if sum(known.values()) <= limit:
         return sum(known.values())
     return sum(_proportional(pid, resident) for pid, resident in known.items())
 

@@ -1,4 +1,4 @@
-"""The way of every run from its attempt to its result.
+"""Pipeline of every run, from its attempt to its result.
 
     attempt.events → mask → fold → log, Events, page → artifacts → conclude → RunResult
 
@@ -33,17 +33,17 @@ class Stop:
     """A request to end a run, with its reason; the first request counts."""
 
     def __init__(self) -> None:
-        self.wish: asyncio.Future[Outcome] = asyncio.get_running_loop().create_future()
+        self.requested: asyncio.Future[Outcome] = asyncio.get_running_loop().create_future()
 
     def ask(self, reason: Outcome) -> None:
         """Request the end."""
-        if not self.wish.done():
-            self.wish.set_result(reason)
+        if not self.requested.done():
+            self.requested.set_result(reason)
 
     @property
     def reason(self) -> Outcome | None:
         """The reason; None if nothing requested the end."""
-        return self.wish.result() if self.wish.done() else None
+        return self.requested.result() if self.requested.done() else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +60,7 @@ class Ending:
     waits: bool = False
     """As in `RunResult`."""
     amend: Callable[[RunResult], RunResult] | None = None
-    """Adds what only the engine knows to the result."""
+    """Adds the fields of the result that only the engine can set."""
     files: Mapping[str, str] = field(default_factory=dict)
     """Artifacts that contain no output."""
     source: Path | None = None
@@ -82,7 +82,7 @@ class Attempt(Protocol):
 
     @property
     def left(self) -> float | None:
-        """Seconds that it may take; None is unlimited."""
+        """Remaining seconds; None is unlimited."""
         ...
 
     def events(self) -> AsyncIterator[Event]:
@@ -189,7 +189,7 @@ async def _follow(
 
     reading = asyncio.create_task(read())
     try:
-        either: set[asyncio.Future[Any]] = {reading, stop.wish}
+        either: set[asyncio.Future[Any]] = {reading, stop.requested}
         await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
         if not reading.done():
             await asyncio.wait({reading}, timeout=attempt.stop())

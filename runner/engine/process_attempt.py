@@ -64,7 +64,7 @@ class ProcessAttempt:
 
     def stop(self) -> float:
         """Request the end of the run."""
-        self.supervision.ask_to_stop()
+        self.supervision.request_stop()
         return _STOP_WITHIN
 
     async def kill(self) -> None:

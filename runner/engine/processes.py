@@ -296,7 +296,7 @@ def result_of_fork(act: Callable[[], Any], within: float) -> Any:
     return None
 
 
-def stray_zombies(known: Collection[int]) -> set[int]:
+def orphaned_zombies(known: Collection[int]) -> set[int]:
     """Return the zombies that became children of this process when a supervisor died.
 
     The session distinguishes such a zombie from children of other parts of this process: runs have their own sessions.

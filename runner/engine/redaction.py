@@ -44,8 +44,8 @@ only its own output is withheld.
 _FAILURES = frozenset({"runner_on_failed", "runner_on_unreachable", "runner_item_on_failed"})
 _RESULTS = _FAILURES | {"runner_on_ok", "runner_item_on_ok", "runner_retry"}
 _ITEMS = frozenset({"runner_item_on_ok", "runner_item_on_failed"})
-_TELLING = (b"pass", b"pwd", b"secret", b"token", b"credential", b"_key", b"apikey")
-_TOLD_WITHIN = 1.0
+_SECRET_WORDS = (b"pass", b"pwd", b"secret", b"token", b"credential", b"_key", b"apikey")
+_REPORTED_WITHIN = 1.0
 """Seconds that a result waits at most, so that long loops still show progress; longer if arguments are being added."""
 _POLL_INTERVAL = 0.05
 _ERROR = re.compile(
@@ -86,7 +86,7 @@ async def events(shown: AsyncIterator[Event], secrets: RunSecrets) -> AsyncGener
                 dumped = dump(event)
             if _may_show_arguments(event, dumped):
                 following = upcoming = asyncio.ensure_future(anext(shown, None))
-                await asyncio.wait({upcoming}, timeout=_TOLD_WITHIN)
+                await asyncio.wait({upcoming}, timeout=_REPORTED_WITHIN)
                 while secrets.is_learning and not upcoming.done():
                     await asyncio.wait({upcoming}, timeout=_POLL_INTERVAL)
                 event = _opened(event, secrets)
@@ -167,7 +167,7 @@ def _may_show_arguments(event: Event, dumped: bytes) -> bool:
     if name in _ITEMS or _is_censored(event):
         return True
     lower = dumped.lower()
-    return any(word in lower for word in _TELLING)
+    return any(word in lower for word in _SECRET_WORDS)
 
 
 def _is_censored(event: Event) -> bool:

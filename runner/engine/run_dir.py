@@ -43,7 +43,7 @@ _COLLECTIONS = Path(runner.__file__).parent / "collections"
 _CALLBACKS = Path(__file__).parent / "callbacks"
 """Folder of callbacks that Ansible loads."""
 _FOLDERS = ("env", "inventory", "project", "tmp")
-_STRAY_FILES = ("args",)  # ansible-runner would run its content instead of the playbook
+_UNEXPECTED_FILES = ("args",)  # ansible-runner would run its content instead of the playbook
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,7 +131,7 @@ def _forget_kubeconfig(path: Path) -> None:
 
 def _make_folders(path: Path) -> None:
     private_folder(path)
-    for name in (*_FOLDERS, *_STRAY_FILES):
+    for name in (*_FOLDERS, *_UNEXPECTED_FILES):
         _remove(path / name)
     for name in (*_FOLDERS, "artifacts"):
         private_folder(path / name)

@@ -28,7 +28,7 @@ from runner.engine.job import EventSink, Job, Outcome, RunResult, canceled
 from runner.engine.pipeline import Pipeline, Stop
 from runner.engine.process_attempt import ProcessAttempt, RunLimits
 from runner.engine.retention import KeptRuns
-from runner.engine.supervision import bury
+from runner.engine.supervision import reap_orphans
 from runner.engine.warm.server import scratch
 from runner.errors import EngineError
 from runner.objects import GVK, ObjectKey, ObjectRef
@@ -49,7 +49,7 @@ class RunEngine:
 
     def __init__(self, root: Path, settings: EngineSettings) -> None:
         self._root = root
-        self._starters = Starters(root, settings, self._bury)
+        self._starters = Starters(root, settings, self._reap_orphans)
         self._supervisors: set[int] = set()
         self._limits = RunLimits(settings.memory_limit, version("ansible-core"), ExecutionLog(), self._supervisors)
         self.kept = KeptRuns(root, settings.disk_limit)
@@ -59,7 +59,7 @@ class RunEngine:
         self._runs: set[_Run] = set()
         self._closed = False
         self._expecting: set[asyncio.Task[None]] = set()
-        self._burying: asyncio.Task[None] | None = None
+        self._reaping: asyncio.Task[None] | None = None
         processes.adopt_orphans()
 
     def is_warm(self, engine: EngineName | None) -> bool:
@@ -75,13 +75,13 @@ class RunEngine:
         self._expecting.add(task)
         task.add_done_callback(self._expecting.discard)
 
-    def _bury(self) -> None:
+    def _reap_orphans(self) -> None:
         """Reap the processes that an ended fork server may have left, for some time."""
         if self._closed:
             return
-        if self._burying:
-            self._burying.cancel()  # the time starts again
-        self._burying = asyncio.create_task(bury(self._supervisors))
+        if self._reaping:
+            self._reaping.cancel()  # the time starts again
+        self._reaping = asyncio.create_task(reap_orphans(self._supervisors))
 
     async def settle(self) -> None:
         """Wait until the requested modules and those that earlier runs used are preloaded."""
@@ -122,7 +122,7 @@ class RunEngine:
             run.stop.ask(Outcome.CANCELED)
         if tasks:
             await asyncio.wait(tasks)
-        others = [*self._expecting, *([self._burying] if self._burying else [])]
+        others = [*self._expecting, *([self._reaping] if self._reaping else [])]
         for task in others:
             task.cancel()
         self.kept.close()

@@ -34,7 +34,7 @@ class RunSecrets:
     def __repr__(self) -> str:
         return f"<RunSecrets: {self.masker!r}>"
 
-    def know(self, values: Iterable[str]) -> None:
+    def add_initial(self, values: Iterable[str]) -> None:
         """Add values before the run starts."""
         for value in values:
             self.masker.add(value)

@@ -25,7 +25,7 @@ from runner.engine.wire import GRACE, HEADER, STOP, Ending, Kind, Order
 
 _STDERR_KEPT = 8192
 _KILL_WITHIN = 10.0
-_BURY_FOR, _BURY_EVERY = 20.0, 0.5
+_REAP_FOR, _REAP_EVERY = 20.0, 0.5
 """Seconds."""
 _STOP_WITHIN = GRACE + 5.0
 """Seconds that a supervisor has to end a run on request. Then it is killed with everything below it."""
@@ -93,9 +93,9 @@ class Supervision:
             await asyncio.sleep(0)
         await self._stderr
 
-    def ask_to_stop(self) -> None:
+    def request_stop(self) -> None:
         """Request that the supervisor ends the run."""
-        self._tell(STOP)
+        self._send(STOP)
 
     async def kill(self) -> None:
         """Kill the supervisor and everything below it.
@@ -119,20 +119,20 @@ class Supervision:
         if self.ending is not None and self.ending.alone:
             return self._how(code), True
         gone = await shortages.outlast(processes.kill, self._identity, self._supervisor, _KILL_WITHIN)
-        await shortages.outlast(_reap_strays, known)
+        await shortages.outlast(_reap_found_orphans, known)
         return self._how(code), gone
 
     def _how(self, code: int | None) -> str:
         if self.ending is not None:
             return ""
         if code is None:
-            return "ended, and nobody knows how"
+            return "ended with an unknown exit code"
         if code < 0:
             return f"was killed by {signal_name(-code)}"
         last = self._complaint.decode(errors="replace").strip().rpartition("\n")[2]
         return f"ended with exit code {code}" + (f": {last}" if last else "")
 
-    def _tell(self, line: bytes) -> None:
+    def _send(self, line: bytes) -> None:
         self._process.control.write(line)
 
     async def _read_stderr(self) -> None:
@@ -154,28 +154,28 @@ def _parse(body: bytes) -> Any:
         return json.loads(body)  # NaN and infinity, which Ansible can write
 
 
-async def bury(known: Collection[int]) -> None:
+async def reap_orphans(known: Collection[int]) -> None:
     """Reap the processes that a dead fork server left, for some time: for example a run that it was forking.
 
     `known` are the pids of all supervisors; the collection may change meanwhile.
     """
-    deadline = time.monotonic() + _BURY_FOR
+    deadline = time.monotonic() + _REAP_FOR
     while time.monotonic() < deadline:
-        await asyncio.sleep(_BURY_EVERY)
+        await asyncio.sleep(_REAP_EVERY)
         if processes.has_dead_children():
             with contextlib.suppress(OSError):  # file descriptors ran out: retry at the next interval
-                await asyncio.to_thread(_reap_strays, known)
+                await asyncio.to_thread(_reap_found_orphans, known)
 
 
-def _reap_strays(known: Collection[int]) -> None:
+def _reap_found_orphans(known: Collection[int]) -> None:
     """Reap the children that a dead supervisor left: zombies that two consecutive checks find.
 
     Code that starts a child in this process waits for it, and reaps it earlier.
     """
     deadline = time.monotonic() + _KILL_WITHIN
-    before = processes.stray_zombies(known)
+    before = processes.orphaned_zombies(known)
     while before and time.monotonic() < deadline:
         time.sleep(0.1)
-        now = processes.stray_zombies(known)
+        now = processes.orphaned_zombies(known)
         processes.reap(before & now)
         before = now - before

@@ -31,16 +31,16 @@ from ansible.plugins.loader import module_loader
 DOCUMENTATION = """
 name: ansible_operator_no_log
 type: aggregate
-short_description: tells the operator of secret arguments
+short_description: reports secret arguments to the operator
 description:
-  - Part of the Ansible operator. Not to be enabled by hand.
+  - Part of the Ansible operator. The operator enables it.
 """
 
 NO_LOG_PATH = "/ansible-operator/no-log"
 """Path on the proxy that receives the arguments; same as in `runner.proxy.observers.secrets`."""
 
 _MASKED = "VALUE_SPECIFIED_IN_NO_LOG_PARAMETER"
-_TELLING = re.compile(
+_SECRET_NAME = re.compile(
     r"(?i)(?:pass(?:w|word|wd|phrase)?|pwd|secret|token|credentials?|(?:api|access|private)_?key)(?P<more>\w{0,32})$"
 )
 _ABOUT = re.compile(r"(?i)(?:name|file|path|url|uri|mode|type|ref|endpoint|policy|length|method|provider|enabled)s?$")
@@ -72,7 +72,7 @@ class CallbackModule(CallbackBase):  # type: ignore[misc]  # Ansible has no type
     def __init__(self) -> None:
         super().__init__()
         self._declared: dict[str, frozenset[str]] = {}
-        self._told: set[tuple[str, ...]] = set()
+        self._reported: set[tuple[str, ...]] = set()
         self._proxy = _proxy(os.environ.get("K8S_AUTH_KUBECONFIG", ""))
 
     def v2_runner_on_ok(self, result: Any) -> None:
@@ -107,18 +107,22 @@ class CallbackModule(CallbackBase):  # type: ignore[misc]  # Ansible has no type
         arguments = arguments if isinstance(arguments, Mapping) else {}
         chosen = arguments if is_hidden else {name: arguments[name] for name in names & arguments.keys()}
         values = tuple(dict.fromkeys(_leaves(chosen)))
-        if (values or is_hidden) and (said := (str(task._uuid), *values)) not in self._told:  # noqa: SLF001 - the same
-            self._told.add(said)
-            self._tell(said[0], values)
+        if (values or is_hidden) and (report := (str(task._uuid), *values)) not in self._reported:  # noqa: SLF001 - the same
+            self._reported.add(report)
+            self._report(report[0], values)
 
     def _secret_names(self, task: Any, shown: Mapping[str, Any]) -> set[str]:
         raw = task.args if isinstance(task.args, Mapping) else {}
         action = str(getattr(task, "resolved_action", None) or task.action)
-        names = {name for name in raw if _is_telling(str(name))}
+        names = {name for name in raw if _names_secret(str(name))}
         names |= self._declared_by(action) & raw.keys()
         invocation = shown.get("invocation")
-        said = invocation.get("module_args") if isinstance(invocation, Mapping) else None
-        names |= {name for name, value in (said.items() if isinstance(said, Mapping) else ()) if value == _MASKED}
+        module_args = invocation.get("module_args") if isinstance(invocation, Mapping) else None
+        names |= {
+            name
+            for name, value in (module_args.items() if isinstance(module_args, Mapping) else ())
+            if value == _MASKED
+        }
         return names
 
     def _declared_by(self, action: str) -> frozenset[str]:
@@ -132,8 +136,8 @@ class CallbackModule(CallbackBase):  # type: ignore[misc]  # Ansible has no type
             self._declared[action] = found
         return self._declared[action]
 
-    def _tell(self, task: str, values: tuple[str, ...]) -> None:
-        assert self._proxy is not None  # noqa: S101 - asked before
+    def _report(self, task: str, values: tuple[str, ...]) -> None:
+        assert self._proxy is not None  # noqa: S101 - the caller has checked it
         host, port, token = self._proxy
         body = json.dumps({"task": task, "values": values}).encode()
         head = (
@@ -162,8 +166,8 @@ def _proxy(kubeconfig: str) -> tuple[str, int, str] | None:
     return None
 
 
-def _is_telling(name: str) -> bool:
-    found = _TELLING.search(name)
+def _names_secret(name: str) -> bool:
+    found = _SECRET_NAME.search(name)
     return found is not None and not _ABOUT.search(found["more"])
 
 

@@ -95,7 +95,7 @@ def note(environment: Mapping[str, str], value: Mapping[str, Any]) -> None:
 
 def noted_in(environment: Mapping[str, str]) -> str:
     """Return the path of the notes of a run with this environment."""
-    return os.path.join(environment["ANSIBLE_LOCAL_TEMP"], LEARNED)  # noqa: PTH118 - a string is wanted
+    return os.path.join(environment["ANSIBLE_LOCAL_TEMP"], LEARNED)  # noqa: PTH118 - a string is required
 
 
 def _noted(text: str) -> Iterator[Any]:

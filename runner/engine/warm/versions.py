@@ -236,19 +236,19 @@ def run_worker(worker: Any) -> None:
     from ansible._internal import _task  # noqa: PLC0415 - since 2.19
 
     if CORE < (2, 21):
-        around = _task.TaskContext(worker._task)
+        task_context = _task.TaskContext(worker._task)
     else:
-        around = _task.TaskContext.create(
+        task_context = _task.TaskContext.create(
             task=worker._task,
             task_vars=worker._task_vars,
             host_name=worker._host.name,
         )
     try:
-        with around:
+        with task_context:
             worker._run()
     finally:
         if CORE >= (2, 22):  # a worker's process ends, and its list of new secrets with it
-            around._new_secrets.unregister()
+            task_context._new_secrets.unregister()
 
 
 def is_validated(kind: Any) -> bool:

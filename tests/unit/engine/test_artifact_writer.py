@@ -111,7 +111,7 @@ async def test_the_command_and_the_facts_of_ansible_runner_are_masked_copies(job
     (tmp_path / "outside").write_text("{}")
     (source / "fact_cache" / "link").symlink_to(tmp_path / "outside")
     os.mkfifo(source / "fact_cache" / "pipe")
-    job.secrets.know([SECRET])
+    job.secrets.add_initial([SECRET])
     await written(job, source=source)
     assert json.loads((folder(job) / "command").read_text()) == {"env": {"PASSWORD": MASK}}
     assert [path.name for path in (folder(job) / "fact_cache").iterdir()] == ["localhost"]

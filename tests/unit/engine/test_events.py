@@ -197,7 +197,7 @@ class TestWithoutTasks:
 
         assert ended.outcome is Outcome.DIED
         assert ended.message == (
-            "ansible-playbook ended with exit code 250 during task 'a' (/r/main.yml:1); the last it said: odd"
+            "ansible-playbook ended with exit code 250 during task 'a' (/r/main.yml:1); its last output: odd"
         )
 
 

@@ -81,7 +81,7 @@ async def test_events_are_masked_for_the_log_the_attempt_the_artifacts_and_the_r
     make_job: Callable[..., Job],
 ) -> None:
     job, shown = make_job(), list[Event]()
-    job.secrets.know(["hunter2hunter2"])
+    job.secrets.add_initial(["hunter2hunter2"])
     attempt = Scripted([FAILED])
     result = await run(job, attempt, shown.append)
     assert result.outcome is Outcome.FAILED

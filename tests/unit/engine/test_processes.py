@@ -156,7 +156,7 @@ def test_a_zombie_of_the_own_session_is_not_a_stray(start: Start) -> None:
     while not (found := processes.read(ordinary.pid)) or not found.zombie:
         assert time.monotonic() < deadline
 
-    assert ordinary.pid not in processes.stray_zombies(set())
+    assert ordinary.pid not in processes.orphaned_zombies(set())
 
 
 @pytest.mark.lengthy
@@ -173,16 +173,16 @@ def test_children_of_a_killed_fork_server_are_reaped() -> None:
         "own = os.getpid()\n"
         "while len(left := processes.descendants(processes.table(), [own])) < 3:\n"
         "    pass\n"
-        "supervision._BURY_EVERY = 0.01\n"
+        "supervision._REAP_EVERY = 0.01\n"
         "async def main():\n"
-        "    burying = asyncio.create_task(supervision.bury(set()))\n"
+        "    reaping = asyncio.create_task(supervision.reap_orphans(set()))\n"
         "    os.kill(server, signal.SIGKILL)\n"
         "    os.waitpid(server, 0)\n"
         "    for pid in left - {server}:\n"
         "        os.kill(pid, signal.SIGKILL)\n"
         "    while processes.has_children():\n"
         "        await asyncio.sleep(0.01)\n"
-        "    burying.cancel()\n"
+        "    reaping.cancel()\n"
         "asyncio.run(main())\n"
     )
 
@@ -200,11 +200,11 @@ def test_an_adopted_zombie_of_another_session_is_reaped() -> None:
         "        os.setsid(); time.sleep(0.2)\n"
         "    os._exit(0)\n"
         "os.wait()\n"
-        "while not (strays := processes.stray_zombies(set())):\n"
+        "while not (strays := processes.orphaned_zombies(set())):\n"
         "    time.sleep(0.01)\n"
-        "assert processes.stray_zombies(strays) == set()\n"
+        "assert processes.orphaned_zombies(strays) == set()\n"
         "processes.reap(strays)\n"
-        "assert processes.stray_zombies(set()) == set()\n"
+        "assert processes.orphaned_zombies(set()) == set()\n"
     )
 
     subprocess.run([sys.executable, "-c", code], check=True, timeout=10)

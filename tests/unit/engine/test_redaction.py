@@ -45,7 +45,7 @@ def failed(*, stdout: str = "", host: str = "localhost", name: str = "runner_on_
 
 def knowing(*values: str) -> RunSecrets:
     secrets = RunSecrets()
-    secrets.know(values)
+    secrets.add_initial(values)
     return secrets
 
 
@@ -230,7 +230,7 @@ async def test_output_is_withheld_after_a_run_could_not_report_its_arguments() -
 
 @pytest.mark.lengthy
 async def test_a_result_waits_while_reported_arguments_are_added(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(redaction, "_TOLD_WITHIN", 0.0)
+    monkeypatch.setattr(redaction, "_REPORTED_WITHIN", 0.0)
     secrets, added = RunSecrets(), asyncio.Event()
 
     async def stream() -> AsyncIterator[Event]:

@@ -15,7 +15,7 @@ PASSWORD = "correct-horse-battery"
 
 def secrets(*values: str) -> RunSecrets:
     found = RunSecrets()
-    found.know(values)
+    found.add_initial(values)
     return found
 
 

@@ -48,7 +48,7 @@ def test_a_run_is_live_until_it_ends_and_then_among_the_latest(make_job: Callabl
 def test_a_failed_run_has_task_place_and_message_of_its_failure(make_job: Callable[..., Job]) -> None:
     journal = Journal(lambda: 0.0)
     job = make_job()
-    job.secrets.know(["hunter2-hunter2"])
+    job.secrets.add_initial(["hunter2-hunter2"])
     failure = TaskFailure("Deploy", "no such image; password hunter2-hunter2", "/r/main.yml:7")
     begin(journal, job).end(result(Outcome.FAILED, failure), CALLS)
     (run,) = reversed(journal.ended)

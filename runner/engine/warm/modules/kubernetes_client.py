@@ -53,12 +53,12 @@ def prepare() -> None:
             linecache.getlines(file)
 
 
-def _replace(name: str, library: str, function: str, stand_in: type[_Library]) -> None:
+def _replace(name: str, library: str, function: str, replacement: type[_Library]) -> None:
     """Replace a library that a module of the client has imported, unless it is not the one with this function."""
     module: Any = sys.modules.get(name)
     found = getattr(module, library, None)
     if isinstance(found, ModuleType) and hasattr(found, function):
-        setattr(module, library, stand_in(found))
+        setattr(module, library, replacement(found))
 
 
 class _Library:

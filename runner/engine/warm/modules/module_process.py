@@ -99,7 +99,7 @@ def _arrive(descriptors: list[int]) -> Request:
         request: Request = _Unpickler(file).load()
     for number, descriptor in enumerate((stdin, stdout, stderr)):
         os.dup2(descriptor, number)
-    for name in os.listdir("/proc/self/fd"):  # noqa: PTH208 - names are all that is wanted
+    for name in os.listdir("/proc/self/fd"):  # noqa: PTH208 - only names are required
         if int(name) >= _STREAMS:
             with contextlib.suppress(OSError):  # the listing's own descriptor
                 os.close(int(name))

@@ -25,11 +25,11 @@ _WHAT_IS_FOUND = ("submodules", "optional_imports", "embeds")
 def parsed_once() -> Iterator[None]:
     """Return a context in which Ansible parses no file twice."""
     known = _Known(_ansible.ModuleDepFinder, {})
-    known.stand_in()
+    known.install()
     try:
         yield
     finally:
-        known.stand_aside()
+        known.uninstall()
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,11 +52,11 @@ class _Known:
     found: dict[bytes, dict[object, SimpleNamespace]]
     """By the digest of a file and the other inputs of the search: the name, and whether it is a package."""
 
-    def stand_in(self) -> None:
+    def install(self) -> None:
         """Replace Ansible's finder and parser with this cache."""
         _ansible.ModuleDepFinder, _ansible.compile = self.find, self.compile
 
-    def stand_aside(self) -> None:
+    def uninstall(self) -> None:
         """Restore Ansible's finder and parser."""
         _ansible.ModuleDepFinder = self.finder
         del _ansible.compile  # the name is Python's own function again
@@ -88,11 +88,11 @@ class _Known:
         return known[key]
 
     def _look(self, name: str, given: Any, *package: bool, **named: bool) -> Any:
-        self.stand_aside()  # since ansible-core 2.21 the finder parses, and finds its base class by its own name
+        self.uninstall()  # since ansible-core 2.21 the finder parses, and finds its base class by its own name
         try:
             return self.finder(name, given.parse() if isinstance(given, _Unparsed) else given, *package, **named)
         finally:
-            self.stand_in()
+            self.install()
 
 
 def _digest_of(given: Any) -> bytes:

@@ -58,15 +58,15 @@ class Payload:
     path: str
     entries: Mapping[str, Entry]
     stamps: tuple[Stamp, ...]
-    around: tuple[Stamp, ...]
+    overrides: tuple[Stamp, ...]
     """Files in the folders with possible overrides of `module_utils`."""
 
     starts_anew: bool
     """True if the module may start itself again from its payload, which does not exist."""
 
-    def stands(self, around: tuple[Stamp, ...]) -> bool:
+    def is_valid(self, overrides: tuple[Stamp, ...]) -> bool:
         """Return True if no file of the resolution has changed."""
-        return around == self.around and all(stamp(known[0]) == known for known in self.stamps)
+        return overrides == self.overrides and all(stamp(known[0]) == known for known in self.stamps)
 
 
 def plain(text: str) -> str:
@@ -100,7 +100,7 @@ def overrides(folders: Iterable[str], builtin: str) -> tuple[Stamp, ...]:
     return tuple(found)
 
 
-def around() -> tuple[Stamp, ...]:
+def current_overrides() -> tuple[Stamp, ...]:
     """Return stamps of the files that could override Ansible's own `module_utils` in this process."""
     return overrides(map(plain, versions.module_utils_folders()), versions.BUILTIN_MODULE_UTILS)
 
@@ -149,7 +149,7 @@ def resolve(module_name: str, path: str, source: bytes) -> Payload:
         word in entry.read() for entry in entries.values() if not entry.is_builtin for word in _STARTS_ANEW
     )
     known = tuple(sorted(seen for seen in stamps.values() if seen))
-    return Payload(name, path, entries, known, around(), starts_anew)
+    return Payload(name, path, entries, known, current_overrides(), starts_anew)
 
 
 def _entry(file: str, python_name: str, content: bytes) -> tuple[Entry, Stamp | None]:
@@ -207,16 +207,16 @@ class Payloads:
         if first != own:
             path, source = first, Path(first).read_bytes()
         key = (name, first)
-        now = around()
+        now = current_overrides()
         known = self._known.get(key)
-        if known and known.stands(now):
+        if known and known.is_valid(now):
             return known
         file = cache / hashlib.blake2b(repr(key).encode(), digest_size=16).hexdigest()
         try:
             known = pickle.loads(file.read_bytes())  # noqa: S301 - see above
         except (OSError, EOFError, pickle.UnpicklingError):
             known = None
-        if not isinstance(known, Payload) or not known.stands(now):
+        if not isinstance(known, Payload) or not known.is_valid(now):
             known = resolve(module_name, path, source)
             _keep(file, known)
         self._known[key] = known

@@ -31,7 +31,7 @@ from runner.engine.warm.modules.payload import Payload
 ALWAYS = tuple(f"ansible.legacy.{name}" for name in ("command", "copy", "file", "stat"))
 """Modules that Ansible's own actions run."""
 _USES_TLS = "ansible.module_utils.urls"
-_DEEDS = frozenset(
+_SIDE_EFFECTS = frozenset(
     {
         "os.exec",
         "os.fork",
@@ -203,7 +203,7 @@ class _Watch:
         elif event == "socket.bind":
             harmful = not _is_probe(arguments[1])
         else:
-            harmful = event in _DEEDS
+            harmful = event in _SIDE_EFFECTS
         if harmful:
             self.harmful.update(_importing(sys._getframe(1)))  # noqa: SLF001 - as above
 

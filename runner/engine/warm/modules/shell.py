@@ -49,7 +49,7 @@ class Output:
     stderr: bytes
 
 
-class Unlike(Exception):  # noqa: N818 - not an error: the shell itself is asked then
+class Unlike(Exception):  # noqa: N818 - not an error: the shell itself expands it then
     """The effect of a shell is unknown."""
 
 
@@ -233,10 +233,10 @@ def expand_user(path: str, username: str) -> Plan | None:
     """Return a plan that prints a home folder: `~`, `~name`."""
     if path != "~" and not re.fullmatch(r"~[a-z_][a-z0-9_-]*", path):
         return None
-    asked = path + username if path == "~" else path
+    home = path + username if path == "~" else path
 
     def plan() -> str | None:
-        found = os.path.expanduser(asked)  # noqa: PTH111 - a string
+        found = os.path.expanduser(home)  # noqa: PTH111 - a string
         return found + "\n" if _PLAIN.fullmatch(found) else None
 
     return plan

@@ -28,7 +28,7 @@ from runner.engine.executions import Reason
 from runner.engine.warm.modules.module_process import Request
 from runner.engine.warm.modules.shell import Output
 
-_ASK = b"module"
+_RUN_MODULE = b"module"
 _DESCRIPTORS = 6
 _STATUS_AT = 3
 """Position of the descriptor for the status among them."""
@@ -87,7 +87,7 @@ class Zygote:
         """
         with _Pipes() as pipes:
             try:
-                pipes.ask(self._socket, request, folder)
+                pipes.send(self._socket, request, folder)
                 pid = pipes.started()
             except OSError as error:
                 raise Unavailable(error) from error
@@ -113,9 +113,9 @@ class _Pipes:
         for descriptor in (*self._ours.values(), *self._theirs):
             os.close(descriptor)
 
-    def ask(self, to: socket.socket, request: Request, folder: str) -> None:
-        stdin, nobody = os.pipe()
-        os.close(nobody)  # an empty pipe: a module that reads it gets the end of file at once
+    def send(self, to: socket.socket, request: Request, folder: str) -> None:
+        stdin, writer = os.pipe()
+        os.close(writer)  # an empty pipe: a module that reads it gets the end of file at once
         self._theirs.append(stdin)
         for name in ("stdout", "stderr", "status"):
             self._ours[name], other = os.pipe()
@@ -125,7 +125,7 @@ class _Pipes:
         self._theirs.append(body)
         with open(body, "wb", closefd=False) as file:
             pickle.dump(request, file)
-        socket.send_fds(to, [_ASK], self._theirs)
+        socket.send_fds(to, [_RUN_MODULE], self._theirs)
         while self._theirs:
             os.close(self._theirs.pop())
 
@@ -186,8 +186,8 @@ def _answer(requests: socket.socket, selector: selectors.BaseSelector, polled: d
 
     `polled` receives the pid and the descriptor of its status if the selector cannot wait for it.
     """
-    message, descriptors, _, _ = socket.recv_fds(requests, len(_ASK), _DESCRIPTORS)
-    if message != _ASK:
+    message, descriptors, _, _ = socket.recv_fds(requests, len(_RUN_MODULE), _DESCRIPTORS)
+    if message != _RUN_MODULE:
         return False
     if len(descriptors) < _DESCRIPTORS:  # the kernel has closed the others
         _refuse(descriptors)
@@ -196,7 +196,7 @@ def _answer(requests: socket.socket, selector: selectors.BaseSelector, polled: d
     try:
         pid = os.fork()
     except OSError as error:
-        _tell(status, -(error.errno or 1))
+        _send_status(status, -(error.errno or 1))
         pid = -1
     if pid == 0:
         _be_module(descriptors, run)
@@ -204,7 +204,7 @@ def _answer(requests: socket.socket, selector: selectors.BaseSelector, polled: d
         if descriptor != status or pid < 0:
             os.close(descriptor)
     if pid > 0:
-        _tell(status, pid)
+        _send_status(status, pid)
         try:
             selector.register(os.pidfd_open(pid), selectors.EVENT_READ, (pid, status))
         except OSError:
@@ -215,7 +215,7 @@ def _answer(requests: socket.socket, selector: selectors.BaseSelector, polled: d
 def _refuse(descriptors: list[int]) -> None:
     """Refuse a request of which not all descriptors arrived."""
     for descriptor in descriptors[_STATUS_AT : _STATUS_AT + 1]:
-        _tell(descriptor, -errno.EMFILE)
+        _send_status(descriptor, -errno.EMFILE)
     for descriptor in descriptors:
         os.close(descriptor)
 
@@ -229,10 +229,10 @@ def _be_module(descriptors: list[int], run: Run) -> NoReturn:
 
 def _reap(pid: int, status: int) -> None:
     _, ended = os.waitpid(pid, 0)
-    _tell(status, os.waitstatus_to_exitcode(ended))
+    _send_status(status, os.waitstatus_to_exitcode(ended))
     os.close(status)
 
 
-def _tell(status: int, value: int) -> None:
+def _send_status(status: int, value: int) -> None:
     with contextlib.suppress(BrokenPipeError):  # the client has ended, as after a timeout of its task
         os.write(status, _STATUS.pack(value))

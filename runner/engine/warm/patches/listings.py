@@ -150,7 +150,7 @@ class _Glob:
         if known is not None and known[0] == now:
             return known[1]
         try:
-            names = os.listdir(folder)  # noqa: PTH208 - names are wanted
+            names = os.listdir(folder)  # noqa: PTH208 - only names are required
         except OSError:
             return []
         if is_settled(now):

@@ -137,7 +137,7 @@ class Modules:
     def _request(self, *, payload: Payload, call: versions.Call, shebang: str, **fields: Any) -> Request:
         key = (payload.name, payload.path)
         return Request(
-            payload=key if key in self.preimported and not payload.around else payload,
+            payload=key if key in self.preimported and not payload.overrides else payload,
             wrapper=versions.wrapper(fields["module_name"], payload.name, call, shebang),
             parameters=call.parameters,
             profile=call.profile,

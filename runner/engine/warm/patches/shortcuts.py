@@ -48,7 +48,7 @@ LEARNED = "ANSIBLE_OPERATOR_LEARNED"
 
 
 @dataclass(frozen=True, slots=True)
-class Made:
+class PreparedShortcuts:
     """The state that the server prepares for shortcuts."""
 
     modules: Preimported | None
@@ -71,11 +71,11 @@ class _Target:
     """The arguments of an installation."""
 
     off: frozenset[str]
-    made: Made
+    made: PreparedShortcuts
     event_descriptor: int
 
 
-def prepare(wanted: Load, interpreter: Interpreter) -> Made:
+def prepare(wanted: Load, interpreter: Interpreter) -> PreparedShortcuts:
     """Make ready what runs need of this."""
     problems: dict[str, str] = {}
 
@@ -88,7 +88,7 @@ def prepare(wanted: Load, interpreter: Interpreter) -> Made:
 
     compiled = attempt("templates", lambda: _patch("templates").precompile(wanted.templates))
     made = attempt("modules", lambda: _preimport().make(wanted.modules, wanted.imports, interpreter))
-    return Made(made, compiled, problems)
+    return PreparedShortcuts(made, compiled, problems)
 
 
 def load(off: frozenset[str]) -> None:
@@ -106,7 +106,7 @@ def _preimport() -> Any:
     return import_module("runner.engine.warm.modules.preimport")
 
 
-def install(off: frozenset[str], made: Made, event_descriptor: int) -> Mapping[Any, str]:
+def install(off: frozenset[str], made: PreparedShortcuts, event_descriptor: int) -> Mapping[Any, str]:
     """Install every shortcut but those that are off; return where the templates that this run compiles are noted.
 
     `event_descriptor` is the number of a socket to the supervisor. Raises `InstallError`.

@@ -210,7 +210,7 @@ class _Here:
         try:
             with guard.run_unforked(self._unforked), _as_worker(self._reports):
                 try:
-                    versions.run_worker(_stand_in(self._worker, self._reports))
+                    versions.run_worker(_worker_in_this_process(self._worker, self._reports))
                 finally:
                     if os.getpid() != process:
                         handover.end()
@@ -261,7 +261,7 @@ def _obstacle(task: Any, *, with_modules: bool) -> Reason:
     return Reason.HOSTS if kind is Kind.OF_MODULES else Reason.ACTION
 
 
-def _stand_in(worker: Any, reports: _Reports) -> Any:
+def _worker_in_this_process(worker: Any, reports: _Reports) -> Any:
     """Return a worker whose process is this one, with copies of all data that it may change."""
     own = _copy(worker)
     own._final_q = reports

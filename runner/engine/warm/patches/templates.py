@@ -84,7 +84,7 @@ def precompile(noted: Iterable[str]) -> CompiledTemplates:
         except (KeyError, TypeError, ValueError):
             continue  # not written by a run of this version
         called: list[str] = []
-        environment.filters, environment.tests = (_stand_ins(found, kind, called) for kind in ("filter", "test"))
+        environment.filters, environment.tests = (_placeholders(found, kind, called) for kind in ("filter", "test"))
         try:
             code = _compile(environment, *key)
         except TemplateSyntaxError:
@@ -127,11 +127,11 @@ def _compile(environment: Any, text: str, is_expression: bool, escapes: bool | N
     return made[0]
 
 
-def _stand_ins(uses: Iterable[tuple[str, str, str]], kind: str, called: list[str]) -> dict[str, Any]:
-    return {name: _stand_in(name, passes, called) for each, name, passes in uses if each == kind}
+def _placeholders(uses: Iterable[tuple[str, str, str]], kind: str, called: list[str]) -> dict[str, Any]:
+    return {name: _placeholder(name, passes, called) for each, name, passes in uses if each == kind}
 
 
-def _stand_in(name: str, passes: str, called: list[str]) -> Callable[..., Any]:
+def _placeholder(name: str, passes: str, called: list[str]) -> Callable[..., Any]:
     def plugin(*_: Any, **__: Any) -> Any:
         called.append(name)
         raise nodes.Impossible  # nothing is computed during precompilation

@@ -71,12 +71,12 @@ def _hook_templating() -> None:
         lazy_options: Any = usual_lazy,
     ) -> Any:
         kind: Any = type(variable)
-        around = current(optional=True) if mode is default else None
-        if around is not None:
+        context = current(optional=True) if mode is default else None
+        if context is not None:
             if kind in texts:
                 if not (lazy_options.template and is_possible(variable, options.overrides)):
                     return variable
-            elif kind in containers and around.templar is self:
+            elif kind in containers and context.templar is self:
                 return Mixin._try_create(variable, lazy_options)
         return template(self, variable, options=options, mode=mode, lazy_options=lazy_options)
 

@@ -29,7 +29,7 @@ class _Clock:
     """The module `time` of a strategy, whose `sleep` ends when there is a result."""
 
     def __init__(self) -> None:
-        self.news = threading.Event()
+        self.reported = threading.Event()
         self.strategy: Any = None
 
     def __getattr__(self, name: str) -> Any:
@@ -40,20 +40,20 @@ class _Clock:
         if seconds < _SHORT:
             time.sleep(seconds)
         elif self.strategy._pending_results and not self.strategy._results:
-            self.news.wait(max(seconds, _LOOK_UP))
-            self.news.clear()
+            self.reported.wait(max(seconds, _LOOK_UP))
+            self.reported.clear()
 
 
 class _Results(deque[Any]):
     """Results that set an event when one is added."""
 
-    def __init__(self, results: deque[Any], news: threading.Event) -> None:
+    def __init__(self, results: deque[Any], reported: threading.Event) -> None:
         super().__init__(results)
-        self._news = news
+        self._reported = reported
 
     def append(self, item: Any, /) -> None:
         super().append(item)
-        self._news.set()
+        self._reported.set()
 
 
 def install() -> None:
@@ -67,22 +67,22 @@ def install() -> None:
     def init_strategy(self: Any, *args: Any, **kwargs: Any) -> None:
         init(self, *args, **kwargs)
         with self._results_lock:
-            self._results = _Results(self._results, clock.news)
+            self._results = _Results(self._results, clock.reported)
         clock.strategy = self
         if hasattr(self, "_rpc_queue"):
-            _tell_of_requests(self._rpc_queue, clock.news)
+            _report_requests(self._rpc_queue, clock.reported)
 
     StrategyBase.__init__ = init_strategy
     _hook_cleanup()
 
 
-def _tell_of_requests(requests: Any, news: threading.Event) -> None:
+def _report_requests(requests: Any, reported: threading.Event) -> None:
     """Also end the wait for requests of a worker."""
     put: Callable[..., None] = requests.put
 
     def put_request(*args: Any, **kwargs: Any) -> None:
         put(*args, **kwargs)
-        news.set()
+        reported.set()
 
     requests.put = put_request
 

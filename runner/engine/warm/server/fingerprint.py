@@ -24,7 +24,7 @@ def watched() -> tuple[str, ...]:
 def _config() -> Iterator[str]:
     for path in (*_OWN_CONFIG, os.environ.get("ANSIBLE_CONFIG", ""), constants.CONFIG_FILE or ""):
         if path:
-            yield os.path.expanduser(path)  # noqa: PTH111 - a string is wanted
+            yield os.path.expanduser(path)  # noqa: PTH111 - a string is required
 
 
 def _packages() -> Iterator[str]:

@@ -25,7 +25,7 @@ from runner.engine.warm import messages, procfs, task_record
 from runner.engine.warm.messages import Load
 from runner.engine.warm.modules.interpreter import Interpreter
 from runner.engine.warm.patches import shortcuts
-from runner.engine.warm.patches.shortcuts import Made
+from runner.engine.warm.patches.shortcuts import PreparedShortcuts
 from runner.engine.warm.server import model, preload
 from runner.engine.warm.server.model import Model
 from runner.engine.warm.server.refresh import Refresh
@@ -39,7 +39,7 @@ _NOT_FLUSHED = 120
 """The exit code of an interpreter that could not write its last output."""
 
 
-def prepare(loaded: Model, request: Load, shown: procfs.Shown) -> Made:
+def prepare(loaded: Model, request: Load, shown: procfs.Shown) -> PreparedShortcuts:
     """Prepare in the server the data that the shortcuts need for these requests."""
     encodings = tuple((stream.encoding, stream.errors) for stream in loaded.streams.values())
     interpreter = Interpreter(loaded.module_path, encodings, partial(procfs.show, shown))
@@ -58,7 +58,7 @@ def begin(refresh: Refresh, arguments: list[str]) -> None:
     refresh.apply()
 
 
-def run(made: Made, without: frozenset[str], event_descriptor: int) -> int:
+def run(made: PreparedShortcuts, without: frozenset[str], event_descriptor: int) -> int:
     """Run `ansible-playbook` without some shortcuts, after `begin`. Return its exit code.
 
     `event_descriptor` is the number of the socket for the data of events.

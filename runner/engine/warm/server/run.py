@@ -24,7 +24,7 @@ from runner.engine import processes
 from runner.engine.child import Spawn, Supervisor
 from runner.engine.warm import messages, procfs
 from runner.engine.warm.patches import event_socket
-from runner.engine.warm.patches.shortcuts import InstallError, Made
+from runner.engine.warm.patches.shortcuts import InstallError, PreparedShortcuts
 from runner.engine.warm.server import playbook
 from runner.engine.warm.server.model import WINDOW
 from runner.engine.warm.server.refresh import Refresh
@@ -38,7 +38,7 @@ class Base:
     """State of the server that each run starts with."""
 
     refresh: Refresh
-    made: Made
+    made: PreparedShortcuts
     """Data that was prepared for shortcuts."""
     disabled: frozenset[str]
     """Shortcuts that failed the self-test."""

@@ -25,7 +25,7 @@ from ansible.plugins.loader import callback_loader, module_loader
 from runner.engine import executions, processes
 from runner.engine.executions import Executions, Reason, Way
 from runner.engine.warm.patches import event_socket, shortcuts
-from runner.engine.warm.patches.shortcuts import InstallError, Made
+from runner.engine.warm.patches.shortcuts import InstallError, PreparedShortcuts
 from runner.engine.warm.server import playbook
 from runner.engine.warm.server.refresh import Refresh
 
@@ -81,7 +81,7 @@ class _Trial:
     has_events: bool = True
 
 
-def run(refresh: Refresh, made: Made, scratch: Path, off: frozenset[str]) -> SelfTestResult:
+def run(refresh: Refresh, made: PreparedShortcuts, scratch: Path, off: frozenset[str]) -> SelfTestResult:
     """Find the shortcuts that cannot be used here. Needs a process with a single thread."""
     bench = _Bench(refresh, made, scratch / "self-test")
     processes.adopt_orphans()
@@ -132,7 +132,7 @@ class _Bench:
     """Runs trials, one after the other."""
 
     refresh: Refresh
-    made: Made
+    made: PreparedShortcuts
     folder: Path
     leftovers: list[str] = field(default_factory=list)
     """Descriptions of processes that did not end with their trial."""

@@ -29,7 +29,7 @@ def resolved(path: Path, around: tuple[Stamp, ...] = ()) -> Payload:
 
 
 def test_a_payload_is_valid_while_nothing_changes(module: Path) -> None:
-    assert resolved(module).stands(())
+    assert resolved(module).is_valid(())
 
 
 def test_a_payload_expires_when_a_file_of_it_is_written(module: Path) -> None:
@@ -37,7 +37,7 @@ def test_a_payload_expires_when_a_file_of_it_is_written(module: Path) -> None:
 
     module.write_text("pass  # more\n", encoding="utf-8")
 
-    assert not known.stands(())
+    assert not known.is_valid(())
 
 
 def test_a_payload_expires_when_a_file_of_it_is_replaced_by_one_of_the_same_age_and_size(module: Path) -> None:
@@ -49,7 +49,7 @@ def test_a_payload_expires_when_a_file_of_it_is_replaced_by_one_of_the_same_age_
 
     other.replace(module)
 
-    assert not known.stands(())
+    assert not known.is_valid(())
 
 
 @pytest.mark.lengthy
@@ -68,18 +68,18 @@ def test_a_payload_expires_when_a_file_of_it_is_removed(module: Path) -> None:
 
     module.unlink()
 
-    assert not known.stands(())
+    assert not known.is_valid(())
 
 
 def test_a_payload_expires_when_another_file_could_override_a_part_of_it(module: Path, tmp_path: Path) -> None:
     folder = tmp_path / "module_utils"
     folder.mkdir()
     known = resolved(module, payload.overrides([str(folder)], "/builtin"))
-    assert known.stands(payload.overrides([str(folder)], "/builtin"))
+    assert known.is_valid(payload.overrides([str(folder)], "/builtin"))
 
     (folder / "basic.py").write_text("pass\n", encoding="utf-8")
 
-    assert not known.stands(payload.overrides([str(folder)], "/builtin"))
+    assert not known.is_valid(payload.overrides([str(folder)], "/builtin"))
 
 
 def test_ansibles_own_folder_overrides_nothing_by_whatever_name(tmp_path: Path) -> None:
