@@ -199,7 +199,7 @@ class Controller:
         try:
             await self._references.ready(self.watch.gvk, request.key)
             return await self._reconciler.reconcile(self.queue.begun(request))
-        except Exception:  # noqa: BLE001 - a defect must not end the worker: it is logged whole, and retried
+        except Exception:  # noqa: BLE001 - a defect must not end the worker: it is logged with its traceback, and retried
             self._log.exception("Reconcile failed unexpectedly", **request.key._asdict())
             return Retry(REQUEST_BACKOFF, ran=False)
 

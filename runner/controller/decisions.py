@@ -28,7 +28,7 @@ _DIGEST_SIZE = 8
 POD_BACKOFF = Backoff(1.0, cap=15.0)
 """Before the next attempt of a run that waits for its pod."""
 
-_DOOMED = (
+_NAMESPACE_TERMINATING = (
     "The object's namespace is being deleted, so nothing can be created in it any more: the object is not run again "
     "until it changes or is deleted."
 )
@@ -57,7 +57,7 @@ def run_reason(watch: Watch, change: Change, *, waits: bool) -> RunReason | None
     if _content_changed(old, new) or old.paused != new.paused or old.mode != new.mode:
         return RunReason.CHANGED
     if _run_requested(old, new):
-        return RunReason.ASKED
+        return RunReason.REQUESTED
     counts = waits or watch.watch_annotations_changes
     return RunReason.CHANGED if counts and old.annotations_digest != new.annotations_digest else None
 
@@ -177,7 +177,7 @@ class Retry:
 
     backoff: Backoff
     ran: bool
-    """Whether a run failed, and not a request around it."""
+    """True if a run failed, False if a request before or after it did."""
     refused: bool = False
     """Whether the API server refused a request, so that any change of the object ends the backoff."""
 
@@ -231,7 +231,9 @@ def after_run(run: RunResult, terms: RetryTerms, *, failed_runs: int) -> Decisio
         return Decision(Retry(POD_BACKOFF if run.waits else terms.retry.backoff, ran=False))
     failed_runs += 1
     if not terms.finalizing:
-        final = Decision(Terminal(), (_DOOMED,)) if terms.terminating else _final(run, terms, failed_runs)
+        final = (
+            Decision(Terminal(), (_NAMESPACE_TERMINATING,)) if terms.terminating else _final(run, terms, failed_runs)
+        )
         return final or Decision(Retry(terms.retry.backoff, ran=True))
     advice = (_FINALIZER_CREATES,) if terms.terminating else ()
     final = _finalizer_final(terms, failed_runs) or Decision(Retry(terms.retry.backoff, ran=True))

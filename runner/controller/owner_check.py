@@ -18,7 +18,7 @@ from runner.ownership import OwnerState
 from runner.proxy.handlers.writes import ObjectReader
 from runner.workqueue.request import RunReason
 
-_WITHOUT_NEWS = frozenset(
+_WITHOUT_EVENT = frozenset(
     {
         *(RunReason.DEPENDENT, RunReason.REQUEUED, RunReason.RETRY),
         *(RunReason.PRUNE, RunReason.RESYNC, RunReason.DRIFT),
@@ -63,7 +63,7 @@ class OwnerCheck(Feature):
         """
         key, uid = attempt.key, uid_of(attempt.obj)
         was_missing = key in self._missing and self._missing[key][0] == uid
-        if was_missing or attempt.plan.finalizing or attempt.request.reason in _WITHOUT_NEWS:
+        if was_missing or attempt.plan.finalizing or attempt.request.reason in _WITHOUT_EVENT:
             return await self._read(attempt.resource, key, uid)
         return OwnerState.EXISTS
 

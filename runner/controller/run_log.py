@@ -114,8 +114,8 @@ class LoggedRun:
         self._job = job
         self._output: list[str] = []
         self._reason = request.reason.value
-        self._whose = {"job": job.ident, "gvk": str(job.gvk), **job.key._asdict()}
-        self._log = log.get(__name__, **self._whose)
+        self._identity = {"job": job.ident, "gvk": str(job.gvk), **job.key._asdict()}
+        self._log = log.get(__name__, **self._identity)
         content = content_name(job.content)
         self._log.info(
             "Run started",
@@ -182,7 +182,7 @@ class LoggedRun:
         if form == "blocks":
             for text in (blocks.block(event, level, raised=raised), self._recap(event)):
                 if text is not None:
-                    yield log.line(__name__, _OUTPUT, **self._whose, **about) + text
+                    yield log.line(__name__, _OUTPUT, **self._identity, **about) + text
             return
         output = blocks.output(event, level, raised=raised)
         if output is None:
@@ -190,7 +190,7 @@ class LoggedRun:
         if event.get("event") in blocks.FAILURES and data.get("task_path"):
             about["path"] = data["task_path"]
         is_line = form == "lines" and level == "tasks" and blocks.is_start(event)
-        line = partial(log.any_line, __name__, "Task started" if is_line else _OUTPUT, **self._whose, **about)
+        line = partial(log.any_line, __name__, "Task started" if is_line else _OUTPUT, **self._identity, **about)
         if form == "json":
             yield line(ansible_event=event.get("event"), action=data.get("task_action"), output=output)
         else:
@@ -200,7 +200,7 @@ class LoggedRun:
         """Mask a large text in the thread of the writer."""
         masked = self._job.secrets.masker.text(text, Budget(_WHOLE_OUTPUT))
         if self._settings.form == "json":
-            return log.any_line(__name__, "Run output", **self._whose, output=log.visible(masked))
+            return log.any_line(__name__, "Run output", **self._identity, output=log.visible(masked))
         return _indented(log.visible(masked)) if self._settings.form == "lines" else attributable(masked)
 
     def _recap(self, event: Event) -> str | None:

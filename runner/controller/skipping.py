@@ -136,10 +136,10 @@ class RunSkipper(Feature):
         if any(each.get("type") == "Failure" and each.get("status") == "True" for each in conditions_of(obj)):
             return UnchangedCheck("the last run failed")
         basis = await self.basis(obj)
-        why = last.outdated(basis.obj, basis.content, basis.named, now) or await self._seen_otherwise(obj, last)
+        why = last.outdated(basis.obj, basis.content, basis.named, now) or await self._changed_reads(obj, last)
         return UnchangedCheck(why, last.due)
 
-    async def _seen_otherwise(self, obj: Object, last: LastRun) -> str:
+    async def _changed_reads(self, obj: Object, last: LastRun) -> str:
         owned = await self._owned.owned(self._gvk, key_of(obj))
         if owned is None:
             return "the owned objects are not known"
@@ -163,11 +163,11 @@ class RunSkipper(Feature):
     ) -> None:
         """Record a successful run. `due`: time of the next run that its role requested, in seconds since the epoch."""
         key = key_of(obj)
-        mine = (self._gvk.group, resource.plural, key.namespace, key.name)
+        own_object = (self._gvk.group, resource.plural, key.namespace, key.name)
         reads = {
             path: seen.digest
             for path, seen in read_set.reads.items()
-            if (seen.group, seen.plural, seen.namespace, seen.name) != mine
+            if (seen.group, seen.plural, seen.namespace, seen.name) != own_object
             and not self._owned.owns(self._gvk, key, seen)
         }
         why = read_set.unseen

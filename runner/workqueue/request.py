@@ -14,12 +14,12 @@ class RunReason(Enum):
 
     CHANGED = "changed"
     CREATED = "created"
-    ASKED = "asked for"
+    REQUESTED = "requested"
     DELETED = "deleted"
     DEPENDENT = "dependent changed"
     REFERENCE = "reference changed"
     EDITED = "role edited"
-    REQUEUED = "asked for by the last run"
+    REQUEUED = "requested by the last run"
     RETRY = "retry"
     PRUNE = "prune check"
     PRESENT = "present at start"
@@ -35,13 +35,13 @@ class RunReason(Enum):
     @property
     def is_background(self) -> bool:
         """True unless a user changed the object."""
-        return self not in {RunReason.CHANGED, RunReason.CREATED, RunReason.ASKED, RunReason.DELETED}
+        return self not in {RunReason.CHANGED, RunReason.CREATED, RunReason.REQUESTED, RunReason.DELETED}
 
 
 HANDICAP: dict[RunReason, float] = {
     RunReason.CHANGED: 0.0,
     RunReason.CREATED: 0.0,
-    RunReason.ASKED: 0.0,
+    RunReason.REQUESTED: 0.0,
     RunReason.DELETED: 1.0,
     RunReason.DEPENDENT: 5.0,
     RunReason.REFERENCE: 10.0,

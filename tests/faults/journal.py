@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 BEGIN, EFFECT, END = "begin", "effect", "end"
-_EXPLAINED = {"dependent changed", "asked for by the last run"}
+_EXPLAINED = {"dependent changed", "requested by the last run"}
 """Reasons for which an object may be run again although it did not change."""
 
 

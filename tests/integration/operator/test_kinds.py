@@ -320,7 +320,7 @@ def test_a_role_requests_its_next_run(project: Project, things: Things) -> None:
     things.create("one", {"after": "1s"})
     things.create("waits", {"after": "1h"})
     things.create("renews", {"after": "1h", "done": True})
-    operator.await_line("Run ended", name="one", reason="asked for by the last run")
+    operator.await_line("Run ended", name="one", reason="requested by the last run")
     things.await_success("one")
     things.await_success("renews")
     assert things.await_condition("waits", "Successful", status="False")["reason"] == "Requeued"

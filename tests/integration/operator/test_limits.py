@@ -159,5 +159,5 @@ def test_an_annotation_requests_a_run_of_any_object(project: Project, things: Th
     things.await_condition("refused", "Failure")
     for name in ("done", "refused"):
         things.merge(name, {"metadata": {"annotations": {"ansible.sdk.operatorframework.io/run-requested": "now"}}})
-        operator.await_line("Run ended", name=name, reason="asked for")
-        assert [run["reason"] for run in operator.runs(name)] == ["created", "asked for"]
+        operator.await_line("Run ended", name=name, reason="requested")
+        assert [run["reason"] for run in operator.runs(name)] == ["created", "requested"]

@@ -76,8 +76,8 @@ def test_pausing_and_resuming_an_object_start_a_run_at_once(finalized: Watch, *,
 
 def test_each_new_request_starts_a_run_and_its_withdrawal_none(finalized: Watch) -> None:
     asked, again = replace(SEEN, run_requested="1"), replace(SEEN, run_requested="2")
-    assert _decide(finalized, SEEN, asked) is RunReason.ASKED
-    assert _decide(finalized, asked, again) is RunReason.ASKED
+    assert _decide(finalized, SEEN, asked) is RunReason.REQUESTED
+    assert _decide(finalized, asked, again) is RunReason.REQUESTED
     assert _decide(finalized, asked, replace(asked, resource_version="2")) is None
     assert _decide(finalized, asked, SEEN) is None
     assert _decide(finalized, asked, replace(again, generation=2)) is RunReason.CHANGED
@@ -85,13 +85,13 @@ def test_each_new_request_starts_a_run_and_its_withdrawal_none(finalized: Watch)
 
 def test_an_approval_and_another_mode_start_a_run(finalized: Watch) -> None:
     for state, reason in (
-        (SEEN, RunReason.ASKED),
+        (SEEN, RunReason.REQUESTED),
         (replace(SEEN, deleting=True, finalizers=(NAME,)), RunReason.DELETED),
     ):
         approved = replace(state, approved="hash")
         assert _decide(finalized, state, approved) is reason
         assert _decide(finalized, approved, state) is None
-        mode = RunReason.CHANGED if reason is RunReason.ASKED else reason
+        mode = RunReason.CHANGED if reason is RunReason.REQUESTED else reason
         assert _decide(finalized, state, replace(state, mode="plan")) is mode
         assert _decide(finalized, replace(state, mode="plan"), state) is mode
 

@@ -115,7 +115,7 @@ def test_with_one_worker_a_change_waits_only_for_the_active_run(virtually: Virtu
 
 
 @pytest.mark.parametrize("workers", [1, 4])
-@pytest.mark.parametrize("flood", [RunReason.CREATED, RunReason.ASKED, RunReason.DEPENDENT, RunReason.RETRY])
+@pytest.mark.parametrize("flood", [RunReason.CREATED, RunReason.REQUESTED, RunReason.DEPENDENT, RunReason.RETRY])
 @pytest.mark.parametrize("reason", [RunReason.CREATED, RunReason.DEPENDENT, RunReason.RETRY])
 def test_many_objects_of_one_namespace_delay_another_namespace_by_two_runs_at_most(
     virtually: Virtually, workers: int, flood: RunReason, reason: RunReason

@@ -38,7 +38,7 @@ Virtually = Callable[[Coroutine[object, object, Any]], Any]
 LONGEST = 20.0
 """Seconds that a run takes at most."""
 LONGEST_RETRY = 30.0
-PERSON = (RunReason.CHANGED, RunReason.CREATED, RunReason.ASKED, RunReason.DELETED)
+PERSON = (RunReason.CHANGED, RunReason.CREATED, RunReason.REQUESTED, RunReason.DELETED)
 BACKGROUND = tuple(reason for reason in RunReason if reason not in PERSON)
 LAST_HANDICAP = max(HANDICAP.values())
 FIRST_HANDICAP = min(HANDICAP[reason] for reason in BACKGROUND)
