@@ -206,8 +206,8 @@ def _condense(obj: Object) -> tuple[Summary, bytes]:
 
 def _content_digest(kept: Object, meta: Object, annotations: dict[str, str]) -> bytes:
     """Digest the parts that a client can change."""
-    telling = {name: value for name, value in meta.items() if name != "resourceVersion"}
-    return _digest({**kept, "metadata": {**telling, "annotations": annotations}})
+    relevant = {name: value for name, value in meta.items() if name != "resourceVersion"}
+    return _digest({**kept, "metadata": {**relevant, "annotations": annotations}})
 
 
 def _digest(value: Object | dict[str, str]) -> bytes:

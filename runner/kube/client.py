@@ -52,7 +52,7 @@ _USER_AGENT = (
     f"python/{platform.python_version()}"
 )
 _JSON = "application/json"
-# An aggregated API that knows no partial objects falls back to whole ones.
+# An aggregated API without partial objects responds with full ones.
 _METADATA = "application/json;as=PartialObjectMetadata;v=v1;g=meta.k8s.io,application/json"
 _METADATA_LIST = "application/json;as=PartialObjectMetadataList;v=v1;g=meta.k8s.io,application/json"
 _CONNECT = 10.0

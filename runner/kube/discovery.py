@@ -66,16 +66,16 @@ class Discovery:
     def __init__(self, client: DiscoveryClient) -> None:
         self._client = client
         self._found: dict[GVK, ApiResource] = {}
-        self._asking: dict[str, asyncio.Lock] = {}
+        self._requesting: dict[str, asyncio.Lock] = {}
 
     async def find(self, gvk: GVK) -> ApiResource:
         """Return how a kind is served. Raises KindNotFoundError, or errors of the client."""
         if gvk in self._found:
             return self._found[gvk]
-        async with self._asking.setdefault(gvk.api_version, asyncio.Lock()):
-            # Kinds of one group and version are found together: the first one asks, the others wait for it.
+        async with self._requesting.setdefault(gvk.api_version, asyncio.Lock()):
+            # Kinds of one group and version are found together: the first sends the request, the others wait.
             if gvk not in self._found:
-                self._found.update(await self._ask(gvk.group, gvk.version))
+                self._found.update(await self._request(gvk.group, gvk.version))
         if gvk not in self._found:
             raise KindNotFoundError(f"the API server does not serve {gvk}; install its CRD with this version served")
         return self._found[gvk]
@@ -84,7 +84,7 @@ class Discovery:
         """Request the kind again next time, because it may have changed."""
         self._found.pop(gvk, None)
 
-    async def _ask(self, group: str, version: str) -> dict[GVK, ApiResource]:
+    async def _request(self, group: str, version: str) -> dict[GVK, ApiResource]:
         path = f"/apis/{group}/{version}" if group else f"/api/{version}"
         try:
             answer = await self._client.request("GET", path)

@@ -25,7 +25,7 @@ from runner.watches.policy import StatusTrigger
 _DIGEST_SIZE = 8
 _GRACEFUL = {"foregroundDeletion", "orphan"}
 """Finalizers of the garbage collector, which removes them itself."""
-_MOST_TOLD = 5
+_MOST_NAMED = 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,7 +129,7 @@ def difference(old: ObjectState, new: ObjectState, *, trigger: StatusTrigger) ->
     if old.uid != new.uid:
         return "was recreated"
     if new.deleting:
-        # What ends by itself is news when it has ended; what a finalizer keeps may need somebody.
+        # A deletion without finalizers is reported when it has ended; one with finalizers may need an action.
         return "is being deleted" if new.held and not old.deleting else ""
     changed = _changed_parts(old, new, trigger=trigger)
     return f"changed: {', '.join(changed)}" if changed else ""
@@ -179,7 +179,7 @@ def sentence(what: str, fields: tuple[str, ...]) -> str:
     """Replace the changed parts by the fields, if these are known."""
     if not fields:
         return what
-    return f"changed: {', '.join(fields[:_MOST_TOLD])}" + (" and more" if len(fields) > _MOST_TOLD else "")
+    return f"changed: {', '.join(fields[:_MOST_NAMED])}" + (" and more" if len(fields) > _MOST_NAMED else "")
 
 
 def _differ(old: ObjectState, new: ObjectState, name: str) -> bool:
@@ -225,14 +225,14 @@ def _manager(entry: Mapping[str, Any]) -> str:
 
 def _fields(obj: Mapping[str, Any], meta: Mapping[str, Any], transient: set[str]) -> dict[str, bytes]:
     """Digest each field that is relevant to an owner."""
-    telling = {
+    relevant = {
         "labels": meta.get("labels"),
         "annotations": {name: value for name, value in annotations_of(obj).items() if name not in transient},
         "finalizers": sorted(set(finalizers_of(obj))),
         "ownerReferences": references_of(obj),
     }
     content = {name: value for name, value in obj.items() if name not in {"apiVersion", "kind", "metadata"}}
-    return fingerprint({**content, "metadata": {name: value for name, value in telling.items() if value}})
+    return fingerprint({**content, "metadata": {name: value for name, value in relevant.items() if value}})
 
 
 def _digest(value: object) -> bytes:

@@ -17,7 +17,7 @@ from runner.watches.watch import Watch
 
 MANAGER = "controller-manager"
 _USER = "system:serviceaccount:"
-_WHO = "/apis/authentication.k8s.io/v1/selfsubjectreviews"
+_SELF_REVIEWS = "/apis/authentication.k8s.io/v1/selfsubjectreviews"
 _MAY = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
 _log = log.get(__name__)
 
@@ -90,16 +90,16 @@ async def _resolve(client: Client, written: str, names: tuple[str, ...]) -> str:
 
 async def _may_impersonate(client: Client, account: str) -> bool:
     namespace, _, name = account.partition("/")
-    asked = {"namespace": namespace, "verb": "impersonate", "resource": "serviceaccounts", "name": name}
+    attributes = {"namespace": namespace, "verb": "impersonate", "resource": "serviceaccounts", "name": name}
     body = {"apiVersion": "authorization.k8s.io/v1", "kind": "SelfSubjectAccessReview"}
-    answer = await client.request("POST", _MAY, body={**body, "spec": {"resourceAttributes": asked}})
+    answer = await client.request("POST", _MAY, body={**body, "spec": {"resourceAttributes": attributes}})
     return bool((answer.get("status") or {}).get("allowed"))
 
 
 async def _own_user(client: Client) -> str:
     body = {"apiVersion": "authentication.k8s.io/v1", "kind": "SelfSubjectReview"}
     try:
-        answer = await client.request("POST", _WHO, body=body)
+        answer = await client.request("POST", _SELF_REVIEWS, body=body)
     except ApiError as error:
         _log.warning(
             "Cannot read the operator's own user name, so no prefix is added to names of service accounts",

@@ -196,7 +196,7 @@ class Watcher:
                     yield event
         except (ApiError, ApiUnavailableError) as error:
             if not self._resume_from:
-                self._doubt_streamed_lists(stream, error)
+                self._check_streamed_lists(stream, error)
             raise
         finally:
             self._ended(stream)
@@ -250,7 +250,7 @@ class Watcher:
             if not page.cont:
                 break
             cont = page.cont
-        # A list without a version is no Kubernetes habit; "0" asks to watch from any.
+        # Kubernetes lists have a version. If one has none, "0" starts the watch from any version.
         self._resume_from = page.resource_version or "0"
         yield Synced()
 
@@ -266,7 +266,7 @@ class Watcher:
         path, metadata_only = resource.path(self.namespace), self._selection.metadata_only
         return WatchStream(self._client, path, params, policy, metadata_only=metadata_only)
 
-    def _doubt_streamed_lists(self, stream: WatchStream, error: Exception) -> None:
+    def _check_streamed_lists(self, stream: WatchStream, error: Exception) -> None:
         """Switch to pages if the server refuses or ignores streamed lists, or fails repeatedly."""
         refused = isinstance(error, InvalidError) or (isinstance(error, ApiError) and error.status == _BAD_REQUEST)
         if stream.lasted:
@@ -313,7 +313,7 @@ class Watcher:
         """Note an error; return the seconds until the next attempt."""
         delay = self._backoff.next()
         if isinstance(error, NotFoundError):
-            # The kind went, or moved: discovery says which, unless this goes on.
+            # The kind was removed or moved: the next discovery shows which.
             self._discovery.forget(self.gvk)
             self._resume_from = ""
             self._not_found += 1

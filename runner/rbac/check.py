@@ -20,7 +20,7 @@ from runner.rbac.rights import Right
 _AT_ONCE = 4
 _AGAIN = 5.0
 """Seconds before the next check if a kind is not served yet, or if the API server is unavailable."""
-_WHO = "/apis/authentication.k8s.io/v1/selfsubjectreviews"
+_SELF_REVIEWS = "/apis/authentication.k8s.io/v1/selfsubjectreviews"
 _MAY = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
 _log = log.get(__name__)
 
@@ -72,7 +72,7 @@ class RightsCheck:
     async def _user(self) -> str:
         body = {"apiVersion": "authentication.k8s.io/v1", "kind": "SelfSubjectReview"}
         try:
-            answer = await self._client.request("POST", _WHO, body=body)
+            answer = await self._client.request("POST", _SELF_REVIEWS, body=body)
         except ApiError:
             return "the operator"
         return str(((answer.get("status") or {}).get("userInfo") or {}).get("username") or "the operator")

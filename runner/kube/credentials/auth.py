@@ -149,7 +149,7 @@ class Credentials:
             if config != self._config:
                 self._adopt(config)
         except ConfigError as error:
-            # Perhaps somebody is writing the file just now; what we have may still be good.
+            # Another process may be writing the file; the current credentials may still be valid.
             _log.warning("Cannot reload the credentials; the previous ones stay in use", error=str(error))
 
     def secret_values(self) -> list[str]:

@@ -67,14 +67,14 @@ class OidcLogin:
                 f"{self._config.origin}: the ID token has expired and cannot be renewed; log in again"
             )
         try:
-            tokens = await self._ask(issuer)
+            tokens = await self._request(issuer)
         except (aiohttp.ClientError, TimeoutError, ValueError, KeyError, TypeError) as error:
             raise ApiUnavailableError(f"{issuer}: the ID token cannot be renewed: {error!r}; log in again") from error
         self._settings.update(tokens)
         self._refused = False
         await asyncio.to_thread(self._save, tokens)
 
-    async def _ask(self, issuer: str) -> dict[str, str]:
+    async def _request(self, issuer: str) -> dict[str, str]:
         client_id, secret = str(self._settings["client-id"]), str(self._settings.get("client-secret") or "")
         form = {"grant_type": "refresh_token", "refresh_token": str(self._settings["refresh-token"])}
         headers: dict[str, str] = {}

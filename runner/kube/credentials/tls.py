@@ -24,8 +24,8 @@ def context(cluster: Mapping[str, Any], user: Mapping[str, Any], origin: str) ->
     if not str(cluster["server"]).startswith("https://"):
         return None
     made = ssl.create_default_context(cadata=_authorities(cluster, origin))
-    # Python 3.13 began to refuse authorities without an Authority Key Identifier. RFC 5280 wants one, but many clusters
-    # have none and Go's clients take them.
+    # Python 3.13 began to refuse authorities without an Authority Key Identifier. RFC 5280 requires one, but
+    # many clusters have none, and Go's clients accept them.
     made.verify_flags &= ~ssl.VERIFY_X509_STRICT
     if cluster.get("insecure-skip-tls-verify"):
         made.check_hostname = False
