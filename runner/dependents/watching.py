@@ -101,7 +101,7 @@ class Dependents:
         """Pairs of watch and kind for which a run of this process wrote or read an object."""
         self._deferred = DeferredNotifications()
         self._rereads = Refetcher(client)
-        self.bodies = ReadCache(MOST_BYTES, self._rereads.ask)
+        self.bodies = ReadCache(MOST_BYTES, self._rereads.schedule)
         """Cached responses of the API server for dependents."""
 
     def problems(self) -> list[str]:

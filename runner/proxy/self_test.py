@@ -26,10 +26,10 @@ class SelfTest:
     async def follow(self) -> None:
         """Check forever."""
         while True:
-            await self.ask()
+            await self.check()
             await asyncio.sleep(_INTERVAL)
 
-    async def ask(self) -> None:
+    async def check(self) -> None:
         """Check once."""
         try:
             async with asyncio.timeout(_PATIENCE):

@@ -111,14 +111,14 @@ class Proxy:
 
     def connection(self) -> ClientConnection:
         """Return the protocol of a new client's connection."""
-        client = _Client(self._ask, self._malformed.note)
+        client = _Client(self._handle, self._malformed.note)
         task = asyncio.create_task(client.serve())
         self._clients[task] = client
         client.connection.call_when_lost(lambda: _cancel(task))
         task.add_done_callback(self._ended)
         return client.connection
 
-    async def _ask(self, call: Call) -> Answer:
+    async def _handle(self, call: Call) -> Answer:
         """Answer a call; its observers see the request first, and the response before the client does."""
         if (refused := authenticate(self._identities, call)) is not None:
             return refused
@@ -171,9 +171,9 @@ class _MalformedRequests:
 class _Client:
     """Connection of one client."""
 
-    def __init__(self, ask: Proceed, rejected: Callable[[MalformedError], None]) -> None:
+    def __init__(self, proceed: Proceed, rejected: Callable[[MalformedError], None]) -> None:
         """`rejected` is called for each malformed request."""
-        self._ask = ask
+        self._proceed = proceed
         self._rejected = rejected
         self.connection = ClientConnection()
         self.is_busy = False
@@ -216,7 +216,7 @@ class _Client:
         self.is_busy = not info.is_endless
         status = 0
         try:
-            answer = await self._ask(call)
+            answer = await self._proceed(call)
             status = answer.status
             return await self._respond(call, body, answer)
         finally:

@@ -138,7 +138,7 @@ class ReadCache:
     def passed(self, attempt: PendingCall, place: CallScope | None = None) -> None:
         """End a call that may have written or shown unknown states of `place`, by default of its own scope."""
         self._calls.end(attempt)
-        self._doubt(place or attempt.place)
+        self._invalidate(place or attempt.place)
 
     def showed(self, attempt: PendingCall, answer: ObjectResponse, *, wanted: bool) -> bool:
         """End a read before its response is sent on. Return True if the object has a watched owner.
@@ -150,7 +150,7 @@ class ReadCache:
         if entries is None:
             return False
         if wanted:
-            self._want(entries, attempt.place.key, answer)
+            self._request_refetch(entries, attempt.place.key, answer)
             self._take(entries, attempt.place.key, answer, is_sound=is_sound)
         return bool(entries.owners_of(answer.obj))
 
@@ -165,10 +165,10 @@ class ReadCache:
         """End a write of `place` before its response is sent on; the response is the object as a GET returns it."""
         self._calls.end(attempt)
         is_sound = self._is_sound(attempt, place)
-        self._doubt(place)
+        self._invalidate(place)
         entries = self._kinds.get(place[:2])
         if entries is not None and wanted:
-            self._want(entries, place.key, answer)
+            self._request_refetch(entries, place.key, answer)
             self._take(entries, place.key, answer, is_sound=is_sound)
 
     # Reading again.
@@ -224,7 +224,7 @@ class ReadCache:
             if not of_owner:
                 self._owned.pop(owner, None)
 
-    def _want(self, entries: CacheEntries, key: ObjectKey, answer: ObjectResponse) -> None:
+    def _request_refetch(self, entries: CacheEntries, key: ObjectKey, answer: ObjectResponse) -> None:
         """Note that a run reads or writes an owned object, so that the object is refetched when it changes."""
         owners = entries.owners_of(answer.obj)
         if owners and answer.version is not None and len(answer.content) <= LARGEST:
@@ -301,7 +301,7 @@ class ReadCache:
             return False
         return attempt.basis == self._basis(place)
 
-    def _doubt(self, place: CallScope) -> None:
+    def _invalidate(self, place: CallScope) -> None:
         """Invalidate the entries in a scope."""
         entries = self._kinds.get(place[:2])
         if not place.name:

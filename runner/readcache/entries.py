@@ -82,7 +82,7 @@ class CacheEntries:
         self._relist = Relist()
         self._unseen: OrderedDict[ObjectKey, None] = OrderedDict()
 
-    # What the watch tells.
+    # Called by the watch.
 
     def listing(self, scope: str) -> None:
         """Start a list of `scope` (a namespace, or `""` for all)."""
@@ -109,7 +109,7 @@ class CacheEntries:
         self._unseen.pop(key, None)
         self._ended(self, key)
 
-    # What is kept.
+    # Cached responses.
 
     def place(self, key: ObjectKey) -> CallScope:
         """Return the scope of calls for an object."""

@@ -27,7 +27,7 @@ class CallScope(NamedTuple):
         """Key of the object."""
         return ObjectKey(self.namespace, self.name)
 
-    def around(self) -> tuple[CallScope, ...]:
+    def with_containing(self) -> tuple[CallScope, ...]:
         """Return the scope and the scopes that contain it."""
         return self, self._replace(name=""), self._replace(namespace="", name="")
 
@@ -82,10 +82,10 @@ class PendingCalls:
 
     def is_held(self, place: CallScope) -> bool:
         """Return True if a call in progress prevents a response from the cache."""
-        return bool(self._held) and any(each in self._held for each in place.around())
+        return bool(self._held) and any(each in self._held for each in place.with_containing())
 
     def spoil(self, place: CallScope) -> None:
         """Mark the calls in a scope: another one has ended."""
-        for each in place.around():
+        for each in place.with_containing():
             for attempt in self._attempts.get(each, ()):
                 attempt.is_spoiled = True

@@ -46,7 +46,7 @@ class Refetcher:
         self._numbers = count()
         self._requested = asyncio.Event()
 
-    def ask(self, entries: CacheEntries, key: ObjectKey, wait: float) -> None:
+    def schedule(self, entries: CacheEntries, key: ObjectKey, wait: float) -> None:
         """Schedule the read of an object in `wait` seconds."""
         at = asyncio.get_running_loop().time() + wait
         heapq.heappush(self._due, (at, next(self._numbers), entries, key))

@@ -38,7 +38,7 @@ _UNAUTHORIZED = 401
 _FIRST_FINAL = 200
 _DRY_RUN = "dryRun=All"
 _IMPERSONATE = "impersonate-"
-_NOT_OURS = (
+_LEASE_LOST = (
     "the operator could not renew its Lease in time, so another replica may reconcile this object now: "
     "the proxy rejects all writes of this run"
 )
@@ -61,19 +61,19 @@ class Forward:
         if problem := _clash(login, account, call.headers):
             return refusal(403, problem)
         login = _acting_as(account, login)
-        answer = await self._ask(call, login)
+        answer = await self._send(call, login)
         if answer.status == _UNAUTHORIZED and not isinstance(call.content, Body):
             answer.release()
             await self._credentials.refresh()
-            answer = await self._ask(call, _acting_as(account, await self._credentials.headers()))
+            answer = await self._send(call, _acting_as(account, await self._credentials.headers()))
         return answer
 
-    async def _ask(self, call: Call, login: CIMultiDict[str]) -> Answer:
+    async def _send(self, call: Call, login: CIMultiDict[str]) -> Answer:
         for fresh in (False, True):
             connection = await self._upstream.acquire(fresh=fresh)
             if not _may_send(call):
                 self._upstream.release(connection)
-                return refusal(409, _NOT_OURS)
+                return refusal(409, _LEASE_LOST)
             exchange = _Exchange(call, connection, self._upstream)
             call.ends.append(exchange.end)
             try:

@@ -168,7 +168,7 @@ class History:
     def __init__(self, seed: int, steps: int) -> None:
         self.rng = random.Random(seed)
         rereads = Refetcher(self)
-        self.bodies = ReadCache(MOST_BYTES, rereads.ask)
+        self.bodies = ReadCache(MOST_BYTES, rereads.schedule)
         self.rereads = rereads
         owner = OWNER.ref
         entries = self.bodies.follow(
@@ -346,7 +346,7 @@ def _nothing(*_: object, **__: object) -> None:
 @pytest.mark.parametrize(
     ("where", "name", "broken"),
     [
-        (ReadCache, "_doubt", _nothing),
+        (ReadCache, "_invalidate", _nothing),
         (PendingCalls, "spoil", _nothing),
         (PendingCalls, "hold", _nothing),
         (CacheEntries, "age", _nothing),

@@ -28,7 +28,7 @@ async def answering(line: bytes) -> AsyncIterator[str]:
 async def problem_with(line: bytes) -> str | None:
     async with answering(line) as url:
         test = SelfTest(url)
-        await test.ask()
+        await test.check()
         return test.problem
 
 
@@ -44,6 +44,6 @@ async def test_any_other_answer_is_a_problem() -> None:
 async def test_a_port_without_a_listener_is_a_problem() -> None:
     async with answering(b"") as url:
         test = SelfTest(url)
-    await test.ask()
+    await test.check()
     assert test.problem is not None
     assert test.problem.startswith("cannot be reached: ")

@@ -42,7 +42,7 @@ class Reading:
 
     def __post_init__(self) -> None:
         self.rereads = Refetcher(self)
-        self.bodies = ReadCache(1 << 20, self.rereads.ask)
+        self.bodies = ReadCache(1 << 20, self.rereads.schedule)
         self.entries = self.bodies.follow(WIDGETS, lambda _: 1, lambda _: (OWNER,))
 
     async def read(self, path: str) -> bytes:
