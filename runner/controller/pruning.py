@@ -146,7 +146,7 @@ class Pruner(Feature):
         why, ref = self._why_incomplete(attempt, run), self._ref(attempt)
         self._uses.ended(ref, objects.used, why=why or _why_rescued(coverage), omitted=coverage.omitting)
         if attempt.resumed is not None:
-            self._uses.ask(ref)
+            self._uses.request_run(ref)
         state = self._records.find(attempt.key) if self._records is not None else None
         if self._records is None or state is None or not isinstance(objects, RunObjects):
             return Pruned(PruneReport(unrecorded=self._records.problem(attempt.key) if self._records else ""))
@@ -221,8 +221,10 @@ class Pruner(Feature):
     async def _check(self, record: CreationRecord, owner: Owner, objects: RunObjects) -> None:
         """Read the objects of unconfirmed creations, and those that may no longer exist."""
         stale = list(record.stale(objects.used)) if len(record.objects) >= _NEARLY_FULL else []
-        doubtful = [entry for ident in objects.doubtful if (entry := record.objects.get(ident)) is not None]
-        checked = {entry.id: entry for entry in (*record.intents(), *doubtful, *stale[:_AT_ONCE])}
+        possibly_deleted = [
+            entry for ident in objects.possibly_deleted if (entry := record.objects.get(ident)) is not None
+        ]
+        checked = {entry.id: entry for entry in (*record.intents(), *possibly_deleted, *stale[:_AT_ONCE])}
         for entry in checked.values():
             try:
                 obj = await self._deletion.read(entry)

@@ -43,7 +43,7 @@ class RunObjects(RunUses):
     """Returns the seconds since the epoch."""
     created: dict[ObjectId, float] = field(default_factory=dict)
     """Times of the creations of this run, in seconds since the epoch."""
-    doubtful: set[ObjectId] = field(default_factory=set)
+    possibly_deleted: set[ObjectId] = field(default_factory=set)
     """Objects that may have been deleted."""
     _turn: asyncio.Lock = field(default_factory=asyncio.Lock)
     _intended: int = 0
@@ -58,9 +58,9 @@ class RunObjects(RunUses):
             return
         self.created[_id(resource, key)] = now
         self._intended += 1
-        mine = self._intended
+        own_number = self._intended
         async with self._turn:
-            if self._stored < mine:  # otherwise a write for a later intent contains this one
+            if self._stored < own_number:  # otherwise a write for a later intent contains this one
                 latest = self._intended
                 await self.store()
                 self._stored = latest
@@ -86,7 +86,7 @@ class RunObjects(RunUses):
 
     def deleted(self, resource: ApiResource, key: ObjectKey) -> None:
         """Record that the run requested the deletion of an object, which can have been a dry run."""
-        self.doubtful.add(_id(resource, key))
+        self.possibly_deleted.add(_id(resource, key))
 
 
 def _id(resource: ApiResource, key: ObjectKey) -> ObjectId:

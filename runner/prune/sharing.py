@@ -23,7 +23,7 @@ IsUsed: TypeAlias = Callable[[Uses], bool]
 """Returns whether runs use a certain object."""
 _FREE = "no other resource uses an object any more"
 """Detail of the run that examines an object again."""
-_ASKED = "the objects that the resource uses are unknown"
+_UNKNOWN_USES = "the objects that the resource uses are unknown"
 """Detail of the run after which they are known."""
 _OTHER_REPLICA = (
     "another replica (--shards) runs some of the resources, and the objects that these use are unknown here"
@@ -187,7 +187,7 @@ class OperatorUses:
         self._watched: dict[GVK, _Watched] = {}
         self._waiting: dict[ObjectRef, list[_Wait]] = {}
         """Resources with objects that stay because of another resource."""
-        self._asked: set[ObjectRef] = set()
+        self._requested: set[ObjectRef] = set()
         """Resources of which a run was requested, because their uses are unknown."""
 
     def watch(self, gvk: GVK, existing: ExistingResources) -> None:
@@ -210,7 +210,7 @@ class OperatorUses:
             return  # the resource does not exist any more
         found.ended(why, omitted)
         if found.last is not None:
-            self._asked.discard(ref)
+            self._requested.discard(ref)
         if not why:
             self._waiting.pop(ref, None)  # its unused objects are examined now
         self.reconsider()
@@ -220,7 +220,7 @@ class OperatorUses:
         ref = ObjectRef(gvk, key)
         self._watched[gvk].uses.pop(key, None)
         self._waiting.pop(ref, None)
-        self._asked.discard(ref)
+        self._requested.discard(ref)
         self.reconsider()
 
     def others(self, owner: ObjectRef, is_used: IsUsed) -> OtherUsers:
@@ -239,20 +239,20 @@ class OperatorUses:
         if waits:
             self._waiting[owner] = waits
         for ref in unknown:
-            self.ask(ref)
+            self.request_run(ref)
 
     def is_awaited(self, ref: ObjectRef) -> bool:
         """Return whether an object stays until this resource has completed a run."""
         uses = self._watched[ref.gvk].uses.get(ref.key)
         return bool(self._waiting) and (uses is None or uses.last is None)
 
-    def ask(self, ref: ObjectRef) -> None:
+    def request_run(self, ref: ObjectRef) -> None:
         """Request one run of a resource whose uses are unknown, if an object stays because of this."""
         uses = self._watched[ref.gvk].uses.get(ref.key)
         is_idle = uses is None or (uses.running is None and uses.last is None)
-        if is_idle and self._waiting and ref not in self._asked:
-            self._asked.add(ref)
-            self._run(ref, _ASKED)
+        if is_idle and self._waiting and ref not in self._requested:
+            self._requested.add(ref)
+            self._run(ref, _UNKNOWN_USES)
 
     def reconsider(self) -> None:
         """Request runs of the resources with an object that no other resource uses any more."""
