@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator
 
 from runner.objects import GVK, ObjectKey, ObjectRef
 
-_NOBODY: frozenset[ObjectRef] = frozenset()
+_NO_TARGETS: frozenset[ObjectRef] = frozenset()
 
 
 class ReferenceIndex:
@@ -44,7 +44,7 @@ class ReferenceIndex:
 
     def targets(self, references: ObjectRef) -> frozenset[ObjectRef]:
         """Return the objects that have a reference."""
-        return frozenset(self._targets.get(references, _NOBODY))
+        return frozenset(self._targets.get(references, _NO_TARGETS))
 
     def objects(self, watch: GVK, namespace: str) -> Iterator[ObjectRef]:
         """Yield the objects of a watch in a namespace and the cluster-scoped ones; empty: all."""

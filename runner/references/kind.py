@@ -114,7 +114,7 @@ class ReferenceKind:
         self._cannot_read = False
         self._log = log.get(__name__, gvk=str(gvk))
 
-    def ask(self, key: ObjectKey) -> None:
+    def add(self, key: ObjectKey) -> None:
         """Watch an object from now on."""
         self._referenced[key] = None
         self._by_name.setdefault(key.name, set()).add(key)
@@ -212,7 +212,7 @@ class ReferenceKind:
             self._wide.pop(scope).task.cancel()
             self._wide[scope] = self._open_wide(group, scope)
         for key in unknown:
-            self._want(key, None)
+            self._request_read(key, None)
 
     def _open_narrow(self, group: asyncio.TaskGroup, key: ObjectKey) -> _Open:
         selection = Selection(fields=f"metadata.name={key.name}")
@@ -245,18 +245,18 @@ class ReferenceKind:
         if obj is not None:
             new = ReferencedState.of(obj, self._gvk, whole=whole, uses_generation=self._uses_generation())
         if new is not None and has_to_be_read(old, new) and not self._cannot_read:
-            self._want(key, new)
+            self._request_read(key, new)
             return
         change = ReferenceChange.of(old, new)
         self._states[key] = new = new.following(old) if new is not None else None
         if new is not None and not whole and (self._reads_status or (new.content is None and new.generation is None)):
-            self._want(key, new)
+            self._request_read(key, new)
         if is_first:
             self._sighted(ObjectRef(self._gvk, key), new)
         elif change is not None:
             self._on_change(ObjectRef(self._gvk, key), change)
 
-    def _want(self, key: ObjectKey, known: ReferencedState | None) -> None:
+    def _request_read(self, key: ObjectKey, known: ReferencedState | None) -> None:
         if not self._cannot_read:
             self._unread.add(key, known)
             self._reading.set()

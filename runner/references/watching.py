@@ -145,7 +145,7 @@ class References:
                 group.create_task(labelled.follow())
             await asyncio.Event().wait()
 
-    # What controllers say.
+    # Called by the controllers.
 
     def update(self, gvk: GVK, obj: Object) -> None:
         """Process the state of a watched object."""
@@ -154,13 +154,13 @@ class References:
             return
         target, found = ObjectRef(gvk, key_of(obj)), references_of(watch.references, obj)
         for problem in found.invalid:
-            self._tell(target, "Cannot watch a referenced object", problem)
+            self._report(target, "Cannot watch a referenced object", problem)
         if found.foreign or found.excess:
             self._warn_ignored(target, found)
         fresh, left = self._index.update(target, found.watched)
         self._leave(left)
         for each in fresh:
-            self._kinds[each.gvk].ask(each.key)
+            self._kinds[each.gvk].add(each.key)
 
     def forget(self, gvk: GVK, key: ObjectKey) -> None:
         """Drop the state of a deleted object."""
@@ -179,7 +179,7 @@ class References:
                 break
             await asyncio.sleep(_LOOK)
         for name, trouble in troubles.items():
-            self._tell(target, "Cannot watch a referenced object", f"{name}: {trouble or 'no response yet'}")
+            self._report(target, "Cannot watch a referenced object", f"{name}: {trouble or 'no response yet'}")
 
     def fingerprint(self, gvk: GVK, key: ObjectKey) -> str | None:
         """Return an identifier of the state of all references of an object, which survives restarts.
@@ -230,18 +230,18 @@ class References:
 
     def wrote(self, owner: Owner, resource: ApiResource, obj: Object) -> None:
         """Process the response to a run's write."""
-        if owner.ref.gvk in self._watches and self._concerns(resource):
+        if owner.ref.gvk in self._watches and self._is_referenced_kind(resource):
             version = str(metadata(obj).get("resourceVersion") or "")
             self._deferred.wrote(owner.ref, uid_of(obj), version)
 
     def deleted(self, owner: Owner, resource: ApiResource, answer: Object) -> None:
         """Process the response to a run's delete: the object as it was, or a `Status`."""
-        if owner.ref.gvk in self._watches and self._concerns(resource):
+        if owner.ref.gvk in self._watches and self._is_referenced_kind(resource):
             details = answer.get("details")
             uid = uid_of(answer) or (str(details.get("uid", "")) if isinstance(details, dict) else "")
             self._deferred.wrote(owner.ref, uid, "")
 
-    # What watches say.
+    # Called by the watches.
 
     def _on_change(self, referenced: ObjectRef, change: ReferenceChange) -> None:
         for target in sorted(self._index.targets(referenced)):
@@ -337,7 +337,7 @@ class References:
             for watch in self._watches.values()
         )
 
-    def _concerns(self, resource: ApiResource) -> bool:
+    def _is_referenced_kind(self, resource: ApiResource) -> bool:
         kinds = {(gvk.group, gvk.kind) for gvk in self._kinds}
         kinds |= {(selected.gvk.group, selected.gvk.kind) for selected in self._labelled}
         return (resource.gvk.group, resource.gvk.kind) in kinds
@@ -360,7 +360,7 @@ class References:
                 **target.key._asdict(),
             )
 
-    def _tell(self, target: ObjectRef, message: str, problem: str) -> None:
+    def _report(self, target: ObjectRef, message: str, problem: str) -> None:
         """Log a problem once."""
         if self._logged.is_new((target.gvk, problem)):
             _log.warning(message, problem=problem, gvk=str(target.gvk), **target.key._asdict())
