@@ -84,7 +84,7 @@ class FixedSources:
         return
 
     async def edited(self) -> ProjectEdit:
-        """See Sources."""
+        """See ProjectSources."""
         await asyncio.Event().wait()
         raise AssertionError
 
@@ -132,7 +132,7 @@ class WatchedSources:
         await asyncio.to_thread(self._observer.join)
 
     async def edited(self) -> ProjectEdit:
-        """See Sources."""
+        """See ProjectSources."""
         while True:
             await self._changed.wait()
             for _ in range(_MOST_WAITS):
