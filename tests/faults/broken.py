@@ -44,7 +44,7 @@ def _break_reaping() -> None:
 
     setattr(RunEngine, "reap_leftovers", nothing_left)
     setattr(processes, "kill", nothing)
-    setattr(supervision, "_reap_strays", nothing)
+    setattr(supervision, "_reap_found_orphans", nothing)
 
 
 def _break_relisting() -> None:

@@ -419,7 +419,7 @@ async def test_no_read_of_a_long_history_is_older_than_allowed(
 
 async def test_with_ignored_writes_the_check_fails(operating: Operating, monkeypatch: pytest.MonkeyPatch) -> None:
     delay_watches(monkeypatch, 0.2)
-    monkeypatch.setattr(ReadCache, "_doubt", lambda *_: None)
+    monkeypatch.setattr(ReadCache, "_invalidate", lambda *_: None)
     for number in range(5):
         # As a rule the first one does; on a machine that is busy with other things few calls overlap.
         history = History(operating, SEED + number)
