@@ -42,7 +42,7 @@ from runner.kube.credentials import auth
 from runner.objects import RUN_REQUESTED
 from runner.sdk import devcluster
 from runner.sdk.preview.planner import Planner, PlanRuntime
-from runner.sdk.preview.selection import Selector, Target, Wanted
+from runner.sdk.preview.selection import ResourceSelection, Selector, Target
 from runner.watches import watch as watches
 
 _CASE = "plan"
@@ -184,7 +184,7 @@ async def _plan_again(client: Client, project: Project, name: str, repeats: int)
     os.chdir(project.folder)
     settings = _settings(project)
     loaded = watches.load(Path("watches.yaml"), environ={}, cwd=Path.cwd(), roles_path="", collections_path="")
-    (target,) = await Selector(client, loaded.watches, ()).find(Wanted("Memcached", name, _NAMESPACE))
+    (target,) = await Selector(client, loaded.watches, ()).find(ResourceSelection("Memcached", name, _NAMESPACE))
     with tempfile.TemporaryDirectory() as folder:
         own = replace(settings, runner_dir=Path(folder))
         async with PlanRuntime.open(client, own) as bed:

@@ -254,7 +254,7 @@ def _operator(screen: Screen, kubeconfig: Path) -> Iterator[None]:
     process = subprocess.Popen(
         [*command, *quiet], cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, encoding="utf-8"
     )
-    if process.stdout is None:  # only for the type checker: PIPE was asked for
+    if process.stdout is None:  # only for the type checker: PIPE is set
         raise DemoError("the operator has no output")
     reader = threading.Thread(target=screen.follow, args=(process.stdout, "operator"), daemon=True)
     reader.start()

@@ -22,7 +22,7 @@ _REMOVED = {
     "include": "ansible.builtin.include_tasks",
 }
 """Removed modules and their successors."""
-_FORMER_HOMES = {"", "community.kubernetes", "kubernetes.core", "ansible.builtin"}
+_FORMER_COLLECTIONS = {"", "community.kubernetes", "kubernetes.core", "ansible.builtin"}
 UTIL = "operator_sdk.util"
 OF_UTIL = {"k8s_status", "k8s_event", "requeue_after", "osdk_metric", "fail_terminal"}
 """Modules of operator_sdk.util, which Ansible finds by their short names only with the keyword `collections`."""
@@ -61,7 +61,7 @@ def findings(result: ValidationResult) -> Iterator[Finding]:
 def is_removed(module: str) -> bool:
     """Return whether a module was removed from Ansible and its collections."""
     collection, _, short = module.rpartition(".")
-    return short in _REMOVED and collection in _FORMER_HOMES
+    return short in _REMOVED and collection in _FORMER_COLLECTIONS
 
 
 def _finding(task: Task, node: yaml.Node, rule: str, message: str, fix: str, *, is_automatic: bool = False) -> Finding:

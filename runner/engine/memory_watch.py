@@ -1,7 +1,7 @@
 """Limits of a run's memory. Runs in the supervisor and watches the processes below it.
 
 The operator's limit ends the run. The kernel's limit can leave it stuck. If a worker of Ansible is killed while it
-sends a result, it holds the lock of its queue, and Ansible waits for ever.
+sends a result, it holds the lock of its queue, and Ansible waits forever.
 
 Memory that processes share is divided among them (PSS), so that forks are not counted twice. Reading it is slow, so it
 is read only if the run could exceed its limit. Reads proc_pid_smaps(5); without it no run exceeds its limit.

@@ -37,7 +37,7 @@ class KindSample(NamedTuple):
 
 @dataclass(slots=True)
 class _Run:
-    who: str
+    subject: str
     reason: str
     task: str = ""
     tasks: int = 0
@@ -84,7 +84,7 @@ class LiveView:
             kind.queued, kind.objects = sample.queued, sample.objects
 
     def _shown(self, record: Mapping[str, Any]) -> str | None:
-        tellers = {
+        renderers = {
             "Serving": self._serving,
             "Serving the status page": self._page,
             "Starting": self._starting,
@@ -95,8 +95,8 @@ class LiveView:
             "A role or playbook was edited": self._notable,
             "Stopped": self._notable,
         }
-        teller = tellers.get(record.get("msg", ""), self._notable if record.get("level") in _LEVELS else None)
-        return teller(record) if teller is not None else None
+        render = renderers.get(record.get("msg", ""), self._notable if record.get("level") in _LEVELS else None)
+        return render(record) if render is not None else None
 
     def _serving(self, record: Mapping[str, Any]) -> None:
         if "/metrics" in record["paths"]:
@@ -116,18 +116,18 @@ class LiveView:
 
     def _start(self, record: Mapping[str, Any]) -> str:
         run = self._runs[record["job"]] = _Run(_subject_of(record), record["reason"])
-        return f"{run.who}: run started, {run.reason}"
+        return f"{run.subject}: run started, {run.reason}"
 
     def _task(self, record: Mapping[str, Any]) -> str | None:
         run, task = self._runs.get(record["job"]), record.get("task")
         if run is not None and record.get("action") in _DEBUG and record.get("ansible_event") in _MESSAGES:
             run.tasks += task != run.task
             run.task = task or run.task
-            return f"{run.who}: {_debug_message(record['output'])}"
+            return f"{run.subject}: {_debug_message(record['output'])}"
         if run is None or not task or task == run.task:
             return None
         run.task, run.tasks = task, run.tasks + 1
-        return f"{run.who}: task {run.tasks}: {task}"
+        return f"{run.subject}: task {run.tasks}: {task}"
 
     def _end(self, record: Mapping[str, Any]) -> str:
         self._runs.pop(record["job"], None)
@@ -142,9 +142,9 @@ class LiveView:
     def _notable(self, record: Mapping[str, Any]) -> str:
         details = "; ".join(str(record[name]) for name in _DETAILS if record.get(name))
         details = details.removeprefix(f"{record['msg']}: ")  # messages of ansible-core begin so
-        who = f"{_subject_of(record)}: " if record.get("gvk") else ""
+        subject = f"{_subject_of(record)}: " if record.get("gvk") else ""
         place = f" ({record['path']})" if record.get("path") else ""
-        shown = f"{who}{record['msg']}" + (f": {details}" if details else "") + place
+        shown = f"{subject}{record['msg']}" + (f": {details}" if details else "") + place
         if record["level"] != "info":
             shown = f"{record['level']}: {shown}"
         if record["level"] in {"error", "critical"}:
@@ -161,11 +161,11 @@ class LiveView:
         for gvk, kind in sorted(self._kinds.items()):
             numbers = f"{kind.objects:>7} {kind.queued:>6} {kind.succeeded:>5} {kind.failed:>6}"
             kinds.append(f"{gvk[:name]:<{name}} {numbers}")
-        runs = ["RUNS", *(f"  {run.who}  {_doing(run)}" for run in self._runs.values())]
+        runs = ["RUNS", *(f"  {run.subject}  {_doing(run)}" for run in self._runs.values())]
         errors = ["LAST ERROR", *(textwrap.wrap(self._error, width - 2)[:_ERROR_ROWS] or ["none"])]
         sections = [kinds, runs if len(runs) > 1 else [*runs, "  none"], errors]
-        is_roomy = sum(map(len, sections)) + len(sections) + len(_SHORTEST_STORY) <= height
-        above = [line for section in sections for line in (*section, *([""] if is_roomy else []))]
+        has_space = sum(map(len, sections)) + len(sections) + len(_SHORTEST_STORY) <= height
+        above = [line for section in sections for line in (*section, *([""] if has_space else []))]
         above = above[: max(height - len(_SHORTEST_STORY), 0)]
         count = min(max(height - len(above) - 1, 1), _MOST_SHOWN)
         lines = [*above, "LATEST", *(f"  {each}" for each in self._lines[-count:])]

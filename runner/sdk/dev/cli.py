@@ -90,10 +90,10 @@ def _dev(arguments: argparse.Namespace) -> int:
     stop = _StopSignal()
     before = {each: signal.signal(each, stop.receive) for each in (signal.SIGINT, signal.SIGTERM)}
     try:
-        with _control_plane(arguments) as (way, kubectl, environ):
+        with _control_plane(arguments) as (cluster, kubectl, environ):
             _install(kubectl, environ)
             stop.interrupts = False
-            return _operate(arguments.flags, way, environ, stop.received)
+            return _operate(arguments.flags, cluster, environ, stop.received)
     except KeyboardInterrupt:
         return 128 + stop.number  # as shells count
     finally:
@@ -111,20 +111,20 @@ def _control_plane(arguments: argparse.Namespace) -> Iterator[tuple[tuple[str, .
         with tempfile.TemporaryDirectory(prefix="ansible-operator-dev-") as folder:
             found = chosen.choose(arguments.kubeconfig, arguments.context, Path(folder), kubectl, os.environ)
             chosen.confirm(found, f"Apply the CRDs of {_CRDS} and run the operator", yes=arguments.yes)
-            way = f"Cluster: context {found.context}, {found.server}"
-            yield (way,), str(kubectl), {**os.environ, "KUBECONFIG": str(found.path)}
+            cluster = f"Cluster: context {found.context}, {found.server}"
+            yield (cluster,), str(kubectl), {**os.environ, "KUBECONFIG": str(found.path)}
         return
     if ignored := chosen.ignored(os.environ, "--kubeconfig"):
-        _say(ignored)
+        _print(ignored)
     with named.foreground(os.environ, arguments.name, sys.stderr, chosen_nodes(arguments)) as started:
         if started.facts is None:
             raise OperatorError(
                 f"the control plane {started.name!r} stopped right after its start; see {started.layout.logs}"
             )
-        _say(f"Kubeconfig:  export KUBECONFIG={started.layout.kubeconfig}")
-        _say(f"kubectl:     {started.facts['kubectl']}")
+        _print(f"Kubeconfig:  export KUBECONFIG={started.layout.kubeconfig}")
+        _print(f"kubectl:     {started.facts['kubectl']}")
         both = f". {shlex.quote(str(started.layout.env))}"
-        _say(f"Both:        {both}")
+        _print(f"Both:        {both}")
         yield (
             ("For kubectl, in another terminal:", both),
             str(started.facts["kubectl"]),
@@ -135,7 +135,7 @@ def _control_plane(arguments: argparse.Namespace) -> Iterator[tuple[tuple[str, .
 def _install(kubectl: str, environ: Mapping[str, str]) -> None:
     files = sum(1 for _ in _CRDS.glob("*.yaml"))
     if not files:
-        _say(f"CRDs:        none in {_CRDS}; the operator waits until its kinds are installed")
+        _print(f"CRDs:        none in {_CRDS}; the operator waits until its kinds are installed")
         return
     crds = ("--filename", str(_CRDS))
     run_kubectl(kubectl, environ, "apply", "--server-side", "--force-conflicts", *crds)
@@ -144,10 +144,10 @@ def _install(kubectl: str, environ: Mapping[str, str]) -> None:
     names = run_kubectl(kubectl, environ, "get", "--output=name", *crds).split()
     kinds = ",".join(name.rpartition("/")[2] for name in names)
     run_kubectl(kubectl, environ, "get", kinds, "--all-namespaces", "--output=name")
-    _say(f"CRDs:        {files} from {_CRDS}")
+    _print(f"CRDs:        {files} from {_CRDS}")
 
 
-def _operate(flags: list[str], way: tuple[str, ...], environ: Mapping[str, str], ended: threading.Event) -> int:
+def _operate(flags: list[str], cluster: tuple[str, ...], environ: Mapping[str, str], ended: threading.Event) -> int:
     """Run the operator until it ends or `ended` is set; return the exit code."""
     from runner.sdk.dev.board import LiveView  # noqa: PLC0415 - every command would wait for what it imports
     from runner.sdk.dev.screen import Screen  # noqa: PLC0415 - as above
@@ -155,15 +155,15 @@ def _operate(flags: list[str], way: tuple[str, ...], environ: Mapping[str, str],
     ports = ["--proxy-port=0", "--health-probe-bind-address=127.0.0.1:0", "--metrics-bind-address=127.0.0.1:0"]
     command = [sys.executable, "-P", "-m", "runner", "run", "--reload", *ports, *flags, *_FORMATS]
     with tempfile.NamedTemporaryFile("w", prefix="ansible-operator-dev-", suffix=".log", delete=False) as log:
-        _say(f"Log:         {log.name}")
-        _say("Stop:        Ctrl-C")
+        _print(f"Log:         {log.name}")
+        _print("Stop:        Ctrl-C")
         process = subprocess.Popen(
             # Its own session: only this process receives Ctrl-C, and ends the operator once.
             command, env={**paths.AS_DEPLOYED, **environ}, start_new_session=True, text=True, errors="replace",
             stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
         )  # fmt: skip
         with process:
-            screen = Screen(LiveView(), sys.stdout, (*way, "Press Ctrl-C to stop.", f"Log: {log.name}"))
+            screen = Screen(LiveView(), sys.stdout, (*cluster, "Press Ctrl-C to stop.", f"Log: {log.name}"))
             reading = threading.Thread(target=_read, args=(process.stdout, log, screen, ended))
             reading.start()
             while not ended.wait(1.0):
@@ -185,6 +185,6 @@ def _read(lines: IO[str], log: IO[str], screen: Screen, ended: threading.Event) 
     ended.set()
 
 
-def _say(text: str) -> None:
+def _print(text: str) -> None:
     sys.stdout.write(text + "\n")
     sys.stdout.flush()

@@ -193,9 +193,9 @@ class _Waiting:
     def __init__(self, progress: Progress, kit: Toolset) -> None:
         self._progress = progress
         self._kit = kit
-        self._said = False
+        self._is_logged = False
 
     def __call__(self) -> None:
-        if not self._said:
+        if not self._is_logged:
             self._progress.note(f"Waiting for another process that gets the programs of the {self._kit.what}")
-            self._said = True
+            self._is_logged = True

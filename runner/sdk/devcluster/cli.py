@@ -102,7 +102,7 @@ def chosen_nodes(arguments: argparse.Namespace) -> Nodes:
 
 def _build(arguments: argparse.Namespace) -> int:
     programs = get_programs(os.environ, sys.stderr, chosen_nodes(arguments))
-    _say("\n".join(f"{name}: {path}" for name, path in sorted(programs.items())))
+    _print("\n".join(f"{name}: {path}" for name, path in sorted(programs.items())))
     return 0
 
 
@@ -116,7 +116,7 @@ def _up(arguments: argparse.Namespace) -> int:
             f"`ansible-operator cluster down{_option(found.name)}`"
         )
     _present(found, arguments.kubeconfig, "is ready" if started else "already runs")
-    _say(f"Stop:        ansible-operator cluster down{_option(found.name)}")
+    _print(f"Stop:        ansible-operator cluster down{_option(found.name)}")
     return 0
 
 
@@ -127,7 +127,7 @@ def _foreground(arguments: argparse.Namespace) -> int:
         before = signal.pthread_sigmask(signal.SIG_BLOCK, ending)
         try:
             _present(found, arguments.kubeconfig, "is ready")
-            _say("Stop:        Ctrl-C")
+            _print("Stop:        Ctrl-C")
             signal.sigwait(ending)
         finally:
             signal.pthread_sigmask(signal.SIG_SETMASK, before)
@@ -136,17 +136,17 @@ def _foreground(arguments: argparse.Namespace) -> int:
 
 def _present(found: named.NamedCluster, copy: Path | None, how: str) -> None:
     if found.facts is None:  # it stopped between two checks
-        _say(f"The control plane {found.name!r} was just stopped")
+        _print(f"The control plane {found.name!r} was just stopped")
         return
     if copy is not None:
         named.export(found, copy)
     kubeconfig = copy.absolute() if copy is not None else found.layout.kubeconfig
-    _say(f"The control plane {found.name!r} {how}: {found.facts['url']} (started in {found.facts['seconds']} s)")
-    _say(f"Nodes:       {found.facts['nodes']}")
-    _say(f"Kubeconfig:  export KUBECONFIG={kubeconfig}")
-    _say(f"kubectl:     {found.facts['kubectl']}")
-    _say(f"Both:        . {shlex.quote(str(found.layout.env))}")
-    _say(f"Logs:        {found.layout.logs}")
+    _print(f"The control plane {found.name!r} {how}: {found.facts['url']} (started in {found.facts['seconds']} s)")
+    _print(f"Nodes:       {found.facts['nodes']}")
+    _print(f"Kubeconfig:  export KUBECONFIG={kubeconfig}")
+    _print(f"kubectl:     {found.facts['kubectl']}")
+    _print(f"Both:        . {shlex.quote(str(found.layout.env))}")
+    _print(f"Logs:        {found.layout.logs}")
 
 
 def _load(arguments: argparse.Namespace) -> int:
@@ -154,34 +154,34 @@ def _load(arguments: argparse.Namespace) -> int:
     if found.facts is None:
         return _not_running(found)
     if found.facts["namespaces"] is None:
-        _say(f"The control plane {found.name!r} only simulates pods, which need no images: nothing was loaded")
+        _print(f"The control plane {found.name!r} only simulates pods, which need no images: nothing was loaded")
         return 0
     with tempfile.TemporaryDirectory(prefix="ansible-operator-load-") as folder:
         archive = images.archive(arguments.source, arguments.tag, Path(folder), os.environ, sys.stderr)
         loaded = containerd.load_archive(archive, found.layout)
-    _say(f"Loaded into the control plane {found.name!r}: {', '.join(loaded)}")
+    _print(f"Loaded into the control plane {found.name!r}: {', '.join(loaded)}")
     return 0
 
 
 def _down(arguments: argparse.Namespace) -> int:
     ran = named.down(os.environ, arguments.name)
-    _say(f"The control plane {arguments.name!r} " + ("was stopped and its data deleted" if ran else "does not run"))
+    _print(f"The control plane {arguments.name!r} " + ("was stopped and its data deleted" if ran else "does not run"))
     return 0
 
 
 def _status(_arguments: argparse.Namespace) -> int:
     clusters = named.every(os.environ)
     if not clusters:
-        _say("No control plane runs. Start one with `ansible-operator cluster up`.")
+        _print("No control plane runs. Start one with `ansible-operator cluster up`.")
     for found in clusters:
-        _say(f"{found.name}: {found.state}")
+        _print(f"{found.name}: {found.state}")
         if found.facts:
-            _say(f"  API server  {found.facts['url']}, since {found.facts['started']}")
-            _say(f"  nodes       {found.facts['nodes']}")
-            _say(f"  kubeconfig  {found.facts['kubeconfig']}")
-            _say(f"  kubectl     {found.facts['kubectl']}")
+            _print(f"  API server  {found.facts['url']}, since {found.facts['started']}")
+            _print(f"  nodes       {found.facts['nodes']}")
+            _print(f"  kubeconfig  {found.facts['kubeconfig']}")
+            _print(f"  kubectl     {found.facts['kubectl']}")
         if found.layout.logs.exists():
-            _say(f"  logs        {found.layout.logs}")
+            _print(f"  logs        {found.layout.logs}")
     return 0
 
 
@@ -190,7 +190,7 @@ def _kubeconfig(arguments: argparse.Namespace) -> int:
     if found.facts is None:
         return _not_running(found)
     path = found.layout.kubeconfig
-    _say(path.read_text(encoding="utf-8").rstrip("\n") if arguments.content else str(path))
+    _print(path.read_text(encoding="utf-8").rstrip("\n") if arguments.content else str(path))
     return 0
 
 
@@ -206,6 +206,6 @@ def _option(name: str) -> str:
     return "" if name == "default" else f" --name {name}"
 
 
-def _say(text: str) -> None:
+def _print(text: str) -> None:
     sys.stdout.write(text + "\n")
     sys.stdout.flush()

@@ -109,20 +109,20 @@ class DevCluster:
         exist yet.
         """
         for made in (kwok.pod_logs(namespace, pod, file), kwok.pod_attach(namespace, pod, file)):
-            self._speak(namespace, pod, made)
+            self._apply_kwok(namespace, pod, made)
 
     def set_pod_port(self, namespace: str, pod: str, port: int, target: int) -> None:
         """Forward a pod's port (for `kubectl port-forward`) to a port on this machine's loopback interface.
 
         This has no effect in a cluster with a real node: its network namespace has a separate loopback interface.
         """
-        self._speak(namespace, pod, kwok.pod_port(namespace, pod, port, target))
+        self._apply_kwok(namespace, pod, kwok.pod_port(namespace, pod, port, target))
 
     def load(self, archive: Path) -> list[str]:
         """Import a Docker or OCI archive into the real node; return the names of its images."""
         return containerd.load_archive(archive, self.control.layout())
 
-    def _speak(self, namespace: str, pod: str, made: Mapping[str, Any]) -> None:
+    def _apply_kwok(self, namespace: str, pod: str, made: Mapping[str, Any]) -> None:
         plural = kwok.KINDS[made["kind"]]
         self.control.api().apply(f"/apis/{kwok.GROUP_VERSION}/namespaces/{namespace}/{plural}/{pod}", made)
 
@@ -143,10 +143,10 @@ class Supervised:
         components = (*COMPONENTS, *NODE_COMPONENTS)
         if component not in components:
             raise ClusterError(f"unknown component {component!r}; the components are {', '.join(components)}")
-        pid: int | None = self.ask({"do": do, "component": component})["pid"]
+        pid: int | None = self.send({"do": do, "component": component})["pid"]
         return pid
 
-    def ask(self, order: Mapping[str, Any]) -> Mapping[str, Any]:
+    def send(self, order: Mapping[str, Any]) -> Mapping[str, Any]:
         """Send one line and return the response. Raises ClusterError."""
         with self._turn:
             try:
@@ -274,7 +274,7 @@ def launch(
         text=True,
         start_new_session=True,  # Ctrl-C goes only to this process, which stops the cluster
     )
-    if process.stdin is None or process.stdout is None:  # pragma: no cover - for the type checker; PIPE was asked for
+    if process.stdin is None or process.stdout is None:  # pragma: no cover - for the type checker; PIPE is set
         raise AssertionError
     supervised = Supervised(process, process.stdin, process.stdout, log)
     paths = {program: str(path) for program, path in programs.items()}

@@ -206,7 +206,7 @@ def _names(server: socketserver.BaseServer) -> Names:
 
 
 def main(address: str, port: int) -> None:
-    """Serve UDP and TCP for ever."""
+    """Serve UDP and TCP forever."""
     api = Api.from_run_folder(Path(), port)
 
     def lookup(path: str) -> Any:

@@ -57,9 +57,9 @@ class GoBuild:
                     stderr=output,
                     process_group=0,
                 )
-                guard.tell([process.pid])
+                guard.send_groups([process.pid])
                 code = _wait(process, progress)
-                guard.tell([])
+                guard.send_groups([])
             finally:
                 guard.finish()
         if code != 0:

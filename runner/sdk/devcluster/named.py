@@ -90,7 +90,7 @@ def up(environ: Mapping[str, str], name: str, progress: TextIO, nodes: Nodes) ->
     if found.supervisor is not None:
         return _wait_until_ready(environ, name), False
     try:
-        _launch(found, progress, nodes).ask({"do": "detach"})
+        _launch(found, progress, nodes).send({"do": "detach"})
     except ClusterError:
         if look(environ, name).supervisor is None:
             raise

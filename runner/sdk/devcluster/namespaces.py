@@ -40,7 +40,7 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def first_process(folder: Path, ready: str, address: str, binds: Sequence[str]) -> None:
-    """Prepare the namespaces and reap orphans for ever, or until they are prepared if `ready` is empty."""
+    """Prepare the namespaces and reap orphans forever, or until they are prepared if `ready` is empty."""
     try:
         mount_all(folder, binds)
         Path("/proc/sys/net/ipv4/ip_forward").write_text("1")

@@ -1,6 +1,6 @@
 """The image of the container that holds the namespaces of a pod, made without a compiler. Pure, except `write`.
 
-Its only program is an ELF file of machine code: ignore SIGCHLD, so that the kernel reaps orphans, then wait for ever.
+Its only program is an ELF file of machine code: ignore SIGCHLD, so that the kernel reaps orphans, then wait forever.
 """
 
 from __future__ import annotations

@@ -109,10 +109,10 @@ class Guard:
     pipe: IO[bytes]
 
     @classmethod
-    def start(cls, doomed: Sequence[Path], cgroup: str = "") -> Self:
-        """Start the guard; `doomed` are the files and folders to delete, `cgroup` the cgroup of pods to remove."""
+    def start(cls, to_delete: Sequence[Path], cgroup: str = "") -> Self:
+        """Start the guard; `to_delete` are the files and folders to delete, `cgroup` the cgroup of pods to remove."""
         process = subprocess.Popen(
-            ["/bin/sh", "-c", _GUARD, "guard", *map(str, doomed)],
+            ["/bin/sh", "-c", _GUARD, "guard", *map(str, to_delete)],
             cwd="/",
             env={**os.environ, "CGROUP": cgroup},
             stdin=subprocess.PIPE,
@@ -120,11 +120,11 @@ class Guard:
             stderr=subprocess.DEVNULL,
             process_group=0,
         )
-        if process.stdin is None:  # pragma: no cover - for the type checker; PIPE was asked for
+        if process.stdin is None:  # pragma: no cover - for the type checker; PIPE is set
             raise AssertionError
         return cls(process, process.stdin)
 
-    def tell(self, groups: Iterable[int | None]) -> None:
+    def send_groups(self, groups: Iterable[int | None]) -> None:
         """Send the ids of the current process groups; None is a group that has ended."""
         self.pipe.write(f"{' '.join(str(each) for each in groups if each is not None)}\n".encode())
         self.pipe.flush()

@@ -94,7 +94,7 @@ class Front(Side):
 
 
 async def serve(listener: socket.socket, port: int) -> None:
-    """Relay connections for ever."""
+    """Relay connections forever."""
     server = await asyncio.get_running_loop().create_server(lambda: Front(port), sock=listener)
     await server.serve_forever()
 

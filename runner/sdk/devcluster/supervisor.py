@@ -217,7 +217,7 @@ class Supervisor:
 
     def _start(self, name: str) -> None:
         self.components[name].start()
-        self.guard.tell(each.pid for each in self.components.values())
+        self.guard.send_groups(each.pid for each in self.components.values())
         _log.info("component started", component=name, pid=self.components[name].pid)
 
     def _start_kwok(self, api: Api, chosen: Ports) -> None:

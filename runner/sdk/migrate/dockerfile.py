@@ -154,8 +154,8 @@ def _packages(file: str, instruction: Instruction) -> Finding:
         return Finding(file, instruction.first, "rpm-packages", message, fix)
     message = "the image is based on Debian: it has apt-get, not dnf, microdnf or yum"
     fix = "write: RUN " + " ".join(translated.text.replace("\\\n", " ").split())
-    if translated.doubtful:
-        fix += f"; check the names of packages: {', '.join(translated.doubtful)}"
+    if translated.uncertain:
+        fix += f"; check the names of packages: {', '.join(translated.uncertain)}"
     return Finding(file, instruction.first, "rpm-packages", message, fix, is_automatic=True)
 
 

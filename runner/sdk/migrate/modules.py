@@ -60,7 +60,7 @@ def _modules(project: Project, task: Task) -> Iterator[Finding]:
             message = f"{_OLD_COLLECTION} was replaced by {_COLLECTION}"
             yield Finding(file, line, "old-collection", message, f"use {_COLLECTION}.{short}", is_automatic=True)
         elif not collection:
-            collection = _home("modules", short) or _home("action", short)
+            collection = _collection_of("modules", short) or _collection_of("action", short)
         yield from _missing(project, file, line, name, collection)
 
 
@@ -71,7 +71,7 @@ def _plugins(project: Project, file: str, line: int, text: str) -> Iterator[Find
             message = f"`| {name}` was removed: {_TESTS[name]} is a test, not a filter"
             yield Finding(file, line, "removed-filter", message, f"write `is {_TESTS[name]}` instead of `| {name}`")
         else:
-            home = _home("filter" if found[1] else "lookup", name)
+            home = _collection_of("filter" if found[1] else "lookup", name)
             yield from _missing(project, file, line, name, home)
         if name == "json_query" and not project.installs("jmespath"):
             message = "json_query requires the Python package jmespath, which the Dockerfile does not install"
@@ -125,7 +125,7 @@ def _requirements(project: Project) -> Iterator[Finding]:
         yield Finding("requirements.yml", own.line, "included-collection", message, fix, "check")
 
 
-def _home(kind: str, name: str) -> str:
+def _collection_of(kind: str, name: str) -> str:
     """Return the collection to which a plugin moved; empty if ansible-core has it or never had it."""
     entry = _routing().get(kind, {}).get(name)
     target = str(entry.get("redirect", "")) if isinstance(entry, dict) else ""

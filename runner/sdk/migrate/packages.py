@@ -79,10 +79,10 @@ _VERBS = {
 
 @dataclass(frozen=True, slots=True)
 class Translation:
-    """Shell commands for Debian. `doubtful`: packages whose names may differ there."""
+    """Shell commands for Debian. `uncertain`: packages whose names may differ there."""
 
     text: str
-    doubtful: tuple[str, ...]
+    uncertain: tuple[str, ...]
 
 
 def is_foreign(script: str) -> bool:
@@ -95,7 +95,7 @@ def translate(script: str) -> Translation | None:
     pieces = _SEPARATOR.split(script.strip())
     commands, separators = pieces[::2], pieces[1::2]
     done: list[str] = []
-    doubtful: list[str] = []
+    uncertain: list[str] = []
     for command in commands:
         if not is_foreign(f"{command} "):
             done.append(command)
@@ -104,8 +104,8 @@ def translate(script: str) -> Translation | None:
         if found is None:
             return None
         done.append(found.text)
-        doubtful += found.doubtful
-    return Translation(_joined(done, separators), tuple(dict.fromkeys(doubtful)))
+        uncertain += found.uncertain
+    return Translation(_joined(done, separators), tuple(dict.fromkeys(uncertain)))
 
 
 def _command(command: str) -> Translation | None:
@@ -125,8 +125,8 @@ def _command(command: str) -> Translation | None:
         return None
     debian = " ".join(dict.fromkeys(_NAMES.get(name, name) for name in names))
     text = _VERBS.get(verb)
-    doubtful = tuple(name for name in names if name not in _NAMES and name not in _SAME) if takes_names else ()
-    return Translation(text.format(debian), doubtful) if text else None
+    uncertain = tuple(name for name in names if name not in _NAMES and name not in _SAME) if takes_names else ()
+    return Translation(text.format(debian), uncertain) if text else None
 
 
 def _joined(commands: list[str], separators: list[str]) -> str:

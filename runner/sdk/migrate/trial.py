@@ -141,9 +141,9 @@ def run(project: Project, *, cores: Sequence[str] = (OLD_CORE, NEW_CORE)) -> Tri
     with _collections(project) as collections, tempfile.TemporaryDirectory(prefix="ao-project-") as staged:
         folder = image.stage(project.search_path.image, Path(staged))
         for core in cores:
-            python = environments.python_of(core, project.environ, _say)
+            python = environments.python_of(core, project.environ, _print)
             for engine in engines:
-                _say(f"Trying ansible-core {core} with the engine {engine}")
+                _print(f"Trying ansible-core {core} with the engine {engine}")
                 trials.append(_Attempt(project, folder, found, python, core, engine, collections).result())
     return compared(trials)
 
@@ -187,7 +187,7 @@ def _collections(project: Project) -> Iterator[str]:
     if given or not project.collections:
         yield given
         return
-    _say("Installing the collections of requirements.yml")
+    _print("Installing the collections of requirements.yml")
     with tempfile.TemporaryDirectory(prefix="ansible-operator-collections-") as folder:
         words = ("collection", "install", "-r", "requirements.yml", "-p", folder)
         command = [sys.executable, "-P", "-m", "ansible.cli.galaxy", *words]
@@ -201,7 +201,7 @@ def _collections(project: Project) -> Iterator[str]:
         yield folder
 
 
-def _say(text: str) -> None:
+def _print(text: str) -> None:
     sys.stderr.write(f"{text}\n")
     sys.stderr.flush()
 

@@ -81,10 +81,10 @@ def add_commands(subparsers: Subparsers, add_option: Callable[[Any, Option], Non
 def _plan(arguments: argparse.Namespace) -> int:
     from runner import log  # noqa: PLC0415 - slow to import, which --help need not wait for
     from runner.config import sources  # noqa: PLC0415 - as above
-    from runner.sdk.preview.selection import Wanted  # noqa: PLC0415 - as above
+    from runner.sdk.preview.selection import ResourceSelection  # noqa: PLC0415 - as above
     from runner.watches import watch as watches  # noqa: PLC0415 - as above
 
-    wanted = Wanted.parse(
+    wanted = ResourceSelection.parse(
         arguments.object,
         arguments.within,
         everything=arguments.all,

@@ -50,7 +50,7 @@ from runner.proxy.planning.overlay import Overlay
 from runner.proxy.server import Proxy
 from runner.replicas.lease_guard import LeaseGuard, SoleReplica
 from runner.sdk.preview import deletion
-from runner.sdk.preview.selection import Selector, Target, Wanted
+from runner.sdk.preview.selection import ResourceSelection, Selector, Target
 from runner.watches.watch import Watch
 from runner.workqueue.request import ReconcileRequest, RunReason
 
@@ -85,7 +85,7 @@ class PlanRuntime:
 
 
 async def plan(
-    settings: Settings, watches: Sequence[Watch], wanted: Wanted, progress: Callable[[int, int], None]
+    settings: Settings, watches: Sequence[Watch], wanted: ResourceSelection, progress: Callable[[int, int], None]
 ) -> Plan:
     """Plan the requested resources. `progress` receives the number of planned resources, and of all.
 

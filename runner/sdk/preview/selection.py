@@ -31,7 +31,7 @@ _PAGE = 500
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class ResourceSelection:
     """Resources that the user named."""
 
     kind: str
@@ -48,7 +48,7 @@ class Wanted:
     @classmethod
     def parse(
         cls, text: str, namespace: str, *, everything: bool, files: Sequence[str] = (), deletes: bool = False
-    ) -> Wanted:
+    ) -> ResourceSelection:
         """Parse the arguments of the command line.
 
         Raises:
@@ -95,7 +95,7 @@ class Selector:
         self._watches = watches
         self._namespaces = tuple(namespaces)
 
-    async def find(self, wanted: Wanted) -> list[Target]:
+    async def find(self, wanted: ResourceSelection) -> list[Target]:
         """Return the resources.
 
         Raises:
@@ -112,13 +112,13 @@ class Selector:
         target = await self._one(watches[0], wanted)
         return [_deleted(target) if wanted.deletes else target]
 
-    def _read(self, wanted: Wanted) -> list[Given]:
+    def _read(self, wanted: ResourceSelection) -> list[Given]:
         found, others = given.read(wanted.files, self._watches)
         if others:
             log.get(__name__).warning("Objects of kinds that no watch is for are not planned", number=others)
         return found
 
-    async def _given(self, found: Given, wanted: Wanted) -> Target:
+    async def _given(self, found: Given, wanted: ResourceSelection) -> Target:
         """Return the target for an object in a file."""
         resource = await self._discovery.find(found.watch.gvk)
         key = key_of(found.obj)
@@ -164,7 +164,7 @@ class Selector:
             return ()
         return {resource.plural, resource.qualified, *resource.short_names}
 
-    async def _one(self, watch: Watch, wanted: Wanted) -> Target:
+    async def _one(self, watch: Watch, wanted: ResourceSelection) -> Target:
         resource = await self._discovery.find(watch.gvk)
         namespace = wanted.namespace or self._client.credentials.namespace or "default"
         key = ObjectKey(namespace if resource.namespaced else "", wanted.name)

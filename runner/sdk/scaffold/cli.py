@@ -121,9 +121,9 @@ def _init(arguments: argparse.Namespace) -> int:
         notes = api.add(changes, begun, _wanted(arguments))
     elif arguments.group or arguments.version:
         raise ConfigError("--kind is required with --group or --version")
-    _tell(changes.apply(), notes)
+    _report(changes.apply(), notes)
     if not arguments.kind:
-        _say("Next: ansible-operator create api --group GROUP --kind KIND")
+        _print("Next: ansible-operator create api --group GROUP --kind KIND")
     return 0
 
 
@@ -136,7 +136,7 @@ def _create_api(arguments: argparse.Namespace) -> int:
     if not arguments.kind:
         raise ConfigError("--kind is required, such as Memcached")
     notes = api.add(changes, known, _wanted(arguments))
-    _tell(changes.apply(), notes)
+    _report(changes.apply(), notes)
     return 0
 
 
@@ -156,7 +156,7 @@ def _pods(arguments: argparse.Namespace) -> int:
     )
     pods.add(changes, known, loaded.watches)
     written = changes.apply()
-    _tell(written, [] if any(written) else ["config/pods and config/default are up to date"])
+    _report(written, [] if any(written) else ["config/pods and config/default are up to date"])
     return 0
 
 
@@ -177,14 +177,14 @@ def _wanted(arguments: argparse.Namespace) -> api.ApiRequest:
     )
 
 
-def _tell(written: tuple[list[str], list[str]], notes: list[str]) -> None:
+def _report(written: tuple[list[str], list[str]], notes: list[str]) -> None:
     created, changed = written
     lines = [*(f"created  {path}" for path in created), *(f"changed  {path}" for path in changed)]
     # A role is listed before the playbook that runs it, because the tasks are in the role.
     empty = sorted((path for path in created if _TO_BE_WRITTEN.fullmatch(path)), reverse=True)
     following = [f"Next: add tasks to {empty[0]}; run them with `ansible-operator dev`"] if empty else []
-    _say(*lines, *(f"Note: {note}" for note in notes), *following)
+    _print(*lines, *(f"Note: {note}" for note in notes), *following)
 
 
-def _say(*lines: str) -> None:
+def _print(*lines: str) -> None:
     sys.stdout.write("".join(f"{line}\n" for line in lines))

@@ -19,7 +19,7 @@ from runner.sdk.schema.fields import Json
 from runner.sdk.schema.rules import unescaped
 
 _TYPES = {"string": "str", "integer": "int", "number": "float", "boolean": "bool", "array": "list", "object": "dict"}
-_TOLD = frozenset(
+_SUPPORTED = frozenset(
     {
         *("type", "format", "description", "default", "enum", "properties", "required", "items"),
         *("additionalProperties", "x-kubernetes-preserve-unknown-fields", "x-kubernetes-int-or-string"),
@@ -81,7 +81,7 @@ class ArgumentSpecMaker:
         return option
 
     def _typed(self, schema: Mapping[str, Any], path: str) -> Json:
-        self._note_untold(schema, path)
+        self._note_unsupported(schema, path)
         name = _TYPES.get(str(schema.get("type")), "raw")
         made: Json = {"type": name}
         if "enum" in schema:
@@ -93,12 +93,14 @@ class ArgumentSpecMaker:
             made |= {"elements": inner.pop("type"), **inner}
         return made
 
-    def _note_untold(self, schema: Mapping[str, Any], path: str) -> None:
-        untold = sorted(set(schema) - _TOLD)
+    def _note_unsupported(self, schema: Mapping[str, Any], path: str) -> None:
+        unsupported = sorted(set(schema) - _SUPPORTED)
         if str(schema.get("format") or "") not in _PLAIN_FORMATS:
-            untold.append("format")
-        if untold:
-            self.problems.append(f"{path}: an argument spec cannot express {', '.join(untold)}; only the CRD has it")
+            unsupported.append("format")
+        if unsupported:
+            self.problems.append(
+                f"{path}: an argument spec cannot express {', '.join(unsupported)}; only the CRD has it"
+            )
 
     def _rules(
         self, validations: Iterable[Mapping[str, Any]], names: Mapping[str, str], path: str
@@ -138,7 +140,7 @@ def _exclusive(_: re.Match[str], names: list[str]) -> _Parsed | None:
     return ("mutually_exclusive", group, None, []) if pairs == set(itertools.combinations(group, 2)) else None
 
 
-def _together(_: re.Match[str], names: list[str]) -> _Parsed | None:
+def _required_together(_: re.Match[str], names: list[str]) -> _Parsed | None:
     return ("required_together", [names[0], *names[1::2]], None, []) if len(set(names[::2])) == 1 else None
 
 
@@ -153,7 +155,7 @@ def _if(found: re.Match[str], names: list[str]) -> _Parsed | None:
 
 _FORMS: tuple[tuple[re.Pattern[str], Callable[[re.Match[str], list[str]], _Parsed | None]], ...] = (
     (re.compile(rf"{_PAIR}(?: && {_PAIR})*"), _exclusive),
-    (re.compile(rf"{_SAME}(?: && {_SAME})*"), _together),
+    (re.compile(rf"{_SAME}(?: && {_SAME})*"), _required_together),
     (re.compile(rf"{_HAS}(?: \|\| {_HAS})*"), lambda _, names: ("required_one_of", names, None, [])),
     (
         re.compile(rf"!{_HAS} \|\| \({_HAS}(?: && {_HAS})*\)"),

@@ -81,8 +81,8 @@ class SchemaMaker:
         required = [names[name] for name, option in options.items() if _is_required(option)]
         if required:
             schema["required"] = sorted(required)
-        found, untold = rules.of(holder, names)
-        self.problems += [f"{path}: {sentence}" for sentence in untold]
+        found, problems = rules.of(holder, names)
+        self.problems += [f"{path}: {sentence}" for sentence in problems]
         if found:
             schema["x-kubernetes-validations"] = found
         return schema

@@ -113,7 +113,7 @@ def _schema(watch: Watch, maker: SchemaMaker) -> Json:
     further = _further(content.path) if isinstance(content, Role) else []
     if further:
         schema["x-kubernetes-validations"] = [*schema.get("x-kubernetes-validations", ()), *further]
-    if any(rules.asks_for_something(each["rule"], schema) for each in schema.get("x-kubernetes-validations", ())):
+    if any(rules.requires_a_field(each["rule"], schema) for each in schema.get("x-kubernetes-validations", ())):
         # The API server rejects an invalid default; in this case the spec is required.
         schema.pop("default", None)
     return schema

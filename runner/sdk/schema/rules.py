@@ -21,7 +21,7 @@ _RESERVED = frozenset(
     }
 )
 """Reserved words of the language."""
-_ASKED = re.compile(r"\s*has\(self\.(\w+)\)\s*")
+_HAS_FIELD = re.compile(r"\s*has\(self\.(\w+)\)\s*")
 _ESCAPES = {"__": "__underscores__", ".": "__dot__", "-": "__dash__", "/": "__slash__"}
 
 
@@ -31,10 +31,10 @@ def of(holder: Mapping[str, Any], names: Mapping[str, str]) -> tuple[list[Rule],
     `names` maps the options to fields.
     """
     found: list[Rule] = []
-    untold: list[str] = []
+    problems: list[str] = []
     makers: tuple[tuple[str, Callable[[Any, Mapping[str, str]], Iterator[Rule]]], ...] = (
         ("mutually_exclusive", _exclusive),
-        ("required_together", _together),
+        ("required_together", _required_together),
         ("required_one_of", _one_of),
         ("required_if", _if),
         ("required_by", _by),
@@ -43,25 +43,25 @@ def of(holder: Mapping[str, Any], names: Mapping[str, str]) -> tuple[list[Rule],
         try:
             found += make(holder.get(key) or (), names)
         except (KeyError, TypeError, ValueError, AttributeError):
-            untold.append(f"{key} is skipped, because it is invalid or names an unknown option")
-    return found, untold
+            problems.append(f"{key} is skipped, because it is invalid or names an unknown option")
+    return found, problems
 
 
-def asks_for_something(rule: str, schema: Mapping[str, Any]) -> bool:
+def requires_a_field(rule: str, schema: Mapping[str, Any]) -> bool:
     """Return True if an object of this schema without any set field certainly breaks the rule.
 
     It does if each alternative of the rule requires a field with `has`, and none of these fields has a default.
     """
     properties: Mapping[str, Any] = schema.get("properties") or {}
 
-    def asks(alternative: str) -> bool:
+    def requires(alternative: str) -> bool:
         parts = alternative.split("&&")
         if any(part.count("(") != part.count(")") for part in parts):
             return False
-        fields = [unescaped(found[1]) for part in parts if (found := _ASKED.fullmatch(part))]
+        fields = [unescaped(found[1]) for part in parts if (found := _HAS_FIELD.fullmatch(part))]
         return any("default" not in properties.get(name, {}) for name in fields)
 
-    return all(map(asks, rule.split("||")))
+    return all(map(requires, rule.split("||")))
 
 
 def _exclusive(groups: Any, names: Mapping[str, str]) -> Iterator[Rule]:
@@ -72,7 +72,7 @@ def _exclusive(groups: Any, names: Mapping[str, str]) -> Iterator[Rule]:
         yield {"rule": rule, "message": f"only one of {_list(group, names)} may be set"}
 
 
-def _together(groups: Any, names: Mapping[str, str]) -> Iterator[Rule]:
+def _required_together(groups: Any, names: Mapping[str, str]) -> Iterator[Rule]:
     for group in _groups(groups):
         first, *rest = (_has(name, names) for name in group)
         same = " && ".join(f"{first} == {each}" for each in rest) or "true"

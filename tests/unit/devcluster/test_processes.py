@@ -98,29 +98,29 @@ def test_a_component_dies_with_its_parent_even_by_kill_9(tmp_path: Path) -> None
 
 
 def test_the_guard_ends_running_components_and_removes_their_folders(tmp_path: Path) -> None:
-    doomed, kept = tmp_path / "doomed folder", tmp_path / "kept"
-    for folder in (doomed, kept):
+    deleted, kept = tmp_path / "deleted folder", tmp_path / "kept"
+    for folder in (deleted, kept):
         folder.mkdir()
     # A grandchild: the guard must end process groups, not processes.
     component = Component("shell", ("/bin/sh", "-c", "sleep 1000 & echo $!; wait"), kept, kept / "log")
-    guard = Guard.start([doomed])
+    guard = Guard.start([deleted])
     component.start()
-    guard.tell([component.pid])
+    guard.send_groups([component.pid])
     assert _eventually(lambda: (kept / "log").read_text().strip().isdigit())
     grandchild = int((kept / "log").read_text())
     guard.finish()
     assert _eventually(lambda: not _runs(grandchild))
     assert _eventually(lambda: not component.alive)
-    assert _eventually(lambda: not doomed.exists())
+    assert _eventually(lambda: not deleted.exists())
     assert kept.exists()
 
 
 def test_the_guard_spares_what_has_ended_before(tmp_path: Path, sleeper: Component) -> None:
     guard = Guard.start([])
     sleeper.start()
-    guard.tell([sleeper.pid])
+    guard.send_groups([sleeper.pid])
     sleeper.kill()
-    guard.tell([sleeper.pid])
+    guard.send_groups([sleeper.pid])
     sleeper.start()
     guard.finish()
     assert sleeper.alive

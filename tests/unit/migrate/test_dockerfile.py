@@ -38,7 +38,7 @@ def test_package_commands_are_translated(script: str, translated: str) -> None:
     found = packages.translate(script)
     assert found is not None
     assert " ".join(found.text.replace("\\\n", " ").split()) == translated
-    assert found.doubtful == ()
+    assert found.uncertain == ()
 
 
 @pytest.mark.parametrize(
@@ -60,7 +60,7 @@ def test_a_command_without_a_plain_translation_remains_for_the_user(script: str)
 def test_names_of_packages_that_may_differ_are_listed() -> None:
     found = packages.translate("dnf install -y openssl sushy-tools")
     assert found is not None
-    assert found.doubtful == ("sushy-tools",)
+    assert found.uncertain == ("sushy-tools",)
 
 
 @pytest.mark.parametrize(

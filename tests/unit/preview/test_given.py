@@ -18,7 +18,7 @@ from runner.kube.discovery import ApiResource
 from runner.objects import GVK, LAST_APPLIED, Object, ObjectKey
 from runner.sdk.preview import cli, deletion, given
 from runner.sdk.preview.deletion import Owned
-from runner.sdk.preview.selection import Wanted
+from runner.sdk.preview.selection import ResourceSelection
 from tests.watch_values import watch_value
 
 SHOP = GVK("shop.example.com", "v1", "Shop")
@@ -129,13 +129,15 @@ def test_kubernetes_deletes_objects_all_of_whose_owners_are_deleted() -> None:
 )
 def test_arguments_that_exclude_each_other_are_an_error(text: str, options: dict[str, Any]) -> None:
     with pytest.raises(ConfigError, match=r"-f plans|--delete plans"):
-        Wanted.parse(text, "", **{"everything": False, **options})
+        ResourceSelection.parse(text, "", **{"everything": False, **options})
 
 
 def test_a_deletion_needs_one_object() -> None:
-    assert Wanted.parse("Shop/a", "town", everything=False, deletes=True) == Wanted("Shop", "a", "town", deletes=True)
+    assert ResourceSelection.parse("Shop/a", "town", everything=False, deletes=True) == ResourceSelection(
+        "Shop", "a", "town", deletes=True
+    )
     with pytest.raises(ConfigError, match="names no object"):
-        Wanted.parse("Shop", "", everything=False, deletes=True)
+        ResourceSelection.parse("Shop", "", everything=False, deletes=True)
 
 
 @pytest.mark.lengthy

@@ -13,7 +13,7 @@ from runner.errors import ConfigError, GoneError, KindNotFoundError, NotFoundErr
 from runner.kube.client import Client, ListPage, Selection
 from runner.kube.discovery import ApiResource
 from runner.objects import GVK, Object, ObjectKey
-from runner.sdk.preview.selection import Selector, Target, Wanted
+from runner.sdk.preview.selection import ResourceSelection, Selector, Target
 from runner.watches.watch import Finalizer, Watch
 from tests.watch_values import watch_value
 
@@ -86,7 +86,7 @@ def find(
 ) -> list[Target]:
     watches: list[Watch] = [watch_value(gvk=MEMCACHED, **watch), watch_value(gvk=REDIS)]
     selector = Selector(cast("Client", cluster), watches, namespaces)
-    return asyncio.run(selector.find(Wanted.parse(text, namespace, everything=everything)))
+    return asyncio.run(selector.find(ResourceSelection.parse(text, namespace, everything=everything)))
 
 
 def names(targets: list[Target]) -> list[str]:
@@ -119,12 +119,12 @@ def test_a_resource_is_looked_for_in_the_given_namespace() -> None:
 @pytest.mark.parametrize("text", ["", "Memcached", "Memcached/", "/a", "Memcached/a/b"])
 def test_an_argument_of_another_form_is_refused(text: str) -> None:
     with pytest.raises(ConfigError, match="write KIND/NAME, such as Memcached/sample, or --all"):
-        Wanted.parse(text, "", everything=False)
+        ResourceSelection.parse(text, "", everything=False)
 
 
 def test_all_takes_a_kind_and_no_name() -> None:
     with pytest.raises(ConfigError, match="write `plan Memcached/a`, or `plan --all Memcached`"):
-        Wanted.parse("Memcached/a", "", everything=True)
+        ResourceSelection.parse("Memcached/a", "", everything=True)
 
 
 def test_a_kind_without_a_watch_is_refused_with_the_kinds_that_have_one() -> None:
@@ -136,13 +136,13 @@ def test_a_name_of_several_kinds_is_refused() -> None:
     watches = [watch_value(gvk=MEMCACHED), watch_value(gvk=GVK("other.example.com", "v1", "Memcached"))]
     selector = Selector(cast("Client", Cluster(obj("a"))), watches, ())
     with pytest.raises(ConfigError, match=r"may be one of .*: write KIND.GROUP/a"):
-        asyncio.run(selector.find(Wanted("Memcached", "a", "")))
+        asyncio.run(selector.find(ResourceSelection("Memcached", "a", "")))
 
 
 def test_a_kind_that_is_not_served_is_an_error() -> None:
     selector = Selector(cast("Client", Cluster()), [watch_value(gvk=GVK("cache.example.com", "v1", "Other"))], ())
     with pytest.raises(KindNotFoundError, match="install its CRD"):
-        asyncio.run(selector.find(Wanted("Other", "a", "")))
+        asyncio.run(selector.find(ResourceSelection("Other", "a", "")))
 
 
 def test_a_resource_that_the_watch_does_not_select_is_refused() -> None:

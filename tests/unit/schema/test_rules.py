@@ -48,8 +48,8 @@ NAMES = {"a": "a", "b_b": "bB", "c": "c", "namespace": "namespace", "d_": "my-ke
     ],
 )
 def test_constraints_of_several_options_become_a_rule(holder: dict[str, Any], rule: str, message: str) -> None:
-    [found], untold = rules.of(holder, NAMES)
-    assert (found["rule"], untold) == (rule, [])
+    [found], problems = rules.of(holder, NAMES)
+    assert (found["rule"], problems) == (rule, [])
     assert found["message"].startswith(message)
 
 
@@ -86,4 +86,4 @@ def test_an_invalid_constraint_is_reported(holder: dict[str, Any]) -> None:
     ],
 )
 def test_a_rule_that_an_empty_object_always_violates_is_detected(rule: str, *, asks: bool) -> None:
-    assert rules.asks_for_something(rule, {"properties": {"set": {"default": 1}, "a": {}}}) is asks
+    assert rules.requires_a_field(rule, {"properties": {"set": {"default": 1}, "a": {}}}) is asks
