@@ -76,10 +76,10 @@ class Feature:
         return Addition()
 
     async def gone(self, key: ObjectKey) -> None:
-        """Remove what is kept of an object that no longer exists."""
+        """Remove the data of an object that no longer exists."""
 
     async def sweep(self) -> None:
-        """At the start, remove what is kept of objects that no longer exist."""
+        """At the start, remove the data of objects that no longer exist."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -93,7 +93,7 @@ class RunLog:
     level: Level
     writer: BlockWriter
     whole_output: bool
-    """Whether a run's whole output is printed again at its end."""
+    """Whether a run's complete output is printed again at its end."""
     form: Form = "blocks"
     logged: log.Once = field(default_factory=log.Once, compare=False)
     """Missing rights of runs that succeeded."""

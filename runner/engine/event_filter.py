@@ -74,12 +74,12 @@ class EventFilter(OutputEventFilter):  # type: ignore[misc]  # ansible-runner ha
     def _begun(self, content: str) -> dict[str, Any] | None:
         """Return the event that a mark begins, an empty one for the end of an event, and None for other text."""
         try:
-            said = json.loads(base64.b64decode(_BETWEEN.sub("", content)))
+            value = json.loads(base64.b64decode(_BETWEEN.sub("", content)))
         except ValueError:
             return None
-        if said == {}:
+        if value == {}:
             return {}
-        uuid = said.get("uuid") if isinstance(said, dict) and len(said) == 1 else None
+        uuid = value.get("uuid") if isinstance(value, dict) and len(value) == 1 else None
         if isinstance(uuid, str) and _UUID.fullmatch(uuid) and self._is_sent(uuid):
             return {"uuid": uuid}
         return None

@@ -41,7 +41,7 @@ class KeptRuns:
         self._claimed: set[Path] = set()
         """Folders that are being made smaller. No run may use them, and `_lock` is notified when one leaves."""
         self._is_making_room = False
-        self._whole: dict[str, OrderedDict[str, int]] = {}
+        self._complete: dict[str, OrderedDict[str, int]] = {}
         """Bytes of each folder by group, least recently used first."""
         self._trimmed: dict[str, OrderedDict[str, int]] = {}
         """The same for folders that keep only their newest run."""
@@ -68,7 +68,7 @@ class KeptRuns:
             if self._busy[run_dir] <= 0:
                 del self._busy[run_dir]
             self._forget(run_dir)
-            self._add(self._whole, run_dir, held, newest=True)
+            self._add(self._complete, run_dir, held, newest=True)
         if keep == artifacts.KEEP_NONE:
             self.remove(run_dir)
         self._make_room()
@@ -117,9 +117,9 @@ class KeptRuns:
             held = used(run_dir)
             with self._lock:
                 name, group = str(run_dir), _group(run_dir)
-                is_measured = any(name in folders.get(group, ()) for folders in (self._whole, self._trimmed))
+                is_measured = any(name in folders.get(group, ()) for folders in (self._complete, self._trimmed))
                 if not (is_measured or self._busy[run_dir] or run_dir in self._claimed):
-                    self._add(self._whole, run_dir, held, newest=False)
+                    self._add(self._complete, run_dir, held, newest=False)
         self._make_room()
 
     def close(self) -> None:
@@ -134,9 +134,9 @@ class KeptRuns:
             self._is_making_room = True
         try:
             while (found := self._claim_next()) is not None:
-                run_dir, is_whole = found
+                run_dir, is_complete = found
                 try:
-                    self._reduce(run_dir, is_whole=is_whole)
+                    self._reduce(run_dir, is_complete=is_complete)
                 except (OSError, RecursionError) as error:
                     self._give_up(run_dir, error)
                 finally:
@@ -158,22 +158,22 @@ class KeptRuns:
     def _next(self) -> tuple[Path, bool] | None:
         """Return the folder to make smaller, and whether it has older runs; None if all folders are in use."""
         for group, _ in self._held.most_common():
-            for folders in (self._whole, self._trimmed):
+            for folders in (self._complete, self._trimmed):
                 for run_dir in map(Path, folders.get(group, ())):
                     if not self._busy[run_dir] and run_dir not in self._claimed:
-                        return run_dir, folders is self._whole
+                        return run_dir, folders is self._complete
         return None
 
-    def _reduce(self, run_dir: Path, *, is_whole: bool) -> None:
+    def _reduce(self, run_dir: Path, *, is_complete: bool) -> None:
         """Remove all runs of a folder except the newest, or the folder. Raises OSError."""
-        if is_whole:
+        if is_complete:
             artifacts.rotate(run_dir / "artifacts", 1)
         else:
             self._log.info(
                 "Removed a run folder because the disk limit is exceeded", folder=str(run_dir), limit=self._limit
             )
             artifacts.remove(run_dir)
-        held = used(run_dir) if is_whole else 0
+        held = used(run_dir) if is_complete else 0
         with self._lock:
             self._forget(run_dir)
             self._add(self._trimmed, run_dir, held, newest=True)
@@ -206,7 +206,7 @@ class KeptRuns:
 
     def _forget(self, run_dir: Path) -> None:
         group = _group(run_dir)
-        for folders in (self._whole, self._trimmed):
+        for folders in (self._complete, self._trimmed):
             held = folders.get(group, OrderedDict()).pop(str(run_dir), 0)
             self.size -= held
             self._held[group] -= held

@@ -69,16 +69,16 @@ def of_status(what: str, status: Mapping[str, Any], retry_after: float | None = 
     details = status.get("details")
     if retry_after is None and isinstance(details, dict) and details.get("retryAfterSeconds"):
         retry_after = float(details["retryAfterSeconds"])
-    said = str(status.get("message") or status.get("reason") or "no message")
-    message = f"{what}: {said} (HTTP {code}){_advice(code, said)}"
+    text = str(status.get("message") or status.get("reason") or "no message")
+    message = f"{what}: {text} (HTTP {code}){_advice(code, text)}"
     return kind(message, status=code, reason=str(status.get("reason") or ""), retry_after=retry_after)
 
 
-def _advice(code: int, said: str) -> str:
+def _advice(code: int, text: str) -> str:
     """Return the remedy for an error, if its code and message identify one."""
     if code == HTTPStatus.UNAUTHORIZED:
         return "; check that the credentials are valid and not expired"
-    missing = forbidden.read(said) if code == HTTPStatus.FORBIDDEN else None
+    missing = forbidden.read(text) if code == HTTPStatus.FORBIDDEN else None
     if missing is None:
         return ""
     return f"; add to the operator's {forbidden.where(missing)}: {forbidden.rule(missing, [missing.verb])}"

@@ -16,22 +16,22 @@ def cause(error: BaseException) -> str:
     """Return why a connection failed, without types and representations of Python."""
     match error:
         case aiohttp.ClientConnectorCertificateError():
-            said = _certificate(error.certificate_error)
+            text = _certificate(error.certificate_error)
         case aiohttp.ClientConnectorDNSError():
-            said = "the host name cannot be resolved"
+            text = "the host name cannot be resolved"
         case aiohttp.ClientProxyConnectionError():
-            said = f"no connection to the proxy: {_system(error.os_error)}"
+            text = f"no connection to the proxy: {_system(error.os_error)}"
         case aiohttp.ClientConnectorError():
-            said = _certificate(error.os_error) if isinstance(error.os_error, ssl.SSLError) else _system(error.os_error)
+            text = _certificate(error.os_error) if isinstance(error.os_error, ssl.SSLError) else _system(error.os_error)
         case aiohttp.ServerDisconnectedError():
-            said = "the server closed the connection"
+            text = "the server closed the connection"
         case aiohttp.ClientHttpProxyError():
-            said = f"the proxy rejects the connection: {error.message} (HTTP {error.status})"
+            text = f"the proxy rejects the connection: {error.message} (HTTP {error.status})"
         case OSError():
-            said = _system(error)
+            text = _system(error)
         case _:
-            said = str(error) or type(error).__name__
-    return said
+            text = str(error) or type(error).__name__
+    return text
 
 
 def advice(error: BaseException | None) -> str:

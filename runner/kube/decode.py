@@ -34,16 +34,16 @@ def loads(raw: bytes) -> Any:
 
 def loads_marked(raw: bytes) -> tuple[Any, bool]:
     """Read JSON like `loads`; also return whether all levels are kept. Raises orjson.JSONDecodeError."""
-    is_whole = True
+    is_complete = True
     try:
         value = orjson.loads(raw)
     except orjson.JSONDecodeError:
         cut = _cut_text(raw)
         if cut is None:
             raise
-        value, is_whole = orjson.loads(cut), False
+        value, is_complete = orjson.loads(cut), False
     if raw.count(b"{") + raw.count(b"[") <= MAX_DEPTH or _is_shallow(value):
-        return value, is_whole
+        return value, is_complete
     return _cut(value, MAX_DEPTH), False
 
 

@@ -2,7 +2,7 @@
 
 A change of a label or field can take an object out of the selection. The watch then does not contain it, but its
 deletion would wait for the finalizer forever. While there are such objects, one metadata watch of each namespace (or of
-all) reports changes of them, whatever their number. An object that is being deleted is read whole. An object is
+all) reports changes of them, whatever their number. An object that is being deleted is read completely. An object is
 forgotten when it is gone, has lost the finalizer, or is selected again. Objects that left while no watch was open are
 found by a metadata list when a list of the selected objects is complete.
 """

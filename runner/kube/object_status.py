@@ -1,7 +1,7 @@
 """Digest of an object's status: the part that means something to an owner, and whether a rollout is in progress. Pure.
 
 Times, messages, probes, usage and counters such as `observedGeneration` mean nothing. All other fields count: phases,
-conditions, numbers of ready replicas, addresses, names of volumes, and fields that the operator does not know. It also
+conditions, numbers of ready replicas, addresses, names of volumes, and fields without a known meaning. It also
 counts if the controller observes the latest spec.
 
 A rollout is in progress by the rules of kstatus for workloads, pods and claims. An object of another kind is in

@@ -48,7 +48,7 @@ def _masked(gvk: GVK, change: FieldChange, secrets: RunSecrets, budget: Budget) 
 def _of_secret(change: FieldChange) -> FieldChange:
     """Mask all values of a Secret."""
     if not change.path:
-        before, after = (_whole(value) for value in (change.before, change.after))
+        before, after = (_mask_values(value) for value in (change.before, change.after))
         return FieldChange("", before, after)
     if change.path.startswith(_VALUES):
         before, after = (_values(value, MASKED) for value in (change.before, change.after))
@@ -56,7 +56,7 @@ def _of_secret(change: FieldChange) -> FieldChange:
     return change
 
 
-def _whole(secret: Value) -> Value:
+def _mask_values(secret: Value) -> Value:
     if not isinstance(secret, dict):
         return secret
     return {name: _values(value, MASKED) if name in _VALUES else value for name, value in secret.items()}

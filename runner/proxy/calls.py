@@ -208,7 +208,7 @@ class Answer:
             return None
         await self.data()
         parsed = self.parsed()
-        return parsed.object if parsed.is_whole else None
+        return parsed.object if parsed.is_complete else None
 
 
 Proceed: TypeAlias = Callable[[Call], Awaitable[Answer]]

@@ -52,7 +52,7 @@ class Parsed(NamedTuple):
 
     value: Any
     """A JSON value; None if the content is invalid."""
-    is_whole: bool = True
+    is_complete: bool = True
     """False if parts nest too deeply: they are replaced in JSON, and the value is None in YAML."""
 
     @property
@@ -95,7 +95,7 @@ def _parse_yaml(data: bytes) -> Parsed:
     try:
         text = data.decode()
         if _is_deep(text):
-            return Parsed(None, is_whole=False)
+            return Parsed(None, is_complete=False)
         node = yaml.compose(text, Loader=yaml.CSafeLoader)
         return Parsed(None if node is None else tree.plain(node))
     except (yaml.YAMLError, ConfigError, ValueError):

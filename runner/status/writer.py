@@ -356,5 +356,5 @@ class StatusWriter:
             return
         self._pruned |= frozenset(lost)
         if self._health and "status.conditions[].reason" in lost:
-            self._do_without_health()  # only reasons tell our conditions from a role's
+            self._do_without_health()  # only reasons distinguish our conditions from a role's
         self._log.warning("The kind's schema drops part of our conditions", fields=lost, hint=hint)

@@ -168,7 +168,7 @@ class Views:
             **_names(of.watch.gvk, key),
             "content": content_name(of.watch.content),
             "gone": obj is None,
-            **(_whole(obj) if obj is not None else {}),
+            **(_contents(obj) if obj is not None else {}),
             **self._streak(of.watch.gvk, key),
             "standing": _queue_entry(standing) if standing is not None else None,
             "next": _next(of, key),
@@ -337,7 +337,7 @@ def _tasks(run: RunRecord) -> list[JSON]:
     ]
 
 
-def _whole(obj: Object) -> JSON:
+def _contents(obj: Object) -> JSON:
     found, meta = display_status(obj), metadata(obj)
     status = obj.get("status")
     return {

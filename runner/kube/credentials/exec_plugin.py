@@ -103,8 +103,8 @@ class ExecPlugin:
                     process.kill()
                 await process.wait()
         if process.returncode != 0:
-            said = err.decode(errors="replace").strip()[-500:]
-            raise ApiUnavailableError(f"{what} failed with exit code {process.returncode}: {said}")
+            output = err.decode(errors="replace").strip()[-500:]
+            raise ApiUnavailableError(f"{what} failed with exit code {process.returncode}: {output}")
         return self._status(out, what)
 
     def _status(self, out: bytes, what: str) -> Mapping[str, Any]:

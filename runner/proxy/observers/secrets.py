@@ -111,12 +111,12 @@ async def _learn(run: RunIdentity, message: Call | Answer, data: bytes, read: Re
 
     def learn() -> bool:
         try:
-            value, is_whole = (secrets.read(data), True) if message.media == content.PROTOBUF else message.parsed()
+            value, is_complete = (secrets.read(data), True) if message.media == content.PROTOBUF else message.parsed()
             for values, names in read(value):
                 run.secrets.learn(values, names)
         except ValueError:
             return False
-        if value is None and not is_whole:
+        if value is None and not is_complete:
             run.secrets.exhaust()
         return value is not None
 

@@ -172,16 +172,16 @@ def _strategy(bundle: Bundle) -> Iterator[str]:
 
 
 def _owned(bundle: Bundle) -> Iterator[str]:
-    said = {(str(each.get("name")), str(each.get("version"))) for each in bundle.owned}
+    declared = {(str(each.get("name")), str(each.get("version"))) for each in bundle.owned}
     there = {
         (str(each["metadata"]["name"]), str(version.get("name")))
         for each in bundle.crds
         for version in each["spec"].get("versions") or ()
         if version.get("served")
     }
-    for name, version in sorted(said - there):
+    for name, version in sorted(declared - there):
         yield f"{name} {version} is owned, but no CRD in the bundle serves it"
-    for name, version in sorted(there - said):
+    for name, version in sorted(there - declared):
         yield f"the CRD {name} serves {version}, which is missing from spec.customresourcedefinitions.owned"
     for each in bundle.owned:
         if not each.get("displayName") or not each.get("description"):

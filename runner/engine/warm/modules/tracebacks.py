@@ -40,9 +40,9 @@ def show(error: BaseException, payload: Payload, wrapper: str, script: str) -> N
         entry.path: f"{archive}/{name.replace('.', '/')}{'/__init__' if entry.is_package else ''}.py"
         for name, entry in payload.entries.items()
     }
-    said = traceback.TracebackException.from_exception(error, compact=True)
-    _rename(said, names)
-    sys.stderr.write("".join(said.format()))
+    report = traceback.TracebackException.from_exception(error, compact=True)
+    _rename(report, names)
+    sys.stderr.write("".join(report.format()))
 
 
 def _through_wrapper(error: BaseException, wrapper: str, script: str) -> str:
@@ -80,18 +80,18 @@ def _is_ours(file: str) -> bool:
     return _OURS in file
 
 
-def _rename(said: traceback.TracebackException | None, names: Mapping[str, str]) -> None:
+def _rename(report: traceback.TracebackException | None, names: Mapping[str, str]) -> None:
     """Remove this package's frames, and show the payload's frames without source lines, as from an archive."""
-    if said is None:
+    if report is None:
         return
     frames = []
-    for frame in said.stack:
+    for frame in report.stack:
         if frame.filename in names:
             frames.append(
                 traceback.FrameSummary(names[frame.filename], frame.lineno, frame.name, lookup_line=False, line="")
             )
         elif not _is_ours(frame.filename):
             frames.append(frame)
-    said.stack = traceback.StackSummary.from_list(frames)
-    _rename(said.__cause__, names)
-    _rename(said.__context__, names)
+    report.stack = traceback.StackSummary.from_list(frames)
+    _rename(report.__cause__, names)
+    _rename(report.__context__, names)

@@ -120,7 +120,7 @@ def install(off: frozenset[str], made: PreparedShortcuts, event_descriptor: int)
             raise InstallError(name, f"{type(error).__name__}: {error}") from error
         if result is not None:
             noted = result
-    # Ansible shows where a plugin has failed, from its own frames on, and ours stand among these.
+    # Ansible's traceback of a failed plugin starts at its own frames and would contain the operator's.
     import_module("runner.engine.warm.modules.tracebacks").hide()
     return noted
 

@@ -220,7 +220,7 @@ class Templates:
         return found.code
 
     def _note(self, environment: Any, key: _Key, template: str) -> None:
-        if len(self.noted) >= _MOST or not _is_told(key[0]):
+        if len(self.noted) >= _MOST or not _may_be_stored(key[0]):
             return
         with contextlib.suppress(TemplateSyntaxError):  # an expression can be invalid between braces
             uses = _uses(environment, template)
@@ -247,7 +247,7 @@ def _is_deep() -> bool:
     return True
 
 
-def _is_told(text: str) -> bool:
+def _may_be_stored(text: str) -> bool:
     """Return True if a text may be stored beyond the run: decrypted values must not be."""
     if not versions.TAGGED:
         return not versions.decrypts()

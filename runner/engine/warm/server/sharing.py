@@ -92,7 +92,7 @@ def use_large_pages() -> None:
 
 
 def _own_memory() -> Iterator[tuple[int, int]]:
-    """Yield start and end of the parts of anonymous memory that consist of whole large pages."""
+    """Yield start and end of the parts of anonymous memory that consist of complete large pages."""
     for line in Path("/proc/self/maps").read_text(encoding="utf-8").splitlines():
         where, rights, _, _, inode, *name = line.split(maxsplit=5)
         if rights == "rw-p" and inode == "0" and (not name or name[0] == "[heap]"):

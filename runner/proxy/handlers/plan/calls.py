@@ -230,7 +230,7 @@ class PlanCall:
                 f"a plan run cannot read {media}: send the object as JSON or YAML", HTTPStatus.UNSUPPORTED_MEDIA_TYPE
             )
         parsed = self.call.parsed()
-        if not parsed.is_whole:
+        if not parsed.is_complete:
             raise RefusedError("the object nests too deeply", HTTPStatus.UNPROCESSABLE_ENTITY)
         if parsed.object is None:
             raise StatusError(failure(HTTPStatus.BAD_REQUEST, "BadRequest", "the content of the request is no object"))
@@ -238,8 +238,8 @@ class PlanCall:
 
     def operations(self) -> list[Any]:
         """Return the JSON Patch in the request, which was read. Raises RefusedError or StatusError."""
-        operations, is_whole = self.call.parsed()
-        if not is_whole:
+        operations, is_complete = self.call.parsed()
+        if not is_complete:
             raise RefusedError("the patch nests too deeply", HTTPStatus.UNPROCESSABLE_ENTITY)
         if not isinstance(operations, list):
             raise StatusError(
