@@ -69,7 +69,7 @@ def kind(api: Api, namespace: str, project: Project) -> Iterator[Kind]:
     kind.remove()
 
 
-def test_a_kind_that_is_not_served_yet_is_waited_for_and_others_are_served(
+def test_the_operator_waits_for_an_unserved_kind_and_serves_the_other_kinds(
     project: Project, things: Things, kind: Kind, eventually: Eventually
 ) -> None:
     project.watch("thing")

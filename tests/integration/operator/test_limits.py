@@ -69,7 +69,7 @@ def test_a_newer_spec_and_a_deletion_end_a_run_that_is_pointless_now(
     assert operator.lines(msg="Retrying the object with backoff") == []
 
 
-def test_an_object_is_left_alone_after_its_last_attempt_or_at_a_final_failure_until_it_changes(
+def test_an_object_is_not_run_after_its_last_attempt_or_a_final_failure_until_it_changes(
     project: Project, things: Things, eventually: Eventually
 ) -> None:
     project.role(

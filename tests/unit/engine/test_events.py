@@ -187,7 +187,7 @@ class TestWithoutTasks:
 
         assert len(ended.message.splitlines()) == 12
 
-    def test_a_usage_text_is_left_out(self) -> None:
+    def test_an_error_does_not_contain_the_usage_text(self) -> None:
         ended = result(said("ansible-playbook: error: unrecognized arguments: -Z"), said("usage: ansible-playbook"))
 
         assert ended.message == "ansible-playbook: error: unrecognized arguments: -Z"

@@ -113,7 +113,7 @@ def test_a_process_that_got_the_pid_of_an_ended_supervisor_is_not_killed(start: 
     assert len(processes.descendants(processes.table(), [stranger.pid])) == 1
 
 
-def test_the_value_of_a_fork_is_returned_also_while_a_process_that_it_left_holds_the_pipe() -> None:
+def test_the_value_of_a_fork_is_returned_while_its_child_holds_the_pipe() -> None:
     def act() -> list[object]:
         left = os.fork()
         if left == 0:

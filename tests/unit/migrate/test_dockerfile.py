@@ -150,7 +150,7 @@ def test_a_version_of_openshift_is_not_one_of_the_sdk(analyse: Analyse) -> None:
         assert report.reasons[0].endswith(f"/{name}, whose version of Ansible is unknown")
 
 
-def test_commands_in_a_here_document_are_found_and_left_to_the_user() -> None:
+def test_commands_in_a_here_document_are_reported_and_not_changed() -> None:
     text = f"""\
 FROM {GO}
 RUN <<EOF

@@ -95,7 +95,7 @@ def test_a_read_that_fails_is_tried_again_for_a_while_only(virtually: Virtually,
     assert reading.bodies.find(PATH) is None
 
 
-def test_an_object_that_is_gone_by_then_is_not_read(virtually: Virtually) -> None:
+def test_an_object_deleted_before_its_refetch_is_not_read(virtually: Virtually) -> None:
     reading = Reading()
 
     async def scenario() -> None:

@@ -109,7 +109,7 @@ def test_an_own_former_lease_is_taken_again_once_its_runs_have_ended() -> None:
     assert election.plan(view(ONE, seen=left_over, busy=frozenset({"op"}))) == []
 
 
-def test_replicas_that_count_shards_differently_keep_each_other_out() -> None:
+def test_a_replica_plans_nothing_while_replicas_with_another_number_of_shards_run() -> None:
     others = {"op": ObservedLease(LeaseRecord("8-shards", 15, "", "", 0), "1", 0)}
     assert election.plan(view(seen=others)) == []
     leads = {"op": ObservedLease(record("pod-of-an-operator-that-leads"), "1", 0)}
@@ -160,7 +160,7 @@ def test_idle_shards_are_given_first() -> None:
     assert steps(LeaseAction.LEAVE, view(seen=sharing, held=held, busy=busy)) == ["op-shard-1", "op-shard-3"]
 
 
-def test_shares_that_are_level_stay_as_they_are() -> None:
+def test_balanced_replicas_move_no_seats() -> None:
     held = ("op", "op-replica-0", "op-shard-0", "op-shard-1")
     level = view(seen=seen(r0="me", r1="b", r2="c", s0="me", s1="me", s2="b", s3="c"), held=held)
     assert election.plan(level) == []
@@ -175,7 +175,7 @@ def test_a_replica_that_ends_leaves_its_shards_first_then_its_place_and_the_layo
     assert steps(LeaseAction.LEAVE, view(seen=last, held=held[:2], is_draining=True)) == ["op-replica-0", "op"]
 
 
-def test_objects_spread_over_shards_and_stay_where_they_are() -> None:
+def test_each_object_has_one_fixed_shard_and_objects_spread_over_all_shards() -> None:
     gvk = GVK("cache.example.com", "v1alpha1", "Memcached")
     counts = [0] * 4
     for i in range(4000):

@@ -160,7 +160,7 @@ def test_changes_without_end_leave_one_start_in_two_to_what_has_waited_out_its_h
     virtually(scenario())
 
 
-def test_all_kinds_together_keep_to_their_limit_and_each_has_one_run_at_least(virtually: Virtually) -> None:
+def test_the_kinds_do_not_exceed_their_common_limit_and_each_has_at_least_one_run(virtually: Virtually) -> None:
     async def scenario() -> None:
         dispatcher = Dispatcher(ConcurrencyLimit.of(4))
         busy, others = Kind(10, dispatcher), [Kind(10, dispatcher) for _ in range(3)]
