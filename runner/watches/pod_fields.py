@@ -4,21 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal, TypeAlias
+from typing import Any
 
 import yaml
 
+from runner.watches import declared
 from runner.yamlfile import tree
 from runner.yamlfile.fields import Fields
 
-FIELDS = ("isolation", "podTemplate", "maxPods", "warmPods")
-Isolation: TypeAlias = Literal["process", "pod"]
-_OF_POD = ("imagePullSecrets", "serviceAccountName", "nodeSelector", "tolerations", "priorityClassName", "volumes")
 _OF_CONTAINER = ("image", "resources", "env", "volumeMounts", "securityContext")
 _TTL = "ttlSecondsAfterFinished"
-_TEMPLATE_FIELDS = ("image", *_OF_CONTAINER[1:], *_OF_POD, _TTL)
-_LISTS = ("imagePullSecrets", "tolerations", "volumes", "env", "volumeMounts")
-_MAPPINGS = ("resources", "nodeSelector", "securityContext")
 _MOST_PODS = 10
 _DEFAULT_TTL = 3600
 _LEAST_TTL = 60
@@ -47,7 +42,7 @@ def read(fields: Fields) -> PodPolicy | None:
     if isolation not in {"", "process", "pod"}:
         fields.error("isolation", f"invalid value {isolation!r}: use process (in the operator's pod) or pod")
     if isolation != "pod":
-        for name in FIELDS[1:]:
+        for name in ("podTemplate", "maxPods", "warmPods"):
             if fields.is_present(name):
                 fields.error(name, "no effect without isolation: pod; add it, or remove this field")
         return None
@@ -57,7 +52,7 @@ def read(fields: Fields) -> PodPolicy | None:
     warm = fields.integer("warmPods", default=0)
     if warm < 0:
         fields.error("warmPods", f"invalid number {warm}: use the number of idle pods that wait for runs, or 0")
-    template = fields.fields("podTemplate", _TEMPLATE_FIELDS)
+    template = fields.fields("podTemplate", declared.names("podTemplate"))
     if template is None:
         fields.error("podTemplate", "missing: set podTemplate.image to an image with ansible-core and ansible-runner")
         return None
@@ -65,25 +60,24 @@ def read(fields: Fields) -> PodPolicy | None:
     ttl = template.integer(_TTL, default=_DEFAULT_TTL)
     if ttl < _LEAST_TTL:
         template.error(_TTL, f"invalid number {ttl}: use at least {_LEAST_TTL} seconds")
-    return PodPolicy(most, _values(template, _OF_POD), _values(template, _OF_CONTAINER), ttl, warm)
+    given = {each.name: _value(template, each) for each in declared.FIELDS["podTemplate"] if each.name != _TTL}
+    container = {name: given.pop(name) for name in _OF_CONTAINER}
+    return PodPolicy(most, _present(given), _present(container), ttl, warm)
 
 
-def _values(template: Fields, names: tuple[str, ...]) -> dict[str, Any]:
-    found: dict[str, Any] = {}
-    for name in names:
-        if name in _MAPPINGS:
-            value: Any = template.values(name)
-        elif name in _LISTS:
-            value = _list(template, name)
-        else:
-            value = template.text(name)
-        if value:
-            found[name] = value
-    return found
+def _present(given: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in given.items() if value}
 
 
-def _list(template: Fields, name: str) -> list[Any]:
-    """Return a list of mappings as the API takes them; an item of `imagePullSecrets` can be a name."""
+def _value(template: Fields, declaration: declared.Field) -> Any:
+    if declaration.type == "mapping":
+        return template.values(declaration.name)
+    return template.text(declaration.name) if declaration.type == "text" else _list(template, declaration)
+
+
+def _list(template: Fields, declaration: declared.Field) -> list[Any]:
+    """Return a list of mappings as the API takes them; an item of a list of names can be a name."""
+    name = declaration.name
     node = template.node(name)
     if node is None:
         return []
@@ -94,7 +88,7 @@ def _list(template: Fields, name: str) -> list[Any]:
     for item in node.value:
         if isinstance(item, yaml.MappingNode):
             found.append(tree.plain(item))
-        elif name == "imagePullSecrets" and isinstance(item, yaml.ScalarNode):
+        elif declaration.type == "list of names" and isinstance(item, yaml.ScalarNode):
             found.append({"name": str(item.value)})
         else:
             template.error(name, f"found {tree.kind_of(item)}, expected a mapping, as in a pod")

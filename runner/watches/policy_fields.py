@@ -7,9 +7,11 @@ import math
 import yaml
 
 from runner.config import duration
+from runner.watches import declared
 from runner.watches.policy import (
     DEFAULT,
     MODES,
+    PROTECTED,
     Backoff,
     DriftPolicy,
     FinalizerLimit,
@@ -24,13 +26,7 @@ from runner.watches.policy import (
 from runner.yamlfile import tree
 from runner.yamlfile.fields import Fields
 
-FIELDS = ("runTimeout", "onChange", "onDelete", "retry", "drift")
-_RETRY_FIELDS = ("delay", "factor", "maxDelay", "attempts")
-_DRIFT_FIELDS = ("period", "then")
-_LIMIT_FIELDS = ("attempts", "time", "then")
-_PRUNE_FIELDS = ("then", "kinds")
 _PRUNE_ACTIONS: tuple[PruneAction, ...] = ("off", "report", "delete")
-_PROTECTED = ("CustomResourceDefinition", "Namespace", "PersistentVolumeClaim", "Secret")
 _HIGHEST_FACTOR = 100.0
 
 
@@ -79,7 +75,7 @@ def _cancels(fields: Fields, name: str) -> bool:
 
 def _retry(fields: Fields) -> RetryPolicy:
     default = DEFAULT.retry
-    given = fields.fields("retry", _RETRY_FIELDS)
+    given = fields.fields("retry", declared.names("retry"))
     if given is None:
         return default
     delay = span(given, "delay", off=False)
@@ -92,7 +88,7 @@ def _retry(fields: Fields) -> RetryPolicy:
 
 
 def _drift(fields: Fields) -> DriftPolicy | None:
-    given = fields.fields("drift", _DRIFT_FIELDS)
+    given = fields.fields("drift", declared.names("drift"))
     if given is None:
         return None
     period, then = span(given, "period", off=False), given.text("then")
@@ -106,7 +102,7 @@ def _drift(fields: Fields) -> DriftPolicy | None:
 
 def limit(finalizer: Fields) -> FinalizerLimit | None:
     """Return the `limit` of a finalizer; None if it has none."""
-    given = finalizer.fields("limit", _LIMIT_FIELDS)
+    given = finalizer.fields("limit", declared.names("finalizer.limit"))
     if given is None:
         return None
     attempts, time, then = _attempts(given), span(given, "time", off=False), given.text("then")
@@ -125,14 +121,14 @@ def prune(fields: Fields) -> PrunePolicy:
     node = fields.node("prune")
     if not isinstance(node, yaml.MappingNode):
         return PrunePolicy(_prune_action(fields, "prune", default="off"))
-    given = fields.fields("prune", _PRUNE_FIELDS)
+    given = fields.fields("prune", declared.names("prune"))
     if given is None:
         return PrunePolicy("off")
     kinds = given.texts("kinds")
     for kind in kinds:
-        if kind not in _PROTECTED:
+        if kind not in PROTECTED:
             given.error(
-                "kinds", f"invalid kind {kind!r}: use {', '.join(_PROTECTED)}; all other kinds are pruned anyway"
+                "kinds", f"invalid kind {kind!r}: use {', '.join(PROTECTED)}; all other kinds are pruned anyway"
             )
     return PrunePolicy(_prune_action(given, "then", default="report"), frozenset(kinds))
 

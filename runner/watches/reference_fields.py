@@ -7,11 +7,10 @@ from dataclasses import dataclass
 import yaml
 
 from runner.objects import GVK
-from runner.watches import field_selectors, label_selectors, selector_fields
+from runner.watches import declared, field_selectors, label_selectors, selector_fields
 from runner.watches.spec_paths import SpecPath
 from runner.yamlfile.fields import Fields
 
-_FIELDS = ("group", "version", "kind", "path", "name", "selector", "namespace", "namespaces")
 _WAYS = ("path", "name", "selector")
 ANY_NAMESPACE = "*"
 """Element of `namespaces` that allows all."""
@@ -44,7 +43,7 @@ class WatchReference:
 
 def read(fields: Fields) -> tuple[WatchReference, ...]:
     """Return the valid references; record errors of invalid ones."""
-    found = (_reference(item) for item in fields.items("references", _FIELDS))
+    found = (_reference(item) for item in fields.items("references", declared.names("references[]")))
     return tuple(reference for reference in found if reference is not None)
 
 

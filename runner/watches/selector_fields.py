@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import yaml
 
-from runner.watches import field_selectors, label_selectors
+from runner.watches import declared, field_selectors, label_selectors
 from runner.yamlfile.fields import Fields
 
 
 def read(fields: Fields) -> str:
     """Return the label selector as the API writes it; with errors if it is invalid."""
-    given = fields.fields("selector", ("matchLabels", "matchExpressions"))
+    given = fields.fields("selector", declared.names("selector"))
     if given is None:
         return ""
     requirements: list[label_selectors.LabelRequirement] = []
@@ -23,7 +23,7 @@ def read(fields: Fields) -> str:
         problem = label_selectors.key_problem(key) or label_selectors.value_problem(value)
         if problem:
             given.context.error(node, "matchLabels", problem)
-    for item in given.items("matchExpressions", ("key", "operator", "values")):
+    for item in given.items("matchExpressions", declared.names("selector.matchExpressions[]")):
         requirement = label_selectors.LabelRequirement(
             item.text("key"), item.text("operator"), tuple(item.texts("values"))
         )

@@ -19,7 +19,7 @@ from runner.config import duration, paths
 from runner.config.paths import SearchPath, SearchResult, find_file, find_role
 from runner.config.settings import ENGINES, EngineName, Settings
 from runner.objects import GVK
-from runner.watches import label_selectors, pod_fields, policy_fields, reference_fields, selector_fields
+from runner.watches import declared, label_selectors, pod_fields, policy_fields, reference_fields, selector_fields
 from runner.watches.pod_fields import PodPolicy
 from runner.watches.policy import FinalizerLimit, PrunePolicy, RunMode, RunPolicy, StatusTrigger
 from runner.watches.reference_fields import WatchReference
@@ -189,42 +189,7 @@ def examine(
 
 
 _SHAPE = "a list of watches (`- …`), each with version, kind, and role or playbook"
-_KIND_FIELDS = ("group", "version", "kind")
-_WATCH_FIELDS = (
-    *_KIND_FIELDS,
-    "role",
-    "playbook",
-    "vars",
-    "reconcilePeriod",
-    "minReconcilePeriod",
-    "maxVerbosity",
-    "manageStatus",
-    "healthConditions",
-    "watchDependentResources",
-    "watchClusterScopedResources",
-    "watchDependentStatus",
-    "watchAnnotationsChanges",
-    "maxRunnerArtifacts",
-    "snakeCaseParameters",
-    "snakeCaseExcept",
-    "markUnsafe",
-    "allowAnsibleVariables",
-    "selector",
-    "fieldSelector",
-    "name",
-    "blacklist",
-    "ownerAnnotations",
-    "references",
-    "serviceAccount",
-    *policy_fields.FIELDS,
-    "mode",
-    "skipUnchanged",
-    "prune",
-    "engine",
-    *pod_fields.FIELDS,
-    "finalizer",
-)
-_FINALIZER_FIELDS = ("name", "role", "playbook", "vars", "limit")
+_KIND_FIELDS = declared.names("blacklist[]")
 _DEFAULT_ARTIFACTS = 20
 _HIGHEST_VERBOSITY = 7
 
@@ -248,8 +213,8 @@ def _entries(root: yaml.SequenceNode, context: FieldContext, folders: _Folders) 
             )
             continue
         # The first read discards problems: every reported problem includes the kind.
-        gvk = _kind(Fields(node, replace(entry, problems=Problems()), _WATCH_FIELDS))
-        fields = Fields(node, replace(entry, subject=str(gvk)) if gvk else entry, _WATCH_FIELDS)
+        gvk = _kind(Fields(node, replace(entry, problems=Problems()), declared.names("")))
+        fields = Fields(node, replace(entry, subject=str(gvk)) if gvk else entry, declared.names(""))
         _kind(fields)
         line = context.source.line(node.start_mark)
         if gvk in lines:
@@ -286,33 +251,32 @@ def _watch(fields: Fields, gvk: GVK, folders: _Folders, line: int) -> Watch | No
         reconcile_period=_reconcile_period(fields),
         min_reconcile_period=policy_fields.span(fields, "minReconcilePeriod", off=True),
         max_verbosity=_max_verbosity(fields),
-        manage_status=fields.boolean("manageStatus", default=True),
         health_conditions=_health_conditions(fields),
-        watch_dependent_resources=fields.boolean("watchDependentResources", default=True),
-        watch_cluster_scoped_resources=fields.boolean("watchClusterScopedResources", default=False),
         watch_dependent_status=policy_fields.status_trigger(fields),
-        watch_annotations_changes=fields.boolean("watchAnnotationsChanges", default=False),
         max_runner_artifacts=_artifacts(fields),
-        snake_case_parameters=fields.boolean("snakeCaseParameters", default=True),
         snake_case_except=_snake_case_except(fields),
-        mark_unsafe=fields.boolean("markUnsafe", default=True),
         allow_ansible_variables=frozenset(fields.texts("allowAnsibleVariables")),
         selector=selector_fields.read(fields),
         field_selector=selector_fields.read_fields(fields),
         blacklist=_blacklist(fields),
-        owner_annotations=fields.boolean("ownerAnnotations", default=True),
         references=reference_fields.read(fields),
         service_account=_service_account(fields),
         policy=policy_fields.read(fields),
         mode=_mode(fields),
-        skip_unchanged=fields.boolean("skipUnchanged", default=False),
         prune=_prune(fields, gvk),
         engine=_engine(fields),
         pods=pod_fields.read(fields),
         line=line,
+        **_booleans(fields),
     )
     # After all fields, so that their errors are reported too.
     return watch(content=content) if content else None
+
+
+def _booleans(fields: Fields) -> dict[str, Any]:
+    """Return the attributes of `Watch` whose values are booleans with a default."""
+    booleans = (each for each in declared.FIELDS[""] if each.type == "boolean" and each.default)
+    return {each.attribute: fields.boolean(each.name, default=each.default == "true") for each in booleans}
 
 
 def _content(fields: Fields, folders: _Folders) -> Content | None:
@@ -340,7 +304,7 @@ def _report_missing(fields: Fields, field: str, name: str, found: SearchResult) 
 
 
 def _finalizer(fields: Fields, own: Content | None, folders: _Folders) -> Finalizer | None:
-    given = fields.fields("finalizer", _FINALIZER_FIELDS)
+    given = fields.fields("finalizer", declared.names("finalizer"))
     if given is None:
         return None
     name = given.text("name")

@@ -17,7 +17,7 @@ import yaml
 from hack import book
 from runner.cli import main
 from runner.config import paths
-from runner.watches import validation, watch
+from runner.watches import declared, validation, watch
 from runner.watches.watch import LoadedWatches
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -189,7 +189,7 @@ def test_blocks_with_a_source_are_parts_of_that_file() -> None:
 
 def in_watches(fragment: object) -> bool:
     if isinstance(fragment, dict):
-        return set(fragment) <= set(watch._WATCH_FIELDS)
+        return set(fragment) <= set(declared.names(""))
     return isinstance(fragment, list) and all(isinstance(each, dict) and "name" not in each for each in fragment)
 
 

@@ -12,15 +12,15 @@ import yaml
 
 from hack import reference
 from hack.annotations import ON_RESOURCES, ON_WRITTEN
-from hack.watch_fields import SECTIONS, Field, Type
 from runner.errors import ConfigError
 from runner.watches import watch
+from runner.watches.declared import FIELDS, Field, Type
 from runner.watches.watch import Watch
 from runner.yamlfile import fields as yamlfields
 from runner.yamlfile.fields import FieldContext
 
 ROOT = Path(__file__).resolve().parents[3]
-FIELDS = [field for _, fields in SECTIONS for field in fields]
+EACH = [field for fields in FIELDS.values() for field in fields]
 KIND = {"group": "cache.example.com", "version": "v1alpha1", "kind": "Memcached", "role": "memcached"}
 WRONG: dict[Type, object] = {
     "text": ["no", "text"],
@@ -30,6 +30,8 @@ WRONG: dict[Type, object] = {
     "duration": "soon",
     "mapping": ["no", "mapping"],
     "list": "no list",
+    "list of mappings": ["no mapping"],
+    "list of names": [["no name"]],
 }
 Read = Callable[[dict[str, object]], Watch]
 
@@ -80,13 +82,13 @@ def test_the_reference_contains_exactly_the_fields_that_are_read(read: Read, mon
         initialize(self, node, place, known)
 
     monkeypatch.setattr(yamlfields.Fields, "__init__", note)
-    for field in FIELDS:
+    for field in EACH:
         read(entry_of(field))
     # A reference selects by labels as a watch does; the page lists these fields once.
-    assert {path for path in seen if not path.startswith("references[].selector.")} == {field.path for field in FIELDS}
+    assert {path for path in seen if not path.startswith("references[].selector.")} == {field.path for field in EACH}
 
 
-@pytest.mark.parametrize("field", FIELDS, ids=lambda field: field.path)
+@pytest.mark.parametrize("field", EACH, ids=lambda field: field.path)
 def test_example_default_and_type_of_a_field_are_those_of_the_reader(read: Read, field: Field) -> None:
     assert field.path.split(".")[0].removesuffix("[]") in yaml.safe_load(field.example)
     read(entry_of(field))
@@ -96,6 +98,19 @@ def test_example_default_and_type_of_a_field_are_those_of_the_reader(read: Read,
     if field.default:
         left_out: dict[str, object] = {name: value for name, value in KIND.items() if name != field.path}
         assert read(with_value(field, yaml.safe_load(field.default))) == read(left_out)
+
+
+@pytest.mark.parametrize("field", [each for each in EACH if each.values], ids=lambda field: field.path)
+def test_the_values_of_a_field_are_those_that_the_reader_accepts(read: Read, field: Field) -> None:
+    def problem(value: object) -> str:
+        try:
+            read(with_value(field, [value] if field.type == "list" else value))
+        except ConfigError as error:  # also a relation to other fields
+            return str(error)
+        return ""
+
+    assert [value for value in field.values if f"{field.path.replace('[]', '[0]')}: invalid" in problem(value)] == []
+    assert f"{field.path.replace('[]', '[0]')}: invalid" in problem("neither")
 
 
 def test_the_reference_contains_exactly_the_annotations_of_the_code() -> None:
@@ -111,4 +126,4 @@ def test_the_reference_contains_exactly_the_annotations_of_the_code() -> None:
 
 @pytest.mark.parametrize(("name", "text"), reference.pages().items(), ids=list(reference.pages()))
 def test_a_generated_page_is_up_to_date(name: str, text: str) -> None:
-    assert (reference.DOCS / name).read_text() == text, "run `make reference`"
+    assert (ROOT / name).read_text() == text, "run `make reference`"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from pathlib import Path
 
@@ -10,8 +11,12 @@ import pytest
 from runner.errors import ConfigError
 from runner.watches import watch
 from runner.watches.watch import LoadedWatches, Watch
+from tests import editor
 
 Load = Callable[..., LoadedWatches]
+
+OTHER_SPELLINGS = re.compile(r'"Off"|(Changes|Status): (y|yes|off|N|AUTO)\n|prune: (Delete|false)\n|\$\{K\}: 1')
+"""What the operator reads although it is not the documented spelling; editors mark it."""
 
 HEAD = """\
 - group: cache.example.com
@@ -50,6 +55,7 @@ def one(load: Load) -> Callable[..., Watch]:
     def load_one(rest: str = "", **environ: str) -> Watch:
         loaded = load(f"{HEAD}{rest}", **environ)
         assert loaded.warnings == ()
+        assert editor.is_valid(HEAD + rest) is (OTHER_SPELLINGS.search(rest) is None)
         return loaded.watches[0]
 
     return load_one

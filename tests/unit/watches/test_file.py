@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from runner.errors import ConfigError
+from runner.watches import declared
 from runner.watches import watch as watches
 from runner.watches.watch import LoadedWatches, Watch
 
@@ -159,7 +160,7 @@ class TestWholeFile:
 
 
 FIELD = st.sampled_from(
-    (*watches._WATCH_FIELDS, "matchLabels", "matchExpressions", "key", "operator", "values", "name", "<<")
+    (*declared.names(""), "matchLabels", "matchExpressions", "key", "operator", "values", "name", "<<")
 )
 ANYTHING = st.recursive(
     st.none()

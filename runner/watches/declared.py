@@ -1,0 +1,432 @@
+"""Fields of watches.yaml: each is declared once, with its type, meaning and example.
+
+The readers take from here which fields exist; `hack.reference` writes the reference page and the JSON Schema.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Literal, TypeAlias
+
+from runner.config.settings import ENGINES
+from runner.watches.label_selectors import OPERATORS
+from runner.watches.policy import MODES, PROTECTED
+
+Type: TypeAlias = Literal[
+    "text", "boolean", "whole number", "number", "duration", "mapping", "list", "list of mappings", "list of names"
+]
+"""Items of a list are texts, or mappings with declared fields. An item of a list of names can be a mapping."""
+
+
+@dataclass(frozen=True, slots=True)
+class Field:
+    """One field of watches.yaml."""
+
+    type: Type
+    name: str
+    meaning: str
+    value: str
+    """A valid value, in YAML's flow style."""
+    default: str = ""
+    """The default in YAML; empty if there is none."""
+    go: str = ""
+    """Support in the Go operator, if it is not that of the section."""
+    values: tuple[str | bool, ...] = ()
+    """All valid values; of a duration, those that are no durations."""
+    required: bool = False
+    frame: str = ""
+    """A valid fragment of an entry around the field, which replaces `%s`."""
+    section: str = ""
+    """Path of the mapping that contains the field."""
+
+    @property
+    def path(self) -> str:
+        """The path in error messages: `retry.delay`, `references[].path`."""
+        return f"{self.section}.{self.name}" if self.section else self.name
+
+    @property
+    def attribute(self) -> str:
+        """The name as Python writes it: `mark_unsafe`."""
+        return "".join(f"_{each.lower()}" if each.isupper() else each for each in self.name)
+
+    @property
+    def example(self) -> str:
+        """A fragment of an entry that contains the field."""
+        return self.frame % f"{self.name}: {self.value}"
+
+
+def names(section: str) -> tuple[str, ...]:
+    """Return the names of the fields of a mapping."""
+    return tuple(field.name for field in FIELDS[section])
+
+
+def _section(path: str, frame: str, *fields: Field, go: str = "new") -> tuple[str, tuple[Field, ...]]:
+    """Declare the fields of a mapping; `frame` and `go` are those of fields without their own."""
+    return path, tuple(replace(each, section=path, frame=each.frame or frame, go=each.go or go) for each in fields)
+
+
+_text, _boolean, _mapping, _list = (partial(Field, each) for each in ("text", "boolean", "mapping", "list"))
+_whole, _number, _duration = partial(Field, "whole number"), partial(Field, "number"), partial(Field, "duration")
+_mappings, _names = partial(Field, "list of mappings"), partial(Field, "list of names")
+_YES = "yes"
+_OFF = ("off",)
+_PRUNES = ("off", "report", "delete")
+_ON_EVENT = ("wait", "cancel")
+_IN_POD = "{%s, isolation: pod, podTemplate: {image: ee:1}}"
+_REFERENCE = "references: [{version: v1, kind: Secret, %s}]"
+
+_WATCH = _section(
+    "",
+    "%s",
+    _text("group", "the kind's API group; empty for the core group", "cache.example.com", "''", go=_YES),
+    _text("version", "the kind's version", "v1alpha1", required=True, go=_YES),
+    _text("kind", "the kind; each kind has one entry", "Memcached", required=True, go=_YES),
+    _text("role", "a role's name, its path, or `namespace.collection.role`", "memcached", go=_YES),
+    _text("playbook", "a playbook's path; overrides `role`", "playbooks/site.yml", go=_YES),
+    _mapping("vars", "variables for each run; they override the spec", "{tier: gold}", "{}", go=_YES),
+    _duration(
+        "reconcilePeriod",
+        "time between periodic runs; `0s`: the value of `--reconcile-period` (10h); `off` (new): no periodic runs",
+        "1h",
+        "0s",
+        values=_OFF,
+        go=_YES,
+    ),
+    _duration(
+        "minReconcilePeriod",
+        "shortest period that the annotation `reconcile-period` can set; `0s` and `off`: no limit; default: "
+        "`--min-reconcile-period` (5s)",
+        "1m",
+        values=_OFF,
+    ),
+    _whole(
+        "maxVerbosity", "highest verbosity that the annotation `verbosity` can set; default: `--max-verbosity` (7)", "3"
+    ),
+    _boolean("manageStatus", "write conditions", "false", "true", go=_YES),
+    _boolean(
+        "healthConditions",
+        "write `Ready`, `Reconciling`, `Stalled` and `observedGeneration` ([status.md](status.md)); default: the "
+        "value of `--health-conditions`, true",
+        "false",
+    ),
+    _boolean("watchDependentResources", "a change of a dependent runs its owner", "false", "true", go=_YES),
+    _boolean(
+        "watchClusterScopedResources",
+        "the same for cluster-scoped dependents of a namespaced object",
+        "true",
+        "false",
+        go=_YES,
+    ),
+    _text(
+        "watchDependentStatus",
+        "changes of only the status of a dependent or a reference that run the object: `auto` (those that mean "
+        "something, see [proxy.md](proxy.md#status-of-dependents)), `true` (each) or `false` (none)",
+        "false",
+        "auto",
+        values=("auto", True, False),
+    ),
+    _boolean("watchAnnotationsChanges", "a change of the object's annotations runs it", "true", "false", go=_YES),
+    _whole(
+        "maxRunnerArtifacts",
+        "number of runs of each object whose output is kept; 0: the default, -1 (new): none",
+        "5",
+        "20",
+        go=_YES,
+    ),
+    _boolean("snakeCaseParameters", "keys of the spec become snake_case, at every depth", "false", "true", go=_YES),
+    _list(
+        "snakeCaseExcept",
+        "paths in the spec whose keys are not converted ([Keys that are data](#keys-that-are-data))",
+        "[spec.nodeSelector]",
+        "[]",
+    ),
+    _boolean(
+        "markUnsafe",
+        "Ansible never evaluates strings of the object as templates",
+        "false",
+        "true",
+        go="yes, default `false`",
+    ),
+    _list(
+        "allowAnsibleVariables",
+        "variables that a spec may set although Ansible itself interprets them; the operator drops all remaining "
+        "`ansible_*` variables",
+        "[ansible_user]",
+        "[]",
+    ),
+    _mapping(
+        "selector", "labels that an object must have; applied by the API server", "{matchLabels: {tier: gold}}", go=_YES
+    ),
+    _text(
+        "fieldSelector",
+        "conditions on fields of an object ([Selectors](#selectors))",
+        "metadata.namespace!=kube-system",
+    ),
+    _text("name", "the name of the only object to watch, in each watched namespace", "main"),
+    _list(
+        "blacklist",
+        "kinds that are neither watched as dependents nor cached for reads",
+        "[{version: v1, kind: ConfigMap}]",
+        "[]",
+        go=_YES,
+    ),
+    _boolean(
+        "ownerAnnotations",
+        "annotations about owners have an effect in objects that the role writes; `false`: the proxy removes them "
+        "([proxy.md](proxy.md#ownership))",
+        "false",
+        "true",
+    ),
+    _list(
+        "references",
+        "objects that the spec names and whose change runs the object ([References](#references))",
+        "[{version: v1, kind: Secret, path: spec.passwordSecret}]",
+        "[]",
+    ),
+    _text(
+        "serviceAccount",
+        "service account for API requests of runs, `name` or `namespace/name` ([proxy.md](proxy.md#restricted-runs))",
+        "memcached-runs",
+    ),
+    _duration("runTimeout", "maximum duration of a run; default: `--run-timeout`", "10m", values=_OFF),
+    _text("onChange", "`cancel`: a change of the spec cancels the current run", "cancel", "wait", values=_ON_EVENT),
+    _text("onDelete", "`cancel`: a deletion cancels the current run", "cancel", "wait", values=_ON_EVENT),
+    _mapping("retry", "delays of retries, see below", "{attempts: 8}", "{}"),
+    _mapping(
+        "drift",
+        "periodic checks for changes by other clients, see below ([Find drift](plan.md#find-drift))",
+        "{period: 1h}",
+    ),
+    _text(
+        "mode",
+        "`plan`: runs change nothing, and the status contains what they would change; `approve`: a run executes a "
+        "plan that a user approved ([plan.md](plan.md#plans-in-the-operator))",
+        "approve",
+        "apply",
+        values=MODES,
+    ),
+    _boolean(
+        "skipUnchanged",
+        "skip runs at start and for periods if nothing changed ([skip-unchanged.md](skip-unchanged.md))",
+        "true",
+        "false",
+    ),
+    _text(
+        "prune",
+        "`report` or `delete`: unused objects that runs created ([prune.md](prune.md)); or a mapping, see below",
+        "report",
+        "off",
+        values=_PRUNES,
+    ),
+    _text("engine", "`auto`, `warm` or `exec`; default: `--engine`", "exec", values=ENGINES),
+    _text(
+        "isolation",
+        "`process` (the default): runs are processes of the operator's pod; `pod`: each run has a pod of its own "
+        "([pods.md](pods.md))",
+        "pod",
+        values=("process", "pod"),
+        frame="{%s, podTemplate: {image: ee:1}}",
+    ),
+    _mapping(
+        "podTemplate",
+        "image and further fields of these pods, see below; required with `isolation: pod`",
+        "{image: ee:1}",
+        frame="{isolation: pod, %s}",
+    ),
+    _whole(
+        "maxPods",
+        "maximum number of pods at once, instead of `--max-concurrent-reconciles`; default: 10",
+        "50",
+        frame=_IN_POD,
+    ),
+    _whole(
+        "warmPods",
+        "number of idle pods with Ansible loaded that wait for runs; default: 0 ([pods.md](pods.md#warm-pods))",
+        "2",
+        frame=_IN_POD,
+    ),
+    _mapping(
+        "finalizer",
+        "the role or playbook that runs when an object is deleted, see below",
+        "{name: cache.example.com/finalizer, role: cleanup}",
+        go=_YES,
+    ),
+)
+_FINALIZER = _section(
+    "finalizer",
+    "finalizer: {name: example.com/f, %s}",
+    _text(
+        "name",
+        "the entry in `metadata.finalizers`",
+        "cache.example.com/finalizer",
+        required=True,
+        frame="finalizer: {%s, role: cleanup}",
+    ),
+    _text("role", "the role that runs", "cleanup"),
+    _text(
+        "playbook", "the playbook that runs; without both, the role or playbook of the watch runs", "playbooks/site.yml"
+    ),
+    _mapping("vars", "variables for that run; they override the `vars` of the watch", "{state: absent}"),
+    _mapping(
+        "limit",
+        "limit of retries; default: retry until it succeeds",
+        "{attempts: 20}",
+        frame="finalizer: {name: example.com/f, role: cleanup, %s}",
+        go="new",
+    ),
+    go="yes",
+)
+_LIMIT = _section(
+    "finalizer.limit",
+    "finalizer: {name: example.com/f, role: cleanup, limit: {%s}}",
+    _whole("attempts", "consecutive failed runs; 0: no limit", "20"),
+    _duration("time", "time since the deletion", "1h"),
+    _text(
+        "then",
+        "`keep` (the default): the object remains until it changes; `release`: the operator removes its finalizer",
+        "release",
+        values=("keep", "release"),
+        frame="finalizer: {name: example.com/f, role: cleanup, limit: {time: 1h, %s}}",
+    ),
+)
+_RETRY = _section(
+    "retry",
+    "retry: {%s}",
+    _duration("delay", "delay after the first failure", "5s", "1s"),
+    _number("factor", "factor of each further delay, 1 to 100", "3", "2"),
+    _duration("maxDelay", "maximum delay", "10m", "30m"),
+    _whole("attempts", "consecutive failures after which retries stop until the object changes; 0: no limit", "8", "0"),
+)
+_PRUNE = _section(
+    "prune",
+    "prune: {kinds: [Secret], %s}",
+    _text("then", "`off`, `report` (the default) or `delete`", "delete", values=_PRUNES),
+    _list(
+        "kinds",
+        "protected kinds to prune: `Secret`, `PersistentVolumeClaim`, `Namespace`, `CustomResourceDefinition`",
+        "[Secret]",
+        values=PROTECTED,
+        frame="prune: {then: report, %s}",
+    ),
+)
+_POD_TEMPLATE = _section(
+    "podTemplate",
+    "{isolation: pod, podTemplate: {image: ee:1, %s}}",
+    _text(
+        "image",
+        "image with ansible-core and ansible-runner 2.4 or later",
+        "ee:1",
+        required=True,
+        frame="{isolation: pod, podTemplate: {%s}}",
+    ),
+    _mapping("resources", "requests and limits of the container", "{limits: {memory: 1Gi}}"),
+    _mappings("env", "environment variables of the container", "[{name: HTTPS_PROXY, value: http://proxy:3128}]"),
+    _mappings("volumeMounts", "mounts of these volumes in the container", "[{name: data, mountPath: /data}]"),
+    _mapping(
+        "securityContext",
+        "security context of the container, added to the default ([pods.md](pods.md#security))",
+        "{runAsNonRoot: true}",
+    ),
+    _names("imagePullSecrets", "Secrets of the resource's namespace for the registry, by name", "[registry]"),
+    _text("serviceAccountName", "service account of the pod; only then the pod contains its token", "runs"),
+    _mapping("nodeSelector", "labels of the nodes", "{pool: runs}"),
+    _mappings("tolerations", "tolerations for taints of the nodes", "[{key: runs, operator: Exists}]"),
+    _text("priorityClassName", "priority class of the pod", "low"),
+    _mappings("volumes", "further volumes", "[{name: data, emptyDir: {}}]"),
+    _whole("ttlSecondsAfterFinished", "seconds for which an ended pod remains, with its log; default: 3600", "600"),
+)
+_SELECTOR = _section(
+    "selector",
+    "selector: {%s}",
+    _mapping("matchLabels", "labels and their values", "{tier: gold}", "{}"),
+    _list(
+        "matchExpressions",
+        "conditions on labels; an object must meet all",
+        "[{key: tier, operator: In, values: [gold]}]",
+        "[]",
+    ),
+    go="yes",
+)
+_EXPRESSIONS = _section(
+    "selector.matchExpressions[]",
+    "selector: {matchExpressions: [{key: tier, %s}]}",
+    _text(
+        "key", "a label's key", "tier", required=True, frame="selector: {matchExpressions: [{%s, operator: Exists}]}"
+    ),
+    _text("operator", "`In`, `NotIn`, `Exists` or `DoesNotExist`", "DoesNotExist", values=OPERATORS, required=True),
+    _list(
+        "values",
+        "values, for `In` and `NotIn`",
+        "[gold, silver]",
+        frame="selector: {matchExpressions: [{key: tier, operator: NotIn, %s}]}",
+    ),
+    go="yes",
+)
+_REFERENCES = _section(
+    "references[]",
+    "references: [{version: v1, kind: Secret, path: spec.passwordSecret, %s}]",
+    _text(
+        "group",
+        "the kind's group; empty for the core group",
+        "example.com",
+        frame="references: [{%s, version: v1, kind: Plan, name: default}]",
+    ),
+    _text(
+        "version",
+        "the kind's version",
+        "v1",
+        required=True,
+        frame="references: [{%s, kind: Secret, path: spec.passwordSecret}]",
+    ),
+    _text(
+        "kind", "the kind", "Secret", required=True, frame="references: [{version: v1, %s, path: spec.passwordSecret}]"
+    ),
+    _text("path", "path of the names in the spec", "spec.passwordSecret", frame=_REFERENCE),
+    _text("name", "one name for all objects of the entry", "defaults", frame=_REFERENCE),
+    _mapping(
+        "selector",
+        "label selector; one of `path`, `name` and `selector` is required",
+        "{matchLabels: {part: shop}}",
+        frame=_REFERENCE,
+    ),
+    _text(
+        "namespace", "namespace of the objects; default: the value in the spec, or the namespace of the object", "vault"
+    ),
+    _list("namespaces", "further namespaces that a spec may name; `*`: all ([References](#references))", "[vault]"),
+)
+_DRIFT = _section(
+    "drift",
+    "drift: {period: 1h, %s}",
+    _duration("period", "time between two checks of an object", "1h", required=True, frame="drift: {%s}"),
+    _text(
+        "then",
+        "`report` (the default): write the condition `Drifted`; `repair`: also run the role or playbook",
+        "repair",
+        values=("report", "repair"),
+    ),
+)
+_BLACKLIST = _section(
+    "blacklist[]",
+    "blacklist: [{%s}]",
+    _text("group", "the kind's group", "apps", frame="blacklist: [{%s, version: v1, kind: X}]"),
+    _text("version", "the kind's version", "v1", frame="blacklist: [{group: apps, %s, kind: X}]"),
+    _text("kind", "the kind's kind", "X", frame="blacklist: [{group: apps, version: v1, %s}]"),
+    go="yes",
+)
+FIELDS: dict[str, tuple[Field, ...]] = dict(
+    (
+        _WATCH,
+        _FINALIZER,
+        _LIMIT,
+        _RETRY,
+        _PRUNE,
+        _POD_TEMPLATE,
+        _SELECTOR,
+        _EXPRESSIONS,
+        _REFERENCES,
+        _DRIFT,
+        _BLACKLIST,
+    )
+)
+"""Fields by path of their mapping, in the order of messages and of the reference page."""
