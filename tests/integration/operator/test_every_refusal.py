@@ -207,7 +207,12 @@ def test_a_failed_request_costs_nothing_but_time(
 
 
 def _visible(deed: Deed) -> int:
-    """Return after how many failures a caller sees one: the client repeats a deferred request, and a 401 once."""
+    """Return after how many failures a caller sees one: the client repeats a deferred request, and a 401 once.
+
+    A request that has taken effect may not be repeated at all.
+    """
+    if isinstance(deed, LoseAnswer):
+        return 1
     return ClientLimits().attempts if isinstance(deed, Refuse) and deed.retry_after else 2
 
 
