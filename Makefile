@@ -22,7 +22,7 @@ CHECKS := check-types check-ansible check-layers check-lint check-format check-y
 # Examples that have a rule of their own in their .ansible-lint.
 LINTED_BY_THEMSELVES = actions mysql
 
-.PHONY: help setup fmt check $(CHECKS) test test-unit test-programs test-integration test-full test-slow test-exec matrix-environments test-matrix test-nightly nightly-tests nightly-properties nightly-matrix test-examples test-parity next-core faults hostile bench demo run build docs reference lock clean
+.PHONY: help setup fmt check $(CHECKS) test test-unit test-programs test-integration test-full test-slow test-exec matrix-environments test-matrix test-nightly nightly-tests nightly-properties nightly-matrix test-examples test-parity next-core faults hostile refusals bench demo run build docs reference lock clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-18s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -118,6 +118,9 @@ faults: setup ## Rounds of faults, all made from outside: FAULTS_SEED, FAULTS_RO
 
 hostile: setup ## Hostile resources on a live operator: HOSTILE_COUNT, HOSTILE_SEED
 	HOSTILE_COUNT=$(or $(HOSTILE_COUNT),200) $(BIN)/pytest tests/integration/operator/test_hostile.py
+
+refusals: setup ## Each request of the operator about an object, with each answer that is not a success
+	$(BIN)/pytest tests/integration/operator/test_every_refusal.py
 
 bench: setup ## Run one benchmark: make bench CASE=spine; prints JSON lines only
 	@$(BIN)/python -m bench.$(CASE)

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 from runner import log
 from runner.controller.attempt import Attempt, WatchScope
-from runner.controller.decisions import Done
+from runner.controller.decisions import Done, Retry
 from runner.controller.features import Feature, Skip
+from runner.controller.refusals import REQUEST_BACKOFF
 from runner.errors import ApiError, ApiUnavailableError, ForbiddenError, NotFoundError
 from runner.kube.discovery import ApiResource
 from runner.objects import ObjectKey, ObjectRef, uid_of
@@ -43,7 +44,10 @@ class OwnerCheck(Feature):
         scope.registry.subscribe(self._forget)
 
     async def before(self, attempt: Attempt) -> Skip | Attempt:
-        """Skip the run of an object that was deleted. The event that the watch delivers later starts what follows."""
+        """Skip the run of an object that was deleted. The event that the watch delivers later starts what follows.
+
+        If a read did not find the object, it is read again until this event: the object may exist nevertheless.
+        """
         state = OwnerState.EXISTS if attempt.resumed is not None else await self.before_run(attempt)
         if state is OwnerState.EXISTS:
             return attempt
@@ -54,6 +58,8 @@ class OwnerCheck(Feature):
             state=state.value,
             **attempt.key._asdict(),
         )
+        if state is OwnerState.GONE:
+            return Skip(Retry(REQUEST_BACKOFF, ran=False))
         return Skip(Done(self._period or None))
 
     async def before_run(self, attempt: Attempt) -> OwnerState:

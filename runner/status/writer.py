@@ -30,6 +30,8 @@ from runner.watches.policy import Backoff, JitteredBackoff
 _MAX_DELAY = 5.0
 _SEVERAL = 5
 """Different objects that are refused one after the other until all writes of the kind pause."""
+_MOST_CONFLICTS = 5
+"""Conflicts in a row, without a change of the status, until they count as a refusal."""
 _PAUSE = Backoff(1.0, cap=600.0)
 _STARTING = 3
 """Refusals before a right counts as missing: an API server that has just started refuses everything for a moment."""
@@ -226,12 +228,13 @@ class StatusWriter:
 
     async def _write(self, resource: ApiResource, obj: Object, report: StatusReport, guard: LeaseGuard) -> Object:
         conflict, outage = JitteredBackoff(0.005, _MAX_DELAY), JitteredBackoff(0.2, _MAX_DELAY)
-        again = True
+        again, conflicts = True, 0
         while again and not self._gives_up(resource):
             guard.check()
             backoff = conflict
             try:
-                obj, again = await self._attempt(resource, obj, report)
+                obj, again = await self._attempt(resource, obj, report, conflicts)
+                conflicts += 1
             except PASSING as error:
                 backoff = outage
                 self._log.warning("Cannot write the status; retrying", error=str(error), **key_of(obj)._asdict())
@@ -239,7 +242,9 @@ class StatusWriter:
                 await asyncio.sleep(backoff.next())
         return obj
 
-    async def _attempt(self, resource: ApiResource, seen: Object, report: StatusReport) -> tuple[Object, bool]:
+    async def _attempt(
+        self, resource: ApiResource, seen: Object, report: StatusReport, conflicts: int
+    ) -> tuple[Object, bool]:
         """Write once; return the object as it is now, and whether another attempt is needed."""
         health = self._health and uid_of(seen) not in self._unhealthy
         holdable = status.without(report if health else status.without_health(seen, report), self._pruned)
@@ -253,7 +258,14 @@ class StatusWriter:
         except ApiError as error:
             if follow(Request.STATUS, error) in {Follow.REPEAT, Follow.READ_FIRST}:
                 raise
-            return await self._compare(resource, seen, report, error, has_health=health and bool(report.health))
+            is_refused = follow(Request.STATUS, error) is Follow.KEEP
+            if not is_refused and conflicts < _MOST_CONFLICTS:
+                fresh = await self._fresh(resource, seen)
+                if fresh is None:
+                    self._kept.drop(seen)
+                return fresh or seen, fresh is not None
+            has_health = is_refused and health and bool(report.health)
+            return await self._compare(resource, seen, report, error, has_health=has_health)
         if uid_of(seen) in self._unhealthy and self._logged.is_new():
             self._log.warning(
                 "The API server refuses the kstatus conditions of the object; omitting them", **key._asdict()

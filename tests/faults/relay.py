@@ -24,7 +24,18 @@ from aiohttp import web
 from yarl import URL
 
 _NOT_PASSED_ON = {"connection", "keep-alive", "transfer-encoding", "content-length", "host", "upgrade", "te", "trailer"}
-_REASONS = {401: "Unauthorized", 409: "Conflict", 410: "Expired", 429: "TooManyRequests", 500: "InternalError"}
+_REASONS = {
+    401: "Unauthorized",
+    403: "Forbidden",
+    404: "NotFound",
+    409: "Conflict",
+    410: "Expired",
+    413: "RequestEntityTooLarge",
+    422: "Invalid",
+    429: "TooManyRequests",
+    500: "InternalError",
+    503: "ServiceUnavailable",
+}
 _UNAUTHORIZED = 401
 _FIRST_REFUSAL = 300
 _TLS_CLOSES = 0.25
@@ -37,6 +48,7 @@ class Refuse:
 
     status: int
     retry_after: int | None = None
+    message: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +56,11 @@ class Delay:
     """The request waits before the API server gets it."""
 
     seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class LoseRequest:
+    """The connection ends before the API server gets the request."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +73,7 @@ class ExpireInStream:
     """A watch opens, and says that it is too old."""
 
 
-Deed: TypeAlias = Refuse | Delay | LoseAnswer | ExpireInStream
+Deed: TypeAlias = Refuse | Delay | LoseRequest | LoseAnswer | ExpireInStream
 
 
 def anything(_: web.BaseRequest) -> bool:
@@ -300,13 +317,10 @@ class Relay:
             self.made["token refused"] += 1
             return _status(Refuse(_UNAUTHORIZED))
         deed = self._deed(request)
-        match deed:
-            case Refuse():
-                return _status(deed)
-            case Delay(seconds):
-                await asyncio.sleep(seconds)
-            case ExpireInStream():
-                return web.json_response({"type": "ERROR", "object": _body(410)})
+        if isinstance(deed, Delay):
+            await asyncio.sleep(deed.seconds)
+        if (own := _own(request, deed)) is not None:
+            return own
         if has_effect(request):
             return await self._write(request, lose=isinstance(deed, LoseAnswer))
         lag = self.lags.get(request.path)
@@ -434,6 +448,20 @@ def _passed_on(headers: Mapping[str, str]) -> dict[str, str]:
     return {name: value for name, value in headers.items() if name.lower() not in _NOT_PASSED_ON}
 
 
+def _own(request: web.BaseRequest, deed: Deed | None) -> web.StreamResponse | None:
+    """Return the answer to a request that the API server does not get; None if it gets the request."""
+    match deed:
+        case Refuse():
+            return _status(deed)
+        case LoseRequest():
+            _abort(request)
+            return web.StreamResponse()
+        case ExpireInStream():
+            return web.json_response({"type": "ERROR", "object": _body(410)})
+        case _:
+            return None
+
+
 def _abort(request: web.BaseRequest) -> None:
     if request.transport is not None:
         request.transport.abort()
@@ -441,15 +469,16 @@ def _abort(request: web.BaseRequest) -> None:
 
 def _status(refusal: Refuse) -> web.Response:
     headers = {} if refusal.retry_after is None else {"Retry-After": str(refusal.retry_after)}
-    return web.json_response(_body(refusal.status), status=refusal.status, headers=headers, dumps=json.dumps)
+    body = _body(refusal.status, refusal.message)
+    return web.json_response(body, status=refusal.status, headers=headers, dumps=json.dumps)
 
 
-def _body(code: int) -> dict[str, Any]:
+def _body(code: int, message: str = "") -> dict[str, Any]:
     return {
         "apiVersion": "v1",
         "kind": "Status",
         "status": "Failure",
         "reason": _REASONS[code],
         "code": code,
-        "message": f"made by the fault suite: {_REASONS[code]}",
+        "message": message or f"made by the fault suite: {_REASONS[code]}",
     }

@@ -8,7 +8,8 @@ from typing import cast
 import pytest
 
 from runner.controller.attempt import Attempt, ForgetRegistry
-from runner.controller.decisions import RunPlan
+from runner.controller.decisions import Done, Retry, RunPlan
+from runner.controller.features import Skip
 from runner.controller.owner_check import OwnerCheck
 from runner.errors import ApiUnavailableError, ForbiddenError, NotFoundError
 from runner.kube.cache import Cache, Summary
@@ -119,6 +120,23 @@ async def test_a_finalizer_runs_only_for_an_object_that_exists(cluster: Cluster,
     assert await check.before_run(_attempt(RunReason.DELETED, finalizing=True)) is REPLACED
     cluster.stored = None
     assert await check.before_run(_attempt(RunReason.DELETED, finalizing=True)) is GONE
+
+
+async def test_a_read_that_did_not_find_an_object_is_repeated_until_the_watch_tells(
+    cluster: Cluster, check: OwnerCheck
+) -> None:
+    attempt = _attempt(RunReason.DELETED, finalizing=True)
+    cluster.stored = None
+    decided = await check.before(attempt)
+    assert isinstance(decided, Skip)
+    assert isinstance(decided.result, Retry)
+    assert not decided.result.ran
+    cluster.stored = _thing("old")
+    assert await check.before(attempt) is attempt
+    cluster.stored = _thing("new")
+    decided = await check.before(attempt)
+    assert isinstance(decided, Skip)
+    assert isinstance(decided.result, Done)
 
 
 async def test_an_object_that_a_read_did_not_find_is_read_before_each_run_until_it_is_found(

@@ -11,8 +11,10 @@ import pytest
 from runner.errors import (
     ApiError,
     ApiUnavailableError,
+    ConflictError,
     ForbiddenError,
     InvalidError,
+    NotFoundError,
     ServerError,
     ThrottledError,
     UnauthorizedError,
@@ -176,6 +178,31 @@ def test_kstatus_conditions_that_are_refused_for_an_object_are_written_for_other
         assert "Stalled" not in written["hostile"]
         assert "Failure" in written["hostile"]
         assert "Stalled" in written["good"]
+
+    virtually(scenario())
+
+
+@pytest.mark.parametrize("error", [ConflictError("changed", status=409), NotFoundError("lag", status=404)], ids=repr)
+def test_conflicts_omit_no_conditions_and_hold_no_worker_if_they_do_not_end(
+    virtually: Virtually, error: ApiError
+) -> None:
+    class Conflicting(_Picky):
+        async def patch(self, _: ApiResource, key: ObjectKey, patch: JSONPatch, **__: Any) -> Object:
+            if self.attempts.count("one") == 3:
+                self.refused.discard("one")
+            written = await super().patch(_, key, patch, **__)
+            assert "Stalled" in str(patch)
+            return written
+
+    async def scenario() -> None:
+        refused: list[str] = []
+        writer = _writer(picky := Conflicting(error, "one", "other"), health=True, refused=refused)
+        for name in ("one", "other"):
+            obj = _object(name)
+            await writer.write(RESOURCE, obj, report.observed(obj, report.unusable("why")), LeaseGuard(lambda: True))
+        assert picky.written == ["one"]
+        assert picky.attempts.count("other") == 6
+        assert refused == ["other"]
 
     virtually(scenario())
 
