@@ -36,6 +36,9 @@ _DAY = 24 * _HOUR
 _RUN = 0.3
 """Seconds of a run."""
 _WORKERS = 4
+_SUMMARY = Summary(
+    "uid", "1", 1, deleting=False, paused=False, finalizers=(), annotations_digest=b"", content_digest=b""
+)
 
 
 class _Objects:
@@ -43,6 +46,7 @@ class _Objects:
 
     def __init__(self, count: int) -> None:
         self.keys = {ObjectKey("bench", f"object-{number:05}") for number in range(count)}
+        self.synced = asyncio.Event()
 
     def __len__(self) -> int:
         return len(self.keys)
@@ -56,12 +60,13 @@ class _Objects:
     def age(self) -> float | None:
         return 0.0
 
+    def summary(self, key: ObjectKey) -> Summary | None:
+        return _SUMMARY if key in self.keys else None
+
     async def follow(self, changed: Callable[[Change], None]) -> None:
         for key in self.keys:
-            summary = Summary(
-                "uid", "1", 1, deleting=False, paused=False, finalizers=(), annotations_digest=b"", content_digest=b""
-            )
-            changed(Change(key, None, summary, initial=True))
+            changed(Change(key, None, _SUMMARY, initial=True))
+        self.synced.set()
 
 
 class _NoReferences:
@@ -140,6 +145,8 @@ async def _go_on(runs: _Runs, count: int, seconds: float) -> int:
     before = _held(runs)
     await asyncio.sleep(seconds - seconds / 10)
     after = _held(runs)
+    if following.done():
+        following.result()
     controller.queue.close()
     await working
     following.cancel()

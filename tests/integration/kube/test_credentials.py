@@ -10,7 +10,7 @@ from urllib.parse import urlsplit
 import pytest
 import yaml
 
-from runner.errors import ConflictError, ForbiddenError, InvalidError, NotFoundError, UnauthorizedError
+from runner.errors import ConflictError, ForbiddenError, NotFoundError, PatchTestError, UnauthorizedError
 from runner.kube.client import Client, PatchType
 from runner.kube.credentials import auth
 from runner.kube.credentials.auth import Credentials, HostEnvironment
@@ -135,7 +135,7 @@ async def test_objects_are_created_read_patched_and_deleted(client: Client, name
     applied = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "a"}, "data": {"z": "4"}}
     await client.patch(resource, key, applied, content_type=PatchType.APPLY, params={"fieldManager": "test"})
     tested = [{"op": "test", "path": "/data/x", "value": "1"}, {"op": "remove", "path": "/data/x"}]
-    with pytest.raises(InvalidError):
+    with pytest.raises(PatchTestError):
         await client.patch(resource, key, tested, content_type=PatchType.JSON)
     assert (await client.get(resource, key))["data"] == {"x": "2", "y": "3", "z": "4"}
     with pytest.raises(ConflictError):

@@ -364,7 +364,9 @@ def test_the_deletion_of_a_resource_names_what_its_finalizer_and_kubernetes_dele
     first = api.call("POST", maps, {"metadata": {"name": "first", "ownerReferences": [reference]}})
     below = owned("ConfigMap", first["metadata"]["uid"]) | {"name": "first"}
     api.call("POST", maps, {"metadata": {"name": "second", "ownerReferences": [below]}})
-    shared = {**reference, "uid": "00000000-0000-0000-0000-000000000001", "name": "other"}
+    # The garbage collector removes references to owners that do not exist.
+    other = things.create("other", {"size": 1})
+    shared = {**reference, "uid": other["metadata"]["uid"], "name": "other"}
     api.call("POST", f"/api/v1/namespaces/{project.namespace}/secrets", {
         "metadata": {"name": "shared", "ownerReferences": [reference, shared]}
     })  # fmt: skip

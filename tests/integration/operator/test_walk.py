@@ -156,11 +156,11 @@ def test_a_failing_role_is_diagnosed_by_get_describe_logs_and_the_page_alone(
 ) -> None:
     project.role("memcached", _FAILS)
     watch = {"group": "cache.example.com", "version": "v1alpha1", "kind": "Memcached", "role": "memcached"}
-    project.watches.append({**watch, "retry": {"attempts": ATTEMPTS}})
+    project.watches.append({**watch, "vars": {"version": "9.9"}, "retry": {"attempts": ATTEMPTS}})
     operator = project.start()
     path = f"/apis/cache.example.com/v1alpha1/namespaces/{project.namespace}/memcacheds"
     body = {"apiVersion": "cache.example.com/v1alpha1", "kind": "Memcached", "metadata": {"name": "sample"}}
-    api.call("POST", path, {**body, "spec": {"size": 1, "version": "9.9"}})
+    api.call("POST", path, {**body, "spec": {"size": 1}})
     operator.await_line("No further run", name="sample")
     place = f"{project.folder}/roles/memcached/tasks/main.yml:{_LINE}"
 
