@@ -240,6 +240,16 @@ def after_run(run: RunResult, terms: RetryTerms, *, failed_runs: int) -> Decisio
     return replace(final, advice=(*advice, *final.advice))
 
 
+def lost(run: RunResult, obj: Object, latest: Object | None, *, finalizing: bool) -> RunResult:
+    """Add to the result of a run whose pod was lost that it is repeated, unless a finalizer's run or nothing follows.
+
+    `obj` is the object at the start of the run, `latest` the same now, None if it is gone.
+    """
+    if latest is None or uid_of(latest) != uid_of(obj) or (is_deleting(latest) and not finalizing):
+        return run
+    return replace(run, message=f"{run.message} The run is repeated.")
+
+
 def _succeeded(run: RunResult, terms: RetryTerms) -> Decision:
     if terms.finalizing:
         return Decision(Done(None), release=True)

@@ -322,6 +322,8 @@ class Runs(Feature):
         began = asyncio.get_running_loop().time()
         try:
             result = await running.task
+            if result.lost:
+                result = decisions.lost(result, attempt.obj, self._scope.informer.get(job.key), finalizing=finalizing)
         except asyncio.CancelledError:
             this = asyncio.current_task()
             if not running.canceled_because or (this is not None and this.cancelling()):

@@ -164,6 +164,8 @@ class RunResult:
     """`namespace/name` of the run's pod, with ` on ` and its node if that is known; empty for a process."""
     waits: bool = False
     """Whether a canceled run began nothing, because its pod cannot be created or scheduled yet."""
+    lost: bool = False
+    """Whether a run was canceled because its pod was lost."""
     unfinished: bool = False
     """Whether the role requested another run because the object is not in its desired state yet."""
 

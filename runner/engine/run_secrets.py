@@ -12,7 +12,7 @@ from contextlib import contextmanager
 
 from runner.masking.masker import Masker
 
-WITHHELD = "withheld: this run read more Secrets than can be masked in its output"
+WITHHELD = "withheld: this run read more Secrets than can be masked in its output, or some in an unreadable format"
 NOT_REPORTED = "withheld: the run could not report the arguments of a task with no_log, so they cannot be masked"
 
 

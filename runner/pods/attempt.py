@@ -88,6 +88,10 @@ class PodAttempt:
     """Deadline in seconds since the epoch; None is unlimited."""
     waited: Waiting | None
     """How the run has waited for its pod without a worker."""
+    had_pod: bool
+    """True if an earlier operator began the run, and Kubernetes created its pod."""
+    begun: float
+    """When its objects were created, on the monotonic clock."""
     known: list[Event] = field(default_factory=list)
     report: Ending | None = None
     """The agent's report of its end."""
@@ -96,14 +100,13 @@ class PodAttempt:
     """The last known state of its pod."""
     has_log: bool = False
     """True if its pod remains although the agent did not report its end."""
-    begun: float = field(default_factory=time.monotonic)
     _pending: deque[int] = field(default_factory=deque)
     """Numbers of the lines whose events are being masked."""
 
     @property
     def is_continued(self) -> bool:
-        """True if an earlier operator began the run, so that Ansible may have started."""
-        return self.job.pod is not None and self.job.pod.resumed is not None and self.waited is None
+        """True if Ansible may have started with an earlier operator."""
+        return self.had_pod and self.waited is None
 
     @property
     def files(self) -> Mapping[str, str]:
@@ -186,8 +189,11 @@ class PodAttempt:
             lost = ""
         if lost:
             self.report = None
-            why = f"The pod of the run was lost: {lost}. The run is repeated."
-            return pipeline.Ending(canceled=why, amend=self._amended, files={"status": "canceled", "rc": "1"})
+            return pipeline.Ending(
+                canceled=f"The pod of the run was lost: {lost}.",
+                amend=lambda result: replace(self._amended(result), lost=True),
+                files={"status": "canceled", "rc": "1"},
+            )
         waits = state.waits if state is not None else self.waited.why if self.waited is not None else ""
         if stopped is Outcome.TIMED_OUT and waits and not progress.events:
             within = durations.format(self.job.deadline or 0)
@@ -243,9 +249,8 @@ class PodAttempt:
         """Interrupt the events when it is certain that the run cannot continue."""
         clock, waited, patience = asyncio.get_running_loop().time, self.waited, self.shared.patience
         known = self.is_continued or (waited is not None and waited.had_pod)
-        timer, without_node = ObstacleTimer(clock()), ObstacleTimer(clock())
-        if waited is not None:
-            timer = ObstacleTimer(waited.since, "waiting" if waited.had_pod else "absent")
+        since = waited.since if waited is not None else clock() - (time.monotonic() - self.begun)
+        timer, without_node = ObstacleTimer(since, "waiting" if known else "absent"), ObstacleTimer(clock())
         while self.fault is None:
             await asyncio.sleep(_LOOK)
             if not self.shared.pods.is_synced:

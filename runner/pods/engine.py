@@ -30,6 +30,7 @@ from runner.engine.run_dir import private_folder
 from runner.errors import ApiError, ApiUnavailableError, EngineError, PodWaitsError, RunDetachedError
 from runner.kube.client import Client, PatchType
 from runner.objects import GVK, ObjectKey, ObjectRef
+from runner.ownership import type_name
 from runner.pods import jobs, payload, states
 from runner.pods.attempt import STOP_WITHIN, PodAttempt, PodObjects, Waiting
 from runner.pods.idle import IdleLink
@@ -242,7 +243,11 @@ class PodEngine:
         await asyncio.to_thread(self._kept.remove, run_dir)
 
     async def sweep(self, gvk: GVK, is_gone: Callable[[ObjectKey, str], bool]) -> None:
-        """End the unrecorded runs of objects that are gone, as far as Kubernetes does not."""
+        """End the unrecorded runs of objects that are gone. From now on, their ended warm pods are deleted too."""
+        if gvk in self.warm:
+            self.warm[gvk].orphans = lambda: [
+                name for name, key, uid in self._pods.ended_warm_of(gvk) if is_gone(key, uid)
+            ]
         await self._records.sweep(gvk, is_gone)
 
     async def close(self, grace: float) -> None:  # noqa: ARG002 - runs in pods need no time: they go on
@@ -271,21 +276,27 @@ class PodEngine:
         except OSError as error:
             raise EngineError(f"the run folder {job.run_dir} cannot be written: {error}") from error
         await asyncio.to_thread(payload.write, job, pod.token, order, os.environ, Path.cwd())
-        name, namespace, idle, place = await (self._resumed(job, pod) if pod.resumed else self._new(job, pod))
+        resumed, begun = pod.resumed, time.monotonic()
+        if resumed is not None:
+            begun -= max(time.time() - resumed.record.began, 0.0)
+        had_pod = resumed is not None and (bool(known) or await self._records.had_pod(resumed, pod.owner.uid))
+        name, namespace, idle, place = await (self._resumed(job, pod) if resumed else self._new(job, pod))
         applied = known[-1].number if known else 0
         self._let_go(job)  # if its outcome could not be recorded
         link, output = self._links.open(name, pod.token, order, applied), WorkerOutput(mark_of(pod.token))
         waited = self._waiting.pop(pod.owner.uid, None)
         run = PodAttempt(
-            job, name, namespace, place, self._shared, spool, order, link, output, idle, _deadline(job), waited
+            *(job, name, namespace, place, self._shared, spool, order, link, output, idle),
+            *(_deadline(job), waited, had_pod, begun),
         )
         self._unsettled[job.ident] = run
-        if run.is_continued:
-            self.resumed_runs += 1
-            job.secrets.exhaust(_RESUMED)
-            _log.info("Continuing a run that an earlier operator began", run=name, lines=applied, job=job.ident)
-        elif pod.resumed is None:
+        if resumed is None:
             self.begun_runs += 1
+        elif waited is None:
+            self.resumed_runs += 1
+            _log.info("Continuing a run that an earlier operator began", run=name, lines=applied, job=job.ident)
+        if run.is_continued:
+            job.secrets.exhaust(_RESUMED)
         for line in known:
             run.apply_known(line)
         if idle is not None:
@@ -322,22 +333,24 @@ class PodEngine:
 
     def _label(self, run: PodAttempt, pod: PodRun) -> None:
         """Label the warm pod of a run in the background, for users, and delete those of earlier runs."""
-        task = asyncio.create_task(self._label_pod(run, pod.owner.uid))
+        task = asyncio.create_task(self._label_pod(run, pod.owner))
         self._labeling.add(task)
         task.add_done_callback(self._labeling.discard)
 
-    async def _label_pod(self, run: PodAttempt, uid: str) -> None:
+    async def _label_pod(self, run: PodAttempt, owner: ObjectRef) -> None:
         state = self._pods.state(run.place)
         if state is None:
             return
-        meta = {"labels": {jobs.RUN_OF: uid}, "annotations": {jobs.RUN: f"{run.namespace}/{run.name}"}}
+        resource = f"{type_name(owner.gvk)}/{owner.key.namespace}/{owner.key.name}"
+        annotations = {jobs.RUN: f"{run.namespace}/{run.name}", jobs.RUN_OF: resource}
+        meta = {"labels": {jobs.RUN_OF: owner.uid}, "annotations": annotations}
         key = ObjectKey(run.place.namespace, state.name)
         try:
             await self._client.patch(PODS, key, {"metadata": meta}, content_type=PatchType.MERGE)
         except (ApiError, ApiUnavailableError) as error:
             _log.warning("Cannot label the warm pod of a run", pod=state.name, run=run.name, error=str(error))
         try:
-            old = jobs.superfluous_warm(self._pods.ended_warm(uid))
+            old = jobs.superfluous_warm(self._pods.ended_warm(owner.uid))
             await self._records.delete_jobs(run.place.namespace, [*old])
         except (ApiError, ApiUnavailableError) as error:
             _log.warning("Cannot delete the warm pods of earlier runs", run=run.name, error=str(error))

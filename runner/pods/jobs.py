@@ -27,7 +27,7 @@ from runner.pods import agent, preload
 from runner.watches.pod_fields import PodPolicy
 
 RUN_OF = "ansible.sdk.operatorframework.io/run-of"
-"""Label of a run's Secret, Job and pod: UID of the custom resource."""
+"""Label of a run's Secret, Job and pod: UID of the custom resource. Annotation of a warm pod: `type/namespace/name`."""
 RUN = "ansible.sdk.operatorframework.io/run"
 """Label of a run's Job and pod: name of the run; of a warm pod: its own name."""
 WARM = "ansible.sdk.operatorframework.io/warm-pod-of"

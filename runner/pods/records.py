@@ -37,6 +37,8 @@ PLAN = "plan"
 """Purpose of plans. No other operator continues one: its changes are in the memory of the operator that began it."""
 _REFUSED = re.compile(r'^Error creating: (?:pods "[^"]*" is forbidden: )?')
 """Begin of the job controller's message, with a name that differs each time."""
+_COUNTS = ("active", "failed", "succeeded", "uncountedTerminatedPods")
+"""Fields in the status of a Job that has created a pod."""
 _log = log.get(__name__)
 
 
@@ -84,6 +86,16 @@ class Records:
         answer = await self._client.request("GET", resource.path(namespace), params=params)
         items: list[Object] = answer.get("items") or []
         return items
+
+    async def had_pod(self, run: UnrecordedRun, uid: str) -> bool:
+        """Return True if Kubernetes has created the pod of a run. A deleted pod counts in the status of its Job."""
+        if run.record.warm:
+            return True
+        for pod in await self._of_object(PODS, run.namespace, uid):
+            if (metadata(pod).get("labels") or {}).get(jobs.RUN) == run.name:
+                return True
+        found = [each for each in await self._of_object(JOBS, run.namespace, uid) if metadata(each)["name"] == run.name]
+        return any(each.get("status", {}).get(count) for each in found for count in _COUNTS)
 
     async def refusal(self, job: ObjectKey) -> str:
         """Return why Kubernetes creates no pod for a Job, such as a quota; empty if it reports nothing."""

@@ -218,7 +218,7 @@ def _end(pod: Mapping[str, Any], status: Mapping[str, Any], container: Mapping[s
     told = str(ended.get("message") or message).strip()[-500:]
     code = ended.get("exitCode")
     how = "it ended without a result" if code is None else f"its container ended with exit code {code}"
-    return f"{how}; its last output: {told}" if told else how
+    return f"{how}; the last it said: {told}" if told else how
 
 
 def memory_limit(pod: Mapping[str, Any]) -> str:

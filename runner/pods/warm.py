@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from runner import log
@@ -92,6 +92,8 @@ class WarmPods:
         self._failures = 0
         self._not_before = 0.0
         self._problems: set[str] = set()
+        self.orphans: Callable[[], Iterable[str]] = tuple
+        """Returns the names of ended warm pods whose resource is gone."""
         self.hits = 0
         """Number of runs that got a warm pod."""
         self.misses = 0
@@ -169,6 +171,7 @@ class WarmPods:
         for pod in list(self._waiting.values())[self._wanted :]:
             self._drop(pod)
         self._check_strays(now)
+        self._doomed.update(self.orphans())
 
     @property
     def _wanted(self) -> int:

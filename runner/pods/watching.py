@@ -13,7 +13,8 @@ from runner.kube.cache import Change
 from runner.kube.client import Client, Selection
 from runner.kube.discovery import Discovery
 from runner.kube.informer import Informer
-from runner.objects import GVK, ObjectKey, metadata
+from runner.objects import GVK, ObjectKey, annotations_of, metadata
+from runner.ownership import type_name
 from runner.pods import jobs, states
 from runner.pods.states import PodState
 
@@ -28,6 +29,8 @@ class _Pod:
     """Kind of a warm pod; empty for other pods."""
     run_of: str
     """UID of the resource whose run the pod has; empty for a warm pod without a run."""
+    owner: str
+    """That resource as `type/namespace/name`; empty for other pods than warm ones."""
 
     @property
     def is_idle(self) -> bool:
@@ -72,6 +75,14 @@ class PodWatch:
         """Return the names of the warm pods that have ended after a run of a resource, oldest first."""
         return [name for name, pod in self._warm() if pod.run_of == uid and pod.state.ended]
 
+    def ended_warm_of(self, gvk: GVK) -> Iterator[tuple[str, ObjectKey, str]]:
+        """Yield the names of the warm pods that have ended after runs of a kind, with key and UID of the resource."""
+        for name, pod in self._warm():
+            kind, _, key = pod.owner.partition("/")
+            if pod.state.ended and kind == type_name(gvk):
+                namespace, _, owner = key.partition("/")
+                yield name, ObjectKey(namespace, owner), pod.run_of
+
     def _warm(self) -> Iterator[tuple[str, _Pod]]:
         for job, pod in self._pods.items():
             if pod.warm_of and job.namespace == self._own_namespace:
@@ -94,6 +105,7 @@ class PodWatch:
         if pod is None or job is None:
             return
         labels: dict[str, str] = metadata(pod).get("labels") or {}
+        of, owner = labels.get(jobs.RUN_OF, ""), str(annotations_of(pod).get(jobs.RUN_OF, ""))
         self._jobs[change.key] = job
         self._pods.pop(job, None)
-        self._pods[job] = _Pod(change.key, states.of(pod), labels.get(jobs.WARM, ""), labels.get(jobs.RUN_OF, ""))
+        self._pods[job] = _Pod(change.key, states.of(pod), labels.get(jobs.WARM, ""), of, owner)

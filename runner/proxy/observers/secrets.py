@@ -126,7 +126,8 @@ async def _learn(run: RunIdentity, message: Call | Answer, data: bytes, read: Re
 def _warn_if_exhausted(run: RunIdentity) -> None:
     if run.secrets.is_exhausted_first():
         _log.warning(
-            "Output of the run is withheld: it read more Secrets than can be masked, or in an unreadable format",
+            "Output of the run is withheld",
+            reason=run.secrets.withheld.removeprefix("withheld: "),
             job=run.ident,
             gvk=str(run.owner.ref.gvk),
             **run.owner.ref.key._asdict(),

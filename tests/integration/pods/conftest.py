@@ -54,6 +54,9 @@ class Pods:
     def starting_warm(self, kind: str) -> set[str]:  # noqa: ARG002 - the signature of PodWatch
         return set()
 
+    def ended_warm_of(self, gvk: GVK) -> list[tuple[str, ObjectKey, str]]:  # noqa: ARG002 - as above
+        return []
+
     def ended_warm(self, uid: str) -> list[str]:  # noqa: ARG002 - the signature of PodWatch
         return self.ended
 

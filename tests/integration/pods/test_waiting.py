@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from runner.engine.job import Job, Outcome, RunResult
-from runner.errors import PodWaitsError
+from runner.engine.job import Job, Outcome, RunResult, UnrecordedRun
+from runner.errors import PodWaitsError, RunDetachedError
 from runner.pods.engine import PodEngine
 from runner.pods.states import Patience, PodState
 from tests.integration.pods.conftest import Bed, conclude, events
@@ -145,7 +145,7 @@ async def test_a_pod_that_is_deleted_while_its_run_waits_is_lost(bed: Bed) -> No
     found = await engine.resume(bed.owner, 1, "apply")
     job = bed.job(resumed=found)
     result = await conclude(engine, job, asyncio.create_task(engine.run(job, events)))
-    assert result.message == "The pod of the run was lost: it was deleted. The run is repeated."
+    assert result.message == "The pod of the run was lost: it was deleted."
 
 
 @pytest.mark.parametrize("change", [{"purpose": "plan"}, {"keeps_worker": True}], ids=["plan", "approved"])
@@ -168,3 +168,45 @@ async def test_a_plan_begins_anew_and_an_approved_run_keeps_its_worker(bed: Bed,
     leaving = asyncio.create_task(agent.leave())
     assert (await conclude(engine, job, running)).outcome is Outcome.SUCCEEDED
     await leaving
+
+
+async def _detached(bed: Bed) -> tuple[PodEngine, UnrecordedRun]:
+    """Begin a run whose pod a quota forbids, and restart the operator; return what it finds."""
+    await _forbid_pods(bed)
+    first = await bed.engine()
+    job = bed.job()
+    assert job.pod is not None
+    running = asyncio.create_task(first.run(replace(job, pod=replace(job.pod, keeps_worker=True)), events))
+    await bed.record()
+    await first.close(0)
+    with pytest.raises(RunDetachedError):
+        await running
+    second = await bed.engine()
+    found = await second.resume(bed.owner, 1, "apply")
+    assert found is not None
+    return second, found
+
+
+async def test_a_run_without_a_pod_still_waits_after_a_restart_and_nothing_of_it_is_withheld(bed: Bed) -> None:
+    second, found = await _detached(bed)
+    job = bed.job(resumed=found)
+    async with asyncio.timeout(10):
+        result = await conclude(second, job, asyncio.create_task(second.run(job, events)))
+    assert _is_waiting(result), result
+    assert "exceeded quota: none" in result.message
+    assert not job.secrets.is_exhausted
+    assert (second.begun_runs, second.resumed_runs) == (0, 1)
+    with pytest.raises(PodWaitsError, match="exceeded quota"):
+        await second.resume(bed.owner, 1, "apply")
+    assert len(await bed.objects("jobs")) == 1
+
+
+async def test_the_time_of_a_run_without_a_pod_does_not_begin_anew_after_a_restart(bed: Bed) -> None:
+    second, found = await _detached(bed)
+    second._shared.patience = replace(second._shared.patience, start=600.0)
+    found = replace(found, record=replace(found.record, began=found.record.began - 601))
+    job = bed.job(resumed=found)
+    async with asyncio.timeout(10):
+        result = await conclude(second, job, asyncio.create_task(second.run(job, events)))
+    assert result.outcome is Outcome.NOT_STARTED
+    assert result.message.startswith("the Job of the run has created no pod")

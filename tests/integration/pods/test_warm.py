@@ -6,6 +6,7 @@ import asyncio
 import base64
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
+from dataclasses import replace
 from typing import Any, cast
 
 import orjson
@@ -15,7 +16,7 @@ from runner.engine.job import Outcome
 from runner.errors import RunDetachedError
 from runner.kube.client import PatchType
 from runner.kube.discovery import Discovery
-from runner.objects import Object, ObjectKey, metadata
+from runner.objects import GVK, Object, ObjectKey, metadata
 from runner.pods.agent import Kind
 from runner.pods.engine import PodEngine
 from runner.pods.jobs import JOBS, PODS, RUN, RUN_OF, WARM
@@ -23,7 +24,7 @@ from runner.pods.states import Patience, PodState
 from runner.pods.warm import Home, WarmPods, WarmTemplate
 from runner.pods.watching import PodWatch
 from runner.watches.pod_fields import PodPolicy
-from tests.integration.pods.conftest import Agent, Bed, conclude, events
+from tests.integration.pods.conftest import Agent, Bed, Pods, conclude, events
 from tests.unit.pods.conftest import Client as AgentClient
 from tests.unit.pods.conftest import until
 
@@ -32,11 +33,11 @@ POLICY = PodPolicy(1, {}, {"image": "example.com/ee:1"}, warm=1)
 
 
 @asynccontextmanager
-async def warm_pods(bed: Bed, engine: PodEngine) -> AsyncIterator[WarmPods]:
+async def warm_pods(bed: Bed, engine: PodEngine, policy: PodPolicy = POLICY) -> AsyncIterator[WarmPods]:
     """Keep one warm pod for an engine."""
     home = Home(bed.namespace, engine._address, [], lambda: True)
     pods = WarmPods(
-        bed.client, engine._links, cast("PodWatch", bed.pods), home, WarmTemplate(bed.owner.gvk.kind, POLICY, {})
+        bed.client, engine._links, cast("PodWatch", bed.pods), home, WarmTemplate(bed.owner.gvk.kind, policy, {})
     )
     engine.warm[bed.owner.gvk] = pods
     following = asyncio.create_task(pods.follow())
@@ -155,7 +156,7 @@ async def test_a_run_whose_idle_agent_does_not_respond_is_repeated(bed: Bed) -> 
         result = await conclude(engine, job, asyncio.create_task(engine.run(job, events)))
         assert (result.outcome, result.message) == (
             Outcome.CANCELED,
-            "The pod of the run was lost: the agent of its warm pod did not respond. The run is repeated.",
+            "The pod of the run was lost: the agent of its warm pod did not respond.",
         )
         assert name not in await listed(bed, "jobs")
         assert await bed.objects("secrets") == []
@@ -219,10 +220,19 @@ async def pod_of_job(bed: Bed, namespace: str, name: str) -> ObjectKey:
             await asyncio.sleep(0.02)
 
 
+class RealPods(PodWatch):
+    """States of pods as the API server has them."""
+
+    @property
+    def states(self) -> dict[str, PodState]:
+        """What helpers set for other tests; unused."""
+        return {}
+
+
 @asynccontextmanager
 async def watching(bed: Bed, *others: str) -> AsyncIterator[PodWatch]:
     """Watch pods in the operator's namespace and in others."""
-    watch = PodWatch(bed.client, Discovery(bed.client), [bed.namespace, *others], bed.namespace)
+    watch = RealPods(bed.client, Discovery(bed.client), [bed.namespace, *others], bed.namespace)
     following = asyncio.create_task(watch.follow())
     yield watch
     following.cancel()
@@ -277,3 +287,39 @@ async def test_pods_of_a_tenant_with_the_labels_of_a_run_change_nothing(bed: Bed
         await bed.client.request("DELETE", f"/api/v1/namespaces/{tenant}")
         await until(lambda: watch.state(ObjectKey(tenant, "warm-x")) is None)
         assert watch.state(job) == PodState(ours.name)
+
+
+async def test_the_ended_warm_pod_of_a_run_goes_with_its_resource(bed: Bed) -> None:
+    async with watching(bed) as watch:
+        bed.pods = cast("Pods", watch)
+        engine, job = await bed.engine(), bed.job()
+        policy = replace(POLICY, pod={"nodeSelector": UNSCHEDULABLE["nodeSelector"]})  # no node ends it
+        async with warm_pods(bed, engine, policy) as pods:
+            idle, name = await idle_agent(bed)
+            await until(lambda: pods._waiting[name].link.is_ready)
+            place = ObjectKey(bed.namespace, name)
+            await until(lambda: watch.state(place) is not None)
+            running = asyncio.create_task(engine.run(job, events))
+            agent = await assigned(bed, idle)
+            agent.succeed()
+            leaving = asyncio.create_task(agent.leave())
+            await conclude(engine, job, running)
+            await leaving
+            state = watch.state(place)
+            assert state is not None
+            await write(bed, ObjectKey(bed.namespace, state.name), {}, "Succeeded")
+            gone: set[tuple[ObjectKey, str]] = set()
+            asked: list[tuple[ObjectKey, str]] = []
+
+            def is_gone(key: ObjectKey, uid: str) -> bool:
+                asked.append((key, uid))
+                return (key, uid) in gone
+
+            await engine.sweep(bed.owner.gvk, is_gone)
+            await until(lambda: (bed.owner.key, bed.owner.uid) in asked)
+            assert name in await listed(bed, "jobs")  # its resource exists
+            assert list(watch.ended_warm_of(GVK("other", "v1", bed.owner.gvk.kind))) == []
+            gone.add((bed.owner.key, bed.owner.uid))
+            async with asyncio.timeout(30):
+                while name in (*await listed(bed, "jobs"), *await listed(bed, "secrets")):
+                    await asyncio.sleep(0.02)

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from runner.controller import decisions
+from runner.engine.job import canceled
 from runner.watches.watch import Finalizer, Role, Watch
 
 NAME = "cache.example.com/finalizer"
@@ -76,3 +78,11 @@ def test_the_removal_keeps_other_finalizers_and_tests_uid_and_finalizers() -> No
 
 def test_a_missing_finalizer_is_not_removed() -> None:
     assert decisions.finalizer_removed(NAME, _object("other/one", deleting=True)) is None
+
+
+def test_the_lost_run_of_a_finalizer_is_repeated_and_another_run_is_not() -> None:
+    obj = _object(NAME, deleting=True)
+    run = replace(canceled("The pod of the run was lost: it was deleted.", 1.0), lost=True)
+    assert decisions.lost(run, obj, obj, finalizing=True).message.endswith("deleted. The run is repeated.")
+    assert decisions.lost(run, obj, obj, finalizing=False) is run
+    assert decisions.lost(run, obj, None, finalizing=True) is run

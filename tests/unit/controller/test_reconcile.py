@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Coroutine
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -11,7 +12,7 @@ import pytest
 from runner.controller.attempt import Attempt
 from runner.controller.decisions import Done, RequeueAfter
 from runner.controller.features import Addition, Feature, FinishedRun, Skip
-from runner.engine.job import Outcome
+from runner.engine.job import Job, Outcome, RunResult, canceled
 from runner.errors import ApiUnavailableError, ServerError
 from runner.objects import ObjectKey
 from runner.status import report
@@ -206,5 +207,39 @@ def test_a_lost_answer_while_the_rest_of_a_run_is_ended_does_not_repeat_the_run(
         assert len(bed.engine.runs) == 1
         assert bed.server.condition("Successful")["status"] == "True"
         assert bed.reasons() == ["RunStarted", "RunSucceeded"]
+
+    virtually(scenario())
+
+
+@pytest.mark.parametrize(
+    ("during", "follows"),
+    [
+        ({}, " The run is repeated."),
+        ({"deletionTimestamp": "2026-01-01T00:00:00Z", "finalizers": ["other/one"]}, ""),
+        ({"deletionTimestamp": "2026-01-01T00:00:00Z", "finalizers": []}, ""),
+    ],
+    ids=["exists", "being deleted", "gone"],
+)
+def test_a_lost_run_is_reported_as_repeated_only_if_its_object_is_not_deleted(
+    virtually: Virtually, during: dict[str, Any], follows: str
+) -> None:
+    async def scenario() -> None:
+        bed = Bed(watch_value())
+
+        async def lose(job: Job, _sink: Any) -> RunResult:
+            bed.engine.runs.append(job)
+            await asyncio.sleep(1)
+            if during:
+                bed.server.edit(**during)
+            why = "The pod of the run was lost: it was deleted."
+            return replace(canceled(why, 1.0), lost=True)
+
+        bed.engine.run = lose  # type: ignore[method-assign]
+        bed.server.create()
+        await bed.work(1.5)
+        (note,) = [each.note for each in bed.events if each.reason == "RunCanceled"]
+        assert note == f"The pod of the run was lost: it was deleted.{follows}"
+        await bed.work(600)
+        assert (len(bed.engine.runs) > 1) == bool(follows)
 
     virtually(scenario())

@@ -64,7 +64,7 @@ def test_the_end_of_a_pod_is_explained(status: dict[str, Any], expected: str) ->
 def test_the_last_output_of_a_container_is_told() -> None:
     ended = {"terminated": {"exitCode": 1, "message": "python3: not found\n"}}
     found = states.of(_pod("Failed", container={"state": ended})).ended
-    assert found == "its container ended with exit code 1; its last output: python3: not found"
+    assert found == "its container ended with exit code 1; the last it said: python3: not found"
 
 
 @pytest.mark.parametrize(

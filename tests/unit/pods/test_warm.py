@@ -336,3 +336,17 @@ def test_the_token_of_a_warm_pod_is_known_to_the_next_operator_only_with_the_key
         len({first, *(jobs.warm_token(Address("", "", "", key), n) for key, n in ((b"k", "warm-a"), (b"key", "b")))})
         == 3
     )
+
+
+async def test_ended_pods_whose_resource_is_gone_are_deleted_even_after_a_refusal(
+    cluster: Cluster, pool: WarmPods
+) -> None:
+    await until(lambda: len(cluster.jobs) == 2)
+    cluster.jobs["warm-thing-ended"] = {}
+    cluster.is_down = True
+    pool.orphans = lambda: ["warm-thing-ended"] if "warm-thing-ended" in cluster.jobs else []
+    await until(lambda: "warm-thing-ended" in pool._doomed)
+    cluster.is_down = False
+    await until(lambda: "warm-thing-ended" not in cluster.jobs)
+    await until(lambda: not pool._doomed)
+    assert len(cluster.jobs) == 2

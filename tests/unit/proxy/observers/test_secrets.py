@@ -258,3 +258,15 @@ def test_odd_objects_have_no_values(odd: Any) -> None:
 def test_data_that_is_not_base64_is_used_unchanged() -> None:
     (found,) = secret_objects.of_secrets({"data": {"a": "n*t base64"}})
     assert found.values == ["n*t base64"] or found.values[0]
+
+
+async def test_the_log_names_the_reason_for_which_output_is_withheld(
+    staged: Staged, capsys: pytest.CaptureFixture[str]
+) -> None:
+    async with staged() as stage:
+        stage.run.secrets.exhaust("withheld: the operator was restarted during this run")
+        stage.api.answers(stage.reply(orjson.dumps(secret()), "200 OK", "Content-Type: application/json"))
+        await stage.get(f"{PATH}/a")
+    written = "".join(capsys.readouterr())
+    assert "the operator was restarted during this run" in written
+    assert "than can be masked" not in written
