@@ -214,7 +214,7 @@ async def test_a_process_of_another_user_neither_fails_nor_delays_the_run(
     ending = Ending.parse(b"".join(spool.pieces(2))[agent.HEADER.size :])
     assert (ending.code, ending.error) == (0, "")
     assert background in foreign  # beside children of the test process
-    assert logged[2].count(b"1 processes of the run remain until the pod ends") == 1
+    assert logged[2].count(b"processes of the run remain until the pod ends") == 1
 
 
 async def test_a_fence_ends_ansible_at_once(operator: Operator, start: Start) -> None:
