@@ -40,7 +40,7 @@ def test_the_schema_gets_into_the_crd_and_the_rest_of_it_stays(typed: Type) -> N
     after = CRD.read_text().splitlines()
     gone = [line.strip() for line in before if line not in after]
     assert gone[0] == "description: Desired state."
-    assert ["Users can set every variable of the role." in line for line in gone[1:]] == [True]
+    assert ["Users can set each variable." in line for line in gone[1:]] == [True]
 
 
 @pytest.mark.lengthy
