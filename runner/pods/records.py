@@ -109,7 +109,9 @@ class Records:
                 _log.warning("Cannot read why a Job has no pod", job=str(job), error=str(error))
             return ""
         items = answer.get("items") or []
-        return _REFUSED.sub("", str(items[0].get("message") or "")) if items else ""
+        why = _REFUSED.sub("", str(items[0].get("message") or "")) if items else ""
+        # Kubernetes creates it soon after the namespace, and repeats the pod.
+        return "" if 'serviceaccount "default" not found' in why else why
 
     async def sweep(self, gvk: GVK, is_gone: Callable[[ObjectKey, str], bool]) -> None:
         """Delete Secrets and Jobs of objects that are gone, which Kubernetes does not delete with them."""
