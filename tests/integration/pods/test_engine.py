@@ -10,7 +10,7 @@ from dataclasses import replace
 
 import pytest
 
-from runner.engine.job import Job, Outcome, RunResult, UnrecordedRun
+from runner.engine.job import Event, Job, Outcome, RunResult, UnrecordedRun
 from runner.engine.run_folders import Kept
 from runner.errors import ApiUnavailableError, ForbiddenError, PodWaitsError, RunDetachedError
 from runner.kube.discovery import ApiResource
@@ -263,8 +263,8 @@ async def test_a_run_whose_agent_ends_before_its_pod_is_known_to_be_lost_did_not
 
 
 async def test_the_result_of_a_continued_run_contains_no_text_of_its_output(bed: Bed) -> None:
-    first = await bed.engine()
-    running = asyncio.create_task(first.run(bed.job(), events))
+    first, applied = await bed.engine(), list[Event]()
+    running = asyncio.create_task(first.run(bed.job(), applied.append))
     record = await bed.record()
     agent = await bed.agent(record)
     mark = mark_of(record["token"])
@@ -273,7 +273,8 @@ async def test_the_result_of_a_continued_run_contains_no_text_of_its_output(bed:
         event="runner_on_failed", uuid="0-1", counter=1, stdout="hunter2hunter2", event_data=data, **{MARK: mark}
     )
     agent.line(event="verbose", uuid="0-2", counter=2, stdout="ERROR! hunter2hunter2", **{MARK: mark})
-    await until(lambda: first._unsettled and next(iter(first._unsettled.values())).link._received == 2)
+    # A line is stored before it is applied.
+    await until(lambda: len(applied) == 2)
     await first.close(0)
     with pytest.raises(RunDetachedError):
         await running
