@@ -367,7 +367,8 @@ class Runs(Feature):
         """
         informer = self._scope.informer
         await informer.synced.wait()
-        await self._engine.sweep(self._scope.watch.gvk, self._is_gone)
+        watch = self._scope.watch
+        await self._engine.sweep(watch.gvk, self._is_gone, finalizes=watch.finalizer is not None)
         try:
             for root in self._roots:
                 await self._sweep(paths.run_dir(root, self._scope.watch.gvk, ObjectKey("", "")))

@@ -205,7 +205,7 @@ class Engine(Protocol):
         """Remove the files of a deleted object, and what remains of its runs."""
         ...
 
-    async def sweep(self, gvk: GVK, is_gone: Callable[[ObjectKey, str], bool]) -> None:
+    async def sweep(self, gvk: GVK, is_gone: Callable[[ObjectKey, str], bool], *, finalizes: bool) -> None:
         """End the unrecorded runs of objects that are gone. `is_gone` receives the key and UID of an object."""
         ...
 

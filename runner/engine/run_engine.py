@@ -181,7 +181,7 @@ class RunEngine:
     async def recorded(self, job: Job) -> None:
         """Do nothing: when a run has ended, nothing of it remains."""
 
-    async def sweep(self, gvk: GVK, is_gone: Callable[[ObjectKey, str], bool]) -> None:
+    async def sweep(self, gvk: GVK, is_gone: Callable[[ObjectKey, str], bool], *, finalizes: bool) -> None:
         """Do nothing: no process outlives its operator."""
 
     async def forget(self, run_dir: Path) -> None:

@@ -242,13 +242,14 @@ class PodEngine:
                 await self._delete(waiting.run, waiting.run.place)
         await asyncio.to_thread(self._kept.remove, run_dir)
 
-    async def sweep(self, gvk: GVK, is_gone: Callable[[ObjectKey, str], bool]) -> None:
+    async def sweep(self, gvk: GVK, is_gone: Callable[[ObjectKey, str], bool], *, finalizes: bool) -> None:
         """End the unrecorded runs of objects that are gone. From now on, their ended warm pods are deleted too."""
         if gvk in self.warm:
             self.warm[gvk].orphans = lambda: [
                 name for name, key, uid in self._pods.ended_warm_of(gvk) if is_gone(key, uid)
             ]
-        await self._records.sweep(gvk, is_gone)
+        if finalizes:  # other runs are never in the namespace of the operator, where it may lack the rights
+            await self._records.sweep(gvk, is_gone)
 
     async def close(self, grace: float) -> None:  # noqa: ARG002 - runs in pods need no time: they go on
         """Leave the runs in their pods to the next operator. No run starts afterwards."""

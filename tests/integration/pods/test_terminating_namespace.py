@@ -166,11 +166,11 @@ async def test_what_remains_of_a_finalizer_whose_resource_is_gone_is_deleted_at_
     with pytest.raises(RunDetachedError):
         await running
     second = await bed.engine()
-    await second.sweep(bed.owner.gvk, lambda _, uid: uid != bed.owner.uid)
+    await second.sweep(bed.owner.gvk, lambda _, uid: uid != bed.owner.uid, finalizes=True)
     assert len(await bed.objects("secrets")) == 1
-    await second.sweep(GVK("", "v1", "Secret"), lambda _key, _uid: True)
+    await second.sweep(GVK("", "v1", "Secret"), lambda _key, _uid: True, finalizes=True)
     assert len(await bed.objects("secrets")) == 1
-    await second.sweep(bed.owner.gvk, lambda key, _: key == bed.owner.key)
+    await second.sweep(bed.owner.gvk, lambda key, _: key == bed.owner.key, finalizes=True)
     assert await bed.objects("secrets") == []
     assert [each for each in await bed.objects("jobs") if "deletionTimestamp" not in each["metadata"]] == []
 

@@ -315,7 +315,7 @@ async def test_the_ended_warm_pod_of_a_run_goes_with_its_resource(bed: Bed) -> N
                 asked.append((key, uid))
                 return (key, uid) in gone
 
-            await engine.sweep(bed.owner.gvk, is_gone)
+            await engine.sweep(bed.owner.gvk, is_gone, finalizes=True)
             await until(lambda: (bed.owner.key, bed.owner.uid) in asked)
             assert name in await listed(bed, "jobs")  # its resource exists
             assert list(watch.ended_warm_of(GVK("other", "v1", bed.owner.gvk.kind))) == []
