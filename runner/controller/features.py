@@ -18,12 +18,15 @@ from runner.controller.decisions import Decision, Done, Result
 from runner.controller.run_access import Grant
 from runner.controller.run_events import RunEvents
 from runner.engine.job import Job, RunResult
+from runner.errors import TerminalError
+from runner.kube import decode
 from runner.objects import ObjectKey, is_paused
 from runner.references.state import references_of
 from runner.status import report
 from runner.status.report import StatusReport
 
 NOTHING = StatusReport(())
+_TOO_DEEP = f"the object nests deeper than {decode.MAX_DEPTH} levels, so a run cannot receive it; flatten it"
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,7 +106,14 @@ class Annotations(Feature):
     scope: WatchScope
 
     async def before(self, attempt: Attempt) -> Skip | Attempt:
-        """Read the annotations."""
+        """Read the annotations.
+
+        Raises:
+            TerminalError: an annotation is invalid, or the object has too many levels for a run. This comes first,
+                since the features after it would compare an object without its spec.
+        """
+        if self.scope.informer.is_cut(attempt.key):
+            raise TerminalError(_TOO_DEEP)
         overrides = overrides_of(attempt.obj, self.scope.bounds)
         limited = report.limited(attempt.obj, overrides.limited)
         return replace(attempt, overrides=overrides, conditions=(*attempt.conditions, *limited))

@@ -22,8 +22,6 @@ from runner.controller.run_events import RunEvents
 from runner.controller.run_log import RunObserver
 from runner.engine import artifacts, params, retention
 from runner.engine.job import SUPERSEDED, Engine, Event, EventSink, Job, PodRun, RunResult, canceled
-from runner.errors import TerminalError
-from runner.kube import decode
 from runner.kube.discovery import ApiResource
 from runner.objects import GVK, Object, ObjectKey, ObjectRef, key_of, uid_of
 from runner.ownership import OwnerState
@@ -39,7 +37,6 @@ from runner.workqueue.request import RunReason
 _MOST_NAMED = 100
 """Ignored variables that the log names."""
 _LONGEST_NAME = 100
-_TOO_DEEP = f"the object nests deeper than {decode.MAX_DEPTH} levels, so a run cannot receive it; flatten it"
 _T = TypeVar("_T")
 _CHECK = "--check --diff"
 _PLAN = "plan"
@@ -117,7 +114,6 @@ class JobFactory:
         self._warned: dict[ObjectKey, str] = {}
         """Uids."""
         self._bounds = scope.bounds
-        self._informer = scope.informer
         scope.registry.subscribe(lambda key: self._warned.pop(key, None))
 
     async def make(self, attempt: Attempt, grant: Grant) -> Job:
@@ -127,8 +123,6 @@ class JobFactory:
             TerminalError: the object cannot become variables.
         """
         watch, defaults, overrides = self._watch, self._defaults, attempt.overrides
-        if self._informer.is_cut(attempt.key):
-            raise TerminalError(_TOO_DEEP)
         cause = attempt.request.cause
         parameters = await asyncio.to_thread(
             params.build, attempt.obj, watch, cause=cause, finalizing=attempt.plan.finalizing

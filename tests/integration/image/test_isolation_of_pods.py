@@ -92,6 +92,7 @@ def test_a_role_reaches_nothing_of_the_operator_and_of_other_runs(pods: PodProje
         "proxy, Secret of another run": 403,
         "proxy, as an administrator": 403,
         "proxy with the stolen token": 200,
+        "proxy with the stolen token, Secret": 403,
         "order of another run": NOT_HERE,
         "order with the stolen token": TAKEN,
         "own order, again": TAKEN,
@@ -103,6 +104,7 @@ def test_a_role_reaches_nothing_of_the_operator_and_of_other_runs(pods: PodProje
     assert found("late") == {
         **expected,
         "proxy with the stolen token": 401,
+        "proxy with the stolen token, Secret": 401,
         "order with the stolen token": NOT_HERE,
     }
     assert [run["outcome"] for run in operator.runs("victim")] == ["succeeded"]

@@ -92,7 +92,7 @@ def test_a_run_that_an_operator_leaves_behind_ends_if_its_object_changed(pods: P
     assert first.stop() == 0
     pods.things.merge("one", {"spec": {"gate": None, "size": 5}})
     second = pods.start()
-    second.await_line("Ending a run that an earlier operator began")
+    second.await_line("Ending an unfinished run of the object")
     pods.succeeds("one")
     assert pods.config_map("one-made")["data"] == {"size": "5"}
     assert len(pods.objects("secrets")) == 0

@@ -252,7 +252,7 @@ def _attack(made: Sequence[Hostile], operator: Operator, tenant: Tenant, neighbo
     took, end = time.monotonic() - began, time.monotonic() + CONDITIONS
     while (unexplained := [why for each in made if (why := _unexplained(tenant, each))]) and time.monotonic() < end:
         time.sleep(1)
-    assert unexplained == []
+    assert not unexplained, "\n".join(unexplained)
     return took
 
 
