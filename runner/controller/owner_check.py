@@ -12,8 +12,9 @@ from runner.controller.attempt import Attempt, WatchScope
 from runner.controller.decisions import Done, Retry
 from runner.controller.features import Feature, Skip
 from runner.controller.refusals import REQUEST_BACKOFF
-from runner.errors import ApiError, ApiUnavailableError, ForbiddenError, NotFoundError
+from runner.errors import ApiError, ApiUnavailableError, NotFoundError
 from runner.kube.discovery import ApiResource
+from runner.kube.meaning import Follow, Request, follow
 from runner.objects import ObjectKey, ObjectRef, uid_of
 from runner.ownership import OwnerState
 from runner.proxy.handlers.writes import ObjectReader
@@ -93,7 +94,9 @@ class OwnerCheck(Feature):
             state = OwnerState.EXISTS if uid_of(await self._reader.get(resource, key)) == uid else OwnerState.REPLACED
         except NotFoundError:
             state = OwnerState.GONE
-        except ForbiddenError as error:
+        except ApiError as error:
+            if follow(Request.OWNER, error) is not Follow.PROCEED:
+                raise
             if self._logged.is_new():
                 self._log.warning(
                     "Cannot check whether objects still exist: runs for deleted ones are not prevented",

@@ -17,6 +17,7 @@ from collections.abc import Callable
 from runner import log
 from runner.engine.job import Job, PodRun, RunRecord, UnrecordedRun
 from runner.errors import (
+    PASSING,
     ApiError,
     ApiUnavailableError,
     ConflictError,
@@ -145,7 +146,7 @@ class Records:
                 advice = "" if self.namespace else "; set --leader-election-namespace, where finalizers can run then"
                 raise EngineError(f"the pod of the run cannot be created: {error}{advice}") from error
         except ApiError as error:
-            if isinstance(error, ConflictError):
+            if isinstance(error, (ConflictError, *PASSING)):
                 raise
             raise EngineError(f"the pod of the run cannot be prepared in namespace {home}: {error}") from error
         return await self._create_elsewhere(job, pod, home, warm)
@@ -155,7 +156,7 @@ class Records:
         _log.info("The namespace is being deleted; the run is in that of the operator", **job.key._asdict())
         try:
             return await self._create(job, pod, self.namespace, warm), self.namespace
-        except ConflictError:
+        except (ConflictError, *PASSING):
             raise
         except ApiError as error:
             raise EngineError(

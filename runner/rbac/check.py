@@ -10,7 +10,7 @@ import asyncio
 from collections.abc import Callable, Iterable
 
 from runner import log
-from runner.errors import ApiError, ApiUnavailableError, KindNotFoundError
+from runner.errors import PASSING, ApiError, ApiUnavailableError, KindNotFoundError
 from runner.kube import forbidden
 from runner.kube.client import Client
 from runner.kube.discovery import ApiResource, Discovery
@@ -53,11 +53,11 @@ class RightsCheck:
                 found = await asyncio.gather(*(self._lacks(right) for right in sorted(needed)))
                 missing = [right for right, lacks in zip(sorted(needed), found, strict=True) if lacks]
                 user = await self._user() if missing else ""
-            except ApiUnavailableError:
+            except PASSING:
                 await asyncio.sleep(_AGAIN)
                 continue
             except ApiError as error:
-                _log.debug("Cannot check the operator's rights", error=str(error))
+                _log.warning("Cannot check the operator's rights", error=str(error))
                 return
             break
         for sentence in forbidden.sentences(right.missing(user) for right in missing):

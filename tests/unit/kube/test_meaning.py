@@ -2,13 +2,64 @@
 
 from __future__ import annotations
 
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
 import pytest
 
+import runner
 from runner.errors import ApiError, ApiUnavailableError, KindNotFoundError
 from runner.kube import answers
 from runner.kube.meaning import FOLLOWS, Meaning, Request, meaning
 
 _MISMATCH = "the server rejected our request due to an error in our request"
+SITES: dict[Request, set[str]] = {
+    Request.START: {"app/connecting:connect"},
+    Request.SETUP: {
+        *("kube/service_accounts:exists", "kube/service_accounts:_may_impersonate", "kube/service_accounts:_own_user"),
+        *("pods/setup:_load", "pods/setup:_create"),
+    },
+    Request.RIGHTS: {"rbac/check:_lacks", "rbac/check:_user"},
+    Request.DISCOVERY: {"kube/discovery:_request"},
+    Request.WATCH: {
+        *("kube/watch:_paged_list", "kube/watch_stream:events", "kube/deselected:_list"),
+        "dependents/watching:_resume_if_served",
+    },
+    Request.RELATED: {
+        *("dependents/kind:_compare", "references/kind:_read_one", "kube/deselected:_read", "readcache/refetch:_read"),
+    },
+    Request.OWNER: {"controller/owner_check:_read"},
+    Request.READ: {
+        *("controller/planning:_fresh", "controller/planning:_approve", "controller/skipping:_read"),
+        *("pods/records:_of_object", "prune/store:_request"),
+    },
+    Request.FINALIZER_ADDED: {"controller/reconcile:_add_finalizer"},
+    Request.FINALIZER_REMOVED: {"controller/finalizers:_remove"},
+    Request.RUNNING: {"status/writer:_attempt", "status/writer:_fresh"},
+    Request.STATUS: {"status/writer:_attempt", "status/writer:_fresh"},
+    Request.EVENT: {"events/recorder:_post", "events/recorder:_repeat"},
+    Request.PLAN: {f"controller/plan_config_maps:{name}" for name in ("write", "remove", "_own")},
+    Request.AFTERWARDS: {
+        *("controller/skipping:_write", "controller/prune_deletion:read", "controller/prune_deletion:_delete"),
+        *("controller/prune_records:_remove_if_gone", "prune/store:_request"),
+    },
+    Request.KINDS: {"dependents/store:_try"},
+    Request.LEASE: {f"replicas/leases:{name}" for name in ("write", "_get", "_list")},
+    Request.METRICS: {"kube/reviews:_create"},
+    Request.PROXY: {"proxy/handlers/writes:_discover", "proxy/handlers/writes:_current"},
+    Request.POD_CREATED: {"pods/records:_create", "pods/records:create_job", "pods/records:_of_object"},
+    Request.POD_DELETED: {"pods/records:_delete"},
+    Request.POD_REST: {
+        *("pods/engine:_label_pod", "pods/records:refusal", "pods/setup:_owners"),
+        *("pods/warm:_create_objects", "pods/warm:_delete"),
+    },
+}
+"""Functions that send the requests of each row."""
+_ELSEWHERE = {"sdk", "collections"}
+"""Packages for authors and roles, which the operator does not execute."""
+_NO_REQUESTS = {"config/sources:load", "pods/agent:_copy"}
+_SENDING = {"get", "patch", "create", "delete", "stream", "read"}
 _POLICY = "things \"one\" is forbidden: ValidatingAdmissionPolicy 'p' with binding 'b' denied request: no"
 
 
@@ -45,3 +96,28 @@ def test_only_a_connection_that_was_lost_after_the_request_leaves_its_outcome_un
 def test_the_table_decides_for_each_request_and_each_meaning() -> None:
     assert set(FOLLOWS) == set(Request)
     assert all(set(of_request) == set(Meaning) for of_request in FOLLOWS.values())
+
+
+def test_each_request_that_the_source_code_sends_has_a_row_in_the_table() -> None:
+    assert set(SITES) == set(Request)
+    assert set().union(*SITES.values()) == set(_sending()) - _NO_REQUESTS
+
+
+def _sending() -> Iterator[str]:
+    """Yield each function with a call of the client, as `module:function`."""
+    folder = Path(runner.__file__).parent
+    for path in folder.rglob("*.py"):
+        module = path.relative_to(folder).with_suffix("")
+        if module.parts[0] in _ELSEWHERE or str(module) == "kube/client":
+            continue
+        functions = (each for each in ast.walk(ast.parse(path.read_text())) if isinstance(each, ast.AsyncFunctionDef))
+        for function in functions:
+            if any(_sends(each) for each in ast.walk(function)):
+                yield f"{module}:{function.name}"
+
+
+def _sends(node: ast.AST) -> bool:
+    if not isinstance(node, ast.Attribute):
+        return False
+    receiver = ast.unparse(node.value).rpartition(".")[2].lstrip("_")
+    return node.attr == "list_page" or (receiver in {"client", "reader"} and node.attr in _SENDING | {"request"})
