@@ -151,6 +151,7 @@ class Controller:
         async with asyncio.TaskGroup() as group:
             for _ in range(self.workers):
                 group.create_task(self._work())
+        await self._reconciler.drain()
 
     def _changed(self, change: Change) -> None:
         if change.new is None:

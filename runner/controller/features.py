@@ -4,8 +4,8 @@ A feature acts around the run of an object: it skips or prepares the run before,
 only this protocol. `runner.app.controllers` contains the list of features in the order in which they are called.
 
 Guarantees to a feature: `before` of all features was called before the run, `status` and `after` are called once after
-it. The result of the run is in the status before any `after`. A failure of `status` or `after` is logged and counted.
-It neither changes the result nor repeats the run.
+it. The result of the run is written before any `after`. If the API server does not accept it, the writer keeps it. A
+failure of `status` or `after` is logged and counted. It neither changes the result nor repeats the run.
 """
 
 from __future__ import annotations

@@ -97,6 +97,10 @@ class Reconciler:
             for feature in self._features:
                 group.create_task(feature.sweep())
 
+    async def drain(self) -> None:
+        """Write the last statuses at the end."""
+        await self._status.drain()
+
     async def _forget(self, key: ObjectKey) -> Result:
         # First, before another object can have the name: its request must not be dropped.
         self._scope.registry.forget(key)
@@ -146,8 +150,16 @@ class Reconciler:
             attempt.guard.check()
             attempt = replace(attempt, obj=await self._add_finalizer(attempt, attempt.plan.add_first))
         if attempt.request.reason not in _UNANNOUNCED:
-            await self._write(attempt, attempt.obj, report.run_began(attempt.obj))
+            await self._write_running(attempt)
         return attempt
+
+    async def _write_running(self, attempt: Attempt) -> None:
+        """Write the `Running` condition. During an outage no run begins: it would fail."""
+        change = report.observed(attempt.obj, report.run_began(attempt.obj))
+        try:
+            await self._status.write(attempt.resource, attempt.obj, change, attempt.guard, keeps=False)
+        except (ApiError, ApiUnavailableError) as error:
+            raise RequestFailedError(Request.RUNNING, error) from error
 
     async def _add_finalizer(self, attempt: Attempt, patch: JSONPatch) -> Object:
         try:

@@ -1,9 +1,10 @@
 """Writes conditions through the status subresource, and retries conflicts with other writers.
 
-Guarantees: no write is lost unless the object is gone. If the API server refuses a write, the operator keeps it and
-repeats it with backoff, and at once if the object changes. The kind's schema, an admission webhook or rule, or the
-operator's rights can be the reason. This is logged once, and runs continue. A refusal can depend on the object, so it
-affects the writes of other objects only if several objects are refused one after the other.
+Guarantees: no write is lost unless the object is gone. A write that fails is kept, and repeated without a worker. If
+the API server refuses a write, the operator repeats it with backoff, and at once if the object changes. The kind's
+schema, an admission webhook or rule, or the operator's rights can be the reason. This is logged once, and runs
+continue. A refusal can depend on the object, so it affects the writes of other objects only if several objects are
+refused one after the other.
 """
 
 from __future__ import annotations
@@ -12,8 +13,9 @@ import asyncio
 import contextlib
 import time
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from operator import attrgetter
 
 from runner import log
 from runner.errors import PASSING, ApiError, ForbiddenError, LeaseLostError, NotFoundError
@@ -36,7 +38,8 @@ _PAUSE = Backoff(1.0, cap=600.0)
 _STARTING = 3
 """Refusals before a right counts as missing: an API server that has just started refuses everything for a moment."""
 _MOST_KEPT = 10_000
-"""Maximum number of objects whose refused writes are kept."""
+"""Maximum number of objects whose failed writes are kept."""
+_OUTAGE = "outage"
 _ADMISSION = ("admission webhook", "ValidatingAdmissionPolicy")
 """Beginnings of the messages of admission, which can refuse with any status code, also 403."""
 
@@ -45,7 +48,7 @@ _log = log.get(__name__)
 
 @dataclass(slots=True)
 class _Kept:
-    """A refused write of one object, merged with later ones."""
+    """A write of one object that failed, merged with later ones."""
 
     resource: ApiResource
     obj: Object
@@ -59,7 +62,7 @@ class _Kept:
 
 
 class _KeptWrites:
-    """Refused writes of one kind. After refusals of several objects, one write after another is repeated."""
+    """Failed writes of one kind. After refusals of several objects, one write after another is repeated."""
 
     def __init__(self) -> None:
         self.added = asyncio.Event()
@@ -93,7 +96,7 @@ class _KeptWrites:
                 _, dropped = self._objects.popitem(last=False)
                 if self._logged.is_new():
                     _log.warning(
-                        "Too many refused status writes are kept; the oldest are dropped, until the next run",
+                        "Too many failed status writes are kept; the oldest are dropped, until the next run",
                         most=_MOST_KEPT,
                         **key_of(dropped.obj)._asdict(),
                     )
@@ -139,10 +142,15 @@ class _KeptWrites:
 
     def next(self) -> tuple[_Kept, float] | None:
         """Return the write to repeat next, and when; None if there is none."""
-        kept = min(
-            (each for each in self._objects.values() if not each.is_busy), key=lambda each: each.due, default=None
-        )
+        kept = min(self._idle(), key=attrgetter("due"), default=None)
         return None if kept is None else (kept, max(kept.due, self._paused_until))
+
+    def unrefused(self) -> _Kept | None:
+        """Return a write that no refusal delays; None if there is none."""
+        return min((each for each in self._idle() if not each.refusals), key=attrgetter("due"), default=None)
+
+    def _idle(self) -> Iterator[_Kept]:
+        return (each for each in self._objects.values() if not each.is_busy)
 
 
 class StatusWriter:
@@ -170,28 +178,41 @@ class StatusWriter:
         self._health = health
         self._pruned: frozenset[str] = frozenset()
         self._kept = _KeptWrites()
+        self._outage = JitteredBackoff(0.2, _MAX_DELAY)
         self._unhealthy: set[str] = set()
         """Uids of objects for which the API server refuses the kstatus conditions."""
         self._logged = log.Once()
 
-    async def write(self, resource: ApiResource, obj: Object, report: StatusReport, guard: LeaseGuard) -> Object:
+    async def write(
+        self, resource: ApiResource, obj: Object, report: StatusReport, guard: LeaseGuard, *, keeps: bool = True
+    ) -> Object:
         """Apply a change to the status of `obj`; return the object as it is known then.
 
-        Outages are retried, so that no run's result is lost. A refused change is kept, see `follow`.
+        A change that the API server refuses is kept, see `follow`. So is one that an outage prevents, if `keeps`.
 
         Raises:
             LeaseLostError: another replica may own the object.
+            ApiError, ApiUnavailableError: an outage, unless `keeps`.
         """
         kept = self._kept.of(obj)
         if self._kept.waits(obj, asyncio.get_running_loop().time()):
             self._kept.keep(resource, obj, report)
             return obj
-        if kept is None:
-            return await self._write(resource, obj, report, guard)
-        return await self._repeat(self._kept.keep(resource, obj, report), guard)
+        try:
+            if kept is None:
+                return await self._write(resource, obj, report, guard)
+            return await self._repeat(self._kept.keep(resource, obj, report), guard)
+        except PASSING as error:
+            if not keeps:
+                raise
+            if self._logged.is_new(_OUTAGE):
+                self._log.warning("Cannot write the status; retrying", error=str(error), **key_of(obj)._asdict())
+            if self._kept.of(obj) is None:
+                self._kept.keep(resource, obj, report)
+            return obj
 
     async def follow(self) -> None:
-        """Repeat refused writes when they are due, until canceled."""
+        """Repeat failed writes when they are due, until canceled."""
         while True:
             found = self._kept.next()
             self._kept.added.clear()
@@ -202,8 +223,13 @@ class StatusWriter:
                 continue
             await self._repeat_alone(found[0])
 
+    async def drain(self) -> None:
+        """Repeat the writes that an outage prevented until they succeed. `follow` has ended."""
+        while (kept := self._kept.unrefused()) is not None:
+            await self._repeat_alone(kept)
+
     def forget(self, key: ObjectKey) -> None:
-        """Drop the refused write of an object that is gone, or that another replica runs."""
+        """Drop the failed write of an object that is gone, or that another replica runs."""
         self._kept.forget(key)
 
     async def _repeat_alone(self, kept: _Kept) -> None:
@@ -212,7 +238,12 @@ class StatusWriter:
                 if guard is not None and not self._gives_up(kept.resource):
                     async with guard.guard():
                         await self._repeat(kept, guard)
+                    self._outage.reset()
                     return
+            except PASSING:  # `write` has logged it
+                kept.due = asyncio.get_running_loop().time()
+                await asyncio.sleep(self._outage.next())
+                return
             except LeaseLostError as error:
                 self._log.info("Lost the lease of an object; its status is not written", why=str(error))
         self._kept.drop(kept.obj)
@@ -227,17 +258,11 @@ class StatusWriter:
                 self._kept.keep(kept.resource, kept.obj, kept.report)  # a change came meanwhile
 
     async def _write(self, resource: ApiResource, obj: Object, report: StatusReport, guard: LeaseGuard) -> Object:
-        conflict, outage = JitteredBackoff(0.005, _MAX_DELAY), JitteredBackoff(0.2, _MAX_DELAY)
-        again, conflicts = True, 0
+        backoff, conflicts, again = JitteredBackoff(0.005, _MAX_DELAY), 0, True
         while again and not self._gives_up(resource):
             guard.check()
-            backoff = conflict
-            try:
-                obj, again = await self._attempt(resource, obj, report, conflicts)
-                conflicts += 1
-            except PASSING as error:
-                backoff = outage
-                self._log.warning("Cannot write the status; retrying", error=str(error), **key_of(obj)._asdict())
+            obj, again = await self._attempt(resource, obj, report, conflicts)
+            conflicts += 1
             if again:
                 await asyncio.sleep(backoff.next())
         return obj
@@ -256,7 +281,7 @@ class StatusWriter:
         try:
             written = await self._client.patch(resource, key, patch, content_type=PatchType.JSON, subresource="status")
         except ApiError as error:
-            if follow(Request.STATUS, error) in {Follow.REPEAT, Follow.READ_FIRST}:
+            if isinstance(error, PASSING):
                 raise
             is_refused = follow(Request.STATUS, error) is Follow.KEEP
             if not is_refused and conflicts < _MOST_CONFLICTS:
@@ -270,7 +295,8 @@ class StatusWriter:
             self._log.warning(
                 "The API server refuses the kstatus conditions of the object; omitting them", **key._asdict()
             )
-        if self._kept.written(seen, asyncio.get_running_loop().time()):
+        was_away = self._logged.reset(_OUTAGE)
+        if self._kept.written(seen, asyncio.get_running_loop().time()) or was_away:
             self._log.info("Status is written again", **key._asdict())
         self._note_loss(written, holdable)
         return written, False

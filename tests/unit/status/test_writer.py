@@ -39,37 +39,37 @@ def _writer(client: object, *, health: bool, refused: list[str] | None = None) -
     return StatusWriter(cast("Client", client), GVK_, SoleReplica(), note, enabled=True, health=health)
 
 
-class _Answers:
-    """Raises the given errors, then accepts the write."""
-
-    def __init__(self, *refusals: Exception) -> None:
-        self.refusals = list(refusals)
-        self.written = 0
-
-    async def patch(self, *_: Any, **__: Any) -> Object:
-        if self.refusals:
-            raise self.refusals.pop(0)
-        self.written += 1
-        return {"status": {"conditions": [{"type": "Running"}]}}
-
-
+@pytest.mark.parametrize("is_followed", [True, False], ids=["while it works", "at the end"])
 @pytest.mark.parametrize(
-    "refusal",
+    "error",
     [
         ApiUnavailableError("away"),
         ServerError("broken", status=500),
         ThrottledError("busy", status=429),
         UnauthorizedError("the token has expired", status=401),
     ],
-    ids=lambda refusal: type(refusal).__name__,
+    ids=lambda error: type(error).__name__,
 )
-def test_a_result_is_retried_until_a_temporary_error_ends(virtually: Virtually, refusal: ApiError) -> None:
+def test_an_outage_holds_no_caller_and_the_kept_status_is_written_after_it(
+    virtually: Virtually, error: Exception, *, is_followed: bool
+) -> None:
     async def scenario() -> None:
-        answers = _Answers(*[refusal] * 30)
-        obj: Object = {"metadata": {"name": "a", "namespace": "ns", "uid": "u", "generation": 1}}
-        writer = _writer(answers, health=True)
-        await writer.write(RESOURCE, obj, report.observed(obj, report.unusable("why")), LeaseGuard(lambda: True))
-        assert answers.written == 1
+        picky = _Picky(error, "one", "other")
+        bed = _Bed(picky)
+        following = asyncio.create_task(bed.writer.follow() if is_followed else asyncio.sleep(0))
+        async with asyncio.timeout(0.1):
+            await bed.write("one", "other", "good")
+        assert picky.written == ["good"]
+        ending = None if is_followed else asyncio.create_task(bed.writer.drain())
+        await asyncio.sleep(60)
+        assert 5 < picky.attempts.count("one") < 60
+        picky.refused.remove("other")
+        await asyncio.sleep(6)
+        picky.refused.remove("one")
+        await asyncio.sleep(6)
+        assert picky.written == ["good", "other", "one"]
+        assert ending is None or ending.done()
+        following.cancel()
 
     virtually(scenario())
 
@@ -77,7 +77,7 @@ def test_a_result_is_retried_until_a_temporary_error_ends(virtually: Virtually, 
 class _Picky:
     """Refuses the status of some objects."""
 
-    def __init__(self, error: ApiError, *refused: str) -> None:
+    def __init__(self, error: Exception, *refused: str) -> None:
         self.refused = set(refused)
         self.attempts: list[str] = []
         self.written: list[str] = []
@@ -106,13 +106,13 @@ CODE = ApiError('admission webhook "x.example.com" denied the request: no', stat
 class _Bed:
     def __init__(self, picky: _Picky) -> None:
         self.picky = picky
-        self._writer = _writer(picky, health=False)
+        self.writer = _writer(picky, health=False)
 
     async def write(self, *names: str, generation: int = 1) -> None:
         for name in names:
             obj = _object(name, generation)
             change = report.observed(obj, report.unusable("why"))
-            await self._writer.write(RESOURCE, obj, change, LeaseGuard(lambda: True))
+            await self.writer.write(RESOURCE, obj, change, LeaseGuard(lambda: True))
 
 
 @pytest.mark.parametrize("error", [WEBHOOK, RULE, CODE], ids=["webhook", "rule", "code"])
