@@ -1,6 +1,7 @@
 """Removal of our finalizer after the finalizer's run. `decisions` builds the patches.
 
-A finalizer that has run is not run again: if the removal fails, only the removal is repeated.
+A finalizer that has run is not run again: if the removal fails, only the removal is repeated. After a restart, a
+refused removal is known from the condition `RequestRefused`, unless the watch has `manageStatus: false`.
 
 Source: https://kubernetes.io/docs/concepts/overview/working-with-objects/finalizers/
 """
@@ -16,6 +17,7 @@ from runner.errors import ApiError, ApiUnavailableError, ConflictError, NotFound
 from runner.kube.client import Client, PatchType
 from runner.kube.meaning import Request
 from runner.objects import ObjectKey, uid_of
+from runner.status import report
 
 _MOST_CONFLICTS = 5
 """Conflicts in a row until the removal is retried with backoff."""
@@ -38,7 +40,8 @@ class FinalizerRemoval(Feature):
     async def before(self, attempt: Attempt) -> Skip | Attempt:
         """Skip the run if the finalizer has run, and remove it if that failed before."""
         key, uid = attempt.key, uid_of(attempt.obj)
-        if not attempt.plan.finalizing or self._released.get(key) != uid:
+        has_run = self._released.get(key) == uid or report.finalizer_has_run(attempt.obj)
+        if not attempt.plan.finalizing or not has_run:
             return attempt
         return Skip(Done(None) if self._removed.get(key) == uid else await self._release(attempt))
 

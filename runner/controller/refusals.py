@@ -85,5 +85,6 @@ class Refusals(Feature):
         if self._reported.get(attempt.key) != message:
             self._reported[attempt.key] = message
             self._scope.about(attempt.obj).refused(f"The API server refuses the {what}: {message}")
-        change = report.observed(attempt.obj, report.request_refused(what, message))
+        reason = report.FINALIZER_RAN if request is Request.FINALIZER_REMOVED else "Refused"
+        change = report.observed(attempt.obj, report.request_refused(what, message, reason))
         await self._writer.write(attempt.resource, self._scope.latest(attempt), change, attempt.guard)

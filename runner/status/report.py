@@ -50,6 +50,8 @@ PRUNABLE = "Prunable"
 KEEP_ADVICE = 'to keep an object, annotate it with ansible.sdk.operatorframework.io/prune: "false"'
 MAX_MESSAGE = 32_000
 """Characters; the API's own condition schema refuses more than 32,768."""
+FINALIZER_RAN = "FinalizerNotRemoved"
+"""Reason of `RequestRefused` of objects whose finalizer has run, so that only its removal is left."""
 REQUEST_REFUSED = "RequestRefused"
 """A condition of objects about which the API server refuses a request of the operator."""
 OBSERVED = "observedGeneration"
@@ -188,14 +190,21 @@ def unusable(message: str) -> StatusReport:
     return StatusReport(_failure("Unusable", message, None), kstatus.failed(kstatus.NOT_RUNNABLE, message, final=True))
 
 
-def request_refused(what: str, message: str) -> StatusReport:
+def request_refused(what: str, message: str, reason: str = "Refused") -> StatusReport:
     """Return the change for an object about which a request is refused: `what`, with the server's message."""
     sentence = (
         f"The API server refuses the {what}: {message}. "
         "The operator retries with backoff of up to 10 minutes, and at once if the object changes."
     )
-    condition = make(REQUEST_REFUSED, "True", "Refused", _bounded(sentence, MAX_MESSAGE))
+    condition = make(REQUEST_REFUSED, "True", reason, _bounded(sentence, MAX_MESSAGE))
     return StatusReport((condition,), kstatus.failed(kstatus.REQUEST_REFUSED, sentence, final=False))
+
+
+def finalizer_has_run(obj: Object) -> bool:
+    """Return whether the status contains that the finalizer has run, and that its removal was refused."""
+    found = find(conditions_of(obj), REQUEST_REFUSED) or {}
+    is_current = found.get(OBSERVED) == metadata(obj).get("generation")
+    return is_current and found.get("status") == "True" and found.get("reason") == FINALIZER_RAN
 
 
 def request_accepted(obj: Object) -> StatusReport:

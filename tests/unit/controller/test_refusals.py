@@ -256,3 +256,52 @@ def test_an_annotation_that_is_corrected_while_the_error_is_reported_runs_the_ob
         assert bed.server.condition("Successful")["status"] == "True"
 
     virtually(scenario())
+
+
+@pytest.mark.parametrize("error", [ApiUnavailableError("reset", sent=True), ServerError("down", status=503)], ids=str)
+def test_an_outage_at_the_status_of_an_object_holds_no_worker(virtually: Virtually, error: Exception) -> None:
+    async def scenario() -> None:
+        bed = Bed(watch_value())
+        _refuse(bed, error, "status")
+        bed.server.create()
+        working = asyncio.create_task(bed.work(600))
+        await asyncio.sleep(30)
+        assert bed.engine.runs == []  # it would fail during an outage
+        _accept(bed)
+        await _until(lambda: len(bed.engine.runs) == 1)
+        _refuse(bed, error, "status")
+        await asyncio.sleep(5)
+        bed.server.create("neighbour")
+        await asyncio.sleep(5)
+        assert bed.server.condition("Successful", "neighbour")["status"] == "True"
+        assert bed.server.condition("Successful") == {}
+        _accept(bed)
+        await asyncio.sleep(6)
+        assert bed.server.condition("Successful")["status"] == "True"
+        assert [job.key.name for job in bed.engine.runs] == ["one", "neighbour"]
+        working.cancel()
+
+    virtually(scenario())
+
+
+async def _until(condition: Callable[[], bool]) -> None:
+    while not condition():
+        await asyncio.sleep(0.1)
+
+
+@pytest.mark.parametrize("refused", [True, False], ids=["refused", "accepted"])
+def test_after_a_restart_a_finalizer_that_has_run_does_not_run_again(virtually: Virtually, *, refused: bool) -> None:
+    async def scenario() -> None:
+        first, second = Bed(_finalized()), Bed(_finalized())
+        first.server.create(finalizers=[FINALIZER], **DELETED)
+        _refuse(first, POLICY)
+        await first.work(30)
+        assert len(first.engine.runs) == 1
+        second.server.put(first.server.stored[KEY])
+        if refused:
+            _refuse(second, POLICY)
+        await second.work(30)
+        assert second.engine.runs == []
+        assert (KEY in second.server.stored) == refused
+
+    virtually(scenario())
