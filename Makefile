@@ -119,8 +119,8 @@ faults: setup ## Rounds of faults, all made from outside: FAULTS_SEED, FAULTS_RO
 hostile: setup ## Hostile resources on a live operator: HOSTILE_COUNT, HOSTILE_SEED
 	HOSTILE_COUNT=$(or $(HOSTILE_COUNT),200) $(BIN)/pytest tests/integration/operator/test_hostile.py
 
-refusals: setup ## Each request of the operator about an object, with each answer that is not a success
-	$(BIN)/pytest tests/integration/operator/test_every_refusal.py
+refusals: setup ## Each request of the operator, with each answer that is not a success
+	$(BIN)/pytest tests/integration/operator/test_every_refusal.py tests/integration/operator/test_every_other_refusal.py
 
 bench: setup ## Run one benchmark: make bench CASE=spine; prints JSON lines only
 	@$(BIN)/python -m bench.$(CASE)

@@ -2,14 +2,23 @@
 
 from __future__ import annotations
 
+import base64
+import json
+import ssl
+import threading
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import pytest
 
+from runner.pods.jobs import RUN_OF
 from tests.integration.operator.conftest import GROUP
+from tests.integration.operator.test_tenants_in_pods import RULES
 
 if TYPE_CHECKING:
+    from runner.sdk.devcluster import DevCluster
     from tests.integration.operator.conftest import Api, Eventually, Operator, Project, Things
 
 FINALIZER = f"{GROUP}/finalizer"
@@ -161,3 +170,155 @@ def test_a_status_that_a_policy_refused_is_written_soon_after_the_policy_is_gone
     policy.remove()
     things.await_success("one")
     assert len(operator.runs("one")) == 1
+
+
+class Webhook:
+    """A validating webhook for the status of the labeled things of one namespace: a server with HTTPS on loopback."""
+
+    def __init__(self, things: Things, api: Api, certificates: Path) -> None:
+        self.broken = False
+        self.calls = 0
+        self._api = api
+        self._path = f"{_ADMISSION}/validatingwebhookconfigurations/refuse-{things.namespace}"
+        handler = type("Handler", (_Reviews,), {"webhook": self})
+        self._server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
+        tls = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+        tls.load_cert_chain(certificates / "apiserver.crt", certificates / "apiserver.key")
+        self._server.socket = tls.wrap_socket(self._server.socket, server_side=True)
+        threading.Thread(target=self._server.serve_forever, daemon=True).start()
+        url = f"https://127.0.0.1:{self._server.server_port}/"
+        authority = base64.b64encode((certificates / "ca.crt").read_bytes()).decode()
+        self._hook = {
+            "name": "refuse.test.example.com",
+            "clientConfig": {"url": url, "caBundle": authority},
+            "rules": [
+                {"apiGroups": [GROUP], "apiVersions": ["v1"], "operations": ["UPDATE"], "resources": ["things/status"]}
+            ],
+            "namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": things.namespace}},
+            "objectSelector": {"matchLabels": {"hooked": "yes"}},
+            "admissionReviewVersions": ["v1"],
+            "sideEffects": "None",
+        }
+
+    def install(self) -> None:
+        body = {"apiVersion": "admissionregistration.k8s.io/v1", "kind": "ValidatingWebhookConfiguration"}
+        name = self._path.rpartition("/")[2]
+        self._api.apply(self._path, {**body, "metadata": {"name": name}, "webhooks": [self._hook]})
+
+    def remove(self) -> None:
+        self._api.call("DELETE", self._path)
+
+    def close(self) -> None:
+        self.remove()
+        self._server.shutdown()
+        self._server.server_close()
+
+
+class _Reviews(BaseHTTPRequestHandler):
+    """Denies each request, or answers with 500."""
+
+    webhook: ClassVar[Webhook]
+
+    def do_POST(self) -> None:
+        review = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        self.webhook.calls += 1
+        denied = {"uid": review["request"]["uid"], "allowed": False, "status": {"code": 403, "message": MESSAGE}}
+        body = json.dumps({"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "response": denied}).encode()
+        self.send_response(500 if self.webhook.broken else 200)
+        self.send_header("Content-Type", "application/json")
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, *_: object) -> None:
+        """No log."""
+
+
+@pytest.fixture
+def webhook(things: Things, api: Api, devcluster: DevCluster) -> Iterator[Webhook]:
+    webhook = Webhook(things, api, Path(devcluster.kubeconfig).parent)
+    yield webhook
+    webhook.close()
+
+
+@pytest.mark.parametrize("broken", [pytest.param(False, marks=pytest.mark.full), True], ids=["denies", "fails"])
+def test_a_webhook_that_accepts_no_status_holds_no_worker_and_costs_no_second_run(
+    project: Project, things: Things, api: Api, eventually: Eventually, webhook: Webhook, *, broken: bool
+) -> None:
+    go = project.folder / "go"
+    project.role("thing", f"- ansible.builtin.wait_for: {{path: '{go}'}}\n")
+    project.watch("thing", maxConcurrentReconciles=1)
+    operator = project.start()
+    things.create("one", {}, labels={"hooked": "yes"})
+    things.await_condition("one", "Running", current=False)
+    webhook.broken = broken
+    webhook.install()
+    eventually(lambda: api.refusal(f"{things.path}/one/status", {"status": {"any": 1}}), "the webhook to count")
+    go.touch()
+    operator.await_line("Run ended", name="one")
+    things.create("neighbour", {})
+    things.await_success("neighbour")
+    if not broken:
+        eventually(lambda: _events(api, things, "one"), "the Event")
+    calls = webhook.calls
+    eventually(lambda: webhook.calls > calls, "the status to be repeated")
+    assert things.conditions("one")["Running"]["reason"] == "Running"
+    webhook.remove()
+    things.await_success("one")
+    assert len(operator.runs("one")) == 1
+    assert len(_events(api, things, "one")) == (not broken)
+
+
+@pytest.mark.full
+def test_rights_that_are_removed_and_restored_while_the_operator_runs_lose_nothing(
+    project: Project, things: Things, api: Api, eventually: Eventually
+) -> None:
+    operator = _project(project)
+    for name in ("changed", "deleted"):
+        things.create(name, {})
+        things.await_success(name)
+    path = f"/apis/rbac.authorization.k8s.io/v1/clusterroles/operator-{project.namespace}"
+    given = api.call("GET", path)["rules"]
+    reading = {"apiGroups": [GROUP], "resources": ["things"], "verbs": ["get", "list", "watch"]}
+    api.call("PUT", path, {**api.call("GET", path), "rules": [reading]})
+    things.delete("deleted")
+    operator.await_line(REFUSED, name="deleted")
+    things.merge("changed", {"spec": {"size": 2}})
+    eventually(lambda: len(operator.runs("changed")) == 2, "the second run")
+    things.create("created", {})
+    operator.await_line(REFUSED, name="created")
+    assert things.get("deleted") is not None
+    api.call("PUT", path, {**api.call("GET", path), "rules": given})
+    for name in ("created", "deleted"):
+        things.merge(name, {"metadata": {"annotations": {"rights": "are back"}}})
+    things.await_gone("deleted")
+    things.await_success("created")
+    things.await_success("changed")
+    assert [len(operator.runs(name)) for name in ("changed", "created")] == [2, 1]
+    assert _finalizer_runs(operator, "deleted") == 1
+
+
+@pytest.mark.full
+def test_a_quota_that_admits_no_job_fails_the_run_with_its_message_and_ends_with_the_quota(
+    project: Project, things: Things, api: Api, namespace: str, eventually: Eventually
+) -> None:
+    quota = f"/api/v1/namespaces/{namespace}/resourcequotas"
+    api.call("POST", quota, {"metadata": {"name": "none"}, "spec": {"hard": {"count/jobs.batch": "0"}}})
+    eventually(lambda: api.call("GET", f"{quota}/none").get("status", {}).get("hard"), "the quota to be in force")
+    path = f"/apis/rbac.authorization.k8s.io/v1/clusterroles/operator-{namespace}"
+    role = api.call("GET", path)
+    api.call("PUT", path, {**role, "rules": [*role["rules"], *RULES]})
+    project.role("thing", "- ansible.builtin.debug: {msg: hello}\n")
+    project.watch("thing", isolation="pod", podTemplate={"image": "example.com/ee:1"}, retry={"delay": "1s"})
+    project.start("--pods-address=127.0.0.1:1", "--pods-bind-address=127.0.0.1:0")
+    things.create("one", {})
+    assert "exceeded quota: none" in things.await_condition("one", "Failure")["message"]
+    api.call("DELETE", f"{quota}/none")
+    jobs = f"/apis/batch/v1/namespaces/{namespace}/jobs"
+    eventually(lambda: len(api.call("GET", jobs)["items"]) == 1, "the Job")
+    eventually(lambda: len(_secrets_of_runs(api, namespace)) == 1, "one Secret of a run")
+
+
+def _secrets_of_runs(api: Api, namespace: str) -> list[Any]:
+    found: list[Any] = api.call("GET", f"/api/v1/namespaces/{namespace}/secrets?labelSelector={RUN_OF}")["items"]
+    return found

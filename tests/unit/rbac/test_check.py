@@ -10,10 +10,11 @@ from dataclasses import dataclass, field
 from types import SimpleNamespace
 from typing import Any, cast
 
+import pytest
 from structlog.testing import capture_logs
 
 from runner.config import sources
-from runner.errors import ApiError, ApiUnavailableError, ForbiddenError
+from runner.errors import ApiError, ApiUnavailableError, ForbiddenError, ServerError
 from runner.kube.client import Client
 from runner.kube.discovery import ApiResource, Discovery
 from runner.objects import GVK
@@ -33,13 +34,14 @@ class Server:
     granted: set[str] = field(default_factory=set)
     away: int = 0
     error: ApiError | None = None
+    absence: Exception = field(default_factory=lambda: ApiUnavailableError("away"))
     credentials: SimpleNamespace = field(default_factory=lambda: SimpleNamespace(namespace="home"))
 
     async def request(self, method: str, path: str, *, body: Any) -> dict[str, Any]:
         assert method == "POST"
         if self.away:
             self.away -= 1
-            raise ApiUnavailableError("away")
+            raise self.absence
         if self.error:
             raise self.error
         if path.endswith("selfsubjectreviews"):
@@ -53,7 +55,7 @@ def reported(virtually: Callable[[Coroutine[Any, Any, None]], None], server: Ser
     with capture_logs() as logs:
         virtually(check.check(set(needed)))
     assert learned == set(needed)
-    return [line["problem"] for line in logs if line["log_level"] == "warning"]
+    return [line.get("problem", line["event"]) for line in logs if line["log_level"] == "warning"]
 
 
 def test_each_resource_is_named_once_with_the_verbs_that_are_missing_and_the_rule(virtually: Any) -> None:
@@ -73,13 +75,15 @@ def test_without_missing_rights_nothing_is_reported(virtually: Any) -> None:
     assert reported(virtually, Server({"get", "list", "create"}), GET, LIST, MAKE) == []
 
 
-def test_the_check_is_retried_if_the_server_is_unavailable(virtually: Any) -> None:
-    assert len(reported(virtually, Server(away=3), GET)) == 1
+@pytest.mark.parametrize("absence", [ApiUnavailableError("away"), ServerError("starting", status=503)], ids=str)
+def test_the_check_is_retried_if_the_server_is_unavailable(virtually: Any, absence: Exception) -> None:
+    found = reported(virtually, Server(away=3, absence=absence), GET)
+    assert [line.partition(":")[0] for line in found] == ["forbidden"]
 
 
-def test_a_refused_review_counts_as_a_granted_right(virtually: Any) -> None:
+def test_a_refused_review_is_reported_and_counts_as_a_granted_right(virtually: Any) -> None:
     error = ForbiddenError("no", status=403, reason="Forbidden", retry_after=None)
-    assert reported(virtually, Server(error=error), GET) == []
+    assert reported(virtually, Server(error=error), GET) == ["Cannot check the operator's rights"]
 
 
 class _Discovered:
