@@ -10,6 +10,7 @@ import base64
 import random
 import re
 import sys
+import time
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -196,15 +197,29 @@ def _assert_outcome(world: World, operator: Operator, case: Case, cell: str, *, 
         world.things.await_success(cell)
         outcomes = [run["outcome"] for run in operator.runs(cell) if run["reason"] not in CHANGES]
         assert outcomes == ["succeeded"]
-    if case.request is Request.WATCH:
-        _change(world, f"{cell}-made" if case.makes else "password")
-    if case.request in {Request.RELATED, Request.WATCH}:
+    if case.request is Request.RELATED:
         operator.await_line("Run ended", name=cell, reason=CHANGES[case.makes], outcome="succeeded")
+    if case.request is Request.WATCH:
+        _await_run_of_change(world, operator, case, cell)
     found = world.api.call("GET", f"/apis/events.k8s.io/v1/namespaces/{NAMESPACE}/events")["items"]
     reasons = Counter(each["reason"] for each in found if each["regarding"]["name"] == cell)
     assert reasons["RequestRefused"] == 0
     repeated = Counter(line["msg"] for line in operator.lines(level="warning"))
     assert max(repeated.values(), default=0) <= 6, repeated
+
+
+def _await_run_of_change(world: World, operator: Operator, case: Case, cell: str) -> None:
+    """Change an object until this starts a run: before the first list of dependents, it starts none."""
+    due = 0.0
+
+    def is_seen() -> bool:
+        nonlocal due
+        if time.monotonic() >= due:
+            _change(world, f"{cell}-made" if case.makes else "password")
+            due = time.monotonic() + 5
+        return bool(operator.lines(msg="Run ended", name=cell, reason=CHANGES[case.makes], outcome="succeeded"))
+
+    wait_until(is_seen, "the run after a change")
 
 
 def _change(world: World, secret: str) -> None:
