@@ -190,8 +190,9 @@ class Records:
         """Create the Job of a run unless it exists."""
         try:
             await self._client.create(JOBS, space, jobs.job(pod, name, space, job.deadline))
-        except ConflictError:
-            return  # the run goes on
+        except ConflictError as error:
+            if error.reason != "AlreadyExists":  # such as a conflict about a quota
+                raise
 
     # Deletion.
 
