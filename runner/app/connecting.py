@@ -8,7 +8,7 @@ from contextlib import suppress
 
 from runner import log
 from runner.errors import ApiError, ApiUnavailableError, UnauthorizedError
-from runner.kube import causes
+from runner.kube import answers
 from runner.kube.client import Client
 from runner.objects import Object
 from runner.watches.policy import JitteredBackoff
@@ -54,4 +54,4 @@ def _explained(error: ApiError | ApiUnavailableError) -> tuple[str, str]:
         )
     if isinstance(error, ApiError):
         return "The API server responds with an error", "see the error; the operator needs GET on /version"
-    return "Cannot reach the API server", causes.advice(error.__cause__)
+    return "Cannot reach the API server", answers.advice(error.__cause__)

@@ -14,14 +14,12 @@ from typing import Any
 
 from runner import log
 from runner.controller import decisions
-from runner.controller.annotations import AnnotationOverrides, overrides_of
-from runner.controller.attempt import ApprovedRun, Attempt, WatchScope
+from runner.controller.attempt import AnnotationOverrides, ApprovedRun, Attempt, WatchScope, overrides_of
 from runner.controller.decisions import Done, RequeueAfter, Retry
 from runner.controller.features import Addition, Feature, FinishedRun, Skip
-from runner.controller.plan_config_maps import PlanConfigMaps
-from runner.controller.plan_run import PlanRun, plan_run
+from runner.controller.plan_run import PlanConfigMaps, PlanRun, plan_run
 from runner.controller.pruning import Pruner
-from runner.controller.run_events import ObjectEvents
+from runner.controller.run_log import ObjectEvents
 from runner.controller.runs import Runs
 from runner.engine.job import Outcome
 from runner.kube.client import Client, PatchType

@@ -14,8 +14,7 @@ from runner import log
 from runner.controller.attempt import Attempt, WatchScope
 from runner.controller.decisions import Done, RequeueAfter
 from runner.controller.features import Addition, Feature, FinishedRun, Skip
-from runner.controller.prune_deletion import Examined, Findings, PruneDeletion
-from runner.controller.prune_records import PruneRecords, RecordState
+from runner.controller.prune_records import Examined, Findings, PruneDeletion, PruneRecords, RecordState
 from runner.engine.coverage import Coverage, Omission
 from runner.engine.job import Outcome, RunResult
 from runner.errors import ApiError, ApiUnavailableError, KindNotFoundError

@@ -14,12 +14,10 @@ from runner import log
 from runner.config import paths
 from runner.config.settings import Settings
 from runner.controller import decisions
-from runner.controller.annotations import AnnotationBounds, AnnotationOverrides
-from runner.controller.attempt import Attempt, WatchScope
+from runner.controller.attempt import AnnotationBounds, AnnotationOverrides, Attempt, WatchScope
 from runner.controller.features import Feature, FinishedRun, Skip
 from runner.controller.run_access import Grant, RunAccess
-from runner.controller.run_events import RunEvents
-from runner.controller.run_log import RunObserver
+from runner.controller.run_log import RunEvents, RunObserver
 from runner.engine import artifacts, params, retention
 from runner.engine.job import SUPERSEDED, Engine, Event, EventSink, Job, PodRun, RunResult, canceled
 from runner.kube.discovery import ApiResource

@@ -20,8 +20,7 @@ from typing import Self
 from runner.config import paths
 from runner.config.settings import Settings
 from runner.controller import decisions, run_access
-from runner.controller.annotations import overrides_of
-from runner.controller.attempt import Attempt, WatchScope
+from runner.controller.attempt import Attempt, WatchScope, overrides_of
 from runner.controller.plan_run import plan_run
 from runner.controller.run_access import RunAccess
 from runner.controller.run_log import RunObservers
@@ -31,7 +30,7 @@ from runner.engine.engines import EngineSettings
 from runner.engine.run_engine import RunEngine
 from runner.errors import ApiError, ApiUnavailableError, OperatorError, UnauthorizedError
 from runner.events.bodies import ApiEvent
-from runner.kube import causes, service_accounts
+from runner.kube import answers, service_accounts
 from runner.kube.client import Client, Selection
 from runner.kube.credentials import auth
 from runner.kube.discovery import ApiResource, Discovery
@@ -116,7 +115,7 @@ async def _connect(client: Client) -> None:
     except ApiError as error:
         raise OperatorError(f"{place} responds with an error: {error}") from error
     except ApiUnavailableError as error:
-        raise OperatorError(f"cannot reach {place}: {error}; {causes.advice(error.__cause__)}") from error
+        raise OperatorError(f"cannot reach {place}: {error}; {answers.advice(error.__cause__)}") from error
 
 
 async def _open_proxy(stack: AsyncExitStack, client: Client, *, inject: bool) -> RunAccess:

@@ -9,7 +9,7 @@ import pytest
 
 from runner.controller.attempt import Attempt
 from runner.controller.decisions import plan
-from runner.controller.plan_config_maps import PlanConfigMaps
+from runner.controller.plan_run import PlanConfigMaps
 from runner.errors import ApiError, ConflictError, ForbiddenError, InvalidError, NotFoundError, ServerError
 from runner.kube.client import Client
 from runner.kube.discovery import ApiResource

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from runner.controller import planning
-from runner.controller.annotations import AnnotationOverrides
+from runner.controller.attempt import AnnotationOverrides
 from runner.controller.plan_run import PlanRun
 from runner.engine.job import Outcome, RunResult
 from runner.objects import APPROVE, GVK, Object, ObjectKey, ObjectRef

@@ -12,8 +12,7 @@ import pytest
 
 from runner.controller.attempt import Attempt
 from runner.controller.decisions import RunPlan
-from runner.controller.prune_deletion import PruneDeletion
-from runner.controller.prune_records import PruneRecords
+from runner.controller.prune_records import PruneDeletion, PruneRecords
 from runner.controller.pruning import Pruned, Pruner
 from runner.engine.coverage import Coverage, CoverageRecorder, Omission
 from runner.engine.job import Outcome, RunResult

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 import pytest
 from structlog.testing import capture_logs
 
-from runner.dependents.health import DependentWatchHealth
+from runner.dependents.kind import DependentWatchHealth
 from runner.objects import GVK
 
 
