@@ -23,11 +23,19 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from runner import __version__, log
-from runner.app import connecting, controllers, former_kinds
+from runner.app import controllers
 from runner.app.admin import AdminServers
 from runner.app.controllers import Shared
 from runner.app.edits import ProjectSources
-from runner.app.process import LoopErrorHandler, StopSignals, ignore_signals, return_large_blocks, runner_folder
+from runner.app.process import (
+    LoopErrorHandler,
+    StopSignals,
+    connect,
+    former_kinds,
+    ignore_signals,
+    return_large_blocks,
+    runner_folder,
+)
 from runner.app.reload import Reloader, check_engines
 from runner.config import paths
 from runner.config.settings import RUNNER_DIR, Settings
@@ -149,7 +157,7 @@ class _Operator:
             engine = self._engine()
             if leftovers := await engine.reap_leftovers():
                 _log.warning("Killed leftover processes of an earlier operator's runs", processes=leftovers)
-            former = former_kinds.update(settings.runner_dir, settings.watches_file, self._watches)
+            former = former_kinds(settings.runner_dir, settings.watches_file, self._watches)
             if not settings.reload:  # with it, a kind is often only mistyped for a moment
                 engine.clear_out(former)
             form = run_log.form_of(settings.ansible_log_format)
@@ -321,7 +329,7 @@ class _Operator:
 
     async def _connect(self, client: Client) -> bool:
         """Wait for the API server and log versions; return False if a signal stops the operator first."""
-        server = await connecting.connect(client, self._signals.stop, self._admin.note_stage)
+        server = await connect(client, self._signals.stop, self._admin.note_stage)
         if server is None:
             return False
         _log.info(

@@ -20,7 +20,7 @@ from runner.controller.runs import Runs
 from runner.engine.job import Outcome
 from runner.objects import ObjectKey
 from runner.plan import published
-from runner.plan.results import ObjectChange, ResourcePlan
+from runner.plan.changes import ObjectChange, ResourcePlan
 from runner.status import report
 from runner.status.conditions import timestamp
 from runner.status.report import StatusReport

@@ -22,7 +22,7 @@ from runner.masking.masker import TOO_SLOW, SearchTimeoutError
 from runner.objects import GVK, PLAN_OF, Object, ObjectKey, ObjectRef, annotations_of, uid_of
 from runner.ownership import Owner
 from runner.plan import changes, published
-from runner.plan.results import ObjectChange, ResourcePlan, State
+from runner.plan.changes import ObjectChange, ResourcePlan, State
 from runner.plan.tasks import UnplannedTask, UnplannedTasks
 from runner.proxy.planning.overlay import Overlay
 

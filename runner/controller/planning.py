@@ -36,9 +36,9 @@ from runner.objects import (
 )
 from runner.plan import differing, published
 from runner.plan.approved import ApprovedPlan
+from runner.plan.changes import ResourcePlan
 from runner.plan.differing import DifferingValue
 from runner.plan.published import PlanBasis
-from runner.plan.results import ResourcePlan
 from runner.status import report
 from runner.status.conditions import ConditionStatus, timestamp
 from runner.status.report import StatusReport

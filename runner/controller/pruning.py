@@ -20,7 +20,7 @@ from runner.engine.job import Outcome, RunResult
 from runner.errors import ApiError, ApiUnavailableError, KindNotFoundError
 from runner.objects import ObjectKey, ObjectRef, is_deleting, metadata, uid_of
 from runner.ownership import Owner
-from runner.plan.results import ResourcePlan
+from runner.plan.changes import ResourcePlan
 from runner.prune import record as records
 from runner.prune.record import MOST_OBJECTS, Basis, CreatedObject, CreationRecord
 from runner.prune.run_objects import RunObjects, RunUses

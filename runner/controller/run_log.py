@@ -23,7 +23,7 @@ from runner.events.bodies import ApiEvent, EventType
 from runner.events.recorder import EventQueue
 from runner.masking.masker import Budget
 from runner.objects import PAUSED, ObjectRef
-from runner.plan.results import ResourcePlan
+from runner.plan.changes import ResourcePlan
 from runner.proxy.identity import RunStats
 from runner.status import report
 from runner.watches.watch import content_name

@@ -24,7 +24,7 @@ from runner.kube.discovery import ApiResource
 from runner.objects import GVK, Object, ObjectKey, ObjectRef, key_of, uid_of
 from runner.ownership import OwnerState
 from runner.plan import tasks
-from runner.plan.results import ResourcePlan
+from runner.plan.changes import ResourcePlan
 from runner.plan.tasks import UnplannedTasks
 from runner.proxy.identity import RunStats
 from runner.proxy.planning.overlay import Overlay

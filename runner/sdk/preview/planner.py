@@ -38,7 +38,7 @@ from runner.kube.informer import Informer
 from runner.monitoring.metrics import Metrics
 from runner.objects import GVK, PAUSED, Object, ObjectRef, is_deleting, is_paused, key_of
 from runner.ownership import Owner, OwnerState
-from runner.plan.results import Plan, ResourcePlan, State
+from runner.plan.changes import Plan, ResourcePlan, State
 from runner.plan.tasks import UnplannedTask
 from runner.proxy.handlers.discovery_cache import DiscoveryCache
 from runner.proxy.handlers.negotiate import Negotiate

@@ -14,7 +14,7 @@ from runner.errors import ApiError, ConflictError, ForbiddenError, InvalidError,
 from runner.kube.client import Client
 from runner.kube.discovery import ApiResource
 from runner.objects import ObjectKey, ObjectRef
-from runner.plan.results import ResourcePlan
+from runner.plan.changes import ResourcePlan
 from runner.replicas.lease_guard import LeaseGuard
 from runner.workqueue.request import ReconcileRequest, RunReason
 from tests.watch_values import watch_value
