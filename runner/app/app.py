@@ -42,7 +42,7 @@ from runner.config.settings import RUNNER_DIR, Settings
 from runner.controller import run_access, run_log
 from runner.controller.controller import Controller
 from runner.controller.run_access import RunAccess, WriteObservers
-from runner.controller.run_log import Form, RunLog, RunObserver, RunObservers
+from runner.controller.run_log import Form, RunLog, RunObserver
 from runner.controller.runs import plan_environment
 from runner.dependents.loop_guard import Contention, LoopGuard
 from runner.dependents.store import ConfigMapStore, FileStore, JointStore, KindStore
@@ -196,7 +196,7 @@ class _Operator:
                 observers=observers,
                 references=references,
                 ownership=ownership,
-                recorder=self._recorder(writer, form),
+                recorders=self._recorders(writer, form),
                 dependents=dependents,
                 dispatcher=Dispatcher(ConcurrencyLimit.of(self._most_runs())),
                 events=events,
@@ -238,10 +238,10 @@ class _Operator:
         check_engines(engine, self._watches)
         return engine
 
-    def _recorder(self, writer: BlockWriter, form: Form) -> RunObserver:
+    def _recorders(self, writer: BlockWriter, form: Form) -> Sequence[RunObserver]:
         settings = self._settings
         log_of_runs = RunLog(settings.ansible_log_events, writer, whole_output=settings.ansible_debug_logs, form=form)
-        return RunObservers((log_of_runs, *self._admin.recorders))
+        return (log_of_runs, *self._admin.recorders)
 
     def _environment_of(self, watch: Watch) -> dict[str, str]:
         """Return what overrides the operator's environment in most runs of a watch."""

@@ -72,7 +72,7 @@ class Shared:
     observers: WriteObservers
     references: References
     ownership: ShardOwnership
-    recorder: RunObserver
+    recorders: Sequence[RunObserver]
     dependents: Dependents
     dispatcher: Dispatcher
     events: EventRecorder
@@ -108,7 +108,7 @@ def make(watch: Watch, shared: Shared) -> Controller:
     scope.registry.subscribe(partial(shared.dependents.forget, watch.gvk))
     engine = shared.pods if watch.pods is not None and shared.pods is not None else shared.engine
     owners = OwnerCheck(scope, shared.client)
-    runs = Runs(scope, engine, shared.recorder, shared.access, owners.during_run, defaults)
+    runs = Runs(scope, engine, shared.recorders, shared.access, owners.during_run, defaults)
     status = _status(scope, shared)
     refusals = Refusals(scope, status)
     contention = ContentionReporter(scope, shared.discovery, status)

@@ -8,14 +8,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Protocol
 
 from runner import log
 from runner.controller.attempt import WatchScope
+from runner.controller.run_access import AccessObserver
 from runner.errors import ApiError, ApiUnavailableError, ConflictError, ForbiddenError, KindNotFoundError, NotFoundError
 from runner.kube import forbidden
 from runner.kube.client import Client
-from runner.kube.discovery import ApiResource, Discovery
+from runner.kube.discovery import Discovery
 from runner.objects import Object, ObjectKey, ObjectRef, is_deleting, key_of, metadata, uid_of
 from runner.ownership import Owner
 from runner.prune import record as records
@@ -173,22 +173,6 @@ class PruneRecords:
         self._problems.pop(key, None)
 
 
-class DeletionObserver(Protocol):
-    """Observer of deletions, which must not start a run of the owner. See `AccessObserver`."""
-
-    def began(self, owner: Owner) -> None:
-        """Handle the begin of deletions for `owner`."""
-        ...
-
-    def ended(self, owner: Owner) -> bool:
-        """Handle the end of the deletions."""
-        ...
-
-    def deleted(self, owner: Owner, resource: ApiResource, answer: Object) -> None:
-        """Handle the deletion of an object; `answer` is the object, or a Status about it."""
-        ...
-
-
 @dataclass(slots=True)
 class Findings:
     """Result of the examination of unused objects."""
@@ -225,7 +209,7 @@ class PruneDeletion:
         scope: WatchScope,
         client: Client,
         discovery: Discovery,
-        observer: DeletionObserver,
+        observer: AccessObserver,
         uses: OperatorUses,
         account: str,
     ) -> None:

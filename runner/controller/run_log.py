@@ -198,35 +198,6 @@ class RunObserver(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class RunObservers:
-    """Several recorders as one."""
-
-    each: Sequence[RunObserver]
-
-    def start(self, job: Job, request: ReconcileRequest) -> ObservedRun:
-        """Start a record of each recorder."""
-        return _RunRecords([recorder.start(job, request) for recorder in self.each])
-
-    def planned(self, plan: ResourcePlan) -> None:
-        """Record a plan with each recorder."""
-        for recorder in self.each:
-            recorder.planned(plan)
-
-
-@dataclass(frozen=True, slots=True)
-class _RunRecords:
-    each: Sequence[ObservedRun]
-
-    def event(self, event: Event) -> None:
-        for record in self.each:
-            record.event(event)
-
-    def end(self, result: RunResult, api: RunStats) -> None:
-        for record in self.each:
-            record.end(result, api)
-
-
-@dataclass(frozen=True, slots=True)
 class RunLog:
     """Writes the log of all runs."""
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from functools import partial
@@ -219,7 +219,7 @@ class Runs(Feature):
         self,
         scope: WatchScope,
         engine: Engine,
-        recorder: RunObserver,
+        recorders: Sequence[RunObserver],
         access: RunAccess,
         owner_state: Callable[[ApiResource, ObjectRef], Awaitable[OwnerState]],
         defaults: RunDefaults,
@@ -227,7 +227,7 @@ class Runs(Feature):
         """`owner_state` returns the state of the object of a run."""
         self._scope = scope
         self._engine = engine
-        self._recorder = recorder
+        self._recorders = recorders
         self._access = access
         self._owner_state = owner_state
         self._defaults = defaults
@@ -261,20 +261,22 @@ class Runs(Feature):
     async def run(self, attempt: Attempt, prepared: PreparedRun) -> FinishedRun:
         """Run the job to its end, or until `supersede` cancels it; decide what follows."""
         job, grant = prepared.job, prepared.grant
-        record = self._recorder.start(job, attempt.request)
+        records = [recorder.start(job, attempt.request) for recorder in self._recorders]
         about = ObjectRef.of(job.gvk, attempt.obj)
         events = RunEvents(self._scope.events, about, job, finalizing=attempt.plan.finalizing)
         events.started(attempt.request)
         coverage = attempt.objects.coverage if attempt.objects is not None else None
 
         def receive(event: Event) -> None:
-            record.event(event)
+            for record in records:
+                record.event(event)
             events.event(event)
             if coverage is not None:
                 coverage.event(event)
 
         result = await self._execute(job, attempt, grant, receive)
-        record.end(result, grant.stats)
+        for record in records:
+            record.end(result, grant.stats)
         terms = self._scope.terms(attempt, terminating=attempt.key.namespace in grant.stats.terminating)
         decision = decisions.after_run(result, terms, failed_runs=attempt.request.failed_runs)
         return FinishedRun(job, result, grant, events, decision)
@@ -305,7 +307,8 @@ class Runs(Feature):
 
     def planned(self, plan: ResourcePlan) -> None:
         """Record a plan that succeeded for the status page."""
-        self._recorder.planned(plan)
+        for recorder in self._recorders:
+            recorder.planned(plan)
 
     async def _execute(self, job: Job, attempt: Attempt, grant: Grant, sink: EventSink) -> RunResult:
         finalizing = attempt.plan.finalizing

@@ -13,7 +13,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Callable, Collection, Sequence
-from typing import Protocol
 
 from runner import log
 from runner.dependents.ledger import Ledger, LedgerResult
@@ -255,16 +254,6 @@ _PATIENCE = 30.0
 """Seconds that a watch may take until it is live."""
 
 
-class WatchedKind(Protocol):
-    """A watched kind."""
-
-    gvk: GVK
-
-    def problems(self) -> list[str]:
-        """Return the problems of its watches."""
-        ...
-
-
 class DependentWatchHealth:
     """Periodic check of the kinds.
 
@@ -272,7 +261,7 @@ class DependentWatchHealth:
     other clients are not detected, and the cache does not serve the kind.
     """
 
-    def __init__(self, kinds: Collection[WatchedKind]) -> None:
+    def __init__(self, kinds: Collection[DependentKind]) -> None:
         """`kinds` may change."""
         self._kinds = kinds
         self._since: dict[GVK, float] = {}

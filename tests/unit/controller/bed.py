@@ -22,7 +22,6 @@ from runner.controller.features import (
 from runner.controller.owner_check import OwnerCheck
 from runner.controller.reconcile import Reconciler
 from runner.controller.run_access import Grant, RunAccess
-from runner.controller.run_log import RunObservers
 from runner.controller.runs import RunDefaults, Runs
 from runner.engine.job import Job, Outcome, RunResult
 from runner.engine.run_secrets import RunSecrets
@@ -243,7 +242,7 @@ class Bed:
         runs = Runs(
             self.scope,
             cast("Any", self.engine),
-            RunObservers(()),
+            (),
             cast("RunAccess", _Access()),
             owners.during_run,
             DEFAULTS,

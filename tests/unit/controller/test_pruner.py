@@ -174,7 +174,8 @@ class Bed:
         watch = watch_value(prune=PrunePolicy(self.then))
         self.scope = scope_value(watch, cluster, metrics=self.metrics)
         self.uses = OperatorUses(lambda: cluster.is_sole, lambda ref, why: self.requested.append((ref, why)))
-        deletion = PruneDeletion(self.scope, cluster, cluster, Observer(cluster), self.uses, "tools/narrow")
+        observer: Any = Observer(cluster)
+        deletion = PruneDeletion(self.scope, cluster, cluster, observer, self.uses, "tools/narrow")
         kept = PruneRecords(self.scope, cluster, cluster, cluster)
         self.pruner = Pruner(self.scope, cluster, self.uses, kept, deletion)
 
