@@ -6,8 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
 
-from runner.controller.annotations import AnnotationBounds
-from runner.controller.attempt import WatchScope
+from runner.controller.attempt import AnnotationBounds, WatchScope
 from runner.events.bodies import ApiEvent
 from runner.kube.informer import Informer
 from runner.monitoring.metrics import Metrics

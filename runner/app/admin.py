@@ -24,12 +24,11 @@ from runner.errors import ConfigError
 from runner.kube.client import Client
 from runner.kube.credentials import auth
 from runner.kube.reviews import AccessReviews
-from runner.monitoring import endpoints, metrics_endpoint, role_metrics
+from runner.monitoring import endpoints, role_metrics
 from runner.monitoring.certificates import CertificateFiles, Certificates
 from runner.monitoring.endpoints import Address
-from runner.monitoring.health import CheckFunction, HealthChecks
+from runner.monitoring.health import CheckFunction, HealthChecks, ProbeServer, ProbeTimeouts
 from runner.monitoring.metrics import Metrics
-from runner.monitoring.probe_server import ProbeServer, ProbeTimeouts
 from runner.monitoring.role_metrics import UserMetrics
 from runner.objects import GVK
 from runner.proxy.self_test import SelfTest
@@ -135,10 +134,10 @@ class AdminServers:
         async def text() -> bytes:
             return await metrics.text() + self._role_metrics.text()
 
-        handlers = metrics_endpoint.unrestricted(text)
+        handlers = endpoints.unrestricted(text)
         if settings.metrics_require_rbac:
             reviews = AccessReviews(client, asyncio.get_running_loop().time)
-            handlers = metrics_endpoint.authorized(text, reviews)
+            handlers = endpoints.authorized(text, reviews)
         context = None
         if settings.metrics_secure:
             folder = settings.metrics_cert_path

@@ -23,18 +23,26 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from runner import __version__, log
-from runner.app import connecting, controllers, former_kinds
+from runner.app import controllers
 from runner.app.admin import AdminServers
 from runner.app.controllers import Shared
 from runner.app.edits import ProjectSources
-from runner.app.process import LoopErrorHandler, StopSignals, ignore_signals, return_large_blocks, runner_folder
+from runner.app.process import (
+    LoopErrorHandler,
+    StopSignals,
+    connect,
+    former_kinds,
+    ignore_signals,
+    return_large_blocks,
+    runner_folder,
+)
 from runner.app.reload import Reloader, check_engines
 from runner.config import paths
 from runner.config.settings import RUNNER_DIR, Settings
 from runner.controller import run_access, run_log
 from runner.controller.controller import Controller
 from runner.controller.run_access import RunAccess, WriteObservers
-from runner.controller.run_log import Form, RunLog, RunObserver, RunObservers
+from runner.controller.run_log import Form, RunLog, RunObserver
 from runner.controller.runs import plan_environment
 from runner.dependents.loop_guard import Contention, LoopGuard
 from runner.dependents.store import ConfigMapStore, FileStore, JointStore, KindStore
@@ -149,7 +157,7 @@ class _Operator:
             engine = self._engine()
             if leftovers := await engine.reap_leftovers():
                 _log.warning("Killed leftover processes of an earlier operator's runs", processes=leftovers)
-            former = former_kinds.update(settings.runner_dir, settings.watches_file, self._watches)
+            former = former_kinds(settings.runner_dir, settings.watches_file, self._watches)
             if not settings.reload:  # with it, a kind is often only mistyped for a moment
                 engine.clear_out(former)
             form = run_log.form_of(settings.ansible_log_format)
@@ -188,7 +196,7 @@ class _Operator:
                 observers=observers,
                 references=references,
                 ownership=ownership,
-                recorder=self._recorder(writer, form),
+                recorders=self._recorders(writer, form),
                 dependents=dependents,
                 dispatcher=Dispatcher(ConcurrencyLimit.of(self._most_runs())),
                 events=events,
@@ -230,10 +238,10 @@ class _Operator:
         check_engines(engine, self._watches)
         return engine
 
-    def _recorder(self, writer: BlockWriter, form: Form) -> RunObserver:
+    def _recorders(self, writer: BlockWriter, form: Form) -> Sequence[RunObserver]:
         settings = self._settings
         log_of_runs = RunLog(settings.ansible_log_events, writer, whole_output=settings.ansible_debug_logs, form=form)
-        return RunObservers((log_of_runs, *self._admin.recorders))
+        return (log_of_runs, *self._admin.recorders)
 
     def _environment_of(self, watch: Watch) -> dict[str, str]:
         """Return what overrides the operator's environment in most runs of a watch."""
@@ -321,7 +329,7 @@ class _Operator:
 
     async def _connect(self, client: Client) -> bool:
         """Wait for the API server and log versions; return False if a signal stops the operator first."""
-        server = await connecting.connect(client, self._signals.stop, self._admin.note_stage)
+        server = await connect(client, self._signals.stop, self._admin.note_stage)
         if server is None:
             return False
         _log.info(

@@ -12,18 +12,23 @@ from runner import log
 from runner.config import paths
 from runner.config.settings import Settings
 from runner.controller.attempt import Attempt, WatchScope
-from runner.controller.contention import ContentionReporter
 from runner.controller.controller import Controller
 from runner.controller.drift import DriftChecks
-from runner.controller.features import Annotations, Feature, IgnoredReferences, Pause, RunReports
-from runner.controller.finalizers import FinalizerRemoval
+from runner.controller.features import (
+    Annotations,
+    ContentionReporter,
+    Feature,
+    FinalizerRemoval,
+    IgnoredReferences,
+    Pause,
+    Refusals,
+    RunReports,
+)
 from runner.controller.owner_check import OwnerCheck
 from runner.controller.planning import PlanReconciler
-from runner.controller.prune_deletion import PruneDeletion
-from runner.controller.prune_records import PruneRecords
+from runner.controller.prune_records import PruneDeletion, PruneRecords
 from runner.controller.pruning import Pruner
 from runner.controller.reconcile import Reconciler
-from runner.controller.refusals import Refusals
 from runner.controller.run_access import RunAccess, WriteObservers
 from runner.controller.run_log import RunObserver
 from runner.controller.runs import RunDefaults, Runs, bounds_of
@@ -67,7 +72,7 @@ class Shared:
     observers: WriteObservers
     references: References
     ownership: ShardOwnership
-    recorder: RunObserver
+    recorders: Sequence[RunObserver]
     dependents: Dependents
     dispatcher: Dispatcher
     events: EventRecorder
@@ -103,7 +108,7 @@ def make(watch: Watch, shared: Shared) -> Controller:
     scope.registry.subscribe(partial(shared.dependents.forget, watch.gvk))
     engine = shared.pods if watch.pods is not None and shared.pods is not None else shared.engine
     owners = OwnerCheck(scope, shared.client)
-    runs = Runs(scope, engine, shared.recorder, shared.access, owners.during_run, defaults)
+    runs = Runs(scope, engine, shared.recorders, shared.access, owners.during_run, defaults)
     status = _status(scope, shared)
     refusals = Refusals(scope, status)
     contention = ContentionReporter(scope, shared.discovery, status)

@@ -1,6 +1,6 @@
-"""Parts that exist once per process: signals, errors that the event loop reports, runner folder, memory allocator.
+"""Parts of the process and of its start: signals, errors of the event loop, runner folder, memory, connection.
 
-They outlive an operator that another one with edited watches replaces.
+Signals, runner folder and memory outlive an operator that another one with edited watches replaces.
 """
 
 from __future__ import annotations
@@ -8,19 +8,27 @@ from __future__ import annotations
 import asyncio
 import ctypes
 import errno
+import hashlib
+import json
 import os
 import signal
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import FrameType
 from typing import Any
 
 from runner import log
-from runner.config import shortages
+from runner.config import atomic_file, paths, shortages
 from runner.config.locks import FileLock
+from runner.engine import retention
 from runner.engine.run_dir import private_folder
-from runner.errors import ConfigError, EngineError
+from runner.errors import ApiError, ApiUnavailableError, ConfigError, EngineError, UnauthorizedError
+from runner.kube import answers
+from runner.kube.client import Client
+from runner.objects import GVK, Object, ObjectKey
+from runner.watches.policy import JitteredBackoff
+from runner.watches.watch import Watch
 
 _SIGNALS = (signal.SIGTERM, signal.SIGINT)
 _SHORTAGE_INTERVAL = 10.0
@@ -160,3 +168,94 @@ def _refuse_private(folder: Path) -> None:
     """Raise PermissionError if only another user may use the folder. Root could, but they would share it unlocked."""
     if folder.exists() and (status := folder.stat()).st_uid != os.geteuid() and not status.st_mode & 0o077:
         raise PermissionError(errno.EACCES, "another user has created it", str(folder))
+
+
+_FIRST_DELAY = 1.0
+_LONGEST_DELAY = 15.0
+
+
+async def connect(client: Client, stop: asyncio.Event, note: Callable[[str], None]) -> Object | None:
+    """Return the API server's version when it responds; None if `stop` is set first.
+
+    `note` receives the reason while the operator waits.
+    """
+    backoff = JitteredBackoff(_FIRST_DELAY, _LONGEST_DELAY)
+    while not stop.is_set():
+        try:
+            return await client.request("GET", "/version")
+        except (ApiError, ApiUnavailableError) as error:
+            delay = backoff.next()
+            event, advice = _explained(error)
+            note(f"{event}: {error}")
+            _log.warning(
+                f"{event}; retrying",
+                url=client.credentials.base_url,
+                credentials=client.credentials.origin,
+                error=str(error),
+                advice=advice,
+                seconds=round(delay, 1),
+            )
+            with suppress(TimeoutError):
+                await asyncio.wait_for(stop.wait(), delay)
+    return None
+
+
+def _explained(error: ApiError | ApiUnavailableError) -> tuple[str, str]:
+    """Return the event and the next step."""
+    if isinstance(error, UnauthorizedError):
+        return (
+            "The API server rejects the credentials",
+            "renew the credentials, or select others with --kubeconfig, --context or KUBECONFIG",
+        )
+    if isinstance(error, ApiError):
+        return "The API server responds with an error", "see the error; the operator needs GET on /version"
+    return "Cannot reach the API server", answers.advice(error.__cause__)
+
+
+_FOLDER = "watched-kinds"
+
+
+def former_kinds(runner_dir: Path, watches_file: Path, watches: Iterable[Watch]) -> list[Path]:
+    """Record the watched kinds; return the folders with runs of kinds that no watches file contains any more.
+
+    A failure is logged, and no folder is returned.
+
+    The runner folder contains a record for each watches file, with the kinds whose run folders it may contain.
+    Operators of several projects may share a runner folder: kinds in other records are theirs. Blocking I/O.
+    """
+    file = str(watches_file.absolute())
+    record = runner_dir / _FOLDER / f"{hashlib.blake2b(file.encode(), digest_size=8).hexdigest()}.json"
+    current = {str(_folder(runner_dir, watch.gvk).relative_to(runner_dir)) for watch in watches}
+    try:
+        others = {kind for other in record.parent.glob("*.json") if other != record for kind in _read(other)}
+        gone = sorted(kind for kind in _read(record) - current - others if _holds_runs(runner_dir / kind))
+        _write(record, file, current | set(gone))
+    except OSError as error:
+        _log.warning("Cannot record the watched kinds", file=str(record), error=str(error))
+        return []
+    return [runner_dir / kind for kind in gone]
+
+
+def _folder(runner_dir: Path, gvk: GVK) -> Path:
+    return paths.run_dir(runner_dir, gvk, ObjectKey("", ""))
+
+
+def _holds_runs(folder: Path) -> bool:
+    return next(retention.run_folders(folder), None) is not None
+
+
+def _read(record: Path) -> set[str]:
+    """Return the kinds of a record, without paths that lead out of the runner folder."""
+    try:
+        kinds = json.loads(record.read_text(encoding="utf-8"))["kinds"]
+        return {kind for kind in kinds if ".." not in Path(kind).parts and not Path(kind).is_absolute() and kind}
+    except FileNotFoundError:
+        return set()
+    except (ValueError, KeyError, TypeError) as error:
+        _log.warning("The record of watched kinds is invalid; replacing it", file=str(record), error=str(error))
+        return set()
+
+
+def _write(record: Path, file: str, kinds: Iterable[str]) -> None:
+    record.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    atomic_file.write(record, json.dumps({"watches file": file, "kinds": sorted(kinds)}, indent=1))

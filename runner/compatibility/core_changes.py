@@ -16,8 +16,7 @@ from typing import Any
 import yaml
 
 from runner.compatibility import conditions, task_fields
-from runner.compatibility.finding import Finding
-from runner.compatibility.versions import Version, is_stricter, numbers
+from runner.compatibility.finding import Finding, Version, is_stricter, numbers
 from runner.config import paths
 from runner.config.paths import SearchPath
 from runner.watches.validation import Task, ValidationResult

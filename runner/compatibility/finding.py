@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from importlib.metadata import version
+from typing import Any, Literal, TypeAlias
 
 from runner.yamlfile.tree import Problem
 
@@ -98,3 +100,18 @@ def grouped(findings: Iterable[Finding]) -> list[tuple[Finding, list[str]]]:
     for each in sorted(findings):
         groups.setdefault((each.rule, each.message, each.fix), []).append(each)
     return [(first, [each.place for each in rest]) for first, *rest in groups.values()]
+
+
+Version: TypeAlias = tuple[int, ...]
+_STRICTER = (2, 19)
+
+
+def is_stricter() -> bool:
+    """Return whether the installed ansible-core differs from the Go operator's in templates and conditions."""
+    return numbers(version("ansible-core"))[:2] >= _STRICTER
+
+
+def numbers(text: str) -> Version:
+    """Return the numbers of a version; empty if it begins with none."""
+    found = re.match(r"\d+(\.\d+)*", text)
+    return tuple(map(int, found[0].split("."))) if found else ()

@@ -10,7 +10,7 @@ import os
 from collections.abc import Mapping
 from pathlib import Path
 
-from runner.compatibility import versions
+from runner.compatibility import finding
 from runner.config.paths import SearchPath
 
 
@@ -20,7 +20,7 @@ class StartCheck:
     def __init__(self, watches_file: Path, search_path: SearchPath, environ: Mapping[str, str]) -> None:
         """Start the check; on an ansible-core without differences there is nothing to check."""
         self._pid = 0
-        if not versions.is_stricter():
+        if not finding.is_stricter():
             return
         self._reader, writer = os.pipe()
         self._pid = os.fork()

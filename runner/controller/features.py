@@ -10,20 +10,39 @@ failure of `status` or `after` is logged and counted. It neither changes the res
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import dataclass, replace
+from typing import TypeAlias
 
-from runner.controller.annotations import overrides_of
-from runner.controller.attempt import Attempt, WatchScope
-from runner.controller.decisions import Decision, Done, Result
+from runner import log
+from runner.controller import decisions
+from runner.controller.attempt import Attempt, WatchScope, overrides_of
+from runner.controller.decisions import Decision, Done, Result, Retry
 from runner.controller.run_access import Grant
-from runner.controller.run_events import RunEvents
+from runner.controller.run_log import RunEvents
+from runner.dependents.loop_guard import Contention
 from runner.engine.job import Job, RunResult
-from runner.errors import TerminalError
+from runner.errors import (
+    ApiError,
+    ApiUnavailableError,
+    ConflictError,
+    KindNotFoundError,
+    LeaseLostError,
+    NotFoundError,
+    OperatorError,
+    TerminalError,
+)
 from runner.kube import decode
-from runner.objects import ObjectKey, is_paused
+from runner.kube.client import Client, PatchType
+from runner.kube.discovery import Discovery
+from runner.kube.meaning import Follow, Request, follow
+from runner.objects import ObjectKey, is_paused, uid_of
 from runner.references.state import references_of
 from runner.status import report
 from runner.status.report import StatusReport
+from runner.status.writer import StatusWriter
+from runner.watches.policy import Backoff
+from runner.workqueue.request import RunReason
 
 NOTHING = StatusReport(())
 _TOO_DEEP = f"the object nests deeper than {decode.MAX_DEPTH} levels, so a run cannot receive it; flatten it"
@@ -147,3 +166,200 @@ class RunReports(Feature):
         for sentence in run.decision.advice:
             self.scope.about(attempt.obj).given_up(sentence)
         return Addition()
+
+
+class ContentionReporter(Feature):
+    """Reports contention for one watch's objects."""
+
+    def __init__(self, scope: WatchScope, discovery: Discovery, status: StatusWriter) -> None:
+        self._scope = scope
+        self._discovery = discovery
+        self._status = status
+        self._pending: dict[ObjectKey, Contention | None] = {}
+        self._added = asyncio.Event()
+        self._log = log.get(__name__, gvk=str(scope.watch.gvk))
+
+    async def before(self, attempt: Attempt) -> Skip | Attempt:
+        """Remove a `Contended` condition of an earlier process. If contention continues, it is reported again."""
+        quiet = report.contention_ended(attempt.obj)
+        if attempt.request.reason is RunReason.PRESENT and quiet.conditions:
+            change = report.observed(attempt.obj, quiet)
+            await self._status.write(attempt.resource, attempt.obj, change, attempt.guard)
+        return attempt
+
+    def report(self, key: ObjectKey, contention: Contention | None) -> None:
+        """Report that an object's runs are slowed down, or (None) that they no longer are. The latest report counts."""
+        self._pending[key] = contention
+        self._added.set()
+
+    async def follow(self) -> None:
+        """Write reports until canceled."""
+        while True:
+            await self._added.wait()
+            self._added.clear()
+            while self._pending:
+                await self._write(*self._pending.popitem())
+
+    async def _write(self, key: ObjectKey, contention: Contention | None) -> None:
+        obj = self._scope.informer.get(key)
+        gvk = self._scope.watch.gvk
+        with self._scope.ownership.hold(gvk, key) as guard:
+            if obj is None or guard is None:
+                return
+            try:
+                resource = await self._discovery.find(gvk)
+                change = (
+                    report.contended(contention.reason, contention.sentence())
+                    if contention is not None
+                    else report.contention_ended(obj)
+                )
+                await self._status.write(resource, obj, report.observed(obj, change), guard)
+            except (ApiError, ApiUnavailableError, LeaseLostError) as error:
+                self._log.info("Cannot write a condition", error=str(error), **key._asdict())
+        if contention is not None:
+            self._scope.about(obj).slowed_down(contention.reason, contention.ref, contention.sentence())
+
+
+REQUEST_BACKOFF = Backoff(1.0, cap=60.0, jitter=0.5)
+"""Before the next attempt if a request to the API server failed, and not the run."""
+_REFUSED_BACKOFF = Backoff(1.0, cap=600.0)
+_CONFLICT_BACKOFF = Backoff(0.005, cap=1.0)
+
+FailedAnswer: TypeAlias = ApiError | ApiUnavailableError | KindNotFoundError
+
+
+class RequestFailedError(OperatorError):
+    """A request about an object that failed, with its kind."""
+
+    def __init__(self, request: Request, error: ApiError | ApiUnavailableError) -> None:
+        super().__init__(str(error))
+        self.request = request
+        self.error = error
+
+
+class Refusals(Feature):
+    """Reports of one watch's objects.
+
+    `runner.kube.meaning` decides. No run takes place for a repetition, and the wait for it holds no worker.
+    """
+
+    def __init__(self, scope: WatchScope, writer: StatusWriter) -> None:
+        self._scope = scope
+        self._writer = writer
+        self._reported: dict[ObjectKey, str] = {}
+        """What the last Event about an object reported."""
+        self._logged = log.Once()
+        self._log = log.get(__name__, gvk=str(scope.watch.gvk))
+        scope.registry.subscribe(lambda key: self._reported.pop(key, None))
+
+    def status(self, attempt: Attempt, run: FinishedRun) -> StatusReport:  # noqa: ARG002 - see Feature
+        """End the report of a refusal: a run that ended needed no refused request, or it was accepted."""
+        self._reported.pop(attempt.key, None)
+        return report.request_accepted(attempt.obj)
+
+    async def failed(self, attempt: Attempt, request: Request, error: FailedAnswer) -> Retry:
+        """Report a failed request, and return when it is repeated."""
+        match follow(request, error):
+            case Follow.READ_AGAIN:
+                self._log.info("Conflict with another writer; retrying", error=str(error), **attempt.key._asdict())
+                return Retry(_CONFLICT_BACKOFF, ran=False)
+            case Follow.REPORT:
+                await self._report(attempt, request, error)
+                return Retry(_REFUSED_BACKOFF, ran=False, refused=True)
+            case _:
+                return self.retry(attempt.key, error)
+
+    def retry(self, key: ObjectKey, error: FailedAnswer) -> Retry:
+        """Return when a request is repeated that failed for a reason outside the object. Log each reason once."""
+        if self._logged.is_new((key, type(error))):
+            self._log.warning("Request to the API server failed; retrying", error=str(error), **key._asdict())
+        delay = getattr(error, "retry_after", None) or 0.0
+        return Retry(replace(REQUEST_BACKOFF, delay=max(REQUEST_BACKOFF.delay, delay)), ran=False)
+
+    async def _report(self, attempt: Attempt, request: Request, error: FailedAnswer) -> None:
+        what, message = request.value, str(error)
+        if self._logged.is_new(message):
+            self._log.warning(
+                "The API server refuses a request about the object; retrying with backoff",
+                request=what,
+                error=message,
+                **attempt.key._asdict(),
+            )
+        if self._reported.get(attempt.key) != message:
+            self._reported[attempt.key] = message
+            self._scope.about(attempt.obj).refused(f"The API server refuses the {what}: {message}")
+        reason = report.FINALIZER_RAN if request is Request.FINALIZER_REMOVED else "Refused"
+        change = report.observed(attempt.obj, report.request_refused(what, message, reason))
+        await self._writer.write(attempt.resource, self._scope.latest(attempt), change, attempt.guard)
+
+
+_MOST_CONFLICTS = 5
+"""Conflicts in a row until the removal is retried with backoff."""
+
+
+class FinalizerRemoval(Feature):
+    """Removes the finalizer of one watch, and remembers from which objects: the cache may still show it there.
+
+    A finalizer that has run is not run again: if the removal fails, only the removal is repeated.
+
+    Source: https://kubernetes.io/docs/concepts/overview/working-with-objects/finalizers/
+    """
+
+    def __init__(self, scope: WatchScope, client: Client, refusals: Refusals) -> None:
+        self._scope = scope
+        self._client = client
+        self._refusals = refusals
+        self._name = scope.watch.finalizer.name if scope.watch.finalizer else ""
+        self._released: dict[ObjectKey, str] = {}
+        """Uids of objects whose finalizer has run."""
+        self._removed: dict[ObjectKey, str] = {}
+        """Uids of objects from which the finalizer was removed."""
+        scope.registry.subscribe(self._forget)
+
+    async def before(self, attempt: Attempt) -> Skip | Attempt:
+        """Skip the run if the finalizer has run, and remove it if that failed before."""
+        key, uid = attempt.key, uid_of(attempt.obj)
+        has_run = self._released.get(key) == uid or report.finalizer_has_run(attempt.obj)
+        if not attempt.plan.finalizing or not has_run:
+            return attempt
+        return Skip(Done(None) if self._removed.get(key) == uid else await self._release(attempt))
+
+    async def after(self, attempt: Attempt, run: FinishedRun) -> Addition:
+        """Remove the finalizer if the run succeeded, or reached its limit."""
+        if not run.decision.release:
+            return Addition()
+        self._released[attempt.key] = uid_of(attempt.obj)
+        return Addition(result=await self._release(attempt))
+
+    def _forget(self, key: ObjectKey) -> None:
+        self._released.pop(key, None)
+        self._removed.pop(key, None)
+
+    async def _release(self, attempt: Attempt) -> Result:
+        try:
+            await self._remove(attempt)
+        except (ApiError, ApiUnavailableError) as error:
+            return await self._refusals.failed(attempt, Request.FINALIZER_REMOVED, error)
+        self._removed[attempt.key] = uid_of(attempt.obj)
+        return Done(None)
+
+    async def _remove(self, attempt: Attempt) -> None:
+        """Remove the finalizer from the object as it is: other controllers write finalizers too."""
+        obj, failure = self._scope.latest(attempt), None
+        for _ in range(_MOST_CONFLICTS):
+            attempt.guard.check()
+            patch = decisions.finalizer_removed(self._name, obj)
+            if patch is None or uid_of(obj) != uid_of(attempt.obj):
+                return
+            try:
+                await self._client.patch(attempt.resource, attempt.key, patch, content_type=PatchType.JSON)
+            except (ConflictError, NotFoundError) as error:
+                failure = error
+            else:
+                return
+            try:
+                obj = await self._client.get(attempt.resource, attempt.key)
+            except NotFoundError:
+                return
+        if failure is not None:
+            raise failure

@@ -10,8 +10,7 @@ from __future__ import annotations
 from runner import log
 from runner.controller.attempt import Attempt, WatchScope
 from runner.controller.decisions import Done, Retry
-from runner.controller.features import Feature, Skip
-from runner.controller.refusals import REQUEST_BACKOFF
+from runner.controller.features import REQUEST_BACKOFF, Feature, Skip
 from runner.errors import ApiError, ApiUnavailableError, NotFoundError
 from runner.kube.discovery import ApiResource
 from runner.kube.meaning import Follow, Request, follow

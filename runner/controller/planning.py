@@ -14,14 +14,12 @@ from typing import Any
 
 from runner import log
 from runner.controller import decisions
-from runner.controller.annotations import AnnotationOverrides, overrides_of
-from runner.controller.attempt import ApprovedRun, Attempt, WatchScope
+from runner.controller.attempt import AnnotationOverrides, ApprovedRun, Attempt, WatchScope, overrides_of
 from runner.controller.decisions import Done, RequeueAfter, Retry
 from runner.controller.features import Addition, Feature, FinishedRun, Skip
-from runner.controller.plan_config_maps import PlanConfigMaps
-from runner.controller.plan_run import PlanRun, plan_run
+from runner.controller.plan_run import PlanConfigMaps, PlanRun, plan_run
 from runner.controller.pruning import Pruner
-from runner.controller.run_events import ObjectEvents
+from runner.controller.run_log import ObjectEvents
 from runner.controller.runs import Runs
 from runner.engine.job import Outcome
 from runner.kube.client import Client, PatchType
@@ -38,9 +36,9 @@ from runner.objects import (
 )
 from runner.plan import differing, published
 from runner.plan.approved import ApprovedPlan
+from runner.plan.changes import ResourcePlan
 from runner.plan.differing import DifferingValue
 from runner.plan.published import PlanBasis
-from runner.plan.results import ResourcePlan
 from runner.status import report
 from runner.status.conditions import ConditionStatus, timestamp
 from runner.status.report import StatusReport

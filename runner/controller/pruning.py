@@ -14,14 +14,13 @@ from runner import log
 from runner.controller.attempt import Attempt, WatchScope
 from runner.controller.decisions import Done, RequeueAfter
 from runner.controller.features import Addition, Feature, FinishedRun, Skip
-from runner.controller.prune_deletion import Examined, Findings, PruneDeletion
-from runner.controller.prune_records import PruneRecords, RecordState
+from runner.controller.prune_records import Examined, Findings, PruneDeletion, PruneRecords, RecordState
 from runner.engine.coverage import Coverage, Omission
 from runner.engine.job import Outcome, RunResult
 from runner.errors import ApiError, ApiUnavailableError, KindNotFoundError
 from runner.objects import ObjectKey, ObjectRef, is_deleting, metadata, uid_of
 from runner.ownership import Owner
-from runner.plan.results import ResourcePlan
+from runner.plan.changes import ResourcePlan
 from runner.prune import record as records
 from runner.prune.record import MOST_OBJECTS, Basis, CreatedObject, CreationRecord
 from runner.prune.run_objects import RunObjects, RunUses

@@ -16,8 +16,7 @@ from runner import log
 from runner.controller import decisions
 from runner.controller.attempt import Attempt, WatchScope
 from runner.controller.decisions import Done, Result, Retry, Terminal
-from runner.controller.features import NOTHING, Feature, FinishedRun, Skip
-from runner.controller.refusals import Refusals, RequestFailedError
+from runner.controller.features import NOTHING, Feature, FinishedRun, Refusals, RequestFailedError, Skip
 from runner.controller.runs import Runs
 from runner.engine import output
 from runner.engine.artifacts import new_ident

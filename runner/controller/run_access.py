@@ -11,7 +11,6 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mappin
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Protocol
 
 from runner.controller.attempt import Attempt
 from runner.dependents.watching import Dependents
@@ -20,7 +19,6 @@ from runner.kube.discovery import ApiResource
 from runner.masking.forms import is_sensitive
 from runner.objects import GVK, Object, ObjectRef
 from runner.ownership import Owner, OwnerState
-from runner.proxy.handlers.writes import WriteObserver
 from runner.proxy.identity import Identities, RunIdentity, RunStats
 from runner.proxy.observers.secrets import learn_object
 from runner.proxy.planning.overlay import Overlay
@@ -69,64 +67,73 @@ def secrets_in(environ: Mapping[str, str]) -> list[str]:
     return [value for name, value in environ.items() if is_sensitive(name) and name not in _FOLDERS]
 
 
-class AccessObserver(WriteObserver, Protocol):
-    """Observer of runs, and of the objects that they write and read."""
+class AccessObserver:
+    """Observer of runs, and of the objects that they write and read. This one observes nothing."""
 
     def began(self, owner: Owner) -> None:
         """Handle the start of a run of `owner`."""
-        ...
 
-    def ended(self, owner: Owner) -> bool:
+    def ended(self, owner: Owner) -> bool:  # noqa: ARG002 - for observers
         """Handle the end of a run. Return whether no other client changed what the object owns meanwhile."""
-        ...
+        return True
 
-    def owned_now(self, owner: Owner) -> str:
+    def owned_now(self, owner: Owner) -> str:  # noqa: ARG002 - as above
         """Return the digest of what the object owns; empty if some of it is not known."""
-        ...
+        return ""
+
+    def wants(self, owner: Owner, resource: ApiResource, namespace: str) -> bool:  # noqa: ARG002 - as above
+        """Return whether `read` needs objects of this kind that the owner's run reads in a namespace."""
+        return False
+
+    def read(self, owner: Owner, resource: ApiResource, obj: Object) -> None:
+        """Handle an object that a run read."""
+
+    def wrote(self, owner: Owner, resource: ApiResource, obj: Object) -> None:
+        """Handle an object that a run created, updated or patched, or whose subresource it wrote."""
+
+    def deleted(self, owner: Owner, resource: ApiResource, answer: Object) -> None:
+        """Handle the deletion of an object; `answer` is the object, or a Status about it."""
 
 
-class WriteObservers:
+@dataclass(frozen=True, slots=True)
+class WriteObservers(AccessObserver):
     """Forwards what runs read and write to the watches of dependents and of references."""
 
-    def __init__(self, dependents: Dependents, references: References) -> None:
-        self._dependents = dependents
-        self._references = references
+    dependents: Dependents
+    references: References
 
     def began(self, owner: Owner) -> None:
-        """A run of `owner` begins."""
-        self._dependents.began(owner)
-        self._references.began(owner)
+        """See AccessObserver."""
+        self.dependents.began(owner)
+        self.references.began(owner)
 
     def ended(self, owner: Owner) -> bool:
-        """A run of `owner` has ended, and all its writes were forwarded.
-
-        Returns whether no other client changed what the object owns meanwhile.
-        """
-        undisturbed = self._dependents.ended(owner)
-        self._references.ended(owner)
+        """See AccessObserver."""
+        undisturbed = self.dependents.ended(owner)
+        self.references.ended(owner)
         return undisturbed
 
     def owned_now(self, owner: Owner) -> str:
-        """Return the digest of what the object owns; empty if some of it is not known."""
-        return self._dependents.owned_now(owner.ref.gvk, owner.ref.key) or ""
+        """See AccessObserver."""
+        return self.dependents.owned_now(owner.ref.gvk, owner.ref.key) or ""
 
     def wants(self, owner: Owner, resource: ApiResource, namespace: str) -> bool:
-        """Return whether `read` needs objects of this kind that the owner's run reads in a namespace."""
-        return self._dependents.wants(owner, resource, namespace)
+        """See AccessObserver."""
+        return self.dependents.wants(owner, resource, namespace)
 
     def read(self, owner: Owner, resource: ApiResource, obj: Object) -> None:
-        """A run read an object."""
-        self._dependents.read(owner, resource, obj)
+        """See AccessObserver."""
+        self.dependents.read(owner, resource, obj)
 
     def wrote(self, owner: Owner, resource: ApiResource, obj: Object) -> None:
-        """A run created, updated or patched an object or a subresource of it."""
-        self._dependents.wrote(owner, resource, obj)
-        self._references.wrote(owner, resource, obj)
+        """See AccessObserver."""
+        self.dependents.wrote(owner, resource, obj)
+        self.references.wrote(owner, resource, obj)
 
     def deleted(self, owner: Owner, resource: ApiResource, answer: Object) -> None:
-        """A run deleted an object; `answer` is the object, or a Status about it."""
-        self._dependents.deleted(owner, resource, answer)
-        self._references.deleted(owner, resource, answer)
+        """See AccessObserver."""
+        self.dependents.deleted(owner, resource, answer)
+        self.references.deleted(owner, resource, answer)
 
 
 class RunAccess:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from functools import partial
@@ -14,19 +14,17 @@ from runner import log
 from runner.config import paths
 from runner.config.settings import Settings
 from runner.controller import decisions
-from runner.controller.annotations import AnnotationBounds, AnnotationOverrides
-from runner.controller.attempt import Attempt, WatchScope
+from runner.controller.attempt import AnnotationBounds, AnnotationOverrides, Attempt, WatchScope
 from runner.controller.features import Feature, FinishedRun, Skip
 from runner.controller.run_access import Grant, RunAccess
-from runner.controller.run_events import RunEvents
-from runner.controller.run_log import RunObserver
+from runner.controller.run_log import RunEvents, RunObserver
 from runner.engine import artifacts, params, retention
 from runner.engine.job import SUPERSEDED, Engine, Event, EventSink, Job, PodRun, RunResult, canceled
 from runner.kube.discovery import ApiResource
 from runner.objects import GVK, Object, ObjectKey, ObjectRef, key_of, uid_of
 from runner.ownership import OwnerState
 from runner.plan import tasks
-from runner.plan.results import ResourcePlan
+from runner.plan.changes import ResourcePlan
 from runner.plan.tasks import UnplannedTasks
 from runner.proxy.identity import RunStats
 from runner.proxy.planning.overlay import Overlay
@@ -221,7 +219,7 @@ class Runs(Feature):
         self,
         scope: WatchScope,
         engine: Engine,
-        recorder: RunObserver,
+        recorders: Sequence[RunObserver],
         access: RunAccess,
         owner_state: Callable[[ApiResource, ObjectRef], Awaitable[OwnerState]],
         defaults: RunDefaults,
@@ -229,7 +227,7 @@ class Runs(Feature):
         """`owner_state` returns the state of the object of a run."""
         self._scope = scope
         self._engine = engine
-        self._recorder = recorder
+        self._recorders = recorders
         self._access = access
         self._owner_state = owner_state
         self._defaults = defaults
@@ -263,20 +261,22 @@ class Runs(Feature):
     async def run(self, attempt: Attempt, prepared: PreparedRun) -> FinishedRun:
         """Run the job to its end, or until `supersede` cancels it; decide what follows."""
         job, grant = prepared.job, prepared.grant
-        record = self._recorder.start(job, attempt.request)
+        records = [recorder.start(job, attempt.request) for recorder in self._recorders]
         about = ObjectRef.of(job.gvk, attempt.obj)
         events = RunEvents(self._scope.events, about, job, finalizing=attempt.plan.finalizing)
         events.started(attempt.request)
         coverage = attempt.objects.coverage if attempt.objects is not None else None
 
         def receive(event: Event) -> None:
-            record.event(event)
+            for record in records:
+                record.event(event)
             events.event(event)
             if coverage is not None:
                 coverage.event(event)
 
         result = await self._execute(job, attempt, grant, receive)
-        record.end(result, grant.stats)
+        for record in records:
+            record.end(result, grant.stats)
         terms = self._scope.terms(attempt, terminating=attempt.key.namespace in grant.stats.terminating)
         decision = decisions.after_run(result, terms, failed_runs=attempt.request.failed_runs)
         return FinishedRun(job, result, grant, events, decision)
@@ -307,7 +307,8 @@ class Runs(Feature):
 
     def planned(self, plan: ResourcePlan) -> None:
         """Record a plan that succeeded for the status page."""
-        self._recorder.planned(plan)
+        for recorder in self._recorders:
+            recorder.planned(plan)
 
     async def _execute(self, job: Job, attempt: Attempt, grant: Grant, sink: EventSink) -> RunResult:
         finalizing = attempt.plan.finalizing

@@ -11,7 +11,6 @@ from __future__ import annotations
 import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, replace
-from typing import Protocol
 
 import orjson
 
@@ -19,17 +18,18 @@ from runner import log
 from runner.controller.attempt import Attempt, WatchScope
 from runner.controller.decisions import Done, RequeueAfter
 from runner.controller.features import Addition, Feature, FinishedRun, Skip
+from runner.dependents.watching import Dependents
 from runner.engine.job import Outcome
 from runner.errors import ApiError, ApiUnavailableError, ForbiddenError, NotFoundError
 from runner.kube.client import Client, PatchType
 from runner.kube.discovery import ApiResource
-from runner.objects import GVK, LAST_RUN, Object, ObjectKey, annotations_of, key_of, uid_of
+from runner.objects import LAST_RUN, Object, annotations_of, key_of, uid_of
+from runner.references.watching import References
 from runner.status.conditions import conditions_of
 from runner.unchanged.content_digest import ContentDigest
 from runner.unchanged.last_run import (
     MOST_READS,
     LastRun,
-    ReadEntry,
     ReadSet,
     RunInputs,
     digest_of,
@@ -39,26 +39,6 @@ from runner.workqueue.request import RunReason
 
 _SKIPPED = frozenset({RunReason.PRESENT, RunReason.RESYNC})
 NOTHING_NEW = "nothing has changed since the last run, which succeeded"
-
-
-class OwnedObjects(Protocol):
-    """Digests of owned objects."""
-
-    async def owned(self, gvk: GVK, key: ObjectKey) -> str | None:
-        """Return the digest of what an object owns; None if it is not known."""
-        ...
-
-    def owns(self, gvk: GVK, key: ObjectKey, seen: ReadEntry) -> bool:
-        """Return whether an entry is a watched dependent of the object."""
-        ...
-
-
-class ReferencedObjects(Protocol):
-    """Digests of references."""
-
-    def fingerprint(self, gvk: GVK, key: ObjectKey) -> str | None:
-        """Return the digest of an object's references; empty if it has none, None if it is not known."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,8 +58,8 @@ class RunSkipper(Feature):
         self,
         scope: WatchScope,
         client: Client,
-        owned: OwnedObjects,
-        named: ReferencedObjects,
+        owned: Dependents,
+        named: References,
         executed: ContentDigest,
         must_run: Callable[[Attempt], Awaitable[bool]],
     ) -> None:

@@ -29,7 +29,7 @@ from dataclasses import dataclass, field
 from runner.dependents.notification import Notification, RunWrite
 from runner.kube.object_state import ObjectState, changed, difference, sentence, status_changed, writer
 from runner.kube.object_status import UNREAD
-from runner.kube.relist import Relist
+from runner.kube.watch_events import Relist
 from runner.objects import GVK, ObjectKey, ObjectRef
 from runner.watches.policy import StatusTrigger
 

@@ -16,8 +16,7 @@ from dataclasses import dataclass, field
 from functools import partial
 
 from runner import log
-from runner.dependents.budget import TriggerBudget
-from runner.dependents.loops import Loops, Slowdown, TriggerPair
+from runner.dependents.loops import Loops, Slowdown, TriggerBudget, TriggerPair
 from runner.dependents.notification import Notification
 from runner.objects import GVK, ObjectKey, ObjectRef
 

@@ -112,3 +112,37 @@ def _rise(level: _Level, name: str, now: float) -> float:
 
 def _fallen(level: _Level, now: float) -> float:
     return max(now - level.due - _QUIET, 0.0) / _FALLS
+
+
+AT_ONCE = 30
+"""Runs of an owner that start without delay."""
+INTERVAL = 10.0
+"""Seconds between further runs."""
+_MOST_OWNERS = 4096
+
+
+class TriggerBudget:
+    """Token buckets of all owners.
+
+    Users of other namespaces can change these dependents. A token bucket per owner bounds the runs that they cause, for
+    any number of dependents and fields.
+    """
+
+    def __init__(self) -> None:
+        self._full_at: OrderedDict[ObjectRef, float] = OrderedDict()
+        """Time at which the bucket of each owner is full again."""
+
+    def spend(self, owner: ObjectRef, now: float) -> float:
+        """Take a token; return 0, or the seconds until there is one, which are at most `INTERVAL`."""
+        full_at = max(self._full_at.pop(owner, now), now)
+        if full_at - now > (AT_ONCE - 1) * INTERVAL:
+            self._full_at[owner] = full_at
+            return full_at - now - (AT_ONCE - 1) * INTERVAL
+        self._full_at[owner] = full_at + INTERVAL
+        if len(self._full_at) > _MOST_OWNERS:
+            self._full_at.popitem(last=False)
+        return 0.0
+
+    def forget(self, owner: ObjectRef) -> None:
+        """Drop the state of a deleted owner."""
+        self._full_at.pop(owner, None)

@@ -14,9 +14,10 @@ from __future__ import annotations
 
 import asyncio
 import json
+from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Protocol, TypeAlias
+from typing import TypeAlias
 
 from runner import log
 from runner.config import atomic_file
@@ -38,50 +39,47 @@ _LONGEST_MANAGER = 128
 _log = log.get(__name__)
 
 
-class KindStore(Protocol):
-    """Storage of kinds across restarts."""
+class KindStore(ABC):
+    """Storage of kinds across restarts. `read` and `write` are the texts of the entries by their keys."""
+
+    @abstractmethod
+    async def read(self) -> Mapping[str, str]:
+        """Return all entries; none if they cannot be read."""
+
+    @abstractmethod
+    async def write(self, data: Mapping[str, str]) -> bool:
+        """Write some entries; return False if the storage refused them."""
 
     async def load(self) -> KindsByWatch:
-        """Return the saved kinds; empty if they cannot be read."""
-        ...
+        """Return the saved kinds."""
+        return _parse(await self.read())
 
     async def save(self, kinds: KindsByWatch) -> bool:
         """Save the kinds; return False if the storage refused them."""
-        ...
+        return await self.write(_spell(kinds))
 
     async def load_written(self) -> RecordsByWatch:
-        """Return the saved records; empty if they cannot be read."""
-        ...
+        """Return the saved records."""
+        return _parse_records(await self.read())
 
     async def save_written(self, records: RecordsByWatch) -> bool:
         """Save the records; return False if the storage refused them."""
-        ...
+        return await self.write(_spell_records(records))
 
 
-class FileStore:
+class FileStore(KindStore):
     """A file that operators with the same runner folder share."""
 
     def __init__(self, folder: Path) -> None:
         self._path = folder / _FILE
         self._logged = log.Once()
 
-    async def load(self) -> KindsByWatch:
+    async def read(self) -> Mapping[str, str]:
         """See KindStore."""
-        return _parse(await asyncio.to_thread(self._read))
+        return await asyncio.to_thread(self._read)
 
-    async def save(self, kinds: KindsByWatch) -> bool:
+    async def write(self, data: Mapping[str, str]) -> bool:
         """See KindStore."""
-        return await self._save(_spell(kinds))
-
-    async def load_written(self) -> RecordsByWatch:
-        """See KindStore."""
-        return _parse_records(await asyncio.to_thread(self._read))
-
-    async def save_written(self, records: RecordsByWatch) -> bool:
-        """See KindStore."""
-        return await self._save(_spell_records(records))
-
-    async def _save(self, data: dict[str, str]) -> bool:
         try:
             await asyncio.to_thread(self._write, data)
         except OSError as error:
@@ -105,12 +103,12 @@ class FileStore:
             )
             return {}
 
-    def _write(self, data: dict[str, str]) -> None:
+    def _write(self, data: Mapping[str, str]) -> None:
         self._path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         atomic_file.write(self._path, json.dumps({**self._read(), **data}, indent=1, sort_keys=True))
 
 
-class ConfigMapStore:
+class ConfigMapStore(KindStore):
     """A ConfigMap that the operators of a namespace share; each writes the keys of its own watches."""
 
     def __init__(self, client: Client, namespace: str) -> None:
@@ -120,23 +118,8 @@ class ConfigMapStore:
         self._saved: dict[str, str] = {}
         self._logged = log.Once()
 
-    async def load(self) -> KindsByWatch:
+    async def read(self) -> Mapping[str, str]:
         """See KindStore."""
-        return _parse(await self._load())
-
-    async def save(self, kinds: KindsByWatch) -> bool:
-        """See KindStore."""
-        return await self._save(_spell(kinds))
-
-    async def load_written(self) -> RecordsByWatch:
-        """See KindStore."""
-        return _parse_records(await self._load())
-
-    async def save_written(self, records: RecordsByWatch) -> bool:
-        """See KindStore."""
-        return await self._save(_spell_records(records))
-
-    async def _load(self) -> dict[str, str]:
         try:
             found = await self._try("GET")
         except NotFoundError:
@@ -148,7 +131,8 @@ class ConfigMapStore:
         self._saved = {str(watch): str(kinds) for watch, kinds in data.items()}
         return self._saved
 
-    async def _save(self, data: Mapping[str, str]) -> bool:
+    async def write(self, data: Mapping[str, str]) -> bool:
+        """See KindStore."""
         for watch, text in data.items():
             if self._saved.get(watch) == text:
                 continue
@@ -192,29 +176,29 @@ class ConfigMapStore:
         )
 
 
-class JointStore:
+class JointStore(KindStore):
     """Storage that several replicas share: `save` keeps the kinds that other replicas have added."""
 
     def __init__(self, store: KindStore) -> None:
         self._store = store
 
-    async def load(self) -> KindsByWatch:
+    async def read(self) -> Mapping[str, str]:
         """See KindStore."""
-        return await self._store.load()
+        return await self._store.read()
+
+    async def write(self, data: Mapping[str, str]) -> bool:
+        """See KindStore."""
+        return await self._store.write(data)
 
     async def save(self, kinds: KindsByWatch) -> bool:
         """See KindStore. If two replicas save at once, one may lose a new kind until its next run."""
-        stored = await self._store.load()
-        return await self._store.save({gvk: found | stored.get(gvk, frozenset()) for gvk, found in kinds.items()})
-
-    async def load_written(self) -> RecordsByWatch:
-        """See KindStore."""
-        return await self._store.load_written()
+        stored = await self.load()
+        return await super().save({gvk: found | stored.get(gvk, frozenset()) for gvk, found in kinds.items()})
 
     async def save_written(self, records: RecordsByWatch) -> bool:
         """See KindStore. Two replicas can save at once as in `save`."""
-        stored = await self._store.load_written()
-        return await self._store.save_written(
+        stored = await self.load_written()
+        return await super().save_written(
             {gvk: record.merged(stored[gvk]) if gvk in stored else record for gvk, record in records.items()}
         )
 

@@ -23,12 +23,10 @@ from datetime import UTC, datetime
 from functools import partial
 
 from runner import log
-from runner.dependents.deferred import DeferredNotifications
-from runner.dependents.health import DependentWatchHealth
-from runner.dependents.kind import DependentKind, watcher_of
+from runner.dependents.kind import DependentKind, DependentWatchHealth, watcher_of
 from runner.dependents.ledger import Ledger
 from runner.dependents.loop_guard import LoopGuard
-from runner.dependents.notification import Notification, RunWrite
+from runner.dependents.notification import DeferredNotifications, Notification, RunWrite
 from runner.dependents.store import KindsByWatch, KindStore
 from runner.dependents.written import MOST_MARKS, WrittenObjects
 from runner.errors import ApiError, ApiUnavailableError, ForbiddenError, KindNotFoundError, NotFoundError

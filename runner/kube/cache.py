@@ -20,9 +20,8 @@ from dataclasses import dataclass
 import orjson
 
 from runner.kube import decode
-from runner.kube.object_diff import changed_fields
-from runner.kube.relist import Relist
-from runner.kube.watch_events import Applied, Deleted, Restarted, Synced, WatchEvent
+from runner.kube.object_state import changed_fields
+from runner.kube.watch_events import Applied, Deleted, Relist, Restarted, Synced, WatchEvent
 from runner.objects import (
     LAST_RUN,
     LastResult,

@@ -33,7 +33,7 @@ from yarl import URL
 
 from runner import __version__
 from runner.errors import ApiError, ApiUnavailableError, ServerError, ThrottledError, UnauthorizedError
-from runner.kube import answers, causes, decode
+from runner.kube import answers, decode
 from runner.kube.credentials.auth import Credentials
 from runner.kube.discovery import ApiResource
 from runner.kube.sockets import Sockets
@@ -374,7 +374,7 @@ async def _translated(call: _Call, base_url: str) -> AsyncIterator[None]:
         raise ApiUnavailableError(f"{call}: {base_url} did not respond in time") from error
     except (aiohttp.ClientError, OSError) as error:
         sent = not isinstance(error, aiohttp.ClientConnectorError)
-        raise ApiUnavailableError(f"{call}: {base_url}: {causes.cause(error)}", sent=sent) from error
+        raise ApiUnavailableError(f"{call}: {base_url}: {answers.cause(error)}", sent=sent) from error
 
 
 async def _lines(call: _Call, answer: aiohttp.ClientResponse, base_url: str) -> AsyncGenerator[bytes]:

@@ -17,9 +17,8 @@ from runner.errors import ApiError, ApiUnavailableError, GoneError, KindNotFound
 from runner.kube.cache import Cache, Change, Summary
 from runner.kube.client import Client, Selection
 from runner.kube.discovery import Discovery
-from runner.kube.relist import Relist
 from runner.kube.watch import Watcher
-from runner.kube.watch_events import Applied, Deleted, Restarted, Synced
+from runner.kube.watch_events import Applied, Deleted, Relist, Restarted, Synced
 from runner.kube.watch_stream import WatchPolicy
 from runner.objects import GVK, Object, ObjectKey, finalizers_of, is_deleting, key_of
 from runner.watches.policy import JitteredBackoff

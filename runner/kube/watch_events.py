@@ -1,11 +1,16 @@
-"""Events of a watcher: plain values between `watch` and `cache`."""
+"""Events of a watcher, and the objects that a new list of their scope does not contain. Pure.
+
+A scope is what one watcher covers: a namespace, or `""` for all. An object that the list lacks was deleted while no
+watch was open.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Iterable, KeysView
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
-from runner.objects import Object
+from runner.objects import Object, ObjectKey
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,3 +40,39 @@ class Synced:
 
 
 WatchEvent: TypeAlias = Restarted | Applied | Deleted | Synced
+
+
+class Relist:
+    """The lists of one kind, by scope. `begin`, `saw` and `end` follow the events of the watchers."""
+
+    def __init__(self) -> None:
+        self._missing: dict[str, dict[ObjectKey, None]] = {}
+        self._rounds: dict[str, int] = {}
+        self._synced: set[str] = set()
+
+    def begin(self, scope: str, known: Iterable[ObjectKey]) -> None:
+        """Start a list of `scope`, which is expected to contain the `known` objects."""
+        self._missing[scope] = dict.fromkeys(known)
+        self._rounds[scope] = self.round(scope) + 1
+
+    def saw(self, key: ObjectKey) -> None:
+        """Note an event of an object or a write to it, so that its absence from the list is not a deletion."""
+        for missing in self._missing.values():
+            missing.pop(key, None)
+
+    def end(self, scope: str) -> KeysView[ObjectKey]:
+        """Complete the list; return the known objects that it did not contain."""
+        self._synced.add(scope)
+        return self._missing.pop(scope, {}).keys()
+
+    def is_synced(self, scope: str) -> bool:
+        """True if a list of the scope was ever complete."""
+        return scope in self._synced
+
+    def is_initial(self, scope: str) -> bool:
+        """True during the lists of a scope that none was complete before."""
+        return scope in self._missing and scope not in self._synced
+
+    def round(self, scope: str) -> int:
+        """Return how many lists of the scope have begun."""
+        return self._rounds.get(scope, 0)

@@ -21,8 +21,7 @@ from itertools import chain
 from typing import Any, NamedTuple
 
 from runner.masking import forms as masking_forms
-from runner.masking.forms import Form
-from runner.masking.heads import Heads
+from runner.masking.forms import Form, Heads
 
 MASK = "********"
 TOO_SLOW = "withheld: the search for secret values in this text took too long"

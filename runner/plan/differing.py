@@ -12,8 +12,7 @@ from typing import Any
 from runner.objects import GVK, ObjectKey, ObjectRef
 from runner.plan import changes
 from runner.plan.fields import differences
-from runner.proxy.planning.changes import PlannedChange
-from runner.proxy.planning.overlay import Overlay
+from runner.proxy.planning.overlay import Overlay, PlannedChange
 
 _SECRET = GVK("", "v1", "Secret")
 _DATA = "data"

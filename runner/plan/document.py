@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from runner.plan.changes import ObjectChange
 from runner.plan.fields import ABSENT, FieldChange
-from runner.plan.results import ObjectChange
 from runner.plan.tasks import UnplannedTask
 
 

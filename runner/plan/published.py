@@ -18,10 +18,9 @@ import yaml
 
 from runner.objects import GVK, PLAN_OF, Object, ObjectKey, metadata, uid_of
 from runner.plan import document
-from runner.plan.changes import lasting
+from runner.plan.changes import ObjectChange, ResourcePlan, lasting
 from runner.plan.differing import DifferingValue
-from runner.plan.results import ObjectChange, ResourcePlan
-from runner.proxy.planning.changes import Verb
+from runner.proxy.planning.overlay import Verb
 
 KEY = "changes.yaml"
 """Key of the ConfigMap's only entry."""

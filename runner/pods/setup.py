@@ -31,7 +31,7 @@ from runner.pods.jobs import PODS, Address
 from runner.pods.links import Links
 from runner.pods.warm import Home, WarmPods, WarmTemplate
 from runner.pods.watching import PodWatch
-from runner.proxy.handlers.own_secrets import OwnSecrets
+from runner.proxy.handlers.authenticate import OwnSecrets
 from runner.watches.watch import Watch
 
 _NAME = "ansible-operator-pods"

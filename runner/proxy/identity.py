@@ -19,8 +19,7 @@ from runner.kube import forbidden
 from runner.kube.forbidden import MissingRight
 from runner.objects import GVK
 from runner.ownership import Owner, OwnerState
-from runner.proxy.planning.approval import WriteApproval
-from runner.proxy.planning.overlay import Overlay
+from runner.proxy.planning.overlay import Overlay, WriteApproval
 from runner.prune.run_objects import RunObjects, RunUses
 from runner.unchanged.last_run import ReadSet
 

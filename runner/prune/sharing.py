@@ -16,8 +16,7 @@ from typing import Protocol, TypeAlias
 
 from runner.kube.cache import Summary
 from runner.objects import GVK, ObjectKey, ObjectRef
-from runner.prune.use_digests import UseDigests
-from runner.prune.uses import UsedObjects, Uses
+from runner.prune.uses import UseDigests, UsedObjects, Uses
 
 IsUsed: TypeAlias = Callable[[Uses], bool]
 """Returns whether runs use a certain object."""

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple, TypeAlias
 
 from runner.kube.discovery import ApiResource
-from runner.kube.relist import Relist
+from runner.kube.watch_events import Relist
 from runner.objects import Object, ObjectKey, ObjectRef, metadata, uid_of
 from runner.readcache.inflight import CallScope
 

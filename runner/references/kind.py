@@ -23,8 +23,8 @@ from runner.kube.discovery import ApiResource, Discovery
 from runner.kube.watch import Watcher
 from runner.kube.watch_stream import WatchPolicy
 from runner.objects import GVK, Object, ObjectKey, ObjectRef
+from runner.references.by_label import ReferenceWatch
 from runner.references.state import ReferenceChange, ReferencedState, has_to_be_read
-from runner.references.watch import ReferenceWatch
 from runner.watches.policy import JitteredBackoff
 
 FEW = 8

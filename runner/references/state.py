@@ -1,4 +1,4 @@
-"""References in a spec, and the states of referenced objects. Pure.
+"""References in a spec, their index, and the states of referenced objects. Pure.
 
 A state contains the version, the digested status, and a digest of the content without metadata and status. The latter
 has a random key for each process. So a guessed Secret value cannot be verified from a memory dump or a log. Versions
@@ -196,3 +196,60 @@ def _sealed(obj: Mapping[str, Any]) -> bytes:
     content = {name: value for name, value in obj.items() if name not in _NO_CONTENT}
     text = orjson.dumps(content, option=orjson.OPT_SORT_KEYS)
     return hashlib.blake2b(text, digest_size=_DIGEST_SIZE, key=_KEY).digest()
+
+
+_NO_TARGETS: frozenset[ObjectRef] = frozenset()
+
+
+class ReferenceIndex:
+    """References in both directions."""
+
+    def __init__(self) -> None:
+        self._references: dict[ObjectRef, frozenset[ObjectRef]] = {}
+        self._targets: dict[ObjectRef, set[ObjectRef]] = {}
+        self._spaces: dict[tuple[GVK, str], set[ObjectKey]] = {}
+
+    def update(self, target: ObjectRef, references: frozenset[ObjectRef]) -> tuple[list[ObjectRef], list[ObjectRef]]:
+        """Set the references of an object. Return those that are new and those that no object has any more."""
+        before = self._references.get(target, frozenset())
+        self._references[target] = references
+        self._spaces.setdefault((target.gvk, target.key.namespace), set()).add(target.key)
+        fresh = [each for each in references - before if self._add(each, target)]
+        return fresh, self._leave(before - references, target)
+
+    def forget(self, target: ObjectRef) -> list[ObjectRef]:
+        """Remove an object. Return the references that no object has any more."""
+        space = (target.gvk, target.key.namespace)
+        there = self._spaces.get(space, set())
+        there.discard(target.key)
+        if not there:
+            self._spaces.pop(space, None)
+        return self._leave(self._references.pop(target, frozenset()), target)
+
+    def references(self, target: ObjectRef) -> frozenset[ObjectRef]:
+        """Return the references of an object."""
+        return self._references.get(target, frozenset())
+
+    def targets(self, references: ObjectRef) -> frozenset[ObjectRef]:
+        """Return the objects that have a reference."""
+        return frozenset(self._targets.get(references, _NO_TARGETS))
+
+    def objects(self, watch: GVK, namespace: str) -> Iterator[ObjectRef]:
+        """Yield the objects of a watch in a namespace and the cluster-scoped ones; empty: all."""
+        spaces = {namespace, ""} if namespace else [space for gvk, space in self._spaces if gvk == watch]
+        return (ObjectRef(watch, key) for space in spaces for key in self._spaces.get((watch, space), ()))
+
+    def _add(self, references: ObjectRef, target: ObjectRef) -> bool:
+        targets = self._targets.setdefault(references, set())
+        targets.add(target)
+        return len(targets) == 1
+
+    def _leave(self, left: Iterable[ObjectRef], target: ObjectRef) -> list[ObjectRef]:
+        unnamed = []
+        for references in left:
+            targets = self._targets[references]
+            targets.discard(target)
+            if not targets:
+                del self._targets[references]
+                unnamed.append(references)
+        return unnamed

@@ -18,17 +18,22 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from runner import log
-from runner.dependents.deferred import Deferred
 from runner.dependents.loop_guard import LoopGuard
-from runner.dependents.notification import Notification
+from runner.dependents.notification import Deferred, Notification
 from runner.kube.client import Client
 from runner.kube.discovery import ApiResource, Discovery
 from runner.objects import GVK, Object, ObjectKey, ObjectRef, key_of, metadata, uid_of
 from runner.ownership import Owner
 from runner.references.by_label import LabelledReferences, LabelSelection
-from runner.references.index import ReferenceIndex
 from runner.references.kind import ReferenceKind
-from runner.references.state import GONE, ReferenceChange, ReferencedState, SpecReferences, references_of
+from runner.references.state import (
+    GONE,
+    ReferenceChange,
+    ReferencedState,
+    ReferenceIndex,
+    SpecReferences,
+    references_of,
+)
 from runner.watches.reference_fields import WatchReference
 from runner.watches.watch import Watch
 

@@ -13,7 +13,7 @@ from itertools import islice
 
 from runner.engine.job import Event, Job, Outcome, RunResult
 from runner.objects import GVK, ObjectKey
-from runner.plan.results import ResourcePlan
+from runner.plan.changes import ResourcePlan
 from runner.proxy.identity import RunStats
 from runner.ui.plans import LatestPlans
 from runner.ui.timeline import Timeline

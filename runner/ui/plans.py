@@ -11,8 +11,8 @@ import orjson
 
 from runner.objects import APPROVE, GVK, Object, ObjectKey, plan_requested
 from runner.plan import published
+from runner.plan.changes import ObjectChange, ResourcePlan
 from runner.plan.fields import ABSENT, FieldChange, Value
-from runner.plan.results import ObjectChange, ResourcePlan
 from runner.status import report
 from runner.status.conditions import conditions_of, find
 from runner.watches.policy import mode_of, strictest

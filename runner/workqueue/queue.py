@@ -19,8 +19,17 @@ from dataclasses import dataclass, field, replace
 from runner.objects import LastResult, ObjectKey
 from runner.watches.policy import Backoff
 from runner.workqueue.concurrency import ConcurrencyLimit
-from runner.workqueue.line import Line, Precedence, Turns, Waiting
-from runner.workqueue.request import HANDICAP_AT_START, Cause, QueueEntry, ReconcileRequest, RunReason
+from runner.workqueue.request import (
+    HANDICAP_AT_START,
+    Cause,
+    Line,
+    Precedence,
+    QueueEntry,
+    ReconcileRequest,
+    RunReason,
+    Turns,
+    Waiting,
+)
 
 
 @dataclass(slots=True)

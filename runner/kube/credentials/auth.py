@@ -27,7 +27,7 @@ from runner.kube.credentials import kubeconfig, proxies, tls
 from runner.kube.credentials.exec_plugin import ExecPlugin
 from runner.kube.credentials.kubeconfig import KubeConfig
 from runner.kube.credentials.oidc import OidcLogin
-from runner.kube.credentials.tokens import AuthorizationSource, FixedAuthorization, TokenFile
+from runner.kube.credentials.tls import AuthorizationSource, FixedAuthorization, TokenFile
 
 _REFRESH_INTERVAL = 5.0
 _PROVIDED = ("id-token", "refresh-token", "access-token", "client-secret")

@@ -11,21 +11,100 @@ logged.
 from __future__ import annotations
 
 import asyncio
+import base64
+import binascii
 from collections.abc import Callable, Iterator
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import orjson
 
 from runner import log
 from runner.engine.run_secrets import RunSecrets
 from runner.kube import decode
+from runner.objects import LAST_APPLIED
 from runner.proxy import content
 from runner.proxy.calls import Answer, Call, Content, complete, refusal
 from runner.proxy.identity import RunIdentity
-from runner.proxy.observers import secret_objects
-from runner.proxy.observers.secret_objects import SecretValues
 from runner.proxy.protobuf import secrets
 from runner.proxy.request import RequestInfo
+
+_DATA, _STRING_DATA = "data", "stringData"
+
+
+class SecretValues(NamedTuple):
+    """Values of one Secret; `names` are its name and namespace, which some Secrets also contain as values."""
+
+    values: list[str | bytes]
+    names: tuple[str, ...]
+
+
+def of_secrets(found: Any) -> Iterator[SecretValues]:
+    """Yield the values of all Secrets in the content of a request or response for Secrets."""
+    waiting = [found]
+    while waiting:
+        each = waiting.pop()
+        if isinstance(each, list):
+            waiting.extend(each)
+        elif isinstance(each, dict):
+            waiting += [each.get(name) for name in ("items", "rows", "object")]
+            metadata = each.get("metadata")
+            metadata = metadata if isinstance(metadata, dict) else {}
+            waiting.append(_last_applied(metadata.get("annotations")))
+            values = [*_data(each.get(_DATA)), *_strings(each.get(_STRING_DATA))]
+            if values:
+                names = (metadata.get("name"), metadata.get("namespace"))
+                yield SecretValues(values, tuple(name for name in names if isinstance(name, str)))
+
+
+def of_json_patch(found: Any) -> Iterator[SecretValues]:
+    """Yield the values in a JSON Patch (RFC 6902) of a Secret."""
+    for operation in found if isinstance(found, list) else ():
+        if not isinstance(operation, dict):
+            continue
+        _, member, *inner = [*str(operation.get("path", "")).split("/", 2), ""][:3]
+        value = operation.get("value")
+        if not member:
+            yield from of_secrets(value)
+        elif member in {_DATA, _STRING_DATA}:
+            yield from of_secrets({member: {"": value} if inner and inner[0] else value})
+        elif member == "metadata":
+            yield from of_secrets({"metadata": {"annotations": {LAST_APPLIED: value}}})
+
+
+def of_token_request(found: Any) -> Iterator[SecretValues]:
+    """Yield the token in the response to a TokenRequest."""
+    status = found.get("status") if isinstance(found, dict) else None
+    token = status.get("token") if isinstance(status, dict) else None
+    if isinstance(token, str):
+        yield SecretValues([token], ())
+
+
+def _last_applied(annotations: Any) -> Any:
+    text = annotations.get(LAST_APPLIED) if isinstance(annotations, dict) else None
+    if not isinstance(text, str):
+        return None
+    try:
+        return orjson.loads(text)
+    except orjson.JSONDecodeError:
+        return None
+
+
+def _data(found: Any) -> Iterator[str | bytes]:
+    for value in found.values() if isinstance(found, dict) else ():
+        if isinstance(value, bytes):
+            yield value
+        elif isinstance(value, str):
+            try:
+                yield base64.b64decode(value)
+            except (binascii.Error, ValueError):
+                yield value
+
+
+def _strings(found: Any) -> Iterator[str | bytes]:
+    for value in found.values() if isinstance(found, dict) else ():
+        if isinstance(value, str | bytes):
+            yield value
+
 
 NO_LOG_PATH = "/ansible-operator/no-log"
 """Path to which a run posts the arguments of a task with `no_log`: `{"task": UUID, "values": [...]}`."""
@@ -45,7 +124,7 @@ async def requested(call: Call) -> None:
     run = call.run.run
     if not _is_of_secrets(call.info) or call.head.upgrade or not (data := await call.data()):
         return  # without content, or with more of it than the API server accepts
-    read = secret_objects.of_json_patch if call.media == _JSON_PATCH else secret_objects.of_secrets
+    read = of_json_patch if call.media == _JSON_PATCH else of_secrets
     is_known = content.is_readable(call.media) or call.media == _JSON_PATCH
     if not await _learn(run, call, data, read) and not is_known:
         run.secrets.exhaust()  # the API server rejects invalid content of known formats
@@ -60,7 +139,7 @@ async def answered(call: Call, answer: Answer) -> None:
     if call.info.verb == "watch":
         answer.content = _Watched(answer.content, run, answer.media)
         return
-    read = secret_objects.of_token_request if is_token else secret_objects.of_secrets
+    read = of_token_request if is_token else of_secrets
     data = await answer.data()
     if data is None or (data and not await _learn(run, answer, data, read)):
         run.secrets.exhaust()
@@ -69,7 +148,7 @@ async def answered(call: Call, answer: Answer) -> None:
 
 def learn_object(known: RunSecrets, obj: Any) -> None:
     """Record the values of a Secret that a run gets."""
-    for values, names in secret_objects.of_secrets(obj):
+    for values, names in of_secrets(obj):
         known.learn(values, names)
 
 

@@ -12,21 +12,61 @@ import asyncio
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import Literal, NamedTuple, Protocol, TypeAlias
 from urllib.parse import urlencode
 
 from runner.kube.discovery import ApiResource
-from runner.objects import Object, ObjectKey
-from runner.proxy.planning.changes import PlannedChange, Refusal, Verb, comparable
+from runner.objects import GVK, PLAN_OF, Object, ObjectKey, annotations_of, metadata, uid_of
 from runner.proxy.planning.unknown import UnknownValues, chosen
+from runner.unchanged import last_run
 
-_MOST_REFUSALS = 1000
-"""Recorded refusals. A task that retries forever must not fill the memory."""
-_SUFFIX = "plan"
-"""Names of objects with `generateName` end in this word and a number, so that two plans are equal."""
-_SELECTING = frozenset({"labelSelector", "fieldSelector"})
-_LONGEST_PREFIX = 55
-"""Characters of a generated name's prefix. A label of DNS has at most 63."""
+Verb: TypeAlias = Literal["create", "change", "delete"]
+
+_SET_BY_SERVER = frozenset(
+    {"creationTimestamp", "generation", "managedFields", "resourceVersion", "selfLink", "uid", "generateName"}
+)
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedChange:
+    """Net change of one object: its state before the run's first write, and after its last one."""
+
+    verb: Verb
+    gvk: GVK
+    key: ObjectKey
+    before: Object | None = field(repr=False)
+    """None if the object does not exist, or if the run may not read it."""
+    after: Object | None = field(repr=False)
+    writes: int
+    """Number of the run's writes of this object."""
+    recreated: bool = False
+    """True if the run deletes an existing object and creates it again; `verb` is then `change`."""
+    reason: str = ""
+    """Why the API server did not accept the last write as a dry run; empty if it did."""
+
+    @property
+    def validated(self) -> bool:
+        """True if the API server accepted the last write as a dry run."""
+        return not self.reason
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """A request that the proxy refused, because the API server cannot dry-run it or the plan cannot answer it."""
+
+    verb: str
+    """Verb as in RBAC, such as `create`; the method for non-resource requests."""
+    resource: str
+    """Resource and subresource, such as `pods/exec`; the path for non-resource requests."""
+    key: ObjectKey
+    """Namespace and name in the request; both can be empty."""
+    reason: str
+
+
+def comparable(obj: Object) -> Object:
+    """Return an object without the metadata that the API server sets on each write."""
+    kept = {name: value for name, value in metadata(obj).items() if name not in _SET_BY_SERVER}
+    return {**obj, "metadata": kept}
 
 
 class KindId(NamedTuple):
@@ -39,6 +79,51 @@ class KindId(NamedTuple):
     def qualified(self) -> str:
         """Name in messages of the API server, such as `deployments.apps`."""
         return f"{self.plural}.{self.group}" if self.group else self.plural
+
+
+UNSTABLE = frozenset({("", "events"), ("events.k8s.io", "events"), ("coordination.k8s.io", "leases")})
+"""Kinds that change all the time, so that their reads are not compared."""
+ABSENT = "absent"
+_SECRETS = KindId("", "secrets")
+_MAINTAINED = frozenset({"creationTimestamp", "generation", "managedFields", "resourceVersion", "selfLink"})
+
+
+def read_digest(obj: Object, kind: KindId, owner: str) -> str:
+    """Return the digest of an object or a list that a plan run reads, so that a later plan can detect a change.
+
+    The object with the UID `owner` does not count, nor does the ConfigMap of its plan. The result is empty if it is
+    the only one.
+
+    The status and the metadata that the API server maintains do not count, because they change by themselves. The
+    content of Secrets does not count either, so that no published digest allows to guess it: their versions do.
+    """
+    if not obj:
+        return ABSENT
+    if isinstance(items := obj.get("items"), list):
+        counted = [each for each in items if isinstance(each, dict) and not _is_own(each, owner)]
+        return last_run.digest([_lasting(each, kind) for each in counted])
+    return "" if _is_own(obj, owner) else last_run.digest(_lasting(obj, kind))
+
+
+def _is_own(obj: Object, owner: str) -> bool:
+    return uid_of(obj) == owner or annotations_of(obj).get(PLAN_OF) == owner
+
+
+def _lasting(obj: Object, kind: KindId) -> object:
+    meta = metadata(obj)
+    if kind == _SECRETS:
+        return [meta.get("name"), meta.get("namespace"), meta.get("uid"), meta.get("resourceVersion")]
+    kept = {name: value for name, value in meta.items() if name not in _MAINTAINED}
+    return {**{name: obj[name] for name in obj.keys() - {"apiVersion", "kind", "metadata", "status"}}, "metadata": kept}
+
+
+_MOST_REFUSALS = 1000
+"""Recorded refusals. A task that retries forever must not fill the memory."""
+_SUFFIX = "plan"
+"""Names of objects with `generateName` end in this word and a number, so that two plans are equal."""
+_SELECTING = frozenset({"labelSelector", "fieldSelector"})
+_LONGEST_PREFIX = 55
+"""Characters of a generated name's prefix. A label of DNS has at most 63."""
 
 
 NAMESPACES = KindId("", "namespaces")
@@ -248,3 +333,28 @@ class Overlay:
             for key, planned in objects.items():
                 if key.namespace == name:
                     planned.after, planned.reason = None, ""
+
+
+class WriteApproval(Protocol):
+    """Approved writes of one run."""
+
+    @property
+    def refused(self) -> str:
+        """The first write that is not approved, with the reason; empty if there was none."""
+        ...
+
+    def trial(self) -> Overlay:
+        """Return an overlay for the dry run of one write."""
+        ...
+
+    def refusal(self, write: PlannedWrite) -> str:
+        """Return why a write is not approved; empty if it is."""
+        ...
+
+    def refuse(self, why: str) -> None:
+        """Note the first write that is not approved. It ends the run."""
+        ...
+
+    def sent(self, write: PlannedWrite, obj: Object) -> None:
+        """Note the result of a write: the API server can have chosen other values than in the plan."""
+        ...

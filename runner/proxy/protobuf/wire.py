@@ -1,4 +1,4 @@
-"""Wire format of Protocol Buffers, for messages without a schema. Pure.
+"""Wire format of Protocol Buffers, for messages without a schema, and `DeleteOptions`. Pure.
 
 Source: https://protobuf.dev/programming-guides/encoding/.
 """
@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from typing import TypeAlias
+
+from runner.objects import Object
 
 _VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5
 _LARGEST_SHIFT = 63
@@ -84,3 +86,35 @@ def octets(value: int | bytes) -> bytes:
 def string(value: int | bytes | None) -> str:
     """Return the string of a field; empty if it is missing."""
     return "" if value is None else octets(value).decode()
+
+
+_MAGIC = b"k8s\0"
+_RAW = 2
+_GRACE, _PRECONDITIONS, _ORPHAN, _PROPAGATION, _DRY_RUN = 1, 2, 3, 4, 5
+_PRECONDITION_TEXTS = {1: "uid", 2: "resourceVersion"}
+_KNOWN = frozenset({_GRACE, _PRECONDITIONS, _ORPHAN, _PROPAGATION, _DRY_RUN})
+
+
+def read(data: bytes) -> Object:
+    """Parse the options as in JSON. Raises ValueError, also for unknown fields."""
+    if not data.startswith(_MAGIC):
+        raise ValueError("not Kubernetes protobuf")
+    raw = octets(dict(fields(data[len(_MAGIC) :])).get(_RAW, b""))
+    found: Object = {"kind": "DeleteOptions", "apiVersion": "v1"}
+    for number, value in fields(raw):
+        if number not in _KNOWN:
+            raise ValueError(f"unknown field {number} of DeleteOptions")
+        if number == _GRACE:
+            found["gracePeriodSeconds"] = value
+        elif number == _PRECONDITIONS:
+            conditions = dict(fields(octets(value)))
+            found["preconditions"] = {
+                name: string(conditions[field]) for field, name in _PRECONDITION_TEXTS.items() if field in conditions
+            }
+        elif number == _ORPHAN:
+            found["orphanDependents"] = bool(value)
+        elif number == _PROPAGATION:
+            found["propagationPolicy"] = string(value)
+        else:
+            found.setdefault("dryRun", []).append(string(value))
+    return found

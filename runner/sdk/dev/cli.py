@@ -27,7 +27,7 @@ from runner.sdk.devcluster.cli import add_node_option, chosen_nodes
 from runner.sdk.devcluster.cluster import find_kubectl, run_kubectl
 
 if TYPE_CHECKING:
-    from runner.sdk.dev.screen import Screen
+    from runner.sdk.dev.board import Screen
 
     Subparsers = argparse._SubParsersAction[argparse.ArgumentParser]  # noqa: SLF001 - argparse has no public name for it
 
@@ -149,8 +149,7 @@ def _install(kubectl: str, environ: Mapping[str, str]) -> None:
 
 def _operate(flags: list[str], cluster: tuple[str, ...], environ: Mapping[str, str], ended: threading.Event) -> int:
     """Run the operator until it ends or `ended` is set; return the exit code."""
-    from runner.sdk.dev.board import LiveView  # noqa: PLC0415 - every command would wait for what it imports
-    from runner.sdk.dev.screen import Screen  # noqa: PLC0415 - as above
+    from runner.sdk.dev.board import LiveView, Screen  # noqa: PLC0415 - every command would wait for what it imports
 
     ports = ["--proxy-port=0", "--health-probe-bind-address=127.0.0.1:0", "--metrics-bind-address=127.0.0.1:0"]
     command = [sys.executable, "-P", "-m", "runner", "run", "--reload", *ports, *flags, *_FORMATS]

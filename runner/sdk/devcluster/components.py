@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from runner.sdk.devcluster import kwok, node, placement
+from runner.sdk.devcluster import kwok, node
 from runner.sdk.devcluster.layout import (
     APISERVER,
     CONTAINERD,
@@ -118,7 +118,7 @@ def _apiserver(ports: Ports, nodes: Nodes) -> tuple[str, ...]:
             "--bind-address=0.0.0.0",
             f"--advertise-address={node.ADDRESS}",
             "--authorization-mode=Node,RBAC",
-            *placement.APISERVER_FLAGS,
+            *node.APISERVER_FLAGS,
         )
     else:
         reachable = (

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import IO
 
 from runner.errors import ClusterError
-from runner.sdk.devcluster import node, placement
+from runner.sdk.devcluster import node
 from runner.sdk.devcluster.api import Api
 from runner.sdk.devcluster.layout import Layout
 from runner.sdk.devcluster.leash import ENTER
@@ -55,7 +55,7 @@ def import_archive(archive: Path, namespaces: int) -> list[str]:
 def announce(api: Api, namespaces: int) -> None:
     """Write the names of all images of the node to the ConfigMap that the admission policy reads."""
     names = _ctr(namespaces, "images", "list", "--quiet").split()
-    api.apply(placement.IMAGES_PATH, placement.images([name for name in names if not name.startswith("sha256:")]))
+    api.apply(node.IMAGES_PATH, node.loaded_images([name for name in names if not name.startswith("sha256:")]))
 
 
 def is_ready(namespaces: int) -> bool:

@@ -1,4 +1,4 @@
-"""Kubeconfig files with client certificates.
+"""Kubeconfig files with client certificates, and the shell script that selects one.
 
 Promises: a written file contains the certificates, has mode 0600, and is written atomically.
 """
@@ -15,7 +15,7 @@ from runner.errors import ClusterError
 
 if TYPE_CHECKING:  # loading the cryptography behind it would slow every pytest start
     from runner.pki import KeyPair
-
+import shlex
 
 CONTEXT_PREFIX = "ansible-operator-"
 
@@ -85,3 +85,12 @@ def _read(path: Path) -> Any:
 
 def _base64(data: bytes) -> str:
     return base64.b64encode(data).decode("ascii")
+
+
+def leading_to(kubeconfig: Path, kubectl: Path) -> str:
+    """Return a POSIX shell script that sets KUBECONFIG and prepends the folder of kubectl to PATH. It is idempotent."""
+    folder = shlex.quote(str(kubectl.parent))
+    return (
+        f"export KUBECONFIG={shlex.quote(str(kubeconfig))}\n"
+        f'case ":$PATH:" in *:{folder}:*) ;; *) export PATH={folder}:"$PATH" ;; esac\n'
+    )

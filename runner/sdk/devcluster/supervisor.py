@@ -32,7 +32,7 @@ from typing import Any
 from runner import log, pki
 from runner.config import atomic_file, locks
 from runner.errors import ClusterError
-from runner.sdk.devcluster import containerd, kubeconfig, kwok, node, pause, placement, ports, shell, volumes
+from runner.sdk.devcluster import containerd, kubeconfig, kwok, node, pause, ports
 from runner.sdk.devcluster.api import Api
 from runner.sdk.devcluster.binaries import this_machine
 from runner.sdk.devcluster.components import SERVER_NAMES, Ports, arguments, node_arguments
@@ -144,7 +144,7 @@ class Supervisor:
             "started": datetime.now(UTC).isoformat(timespec="seconds"),
             "seconds": round(time.monotonic() - began, 2),
         }
-        atomic_file.write(self.layout.env, shell.leading_to(self.layout.kubeconfig, Path(kubectl)))
+        atomic_file.write(self.layout.env, kubeconfig.leading_to(self.layout.kubeconfig, Path(kubectl)))
         atomic_file.write(self.layout.facts, json.dumps(facts))
         return facts
 
@@ -210,10 +210,10 @@ class Supervisor:
         self._wait_for("containerd to respond", partial(containerd.is_ready, namespaces))
         containerd.import_archive(self.layout.run / "pause.tar", namespaces)
         containerd.announce(api, namespaces)
-        for path, made in volumes.objects():
+        for path, made in node.volume_objects():
             api.apply(path, made)
-        api.apply(placement.POLICY_PATH, placement.policy(self.nodes))
-        api.apply(placement.BINDING_PATH, placement.binding())
+        api.apply(node.POLICY_PATH, node.placement_policy(self.nodes))
+        api.apply(node.BINDING_PATH, node.placement_binding())
 
     def _start(self, name: str) -> None:
         self.components[name].start()
@@ -374,7 +374,7 @@ def write_node_files(layout: Layout) -> None:
         "proxy.json": json.dumps(node.proxy_configuration()),
     }.items():
         atomic_file.write(layout.run / file, content)
-    for name in volumes.names():
+    for name in node.volume_names():
         folder = layout.run / "volumes" / name
         folder.mkdir(parents=True)
         folder.chmod(0o777)  # as an empty disk: pods of any user write to their volumes

@@ -7,8 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from runner.compatibility import core_changes, unsupported
-from runner.compatibility.finding import NEW_CORE, OLD_CORE, Finding, Report
-from runner.compatibility.versions import Version, numbers
+from runner.compatibility.finding import NEW_CORE, OLD_CORE, Finding, Report, Version, numbers
 from runner.sdk.migrate import dockerfile, manifests, modules, samples
 from runner.sdk.migrate.project import Project
 

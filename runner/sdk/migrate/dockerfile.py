@@ -11,7 +11,7 @@ from pathlib import PurePosixPath
 
 from runner.compatibility.finding import OLD_CORE, Finding
 from runner.sdk.migrate import packages
-from runner.sdk.scaffold.init import BASE_IMAGE
+from runner.sdk.scaffold.project import BASE_IMAGE
 
 TARGET_IMAGE = f"{BASE_IMAGE}-core{OLD_CORE}"
 """Base image with the Go operator's ansible-core."""

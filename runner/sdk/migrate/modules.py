@@ -12,8 +12,7 @@ from typing import Any
 import yaml
 
 from runner.compatibility import task_fields, unsupported
-from runner.compatibility.finding import Finding
-from runner.compatibility.versions import numbers
+from runner.compatibility.finding import Finding, numbers
 from runner.sdk.migrate.project import Project
 from runner.watches.validation import Task
 

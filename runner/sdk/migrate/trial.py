@@ -27,9 +27,9 @@ from runner.errors import ConfigError, OperatorError
 from runner.sdk import devcluster
 from runner.sdk.devcluster import DevCluster, processes
 from runner.sdk.devcluster.cluster import run_kubectl
-from runner.sdk.migrate import cluster_objects, environments, image, manifests, samples
-from runner.sdk.migrate.cluster_objects import Objects
+from runner.sdk.migrate import image, manifests, samples, trial_cluster
 from runner.sdk.migrate.project import Project
+from runner.sdk.migrate.trial_cluster import Objects
 
 NAMESPACE = "trial"
 _GRACE = 30.0
@@ -141,7 +141,7 @@ def run(project: Project, *, cores: Sequence[str] = (OLD_CORE, NEW_CORE)) -> Tri
     with _collections(project) as collections, tempfile.TemporaryDirectory(prefix="ao-project-") as staged:
         folder = image.stage(project.search_path.image, Path(staged))
         for core in cores:
-            python = environments.python_of(core, project.environ, _print)
+            python = trial_cluster.python_of(core, project.environ, _print)
             for engine in engines:
                 _print(f"Trying ansible-core {core} with the engine {engine}")
                 trials.append(_Attempt(project, folder, found, python, core, engine, collections).result())
@@ -154,11 +154,11 @@ def compared(trials: Sequence[Trial]) -> Trials:
         path
         for first, second in itertools.pairwise(trials)
         if first.core == second.core
-        for path in cluster_objects.differences(first.objects, second.objects)
+        for path in trial_cluster.differences(first.objects, second.objects)
         if ": " in path  # a whole object that is missing is a difference, not a random value
     }
     different = {
-        each.name: [path for path in cluster_objects.differences(trials[0].objects, each.objects) if path not in random]
+        each.name: [path for path in trial_cluster.differences(trials[0].objects, each.objects) if path not in random]
         for each in trials
     }
     cores = dict.fromkeys(each.core for each in trials)
@@ -247,7 +247,7 @@ class _Attempt:
             for name in self.samples.keys() - self.outcomes.keys():
                 ended = f"the run did not end within {self._longest:.0f} s" if self.is_late else "the operator ended"
                 self.outcomes[name] = f"{ended}; the operator's log: {self.last}"
-            objects = cluster_objects.normalised(self._objects(cluster))
+            objects = trial_cluster.normalised(self._objects(cluster))
         return Trial(self.core, self.engine, dict(sorted(self.outcomes.items())), objects, dict(self.tasks))
 
     @property

@@ -17,11 +17,51 @@ import yaml
 from runner.compatibility import task_fields, unsupported
 from runner.compatibility.finding import HEADINGS, Finding, Report, grouped
 from runner.errors import ConfigError
-from runner.sdk.migrate import collections_file, dockerfile, samples
+from runner.sdk.migrate import dockerfile, samples
 from runner.sdk.migrate.project import Project
 from runner.sdk.scaffold.changeset import ChangeSet
 from runner.watches.watch import Watch
 from runner.yamlfile import edits
+
+OLD, NEW = "community.kubernetes", "kubernetes.core"
+PIN = ">=5.3.0,<7.0.0"
+"""Versions of kubernetes.core that every supported ansible-core can use."""
+
+
+def migrated(text: str, missing: Iterable[str], file: str) -> str:
+    """Return the file with kubernetes.core for community.kubernetes, and with the missing collections.
+
+    Raises ConfigError, with the lines to add by hand, if the file cannot be edited.
+    """
+    root = yaml.compose(text, Loader=yaml.SafeLoader) if text.strip() else None
+    entries = task_fields.value_of(root, "collections")
+    nodes = entries.value if isinstance(entries, yaml.SequenceNode) else []
+    names = [_name(each) for each in nodes]
+    lines = text.splitlines(keepends=True)
+    for node, name in reversed(list(zip(nodes, names, strict=True))):
+        if name == OLD:
+            kept = [] if NEW in names else [f"{' ' * _indent(node)}{line}" for line in _entry(NEW)]
+            lines[node.start_mark.line : edits.last_line(node)] = kept
+    after = "".join(lines) or "---\n"
+    for name in missing:
+        after = edits.insert(after, ("collections",), "".join(_entry(name)), file=file)
+    return after
+
+
+def _name(node: yaml.Node) -> str:
+    named = task_fields.value_of(node, "name") if isinstance(node, yaml.MappingNode) else node
+    return str(named.value) if isinstance(named, yaml.ScalarNode) else ""
+
+
+def _entry(name: str) -> list[str]:
+    version = [f'  version: "{PIN}"\n'] if name == NEW else []
+    return [f"- name: {name}\n", *version]
+
+
+def _indent(node: yaml.Node) -> int:
+    """Return the column of the dash before an item of a list in block style."""
+    return max(int(node.start_mark.column) - 2, 0)
+
 
 CHECKLIST = PurePosixPath("MIGRATION.md")
 _REQUIREMENTS = PurePosixPath("requirements.yml")
@@ -65,9 +105,9 @@ def write(project: Project, report: Report, image: str) -> list[str]:
     missing = _missing_collections(automatic)
     needs_file = missing or any(each.file == str(_REQUIREMENTS) for each in automatic)
     if needs_file and Path(_REQUIREMENTS).is_file():
-        changes.edit(_REQUIREMENTS, lambda text: collections_file.migrated(text, missing, str(_REQUIREMENTS)))
+        changes.edit(_REQUIREMENTS, lambda text: migrated(text, missing, str(_REQUIREMENTS)))
     elif needs_file:
-        changes.create(_REQUIREMENTS, collections_file.migrated("", missing, str(_REQUIREMENTS)))
+        changes.create(_REQUIREMENTS, migrated("", missing, str(_REQUIREMENTS)))
     for parsed in project.dockerfiles:
         after = dockerfile.migrated(parsed, image)
         changes.edit(PurePosixPath(parsed.file), _constant(_with_install(after) if missing else after))

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from typing import Any
 from urllib.parse import urlsplit
 
-from runner.sdk.packaging import semver
+from runner.sdk.packaging.manifests import is_version
 
 Json = dict[str, Any]
 
@@ -86,7 +86,7 @@ def _names(bundle: Bundle) -> Iterator[str]:
     name, version = str(bundle.csv["metadata"].get("name") or ""), str(bundle.csv["spec"].get("version") or "")
     if not _SUBDOMAIN.fullmatch(name):
         yield f"metadata.name {name!r} is not a valid DNS name"
-    if not semver.is_version(version):
+    if not is_version(version):
         yield f"spec.version {version!r} is not a semantic version such as 1.2.3"
     elif name != f"{package}.v{version.replace('+', '-')}":
         yield f"metadata.name {name!r} must be the package's name and version, {package}.v{version}"
@@ -96,7 +96,7 @@ def _names(bundle: Bundle) -> Iterator[str]:
     elif replaces and not replaces.startswith(f"{package}.v"):
         yield f"spec.replaces {replaces!r} is not a bundle of {package}"
     least = str(bundle.csv["spec"].get("minKubeVersion") or "")
-    if not semver.is_version(least):
+    if not is_version(least):
         yield f"spec.minKubeVersion {least!r} is not a semantic version such as 1.25.0"
     reach = (bundle.csv["metadata"].get("annotations") or {}).get("olm.skipRange")
     if reach is not None and not _RANGE.fullmatch(str(reach)):

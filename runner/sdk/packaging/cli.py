@@ -89,13 +89,13 @@ def _chart(arguments: argparse.Namespace) -> int:
 
 
 def _bundle(arguments: argparse.Namespace) -> int:
-    from runner.sdk.packaging import bundle, bundle_rules, csv_base, manifests  # noqa: PLC0415 - the same
+    from runner.sdk.packaging import bundle, bundle_rules, descriptors, manifests  # noqa: PLC0415 - the same
 
     known = manifests.known_project()
     version = manifests.version(arguments.bundle_version, "--bundle-version")
-    base = csv_base.ensure(known)
+    base = descriptors.ensure(known)
     channels = tuple(each.strip() for each in arguments.channels.split(",") if each.strip())
-    before = csv_base.name_before(known.name, version)
+    before = descriptors.name_before(known.name, version)
     documents = manifests.read(arguments.manifests, "config/manifests")
     image = arguments.image or next(manifests.images(documents), "")
     edition = bundle.BundleMetadata(
@@ -106,7 +106,7 @@ def _bundle(arguments: argparse.Namespace) -> int:
         before if arguments.replaces is None else arguments.replaces,
         arguments.skip_range,
         f"{known.domain}/{known.name}:v{version}" if image in _PLACEHOLDERS else image,
-        csv_base.created_at(),
+        descriptors.created_at(),
     )
     made, files = bundle.make(documents, edition)
     problems = bundle_rules.check(made)

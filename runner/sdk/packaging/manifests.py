@@ -1,4 +1,4 @@
-"""Sources of a project's manifests, and its version by git."""
+"""Sources of a project's manifests, and its version by git and https://semver.org."""
 
 from __future__ import annotations
 
@@ -15,8 +15,30 @@ import yaml
 
 from runner.errors import ConfigError
 from runner.sdk.devcluster.cluster import find_kubectl
-from runner.sdk.packaging import semver
 from runner.sdk.scaffold import project
+
+_SEMVER = re.compile(r"(0|[1-9]\d*)\.(0|[1-9]\d*)\.(0|[1-9]\d*)(?:-([0-9A-Za-z.-]+))?(?:\+([0-9A-Za-z.-]+))?")
+_Key = tuple[int, int, int, bool, tuple[tuple[bool, int, str], ...]]
+
+
+def is_version(text: str) -> bool:
+    """Return True if the text is a version without `v`."""
+    return _SEMVER.fullmatch(text) is not None
+
+
+def key(text: str) -> _Key:
+    """Return the sort key of a version. A version with a suffix is lower than the same version without one.
+
+    Raises:
+        ValueError: `text` is not a version.
+    """
+    found = _SEMVER.fullmatch(text)
+    if found is None:
+        raise ValueError(text)
+    parts = (found[4] or "").split(".") if found[4] else []
+    suffix = tuple((not part.isdigit(), int(part) if part.isdigit() else 0, part) for part in parts)
+    return int(found[1]), int(found[2]), int(found[3]), not parts, suffix
+
 
 Json = dict[str, Any]
 
@@ -53,7 +75,7 @@ def version(given: str | None, flag: str) -> str:
         found = _TAG.fullmatch(git("describe", "--tags", "--long", "--match", "v[0-9]*"))
         return "0.0.1" if found is None else _of_tag(found)
     plain = given.removeprefix("v")
-    if not semver.is_version(plain):
+    if not is_version(plain):
         raise ConfigError(f"{flag}: invalid version {given!r}; use a semantic version such as 1.2.3 or 1.2.3-rc.1")
     return plain
 

@@ -20,7 +20,7 @@ from runner.config.options import Option
 from runner.config.settings import OPTIONS
 
 if TYPE_CHECKING:
-    from runner.plan.results import Plan
+    from runner.plan.changes import Plan
 
     Subparsers = argparse._SubParsersAction[argparse.ArgumentParser]  # noqa: SLF001 - argparse has no public name for it
 
@@ -127,7 +127,7 @@ def show(plan: Plan, output: str) -> None:
 
 def _write(plan: Plan, output: str) -> None:
     if output == "json":
-        from runner.sdk.preview.document import document  # noqa: PLC0415 - as above
+        from runner.sdk.preview.grouping import document  # noqa: PLC0415 - as above
 
         sys.stdout.write(json.dumps(document(plan), indent=2) + "\n")
         return

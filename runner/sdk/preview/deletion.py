@@ -11,7 +11,7 @@ from runner.kube import discovery
 from runner.kube.client import Client, Selection
 from runner.kube.discovery import ApiResource
 from runner.objects import GVK, Object, ObjectKey, key_of, metadata, uid_of
-from runner.plan.results import ObjectChange
+from runner.plan.changes import ObjectChange
 
 _PAGE = 500
 _SKIPPED = {"events", "leases"}

@@ -1,4 +1,4 @@
-"""Groups of resources with equal changes. Pure.
+"""Groups of resources with equal changes, and the JSON document of a plan. Pure.
 
 Two changes are equal if they are so after a resource's own name, namespace and UID are replaced by placeholders. A
 placeholder replaces whole words only: the name `a` does not replace each letter.
@@ -14,8 +14,9 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from runner.objects import GVK, ObjectKey, ObjectRef
+from runner.plan import document as values
+from runner.plan.changes import ObjectChange, Plan, ResourcePlan
 from runner.plan.fields import ABSENT, FieldChange
-from runner.plan.results import ObjectChange, ResourcePlan
 
 NAME, NAMESPACE, UID = "<name>", "<namespace>", "<uid>"
 
@@ -117,3 +118,52 @@ def _general(change: ObjectChange, resource: ObjectRef) -> ObjectChange:
     fields = (FieldChange(text(each.path), general(each.before), general(each.after)) for each in change.fields)
     key = ObjectKey(namespace or text(change.key.namespace), text(change.key.name))
     return replace(change, key=key, fields=tuple(fields))
+
+
+VERSION = 1
+
+
+def document(plan: Plan) -> dict[str, Any]:
+    """Return the document.
+
+    The schema is stable: fields are added, never renamed or removed. `version` changes otherwise.
+    """
+    return {
+        "version": VERSION,
+        "result": "failed" if plan.has_failed else "changes" if plan.has_changes else "unchanged",
+        "partial": any(each.state == "partial" for each in plan.resources),
+        "resources": [_resource(each) for each in plan.resources],
+        "groups": [
+            {
+                "apiVersion": group.gvk.api_version,
+                "kind": group.gvk.kind,
+                "count": len(group.resources),
+                "total": group.total,
+                "resources": [_named(each) for each in group.resources],
+                "changes": [_change(each) for each in group.changes],
+            }
+            for group in groups(plan.resources)
+        ],
+    }
+
+
+def _change(of: ObjectChange) -> dict[str, Any]:
+    return {**values.change(of), "collected": of.is_collected}
+
+
+def _named(resource: ObjectRef) -> dict[str, str]:
+    return {"namespace": resource.key.namespace, "name": resource.key.name}
+
+
+def _resource(plan: ResourcePlan) -> dict[str, Any]:
+    return {
+        "apiVersion": plan.resource.gvk.api_version,
+        "kind": plan.resource.gvk.kind,
+        **_named(plan.resource),
+        "state": plan.state,
+        "message": plan.message,
+        "finalizer": plan.finalizing,
+        "changes": [_change(each) for each in plan.changes],
+        "unplanned": [values.task(each) for each in plan.unplanned],
+        "moreUnplanned": plan.more_unplanned,
+    }

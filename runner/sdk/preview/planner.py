@@ -20,26 +20,24 @@ from typing import Self
 from runner.config import paths
 from runner.config.settings import Settings
 from runner.controller import decisions, run_access
-from runner.controller.annotations import overrides_of
-from runner.controller.attempt import Attempt, WatchScope
+from runner.controller.attempt import Attempt, WatchScope, overrides_of
 from runner.controller.plan_run import plan_run
-from runner.controller.run_access import RunAccess
-from runner.controller.run_log import RunObservers
+from runner.controller.run_access import AccessObserver, RunAccess
 from runner.controller.runs import RunDefaults, Runs, bounds_of, plan_environment
 from runner.engine.artifacts import new_ident
 from runner.engine.engines import EngineSettings
 from runner.engine.run_engine import RunEngine
 from runner.errors import ApiError, ApiUnavailableError, OperatorError, UnauthorizedError
 from runner.events.bodies import ApiEvent
-from runner.kube import causes, service_accounts
+from runner.kube import answers, service_accounts
 from runner.kube.client import Client, Selection
 from runner.kube.credentials import auth
 from runner.kube.discovery import ApiResource, Discovery
 from runner.kube.informer import Informer
 from runner.monitoring.metrics import Metrics
-from runner.objects import GVK, PAUSED, Object, ObjectRef, is_deleting, is_paused, key_of
-from runner.ownership import Owner, OwnerState
-from runner.plan.results import Plan, ResourcePlan, State
+from runner.objects import GVK, PAUSED, ObjectRef, is_deleting, is_paused, key_of
+from runner.ownership import OwnerState
+from runner.plan.changes import Plan, ResourcePlan, State
 from runner.plan.tasks import UnplannedTask
 from runner.proxy.handlers.discovery_cache import DiscoveryCache
 from runner.proxy.handlers.negotiate import Negotiate
@@ -116,14 +114,14 @@ async def _connect(client: Client) -> None:
     except ApiError as error:
         raise OperatorError(f"{place} responds with an error: {error}") from error
     except ApiUnavailableError as error:
-        raise OperatorError(f"cannot reach {place}: {error}; {causes.advice(error.__cause__)}") from error
+        raise OperatorError(f"cannot reach {place}: {error}; {answers.advice(error.__cause__)}") from error
 
 
 async def _open_proxy(stack: AsyncExitStack, client: Client, *, inject: bool) -> RunAccess:
     identities = Identities()
     clock = asyncio.get_running_loop().time
     served = ServedResources(client, clock)
-    observer = _NoObserver()
+    observer = AccessObserver()
     proxy = Proxy(
         client.credentials,
         identities,
@@ -235,9 +233,7 @@ class Planner:
         if watch.gvk not in self._runs:
             informer = Informer(client, Discovery(client), watch.gvk, settings.namespaces, Selection(), "")
             scope = WatchScope(watch, informer, SoleReplica(), Metrics(), _NoEvents(), bounds)
-            self._runs[watch.gvk] = Runs(
-                scope, self._runtime.engine, RunObservers(()), self._runtime.access, _exists, defaults
-            )
+            self._runs[watch.gvk] = Runs(scope, self._runtime.engine, (), self._runtime.access, _exists, defaults)
         return self._runs[watch.gvk], replace(attempt, overrides=overrides_of(attempt.obj, bounds))
 
 
@@ -255,34 +251,6 @@ class _NoEvents:
 
     def record(self, what: ApiEvent) -> None:
         """Drop an Event."""
-
-
-class _NoObserver:
-    """Observer of a proxy without watches of dependents and references. An AccessObserver."""
-
-    def began(self, owner: Owner) -> None:
-        """Do nothing."""
-
-    def ended(self, owner: Owner) -> bool:  # noqa: ARG002 - see AccessObserver
-        """Return True."""
-        return True
-
-    def owned_now(self, owner: Owner) -> str:  # noqa: ARG002 - see AccessObserver
-        """Return no digest."""
-        return ""
-
-    def wants(self, owner: Owner, resource: ApiResource, namespace: str) -> bool:  # noqa: ARG002 - see WriteObserver
-        """Return False."""
-        return False
-
-    def read(self, owner: Owner, resource: ApiResource, obj: Object) -> None:
-        """Do nothing."""
-
-    def wrote(self, owner: Owner, resource: ApiResource, obj: Object) -> None:
-        """Do nothing."""
-
-    def deleted(self, owner: Owner, resource: ApiResource, answer: Object) -> None:
-        """Do nothing."""
 
 
 async def _exists(_resource: ApiResource, _owner: ObjectRef) -> OwnerState:

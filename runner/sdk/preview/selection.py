@@ -1,11 +1,18 @@
-"""Resources to plan: finds `KIND/NAME`, or all resources of the watches, in the cluster."""
+"""Resources to plan: finds `KIND/NAME`, or all resources of the watches.
+
+Resources are in the cluster, or in files that are not applied.
+"""
 
 from __future__ import annotations
 
 import difflib
-from collections.abc import AsyncIterator, Iterable, Sequence
+import json
+import sys
+from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
 
 from runner import log
 from runner.engine.output import named
@@ -19,13 +26,94 @@ from runner.errors import (
     NotFoundError,
     OperatorError,
 )
-from runner.kube.client import Client, Selection
+from runner.kube.client import Client, PatchType, Selection
 from runner.kube.discovery import ApiResource, Discovery
-from runner.objects import Object, ObjectKey, finalizers_of, is_deleting, key_of, metadata
+from runner.objects import LAST_APPLIED, Object, ObjectKey, finalizers_of, is_deleting, key_of, metadata
 from runner.proxy.planning.selection import Selector as Matching
-from runner.sdk.preview import given
-from runner.sdk.preview.given import Given
 from runner.watches.watch import Watch
+from runner.yamlfile import tree
+from runner.yamlfile.tree import Problems
+
+_SUFFIXES = {".yaml", ".yml", ".json"}
+_STRICT = {"dryRun": "All", "fieldValidation": "Strict"}
+
+
+@dataclass(frozen=True, slots=True)
+class Given:
+    """An object in a file."""
+
+    place: str
+    """File and line."""
+    watch: Watch
+    obj: Object
+
+
+def given(files: Sequence[str], watches: Sequence[Watch]) -> tuple[list[Given], int]:
+    """Return the objects of watched kinds in files, folders and standard input (`-`), and the number of other ones.
+
+    Raises:
+        ConfigError: a file cannot be read, or no object in the files is of a watched kind.
+    """
+    by_kind = {(watch.gvk.api_version, watch.gvk.kind): watch for watch in watches}
+    documents = [each for file in files for each in _documents(file)]
+    found = []
+    for place, obj in documents:
+        watch = by_kind.get((str(obj.get("apiVersion")), str(obj.get("kind"))))
+        if watch is not None and not metadata(obj).get("name"):
+            raise ConfigError(f"{place}: the object has no metadata.name")
+        found += [Given(place, watch, obj)] if watch is not None else []
+    if not found:
+        kinds = ", ".join(f"{kind} ({version})" for version, kind in by_kind)
+        raise ConfigError(f"no object in {', '.join(files)} is of a watched kind: {kinds}")
+    return found, len(documents) - len(found)
+
+
+def _documents(file: str) -> Iterator[tuple[str, Object]]:
+    """Yield the objects of a file or folder with their places, also those in lists."""
+    paths = [Path(file)]
+    if file != "-" and paths[0].is_dir():
+        paths = sorted(each for each in paths[0].iterdir() if each.suffix in _SUFFIXES and each.is_file())
+    for path in paths:
+        text = sys.stdin.read() if file == "-" else tree.read(path, str(path))
+        source, problems = tree.expand("standard input" if file == "-" else str(path), text, {}), Problems()
+        roots = tree.documents(source, problems)
+        problems.raise_errors()
+        for root in roots:
+            place = f"{source.file}:{source.line(root.start_mark)}"
+            try:
+                value = tree.plain(root)
+            except ValueError as error:
+                raise ConfigError(f"{place}: {error}") from error
+            items = value.get("items") if isinstance(value, dict) and str(value.get("kind")).endswith("List") else None
+            for each in items if isinstance(items, list) else [value]:
+                if isinstance(each, dict):
+                    yield place, each
+                elif each is not None:
+                    raise ConfigError(f"{place}: not an object")
+
+
+async def tried(client: Client, resource: ApiResource, key: ObjectKey, obj: Object) -> tuple[Object | None, Object]:
+    """Return the current object (None: it does not exist) and the one after `kubectl apply`, by a dry run."""
+    space = {"namespace": key.namespace} if key.namespace else {}
+    wanted = {**obj, "metadata": {**metadata(obj), **space}}
+    try:
+        before = await client.get(resource, key)
+    except NotFoundError:
+        return None, await client.request("POST", resource.path(key.namespace), params=_STRICT, body=wanted)
+    applied = (metadata(before).get("annotations") or {}).get(LAST_APPLIED)
+    patch = _patch(json.loads(applied) if applied else {}, wanted)
+    after = await client.patch(resource, key, patch, content_type=PatchType.MERGE, params=_STRICT)
+    return before, after
+
+
+def _patch(applied: Mapping[str, Any], wanted: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the merge patch of `kubectl apply`: fields that were applied before, and are missing now, are removed."""
+    patch: dict[str, Any] = {name: None for name in applied if name not in wanted}
+    for name, value in wanted.items():
+        old = applied.get(name)
+        patch[name] = _patch(old if isinstance(old, dict) else {}, value) if isinstance(value, dict) else value
+    return patch
+
 
 _PAGE = 500
 
@@ -113,7 +201,7 @@ class Selector:
         return [_deleted(target) if wanted.deletes else target]
 
     def _read(self, wanted: ResourceSelection) -> list[Given]:
-        found, others = given.read(wanted.files, self._watches)
+        found, others = given(wanted.files, self._watches)
         if others:
             log.get(__name__).warning("Objects of kinds that no watch is for are not planned", number=others)
         return found
@@ -128,7 +216,7 @@ class Selector:
         key = ObjectKey(namespace if resource.namespaced else "", key.name)
         self._check_watched(found.watch, key)
         try:
-            before, after = await given.tried(self._client, resource, key, found.obj)
+            before, after = await tried(self._client, resource, key, found.obj)
         except ApiError as error:
             raise OperatorError(f"{found.place}: {found.watch.gvk.kind} {key}: {error}") from error
         target = Target(found.watch, resource, after, is_applied=False, before=before)

@@ -13,9 +13,9 @@ import yaml
 
 from runner import log
 from runner.objects import ObjectRef
+from runner.plan.changes import ObjectChange, Plan, ResourcePlan
 from runner.plan.fields import ABSENT, FieldChange
-from runner.plan.results import ObjectChange, Plan, ResourcePlan
-from runner.proxy.planning.changes import Verb
+from runner.proxy.planning.overlay import Verb
 from runner.sdk.preview.grouping import Group, groups, notices
 
 _SYMBOLS: dict[Verb, str] = {"create": "+", "change": "~", "delete": "-"}

@@ -109,13 +109,13 @@ def _add_switch(parser: argparse.ArgumentParser, flag: str, text: str) -> None:
 
 
 def _init(arguments: argparse.Namespace) -> int:
-    from runner.sdk.scaffold import api, init  # noqa: PLC0415 - help needs neither templates nor YAML
+    from runner.sdk.scaffold import api, project  # noqa: PLC0415 - help needs neither templates nor YAML
     from runner.sdk.scaffold.changeset import ChangeSet  # noqa: PLC0415 - the same
 
     if arguments.plugins not in _PLUGINS:
         raise ConfigError(f"--plugins {arguments.plugins}: only Ansible is supported; remove the flag")
     changes = ChangeSet(Path.cwd())
-    begun = init.begin(changes, arguments.project_name, arguments.domain)
+    begun = project.begin(changes, arguments.project_name, arguments.domain)
     notes = []
     if arguments.kind:
         notes = api.add(changes, begun, _wanted(arguments))

@@ -12,7 +12,9 @@ from typing import Any
 
 import yaml
 
+from runner import __version__
 from runner.errors import ConfigError
+from runner.sdk.scaffold import names, templates
 from runner.sdk.scaffold.changeset import ChangeSet
 from runner.sdk.scaffold.names import Resource, plural_of
 
@@ -119,3 +121,32 @@ def _entry(resource: Resource) -> dict[str, Any]:
     if resource.plural != plural_of(resource.kind):
         entry["plural"] = resource.plural
     return entry
+
+
+BASE_IMAGE = f"ansible-operator-runner:{__version__}"
+"""Image from `docker build --target base` with this distribution's own Dockerfile."""
+
+
+def begin(changes: ChangeSet, name: str, domain: str) -> Project:
+    """Add the files of every project. Return the project. An empty `name` is replaced by the folder's name.
+
+    Raises:
+        ConfigError: the folder is a project, or a name is invalid.
+    """
+    if (changes.root / FILE).exists():
+        raise ConfigError(
+            f"{FILE} exists: this folder is already a project; add a kind with `ansible-operator create api`"
+        )
+    named = name or changes.root.resolve().name.lower()
+    problems = []
+    if why := names.domain_problem(domain):
+        problems.append(f"--domain {domain}: {why}")
+    if why := names.project_problem(named):
+        problems.append(f"--project-name {named}: {why}{'' if name else '; the default is the name of the folder'}")
+    names.refuse(problems)
+    values = {"project_name": named, "domain": domain, "base_image": BASE_IMAGE}
+    for path, text in templates.tree("project", values):
+        changes.create(path, text)
+    begun = Project(named, domain)
+    changes.create(FILE, begun.text())
+    return begun

@@ -17,7 +17,7 @@ from ansible.vars.reserved import get_reserved_names
 from hypothesis import HealthCheck, Phase, given, seed, settings
 from hypothesis import strategies as st
 
-from runner.controller.annotations import MAX_RUNNER_ARTIFACTS, PREFIX, RECONCILE_PERIOD, RUN_TIMEOUT, VERBOSITY
+from runner.controller.attempt import MAX_RUNNER_ARTIFACTS, PREFIX, RECONCILE_PERIOD, RUN_TIMEOUT, VERBOSITY
 from runner.engine.params import is_reserved, snake_case
 from runner.kube.decode import MAX_DEPTH
 from runner.objects import PAUSED, RUN_REQUESTED

@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 if TYPE_CHECKING:
-    from runner.proxy.planning.changes import PlannedChange
-    from runner.proxy.planning.overlay import Overlay
+    from runner.proxy.planning.overlay import Overlay, PlannedChange
     from tests.integration.proxy.conftest import Dump, Standing
 
 JSON = "application/json"

@@ -18,8 +18,8 @@ from runner.engine.job import Job, Outcome, RunResult, TaskFailure
 from runner.engine.run_secrets import RunSecrets
 from runner.monitoring.endpoints import Address
 from runner.objects import GVK, MODE, ObjectKey, ObjectRef
+from runner.plan.changes import ObjectChange, ResourcePlan
 from runner.plan.fields import FieldChange
-from runner.plan.results import ObjectChange, ResourcePlan
 from runner.proxy.identity import RunStats
 from runner.ui.journal import Journal
 from runner.ui.server import StatusPage, StreamTimings

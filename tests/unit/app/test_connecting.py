@@ -11,7 +11,7 @@ import aiohttp
 import pytest
 from structlog.testing import capture_logs
 
-from runner.app import connecting
+from runner.app import process
 from runner.errors import ApiUnavailableError, UnauthorizedError
 from runner.kube.client import Client
 from runner.objects import Object
@@ -47,7 +47,7 @@ def refused() -> Exception:
 def connect(virtually: Virtually, *failures: Exception) -> tuple[Object | None, Server, list[str], Any]:
     server, notes = Server(iter(failures)), list[str]()
     with capture_logs() as logs:
-        found = virtually(connecting.connect(cast("Client", server), asyncio.Event(), notes.append))
+        found = virtually(process.connect(cast("Client", server), asyncio.Event(), notes.append))
     return found, server, notes, logs
 
 
@@ -86,6 +86,6 @@ def test_a_stop_ends_the_wait(virtually: Virtually, *, before: bool) -> None:
         else:
             asyncio.get_running_loop().call_later(30, stop.set)
         server = cast("Client", Server(refused() for _ in iter(int, 1)))
-        return await connecting.connect(server, stop, lambda _: None)
+        return await process.connect(server, stop, lambda _: None)
 
     assert virtually(stopped()) is None

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from runner.app import former_kinds
+from runner.app import process
 from runner.objects import GVK
 from tests.watch_values import watch_value
 
@@ -29,29 +29,29 @@ def run_folder(root: Path, kind: str) -> Path:
 
 def test_the_folder_of_a_removed_kind_is_returned_until_it_is_empty(root: Path) -> None:
     file = root.parent / "watches.yaml"
-    assert former_kinds.update(root, file, [OLD, CORE]) == []
+    assert process.former_kinds(root, file, [OLD, CORE]) == []
     left = run_folder(root, "test.example.com/v1alpha1/Thing")
     run_folder(root, "v1/Secret")
     gone = [root / "test.example.com/v1alpha1/Thing"]
-    assert former_kinds.update(root, file, [NEW, CORE]) == gone
-    assert former_kinds.update(root, file, [NEW, CORE]) == gone
+    assert process.former_kinds(root, file, [NEW, CORE]) == gone
+    assert process.former_kinds(root, file, [NEW, CORE]) == gone
     (left / "env/envvars").unlink()
-    assert former_kinds.update(root, file, [NEW, CORE]) == []
+    assert process.former_kinds(root, file, [NEW, CORE]) == []
 
 
 def test_folders_recorded_for_another_watches_file_are_not_removed(root: Path) -> None:
     ours, theirs = root.parent / "ours/watches.yaml", root.parent / "theirs/watches.yaml"
     run_folder(root, "test.example.com/v1alpha1/Thing")
-    assert former_kinds.update(root, theirs, [OLD]) == []
-    assert former_kinds.update(root, ours, [NEW]) == []
-    former_kinds.update(root, ours, [OLD])
-    assert former_kinds.update(root, ours, [NEW]) == []
+    assert process.former_kinds(root, theirs, [OLD]) == []
+    assert process.former_kinds(root, ours, [NEW]) == []
+    process.former_kinds(root, ours, [OLD])
+    assert process.former_kinds(root, ours, [NEW]) == []
 
 
 def test_a_folder_without_a_record_is_not_removed(root: Path) -> None:
     run_folder(root, "other.example.com/v1/Thing")
-    former_kinds.update(root, root.parent / "watches.yaml", [OLD])
-    assert former_kinds.update(root, root.parent / "watches.yaml", [NEW]) == []
+    process.former_kinds(root, root.parent / "watches.yaml", [OLD])
+    assert process.former_kinds(root, root.parent / "watches.yaml", [NEW]) == []
 
 
 @pytest.mark.parametrize(
@@ -59,13 +59,13 @@ def test_a_folder_without_a_record_is_not_removed(root: Path) -> None:
 )
 def test_an_invalid_record_removes_nothing(root: Path, text: str) -> None:
     file = root.parent / "watches.yaml"
-    former_kinds.update(root, file, [OLD])
+    process.former_kinds(root, file, [OLD])
     run_folder(root.parent.parent / "etc", "x")
     next(root.glob("watched-kinds/*.json")).write_text(text)
-    assert former_kinds.update(root, file, [NEW]) == []
+    assert process.former_kinds(root, file, [NEW]) == []
 
 
 def test_without_a_writable_record_nothing_is_removed(root: Path) -> None:
     root.mkdir(parents=True)
     (root / "watched-kinds").write_text("in the way")
-    assert former_kinds.update(root, root.parent / "watches.yaml", [OLD]) == []
+    assert process.former_kinds(root, root.parent / "watches.yaml", [OLD]) == []

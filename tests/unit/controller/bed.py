@@ -9,15 +9,19 @@ from contextlib import asynccontextmanager
 from typing import Any, cast
 
 from runner.controller.attempt import Attempt, WatchScope
-from runner.controller.contention import ContentionReporter
 from runner.controller.controller import Controller
-from runner.controller.features import Annotations, Feature, Pause, RunReports
-from runner.controller.finalizers import FinalizerRemoval
+from runner.controller.features import (
+    Annotations,
+    ContentionReporter,
+    Feature,
+    FinalizerRemoval,
+    Pause,
+    Refusals,
+    RunReports,
+)
 from runner.controller.owner_check import OwnerCheck
 from runner.controller.reconcile import Reconciler
-from runner.controller.refusals import Refusals
 from runner.controller.run_access import Grant, RunAccess
-from runner.controller.run_log import RunObservers
 from runner.controller.runs import RunDefaults, Runs
 from runner.engine.job import Job, Outcome, RunResult
 from runner.engine.run_secrets import RunSecrets
@@ -238,7 +242,7 @@ class Bed:
         runs = Runs(
             self.scope,
             cast("Any", self.engine),
-            RunObservers(()),
+            (),
             cast("RunAccess", _Access()),
             owners.during_run,
             DEFAULTS,

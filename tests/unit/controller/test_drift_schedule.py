@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Callable, Coroutine
 from typing import Any
 
-from runner.controller.drift_schedule import DriftSchedule
+from runner.controller.drift import DriftSchedule
 from runner.objects import ObjectKey
 from runner.watches.policy import Backoff
 from runner.workqueue.concurrency import ConcurrencyLimit

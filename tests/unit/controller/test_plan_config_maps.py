@@ -9,12 +9,12 @@ import pytest
 
 from runner.controller.attempt import Attempt
 from runner.controller.decisions import plan
-from runner.controller.plan_config_maps import PlanConfigMaps
+from runner.controller.plan_run import PlanConfigMaps
 from runner.errors import ApiError, ConflictError, ForbiddenError, InvalidError, NotFoundError, ServerError
 from runner.kube.client import Client
 from runner.kube.discovery import ApiResource
 from runner.objects import ObjectKey, ObjectRef
-from runner.plan.results import ResourcePlan
+from runner.plan.changes import ResourcePlan
 from runner.replicas.lease_guard import LeaseGuard
 from runner.workqueue.request import ReconcileRequest, RunReason
 from tests.watch_values import watch_value

@@ -8,14 +8,14 @@ from typing import Any
 import pytest
 
 from runner.controller import planning
-from runner.controller.annotations import AnnotationOverrides
+from runner.controller.attempt import AnnotationOverrides
 from runner.controller.plan_run import PlanRun
 from runner.engine.job import Outcome, RunResult
 from runner.objects import APPROVE, GVK, Object, ObjectKey, ObjectRef
 from runner.plan import published
+from runner.plan.changes import ObjectChange, ResourcePlan
 from runner.plan.fields import FieldChange
 from runner.plan.published import PlanBasis
-from runner.plan.results import ObjectChange, ResourcePlan
 from runner.proxy.planning.overlay import Overlay
 from runner.watches.policy import RunMode
 

@@ -12,8 +12,7 @@ import pytest
 
 from runner.controller.attempt import Attempt
 from runner.controller.decisions import RunPlan
-from runner.controller.prune_deletion import PruneDeletion
-from runner.controller.prune_records import PruneRecords
+from runner.controller.prune_records import PruneDeletion, PruneRecords
 from runner.controller.pruning import Pruned, Pruner
 from runner.engine.coverage import Coverage, CoverageRecorder, Omission
 from runner.engine.job import Outcome, RunResult
@@ -175,7 +174,8 @@ class Bed:
         watch = watch_value(prune=PrunePolicy(self.then))
         self.scope = scope_value(watch, cluster, metrics=self.metrics)
         self.uses = OperatorUses(lambda: cluster.is_sole, lambda ref, why: self.requested.append((ref, why)))
-        deletion = PruneDeletion(self.scope, cluster, cluster, Observer(cluster), self.uses, "tools/narrow")
+        observer: Any = Observer(cluster)
+        deletion = PruneDeletion(self.scope, cluster, cluster, observer, self.uses, "tools/narrow")
         kept = PruneRecords(self.scope, cluster, cluster, cluster)
         self.pruner = Pruner(self.scope, cluster, self.uses, kept, deletion)
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from runner.controller.annotations import RECONCILE_PERIOD
+from runner.controller.attempt import RECONCILE_PERIOD
 from runner.errors import (
     ApiError,
     ApiUnavailableError,

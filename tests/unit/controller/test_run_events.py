@@ -7,7 +7,7 @@ from typing import Any, cast
 
 import pytest
 
-from runner.controller.run_events import RunEvents
+from runner.controller.run_log import RunEvents
 from runner.engine.job import Job, Outcome, Recap, RunResult, TaskFailure
 from runner.events.bodies import ApiEvent
 from runner.events.recorder import EventRecorder

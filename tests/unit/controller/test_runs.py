@@ -11,8 +11,14 @@ from typing import Any
 
 import pytest
 
-from runner.controller.annotations import RECONCILE_PERIOD, RUN_TIMEOUT, VERBOSITY, AnnotationOverrides, overrides_of
-from runner.controller.attempt import Attempt
+from runner.controller.attempt import (
+    RECONCILE_PERIOD,
+    RUN_TIMEOUT,
+    VERBOSITY,
+    AnnotationOverrides,
+    Attempt,
+    overrides_of,
+)
 from runner.controller.decisions import plan
 from runner.controller.run_access import Grant
 from runner.controller.runs import JobFactory, RunDefaults, bounds_of

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from runner.dependents.deferred import DeferredNotifications
-from runner.dependents.notification import Notification, RunWrite
+from runner.dependents.notification import DeferredNotifications, Notification, RunWrite
 from runner.kube.object_state import ObjectState
 from runner.objects import GVK, ObjectKey, ObjectRef
 

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Any
 
 import pytest
 from structlog.testing import capture_logs
 
-from runner.dependents.health import DependentWatchHealth
+from runner.dependents.kind import DependentWatchHealth
 from runner.objects import GVK
 
 
@@ -22,7 +23,7 @@ class Kind:
 
 @pytest.mark.parametrize("moments", [[0, 25], [0, 29]])
 def test_a_short_failure_of_a_watch_is_not_logged(moments: list[float]) -> None:
-    kind = Kind(trouble=["failing"])
+    kind: Any = Kind(trouble=["failing"])
     health = DependentWatchHealth([kind])
     with capture_logs() as logs:
         for moment in moments:
@@ -31,7 +32,7 @@ def test_a_short_failure_of_a_watch_is_not_logged(moments: list[float]) -> None:
 
 
 def test_a_broken_watch_is_logged_once_and_again_when_it_works() -> None:
-    kind = Kind(trouble=["failing: forbidden"])
+    kind: Any = Kind(trouble=["failing: forbidden"])
     health = DependentWatchHealth([kind])
     with capture_logs() as logs:
         for moment in (0, 30, 60, 90):
@@ -47,7 +48,7 @@ def test_a_broken_watch_is_logged_once_and_again_when_it_works() -> None:
 
 
 def test_a_recovery_restarts_the_grace_time_of_a_broken_watch() -> None:
-    kind = Kind(trouble=["connecting"])
+    kind: Any = Kind(trouble=["connecting"])
     health = DependentWatchHealth([kind])
     with capture_logs() as logs:
         health.look(0)
@@ -60,7 +61,7 @@ def test_a_recovery_restarts_the_grace_time_of_a_broken_watch() -> None:
 
 
 def test_a_kind_that_is_watched_no_more_is_forgotten() -> None:
-    kinds = [Kind(trouble=["failing"])]
+    kinds: list[Any] = [Kind(trouble=["failing"])]
     health = DependentWatchHealth(kinds)
     with capture_logs() as logs:
         health.look(0)

@@ -10,9 +10,8 @@ from typing import Any
 
 import pytest
 
-from runner.dependents.deferred import DeferredNotifications
 from runner.dependents.loop_guard import Contention, LoopGuard
-from runner.dependents.notification import Notification
+from runner.dependents.notification import DeferredNotifications, Notification
 from runner.kube.object_state import ObjectState
 from runner.objects import GVK, ObjectKey, ObjectRef
 

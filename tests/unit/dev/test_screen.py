@@ -8,8 +8,7 @@ from pathlib import Path
 import pytest
 
 from runner.cli.main import BAD_INPUT, main
-from runner.sdk.dev.board import LiveView
-from runner.sdk.dev.screen import Screen
+from runner.sdk.dev.board import LiveView, Screen
 
 LINE = '{"msg": "Watching", "level": "info", "gvk": "example.com/v1, Kind=Thing"}'
 

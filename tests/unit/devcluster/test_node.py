@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 from runner.errors import ClusterError, ConfigError
-from runner.sdk.devcluster import containerd, kwok, node, nodes, pause, placement, processes
+from runner.sdk.devcluster import containerd, kwok, node, nodes, pause, processes
 from runner.sdk.devcluster.binaries import NODE_PROGRAMS, this_machine
 from runner.sdk.devcluster.components import Ports, arguments, node_arguments
 from runner.sdk.devcluster.layout import APISERVER, COMPONENTS, CONTROLLERS, KWOK, Layout
@@ -195,13 +195,13 @@ def test_a_machine_that_permits_no_namespaces_is_recognized(tmp_path: Path, monk
     ],
 )
 def test_an_image_is_found_however_a_pod_writes_its_name(name: str, spellings: set[str]) -> None:
-    assert set(placement.spell(name)) == spellings
-    assert set(placement.images([name])["data"]["images"].split("\n")) == spellings
+    assert set(node.image_spellings(name)) == spellings
+    assert set(node.loaded_images([name])["data"]["images"].split("\n")) == spellings
 
 
 def test_only_with_both_nodes_the_policy_selects_one() -> None:
     def mutations(chosen: Nodes) -> str:
-        return json.dumps(placement.policy(chosen)["spec"]["mutations"])
+        return json.dumps(node.placement_policy(chosen)["spec"]["mutations"])
 
     assert "nodeSelector" in mutations(Nodes.BOTH)
     assert "nodeSelector" not in mutations(Nodes.REAL)

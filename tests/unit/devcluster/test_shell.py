@@ -5,7 +5,7 @@ from __future__ import annotations
 import subprocess
 from pathlib import Path
 
-from runner.sdk.devcluster.shell import leading_to
+from runner.sdk.devcluster.kubeconfig import leading_to
 
 
 def test_a_shell_gets_kubeconfig_and_kubectl_whatever_the_folders_are_called_and_once_only(tmp_path: Path) -> None:

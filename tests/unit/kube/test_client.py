@@ -12,7 +12,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from runner import errors
-from runner.kube import causes
+from runner.kube import answers
 from runner.kube.client import EVERYTHING, Client, ClientLimits, PatchType
 from runner.kube.credentials import auth
 from runner.kube.credentials.auth import HostEnvironment
@@ -185,7 +185,7 @@ async def test_a_failed_connection_has_its_cause_and_the_next_step_in_words(
         with pytest.raises(errors.ApiUnavailableError) as caught:
             await client.request("GET", "/version")
     assert str(caught.value) == f"GET /version: {server}: {cause}"
-    assert advice in causes.advice(caught.value.__cause__)
+    assert advice in answers.advice(caught.value.__cause__)
 
 
 async def test_a_certificate_of_an_unknown_authority_is_named_as_the_cause(
@@ -201,7 +201,7 @@ async def test_a_certificate_of_an_unknown_authority_is_named_as_the_cause(
             with pytest.raises(errors.ApiUnavailableError, match="the certificate is not accepted: ") as caught:
                 await client.request("GET", "/version")
     assert "unable to get local issuer certificate" in str(caught.value)
-    assert "certificate-authority" in causes.advice(caught.value.__cause__)
+    assert "certificate-authority" in answers.advice(caught.value.__cause__)
 
 
 async def test_a_connection_closed_by_the_server_is_an_error_that_contains_the_cause(api: Api, client: Client) -> None:

@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from runner.kube.relist import Relist
+from runner.kube.watch_events import Relist
 from runner.objects import ObjectKey
 
 A, B = ObjectKey("ns", "a"), ObjectKey("ns", "b")

@@ -14,8 +14,7 @@ import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from runner.masking.forms import is_ordinary
-from runner.masking.heads import Heads
+from runner.masking.forms import Heads, is_ordinary
 from runner.masking.masker import MASK, TOO_SLOW, Budget, Masker, SearchTimeoutError
 
 SECRET = "s3cr3t-P@ss \"w\\rd'/+ü=%<&>"

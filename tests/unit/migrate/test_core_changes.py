@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from runner.compatibility import core_changes, start_check, versions
+from runner.compatibility import core_changes, finding, start_check
 from runner.config import paths
 from runner.watches import validation
 from tests.unit.migrate.conftest import Analyse, Write
@@ -172,7 +172,7 @@ def test_a_warning_for_each_kind_names_the_first_places(
     found: validation.ValidationResult, project: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(core_changes, "version", lambda _: "2.21.5")
-    monkeypatch.setattr(versions, "version", lambda _: "2.21.5")
+    monkeypatch.setattr(finding, "version", lambda _: "2.21.5")
     conditions, templates = core_changes.warnings(found, _places(project), {})
     assert conditions.startswith("ansible-core 2.21.5 does not support 5 constructs of roles (implicit-boolean): ")
     assert f"{MAIN}:2: `when`: `x0 | length` is a number, not a boolean" in conditions
@@ -180,7 +180,7 @@ def test_a_warning_for_each_kind_names_the_first_places(
     assert "with kubernetes.core 5.0.0 sends the text of the template" in templates
     allowed = {"ANSIBLE_ALLOW_BROKEN_CONDITIONALS": "True"}
     assert core_changes.warnings(found, _places(project), allowed) == [templates]
-    monkeypatch.setattr(versions, "version", lambda _: "2.18.9")
+    monkeypatch.setattr(finding, "version", lambda _: "2.18.9")
     assert core_changes.warnings(found, _places(project), {}) == []
 
 
@@ -189,7 +189,7 @@ def test_a_warning_for_each_kind_names_the_first_places(
 def test_the_check_at_start_runs_in_a_child_and_reports_the_same(
     project: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(versions, "version", lambda _: "2.21.5")
+    monkeypatch.setattr(finding, "version", lambda _: "2.21.5")
     fork, children = os.fork, []
 
     def recorded() -> int:
@@ -205,7 +205,7 @@ def test_the_check_at_start_runs_in_a_child_and_reports_the_same(
         os.waitpid(child, os.WNOHANG)
     broken = start_check.StartCheck(Path("nowhere.yaml"), _places(project), {})
     assert broken.warnings()[0].startswith("cannot check the roles for changes of ansible-core: ConfigError: nowhere")
-    monkeypatch.setattr(versions, "version", lambda _: "2.18.9")
+    monkeypatch.setattr(finding, "version", lambda _: "2.18.9")
     assert start_check.StartCheck(Path("watches.yaml"), _places(project), {}).warnings() == []
 
 

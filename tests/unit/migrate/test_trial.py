@@ -13,7 +13,7 @@ import pytest
 
 from runner.errors import ConfigError, OperatorError
 from runner.sdk import devcluster
-from runner.sdk.migrate import cluster_objects, environments, image, trial
+from runner.sdk.migrate import image, trial, trial_cluster
 from runner.sdk.migrate.project import Project
 from runner.sdk.migrate.trial import Trial
 from tests.unit.migrate.conftest import Write
@@ -28,7 +28,7 @@ def test_parts_that_differ_from_run_to_run_are_not_compared() -> None:
     owned["metadata"]["ownerReferences"] = [{"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "a"}]
     shop = an_object("ConfigMap", "shop", data={"a": "b"}, status={"x": 1})
     shop["metadata"]["ownerReferences"] = [{"apiVersion": "example.com/v1", "kind": "Shop", "uid": "7"}]
-    found = cluster_objects.normalised(
+    found = trial_cluster.normalised(
         [
             an_object("Secret", "password", data={"key": "random"}),
             an_object("Service", "web", spec={"clusterIP": "10.0.0.1", "ports": [{"port": 80, "nodePort": 30000}]}),
@@ -58,14 +58,14 @@ def test_parts_that_differ_from_run_to_run_are_not_compared() -> None:
 
 def test_differences_are_missing_objects_and_paths() -> None:
     first = {"A/a": {"x": 1, "y": 2}, "B/b": {"x": 1}}
-    assert cluster_objects.differences(first, {"A/a": {"x": 2, "z": 2}, "C/c": {}}) == [
+    assert trial_cluster.differences(first, {"A/a": {"x": 2, "z": 2}, "C/c": {}}) == [
         "B/b",
         "C/c",
         "A/a: x",
         "A/a: y",
         "A/a: z",
     ]
-    assert cluster_objects.differences(first, first) == []
+    assert trial_cluster.differences(first, first) == []
 
 
 def test_values_that_differ_within_one_version_are_random() -> None:
@@ -120,7 +120,7 @@ def test_a_run_that_does_not_end_is_reported_with_its_task(
     kubectl = program("bin/kubectl", """echo '{"items": []}'""")
     cluster = SimpleNamespace(kubectl=kubectl, kubeconfig=project / "kubeconfig")
     monkeypatch.setattr(devcluster, "start", lambda **_: contextlib.nullcontext(cluster))
-    monkeypatch.setattr(environments, "python_of", lambda *_: operator)
+    monkeypatch.setattr(trial_cluster, "python_of", lambda *_: operator)
     monkeypatch.setattr(trial, "_LONGEST", 1.0)
     sample = "{apiVersion: shop.example.com/v1, kind: Shop, metadata: {name: %s}}\n"
     names = ("corner", "a", "b", "c", "d")  # one more than run at the same time
@@ -146,15 +146,15 @@ def test_collections_that_cannot_be_installed_are_an_error_with_advice(project: 
 
 
 def test_the_installed_ansible_core_needs_no_environment(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(environments, "version", lambda _: "2.21.5")
-    assert environments.python_of("2.21", {}, print) == Path(sys.executable)
+    monkeypatch.setattr(trial_cluster, "version", lambda _: "2.21.5")
+    assert trial_cluster.python_of("2.21", {}, print) == Path(sys.executable)
 
 
 def test_an_ansible_core_that_this_python_cannot_run_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(environments, "version", lambda _: "2.18.1")
+    monkeypatch.setattr(trial_cluster, "version", lambda _: "2.18.1")
     monkeypatch.setattr(sys, "version_info", (3, 11, 2))
     with pytest.raises(OperatorError, match=r"2\.21 requires Python 3\.12 or later"):
-        environments.python_of("2.21", {}, print)
+        trial_cluster.python_of("2.21", {}, print)
 
 
 @pytest.mark.lengthy
@@ -169,7 +169,7 @@ def test_an_operator_that_does_not_start_is_reported_with_its_last_line(
         program.chmod(0o700)
     cluster = SimpleNamespace(kubectl=kubectl, kubeconfig=project / "kubeconfig")
     monkeypatch.setattr(devcluster, "start", lambda **_: contextlib.nullcontext(cluster))
-    monkeypatch.setattr(environments, "python_of", lambda *_: operator)
+    monkeypatch.setattr(trial_cluster, "python_of", lambda *_: operator)
     write("config/samples/shop.yaml", "{apiVersion: shop.example.com/v1, kind: Shop, metadata: {name: corner}}\n")
     environ = {"HOME": str(project), "PATH": os.environ["PATH"], "ANSIBLE_COLLECTIONS_PATH": "/nowhere"}
     result = trial.run(Project(environ), cores=["2.21"])

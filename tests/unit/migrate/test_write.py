@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from runner.cli import main
-from runner.sdk.migrate import collections_file
+from runner.sdk.migrate import writing
 from tests.unit.migrate.conftest import DOCKERFILE, Write
 
 WATCHES = """\
@@ -180,4 +180,4 @@ def test_a_tree_with_changes_or_without_git_is_refused(
     ],
 )
 def test_the_old_collection_is_replaced_and_comments_remain(before: str, after: str) -> None:
-    assert collections_file.migrated(before, [], "f") == after.replace("{pin}", collections_file.PIN)
+    assert writing.migrated(before, [], "f") == after.replace("{pin}", writing.PIN)

@@ -14,8 +14,7 @@ import urllib3
 from runner.errors import ConfigError
 from runner.monitoring import health
 from runner.monitoring.endpoints import Address
-from runner.monitoring.health import GRACE, HealthChecks
-from runner.monitoring.probe_server import ProbeServer, ProbeTimeouts
+from runner.monitoring.health import GRACE, HealthChecks, ProbeServer, ProbeTimeouts
 
 PATIENT, IMPATIENT = ProbeTimeouts(), ProbeTimeouts(response=0.05, stuck=0.0)
 ANYWHERE = Address("127.0.0.1", 0)

@@ -13,8 +13,9 @@ import pytest
 import yaml
 
 from runner.cli import main
-from runner.sdk.packaging import bundle_rules, descriptors, semver
+from runner.sdk.packaging import bundle_rules, descriptors
 from runner.sdk.packaging.bundle_rules import PREFIX, Bundle
+from runner.sdk.packaging.manifests import key as version_key
 
 pytestmark = pytest.mark.lengthy
 
@@ -352,6 +353,6 @@ def test_fields_are_described_by_what_they_hold() -> None:
 
 def test_versions_have_the_order_of_semver() -> None:
     order = ["0.9.0", "0.10.0-alpha", "0.10.0-alpha.1", "0.10.0-alpha.beta", "0.10.0-rc.2", "0.10.0-rc.11", "0.10.0"]
-    assert [*map(semver.key, order)] == sorted(map(semver.key, order))
+    assert [*map(version_key, order)] == sorted(map(version_key, order))
     with pytest.raises(ValueError, match=r"1\.2"):
-        semver.key("1.2")
+        version_key("1.2")

@@ -7,9 +7,9 @@ from typing import Any
 from runner.engine.run_secrets import RunSecrets
 from runner.objects import GVK, Object, ObjectKey
 from runner.plan import changes
+from runner.plan.changes import ObjectChange
 from runner.plan.fields import ABSENT, FieldChange
-from runner.plan.results import ObjectChange
-from runner.proxy.planning.changes import PlannedChange, Verb
+from runner.proxy.planning.overlay import PlannedChange, Verb
 
 DEPLOYMENT = GVK("apps", "v1", "Deployment")
 KEY = ObjectKey("shop", "web")

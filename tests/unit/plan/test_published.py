@@ -10,11 +10,11 @@ import yaml
 
 from runner.objects import GVK, ObjectKey, ObjectRef
 from runner.plan import published
+from runner.plan.changes import ObjectChange, ResourcePlan
 from runner.plan.fields import ABSENT, FieldChange
 from runner.plan.published import PlanBasis
-from runner.plan.results import ObjectChange, ResourcePlan
 from runner.plan.tasks import UnplannedTask
-from runner.proxy.planning.changes import Verb
+from runner.proxy.planning.overlay import Verb
 
 KIND = GVK("example.com", "v1", "Web")
 OWNER = {"apiVersion": "example.com/v1", "kind": "Web", "metadata": {"name": "w", "namespace": "shop", "uid": "u"}}

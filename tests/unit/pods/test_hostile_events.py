@@ -14,8 +14,7 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from runner.controller.run_events import RunEvents
-from runner.controller.run_log import Form, ObservedRun, RunLog
+from runner.controller.run_log import Form, ObservedRun, RunEvents, RunLog
 from runner.engine import events, redaction
 from runner.engine.artifact_writer import ArtifactWriter
 from runner.engine.blocks import BlockWriter, Level

@@ -5,10 +5,10 @@ from __future__ import annotations
 import json
 
 from runner.objects import GVK, ObjectKey, ObjectRef
+from runner.plan.changes import ObjectChange, Plan, ResourcePlan
 from runner.plan.fields import ABSENT, FieldChange
-from runner.plan.results import ObjectChange, Plan, ResourcePlan
 from runner.plan.tasks import UnplannedTask
-from runner.sdk.preview.document import document
+from runner.sdk.preview.grouping import document
 
 MEMCACHED = GVK("cache.example.com", "v1", "Memcached")
 

@@ -16,7 +16,7 @@ from runner.errors import ConfigError, NotFoundError
 from runner.kube.client import Client, PatchType
 from runner.kube.discovery import ApiResource
 from runner.objects import GVK, LAST_APPLIED, Object, ObjectKey
-from runner.sdk.preview import cli, deletion, given
+from runner.sdk.preview import cli, deletion, selection
 from runner.sdk.preview.deletion import Owned
 from runner.sdk.preview.selection import ResourceSelection
 from tests.watch_values import watch_value
@@ -34,7 +34,7 @@ def test_files_folders_lists_and_standard_input_are_read(tmp_path: Path, monkeyp
     (tmp_path / "b.json").write_text(json.dumps({"kind": "List", "items": [{"kind": "Pod"}, two]}))
     (tmp_path / "c.txt").write_text("not read")
     monkeypatch.setattr(sys, "stdin", io.StringIO(OBJECT % "three"))
-    found, others = given.read([str(tmp_path), "-"], [watch_value(gvk=SHOP)])
+    found, others = selection.given([str(tmp_path), "-"], [watch_value(gvk=SHOP)])
     assert [(each.place.removeprefix(f"{tmp_path}/"), each.obj["metadata"]["name"]) for each in found] == [
         ("a.yaml:3", "one"),
         ("b.json:1", "two"),
@@ -55,9 +55,9 @@ def test_files_folders_lists_and_standard_input_are_read(tmp_path: Path, monkeyp
 def test_a_file_without_a_valid_object_is_an_error(tmp_path: Path, text: str, message: str) -> None:
     (tmp_path / "a.yaml").write_text(text)
     with pytest.raises(ConfigError, match=message):
-        given.read([str(tmp_path / "a.yaml")], [watch_value(gvk=SHOP)])
+        selection.given([str(tmp_path / "a.yaml")], [watch_value(gvk=SHOP)])
     with pytest.raises(ConfigError, match="file not found"):
-        given.read([str(tmp_path / "b.yaml")], [watch_value(gvk=SHOP)])
+        selection.given([str(tmp_path / "b.yaml")], [watch_value(gvk=SHOP)])
 
 
 class Server:
@@ -85,7 +85,7 @@ class Server:
 
 
 def tried(server: Server, obj: Object) -> tuple[Object | None, Object]:
-    return asyncio.run(given.tried(cast("Client", server), RESOURCE, KEY, obj))
+    return asyncio.run(selection.tried(cast("Client", server), RESOURCE, KEY, obj))
 
 
 def test_a_new_object_is_created_by_a_strict_dry_run() -> None:
@@ -144,7 +144,7 @@ def test_a_deletion_needs_one_object() -> None:
 def test_a_reader_that_ends_early_causes_no_message() -> None:
     """As `| head -1`. The report is larger than the buffer of a pipe."""
     program = (
-        "from runner.objects import *; from runner.plan.results import *; from runner.sdk.preview import cli\n"
+        "from runner.objects import *; from runner.plan.changes import *; from runner.sdk.preview import cli\n"
         "ref = lambda n: ObjectRef(GVK('a', 'v1', 'Shop'), ObjectKey('town', f's{n}'))\n"
         "cli.show(Plan([ResourcePlan(ref(n), 'failed', message=str(n)) for n in range(20000)]), 'text')\n"
         "raise SystemExit(3)\n"

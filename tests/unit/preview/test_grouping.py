@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from runner.objects import GVK, ObjectKey, ObjectRef
+from runner.plan.changes import ObjectChange, ResourcePlan
 from runner.plan.fields import ABSENT, FieldChange
-from runner.plan.results import ObjectChange, ResourcePlan
-from runner.proxy.planning.changes import Verb
+from runner.proxy.planning.overlay import Verb
 from runner.sdk.preview.grouping import Group, groups
 
 MEMCACHED, DEPLOYMENT = GVK("cache.example.com", "v1", "Memcached"), GVK("apps", "v1", "Deployment")

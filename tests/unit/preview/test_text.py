@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from runner.objects import GVK, ObjectKey, ObjectRef
+from runner.plan.changes import ObjectChange, Plan, ResourcePlan
 from runner.plan.fields import ABSENT, FieldChange
-from runner.plan.results import ObjectChange, Plan, ResourcePlan
 from runner.plan.tasks import UnplannedTask
 from runner.sdk.preview.text import Style, lines
 

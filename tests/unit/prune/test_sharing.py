@@ -12,8 +12,7 @@ import pytest
 
 from runner.objects import GVK, ObjectKey, ObjectRef
 from runner.prune.sharing import DeletionGate, IsUsed, OperatorUses, OtherUsers, ResourceUses, other_users
-from runner.prune.use_digests import UseDigests
-from runner.prune.uses import UsedObjects, Uses
+from runner.prune.uses import UseDigests, UsedObjects, Uses
 
 SHOP, CACHE = GVK("example.com", "v1", "Shop"), GVK("example.com", "v1", "Cache")
 ONE, TWO = ObjectRef(SHOP, ObjectKey("ns", "one"), "1"), ObjectRef(SHOP, ObjectKey("ns", "two"), "2")

@@ -8,8 +8,8 @@ import pytest
 
 from runner.objects import APPROVE, GVK, MODE, ObjectKey, ObjectRef
 from runner.plan import published
+from runner.plan.changes import ObjectChange, ResourcePlan
 from runner.plan.fields import ABSENT, FieldChange
-from runner.plan.results import ObjectChange, ResourcePlan
 from runner.ui import plans
 from runner.ui.plans import LatestPlans
 from runner.watches.policy import RunMode

@@ -8,8 +8,7 @@ from collections import Counter
 import pytest
 
 from runner.objects import ObjectKey
-from runner.workqueue.line import Line, Turns, Waiting
-from runner.workqueue.request import Cause, RunReason
+from runner.workqueue.request import Cause, Line, RunReason, Turns, Waiting
 
 
 def _entry(rank: float) -> Waiting:

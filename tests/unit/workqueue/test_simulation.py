@@ -27,9 +27,8 @@ import pytest
 from runner.objects import ObjectKey
 from runner.watches.policy import Backoff
 from runner.workqueue.concurrency import ConcurrencyLimit
-from runner.workqueue.line import Waiting
 from runner.workqueue.queue import Dispatcher, Offer, WorkQueue
-from runner.workqueue.request import HANDICAP, Cause, ReconcileRequest, RunReason
+from runner.workqueue.request import HANDICAP, Cause, ReconcileRequest, RunReason, Waiting
 
 pytestmark = pytest.mark.lengthy
 

@@ -18,8 +18,7 @@ from runner.proxy.calls import Answer
 from runner.proxy.handlers.plan import calls
 from runner.proxy.handlers.plan.calls import Params, PlanCall, RefusedError, Reply
 from runner.proxy.handlers.plan.writes import PlanWrites, delete_options
-from runner.proxy.planning.approval import WriteApproval
-from runner.proxy.planning.overlay import PlannedWrite
+from runner.proxy.planning.overlay import PlannedWrite, WriteApproval
 
 _ATTEMPTS = 5
 """Attempts to write an object that other clients change all the time."""

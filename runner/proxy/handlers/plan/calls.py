@@ -20,9 +20,7 @@ from runner.proxy import content, request
 from runner.proxy.calls import Answer, Call, Proceed, Whole
 from runner.proxy.http.messages import Headers
 from runner.proxy.identity import RunIdentity
-from runner.proxy.planning import read_digests
-from runner.proxy.planning.changes import Refusal
-from runner.proxy.planning.overlay import NAMESPACES, KindId, Overlay, PlannedObject
+from runner.proxy.planning.overlay import NAMESPACES, UNSTABLE, KindId, Overlay, PlannedObject, Refusal, read_digest
 from runner.proxy.protobuf import owners
 from runner.proxy.request import RequestInfo
 
@@ -153,7 +151,7 @@ class PlanCall:
 
     @property
     def _is_noted(self) -> bool:
-        return (self.info.group, self.info.resource) not in read_digests.UNSTABLE
+        return (self.info.group, self.info.resource) not in UNSTABLE
 
     async def _note_answer(self, answer: Answer) -> None:
         """Record the digest of a response that is forwarded."""
@@ -169,7 +167,7 @@ class PlanCall:
 
     def _note(self, path: str, params: Params, obj: Object) -> None:
         """Record the digest of what the API server has at a path; empty: nothing."""
-        digest = read_digests.digest(obj, self.kind, self.run.owner.ref.uid)
+        digest = read_digest(obj, self.kind, self.run.owner.ref.uid)
         if digest:
             self.overlay.saw(path, params, digest)
 

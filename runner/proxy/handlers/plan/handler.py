@@ -18,8 +18,7 @@ from runner.proxy.handlers.plan.reads import PlanReads
 from runner.proxy.handlers.plan.schemas import ApiDocuments
 from runner.proxy.handlers.plan.writes import PlanWrites
 from runner.proxy.handlers.writes import ServedResources
-from runner.proxy.planning.approval import WriteApproval
-from runner.proxy.planning.overlay import Overlay
+from runner.proxy.planning.overlay import Overlay, WriteApproval
 from runner.proxy.request import RequestInfo, parse_query
 
 _LONGEST_WATCH = 30.0

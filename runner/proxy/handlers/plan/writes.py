@@ -27,13 +27,12 @@ from runner.proxy.handlers.plan.calls import SET_FOR_NEW, Params, PlanCall, Refu
 from runner.proxy.handlers.plan.reads import current, merged_list, scale_of
 from runner.proxy.handlers.plan.schemas import ApiDocuments
 from runner.proxy.handlers.writes import ServedResources
-from runner.proxy.planning import apply, patches, strategic
-from runner.proxy.planning.changes import comparable
-from runner.proxy.planning.overlay import NAMESPACES, PlannedObject
+from runner.proxy.planning import apply, patches
+from runner.proxy.planning.overlay import NAMESPACES, PlannedObject, comparable
 from runner.proxy.planning.patches import PatchError
 from runner.proxy.planning.schemas import ApiDocument
 from runner.proxy.planning.unknown import has_choices, scalars
-from runner.proxy.protobuf import delete_options as protobuf_options
+from runner.proxy.protobuf import wire as protobuf_options
 
 _WRITES = frozenset({"create", "update", "patch", "delete", "deletecollection"})
 _CHANGES = frozenset({"update", "patch"})
@@ -235,7 +234,7 @@ class PlanWrites:
                 case content.MERGE:
                     return _dict(patches.merge_patch(seen, plan.parsed()))
                 case content.STRATEGIC if write.document.takes_strategic(plan.template):
-                    return strategic.strategic_patch(seen, plan.parsed(), schema)
+                    return patches.strategic_patch(seen, plan.parsed(), schema)
                 case content.APPLY:
                     manager = next(iter(plan.values("fieldManager")), "")
                     return apply.apply(seen, plan.parsed(), manager, schema)

@@ -12,7 +12,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from runner.pods import jobs
-from runner.proxy.handlers.own_secrets import OwnSecrets
+from runner.proxy.handlers.authenticate import OwnSecrets
 
 if TYPE_CHECKING:
     from tests.unit.proxy.conftest import Stage

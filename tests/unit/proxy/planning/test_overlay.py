@@ -8,8 +8,7 @@ import pytest
 
 from runner.kube.discovery import ApiResource
 from runner.objects import GVK, Object, ObjectKey
-from runner.proxy.planning.changes import Refusal
-from runner.proxy.planning.overlay import NAMESPACES, KindId, Overlay
+from runner.proxy.planning.overlay import NAMESPACES, KindId, Overlay, Refusal
 from runner.proxy.planning.selection import Selector, SelectorError
 
 MAPS = ApiResource(GVK("", "v1", "ConfigMap"), "configmaps", True, frozenset(), frozenset())  # noqa: FBT003 - namespaced

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from runner.objects import GVK, Object
-from runner.proxy.planning import apply, patches, strategic
+from runner.proxy.planning import apply, patches
 from runner.proxy.planning.patches import PatchError
 from runner.proxy.planning.schemas import ApiDocument, Schema
 
@@ -204,7 +204,7 @@ def test_a_document_lists_the_operations_with_dry_runs() -> None:
 )
 def test_strategic_patches_use_the_merge_keys(schema: Schema, before: Object, patch: Object, after: Object) -> None:
     target = {"kind": "Thing", "spec": before}
-    assert strategic.strategic_patch(target, {"spec": patch}, schema) == {"kind": "Thing", "spec": after}
+    assert patches.strategic_patch(target, {"spec": patch}, schema) == {"kind": "Thing", "spec": after}
 
 
 @pytest.mark.parametrize(
@@ -212,7 +212,7 @@ def test_strategic_patches_use_the_merge_keys(schema: Schema, before: Object, pa
 )
 def test_invalid_strategic_patches_are_rejected(schema: Schema, patch: Object) -> None:
     with pytest.raises(PatchError):
-        strategic.strategic_patch({"spec": {"items": [{"name": "a"}]}}, {"spec": patch}, schema)
+        patches.strategic_patch({"spec": {"items": [{"name": "a"}]}}, {"spec": patch}, schema)
 
 
 def test_an_apply_merges_by_list_type(schema: Schema) -> None:

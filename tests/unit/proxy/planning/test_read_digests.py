@@ -5,8 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from runner.objects import PLAN_OF, Object
-from runner.proxy.planning.overlay import KindId, Overlay
-from runner.proxy.planning.read_digests import ABSENT, digest
+from runner.proxy.planning.overlay import ABSENT, KindId, Overlay, read_digest
 
 MAPS, SECRETS = KindId("", "configmaps"), KindId("", "secrets")
 
@@ -17,27 +16,27 @@ def obj(uid: str = "u", version: str = "1", **more: Any) -> Object:
 
 
 def test_status_and_maintained_metadata_do_not_count() -> None:
-    first = digest(obj(data={"k": 1}), MAPS, "owner")
-    assert first == digest(obj(version="2", data={"k": 1}, status={"ready": 1}), MAPS, "owner")
-    assert first != digest(obj(data={"k": 2}), MAPS, "owner")
-    assert first != digest(obj("recreated", data={"k": 1}), MAPS, "owner")
-    assert first != digest(obj(data={"k": 1}, metadata={"labels": {"a": "b"}}), MAPS, "owner")
-    assert digest({}, MAPS, "owner") == ABSENT
+    first = read_digest(obj(data={"k": 1}), MAPS, "owner")
+    assert first == read_digest(obj(version="2", data={"k": 1}, status={"ready": 1}), MAPS, "owner")
+    assert first != read_digest(obj(data={"k": 2}), MAPS, "owner")
+    assert first != read_digest(obj("recreated", data={"k": 1}), MAPS, "owner")
+    assert first != read_digest(obj(data={"k": 1}, metadata={"labels": {"a": "b"}}), MAPS, "owner")
+    assert read_digest({}, MAPS, "owner") == ABSENT
 
 
 def test_a_secret_counts_by_its_version() -> None:
-    first = digest(obj(data={"password": "one"}), SECRETS, "owner")
-    assert first == digest(obj(data={"password": "two"}), SECRETS, "owner")
-    assert first != digest(obj(version="2", data={"password": "one"}), SECRETS, "owner")
+    first = read_digest(obj(data={"password": "one"}), SECRETS, "owner")
+    assert first == read_digest(obj(data={"password": "two"}), SECRETS, "owner")
+    assert first != read_digest(obj(version="2", data={"password": "one"}), SECRETS, "owner")
 
 
 def test_the_runs_own_object_and_its_plan_do_not_count() -> None:
     config_map = obj("plan", metadata={"annotations": {PLAN_OF: "owner"}})
-    assert digest(obj("owner", spec={}), MAPS, "owner") == ""
-    assert digest(config_map, MAPS, "owner") == ""
-    alone = digest({"items": [obj()]}, MAPS, "owner")
-    assert digest({"items": [obj(), obj("owner"), config_map]}, MAPS, "owner") == alone
-    assert digest({"items": [obj(), config_map]}, MAPS, "another") != alone
+    assert read_digest(obj("owner", spec={}), MAPS, "owner") == ""
+    assert read_digest(config_map, MAPS, "owner") == ""
+    alone = read_digest({"items": [obj()]}, MAPS, "owner")
+    assert read_digest({"items": [obj(), obj("owner"), config_map]}, MAPS, "owner") == alone
+    assert read_digest({"items": [obj(), config_map]}, MAPS, "another") != alone
 
 
 def test_the_first_read_of_a_path_counts_and_pages_are_kept_apart() -> None:

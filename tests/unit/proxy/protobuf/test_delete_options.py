@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from runner.proxy.protobuf import delete_options, owners
+from runner.proxy.protobuf import owners, wire
 from runner.proxy.protobuf.wire import flag, message, text, varint
 
 TYPE = message(1, text(1, "v1") + text(2, "DeleteOptions"))
@@ -17,7 +17,7 @@ def encoded(raw: bytes) -> bytes:
 def test_all_fields_are_read() -> None:
     raw = varint(1 << 3) + varint(30) + message(2, text(1, "u") + text(2, "7")) + flag(3, value=True)
     raw += text(4, "Foreground") + text(5, "All") + text(5, "None")
-    assert delete_options.read(encoded(raw)) == {
+    assert wire.read(encoded(raw)) == {
         "kind": "DeleteOptions",
         "apiVersion": "v1",
         "gracePeriodSeconds": 30,
@@ -26,7 +26,7 @@ def test_all_fields_are_read() -> None:
         "propagationPolicy": "Foreground",
         "dryRun": ["All", "None"],
     }
-    assert delete_options.read(encoded(b"")) == {"kind": "DeleteOptions", "apiVersion": "v1"}
+    assert wire.read(encoded(b"")) == {"kind": "DeleteOptions", "apiVersion": "v1"}
 
 
 @pytest.mark.parametrize(
@@ -34,7 +34,7 @@ def test_all_fields_are_read() -> None:
 )
 def test_invalid_options_are_errors(data: bytes) -> None:
     with pytest.raises(ValueError, match=r"."):
-        delete_options.read(data)
+        wire.read(data)
 
 
 def test_an_object_gets_another_name_and_no_version() -> None:

@@ -1,7 +1,4 @@
-"""Python environments with other versions of ansible-core, for trial runs; kept in the cache folder.
-
-An environment contains the dependencies of this package in the installed versions, and a link to the package itself.
-"""
+"""Comparable objects of a trial run, and Python environments with other versions of ansible-core for it."""
 
 from __future__ import annotations
 
@@ -10,13 +7,69 @@ import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from importlib.metadata import PackageNotFoundError, distribution, requires, version
 from pathlib import Path
+from typing import Any, TypeAlias
 
 from runner.config.locks import FileLock
 from runner.errors import OperatorError
 from runner.sdk.devcluster import folders
+
+Leaves: TypeAlias = Mapping[str, Any]
+"""Values of an object by path."""
+Objects: TypeAlias = Mapping[str, Leaves]
+"""Objects by `Kind/name`."""
+
+_OF_THE_CLUSTER = {
+    *("Endpoints", "EndpointSlice", "Event", "Lease", "ReplicaSet", "ControllerRevision", "PodMetrics"),
+}
+"""Kinds that controllers of the cluster write."""
+_CONTROLLERS = {"apps", "batch"}
+"""API groups whose objects own objects that controllers of the cluster create."""
+_DEFAULTS = {"ServiceAccount/default", "ConfigMap/kube-root-ca.crt"}
+_METADATA = {"uid", "resourceVersion", "creationTimestamp", "generation", "managedFields", "selfLink", "namespace"}
+_ASSIGNED = {"clusterIP", "clusterIPs", "nodePort", "healthCheckNodePort", "volumeName", "nodeName"}
+"""Fields of a spec with values that the cluster chooses."""
+
+
+def normalised(objects: Iterable[Mapping[str, Any]]) -> Objects:
+    """Return the objects without what differs from run to run: status, identities, chosen values, data of Secrets."""
+    found: dict[str, Leaves] = {}
+    for each in objects:
+        metadata = each.get("metadata", {})
+        name = f"{each.get('kind')}/{metadata.get('name')}"
+        groups = {str(owner.get("apiVersion")).partition("/")[0] for owner in metadata.get("ownerReferences", ())}
+        if each.get("kind") in _OF_THE_CLUSTER or name in _DEFAULTS or groups & _CONTROLLERS:
+            continue
+        content = {key: value for key, value in each.items() if key != "status"}
+        content["metadata"] = {key: value for key, value in metadata.items() if key not in _METADATA}
+        if each.get("kind") == "Secret":
+            content["data"] = dict.fromkeys(each.get("data") or {}, "…")
+        found[name] = dict(_leaves(content, ""))
+    return found
+
+
+def differences(first: Objects, second: Objects) -> list[str]:
+    """Return the paths at which two sets of objects differ, as `Kind/name: path`; without a path, the whole object."""
+    found = sorted(first.keys() ^ second.keys())
+    for name in sorted(first.keys() & second.keys()):
+        paths = first[name].keys() | second[name].keys()
+        found += [f"{name}: {path}" for path in sorted(paths) if first[name].get(path) != second[name].get(path)]
+    return found
+
+
+def _leaves(value: Any, path: str) -> Iterable[tuple[str, Any]]:
+    if isinstance(value, Mapping) and value:
+        for key, item in value.items():
+            if key not in _ASSIGNED and not (path.endswith("ownerReferences[0]") and key == "uid"):
+                yield from _leaves(item, f"{path}.{key}" if path else str(key))
+    elif isinstance(value, list) and value:
+        for index, item in enumerate(value):
+            yield from _leaves(item, f"{path}[{index}]")
+    else:
+        yield path, value
+
 
 _PACKAGE = "ansible-operator-runner"
 _CORE = "ansible-core"
@@ -30,6 +83,9 @@ def python_of(core: str, environ: Mapping[str, str], say: Callable[[str], None])
 
     Raises:
         OperatorError: this Python cannot run it, or its packages cannot be installed.
+
+    An environment contains the dependencies of this package in the installed versions, and a link to the package
+    itself.
     """
     if version(_CORE).startswith(f"{core}."):
         return Path(sys.executable)
