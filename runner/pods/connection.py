@@ -15,11 +15,11 @@ from typing import Any, Protocol, Self
 import orjson
 
 from runner import log
-from runner.pods import agent
-from runner.pods.agent import HEADER, Kind
+from runner.agent import frames
+from runner.agent.frames import HEADER, Kind
 
 _HELLO_TIMEOUT = 10.0
-_LARGEST = {Kind.DATA: agent.LARGEST, Kind.END: agent.LARGEST_HELLO * 4, Kind.PONG: 0}
+_LARGEST = {Kind.DATA: frames.LARGEST, Kind.END: frames.LARGEST_HELLO * 4, Kind.PONG: 0}
 _log = log.get(__name__)
 
 
@@ -29,7 +29,7 @@ class MalformedError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Hello:
-    """First frame of an agent; see `agent.Kind.HELLO`."""
+    """First frame of an agent; see `frames.Kind.HELLO`."""
 
     protocol: int
     run: str
@@ -119,7 +119,7 @@ class AgentConnection(asyncio.Protocol):
     def send(self, kind: Kind, number: int = 0, payload: bytes = b"") -> None:
         """Send a frame. Call `drain` after large ones."""
         if self._transport is not None and not self._transport.is_closing():
-            self._transport.write(agent.encode(kind, number, payload))
+            self._transport.write(frames.encode(kind, number, payload))
 
     async def drain(self) -> None:
         """Wait until the write buffer has space, or the connection is lost."""
@@ -221,7 +221,7 @@ class AgentConnection(asyncio.Protocol):
 
     def _check(self, kind: int, length: int) -> None:
         if self._receiver is None:
-            if kind != Kind.HELLO or length > agent.LARGEST_HELLO:
+            if kind != Kind.HELLO or length > frames.LARGEST_HELLO:
                 raise MalformedError("the first frame is not HELLO, or is too long")
             return
         if kind not in _LARGEST:
@@ -234,18 +234,18 @@ class AgentConnection(asyncio.Protocol):
         if self._timer is not None:
             self._timer.cancel()
         if self._receiver is not None:
-            self._timer = self._loop.call_later(agent.PING_INTERVAL, self._ping)
+            self._timer = self._loop.call_later(frames.PING_INTERVAL, self._ping)
 
     def _ping(self) -> None:
         """Send PING, or close the connection if the agent does not respond."""
-        if not self._is_paused and self._loop.time() - self.last_seen > agent.SILENCE:
+        if not self._is_paused and self._loop.time() - self.last_seen > frames.SILENCE:
             _log.debug("Agent does not respond, closing its connection")
             if self._transport is not None:
                 self._transport.abort()
             return
         if not self.is_congested:
             self.send(Kind.PING)
-        self._timer = self._loop.call_later(agent.PING_INTERVAL, self._ping)
+        self._timer = self._loop.call_later(frames.PING_INTERVAL, self._ping)
 
 
 _METRICS: dict[str, tuple[type, ...]] = {"run": (str,), "token": (str,)}
@@ -308,7 +308,7 @@ class MetricsConnection(asyncio.Protocol):
         if len(self._buffer) < HEADER.size:
             return
         kind, _, length = HEADER.unpack_from(self._buffer)
-        if kind != Kind.METRICS or length > agent.LARGEST_HELLO:
+        if kind != Kind.METRICS or length > frames.LARGEST_HELLO:
             raise MalformedError("the first frame of a connection with metrics is not METRICS, or is too long")
         end = HEADER.size + length
         if len(self._buffer) < end:

@@ -24,7 +24,7 @@ from typing import Self
 import orjson
 
 from runner import log
-from runner.pods.agent import ALPN_HTTP, ALPN_LINK, ALPN_METRICS, PROTOCOL, Kind
+from runner.agent.frames import ALPN_HTTP, ALPN_LINK, ALPN_METRICS, PROTOCOL, Kind
 from runner.pods.connection import (
     AgentConnection,
     Hello,
@@ -71,7 +71,7 @@ class Frame:
 
 @dataclass(frozen=True, slots=True)
 class Ending:
-    """How the worker ended; see `agent.Kind.END`."""
+    """How the worker ended; see `frames.Kind.END`."""
 
     code: int | None
     error: str

@@ -18,14 +18,13 @@ import ansible_runner
 import orjson
 import pytest
 
-from runner.pods import preload
-from runner.pods.agent import _STUCK_ERROR as STUCK
-from runner.pods.agent import Exit
+from runner.agent.frames import Exit
+from runner.agent.preload import IDENT
+from runner.agent.process_tree import STUCK_ERROR
 from runner.pods.certificates import issue, make_authority, server_context
 from runner.pods.idle import IdleLink
 from runner.pods.links import Ending, Link
-from runner.pods.preload import IDENT
-from tests.unit.pods.conftest import NAME, RUN, TOKEN, Operator, agent_source, free_port, receive_all, until
+from tests.unit.pods.conftest import NAME, RUN, TOKEN, Operator, agent_application, free_port, receive_all, until
 
 PLAYBOOK = """
 - hosts: localhost
@@ -36,7 +35,6 @@ PLAYBOOK = """
     - command: WAIT
 """
 
-PRELOAD = Path(preload.__file__).read_text()
 Start = Callable[..., Awaitable[Process]]
 
 
@@ -100,8 +98,7 @@ async def start(operator: Operator, tmp_path: Path) -> AsyncIterator[Callable[[]
         (tmp_path / "work").mkdir()
         source = tmp_path / "settings/agent.py"
         settings = operator.settings(**files)
-        source.write_text(agent_source(RELAY_PORT=free_port(), METRICS_PORT=free_port(), **(constants or {})))
-        (settings / "preload.py").write_text(PRELOAD)
+        source.write_bytes(agent_application(RELAY_PORT=free_port(), METRICS_PORT=free_port(), **(constants or {})))
         process = await asyncio.create_subprocess_exec(
             sys.executable,
             str(source),
@@ -175,8 +172,9 @@ class ActionModule(ActionBase):
 async def test_a_run_that_is_stuck_after_the_kernel_killed_a_worker_ends_and_one_that_waits_does_not(
     operator: Operator, start: Start, tmp_path: Path, task: str
 ) -> None:
-    cgroup, own = tmp_path / "cgroup/memory", tmp_path / "own"
-    cgroup.mkdir(parents=True)
+    cgroup, own = tmp_path / "machine/sys/fs/cgroup/memory", tmp_path / "machine/proc/self/cgroup"
+    for each in (cgroup, own.parent):
+        each.mkdir(parents=True)
     own.write_text("4:memory:/\n")
     (cgroup / "memory.oom_control").write_text("under_oom 0\noom_kill 2\n")
     link = operator.links.open(
@@ -186,8 +184,7 @@ async def test_a_run_that_is_stuck_after_the_kernel_killed_a_worker_ends_and_one
         constants={
             "_STUCK": 1.0,
             "_LOOK": 0.1,
-            "_CGROUPS": repr(f"{tmp_path}/cgroup"),
-            "_CGROUP_OF_SELF": repr(str(own)),
+            "_ROOT": f'Path("{tmp_path}/machine")',
         }
     )
     number, lines = 0, []
@@ -199,7 +196,7 @@ async def test_a_run_that_is_stuck_after_the_kernel_killed_a_worker_ends_and_one
                 (cgroup / "memory.oom_control").write_text(f"under_oom 0\noom_kill {number}\n")
     ending = Ending.parse(frame.payload)
     assert ending.oom_kills == 1
-    assert ending.error == (STUCK if task == "dies" else "")
+    assert ending.error == (STUCK_ERROR if task == "dies" else "")
     assert (b'"status": "successful"' in b"".join(lines)) is (task == "sleeps")
     assert await link.recorded(20)
 
