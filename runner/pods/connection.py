@@ -252,57 +252,31 @@ _METRICS: dict[str, tuple[type, ...]] = {"run": (str,), "token": (str,)}
 
 
 class MetricsConnection(asyncio.Protocol):
-    """Connection with metrics of a run's role: after the token of the run, it is one of the endpoint for metrics."""
+    """Connection with metrics of a run's role: after the token of the run, the endpoint for metrics replaces this."""
 
-    def __init__(self, admit: Callable[[MetricsConnection, str, str], asyncio.Protocol | None]) -> None:
+    def __init__(self, admit: Callable[[asyncio.Transport, str, str], asyncio.Protocol | None]) -> None:
         """`admit` gets the name and token of a run, and returns the endpoint's protocol; None if it refuses them."""
         self._admit = admit
-        self._transport: asyncio.Transport | None = None
         self._buffer = bytearray()
-        self._above: asyncio.Protocol | None = None
-        self._timer: asyncio.TimerHandle | None = None
-        self.on_closed: Callable[[], None] = lambda: None
-
-    def abort(self) -> None:
-        """Close at once."""
-        if self._transport is not None:
-            self._transport.abort()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Wait for the token."""
         assert isinstance(transport, asyncio.Transport)  # noqa: S101 - what a stream's protocol is given, for the types
         self._transport = transport
-        self._timer = asyncio.get_running_loop().call_later(_HELLO_TIMEOUT, self.abort)
+        self._timer = asyncio.get_running_loop().call_later(_HELLO_TIMEOUT, transport.abort)
 
     def data_received(self, data: bytes) -> None:
-        """Delegate, after the token."""
-        if self._above is not None:
-            self._above.data_received(data)
-            return
+        """Begin after the token."""
         self._buffer += data
         try:
             self._greet()
         except MalformedError as error:
             _log.debug("Agent sent an invalid frame", error=str(error))
-            self.abort()
+            self._transport.abort()
 
-    def pause_writing(self) -> None:
-        """Delegate."""
-        if self._above is not None:
-            self._above.pause_writing()
-
-    def resume_writing(self) -> None:
-        """Delegate."""
-        if self._above is not None:
-            self._above.resume_writing()
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        """Delegate."""
-        if self._timer is not None:
-            self._timer.cancel()
-        self.on_closed()
-        if self._above is not None:
-            self._above.connection_lost(exc)
+    def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002 - the signature is asyncio's
+        """End."""
+        self._timer.cancel()
 
     def _greet(self) -> None:
         if len(self._buffer) < HEADER.size:
@@ -314,14 +288,12 @@ class MetricsConnection(asyncio.Protocol):
         if len(self._buffer) < end:
             return
         found = parse_object(bytes(self._buffer[HEADER.size : end]), _METRICS, {})
-        above = self._admit(self, found["run"], found["token"])
-        if above is None or self._transport is None:
-            self.abort()
+        above = self._admit(self._transport, found["run"], found["token"])
+        if above is None:
+            self._transport.abort()
             return
-        if self._timer is not None:
-            self._timer.cancel()
-        self._above = above
+        self._timer.cancel()
+        self._transport.set_protocol(above)
         above.connection_made(self._transport)
         if rest := bytes(self._buffer[end:]):
             above.data_received(rest)
-        self._buffer.clear()

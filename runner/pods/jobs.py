@@ -110,13 +110,8 @@ def next_number(names: Iterable[str]) -> int:
     return max(map(run_number, names), default=0) + 1
 
 
-def superfluous(names: Iterable[str]) -> list[str]:
-    """Return the names of a resource's Jobs to delete before its next run begins, oldest first."""
-    return sorted(names, key=run_number)[:-_MOST_ENDED]
-
-
-def superfluous_warm(names: Sequence[str]) -> Sequence[str]:
-    """Return the names of the warm pods of a resource to delete. `names` are those that have ended, oldest first."""
+def superfluous(names: Sequence[str]) -> Sequence[str]:
+    """Return the names of a resource's ended Jobs to delete. `names` are all of them, oldest first."""
     return names[:-_MOST_ENDED]
 
 

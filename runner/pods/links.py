@@ -20,6 +20,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
+from weakref import WeakSet
 
 import orjson
 
@@ -34,6 +35,7 @@ from runner.pods.connection import (
     parse_object,
 )
 from runner.pods.idle import IdleLink
+from runner.pods.spool import Frame
 from runner.proxy.http.tls import TlsServer
 
 _HANDSHAKE = 10.0
@@ -58,15 +60,6 @@ _log = log.get(__name__)
 
 class ClosedError(Exception):
     """The run was fenced or closed while a frame was awaited."""
-
-
-@dataclass(frozen=True, slots=True)
-class Frame:
-    """A numbered frame: one line of the worker's output, or the ending (JSON, see `Ending`)."""
-
-    number: int
-    payload: bytes
-    end: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,7 +102,7 @@ class Link:
         self._is_stopping = False
         self._is_recorded = False
         self._is_fenced = False
-        self._metrics: set[MetricsConnection] = set()
+        self._metrics: WeakSet[asyncio.Transport] = WeakSet()
         self._gone = asyncio.Event()
         self._last_seen: float | None = None
         self.connects = 0
@@ -224,13 +217,11 @@ class Link:
             connection.send(Kind.RECORDED)
         return self
 
-    def attach_metrics(self, connection: MetricsConnection) -> bool:
+    def attach_metrics(self, transport: asyncio.Transport) -> bool:
         """Accept a connection with metrics of the run's role until the run ends; return False if it has ended."""
-        if self._is_fenced:
-            return False
-        self._metrics.add(connection)
-        connection.on_closed = lambda: self._metrics.discard(connection)
-        return True
+        if not self._is_fenced:
+            self._metrics.add(transport)
+        return not self._is_fenced
 
     def receive_frame(self, kind: int, number: int, payload: bytes) -> None:
         """Process a frame of the agent."""
@@ -293,8 +284,8 @@ class Link:
         return "" if self._failure is None else f"the run failed: {self._failure}"
 
     def _end(self, failure: ClosedError) -> None:
-        for connection in list(self._metrics):
-            connection.abort()
+        for transport in list(self._metrics):
+            transport.abort()
         self._frames.clear()
         self._size = 0
         self._failure = failure
@@ -418,9 +409,9 @@ class Links:
         connection.refuse(_NOT_HERE, final=False)
         return None
 
-    def _admit_metrics(self, connection: MetricsConnection, run: str, token: str) -> asyncio.Protocol | None:
+    def _admit_metrics(self, transport: asyncio.Transport, run: str, token: str) -> asyncio.Protocol | None:
         link = self._with_token(run, token)
-        return self._metrics() if isinstance(link, Link) and link.attach_metrics(connection) else None
+        return self._metrics() if isinstance(link, Link) and link.attach_metrics(transport) else None
 
     def _with_token(self, run: str, token: str) -> Link | IdleLink | None:
         """Return a run or idle agent if the token is its own; otherwise count a refused connection."""

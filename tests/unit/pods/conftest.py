@@ -22,7 +22,8 @@ from runner.agent.spool import Spool
 from runner.agent.uplink import Uplink
 from runner.pods import jobs
 from runner.pods.certificates import issue, make_authority, server_context
-from runner.pods.links import Frame, Link, Links
+from runner.pods.links import Link, Links
+from runner.pods.spool import Frame
 
 NAME = "operator.pods.test"
 RUN, TOKEN = "run-1", "token-1"

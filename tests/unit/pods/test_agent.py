@@ -24,7 +24,8 @@ from runner.agent.frames import Exit
 from runner.agent.spool import ArtifactsFilter, Spool
 from runner.monitoring import role_metrics
 from runner.pods import jobs
-from runner.pods.links import Ending, Frame, Link
+from runner.pods.links import Ending, Link
+from runner.pods.spool import Frame
 from tests.unit.pods.conftest import ORDER, Operator, agent_application, free_port, receive_all, until
 
 pytestmark = pytest.mark.lengthy

@@ -18,7 +18,8 @@ from runner.agent.frames import ALPN_HTTP, ALPN_METRICS, HEADER, Exit, Kind
 from runner.pods import connection, links
 from runner.pods.certificates import issue, make_authority, server_context
 from runner.pods.connection import MalformedError
-from runner.pods.links import ClosedError, Ending, Frame, Link, Links
+from runner.pods.links import ClosedError, Ending, Link, Links
+from runner.pods.spool import Frame
 from tests.unit.pods.conftest import (
     NAME,
     ORDER,
