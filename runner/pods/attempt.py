@@ -21,7 +21,7 @@ from runner.engine.job import Event, Job, Outcome, RunResult
 from runner.engine.output import JOB_OF_POD
 from runner.objects import ObjectKey
 from runner.pods import states
-from runner.pods.connection import MalformedError
+from runner.pods.connection import MalformedError, parse
 from runner.pods.idle import IdleLink
 from runner.pods.links import Ending, Link
 from runner.pods.records import Records
@@ -124,7 +124,7 @@ class PodAttempt:
     def apply_known(self, line: Frame) -> None:
         """Apply a line that an earlier operator has applied: it is in the log already."""
         if line.end:
-            self.report = Ending.parse(line.payload)
+            self.report = parse(Ending, line.payload)
         elif (event := self.output.line(line.payload)) is not None:
             self.known.append(event)
 
@@ -138,7 +138,7 @@ class PodAttempt:
                 if frame.number == 1:
                     self.shared.started(time.monotonic() - self.begun)
                 if frame.end:
-                    self.report = Ending.parse(frame.payload)
+                    self.report = parse(Ending, frame.payload)
                     if self.report.unused:
                         self.shared.preload_unused(self.job, self.report.unused)
                 elif (event := self.output.line(frame.payload)) is None:

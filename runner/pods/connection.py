@@ -8,9 +8,10 @@ receiver does not pause. Must not import: the meaning of runs.
 from __future__ import annotations
 
 import asyncio
+import functools
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any, Protocol, Self
+from dataclasses import dataclass, fields
+from typing import Any, Protocol, TypeVar, get_args, get_type_hints
 
 import orjson
 
@@ -18,6 +19,7 @@ from runner import log
 from runner.agent import frames
 from runner.agent.frames import HEADER, Kind
 
+T = TypeVar("T", bound=Any)
 _HELLO_TIMEOUT = 10.0
 _LARGEST = {Kind.DATA: frames.LARGEST, Kind.END: frames.LARGEST_HELLO * 4, Kind.PONG: 0}
 _log = log.get(__name__)
@@ -38,29 +40,24 @@ class Hello:
     has_order: bool
     last: int
     acknowledged: int
-    problem: str
-
-    @classmethod
-    def parse(cls, payload: bytes) -> Self:
-        """Parse a payload. Raises MalformedError."""
-        return cls(**parse_object(payload, _HELLO, {"problem": ""}))
+    problem: str = ""
 
 
-_HELLO: dict[str, tuple[type, ...]] = {
-    "protocol": (int,),
-    "run": (str,),
-    "token": (str,),
-    "agent": (str,),
-    "has_order": (bool,),
-    "last": (int,),
-    "acknowledged": (int,),
-}
+@dataclass(frozen=True, slots=True)
+class MetricsHello:
+    """First frame of a connection with metrics; see `frames.Kind.METRICS`."""
+
+    run: str
+    token: str
 
 
-def parse_object(payload: bytes, fields: dict[str, tuple[type, ...]], optional: dict[str, str]) -> dict[str, Any]:
-    """Return these fields of a JSON object, after a check of their types. Raises MalformedError.
+_types: Callable[[Any], dict[str, Any]] = functools.cache(get_type_hints)
 
-    `optional` are further texts with their defaults, which earlier agents do not send.
+
+def parse(form: type[T], payload: bytes) -> T:
+    """Return a JSON object as a dataclass, after a check of its types. Raises MalformedError.
+
+    A field with a default may be missing, because earlier agents do not send it.
     """
     try:
         value = orjson.loads(payload)
@@ -68,12 +65,12 @@ def parse_object(payload: bytes, fields: dict[str, tuple[type, ...]], optional: 
         raise MalformedError(f"invalid JSON: {error}") from error
     if not isinstance(value, dict):
         raise MalformedError("invalid JSON: not an object")
-    for name, types in fields.items():
-        if name not in value or type(value[name]) not in types:  # not isinstance: True is an int
+    found = {each.name: value.get(each.name, each.default) for each in fields(form)}
+    for name, types in _types(form).items():
+        if type(found[name]) not in (get_args(types) or (types,)):  # not isinstance: True is an int
             raise MalformedError(f"invalid JSON: {name} is missing or has another type")
-    return {name: value[name] for name in fields} | {
-        name: str(value.get(name, default)) for name, default in optional.items()
-    }
+    made: T = form(**found)
+    return made
 
 
 class Receiver(Protocol):
@@ -230,7 +227,7 @@ class AgentConnection(asyncio.Protocol):
             raise MalformedError(f"a frame of the kind {Kind(kind).name} with {length} bytes")
 
     def _greet(self, payload: bytes) -> None:
-        self._receiver = self._admit(self, Hello.parse(payload))
+        self._receiver = self._admit(self, parse(Hello, payload))
         if self._timer is not None:
             self._timer.cancel()
         if self._receiver is not None:
@@ -248,14 +245,11 @@ class AgentConnection(asyncio.Protocol):
         self._timer = self._loop.call_later(frames.PING_INTERVAL, self._ping)
 
 
-_METRICS: dict[str, tuple[type, ...]] = {"run": (str,), "token": (str,)}
-
-
 class MetricsConnection(asyncio.Protocol):
     """Connection with metrics of a run's role: after the token of the run, the endpoint for metrics replaces this."""
 
-    def __init__(self, admit: Callable[[asyncio.Transport, str, str], asyncio.Protocol | None]) -> None:
-        """`admit` gets the name and token of a run, and returns the endpoint's protocol; None if it refuses them."""
+    def __init__(self, admit: Callable[[asyncio.Transport, MetricsHello], asyncio.Protocol | None]) -> None:
+        """`admit` returns the endpoint's protocol; None if it refuses them."""
         self._admit = admit
         self._buffer = bytearray()
 
@@ -287,8 +281,7 @@ class MetricsConnection(asyncio.Protocol):
         end = HEADER.size + length
         if len(self._buffer) < end:
             return
-        found = parse_object(bytes(self._buffer[HEADER.size : end]), _METRICS, {})
-        above = self._admit(self._transport, found["run"], found["token"])
+        above = self._admit(self._transport, parse(MetricsHello, bytes(self._buffer[HEADER.size : end])))
         if above is None:
             self._transport.abort()
             return

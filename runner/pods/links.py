@@ -19,7 +19,6 @@ from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Self
 from weakref import WeakSet
 
 import orjson
@@ -31,8 +30,9 @@ from runner.pods.connection import (
     Hello,
     MalformedError,
     MetricsConnection,
+    MetricsHello,
     Receiver,
-    parse_object,
+    parse,
 )
 from runner.pods.idle import IdleLink
 from runner.pods.spool import Frame
@@ -48,13 +48,6 @@ _PIECE = 256 * 1024
 _TURNS = 1000
 """Maximum iterations of the event loop; a few are usually enough."""
 _NOT_HERE = "the run is not here"
-_ENDING: dict[str, tuple[type, ...]] = {
-    "code": (int, type(None)),
-    "error": (str,),
-    "stderr": (str,),
-    "oom_kills": (int,),
-    "memory_limit": (int,),
-}
 _log = log.get(__name__)
 
 
@@ -71,12 +64,7 @@ class Ending:
     stderr: str
     oom_kills: int
     memory_limit: int
-    unused: str
-
-    @classmethod
-    def parse(cls, payload: bytes) -> Self:
-        """Parse the payload of the last frame. Raises MalformedError."""
-        return cls(**parse_object(payload, _ENDING, {"unused": ""}))
+    unused: str = ""
 
 
 class Link:
@@ -234,7 +222,7 @@ class Link:
             raise MalformedError(f"frame {number} instead of {self._received + 1}")
         self._is_ended = kind == Kind.END
         if self._is_ended:
-            Ending.parse(payload)
+            parse(Ending, payload)
         self._received = number
         self._links.frames += 1
         self._frames.append(Frame(number, payload, end=self._is_ended))
@@ -403,21 +391,21 @@ class Links:
         self._connections.discard(connection)
 
     def _admit(self, connection: AgentConnection, hello: Hello) -> Receiver | None:
-        link = self._with_token(hello.run, hello.token)
+        link = self._with_token(hello)
         if link is not None:
             return link.attach(connection, hello)
         connection.refuse(_NOT_HERE, final=False)
         return None
 
-    def _admit_metrics(self, transport: asyncio.Transport, run: str, token: str) -> asyncio.Protocol | None:
-        link = self._with_token(run, token)
+    def _admit_metrics(self, transport: asyncio.Transport, hello: MetricsHello) -> asyncio.Protocol | None:
+        link = self._with_token(hello)
         return self._metrics() if isinstance(link, Link) and link.attach_metrics(transport) else None
 
-    def _with_token(self, run: str, token: str) -> Link | IdleLink | None:
+    def _with_token(self, hello: Hello | MetricsHello) -> Link | IdleLink | None:
         """Return a run or idle agent if the token is its own; otherwise count a refused connection."""
-        link = self._runs.get(run)
+        link = self._runs.get(hello.run)
         expected = link.token if link else ""
-        is_right = hmac.compare_digest(expected.encode(), token.encode())
+        is_right = hmac.compare_digest(expected.encode(), hello.token.encode())
         if link is not None and is_right:
             return link
         self._count_refused()

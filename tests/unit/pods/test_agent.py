@@ -24,6 +24,7 @@ from runner.agent.frames import Exit
 from runner.agent.spool import ArtifactsFilter, Spool
 from runner.monitoring import role_metrics
 from runner.pods import jobs
+from runner.pods.connection import parse
 from runner.pods.links import Ending, Link
 from runner.pods.spool import Frame
 from tests.unit.pods.conftest import ORDER, Operator, agent_application, free_port, receive_all, until
@@ -94,7 +95,7 @@ async def start(operator: Operator, tmp_path: Path) -> AsyncIterator[Start]:
 
 
 async def ending_of(link: Link) -> Ending:
-    return Ending.parse((await receive_all(link))[-1].payload)
+    return parse(Ending, (await receive_all(link))[-1].payload)
 
 
 def is_alive(pid: int) -> bool:
@@ -115,7 +116,7 @@ async def test_the_worker_gets_the_order_and_each_of_its_lines_is_a_frame(operat
     assert lines[0].decode() == f"worker --private-data-dir {started.work / 'run'}"
     assert lines[1:] == [*ORDER.splitlines(), b""]
     assert (started.work / "run").is_dir()
-    ending = Ending.parse(frames[-1].payload)
+    ending = parse(Ending, frames[-1].payload)
     assert (ending.code, ending.error) == (3, "")
     assert ending.stderr == "x" * (4096 - 5) + "last\n"
     assert ending.oom_kills == 0
@@ -170,7 +171,7 @@ async def test_a_worker_that_ends_on_request_gets_no_second_signal(operator: Ope
     link.stop()
     frames = await receive_all(link)
     assert frames[0] == Frame(2, b"ended", end=False)
-    assert Ending.parse(frames[1].payload).code == 5
+    assert parse(Ending, frames[1].payload).code == 5
 
 
 async def test_a_run_that_is_stopped_before_it_begins_does_not_begin(operator: Operator, start: Start) -> None:
@@ -178,7 +179,7 @@ async def test_a_run_that_is_stopped_before_it_begins_does_not_begin(operator: O
     link.stop()
     started = await start(VERSION + "echo begun")
     frames = await receive_all(link)
-    assert Ending.parse(frames[0].payload).error == "the run was stopped before Ansible started"
+    assert parse(Ending, frames[0].payload).error == "the run was stopped before Ansible started"
     assert await link.recorded(20)
     assert (await started.end())[0] == Exit.DONE
 
@@ -188,7 +189,7 @@ async def test_background_processes_end_with_the_worker(operator: Operator, star
     await start(VERSION + "setsid sleep 1000 & echo $!", _LEFTOVER_GRACE=5)
     frames = await receive_all(link)
     assert not is_alive(int(frames[0].payload))
-    assert Ending.parse(frames[1].payload).code == 0
+    assert parse(Ending, frames[1].payload).code == 0
 
 
 async def test_a_process_of_another_user_neither_fails_nor_delays_the_run(
@@ -216,7 +217,7 @@ async def test_a_process_of_another_user_neither_fails_nor_delays_the_run(
         background = int(b"".join(spool.pieces(1))[frames.HEADER.size :])
         kill(background, signal.SIGKILL)
     assert spool.last == 2
-    ending = Ending.parse(b"".join(spool.pieces(2))[frames.HEADER.size :])
+    ending = parse(Ending, b"".join(spool.pieces(2))[frames.HEADER.size :])
     assert (ending.code, ending.error) == (0, "")
     assert background in foreign  # beside children of the test process
     assert logged[2].count(b"processes of the run remain until the pod ends") == 1
@@ -291,7 +292,7 @@ async def test_a_line_that_is_too_long_ends_the_run_with_an_error(operator: Oper
     await start(VERSION + "echo short; yes xxxxxxxxx | tr -d '\\n'", LARGEST=1_000_000, _GRACE=0.2)
     frames = await receive_all(link)
     assert frames[0].payload == b"short"
-    assert Ending.parse(frames[-1].payload).error == "ansible-runner wrote a line of more than 1000000 bytes"
+    assert parse(Ending, frames[-1].payload).error == "ansible-runner wrote a line of more than 1000000 bytes"
 
 
 async def test_artifacts_of_any_size_are_not_sent(operator: Operator, start: Start) -> None:
@@ -308,7 +309,7 @@ echo '{{"eof": true}}'""",
     )
     frames = await receive_all(link)
     assert [frame.payload for frame in frames[:-1]] == [b'{"status": "successful"}', b'{"eof": true}']
-    assert Ending.parse(frames[-1].payload) == Ending(0, "", "", 0, Ending.parse(frames[-1].payload).memory_limit, "")
+    assert parse(Ending, frames[-1].payload) == Ending(0, "", "", 0, parse(Ending, frames[-1].payload).memory_limit, "")
 
 
 @pytest.mark.parametrize("size", [0, 1, 2, 3, 100])

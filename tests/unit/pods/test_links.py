@@ -17,7 +17,7 @@ from runner.agent import frames, uplink
 from runner.agent.frames import ALPN_HTTP, ALPN_METRICS, HEADER, Exit, Kind
 from runner.pods import connection, links
 from runner.pods.certificates import issue, make_authority, server_context
-from runner.pods.connection import MalformedError
+from runner.pods.connection import MalformedError, parse
 from runner.pods.links import ClosedError, Ending, Link, Links
 from runner.pods.spool import Frame
 from tests.unit.pods.conftest import (
@@ -294,7 +294,7 @@ async def test_a_request_to_stop_reaches_an_agent_that_connects_later_and_replac
     assert not agent_.began
     agent_.spool.end(ending(None, error="stopped"))
     frames = await receive_all(link)
-    assert Ending.parse(frames[0].payload) == Ending(None, "stopped", "", 0, 0, "")
+    assert parse(Ending, frames[0].payload) == Ending(None, "stopped", "", 0, 0, "")
 
 
 async def test_of_two_operators_behind_one_name_the_agent_uses_the_one_with_the_run(
