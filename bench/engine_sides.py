@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from bench import process_stats
+from runner.agent import process_tree
 from runner.engine import processes
 from runner.engine.engines import EngineSettings
 from runner.engine.executions import Executions
@@ -75,10 +76,10 @@ class Runs:
     def processes(self) -> list[int]:
         """Return the fork servers' and the runs' processes."""
         prefix = processes.run_id(self._root, "").partition(":")[0]
-        table = processes.table()
+        table = process_tree.table()
         servers = set(self.engine.servers)
         roots = {pid for pid in table if (processes.marker(pid) or "").startswith(f"{prefix}:")} | servers
-        return [pid for pid in roots | processes.descendants(table, roots) if pid in table and not table[pid].zombie]
+        return [pid for pid in roots | process_tree.descendants(table, roots) if pid in table and not table[pid].zombie]
 
     async def added_memory(self, jobs: Sequence[Job]) -> float:
         """Run jobs at once; return the most memory in MiB that they added together, by sampling (PSS)."""

@@ -23,13 +23,14 @@ from bench import objects
 from bench.operator_process import OperatorProcess, Project, moment, running
 from bench.process_stats import cpu_seconds, proportional
 from bench.results import Result, show, tell
+from runner.agent import frames
+from runner.agent.frames import ALPN_LINK, PROTOCOL, Kind, Settings
 from runner.kube.cache import Change
 from runner.kube.client import Client, Selection
 from runner.kube.discovery import Discovery
 from runner.kube.informer import Informer
 from runner.objects import GVK, ObjectKey
-from runner.pods import agent, jobs
-from runner.pods.agent import ALPN_LINK, PROTOCOL, Kind, Settings
+from runner.pods import jobs
 
 NAMESPACES = ("bench-growth", "bench-shards-1", "bench-shards-2")
 _CASE = "pods"
@@ -68,9 +69,9 @@ def _line(counter: int) -> bytes:
 def _output(lines: int) -> bytes:
     """Return all frames of a run."""
     payloads = [b'{"status": "starting"}', *map(_line, range(1, lines + 1)), b'{"status": "successful"}']
-    frames = [agent.encode(Kind.DATA, number, payload) for number, payload in enumerate(payloads, 1)]
+    encoded = [frames.encode(Kind.DATA, number, payload) for number, payload in enumerate(payloads, 1)]
     ending = {"code": 0, "error": "", "stderr": "", "oom_kills": 0, "memory_limit": 0}
-    return b"".join((*frames, agent.encode_json(Kind.END, ending, len(frames) + 1)))
+    return b"".join((*encoded, frames.encode_json(Kind.END, ending, len(encoded) + 1)))
 
 
 @dataclass(slots=True)
@@ -106,7 +107,7 @@ class Agents:
             await asyncio.gather(following, *self._runs.values(), return_exceptions=True)
 
     async def _serve(self, data: dict[str, str], output: bytes) -> None:
-        text = {name: base64.b64decode(value).decode() for name, value in data.items()}
+        text = {name: base64.b64decode(value).decode() for name, value in data.items() if name != jobs.AGENT}
         for host in itertools.cycle(self.hosts):
             settings = Settings(text["run"], text["token"], text["ca.crt"], host, _PORT, text["name"])
             with contextlib.suppress(OSError, asyncio.IncompleteReadError):  # another replica has the run
@@ -117,11 +118,11 @@ class Agents:
 
 async def _run(settings: Settings, output: bytes) -> bool:
     """Be the agent of a run; return False if the operator does not have it."""
-    reader, writer = await agent.connect(settings, settings.host, ALPN_LINK)
+    reader, writer = await frames.connect(settings, settings.host, ALPN_LINK)
     try:
         hello = {"protocol": PROTOCOL, "run": settings.run, "token": settings.token, "agent": "bench"}
         state = {"has_order": False, "last": 0, "acknowledged": 0}
-        writer.write(agent.encode_json(Kind.HELLO, {**hello, **state}))
+        writer.write(frames.encode_json(Kind.HELLO, {**hello, **state}))
         kind, payload = await _frame(reader)
         if kind != Kind.WELCOME:
             return False
@@ -145,7 +146,7 @@ async def _send(writer: asyncio.StreamWriter, output: bytes) -> None:
 
 
 async def _frame(reader: asyncio.StreamReader) -> tuple[int, bytes]:
-    kind, _, length = agent.HEADER.unpack(await reader.readexactly(agent.HEADER.size))
+    kind, _, length = frames.HEADER.unpack(await reader.readexactly(frames.HEADER.size))
     return kind, await reader.readexactly(length)
 
 

@@ -12,6 +12,8 @@ import os
 from collections.abc import Callable
 from typing import ParamSpec, TypeVar
 
+from runner.agent.process_tree import SHORTAGES
+
 P = ParamSpec("P")
 T = TypeVar("T")
 
@@ -24,8 +26,6 @@ ADVICE = {
     errno.EDQUOT: "raise the quota of the disk",
 }
 """Advice for the user by errno(3)."""
-_TEMPORARY = {errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM}
-"""A full disk does not recover by itself; these do."""
 _RETRY_TIME, _RETRY_INTERVAL = 30.0, 0.2
 """Seconds."""
 
@@ -44,7 +44,7 @@ def of(error: BaseException | None) -> OSError | None:
 
 def passes(error: OSError) -> bool:
     """Return whether `error` is a shortage that usually ends by itself."""
-    return error.errno in _TEMPORARY
+    return error.errno in SHORTAGES
 
 
 async def outlast(work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:

@@ -13,7 +13,8 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
-from runner.config import machine, option_values
+from runner.agent import machine
+from runner.config import option_values
 from runner.config.options import Option
 from runner.config.settings import DEVELOPMENT_LOG, OPTIONS, Settings, is_override
 from runner.errors import ConfigError

@@ -27,13 +27,14 @@ from ansible_runner import runner
 from ansible_runner.config.runner import RunnerConfig
 from ansible_runner.runner import Runner, pexpect
 
-from runner.engine import executions, processes
+from runner.agent import process_tree
+from runner.engine import executions
 from runner.engine.event_filter import EventFilter
 from runner.engine.memory_watch import MemoryWatch
 from runner.engine.wire import ARTIFACTS, GRACE, HEADER, LEARNED, STOP, Ending, Kind, Order
 
 _ENDING = 0.02
-"""Seconds in which helpers of Ansible usually end by themselves. Waiting costs less than a search for processes."""
+"""Seconds in which helpers of Ansible usually end by themselves. Waiting costs less than a search for process_tree."""
 _LONGEST_NOTES = 16 * 1024 * 1024
 """Bytes of a file of forked runs that are read: a line for each of 200,000 tasks."""
 
@@ -95,7 +96,7 @@ class Supervisor:
             code=None if killed_by else run.rc,
             signal=killed_by,
             error="",
-            alone=not processes.has_children(),
+            alone=not process_tree.has_children(),
             learned=self._learned(),
             memory=self._memory,
             stuck=self._stuck,
@@ -157,13 +158,13 @@ class Supervisor:
 
     def _stop(self) -> None:
         self._stopping.set()
-        processes.end_descendants(GRACE)
+        process_tree.end_descendants(GRACE)
 
     def _abandon(self) -> None:
         """End without an operator: remove the files that the operator would have removed."""
         Path(self._order.kubeconfig).unlink(missing_ok=True)
         shutil.rmtree(self._order.temporary, ignore_errors=True)
-        processes.reap_children()
+        process_tree.reap_children()
         os._exit(1)
 
 
@@ -216,15 +217,15 @@ class Spawn(pexpect.spawn):  # type: ignore[misc]  # pexpect has no types
         alive: bool = super().isalive()
         if not alive and not self._swept:
             self._swept = True
-            processes.await_children(_ENDING)
-            processes.end_descendants(GRACE)
-            processes.reap_children()
+            process_tree.await_children(_ENDING)
+            process_tree.end_descendants(GRACE)
+            process_tree.reap_children()
             self.ptyproc.delayafterclose = 0  # the time that a process gets to end; this one has ended
         return alive
 
 
 def _die_with_supervisor() -> None:
-    processes.signal_on_parent_death(signal.SIGKILL)
+    process_tree.signal_on_parent_death(signal.SIGKILL)
 
 
 def ansible_playbook() -> str:
@@ -249,8 +250,8 @@ def main() -> None:
     with Path(os.devnull).open("rb") as nothing:
         os.dup2(nothing.fileno(), 0)
     os.dup2(2, 1)  # output of a library must not get between frames
-    processes.adopt_orphans()
-    processes.signal_on_parent_death(signal.SIGTERM)
+    process_tree.adopt_orphans()
+    process_tree.signal_on_parent_death(signal.SIGTERM)
     order = Order(**json.loads(control.readline()))
     Supervisor(order, control, events, Spawn).run()
     os._exit(0)  # a normal exit would wait for the stream that the listening thread holds

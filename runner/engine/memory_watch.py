@@ -1,7 +1,6 @@
 """Limits of a run's memory. Runs in the supervisor and watches the processes below it.
 
-The operator's limit ends the run. The kernel's limit can leave it stuck. If a worker of Ansible is killed while it
-sends a result, it holds the lock of its queue, and Ansible waits forever.
+The operator's limit ends the run. The kernel's limit can leave it stuck, see `StuckWatch`.
 
 Memory that processes share is divided among them (PSS), so that forks are not counted twice. Reading it is slow, so it
 is read only if the run could exceed its limit. Reads proc_pid_smaps(5); without it no run exceeds its limit.
@@ -11,16 +10,13 @@ from __future__ import annotations
 
 import os
 import threading
-import time
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
-from runner.config import machine
-from runner.engine import processes
+from runner.agent import machine, process_tree
+from runner.agent.process_tree import StuckWatch
 
 _EVERY = 0.5
-_STUCK = 15.0
-"""Seconds without CPU time after which a process that waits for a lock does not continue."""
 _ROOT = Path("/")
 _PAGE = os.sysconf("SC_PAGE_SIZE")
 _PROC = Path("/proc")
@@ -44,14 +40,10 @@ class MemoryWatch:
         threading.Thread(target=self._watch, name="memory", daemon=True).start()
 
     def _watch(self) -> None:
-        pause, kills = threading.Event(), self._kills()
-        since, last = time.monotonic(), None
+        pause, stuck = threading.Event(), StuckWatch(self._kills)
         while not pause.wait(_EVERY):
-            used = in_use(processes.below(os.getpid()), self._limit) if self._limit else 0
-            found = processes.lone_waiter() if self._kills() > kills else None
-            if found is None or found != last:
-                since, last = time.monotonic(), found
-            if used > self._limit or (last is not None and time.monotonic() - since >= _STUCK):
+            used = in_use(process_tree.below(os.getpid()), self._limit) if self._limit else 0
+            if used > self._limit or stuck.is_stuck(os.getpid()):
                 self._end(used if used > self._limit else 0)
                 return
 

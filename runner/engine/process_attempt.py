@@ -7,7 +7,9 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from runner import log
-from runner.config import machine, shortages
+from runner.agent import machine
+from runner.agent.process_tree import STUCK_ERROR
+from runner.config import shortages
 from runner.engine import advice, executions, wire
 from runner.engine import run_dir as inputdir
 from runner.engine.events import Progress
@@ -148,5 +150,5 @@ def _fault(ending: wire.Ending | None, how: str, limit: int) -> str:
             f"more than --run-memory-limit allows ({limit >> 20} MiB),"
         )
     if ending.stuck:
-        return "Ansible did not continue after the kernel had killed a process of it, and was ended"
+        return STUCK_ERROR
     return f"ansible-runner failed ({ending.error})" if ending.error else ""

@@ -24,6 +24,7 @@ from pathlib import Path
 from typing import Any
 
 import runner
+from runner.agent import process_tree
 from runner.config import atomic_file
 from runner.engine import artifacts, extravars, processes, retention
 from runner.engine.job import Job
@@ -286,7 +287,7 @@ def going_on(path: Path) -> GoingOn | None:
 
 def in_use(base: Path) -> set[Path]:
     """Return the run folders below `base` that a living operator uses, this one or another."""
-    running = processes.table()
+    running = process_tree.table()
     return {folder for folder, identity in unfinished(base) if processes.operator_lives(identity, running)}
 
 

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from runner import log
+from runner.agent import process_tree
 from runner.config import shortages
 from runner.config.settings import EngineName
 from runner.engine import artifacts, process_attempt, processes
@@ -60,7 +61,7 @@ class RunEngine:
         self._closed = False
         self._expecting: set[asyncio.Task[None]] = set()
         self._reaping: asyncio.Task[None] | None = None
-        processes.adopt_orphans()
+        process_tree.adopt_orphans()
 
     def is_warm(self, engine: EngineName | None) -> bool:
         """Return True if runs with this engine are forked; None is the default engine."""
@@ -237,16 +238,16 @@ async def _wait_through_cancellation(task: asyncio.Task[RunResult]) -> None:
 def _end_leftovers(root: Path) -> int:
     """End leftover processes, and remove what only their runs used. The files of a living operator are kept."""
     found = processes.leftovers(root)
-    processes.send(found, signal.SIGTERM)
+    process_tree.send(found, signal.SIGTERM)
     deadline = time.monotonic() + _LEFTOVER_GRACE
     while (left := processes.leftovers(root)) and time.monotonic() < deadline:
         time.sleep(0.05)
     deadline = time.monotonic() + _LEFTOVER_KILL
     while left and time.monotonic() < deadline:
-        processes.send(left, signal.SIGKILL)
+        process_tree.send(left, signal.SIGKILL)
         time.sleep(0.05)
         left = processes.leftovers(root)
-    running = processes.table()
+    running = process_tree.table()
     scratch.remove_abandoned(root, running)
     for run_dir, identity in inputdir.unfinished(root):
         if not processes.operator_lives(identity, running):

@@ -12,6 +12,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from runner.agent import process_tree
 from runner.engine import processes, retention, run_dir
 from runner.engine.artifacts import LATEST
 from runner.engine.output import JOB_OF_POD, STDOUT, named
@@ -54,7 +55,9 @@ class Kept:
         if self.job_of_pod(ident):
             return not self.output(ident).with_name("status").exists()
         going = run_dir.going_on(self.folder)
-        return going is not None and going.ident == ident and processes.operator_lives(going.marker, processes.table())
+        return (
+            going is not None and going.ident == ident and processes.operator_lives(going.marker, process_tree.table())
+        )
 
     def status(self, ident: str) -> str:
         """Return the status of a run from ansible-runner; `unknown` if its operator died before writing it."""

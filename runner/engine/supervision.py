@@ -16,9 +16,10 @@ from typing import Any
 
 import orjson
 
+from runner.agent import process_tree
+from runner.agent.process_tree import Process
 from runner.config import shortages
 from runner.engine import processes
-from runner.engine.processes import Process
 from runner.engine.run_dir import TEMPORARY, RunFolder
 from runner.engine.starter import Started, Starter
 from runner.engine.wire import GRACE, HEADER, STOP, Ending, Kind, Order
@@ -64,7 +65,7 @@ class Supervision:
         )
         started = await starter.start(order, folder.environment)
         try:
-            supervisor = await shortages.outlast(processes.read, started.pid)
+            supervisor = await shortages.outlast(process_tree.read, started.pid)
         except BaseException:
             started.control.close()  # ends the supervisor and its run
             raise

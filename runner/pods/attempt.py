@@ -21,11 +21,11 @@ from runner.engine.job import Event, Job, Outcome, RunResult
 from runner.engine.output import JOB_OF_POD
 from runner.objects import ObjectKey
 from runner.pods import states
-from runner.pods.connection import MalformedError
+from runner.pods.connection import MalformedError, parse
 from runner.pods.idle import IdleLink
 from runner.pods.links import Ending, Link
 from runner.pods.records import Records
-from runner.pods.spool import Line, Spool
+from runner.pods.spool import Frame, Spool
 from runner.pods.states import Fault, Obstacle, ObstacleTimer, Patience, PodState
 from runner.pods.stream import MalformedLineError, WorkerOutput
 from runner.pods.watching import PodWatch
@@ -121,11 +121,11 @@ class PodAttempt:
         left = self.ends_at - time.time()
         return max(left, _RECONNECT_WITHIN if self.is_continued else 0.0)
 
-    def apply_known(self, line: Line) -> None:
+    def apply_known(self, line: Frame) -> None:
         """Apply a line that an earlier operator has applied: it is in the log already."""
-        if line.is_last:
-            self.report = Ending.parse(line.content)
-        elif (event := self.output.line(line.content)) is not None:
+        if line.end:
+            self.report = parse(Ending, line.payload)
+        elif (event := self.output.line(line.payload)) is not None:
             self.known.append(event)
 
     async def events(self) -> AsyncIterator[Event]:
@@ -134,11 +134,11 @@ class PodAttempt:
         try:
             while self.report is None:
                 frame = await self.link.receive()
-                await asyncio.to_thread(self.spool.add, Line(frame.number, frame.payload, frame.end))
+                await asyncio.to_thread(self.spool.add, frame)
                 if frame.number == 1:
                     self.shared.started(time.monotonic() - self.begun)
                 if frame.end:
-                    self.report = Ending.parse(frame.payload)
+                    self.report = parse(Ending, frame.payload)
                     if self.report.unused:
                         self.shared.preload_unused(self.job, self.report.unused)
                 elif (event := self.output.line(frame.payload)) is None:

@@ -14,9 +14,9 @@ import ssl
 from collections.abc import Callable, Sequence
 
 from runner import log
+from runner.agent.frames import ALPN_HTTP, ALPN_LINK, ALPN_METRICS
 from runner.monitoring.certificates import load
 from runner.pki import Authority, KeyPair, expiry
-from runner.pods.agent import ALPN_HTTP, ALPN_LINK, ALPN_METRICS
 
 _AUTHORITY = "ansible-operator pods authority"
 _SERVER = "ansible-operator pods"

@@ -8,18 +8,20 @@ receiver does not pause. Must not import: the meaning of runs.
 from __future__ import annotations
 
 import asyncio
+import functools
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any, Protocol, Self
+from dataclasses import dataclass, fields
+from typing import Any, Protocol, TypeVar, get_args, get_type_hints
 
 import orjson
 
 from runner import log
-from runner.pods import agent
-from runner.pods.agent import HEADER, Kind
+from runner.agent import frames
+from runner.agent.frames import HEADER, Kind
 
+T = TypeVar("T", bound=Any)
 _HELLO_TIMEOUT = 10.0
-_LARGEST = {Kind.DATA: agent.LARGEST, Kind.END: agent.LARGEST_HELLO * 4, Kind.PONG: 0}
+_LARGEST = {Kind.DATA: frames.LARGEST, Kind.END: frames.LARGEST_HELLO * 4, Kind.PONG: 0}
 _log = log.get(__name__)
 
 
@@ -29,7 +31,7 @@ class MalformedError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Hello:
-    """First frame of an agent; see `agent.Kind.HELLO`."""
+    """First frame of an agent; see `frames.Kind.HELLO`."""
 
     protocol: int
     run: str
@@ -38,29 +40,24 @@ class Hello:
     has_order: bool
     last: int
     acknowledged: int
-    problem: str
-
-    @classmethod
-    def parse(cls, payload: bytes) -> Self:
-        """Parse a payload. Raises MalformedError."""
-        return cls(**parse_object(payload, _HELLO, {"problem": ""}))
+    problem: str = ""
 
 
-_HELLO: dict[str, tuple[type, ...]] = {
-    "protocol": (int,),
-    "run": (str,),
-    "token": (str,),
-    "agent": (str,),
-    "has_order": (bool,),
-    "last": (int,),
-    "acknowledged": (int,),
-}
+@dataclass(frozen=True, slots=True)
+class MetricsHello:
+    """First frame of a connection with metrics; see `frames.Kind.METRICS`."""
+
+    run: str
+    token: str
 
 
-def parse_object(payload: bytes, fields: dict[str, tuple[type, ...]], optional: dict[str, str]) -> dict[str, Any]:
-    """Return these fields of a JSON object, after a check of their types. Raises MalformedError.
+_types: Callable[[Any], dict[str, Any]] = functools.cache(get_type_hints)
 
-    `optional` are further texts with their defaults, which earlier agents do not send.
+
+def parse(form: type[T], payload: bytes) -> T:
+    """Return a JSON object as a dataclass, after a check of its types. Raises MalformedError.
+
+    A field with a default may be missing, because earlier agents do not send it.
     """
     try:
         value = orjson.loads(payload)
@@ -68,12 +65,12 @@ def parse_object(payload: bytes, fields: dict[str, tuple[type, ...]], optional: 
         raise MalformedError(f"invalid JSON: {error}") from error
     if not isinstance(value, dict):
         raise MalformedError("invalid JSON: not an object")
-    for name, types in fields.items():
-        if name not in value or type(value[name]) not in types:  # not isinstance: True is an int
+    found = {each.name: value.get(each.name, each.default) for each in fields(form)}
+    for name, types in _types(form).items():
+        if type(found[name]) not in (get_args(types) or (types,)):  # not isinstance: True is an int
             raise MalformedError(f"invalid JSON: {name} is missing or has another type")
-    return {name: value[name] for name in fields} | {
-        name: str(value.get(name, default)) for name, default in optional.items()
-    }
+    made: T = form(**found)
+    return made
 
 
 class Receiver(Protocol):
@@ -119,7 +116,7 @@ class AgentConnection(asyncio.Protocol):
     def send(self, kind: Kind, number: int = 0, payload: bytes = b"") -> None:
         """Send a frame. Call `drain` after large ones."""
         if self._transport is not None and not self._transport.is_closing():
-            self._transport.write(agent.encode(kind, number, payload))
+            self._transport.write(frames.encode(kind, number, payload))
 
     async def drain(self) -> None:
         """Wait until the write buffer has space, or the connection is lost."""
@@ -221,7 +218,7 @@ class AgentConnection(asyncio.Protocol):
 
     def _check(self, kind: int, length: int) -> None:
         if self._receiver is None:
-            if kind != Kind.HELLO or length > agent.LARGEST_HELLO:
+            if kind != Kind.HELLO or length > frames.LARGEST_HELLO:
                 raise MalformedError("the first frame is not HELLO, or is too long")
             return
         if kind not in _LARGEST:
@@ -230,98 +227,66 @@ class AgentConnection(asyncio.Protocol):
             raise MalformedError(f"a frame of the kind {Kind(kind).name} with {length} bytes")
 
     def _greet(self, payload: bytes) -> None:
-        self._receiver = self._admit(self, Hello.parse(payload))
+        self._receiver = self._admit(self, parse(Hello, payload))
         if self._timer is not None:
             self._timer.cancel()
         if self._receiver is not None:
-            self._timer = self._loop.call_later(agent.PING_INTERVAL, self._ping)
+            self._timer = self._loop.call_later(frames.PING_INTERVAL, self._ping)
 
     def _ping(self) -> None:
         """Send PING, or close the connection if the agent does not respond."""
-        if not self._is_paused and self._loop.time() - self.last_seen > agent.SILENCE:
+        if not self._is_paused and self._loop.time() - self.last_seen > frames.SILENCE:
             _log.debug("Agent does not respond, closing its connection")
             if self._transport is not None:
                 self._transport.abort()
             return
         if not self.is_congested:
             self.send(Kind.PING)
-        self._timer = self._loop.call_later(agent.PING_INTERVAL, self._ping)
-
-
-_METRICS: dict[str, tuple[type, ...]] = {"run": (str,), "token": (str,)}
+        self._timer = self._loop.call_later(frames.PING_INTERVAL, self._ping)
 
 
 class MetricsConnection(asyncio.Protocol):
-    """Connection with metrics of a run's role: after the token of the run, it is one of the endpoint for metrics."""
+    """Connection with metrics of a run's role: after the token of the run, the endpoint for metrics replaces this."""
 
-    def __init__(self, admit: Callable[[MetricsConnection, str, str], asyncio.Protocol | None]) -> None:
-        """`admit` gets the name and token of a run, and returns the endpoint's protocol; None if it refuses them."""
+    def __init__(self, admit: Callable[[asyncio.Transport, MetricsHello], asyncio.Protocol | None]) -> None:
+        """`admit` returns the endpoint's protocol; None if it refuses them."""
         self._admit = admit
-        self._transport: asyncio.Transport | None = None
         self._buffer = bytearray()
-        self._above: asyncio.Protocol | None = None
-        self._timer: asyncio.TimerHandle | None = None
-        self.on_closed: Callable[[], None] = lambda: None
-
-    def abort(self) -> None:
-        """Close at once."""
-        if self._transport is not None:
-            self._transport.abort()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Wait for the token."""
         assert isinstance(transport, asyncio.Transport)  # noqa: S101 - what a stream's protocol is given, for the types
         self._transport = transport
-        self._timer = asyncio.get_running_loop().call_later(_HELLO_TIMEOUT, self.abort)
+        self._timer = asyncio.get_running_loop().call_later(_HELLO_TIMEOUT, transport.abort)
 
     def data_received(self, data: bytes) -> None:
-        """Delegate, after the token."""
-        if self._above is not None:
-            self._above.data_received(data)
-            return
+        """Begin after the token."""
         self._buffer += data
         try:
             self._greet()
         except MalformedError as error:
             _log.debug("Agent sent an invalid frame", error=str(error))
-            self.abort()
+            self._transport.abort()
 
-    def pause_writing(self) -> None:
-        """Delegate."""
-        if self._above is not None:
-            self._above.pause_writing()
-
-    def resume_writing(self) -> None:
-        """Delegate."""
-        if self._above is not None:
-            self._above.resume_writing()
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        """Delegate."""
-        if self._timer is not None:
-            self._timer.cancel()
-        self.on_closed()
-        if self._above is not None:
-            self._above.connection_lost(exc)
+    def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002 - the signature is asyncio's
+        """End."""
+        self._timer.cancel()
 
     def _greet(self) -> None:
         if len(self._buffer) < HEADER.size:
             return
         kind, _, length = HEADER.unpack_from(self._buffer)
-        if kind != Kind.METRICS or length > agent.LARGEST_HELLO:
+        if kind != Kind.METRICS or length > frames.LARGEST_HELLO:
             raise MalformedError("the first frame of a connection with metrics is not METRICS, or is too long")
         end = HEADER.size + length
         if len(self._buffer) < end:
             return
-        found = parse_object(bytes(self._buffer[HEADER.size : end]), _METRICS, {})
-        above = self._admit(self, found["run"], found["token"])
-        if above is None or self._transport is None:
-            self.abort()
+        above = self._admit(self._transport, parse(MetricsHello, bytes(self._buffer[HEADER.size : end])))
+        if above is None:
+            self._transport.abort()
             return
-        if self._timer is not None:
-            self._timer.cancel()
-        self._above = above
+        self._timer.cancel()
+        self._transport.set_protocol(above)
         above.connection_made(self._transport)
         if rest := bytes(self._buffer[end:]):
             above.data_received(rest)
-        self._buffer.clear()

@@ -37,7 +37,7 @@ from runner.pods.idle import IdleLink
 from runner.pods.jobs import PODS, Address
 from runner.pods.links import Links
 from runner.pods.records import PLAN, Records
-from runner.pods.spool import Line, Spool
+from runner.pods.spool import Frame, Spool
 from runner.pods.states import Patience
 from runner.pods.stream import WorkerOutput, mark_of
 from runner.pods.warm import WarmPods
@@ -351,13 +351,13 @@ class PodEngine:
         except (ApiError, ApiUnavailableError) as error:
             _log.warning("Cannot label the warm pod of a run", pod=state.name, run=run.name, error=str(error))
         try:
-            old = jobs.superfluous_warm(self._pods.ended_warm(owner.uid))
-            await self._records.delete_jobs(run.place.namespace, [*old])
+            old = jobs.superfluous(self._pods.ended_warm(owner.uid))
+            await self._records.delete_jobs(run.place.namespace, old)
         except (ApiError, ApiUnavailableError) as error:
             _log.warning("Cannot delete the warm pods of earlier runs", run=run.name, error=str(error))
 
 
-def _open(job: Job) -> tuple[Spool, list[Line]]:
+def _open(job: Job) -> tuple[Spool, list[Frame]]:
     """Open the received lines of a run; return those that an earlier operator applied. Raises OSError."""
     spool = Spool(job.run_dir, job.ident)
     private_folder(job.run_dir / "env")

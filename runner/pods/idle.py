@@ -12,7 +12,7 @@ from typing import Any
 import orjson
 
 from runner import log
-from runner.pods.agent import PROTOCOL, Kind
+from runner.agent.frames import PROTOCOL, Kind
 from runner.pods.connection import AgentConnection, Hello, MalformedError
 
 _log = log.get(__name__)

@@ -7,23 +7,25 @@ namespace, annotations name it instead.
 
 from __future__ import annotations
 
+import base64
 import functools
 import hashlib
 import hmac
+import io
 import json
 import re
 import secrets
+import zipfile
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
+from runner import agent
 from runner.engine.job import PodRun, RunRecord, UnrecordedRun
 from runner.kube.discovery import ApiResource
 from runner.objects import GVK, Object, ObjectKey, annotations_of, metadata
 from runner.ownership import PRIMARY_RESOURCE, PRIMARY_RESOURCE_TYPE, Owner, type_name
-from runner.pods import agent, preload
 from runner.watches.pod_fields import PodPolicy
 
 RUN_OF = "ansible.sdk.operatorframework.io/run-of"
@@ -36,8 +38,20 @@ CONTAINER = "ansible"
 """Name of the container that runs Ansible."""
 SETTINGS, WORK = "/operator/agent", "/operator/work"
 """Folders in the pod: the agent with its settings, and its files."""
+AGENT = "agent.py"
+"""File with the agent, a zip application. An earlier operator can have created the Secret, so the name is fixed."""
 PRIVATE_DATA = f"{WORK}/run"
 """ansible-runner's private data directory in the pod."""
+_PACKAGE = "ansible_operator_agent"
+"""Name of `runner.agent` in a pod, which no package of an image has."""
+_MAIN = f"""import sys
+
+if sys.argv[1] == "preload":
+    from {_PACKAGE}.preload import main
+else:
+    from {_PACKAGE}.start import main
+main()
+"""
 _RECORD = "ansible.sdk.operatorframework.io/run-record"
 """Annotation of the Secret: a `RunRecord` as JSON."""
 _SIGNATURE = "ansible.sdk.operatorframework.io/run-signature"
@@ -96,13 +110,8 @@ def next_number(names: Iterable[str]) -> int:
     return max(map(run_number, names), default=0) + 1
 
 
-def superfluous(names: Iterable[str]) -> list[str]:
-    """Return the names of a resource's Jobs to delete before its next run begins, oldest first."""
-    return sorted(names, key=run_number)[:-_MOST_ENDED]
-
-
-def superfluous_warm(names: Sequence[str]) -> Sequence[str]:
-    """Return the names of the warm pods of a resource to delete. `names` are those that have ended, oldest first."""
+def superfluous(names: Sequence[str]) -> Sequence[str]:
+    """Return the names of a resource's ended Jobs to delete. `names` are all of them, oldest first."""
     return names[:-_MOST_ENDED]
 
 
@@ -116,16 +125,32 @@ def secret(run: PodRun, record: RunRecord, name: str, namespace: str, address: A
     text = json.dumps(asdict(record))
     signature = _signature(address.key, name, run.owner.uid, run.token, text)
     meta["annotations"] = {**meta.get("annotations", {}), _RECORD: text, _SIGNATURE: signature}
-    return _secret(meta, {"token": run.token} if record.warm else _settings(name, run.token, address))
+    if record.warm:
+        return _secret(meta, {"token": run.token})
+    return {**_secret(meta, _settings(name, run.token, address)), "data": _agent()}
 
 
 def _secret(meta: dict[str, Any], content: dict[str, str]) -> Object:
     return {"apiVersion": "v1", "kind": "Secret", "metadata": meta, "type": "Opaque", "stringData": content}
 
 
+@functools.cache
+def _agent() -> Mapping[str, str]:
+    return {AGENT: base64.b64encode(archive()).decode()}
+
+
+def archive() -> bytes:
+    """Return the agent as a zip application."""
+    stream = io.BytesIO()
+    with zipfile.ZipFile(stream, "w") as made:
+        for path in sorted(Path(agent.__path__[0]).glob("*.py")):
+            made.writestr(zipfile.ZipInfo(f"{_PACKAGE}/{path.name}"), path.read_bytes(), zipfile.ZIP_DEFLATED)
+        made.writestr(zipfile.ZipInfo("__main__.py"), _MAIN)
+    return stream.getvalue()
+
+
 def _settings(name: str, token: str, address: Address) -> dict[str, str]:
     return {
-        "agent.py": _text(agent),
         "run": name,
         "token": token,
         "ca.crt": address.authority,
@@ -150,12 +175,6 @@ def elsewhere(obj: Object, gvk: GVK) -> ObjectKey | None:
     namespace, slash, name = str(annotations.get(PRIMARY_RESOURCE, "")).partition("/")
     is_of_kind = annotations.get(PRIMARY_RESOURCE_TYPE) == type_name(gvk)
     return ObjectKey(namespace, name) if slash and is_of_kind else None
-
-
-@functools.cache
-def _text(module: ModuleType) -> str:
-    """Return the text of a module, which is read once."""
-    return Path(str(module.__file__)).read_text(encoding="utf-8")
 
 
 def _signature(key: bytes, *parts: str) -> str:
@@ -216,7 +235,7 @@ def warm_secret(job: Object, address: Address, warm: Mapping[str, str]) -> Objec
     reference = {"apiVersion": "batch/v1", "kind": "Job", "name": name, "uid": meta["uid"]}
     made = {"name": name, "namespace": meta["namespace"], "labels": meta["labels"], "ownerReferences": [reference]}
     content = _settings(name, warm_token(address, name), address)
-    return _secret(made, {**content, "preload.py": _text(preload), "warm": json.dumps(warm)})
+    return {**_secret(made, {**content, "warm": json.dumps(warm)}), "data": _agent()}
 
 
 def _job(meta: dict[str, Any], policy: PodPolicy) -> Object:
@@ -251,7 +270,7 @@ def _pod(policy: PodPolicy, name: str) -> dict[str, Any]:
                 **container,
                 "securityContext": {**_CONFINED, **container.get("securityContext", {})},
                 "name": CONTAINER,
-                "command": ["python3", f"{SETTINGS}/agent.py", SETTINGS, WORK],
+                "command": ["python3", f"{SETTINGS}/{AGENT}", SETTINGS, WORK],
                 "terminationMessagePolicy": "FallbackToLogsOnError",
                 "volumeMounts": [
                     {"name": "agent", "mountPath": SETTINGS, "readOnly": True},

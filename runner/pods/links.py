@@ -19,21 +19,23 @@ from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Self
+from weakref import WeakSet
 
 import orjson
 
 from runner import log
-from runner.pods.agent import ALPN_HTTP, ALPN_LINK, ALPN_METRICS, PROTOCOL, Kind
+from runner.agent.frames import ALPN_HTTP, ALPN_LINK, ALPN_METRICS, PROTOCOL, Kind
 from runner.pods.connection import (
     AgentConnection,
     Hello,
     MalformedError,
     MetricsConnection,
+    MetricsHello,
     Receiver,
-    parse_object,
+    parse,
 )
 from runner.pods.idle import IdleLink
+from runner.pods.spool import Frame
 from runner.proxy.http.tls import TlsServer
 
 _HANDSHAKE = 10.0
@@ -46,13 +48,6 @@ _PIECE = 256 * 1024
 _TURNS = 1000
 """Maximum iterations of the event loop; a few are usually enough."""
 _NOT_HERE = "the run is not here"
-_ENDING: dict[str, tuple[type, ...]] = {
-    "code": (int, type(None)),
-    "error": (str,),
-    "stderr": (str,),
-    "oom_kills": (int,),
-    "memory_limit": (int,),
-}
 _log = log.get(__name__)
 
 
@@ -61,29 +56,15 @@ class ClosedError(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Frame:
-    """A numbered frame: one line of the worker's output, or the ending (JSON, see `Ending`)."""
-
-    number: int
-    payload: bytes
-    end: bool
-
-
-@dataclass(frozen=True, slots=True)
 class Ending:
-    """How the worker ended; see `agent.Kind.END`."""
+    """How the worker ended; see `frames.Kind.END`."""
 
     code: int | None
     error: str
     stderr: str
     oom_kills: int
     memory_limit: int
-    unused: str
-
-    @classmethod
-    def parse(cls, payload: bytes) -> Self:
-        """Parse the payload of the last frame. Raises MalformedError."""
-        return cls(**parse_object(payload, _ENDING, {"unused": ""}))
+    unused: str = ""
 
 
 class Link:
@@ -109,7 +90,7 @@ class Link:
         self._is_stopping = False
         self._is_recorded = False
         self._is_fenced = False
-        self._metrics: set[MetricsConnection] = set()
+        self._metrics: WeakSet[asyncio.Transport] = WeakSet()
         self._gone = asyncio.Event()
         self._last_seen: float | None = None
         self.connects = 0
@@ -224,13 +205,11 @@ class Link:
             connection.send(Kind.RECORDED)
         return self
 
-    def attach_metrics(self, connection: MetricsConnection) -> bool:
+    def attach_metrics(self, transport: asyncio.Transport) -> bool:
         """Accept a connection with metrics of the run's role until the run ends; return False if it has ended."""
-        if self._is_fenced:
-            return False
-        self._metrics.add(connection)
-        connection.on_closed = lambda: self._metrics.discard(connection)
-        return True
+        if not self._is_fenced:
+            self._metrics.add(transport)
+        return not self._is_fenced
 
     def receive_frame(self, kind: int, number: int, payload: bytes) -> None:
         """Process a frame of the agent."""
@@ -243,7 +222,7 @@ class Link:
             raise MalformedError(f"frame {number} instead of {self._received + 1}")
         self._is_ended = kind == Kind.END
         if self._is_ended:
-            Ending.parse(payload)
+            parse(Ending, payload)
         self._received = number
         self._links.frames += 1
         self._frames.append(Frame(number, payload, end=self._is_ended))
@@ -293,8 +272,8 @@ class Link:
         return "" if self._failure is None else f"the run failed: {self._failure}"
 
     def _end(self, failure: ClosedError) -> None:
-        for connection in list(self._metrics):
-            connection.abort()
+        for transport in list(self._metrics):
+            transport.abort()
         self._frames.clear()
         self._size = 0
         self._failure = failure
@@ -412,21 +391,21 @@ class Links:
         self._connections.discard(connection)
 
     def _admit(self, connection: AgentConnection, hello: Hello) -> Receiver | None:
-        link = self._with_token(hello.run, hello.token)
+        link = self._with_token(hello)
         if link is not None:
             return link.attach(connection, hello)
         connection.refuse(_NOT_HERE, final=False)
         return None
 
-    def _admit_metrics(self, connection: MetricsConnection, run: str, token: str) -> asyncio.Protocol | None:
-        link = self._with_token(run, token)
-        return self._metrics() if isinstance(link, Link) and link.attach_metrics(connection) else None
+    def _admit_metrics(self, transport: asyncio.Transport, hello: MetricsHello) -> asyncio.Protocol | None:
+        link = self._with_token(hello)
+        return self._metrics() if isinstance(link, Link) and link.attach_metrics(transport) else None
 
-    def _with_token(self, run: str, token: str) -> Link | IdleLink | None:
+    def _with_token(self, hello: Hello | MetricsHello) -> Link | IdleLink | None:
         """Return a run or idle agent if the token is its own; otherwise count a refused connection."""
-        link = self._runs.get(run)
+        link = self._runs.get(hello.run)
         expected = link.token if link else ""
-        is_right = hmac.compare_digest(expected.encode(), token.encode())
+        is_right = hmac.compare_digest(expected.encode(), hello.token.encode())
         if link is not None and is_right:
             return link
         self._count_refused()

@@ -26,14 +26,14 @@ import yaml
 from ansible_runner.streaming import Transmitter
 
 import runner
+from runner.agent.frames import RELAY_PORT
+from runner.agent.preload import IDENT
 from runner.config.paths import ansible_configs
 from runner.engine import extravars
 from runner.engine.job import Job
 from runner.engine.run_dir import MAX_VERBOSITY, collection_role
 from runner.errors import EngineError
-from runner.pods.agent import RELAY_PORT
 from runner.pods.jobs import PRIVATE_DATA
-from runner.pods.preload import IDENT
 from runner.proxy.handlers.authenticate import kubeconfig
 from runner.unchanged.content_files import BESIDE_A_PLAYBOOK, SKIPPED
 from runner.watches.watch import Playbook

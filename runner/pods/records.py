@@ -12,7 +12,7 @@ import asyncio
 import base64
 import re
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 from runner import log
 from runner.engine.job import Job, PodRun, RunRecord, UnrecordedRun
@@ -172,7 +172,7 @@ class Records:
             existing, pods = await asyncio.gather(*(self._of_object(kind, each, uid) for kind in (JOBS, PODS)))
             of_jobs = [str(metadata(one).get("name", "")) for one in existing]
             if each == space:
-                for old in jobs.superfluous(of_jobs):
+                for old in jobs.superfluous(sorted(of_jobs, key=jobs.run_number)):
                     await self._delete(JOBS, ObjectKey(space, old))
             names += of_jobs + [str((metadata(one).get("labels") or {}).get(jobs.RUN, "")) for one in pods]
         name = jobs.run_name(uid, jobs.next_number(names))
@@ -202,7 +202,7 @@ class Records:
             await self._delete(JOBS, job)
         await self._delete(SECRETS, ObjectKey(namespace, name))
 
-    async def delete_jobs(self, namespace: str, names: list[str]) -> None:
+    async def delete_jobs(self, namespace: str, names: Iterable[str]) -> None:
         """Delete Jobs with their pods."""
         for name in names:
             await self._delete(JOBS, ObjectKey(namespace, name))

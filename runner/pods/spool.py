@@ -19,12 +19,12 @@ from runner.engine.run_dir import private_folder
 _HEADER = struct.Struct(">QI?")
 
 
-class Line(NamedTuple):
-    """A line of the worker; the last one is the agent's report of its end."""
+class Frame(NamedTuple):
+    """A numbered frame: one line of the worker's output, or the ending (JSON, see `links.Ending`)."""
 
     number: int
-    content: bytes
-    is_last: bool
+    payload: bytes
+    end: bool
 
 
 class Spool:
@@ -38,7 +38,7 @@ class Spool:
             if other != self._path:
                 other.unlink(missing_ok=True)
 
-    def lines(self) -> Iterator[Line]:
+    def lines(self) -> Iterator[Frame]:
         """Yield the complete lines of an earlier operator, and drop an incomplete last one."""
         with contextlib.suppress(FileNotFoundError), self._path.open("rb+") as file:
             end = 0
@@ -50,16 +50,16 @@ class Spool:
                 if len(content) < length:
                     break
                 end = file.tell()
-                yield Line(number, content, is_last)
+                yield Frame(number, content, is_last)
             file.truncate(end)
 
-    def add(self, line: Line) -> None:
+    def add(self, line: Frame) -> None:
         """Append a line, or raise OSError and leave the file as it was."""
         descriptor = os.open(self._path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
             size = os.fstat(descriptor).st_size
-            header = _HEADER.pack(line.number, len(line.content), line.is_last)
-            if os.writev(descriptor, (header, line.content)) != len(header) + len(line.content):
+            header = _HEADER.pack(line.number, len(line.payload), line.end)
+            if os.writev(descriptor, (header, line.payload)) != len(header) + len(line.payload):
                 os.ftruncate(descriptor, size)
                 raise OSError(errno.ENOSPC, "a line could not be written whole", str(self._path))
         finally:

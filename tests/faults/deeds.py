@@ -20,7 +20,7 @@ from typing import TypeAlias
 
 import urllib3
 
-from runner.engine import processes
+from runner.agent import process_tree
 from runner.sdk.devcluster.layout import APISERVER, ETCD
 from tests.faults import relay
 from tests.faults.relay import Delay, ExpireInStream, LoseAnswer, Refuse, Rule
@@ -262,7 +262,7 @@ def _operator_stopped(world: World) -> Iterator[None]:
 def fork_servers(pid: int) -> set[int]:
     """The children of an operator that runs are forked from."""
     found = set()
-    for each in processes.table().values():
+    for each in process_tree.table().values():
         if each.parent == pid and not each.zombie:
             with contextlib.suppress(OSError):
                 command = Path(f"/proc/{each.pid}/cmdline").read_bytes()
@@ -304,8 +304,8 @@ def _child(*numbers: signal.Signals) -> Deed:
         pid = world.life.process.pid
 
         def find() -> set[int]:
-            running = processes.table()
-            living = {each for each in processes.descendants(running, [pid]) if not running[each].zombie}
+            running = process_tree.table()
+            living = {each for each in process_tree.descendants(running, [pid]) if not running[each].zombie}
             return living - fork_servers(pid)
 
         world.touch()

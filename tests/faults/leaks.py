@@ -7,7 +7,7 @@ import os
 from collections import Counter
 from pathlib import Path
 
-from runner.engine import processes
+from runner.agent import process_tree
 from tests.faults.deeds import fork_servers
 from tests.faults.world import World
 
@@ -28,12 +28,12 @@ def found(world: World) -> list[str]:
 
 def is_idle(world: World) -> bool:
     """Whether no run goes on: no process lives but the operator's own. (What is dead and not buried, is a leak.)"""
-    return not processes.living(_of_runs(world))
+    return not process_tree.living(_of_runs(world))
 
 
 def going_on(world: World) -> str:
     """Describe the runs that go on."""
-    return "\n".join(["the last run to end:", *map(_describe, processes.living(_of_runs(world)))])
+    return "\n".join(["the last run to end:", *map(_describe, process_tree.living(_of_runs(world)))])
 
 
 def where_it_stands(world: World) -> str:
@@ -46,11 +46,11 @@ def where_it_stands(world: World) -> str:
     return "\n".join(["the operator's threads:", *found])
 
 
-def _of_runs(world: World) -> list[processes.Process]:
+def _of_runs(world: World) -> list[process_tree.Process]:
     """Every process that the operator, or an earlier one, brought about, but fork servers."""
-    table = processes.table()
+    table = process_tree.table()
     pid = world.life.process.pid
-    below = processes.descendants(table, [pid])
+    below = process_tree.descendants(table, [pid])
     marked = {each for each in table if _is_ours(world, each)}
     return [table[each] for each in (below | marked) - fork_servers(pid) - {pid}]
 
@@ -70,7 +70,7 @@ def _processes(world: World) -> list[str]:
     return left + ([f"{len(servers)} fork servers"] if len(servers) > _MOST_SERVERS else [])
 
 
-def _describe(process: processes.Process) -> str:
+def _describe(process: process_tree.Process) -> str:
     with contextlib.suppress(OSError):
         folder = Path(f"/proc/{process.pid}")
         command = (folder / "cmdline").read_bytes().replace(b"\0", b" ").decode()

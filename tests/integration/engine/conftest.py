@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
+from runner.agent import process_tree
 from runner.engine import processes
 from runner.engine.engines import EngineSettings
 from runner.engine.execution_log import ExecutionLog
@@ -163,7 +164,7 @@ def processes_of() -> Callable[[Path], list[int]]:
         prefix = processes.run_id(root, "").partition(":")[0]
         return [
             pid
-            for pid, process in processes.table().items()
+            for pid, process in process_tree.table().items()
             if not process.zombie and (processes.marker(pid) or "").startswith(f"{prefix}:")
         ]
 
@@ -193,7 +194,7 @@ def own_zombies() -> Callable[[], list[int]]:
 
     def find() -> list[int]:
         own, session = os.getpid(), os.getsid(0)
-        return [p.pid for p in processes.table().values() if p.zombie and p.parent == own and p.session != session]
+        return [p.pid for p in process_tree.table().values() if p.zombie and p.parent == own and p.session != session]
 
     # This process inherits orphans, so that programs of earlier tests can be among its children.
     earlier = set(find())

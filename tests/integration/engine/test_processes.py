@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from runner.agent import process_tree
 from runner.engine import processes
 from runner.engine.engines import EngineSettings
 from runner.engine.job import Event, Outcome
@@ -62,7 +63,7 @@ def started(marks: Path) -> bool:
 
 def alive(marks: Path) -> list[int]:
     pids = [int((marks / name).read_text()) for name in ("daemon", "nameless")]
-    return [pid for pid in pids if (found := processes.read(pid)) and not found.zombie]
+    return [pid for pid in pids if (found := process_tree.read(pid)) and not found.zombie]
 
 
 async def until(condition: Callable[[], object], within: float = 90.0) -> None:
@@ -124,7 +125,8 @@ async def test_a_killed_supervisor_leaves_no_process_and_is_named_in_the_result(
     playbook = lingering(runs, marks)
     run = asyncio.create_task(runs.run(playbook))
     await until(lambda: started(marks))
-    (supervisor,) = [pid for pid in processes_of(runs.root) if (p := processes.read(pid)) and p.parent == os.getpid()]
+    found = [process_tree.read(pid) for pid in processes_of(runs.root)]
+    (supervisor,) = [each.pid for each in found if each and each.parent == os.getpid()]
     os.kill(int((marks / "nameless").read_text()), signal.SIGTERM)  # unmarked: beyond reach once it is orphaned
 
     os.kill(supervisor, signal.SIGKILL)

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import pytest_asyncio
 
-from runner.engine import processes
+from runner.agent import process_tree
 from runner.engine.engines import EngineSettings
 from runner.engine.job import Outcome
 from runner.engine.run_engine import RunEngine
@@ -66,7 +66,7 @@ def server(runs: Runs) -> int:
 
 
 def lives(pid: int) -> bool:
-    process = processes.read(pid)
+    process = process_tree.read(pid)
     return process is not None and not process.zombie
 
 

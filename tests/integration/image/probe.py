@@ -17,8 +17,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 SETTINGS = Path("/operator/agent")
-sys.path.insert(0, str(SETTINGS))
-import agent  # type: ignore[import-not-found]  # noqa: E402 - the agent of this pod, whose protocol the role can use
+sys.path.insert(0, str(SETTINGS / "agent.py"))
+# The agent of this pod, whose protocol the role can use.
+from ansible_operator_agent import frames as agent  # type: ignore[import-not-found]  # noqa: E402
 
 SKIPPED = {"/proc", "/sys", "/usr", "/dev"}
 LARGEST = 1 << 20
@@ -80,7 +81,7 @@ async def hello(run: str, token: str) -> str:
     reader, writer = await agent.connect(settings, settings.host, agent.ALPN_LINK)
     value = {"protocol": agent.PROTOCOL, "run": run, "token": token, "agent": "forged", "has_order": False}
     writer.write(agent.encode_json(agent.Kind.HELLO, {**value, "last": 0, "acknowledged": 0}))
-    kind, _, payload = await asyncio.wait_for(agent._read(reader), 20)
+    kind, _, payload = await asyncio.wait_for(agent.read(reader), 20)
     writer.close()
     return str(json.loads(payload)["reason"]) if kind == agent.Kind.REFUSED else agent.Kind(kind).name
 

@@ -16,16 +16,16 @@ from typing import Any, cast
 import orjson
 import pytest
 
+from runner.agent.frames import HEADER, Kind
 from runner.engine.job import Event, Job, PodRun, RunResult, UnrecordedRun
 from runner.engine.retention import KeptRuns
 from runner.kube.client import Client
 from runner.kube.credentials import auth
 from runner.objects import GVK, Object, ObjectKey, ObjectRef
 from runner.pods import states
-from runner.pods.agent import HEADER, Kind
 from runner.pods.certificates import Certificates, make_authority
 from runner.pods.engine import PodEngine
-from runner.pods.jobs import RUN_OF, Address, run_number
+from runner.pods.jobs import AGENT, RUN_OF, Address, run_number
 from runner.pods.states import PodState
 from runner.pods.watching import PodWatch
 from runner.sdk.devcluster import DevCluster
@@ -141,7 +141,7 @@ class Bed:
                 number = max(secrets, default=0) if newest else number
                 if number in secrets and number in jobs:
                     data = secrets[number]["data"]
-                    return {name: base64.b64decode(value).decode() for name, value in data.items()}
+                    return {name: base64.b64decode(value).decode() for name, value in data.items() if name != AGENT}
                 await asyncio.sleep(0.02)
 
     async def agent(self, record: dict[str, str], last: int = 0) -> Agent:

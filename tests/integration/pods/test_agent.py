@@ -18,14 +18,14 @@ import ansible_runner
 import orjson
 import pytest
 
-from runner.pods import preload
-from runner.pods.agent import _STUCK_ERROR as STUCK
-from runner.pods.agent import Exit
+from runner.agent.frames import Exit
+from runner.agent.preload import IDENT
+from runner.agent.process_tree import STUCK_ERROR
 from runner.pods.certificates import issue, make_authority, server_context
+from runner.pods.connection import parse
 from runner.pods.idle import IdleLink
 from runner.pods.links import Ending, Link
-from runner.pods.preload import IDENT
-from tests.unit.pods.conftest import NAME, RUN, TOKEN, Operator, agent_source, free_port, receive_all, until
+from tests.unit.pods.conftest import NAME, RUN, TOKEN, Operator, agent_application, free_port, receive_all, until
 
 PLAYBOOK = """
 - hosts: localhost
@@ -36,7 +36,6 @@ PLAYBOOK = """
     - command: WAIT
 """
 
-PRELOAD = Path(preload.__file__).read_text()
 Start = Callable[..., Awaitable[Process]]
 
 
@@ -100,8 +99,7 @@ async def start(operator: Operator, tmp_path: Path) -> AsyncIterator[Callable[[]
         (tmp_path / "work").mkdir()
         source = tmp_path / "settings/agent.py"
         settings = operator.settings(**files)
-        source.write_text(agent_source(RELAY_PORT=free_port(), METRICS_PORT=free_port(), **(constants or {})))
-        (settings / "preload.py").write_text(PRELOAD)
+        source.write_bytes(agent_application(RELAY_PORT=free_port(), METRICS_PORT=free_port(), **(constants or {})))
         process = await asyncio.create_subprocess_exec(
             sys.executable,
             str(source),
@@ -140,7 +138,7 @@ async def test_a_real_run_is_complete_although_its_connection_ends_again_and_aga
     cut_after(link, monkeypatch, every=4)
     pod = await start()
     frames = await receive_all(link)
-    ending = Ending.parse(frames[-1].payload)
+    ending = parse(Ending, frames[-1].payload)
     assert (ending.code, ending.error) == (0, ""), ending
     events, result = process(tmp_path, [frame.payload for frame in frames[:-1]])
     assert result.status == "successful"
@@ -175,8 +173,9 @@ class ActionModule(ActionBase):
 async def test_a_run_that_is_stuck_after_the_kernel_killed_a_worker_ends_and_one_that_waits_does_not(
     operator: Operator, start: Start, tmp_path: Path, task: str
 ) -> None:
-    cgroup, own = tmp_path / "cgroup/memory", tmp_path / "own"
-    cgroup.mkdir(parents=True)
+    cgroup, own = tmp_path / "machine/sys/fs/cgroup/memory", tmp_path / "machine/proc/self/cgroup"
+    for each in (cgroup, own.parent):
+        each.mkdir(parents=True)
     own.write_text("4:memory:/\n")
     (cgroup / "memory.oom_control").write_text("under_oom 0\noom_kill 2\n")
     link = operator.links.open(
@@ -186,8 +185,7 @@ async def test_a_run_that_is_stuck_after_the_kernel_killed_a_worker_ends_and_one
         constants={
             "_STUCK": 1.0,
             "_LOOK": 0.1,
-            "_CGROUPS": repr(f"{tmp_path}/cgroup"),
-            "_CGROUP_OF_SELF": repr(str(own)),
+            "_ROOT": f'Path("{tmp_path}/machine")',
         }
     )
     number, lines = 0, []
@@ -197,9 +195,9 @@ async def test_a_run_that_is_stuck_after_the_kernel_killed_a_worker_ends_and_one
             if b"TASK [" in frame.payload and not number:
                 number = 3
                 (cgroup / "memory.oom_control").write_text(f"under_oom 0\noom_kill {number}\n")
-    ending = Ending.parse(frame.payload)
+    ending = parse(Ending, frame.payload)
     assert ending.oom_kills == 1
-    assert ending.error == (STUCK if task == "dies" else "")
+    assert ending.error == (STUCK_ERROR if task == "dies" else "")
     assert (b'"status": "successful"' in b"".join(lines)) is (task == "sleeps")
     assert await link.recorded(20)
 
@@ -215,7 +213,7 @@ async def test_a_stopped_real_run_leaves_no_process_and_delivers_its_events(
     frames = await receive_all(link)
     with pytest.raises(ProcessLookupError):
         os.kill(int(began.read_text()), 0)
-    assert Ending.parse(frames[-1].payload).code not in {None, 0}
+    assert parse(Ending, frames[-1].payload).code not in {None, 0}
     _, result = process(tmp_path, [frame.payload for frame in frames[:-1]])
     assert result.status == "canceled"
     assert await link.recorded(20)
@@ -244,7 +242,7 @@ async def in_warm_pod(
     idle.assign(RUN, TOKEN)
     frames = await receive_all(link)
     assert await link.recorded(20)
-    return idle, pod, [frame.payload for frame in frames[:-1]], Ending.parse(frames[-1].payload)
+    return idle, pod, [frame.payload for frame in frames[:-1]], parse(Ending, frames[-1].payload)
 
 
 def settings(**environment: str) -> dict[str, str]:
@@ -275,7 +273,7 @@ async def test_a_run_in_a_warm_pod_equals_another_one(operator: Operator, start:
             link = operator.links.open(RUN, TOKEN, order)
             await start()
             frames = await receive_all(link)
-            lines, ending = [frame.payload for frame in frames[:-1]], Ending.parse(frames[-1].payload)
+            lines, ending = [frame.payload for frame in frames[:-1]], parse(Ending, frames[-1].payload)
             link.fence()
             link.close()
             shutil.rmtree(tmp_path / "work")

@@ -10,12 +10,12 @@ from dataclasses import replace
 
 import pytest
 
+from runner.agent.frames import HEADER, LARGEST, Kind
 from runner.engine.job import Event, Job, Outcome, RunResult, UnrecordedRun
 from runner.engine.run_folders import Kept
 from runner.errors import ApiUnavailableError, ForbiddenError, PodWaitsError, RunDetachedError
 from runner.kube.discovery import ApiResource
 from runner.objects import Object, ObjectKey
-from runner.pods.agent import HEADER, LARGEST, Kind
 from runner.pods.engine import PodEngine
 from runner.pods.jobs import JOBS, RUN, RUN_OF, SECRETS, run_name
 from runner.pods.spool import Spool

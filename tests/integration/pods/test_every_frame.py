@@ -20,15 +20,15 @@ import ansible_runner
 import orjson
 import pytest
 
+from runner.agent.frames import Exit, Kind
 from runner.engine.job import Event, Job, Outcome, RunResult
 from runner.errors import RunDetachedError
-from runner.pods.agent import Exit, Kind
 from runner.pods.engine import PodEngine
 from runner.pods.links import Link
 from runner.pods.states import PodState
 from runner.pods.stream import MARK, mark_of
 from tests.integration.pods.conftest import Bed, conclude
-from tests.unit.pods.conftest import RUN, TOKEN, Client, Operator, agent_source, free_port, receive_all
+from tests.unit.pods.conftest import RUN, TOKEN, Client, Operator, agent_application, free_port, receive_all
 
 pytestmark = [pytest.mark.full, pytest.mark.timeout(600)]
 
@@ -66,7 +66,7 @@ class Pods:
         for name, text in settings.items():
             (folder / "settings" / name).write_text(text)
         source = folder / "agent.py"
-        source.write_text(agent_source(RELAY_PORT=free_port(), METRICS_PORT=free_port(), _FIRST_DELAY=0.02))
+        source.write_bytes(agent_application(RELAY_PORT=free_port(), METRICS_PORT=free_port(), _FIRST_DELAY=0.02))
         programs = str(Path(sys.executable).parent)
         if script:
             programs = str(folder / "bin")

@@ -15,7 +15,7 @@ from runner.monitoring import role_metrics
 from runner.monitoring.role_metrics import UserMetrics
 from runner.pods.states import PodState
 from tests.integration.pods.conftest import Bed, conclude
-from tests.unit.pods.conftest import agent_source, free_port
+from tests.unit.pods.conftest import agent_application, free_port
 
 PLAY = """
 - hosts: localhost
@@ -67,7 +67,7 @@ async def test_metrics_of_a_role_reach_the_operator_with_its_limits(
     bed.pods.states[record["run"]] = PodState("pod", "n1")
     for name, text in record.items():
         (settings / name).write_text(text)
-    (settings / "agent.py").write_text(agent_source(RELAY_PORT=relay, METRICS_PORT=port))
+    (settings / "agent.py").write_bytes(agent_application(RELAY_PORT=relay, METRICS_PORT=port))
     agent = await asyncio.create_subprocess_exec(
         *(sys.executable, str(settings / "agent.py"), str(settings), str(work)),
         env={

@@ -12,12 +12,12 @@ from typing import Any, cast
 import orjson
 import pytest
 
+from runner.agent.frames import Kind
 from runner.engine.job import Outcome
 from runner.errors import RunDetachedError
 from runner.kube.client import PatchType
 from runner.kube.discovery import Discovery
 from runner.objects import GVK, Object, ObjectKey, metadata
-from runner.pods.agent import Kind
 from runner.pods.engine import PodEngine
 from runner.pods.jobs import JOBS, PODS, RUN, RUN_OF, WARM
 from runner.pods.states import Patience, PodState

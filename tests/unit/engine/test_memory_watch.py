@@ -10,6 +10,7 @@ import pytest
 
 SCRIPT = """
     import multiprocessing, os, queue, sys, time
+    from runner.agent import process_tree
     from runner.engine import memory_watch
     lock, kills = multiprocessing.Lock(), [0]
     lock.acquire()
@@ -17,7 +18,7 @@ SCRIPT = """
     if not child:
         {action}
         os._exit(0)
-    memory_watch._STUCK, memory_watch._EVERY = 0.5, 0.05
+    process_tree._STUCK, memory_watch._EVERY = 0.5, 0.05
     ended = queue.SimpleQueue()
     memory_watch.MemoryWatch({limit}, ended.put, lambda: kills[0]).start()
     time.sleep(0.3)

@@ -8,12 +8,12 @@ import time
 import uuid
 from collections.abc import Callable, Iterator
 from contextlib import suppress
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
 import pytest
 
+from runner.agent import process_tree
 from runner.engine import processes
 from runner.engine.processes import MARKER
 from tests.shortage import no_descriptor_left
@@ -38,7 +38,7 @@ def start() -> Iterator[Start]:
 
     yield run
     for process in begun:
-        for pid in processes.descendants(processes.table(), [process.pid]):
+        for pid in process_tree.descendants(process_tree.table(), [process.pid]):
             with suppress(ProcessLookupError):  # ended meanwhile
                 os.kill(pid, signal.SIGKILL)
         process.kill()
@@ -48,13 +48,13 @@ def start() -> Iterator[Start]:
 def test_a_process_is_read_with_its_parent_until_it_has_ended(start: Start) -> None:
     process = start("exec sleep 60")
 
-    found = processes.read(process.pid)
+    found = process_tree.read(process.pid)
 
     assert found is not None
     assert (found.parent, found.session, found.zombie) == (os.getpid(), os.getsid(0), False)
     process.kill()
     process.wait()
-    assert processes.read(process.pid) is None
+    assert process_tree.read(process.pid) is None
 
 
 def test_a_process_name_with_spaces_and_brackets_is_parsed(start: Start, tmp_path: Path) -> None:
@@ -66,7 +66,7 @@ def test_a_process_name_with_spaces_and_brackets_is_parsed(start: Start, tmp_pat
     deadline = time.monotonic() + 5
     while b"a ) (b" not in Path(f"/proc/{process.pid}/stat").read_bytes():
         assert time.monotonic() < deadline
-    found = processes.read(process.pid)
+    found = process_tree.read(process.pid)
     assert found is not None
     assert found.parent == os.getpid()
 
@@ -82,7 +82,7 @@ def test_a_run_is_its_supervisor_its_descendants_and_all_that_is_marked(start: S
     marked = start("exec sleep 60", **{MARKER: identity})
     other = start("exec sleep 60", **{MARKER: f"{identity}-other"})
 
-    found = {process.pid for process in processes.of_run(identity, processes.read(supervisor.pid))}
+    found = {process.pid for process in processes.of_run(identity, process_tree.read(supervisor.pid))}
 
     assert {supervisor.pid, marked.pid} < found
     assert len(found) == 3
@@ -92,25 +92,25 @@ def test_a_run_is_its_supervisor_its_descendants_and_all_that_is_marked(start: S
 def test_killing_a_run_leaves_none_of_it_alive(start: Start, identity: str) -> None:
     supervisor = start("trap '' TERM INT; sleep 60 & wait", **{MARKER: identity})
 
-    assert processes.kill(identity, processes.read(supervisor.pid), within=5)
+    assert processes.kill(identity, process_tree.read(supervisor.pid), within=5)
 
-    assert processes.living(processes.of_run(identity, processes.read(supervisor.pid))) == []
+    assert process_tree.living(processes.of_run(identity, process_tree.read(supervisor.pid))) == []
 
 
 @pytest.mark.lengthy
 def test_a_process_that_got_the_pid_of_an_ended_supervisor_is_not_killed(start: Start, identity: str) -> None:
     stranger = start("sleep 60 & wait")
     marked = start("exec sleep 60", **{MARKER: identity})
-    found = processes.read(stranger.pid)
+    found = process_tree.read(stranger.pid)
     assert found is not None
-    supervisor = replace(found, start=found.start - 1)
+    supervisor = found._replace(start=found.start - 1)
 
     assert processes.kill(identity, supervisor, within=5)
     assert processes.kill(identity, None, within=5)
 
     assert marked.wait(5) == -signal.SIGKILL
     assert stranger.poll() is None
-    assert len(processes.descendants(processes.table(), [stranger.pid])) == 1
+    assert len(process_tree.descendants(process_tree.table(), [stranger.pid])) == 1
 
 
 def test_the_value_of_a_fork_is_returned_while_its_child_holds_the_pipe() -> None:
@@ -153,7 +153,7 @@ def test_leftovers_are_those_of_this_root_whose_operator_is_dead(start: Start, t
 def test_a_zombie_of_the_own_session_is_not_a_stray(start: Start) -> None:
     ordinary = start("exit 0")
     deadline = time.monotonic() + 5
-    while not (found := processes.read(ordinary.pid)) or not found.zombie:
+    while not (found := process_tree.read(ordinary.pid)) or not found.zombie:
         assert time.monotonic() < deadline
 
     assert ordinary.pid not in processes.orphaned_zombies(set())
@@ -163,15 +163,16 @@ def test_a_zombie_of_the_own_session_is_not_a_stray(start: Start) -> None:
 def test_children_of_a_killed_fork_server_are_reaped() -> None:
     code = (
         "import asyncio, os, signal\n"
-        "from runner.engine import processes, supervision\n"
-        "processes.adopt_orphans()\n"
+        "from runner.agent import process_tree\n"
+        "from runner.engine import supervision\n"
+        "process_tree.adopt_orphans()\n"
         "server = os.fork()\n"
         "if not server:\n"
         "    if not os.fork():\n"
         "        os.setsid(); os.fork(); signal.pause()\n"
         "    signal.pause()\n"
         "own = os.getpid()\n"
-        "while len(left := processes.descendants(processes.table(), [own])) < 3:\n"
+        "while len(left := process_tree.descendants(process_tree.table(), [own])) < 3:\n"
         "    pass\n"
         "supervision._REAP_EVERY = 0.01\n"
         "async def main():\n"
@@ -180,7 +181,7 @@ def test_children_of_a_killed_fork_server_are_reaped() -> None:
         "    os.waitpid(server, 0)\n"
         "    for pid in left - {server}:\n"
         "        os.kill(pid, signal.SIGKILL)\n"
-        "    while processes.has_children():\n"
+        "    while process_tree.has_children():\n"
         "        await asyncio.sleep(0.01)\n"
         "    reaping.cancel()\n"
         "asyncio.run(main())\n"
@@ -193,8 +194,9 @@ def test_children_of_a_killed_fork_server_are_reaped() -> None:
 def test_an_adopted_zombie_of_another_session_is_reaped() -> None:
     code = (
         "import os, sys, time\n"
+        "from runner.agent import process_tree\n"
         "from runner.engine import processes\n"
-        "processes.adopt_orphans()\n"
+        "process_tree.adopt_orphans()\n"
         "if not os.fork():\n"
         "    if not os.fork():\n"
         "        os.setsid(); time.sleep(0.2)\n"
@@ -212,8 +214,8 @@ def test_an_adopted_zombie_of_another_session_is_reaped() -> None:
 
 def test_without_descriptors_reading_a_process_is_an_error_and_kills_nothing(start: Start) -> None:
     sleeper = start("exec sleep 60", **{MARKER: "id"})
-    supervisor = processes.read(sleeper.pid)
-    for look in (processes.table, partial(processes.read, sleeper.pid), partial(processes.marker, sleeper.pid)):
+    supervisor = process_tree.read(sleeper.pid)
+    for look in (process_tree.table, partial(process_tree.read, sleeper.pid), partial(processes.marker, sleeper.pid)):
         with no_descriptor_left(), pytest.raises(OSError, match="Too many open files"):
             look()
     with no_descriptor_left(), pytest.raises(OSError, match="Too many open files"):

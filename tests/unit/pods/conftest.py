@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import io
 import re
 import socket
 import ssl
+import zipfile
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -14,10 +16,14 @@ from pathlib import Path
 import orjson
 import pytest
 
-from runner.pods import agent
-from runner.pods.agent import HEADER, Exit, Kind, Spool, Uplink
+from runner.agent import frames, uplink
+from runner.agent.frames import HEADER, Exit, Kind
+from runner.agent.spool import Spool
+from runner.agent.uplink import Uplink
+from runner.pods import jobs
 from runner.pods.certificates import issue, make_authority, server_context
-from runner.pods.links import Frame, Link, Links
+from runner.pods.links import Link, Links
+from runner.pods.spool import Frame
 
 NAME = "operator.pods.test"
 RUN, TOKEN = "run-1", "token-1"
@@ -103,8 +109,8 @@ def authority() -> tuple[bytes, bytes]:
 
 @pytest.fixture(autouse=True)
 def _reconnect_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(agent, "_FIRST_DELAY", 0.005)
-    monkeypatch.setattr(agent, "_LONGEST_DELAY", 0.05)
+    monkeypatch.setattr(frames, "FIRST_DELAY", 0.005)
+    monkeypatch.setattr(uplink, "_LONGEST_DELAY", 0.05)
 
 
 @pytest.fixture
@@ -115,7 +121,7 @@ def logged(monkeypatch: pytest.MonkeyPatch) -> dict[int, bytes]:
     def write(text: bytes, descriptor: int = 1) -> None:
         written[descriptor] += text
 
-    monkeypatch.setattr(agent, "_write_log", write)
+    monkeypatch.setattr(frames, "write_log", write)
     return written
 
 
@@ -145,8 +151,8 @@ async def pod(operator: Operator, tmp_path: Path, logged: dict[int, bytes]) -> A
                 spool.add(output)
                 spool.end(ending())
 
-        uplink = Uplink(settings or operator.settings(), work / "order", spool, begin, lambda: stops.append(None))
-        pods.append(Pod(uplink, spool, work / "order", stops, asyncio.create_task(uplink.keep())))
+        made = Uplink(settings or operator.settings(), work / "order", spool, begin, lambda: stops.append(None))
+        pods.append(Pod(made, spool, work / "order", stops, asyncio.create_task(made.keep())))
         return pods[-1]
 
     yield start
@@ -163,7 +169,7 @@ class Client:
         self.reader, self.writer = reader, writer
 
     @classmethod
-    async def connect(cls, operator: Operator, protocol: str = agent.ALPN_LINK) -> Client:
+    async def connect(cls, operator: Operator, protocol: str = frames.ALPN_LINK) -> Client:
         context = ssl.create_default_context(cadata=operator.ca.decode())
         if protocol:
             context.set_alpn_protocols([protocol])
@@ -211,7 +217,7 @@ class Client:
 async def client(operator: Operator) -> AsyncIterator[Callable[..., object]]:
     made: list[Client] = []
 
-    async def connect(protocol: str = agent.ALPN_LINK) -> Client:
+    async def connect(protocol: str = frames.ALPN_LINK) -> Client:
         made.append(await Client.connect(operator, protocol))
         return made[-1]
 
@@ -247,10 +253,15 @@ def free_port() -> int:
     return port
 
 
-def agent_source(**constants: object) -> str:
-    """The text of the agent with other values of these constants."""
-    source = Path(agent.__file__).read_text()
-    for name, value in constants.items():
-        source, count = re.subn(rf"^{name} = .*$", f"{name} = {value}", source, flags=re.MULTILINE)
-        assert count == 1
-    return source
+def agent_application(**constants: object) -> bytes:
+    """The agent with other values of these constants."""
+    stream, found = io.BytesIO(), []
+    with zipfile.ZipFile(io.BytesIO(jobs.archive())) as original, zipfile.ZipFile(stream, "w") as changed:
+        for file in original.namelist():
+            source = original.read(file).decode()
+            for name, value in constants.items():
+                source, count = re.subn(rf"^{name} = .*$", f"{name} = {value}", source, flags=re.MULTILINE)
+                found += [name] * count
+            changed.writestr(file, source)
+    assert sorted(found) == sorted(constants)
+    return stream.getvalue()

@@ -18,11 +18,16 @@ from typing import Any
 
 import pytest
 
+from runner import agent
+from runner.agent import frames, worker
+from runner.agent.frames import Exit
+from runner.agent.spool import ArtifactsFilter, Spool
 from runner.monitoring import role_metrics
-from runner.pods import agent, preload
-from runner.pods.agent import Exit
-from runner.pods.links import Ending, Frame, Link
-from tests.unit.pods.conftest import ORDER, Operator, agent_source, free_port, receive_all, until
+from runner.pods import jobs
+from runner.pods.connection import parse
+from runner.pods.links import Ending, Link
+from runner.pods.spool import Frame
+from tests.unit.pods.conftest import ORDER, Operator, agent_application, free_port, receive_all, until
 
 pytestmark = pytest.mark.lengthy
 
@@ -64,7 +69,8 @@ async def start(operator: Operator, tmp_path: Path) -> AsyncIterator[Start]:
             (programs / "ansible-runner").chmod(0o755)
         relay, metrics = free_port(), free_port()
         file = tmp_path / "agent.py"
-        file.write_text(agent_source(**({"RELAY_PORT": relay, "METRICS_PORT": metrics, "_DELIVERY": 0.1} | constants)))
+        short = {"RELAY_PORT": relay, "METRICS_PORT": metrics, "_DELIVERY": 0.1}
+        file.write_bytes(agent_application(**(short | constants)))
         if work is None:
             work = tmp_path / f"work-{len(started)}"
             work.mkdir()
@@ -89,7 +95,7 @@ async def start(operator: Operator, tmp_path: Path) -> AsyncIterator[Start]:
 
 
 async def ending_of(link: Link) -> Ending:
-    return Ending.parse((await receive_all(link))[-1].payload)
+    return parse(Ending, (await receive_all(link))[-1].payload)
 
 
 def is_alive(pid: int) -> bool:
@@ -110,7 +116,7 @@ async def test_the_worker_gets_the_order_and_each_of_its_lines_is_a_frame(operat
     assert lines[0].decode() == f"worker --private-data-dir {started.work / 'run'}"
     assert lines[1:] == [*ORDER.splitlines(), b""]
     assert (started.work / "run").is_dir()
-    ending = Ending.parse(frames[-1].payload)
+    ending = parse(Ending, frames[-1].payload)
     assert (ending.code, ending.error) == (3, "")
     assert ending.stderr == "x" * (4096 - 5) + "last\n"
     assert ending.oom_kills == 0
@@ -165,7 +171,7 @@ async def test_a_worker_that_ends_on_request_gets_no_second_signal(operator: Ope
     link.stop()
     frames = await receive_all(link)
     assert frames[0] == Frame(2, b"ended", end=False)
-    assert Ending.parse(frames[1].payload).code == 5
+    assert parse(Ending, frames[1].payload).code == 5
 
 
 async def test_a_run_that_is_stopped_before_it_begins_does_not_begin(operator: Operator, start: Start) -> None:
@@ -173,7 +179,7 @@ async def test_a_run_that_is_stopped_before_it_begins_does_not_begin(operator: O
     link.stop()
     started = await start(VERSION + "echo begun")
     frames = await receive_all(link)
-    assert Ending.parse(frames[0].payload).error == "the run was stopped before Ansible started"
+    assert parse(Ending, frames[0].payload).error == "the run was stopped before Ansible started"
     assert await link.recorded(20)
     assert (await started.end())[0] == Exit.DONE
 
@@ -183,7 +189,7 @@ async def test_background_processes_end_with_the_worker(operator: Operator, star
     await start(VERSION + "setsid sleep 1000 & echo $!", _LEFTOVER_GRACE=5)
     frames = await receive_all(link)
     assert not is_alive(int(frames[0].payload))
-    assert Ending.parse(frames[1].payload).code == 0
+    assert parse(Ending, frames[1].payload).code == 0
 
 
 async def test_a_process_of_another_user_neither_fails_nor_delays_the_run(
@@ -194,7 +200,7 @@ async def test_a_process_of_another_user_neither_fails_nor_delays_the_run(
     program.write_text(f"#!/bin/sh\n{VERSION}setsid sleep 1000 & echo $!\n")
     program.chmod(0o755)
     monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
-    monkeypatch.setattr(agent, "_LEFTOVER_GRACE", 0.1)
+    monkeypatch.setattr(worker, "_LEFTOVER_GRACE", 0.1)
     (tmp_path / "order").write_bytes(b"")
     kill, foreign = os.kill, set()
 
@@ -203,15 +209,15 @@ async def test_a_process_of_another_user_neither_fails_nor_delays_the_run(
         raise PermissionError(errno.EPERM, os.strerror(errno.EPERM))
 
     monkeypatch.setattr(os, "kill", refuse)
-    spool = agent.Spool(tmp_path / "spool")
+    spool = Spool(tmp_path / "spool")
     try:
         async with asyncio.timeout(20):
-            await agent.Worker(tmp_path, spool).run(tmp_path / "order", "")
+            await worker.Worker(tmp_path, spool).run(tmp_path / "order", "")
     finally:
-        background = int(b"".join(spool.pieces(1))[agent.HEADER.size :])
+        background = int(b"".join(spool.pieces(1))[frames.HEADER.size :])
         kill(background, signal.SIGKILL)
     assert spool.last == 2
-    ending = Ending.parse(b"".join(spool.pieces(2))[agent.HEADER.size :])
+    ending = parse(Ending, b"".join(spool.pieces(2))[frames.HEADER.size :])
     assert (ending.code, ending.error) == (0, "")
     assert background in foreign  # beside children of the test process
     assert logged[2].count(b"processes of the run remain until the pod ends") == 1
@@ -286,7 +292,7 @@ async def test_a_line_that_is_too_long_ends_the_run_with_an_error(operator: Oper
     await start(VERSION + "echo short; yes xxxxxxxxx | tr -d '\\n'", LARGEST=1_000_000, _GRACE=0.2)
     frames = await receive_all(link)
     assert frames[0].payload == b"short"
-    assert Ending.parse(frames[-1].payload).error == "ansible-runner wrote a line of more than 1000000 bytes"
+    assert parse(Ending, frames[-1].payload).error == "ansible-runner wrote a line of more than 1000000 bytes"
 
 
 async def test_artifacts_of_any_size_are_not_sent(operator: Operator, start: Start) -> None:
@@ -303,7 +309,7 @@ echo '{{"eof": true}}'""",
     )
     frames = await receive_all(link)
     assert [frame.payload for frame in frames[:-1]] == [b'{"status": "successful"}', b'{"eof": true}']
-    assert Ending.parse(frames[-1].payload) == Ending(0, "", "", 0, Ending.parse(frames[-1].payload).memory_limit, "")
+    assert parse(Ending, frames[-1].payload) == Ending(0, "", "", 0, parse(Ending, frames[-1].payload).memory_limit, "")
 
 
 @pytest.mark.parametrize("size", [0, 1, 2, 3, 100])
@@ -313,9 +319,9 @@ def test_artifacts_are_removed_wherever_the_output_is_divided(size: int) -> None
     after = b'{"eof": true}\n{"event": "{\\"zipfile\\": 5}"}\n'
     output = before + b'{"zipfile": %d}\n' % size + content + after
     for cut in range(len(output)):
-        removing = agent.ArtifactsFilter()
+        removing = ArtifactsFilter()
         assert removing.feed(output[:cut]) + removing.feed(output[cut:]) == before + after, cut
-    removing = agent.ArtifactsFilter()
+    removing = ArtifactsFilter()
     assert b"".join(removing.feed(output[at : at + 1]) for at in range(len(output))) == before + after
 
 
@@ -375,7 +381,7 @@ async def test_a_port_for_metrics_in_use_is_an_error_of_metrics_only(operator: O
 
 
 def test_the_port_for_metrics_is_the_default_of_the_module() -> None:
-    assert agent.METRICS_PORT == role_metrics.DEFAULT_PORT
+    assert frames.METRICS_PORT == role_metrics.DEFAULT_PORT
 
 
 async def test_an_api_call_without_operator_is_closed_in_the_end(operator: Operator, start: Start) -> None:
@@ -418,59 +424,20 @@ async def test_a_port_in_use_is_an_error_of_the_run(operator: Operator, start: S
     assert ending.error.startswith(f"cannot listen on 127.0.0.1:{port} in the pod: ")
 
 
-def write_cgroup(folder: Path, files: dict[str, str], monkeypatch: pytest.MonkeyPatch, own: str) -> None:
-    for name, text in files.items():
-        (folder / name).parent.mkdir(parents=True, exist_ok=True)
-        (folder / name).write_text(text)
-    (folder / "self").write_text(own)
-    monkeypatch.setattr(agent, "_CGROUPS", str(folder))
-    monkeypatch.setattr(agent, "_CGROUP_OF_SELF", str(folder / "self"))
+FILES = [Path(agent.__file__), *Path(agent.__file__).parent.glob("[!_]*.py")]
 
 
-V1 = "5:cpu,cpuacct:/kubepods/a\n4:memory:/kubepods/a\n1:name=systemd:/\n0::/\n"
-
-
-@pytest.mark.parametrize(
-    ("files", "own", "expected"),
-    [
-        ({"memory.max": "1048576\n", "memory.events": "oom 4\noom_kill 3\noom_group_kill 1\n"}, "0::/\n", (3, 1048576)),
-        ({"pod/memory.max": "max\n", "pod/memory.events": "low 0\noom_kill 0\n"}, "0::/pod\n", (0, 0)),
-        (
-            {
-                "memory/memory.limit_in_bytes": "2097152\n",
-                "memory/memory.oom_control": "oom_kill_disable 0\nunder_oom 0\noom_kill 2\n",
-            },
-            V1,
-            (2, 2097152),
-        ),
-        (
-            {
-                "memory/memory.limit_in_bytes": "1\n",
-                "memory/kubepods/a/memory.limit_in_bytes": "9223372036854771712\n",
-                "memory/kubepods/a/memory.oom_control": "oom_kill_disable 0\nunder_oom 0\n",
-            },
-            V1,
-            (0, 0),
-        ),
-        ({}, "", (0, 0)),
-    ],
-)
-def test_the_memory_limit_and_its_victims_are_those_of_the_container(
-    files: dict[str, str], own: str, expected: tuple[int, int], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    write_cgroup(tmp_path, files, monkeypatch, own)
-    assert (agent.oom_kills(), agent.memory_limit()) == expected
-
-
-@pytest.mark.parametrize("file", [agent.__file__, preload.__file__], ids=["agent", "preload"])
-def test_files_for_pods_have_the_syntax_of_python_3_9_and_import_only_the_standard_library(file: str) -> None:
-    source = Path(file).read_text()
-    tree = ast.parse(source, feature_version=(3, 9))
+@pytest.mark.parametrize("file", FILES, ids=lambda file: file.stem)
+def test_files_for_pods_have_the_syntax_of_python_3_9_and_import_only_the_standard_library(file: Path) -> None:
     imported: set[Any] = set()
-    for node in ast.walk(tree):
+    for node in ast.walk(ast.parse(file.read_text(), feature_version=(3, 9))):
         if isinstance(node, ast.Import):
             imported |= {name.name for name in node.names}
-        elif isinstance(node, ast.ImportFrom):
+        elif isinstance(node, ast.ImportFrom) and not node.level:
             imported.add(node.module)
     assert {name.partition(".")[0] for name in imported} <= sys.stdlib_module_names
-    assert len(source) < 512 * 1024, "a Secret has at most 1 MiB"
+
+
+def test_the_application_is_small_and_the_same_each_time() -> None:
+    assert jobs.archive() == jobs.archive()
+    assert len(jobs.archive()) < 64 * 1024, "each run has a Secret with it"

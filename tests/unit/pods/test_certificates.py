@@ -10,8 +10,9 @@ from pathlib import Path
 
 import pytest
 
+from runner.agent import frames
 from runner.pki import Authority, expiry
-from runner.pods import agent, certificates
+from runner.pods import certificates
 from runner.pods.certificates import Certificates
 from tests.unit.pods.conftest import NAME, Operator, Pod, until
 
@@ -49,7 +50,7 @@ async def operator(tmp_path: Path, issued: Certificates) -> AsyncIterator[Operat
 async def _served(port: int, authority: str) -> bytes:
     """Return the certificate that a new connection gets; it must be valid for this authority."""
     context = ssl.create_default_context(cadata=authority)
-    context.set_alpn_protocols([agent.ALPN_HTTP])
+    context.set_alpn_protocols([frames.ALPN_HTTP])
     _, writer = await asyncio.open_connection("127.0.0.1", port, ssl=context, server_hostname=NAME)
     found: bytes = writer.get_extra_info("ssl_object").getpeercert(binary_form=True)
     writer.transport.abort()

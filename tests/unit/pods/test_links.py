@@ -13,11 +13,13 @@ from typing import Self
 import orjson
 import pytest
 
-from runner.pods import agent, connection, links
-from runner.pods.agent import ALPN_HTTP, ALPN_METRICS, HEADER, Exit, Kind
+from runner.agent import frames, uplink
+from runner.agent.frames import ALPN_HTTP, ALPN_METRICS, HEADER, Exit, Kind
+from runner.pods import connection, links
 from runner.pods.certificates import issue, make_authority, server_context
-from runner.pods.connection import MalformedError
-from runner.pods.links import ClosedError, Ending, Frame, Link, Links
+from runner.pods.connection import MalformedError, parse
+from runner.pods.links import ClosedError, Ending, Link, Links
+from runner.pods.spool import Frame
 from tests.unit.pods.conftest import (
     NAME,
     ORDER,
@@ -140,7 +142,7 @@ class Cutter:
 async def test_a_connection_that_ends_at_any_byte_loses_and_repeats_nothing(
     operator: Operator, pod: StartPod, monkeypatch: pytest.MonkeyPatch, *, of_agent: bool
 ) -> None:
-    monkeypatch.setattr(agent, "_PIECE", 4096)  # more records, so that a cut loses a part of the frames
+    monkeypatch.setattr(frames, "PIECE", 4096)  # more records, so that a cut loses a part of the frames
     for limit in [1, 300, 800, *range(1000, 1700, 50), *range(2_000, 72_000, 7_000)]:
         link = operator.open()
         async with Cutter(operator.port, limit, of_agent=of_agent) as cutter:
@@ -201,7 +203,7 @@ async def test_texts_that_an_agent_does_not_read_use_limited_memory(operator: Op
 async def test_an_agent_confirms_texts_so_that_the_operator_can_forget_them(
     operator: Operator, pod: StartPod, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(agent, "PING_INTERVAL", 0.01)
+    monkeypatch.setattr(frames, "PING_INTERVAL", 0.01)
     link = operator.open()
     pod(output=OUTPUT)
     await receive_all(link)
@@ -258,7 +260,7 @@ async def test_an_agent_reports_a_problem_once_and_reads_changed_settings(
 async def test_an_agent_without_operator_gives_up(
     operator: Operator, pod: StartPod, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(agent, "_PATIENCE", 0.1)
+    monkeypatch.setattr(uplink, "_PATIENCE", 0.1)
     assert await pod().keeping is Exit.ABANDONED
 
 
@@ -292,7 +294,7 @@ async def test_a_request_to_stop_reaches_an_agent_that_connects_later_and_replac
     assert not agent_.began
     agent_.spool.end(ending(None, error="stopped"))
     frames = await receive_all(link)
-    assert Ending.parse(frames[0].payload) == Ending(None, "stopped", "", 0, 0, "")
+    assert parse(Ending, frames[0].payload) == Ending(None, "stopped", "", 0, 0, "")
 
 
 async def test_of_two_operators_behind_one_name_the_agent_uses_the_one_with_the_run(
@@ -373,7 +375,7 @@ MALFORMED = {
     "a repeated frame": (FIRST + FIRST, "frame 1 instead of 2"),
     "number 0": (FIRST + HEADER.pack(Kind.DATA, 0, 0), "frame 0 instead of 2"),
     "the largest number": (FIRST + HEADER.pack(Kind.END, 2**64 - 1, 0), "frame 18446744073709551615 instead of 2"),
-    "a long frame": (FIRST + HEADER.pack(Kind.DATA, 2, agent.LARGEST + 1), "DATA with 67108865 bytes"),
+    "a long frame": (FIRST + HEADER.pack(Kind.DATA, 2, frames.LARGEST + 1), "DATA with 67108865 bytes"),
     "a long ending": (FIRST + HEADER.pack(Kind.END, 2, 65537), "END with 65537 bytes"),
     "a long answer": (FIRST + HEADER.pack(Kind.PONG, 0, 1), "PONG with 1 bytes"),
     "a second hello": (FIRST + HEADER.pack(Kind.HELLO, 0, 0), "unknown kind 1"),
@@ -427,7 +429,7 @@ async def test_a_frame_after_the_last_one_is_malformed(operator: Operator, clien
         await link.receive()
 
 
-HELLO_SIZE = agent.LARGEST_HELLO
+HELLO_SIZE = frames.LARGEST_HELLO
 BAD_HELLOS = {
     "nothing of TLS above it": b"GET / HTTP/1.1\r\n\r\n" * 4,
     "another kind": HEADER.pack(Kind.DATA, 1, 0),
@@ -482,8 +484,8 @@ async def test_a_client_that_sends_nothing_is_closed(
 async def test_a_silent_agent_is_disconnected_and_may_return(
     operator: Operator, client: Connect, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(agent, "PING_INTERVAL", 0.01)
-    monkeypatch.setattr(agent, "SILENCE", 0.5)
+    monkeypatch.setattr(frames, "PING_INTERVAL", 0.01)
+    monkeypatch.setattr(frames, "SILENCE", 0.5)
     link = operator.open()
     peer = await client()
     peer.hello()
@@ -497,7 +499,7 @@ async def test_a_silent_agent_is_disconnected_and_may_return(
 async def test_an_agent_replaces_a_connection_on_which_the_operator_is_silent(
     operator: Operator, pod: StartPod, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(agent, "SILENCE", 0.05)  # less than the interval of the pings
+    monkeypatch.setattr(frames, "SILENCE", 0.05)  # less than the interval of the pings
     link = operator.open()
     pod()
     await until(lambda: link.connects >= 2)
@@ -581,12 +583,12 @@ async def test_metrics_pass_until_the_run_ends(operator: Operator, client: Conne
 @pytest.mark.parametrize(
     "sent",
     [
-        agent.encode_json(Kind.METRICS, {"run": RUN, "token": "wrong"}),
-        agent.encode_json(Kind.METRICS, {"run": "unknown", "token": TOKEN}),
-        agent.encode_json(Kind.METRICS, {"run": "unknown", "token": ""}),
-        agent.encode_json(Kind.METRICS, {"run": RUN}),
-        agent.encode_json(Kind.HELLO, {"run": RUN, "token": TOKEN}),
-        HEADER.pack(Kind.METRICS, 0, agent.LARGEST_HELLO + 1),
+        frames.encode_json(Kind.METRICS, {"run": RUN, "token": "wrong"}),
+        frames.encode_json(Kind.METRICS, {"run": "unknown", "token": TOKEN}),
+        frames.encode_json(Kind.METRICS, {"run": "unknown", "token": ""}),
+        frames.encode_json(Kind.METRICS, {"run": RUN}),
+        frames.encode_json(Kind.HELLO, {"run": RUN, "token": TOKEN}),
+        HEADER.pack(Kind.METRICS, 0, frames.LARGEST_HELLO + 1),
         b"POST /metrics HTTP/1.1\r\n\r\n",
     ],
 )
@@ -648,15 +650,15 @@ def test_an_agent_whose_frames_are_not_read_does_not_count_as_silent(
         peer = connection.AgentConnection(server._admit, lambda: None)
         peer.connection_made(transport)
         hello = {"protocol": 1, "run": RUN, "token": TOKEN, "agent": "a", "has_order": True, "last": 0}
-        peer.data_received(agent.encode(Kind.HELLO, payload=orjson.dumps({**hello, "acknowledged": 0})))
-        peer.data_received(agent.encode(Kind.DATA, 1, b"z" * 2_000_000))
+        peer.data_received(frames.encode(Kind.HELLO, payload=orjson.dumps({**hello, "acknowledged": 0})))
+        peer.data_received(frames.encode(Kind.DATA, 1, b"z" * 2_000_000))
         await asyncio.sleep(1000)
         assert not transport.is_aborted
         assert transport.written.count(HEADER.pack(Kind.PING, 0, 0)) >= 99
         assert (await link.receive()).number == 1
-        await asyncio.sleep(agent.SILENCE - 1)
+        await asyncio.sleep(frames.SILENCE - 1)
         assert not transport.is_aborted
-        await asyncio.sleep(2 * agent.PING_INTERVAL)
+        await asyncio.sleep(2 * frames.PING_INTERVAL)
         assert transport.is_aborted
 
     virtually(scenario())

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from runner.pods.spool import Line, Spool
+from runner.pods.spool import Frame, Spool
 from tests.forks import in_a_fork
 
-LINES = [Line(1, b'{"a": 1}', is_last=False), Line(2, b"", is_last=False), Line(3, b"{}", is_last=True)]
+LINES = [Frame(1, b'{"a": 1}', end=False), Frame(2, b"", end=False), Frame(3, b"{}", end=True)]
 
 
 def test_an_operator_finds_the_lines_that_its_predecessor_applied(tmp_path: Path) -> None:
@@ -46,7 +46,7 @@ def test_a_line_that_does_not_fit_leaves_the_file_as_it_was(tmp_path: Path, room
         size = (tmp_path / ".received-one").stat().st_size
         resource.setrlimit(resource.RLIMIT_FSIZE, (size + room, size + room))
         try:
-            spool.add(Line(2, b"x" * 100, is_last=False))
+            spool.add(Frame(2, b"x" * 100, end=False))
         except OSError:
             return list(spool.lines()) == LINES[:1]
         return "written"

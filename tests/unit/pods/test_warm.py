@@ -12,12 +12,13 @@ from typing import cast
 import orjson
 import pytest
 
+from runner.agent import uplink
+from runner.agent.frames import PROTOCOL, Exit, Kind
 from runner.errors import ApiUnavailableError, ForbiddenError, NotFoundError
 from runner.kube.client import Client as KubeClient
 from runner.kube.discovery import ApiResource
 from runner.objects import Object, ObjectKey
-from runner.pods import agent, jobs, warm
-from runner.pods.agent import PROTOCOL, Exit, Kind
+from runner.pods import jobs, warm
 from runner.pods.idle import IdleLink
 from runner.pods.jobs import Address
 from runner.pods.states import Patience, PodState
@@ -143,7 +144,7 @@ async def test_an_idle_agent_that_is_not_needed_ends(pod: StartPod, idle: IdleLi
 async def test_an_idle_agent_ends_soon_without_the_operator_that_started_it(
     operator: Operator, pod: StartPod, settings: Path, monkeypatch: pytest.MonkeyPatch, logged: dict[int, bytes]
 ) -> None:
-    monkeypatch.setattr(agent, "_IDLE_PATIENCE", 0.05)
+    monkeypatch.setattr(uplink, "_IDLE_PATIENCE", 0.05)
     assert await pod(settings).keeping is Exit.DONE
     assert b"the operator that started this idle pod is gone" in logged[2]
 

@@ -16,10 +16,8 @@ import contextlib
 import importlib
 import importlib.machinery
 import importlib.util
-import io
 import locale
 import logging
-import os
 import signal
 import sys
 import tempfile
@@ -247,23 +245,3 @@ def take(namespace: ModuleNamespace, payload: Payload, archive: str) -> None:
         sys.modules.pop(name, None)
     sys.path.insert(0, archive)
     sys.meta_path.insert(0, Finder(entries, namespace.codes, {payload.name: archive}))
-
-
-def open_streams(encodings: Iterable[tuple[str, str]]) -> None:
-    """Open the standard streams like a new interpreter; `encodings` are encoding and error handler of each."""
-    for number, (name, (encoding, errors)) in enumerate(zip(("stdin", "stdout", "stderr"), encodings, strict=True)):
-        unbuffered = bool(os.environ.get("PYTHONUNBUFFERED")) and number > 0
-        raw: Any = io.FileIO(number, "wb" if number else "rb", closefd=False)
-        buffered: Any = raw if unbuffered else io.BufferedWriter(raw) if number else io.BufferedReader(raw)
-        stream = io.TextIOWrapper(
-            buffered,
-            encoding=encoding,
-            errors=errors,
-            newline="\n" if number else None,
-            line_buffering=not unbuffered and name == "stderr",
-            write_through=unbuffered,
-        )
-        raw.name = f"<{name}>"
-        stream.mode = "w" if number else "r"  # type: ignore[misc]  # as an interpreter does
-        setattr(sys, name, stream)
-        setattr(sys, f"__{name}__", stream)

@@ -25,19 +25,18 @@ from dataclasses import dataclass
 from types import FrameType, ModuleType
 from typing import Any, NoReturn
 
+from runner.agent import interpreter
+from runner.agent.interpreter import Stream
 from runner.engine.warm import procfs
 from runner.engine.warm.modules import module_namespace, tracebacks
 from runner.engine.warm.modules.interpreter import Interpreter
 from runner.engine.warm.modules.module_namespace import ModuleNamespace
 from runner.engine.warm.modules.payload import Payload
 
-_STREAMS = 3
 _OF_NAMES = "abcdefghijklmnopqrstuvwxyz0123456789_"
 """Characters of temporary names."""
 _COLD_DEPTH = 4
 """Position on the stack, from 1, of the function with which AnsiballZ runs a module."""
-_UNRAISABLE = 120
-"""Exit code of an interpreter that could not flush its streams."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,10 +96,7 @@ def _arrive(descriptors: list[int]) -> Request:
         request: Request = _Unpickler(file).load()
     for number, descriptor in enumerate((stdin, stdout, stderr)):
         os.dup2(descriptor, number)
-    for name in os.listdir("/proc/self/fd"):  # noqa: PTH208 - only names are required
-        if int(name) >= _STREAMS:
-            with contextlib.suppress(OSError):  # the listing's own descriptor
-                os.close(int(name))
+    interpreter.close_descriptors()
     return request
 
 
@@ -127,7 +123,9 @@ def _become(context: ModuleContext, request: Request) -> None:
         os.chdir(os.path.expanduser("~"))  # noqa: PTH111 - as AnsiballZ does
     if request.open_files:
         _limit_open_files(request.open_files)
-    module_namespace.open_streams(context.interpreter.encodings)
+    unbuffered = bool(os.environ.get("PYTHONUNBUFFERED"))
+    encodings = zip(interpreter.NAMES, context.interpreter.encodings, strict=True)
+    interpreter.open_streams({name: Stream(*encoding, unbuffered) for name, encoding in encodings})
     _mend()
     module_namespace.take(context.namespace, _payload(context, request), _archive(request))
 
@@ -174,7 +172,7 @@ def _run(request: Request, name: str) -> int:
         else:
             _run_with_arguments(request, name, library)
     except SystemExit as end:
-        return _exit_code(end.code)
+        return interpreter.code_of(end.code)
     except BaseException as error:  # noqa: BLE001 - as an interpreter does
         with contextlib.suppress(Exception):
             tracebacks.show(error)
@@ -228,16 +226,6 @@ def _run_with_arguments(request: Request, name: str, library: str) -> None:
     sys.exit(1)
 
 
-def _exit_code(code: object) -> int:
-    if code is None:
-        return 0
-    if isinstance(code, int):
-        return code & 0xFF
-    with contextlib.suppress(Exception):
-        sys.stderr.write(f"{code}\n")
-    return 1
-
-
 def _learn(context: ModuleContext, request: Request, before: frozenset[str]) -> None:
     """Note which modules were imported, so that they are preloaded the next time."""
     if not request.learned:
@@ -281,7 +269,7 @@ def _end(code: int) -> NoReturn:
         threading._shutdown()  # type: ignore[attr-defined]  # noqa: SLF001 - there is no public name
     with contextlib.suppress(BaseException):
         atexit._run_exitfuncs()  # noqa: SLF001 - as above
-    os._exit(code if _flush() else _UNRAISABLE)
+    os._exit(code if _flush() else interpreter.NOT_FLUSHED)
 
 
 def _flush() -> bool:

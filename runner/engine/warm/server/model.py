@@ -11,7 +11,6 @@ from __future__ import annotations
 import contextlib
 import copy
 import importlib
-import io
 import os
 import sys
 import threading
@@ -23,33 +22,16 @@ from typing import Any
 
 import ptyprocess.ptyprocess
 
+from runner.agent import interpreter
+from runner.agent.interpreter import Stream
+
 WINDOW = (24, 80)
 """Rows and columns of a run's terminal: ptyprocess's default, as in a run without the fork server."""
 _READ = 65536
 _IDENT = "model"
 _FIRST = ("ansible.cli.playbook",)
-_LATER = (
-    "ansible.executor.playbook_executor",
-    "ansible.executor.process.worker",
-    "ansible.executor.task_executor",
-    "ansible.module_utils.basic",
-    "ansible.modules",
-    "ansible.playbook.handler_task_include",
-    "ansible.playbook.role_include",
-    "multiprocessing.popen_fork",
-    "multiprocessing.synchronize",
-)
 _OPTIONAL = ("kubernetes", "kubernetes.dynamic", "kubernetes.config")
 """Python modules that `kubernetes.core` imports. They may be missing in a project that does not use it."""
-
-
-@dataclass(frozen=True, slots=True)
-class Stream:
-    """How this interpreter opened one of its standard streams."""
-
-    encoding: str
-    errors: str
-    unbuffered: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +57,7 @@ class Model:
 
 def load(scratch: Path, plugins: frozenset[str]) -> Model:
     """Import Ansible in the environment of ansible-runner, and preload the plugins that earlier runs used."""
-    streams = _streams()
+    streams = interpreter.streams()
     module_path = tuple(sys.path)
     environment = _environment(scratch)
     os.environ.clear()
@@ -105,9 +87,8 @@ def _preload(plugins: frozenset[str]) -> None:
     from ansible.plugins.loader import init_plugin_loader  # noqa: PLC0415 - as above
     from ansible.utils.collection_loader import AnsibleCollectionConfig  # noqa: PLC0415 - as above
 
-    for name in _LATER:
-        with contextlib.suppress(ModuleNotFoundError):  # versions differ
-            importlib.import_module(name)
+    interpreter.import_later_modules()
+    importlib.import_module("ansible.modules")
     if constants.DEFAULT_DEBUG:
         return  # runs print each plugin that they load
     if not AnsibleCollectionConfig.collection_finder:
@@ -124,14 +105,6 @@ def _warning_state() -> tuple[dict[str, Any], tuple[frozenset[str], tuple[Any, .
     display, config = Display(), constants.config
     shown_messages = {name: copy.copy(getattr(display, name)) for name in ("_deprecations", "_warns", "_errors")}
     return shown_messages, (frozenset(config.WARNINGS), tuple(config.DEPRECATED))
-
-
-def _streams() -> dict[str, Stream]:
-    return {
-        name: Stream(stream.encoding, stream.errors or "strict", stream.write_through)
-        for name in ("stdin", "stdout", "stderr")
-        if (stream := getattr(sys, name)) is not None
-    }
 
 
 def _environment(scratch: Path) -> dict[str, str]:
@@ -166,7 +139,7 @@ def _terminal(streams: Mapping[str, Stream]) -> Iterator[bytearray]:
     )  # Python numbers unnamed threads
     reader.start()
     standard = {name: getattr(sys, name) for name in streams}
-    open_streams(streams)
+    interpreter.open_streams(streams)
     try:
         yield import_output
     finally:
@@ -186,30 +159,3 @@ def _read(descriptor: int, into: bytearray) -> None:
     with contextlib.suppress(OSError):  # the other end is closed
         while part := os.read(descriptor, _READ):
             into.extend(part.replace(b"\r\n", b"\n"))
-
-
-def open_streams(streams: Mapping[str, Stream]) -> None:
-    """Open the standard streams as an interpreter does when it starts."""
-    for number, (name, stream) in enumerate(streams.items()):
-        fresh = _open(number, name, stream)
-        setattr(sys, name, fresh)
-        setattr(sys, f"__{name}__", fresh)
-
-
-def _open(number: int, name: str, stream: Stream) -> io.TextIOWrapper:
-    reading = name == "stdin"
-    unbuffered = stream.unbuffered and not reading
-    # The descriptor stays open when these objects are closed.
-    raw: Any = io.FileIO(number, "rb" if reading else "wb", closefd=False)
-    raw.name = f"<{name}>"
-    buffer = raw if unbuffered else io.BufferedReader(raw) if reading else io.BufferedWriter(raw)
-    text = io.TextIOWrapper(
-        buffer,
-        encoding=stream.encoding,
-        errors=stream.errors,
-        newline=None if reading else "\n",
-        line_buffering=not reading and not unbuffered and (raw.isatty() or name == "stderr"),
-        write_through=unbuffered,
-    )
-    text.mode = "r" if reading else "w"  # type: ignore[misc]  # as the interpreter sets it
-    return text

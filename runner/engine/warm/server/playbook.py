@@ -6,14 +6,10 @@ state of Ansible. Import this module only where `model` has loaded Ansible.
 
 from __future__ import annotations
 
-import atexit
-import contextlib
 import functools
 import multiprocessing.process
 import os
-import signal
 import sys
-import threading
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -21,12 +17,13 @@ from typing import Any
 from ansible.cli.playbook import main
 from ansible.executor.process.worker import WorkerProcess
 
+from runner.agent import interpreter
 from runner.engine.warm import messages, procfs, task_record
 from runner.engine.warm.messages import Load
 from runner.engine.warm.modules.interpreter import Interpreter
 from runner.engine.warm.patches import shortcuts
 from runner.engine.warm.patches.shortcuts import PreparedShortcuts
-from runner.engine.warm.server import model, preload
+from runner.engine.warm.server import preload
 from runner.engine.warm.server.model import Model
 from runner.engine.warm.server.refresh import Refresh
 
@@ -35,15 +32,12 @@ _OF_WORKERS = "ansible_collections.kubernetes.core."
 
 Other code that needs a worker is in collections whose import may have any effect.
 """
-_NOT_FLUSHED = 120
-"""The exit code of an interpreter that could not write its last output."""
 
 
 def prepare(loaded: Model, request: Load, shown: procfs.Shown) -> PreparedShortcuts:
     """Prepare in the server the data that the shortcuts need for these requests."""
     encodings = tuple((stream.encoding, stream.errors) for stream in loaded.streams.values())
-    interpreter = Interpreter(loaded.module_path, encodings, partial(procfs.show, shown))
-    return shortcuts.prepare(request, interpreter)
+    return shortcuts.prepare(request, Interpreter(loaded.module_path, encodings, partial(procfs.show, shown)))
 
 
 def begin(refresh: Refresh, arguments: list[str]) -> None:
@@ -53,7 +47,7 @@ def begin(refresh: Refresh, arguments: list[str]) -> None:
     sys.modules["__main__"].__file__ = arguments[0]
     current: Any = multiprocessing.process.current_process()
     current.authkey = os.urandom(32)
-    model.open_streams(refresh.model.streams)
+    interpreter.open_streams(refresh.model.streams)
     os.write(1, refresh.model.import_output)
     refresh.apply()
 
@@ -69,12 +63,12 @@ def run(made: PreparedShortcuts, without: frozenset[str], event_descriptor: int)
     del os.environ[shortcuts.LEARNED]
     before = frozenset(sys.modules)
     _learn_from_workers(before)
-    code = _exit_code(main)
+    code = interpreter.exit_code(main)
     if found := preload.worth_loading(before):
         messages.note(os.environ, {"plugins": found})
     if templates:
         messages.note(os.environ, {"templates": list(templates.values())})
-    return _finish(code)
+    return interpreter.finish(code)
 
 
 def _learn_from_workers(before: frozenset[str]) -> None:
@@ -90,35 +84,3 @@ def _learn_from_workers(before: frozenset[str]) -> None:
         return result
 
     WorkerProcess._run = run_and_note  # noqa: SLF001 - as above
-
-
-def _exit_code(program: Callable[[], object]) -> int:
-    """Run a program, and handle its exceptions as an interpreter does. Return the exit code."""
-    try:
-        program()
-    except SystemExit as end:
-        if end.code is None or isinstance(end.code, int):
-            return (end.code or 0) & 0xFF
-        print(end.code, file=sys.stderr)  # noqa: T201 - as the interpreter does
-    except KeyboardInterrupt:
-        sys.excepthook(*sys.exc_info())
-        signal.signal(signal.SIGINT, signal.SIG_DFL)
-        os.kill(os.getpid(), signal.SIGINT)
-    except BaseException:  # noqa: BLE001 - as the interpreter does
-        sys.excepthook(*sys.exc_info())
-    else:
-        return 0
-    return 1
-
-
-def _finish(code: int) -> int:
-    """End as an interpreter does: join threads, call exit handlers, flush streams. Return the exit code."""
-    threading._shutdown()  # type: ignore[attr-defined]  # noqa: SLF001 - there is no public name
-    atexit._run_exitfuncs()  # noqa: SLF001 - as above
-    try:
-        sys.stdout.flush()
-    except (OSError, ValueError):
-        code = code or _NOT_FLUSHED
-    with contextlib.suppress(OSError, ValueError):
-        sys.stderr.flush()
-    return code

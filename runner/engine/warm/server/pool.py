@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 from runner import log
-from runner.config import machine
+from runner.agent import machine
 from runner.engine.processes import MARKER
 from runner.engine.starter import Started, Starter
 from runner.engine.warm import messages

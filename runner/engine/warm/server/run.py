@@ -20,7 +20,7 @@ from typing import Any, NoReturn
 import ptyprocess.ptyprocess
 from ptyprocess import PtyProcess
 
-from runner.engine import processes
+from runner.agent import process_tree
 from runner.engine.child import Spawn, Supervisor
 from runner.engine.warm import messages, procfs
 from runner.engine.warm.patches import event_socket
@@ -61,8 +61,8 @@ def supervise(base: Base, control: int, events: int, stderr: int) -> NoReturn:
         first = reading.readline()
         if first:  # otherwise the operator sent this order to another server
             # Not earlier: until the operator has sent the order, the parent can be the intermediate process.
-            processes.signal_on_parent_death(signal.SIGTERM)
-            processes.adopt_orphans()
+            process_tree.signal_on_parent_death(signal.SIGTERM)
+            process_tree.adopt_orphans()
             setup = json.loads(first)
             _enter(base, {**base.added, **setup["environment"]}, [sys.executable, *_COMMAND])
             order = Order(**json.loads(reading.readline()))

@@ -13,8 +13,8 @@ import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 
+from runner.agent.process_tree import Process
 from runner.engine import processes
-from runner.engine.processes import Process
 
 _PREFIX = ".warm-"
 TMPDIR = "TMPDIR"

@@ -22,6 +22,7 @@ from typing import Any
 from ansible import constants
 from ansible.plugins.loader import callback_loader, module_loader
 
+from runner.agent import process_tree
 from runner.engine import executions, processes
 from runner.engine.executions import Executions, Reason, Way
 from runner.engine.warm.patches import event_socket, shortcuts
@@ -84,11 +85,11 @@ class _Trial:
 def run(refresh: Refresh, made: PreparedShortcuts, scratch: Path, off: frozenset[str]) -> SelfTestResult:
     """Find the shortcuts that cannot be used here. Needs a process with a single thread."""
     bench = _Bench(refresh, made, scratch / "self-test")
-    processes.adopt_orphans()
+    process_tree.adopt_orphans()
     try:
         return _examine(bench, off)
     finally:
-        processes.adopt_orphans(adopt=False)
+        process_tree.adopt_orphans(adopt=False)
         shutil.rmtree(bench.folder, ignore_errors=True)
 
 
@@ -222,14 +223,14 @@ def _end_orphans() -> str:
 
     Those of the shortcut `modules` end with their parent.
     """
-    processes.await_children(_REAP_WITHIN)
-    if not processes.has_children():
+    process_tree.await_children(_REAP_WITHIN)
+    if not process_tree.has_children():
         return ""
-    running = processes.table()
-    pids = sorted(processes.descendants(running, [os.getpid()]))
+    running = process_tree.table()
+    pids = sorted(process_tree.descendants(running, [os.getpid()]))
     names = ", ".join(f"{pid} ({_command(pid)})" for pid in pids)
-    processes.end_descendants(0.0)
-    processes.await_children(_REAP_WITHIN)
+    process_tree.end_descendants(0.0)
+    process_tree.await_children(_REAP_WITHIN)
     return f"processes of the self-test did not end with it and were killed: {names}"
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from runner.engine import processes
+from runner.agent import process_tree
 from runner.engine.job import Outcome
 
 if TYPE_CHECKING:
@@ -37,7 +37,7 @@ def playbook(hanging: Hanging) -> int:
 
 def supervisor(hanging: Hanging) -> int:
     pid = playbook(hanging)
-    while (found := processes.read(pid)) and found.parent != os.getpid():
+    while (found := process_tree.read(pid)) and found.parent != os.getpid():
         pid = found.parent
     return pid
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from runner.engine import processes
+from runner.agent import process_tree
 from runner.engine.warm.messages import Load
 from runner.engine.warm.server import scratch
 from runner.engine.warm.server.client import Server, ServerError
@@ -18,11 +18,11 @@ def test_folders_of_a_killed_operator_are_removed_and_those_of_a_live_one_are_no
     tmp_path: Path,
 ) -> None:
     ours = scratch.make(tmp_path)
-    own = processes.read(os.getpid())
+    own = process_tree.read(os.getpid())
     assert own is not None
     of_the_dead = tmp_path / f".warm-{own.pid}-{own.start - 1}-abc"
     (of_the_dead / "TMPDIR").mkdir(parents=True)
-    scratch.remove_abandoned(tmp_path, processes.table())
+    scratch.remove_abandoned(tmp_path, process_tree.table())
     assert list(tmp_path.iterdir()) == [ours]
 
 

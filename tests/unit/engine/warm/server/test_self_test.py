@@ -9,6 +9,7 @@ import time
 
 import pytest
 
+from runner.agent import process_tree
 from runner.engine import processes
 from runner.engine.warm.server import self_test
 from tests.forks import in_a_fork
@@ -26,12 +27,12 @@ def left_behind(seconds: float) -> None:
 
 def reported() -> list[object]:
     """Return the report about the processes below this one, and whether some are left."""
-    return [self_test._end_orphans(), processes.has_children()]
+    return [self_test._end_orphans(), process_tree.has_children()]
 
 
 def test_processes_that_end_soon_are_reaped_without_a_report() -> None:
     def act() -> object:
-        processes.adopt_orphans()
+        process_tree.adopt_orphans()
         processes.result_of_fork(lambda: left_behind(0.2), 60)
         return reported()
 
@@ -42,7 +43,7 @@ def test_processes_that_do_not_end_are_killed_and_reported(monkeypatch: pytest.M
     monkeypatch.setattr(self_test, "_REAP_WITHIN", 0.2)
 
     def act() -> object:
-        processes.adopt_orphans()
+        process_tree.adopt_orphans()
         processes.result_of_fork(lambda: left_behind(3600), 60)
         return reported()
 

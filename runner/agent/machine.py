@@ -14,6 +14,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 _UNLIMITED = sys.maxsize
+_LARGEST_LIMIT = 1 << 60
+"""Cgroup v1 has no word for an unlimited value, but a number near 2**63."""
 
 
 def usable_cpus(root: Path) -> int:
@@ -25,6 +27,12 @@ def usable_cpus(root: Path) -> int:
 def total_memory(root: Path) -> int:
     """Return the size in bytes of the memory that this process shares with its container."""
     return min([_meminfo(root, "MemTotal"), *(limit for limit, _ in _memory_limits(root))])
+
+
+def memory_limit(root: Path) -> int:
+    """Return the memory limit of the container in bytes; 0 is unlimited."""
+    limit = min((limit for limit, _ in _memory_limits(root)), default=_UNLIMITED)
+    return limit if limit < _LARGEST_LIMIT else 0
 
 
 def free_memory(root: Path) -> int:

@@ -1,4 +1,4 @@
-"""Preloaded ansible-runner of a warm pod: `python preload.py SETTINGS WORK REPORT`.
+"""Preloaded ansible-runner of a warm pod: `python agent.py preload SETTINGS WORK REPORT`.
 
 It imports ansible-runner and Ansible, and waits for the order of the run: the name of its file on standard input. Then
 it is `ansible-runner worker`, and its first `ansible-playbook` is a fork of it instead of a new interpreter.
@@ -8,14 +8,12 @@ runs of the watch. If the environment, the folder or the `ansible.cfg` of the ru
 is started as usual. The file `WORK/unused` then contains the reason.
 
 `SETTINGS` has the file `warm`: the files of a private data directory on which the environment depends. `REPORT` is a
-descriptor for one JSON object: `problem`, empty if everything is imported. Like the agent, this file is for Python 3.9
-and needs only the image's own packages.
+descriptor for one JSON object: `problem`, empty if everything is imported. It needs only the image's own packages.
 """
 
 from __future__ import annotations
 
 import atexit
-import contextlib
 import gc
 import importlib
 import json
@@ -23,26 +21,16 @@ import os
 import shutil
 import signal
 import sys
-import threading
 import traceback
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, NoReturn
 
+from . import interpreter
+
 IDENT = "run"
 """Ident of the run for ansible-runner, which is part of the environment."""
 _PLAYBOOK = "ansible-playbook"
-_LATER = (
-    "ansible.executor.playbook_executor",
-    "ansible.executor.process.worker",
-    "ansible.executor.task_executor",
-    "ansible.module_utils.basic",
-    "ansible.playbook.handler_task_include",
-    "ansible.playbook.role_include",
-    "multiprocessing.popen_fork",
-    "multiprocessing.synchronize",
-)
-"""Python modules that each run imports later."""
 
 
 class UnfitError(Exception):
@@ -70,6 +58,7 @@ class Loaded:
         self._config = _config(self._folder)
         (folder / "tmp").mkdir(exist_ok=True)
         self._path = _search_path(self._program, self._environment)
+        self._streams = interpreter.streams()
         self._exits: list[tuple[Callable[..., object], tuple[Any, ...], dict[str, Any]]] = []
         """Exit handlers of Ansible."""
         self._output = self._import()
@@ -85,7 +74,7 @@ class Loaded:
             return
         code = 1
         try:
-            _close_others()  # the parent reads from one until the program has started
+            interpreter.close_descriptors()  # the parent reads from one until the program has started
             for number in (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1):
                 signal.signal(number, signal.SIG_DFL if number != signal.SIGINT else signal.default_int_handler)
             os.environ.clear()
@@ -93,17 +82,14 @@ class Loaded:
             sys.path[:] = self._path
             importlib.invalidate_caches()  # folders of the search path exist only now
             sys.argv = list(arguments)
-            sys.modules["__main__"].__file__ = program
-            _open_streams()
+            main: Any = sys.modules["__main__"]
+            main.__file__, main.__spec__ = program, None
+            interpreter.open_streams(self._streams)
             atexit._clear()  # noqa: SLF001 - there is no public name
             for handler, positional, named in self._exits:
                 atexit.register(handler, *positional, **named)
             os.write(1, self._output)
-            code = _exit_code(importlib.import_module("ansible.cli.playbook").main)
-            threading._shutdown()  # type: ignore[attr-defined]  # noqa: SLF001 - as above
-            atexit._run_exitfuncs()  # noqa: SLF001 - as above
-            sys.stdout.flush()
-            sys.stderr.flush()
+            code = interpreter.finish(interpreter.exit_code(importlib.import_module("ansible.cli.playbook").main))
         except BaseException:  # noqa: BLE001 - the traceback is the run's output
             traceback.print_exc()
         os._exit(code)
@@ -136,9 +122,7 @@ class Loaded:
                 os.dup2(file.fileno(), 2)
                 try:
                     importlib.import_module("ansible.cli.playbook")
-                    for name in _LATER:
-                        with contextlib.suppress(ModuleNotFoundError):  # versions differ
-                            importlib.import_module(name)
+                    interpreter.import_later_modules()
                 finally:
                     sys.stdout.flush()
                     sys.stderr.flush()
@@ -165,13 +149,13 @@ def _same_interpreter() -> str:
     program = shutil.which(_PLAYBOOK)
     if program is None:
         raise UnfitError(f"{_PLAYBOOK} is not in PATH")
-    own, other = interpreter(shutil.which("ansible-runner") or ""), interpreter(program)
+    own, other = shebang(shutil.which("ansible-runner") or ""), shebang(program)
     if own != other:
         raise UnfitError(f"ansible-runner and {_PLAYBOOK} have different interpreters")
     return program
 
 
-def interpreter(program: str) -> list[str]:
+def shebang(program: str) -> list[str]:
     """Return the command in the first line of a script. Raises UnfitError if it is not a Python."""
     with Path(program).open("rb") as file:
         first = file.readline(1024)
@@ -179,14 +163,6 @@ def interpreter(program: str) -> list[str]:
     if first[:2] != b"#!" or not command or not Path(command[0]).name.startswith("python"):
         raise UnfitError(f"{program} does not name its Python in its first line")
     return command
-
-
-def _close_others() -> None:
-    """Close all descriptors but the standard ones. Their limit can be a billion, so it is not a range to go through."""
-    for name in [each.name for each in Path("/proc/self/fd").iterdir()]:
-        if int(name) > 2:  # noqa: PLR2004 - standard error
-            with contextlib.suppress(OSError):  # the descriptor of the listing is closed already
-                os.close(int(name))
 
 
 def _search_path(program: str, environment: Mapping[str, str]) -> list[str]:
@@ -216,30 +192,6 @@ def _descriptors() -> set[str]:
     return {each.name for each in list(Path("/proc/self/fd").iterdir()) if each.exists()}
 
 
-def _open_streams() -> None:
-    for number, name in enumerate(("stdin", "stdout", "stderr")):
-        old = getattr(sys, f"__{name}__")
-        mode = "r" if number == 0 else "w"
-        fresh = open(number, mode, encoding=old.encoding, errors=old.errors, closefd=False)  # noqa: SIM115
-        setattr(sys, name, fresh)
-        setattr(sys, f"__{name}__", fresh)
-
-
-def _exit_code(program: Callable[[], object]) -> int:
-    """Run a program; return its exit code, as an interpreter does."""
-    try:
-        program()
-    except SystemExit as end:
-        if end.code is None or isinstance(end.code, int):
-            return (end.code or 0) & 0xFF
-        sys.stderr.write(f"{end.code}\n")
-    except BaseException:  # noqa: BLE001 - as an interpreter does
-        traceback.print_exc()
-    else:
-        return 0
-    return 1
-
-
 def _await(report: int, problem: str) -> None:
     """Report the problem, and wait for the order; then standard input is the order."""
     os.write(report, json.dumps({"problem": problem}).encode())
@@ -255,11 +207,11 @@ def _await(report: int, problem: str) -> None:
 
 def main() -> NoReturn:
     """Preload, wait, and be `ansible-runner worker`."""
-    settings, work, report, *is_again = sys.argv[1:]
+    _, settings, work, report, *is_again = sys.argv[1:]
     program = shutil.which("ansible-runner") or ""
     if not is_again:
         try:
-            command = interpreter(program)
+            command = shebang(program)
         except (OSError, UnfitError) as error:
             os.write(int(report), json.dumps({"problem": str(error)}).encode())
             sys.exit(1)
@@ -271,8 +223,7 @@ def main() -> NoReturn:
 def _work(program: str, settings: Path, work: Path, report: int) -> NoReturn:
     output = os.dup(1)
     os.dup2(2, 1)  # until the order comes, nothing may be written to the output of the worker
-    if not _is_safe():
-        sys.path[0] = str(Path(program).parent)
+    sys.path[0:1] = [] if _is_safe() else [str(Path(program).parent)]  # in place of this application
     problem, loaded = "", None
     worker = importlib.import_module("ansible_runner.__main__")
     importlib.import_module("ansible_runner.interface")
@@ -299,7 +250,3 @@ def _work(program: str, settings: Path, work: Path, report: int) -> NoReturn:
     sys.stdout = open(1, "w", encoding="utf-8", closefd=False)  # noqa: SIM115
     sys.argv = [program, "worker", "--private-data-dir", str(work / "run")]
     sys.exit(worker.main())
-
-
-if __name__ == "__main__":
-    main()

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from runner.config import machine
+from runner.agent import machine
 
 MEMINFO = "MemTotal:       8000000 kB\nMemFree:        1000000 kB\nMemAvailable:   5000000 kB\n"
 
@@ -142,3 +142,20 @@ def test_without_a_counter_no_process_was_killed(tmp_path: Path, text: str) -> N
     assert machine.oom_kills(tmp_path) == 0
     write(tmp_path, **{"proc/self/cgroup": "0::/\n", "sys/fs/cgroup/memory.events": text})
     assert machine.oom_kills(tmp_path) == 0
+
+
+@pytest.mark.parametrize(
+    ("files", "limit"),
+    [
+        ({"proc/self/cgroup": "0::/\n", "sys/fs/cgroup/memory.max": "1048576\n"}, 1048576),
+        ({"proc/self/cgroup": "0::/pod\n", "sys/fs/cgroup/pod/memory.max": "max\n"}, 0),
+        ({"proc/self/cgroup": "4:memory:/a\n", "sys/fs/cgroup/memory/memory.limit_in_bytes": "2097152\n"}, 2097152),
+        ({"proc/self/cgroup": "4:memory:/\n", "sys/fs/cgroup/memory/memory.limit_in_bytes": f"{2**63 - 4096}\n"}, 0),
+        ({}, 0),
+    ],
+)
+def test_the_memory_limit_is_that_of_the_container_and_zero_without_one(
+    files: dict[str, str], limit: int, tmp_path: Path
+) -> None:
+    write(tmp_path, **files)
+    assert machine.memory_limit(tmp_path) == limit

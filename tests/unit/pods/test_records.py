@@ -1,0 +1,49 @@
+"""Secrets and Jobs of runs in pods."""
+
+from __future__ import annotations
+
+from typing import Any, cast
+
+import pytest
+
+from runner.errors import ForbiddenError
+from runner.kube.client import Client
+from runner.objects import ObjectKey
+from runner.pods.records import Records
+
+PREFIX = 'Error creating: pods "run-1-x7k2p" is forbidden: '
+QUOTA = "exceeded quota: small, requested: pods=1, used: pods=5, limited: pods=5"
+
+
+class Events:
+    """An API server with these Events of a Job, or one that refuses to list them."""
+
+    def __init__(self, *messages: str, refuses: bool = False) -> None:
+        self.messages, self.refuses = messages, refuses
+
+    async def request(self, method: str, path: str, params: dict[str, str]) -> dict[str, Any]:
+        assert (method, path) == ("GET", "/api/v1/namespaces/shop/events")
+        assert "involvedObject.name=run-1" in params["fieldSelector"]
+        if self.refuses:
+            raise ForbiddenError("events is forbidden", status=403)
+        return {"items": [{"message": each} for each in self.messages]}
+
+
+ABSENT = 'error looking up service account shop/{0}: serviceaccount "{0}" not found'
+
+
+@pytest.mark.parametrize(
+    ("events", "refusal"),
+    [
+        pytest.param(Events(PREFIX + QUOTA), QUOTA, id="a-quota"),
+        pytest.param(Events(PREFIX + ABSENT.format("runs")), ABSENT.format("runs"), id="a-missing-account"),
+        pytest.param(Events(PREFIX + ABSENT.format("default")), "", id="the-default-account-of-a-new-namespace"),
+        pytest.param(Events(), "", id="no-event"),
+        pytest.param(Events(refuses=True), "", id="no-permission"),
+    ],
+)
+async def test_a_pod_is_refused_unless_it_only_waits_for_the_default_account_of_its_namespace(
+    events: Events, refusal: str
+) -> None:
+    records = Records(cast("Client", events), lambda: pytest.fail("no address is needed"), "operator")
+    assert await records.refusal(ObjectKey("shop", "run-1")) == refusal
