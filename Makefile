@@ -22,7 +22,7 @@ CHECKS := check-types check-ansible check-layers check-lint check-format check-y
 # Examples that have a rule of their own in their .ansible-lint.
 LINTED_BY_THEMSELVES = actions mysql
 
-.PHONY: help setup fmt check $(CHECKS) test test-unit test-programs test-integration test-full test-slow test-exec matrix-environments test-matrix test-nightly nightly-tests nightly-properties nightly-matrix test-examples test-parity next-core faults hostile refusals bench demo run build docs reference lock clean
+.PHONY: help setup fmt check $(CHECKS) test test-unit test-programs test-integration test-full test-slow test-exec matrix-environments test-matrix test-nightly nightly-tests nightly-properties nightly-matrix test-examples test-parity next-core faults hostile refusals rehearse-release bench demo run build docs reference lock clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-18s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -121,6 +121,9 @@ hostile: setup ## Hostile resources on a live operator: HOSTILE_COUNT, HOSTILE_S
 
 refusals: setup ## Each request of the operator about an object, with each answer that is not a success
 	$(BIN)/pytest tests/integration/operator/test_every_refusal.py
+
+rehearse-release: test-programs ## What the release workflow does, on this machine and without publishing: package, images, chart, and a stranger who installs them
+	$(BIN)/pytest -m nightly tests/integration/image/test_release.py
 
 bench: setup ## Run one benchmark: make bench CASE=spine; prints JSON lines only
 	@$(BIN)/python -m bench.$(CASE)

@@ -28,7 +28,8 @@ _DESCRIPTION = """\
 Show the output of an object's last run, from the run folders of an operator on this machine. In a cluster, run the
 command in the operator's pod:
 
-  kubectl exec deploy/controller-manager -c manager -- ansible-operator logs Memcached/sample -n shop
+  kubectl exec -n memcached-operator-system deploy/memcached-operator-controller-manager -c manager -- \\
+    ansible-operator logs Memcached/sample -n shop
 
 KIND is a kind, a resource or a qualified name: Memcached, memcacheds, memcached.cache.example.com. It can be a short
 name of a CRD in the project of this folder, or of a kind in the cluster of your kubeconfig. The run's ID and result go

@@ -52,7 +52,7 @@ def test_make_venv_installs_packages_only_when_it_is_told_to(tmp_path: Path) -> 
     environ = {**os.environ, "PATH": f"{programs}{os.pathsep}{os.environ['PATH']}"}
 
     def make(**more: str) -> str:
-        command = [copy / "hack/make-venv", tmp_path / "environment", "2.21"]
+        command = [str(copy / "hack/make-venv"), str(tmp_path / "environment"), "2.21"]
         done = subprocess.run(command, env={**environ, **more}, capture_output=True, text=True, check=False)
         assert done.returncode == 1
         return done.stderr

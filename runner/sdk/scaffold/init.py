@@ -8,8 +8,8 @@ from runner.sdk.scaffold import names, project, templates
 from runner.sdk.scaffold.changeset import ChangeSet
 from runner.sdk.scaffold.project import Project
 
-BASE_IMAGE = f"ansible-operator-runner:{__version__}"
-"""Image from `docker build --target base` with this distribution's own Dockerfile."""
+BASE_IMAGE = f"ghcr.io/owner/ansible-operator-runner:{__version__}"
+"""Image that a release publishes, from `--target base` of this distribution's own Dockerfile."""
 
 
 def begin(changes: ChangeSet, name: str, domain: str) -> Project:

@@ -80,7 +80,7 @@ def _run(environ: Mapping[str, str], folder: Path, *command: str | Path) -> str:
 
 
 def test_dev_changes_no_object_there(unchanged: dict[str, str], tmp_path: Path) -> None:
-    command = [BIN / "ansible-operator", "dev"]
+    command = [str(BIN / "ansible-operator"), "dev"]
     with subprocess.Popen(
         command, cwd=copy_sample(tmp_path), env=unchanged, text=True, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE
     ) as process:

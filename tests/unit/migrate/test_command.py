@@ -39,7 +39,7 @@ def test_work_that_is_left_has_places_and_fixes(
         "",
         "Change before the migration (3):",
         "  Dockerfile:1: the base image is the Go operator's, quay.io/operator-framework/ansible-operator:v1.42.3",
-        "    use ansible-operator-runner:0.1.0-core2.18, from your registry",
+        "    use ghcr.io/owner/ansible-operator-runner:0.1.0-core2.18, from your registry",
         "  roles/shop/tasks/main.yml:1: the module k8s_facts was removed (also in roles/shop/tasks/main.yml:2)",
         "    use kubernetes.core.k8s_info",
         "",

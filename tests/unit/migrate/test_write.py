@@ -82,7 +82,7 @@ def test_the_mechanical_part_is_written_and_the_rest_is_a_checklist(
         "MIGRATION.md",
     ]
     dockerfile = (project / "Dockerfile").read_text()
-    assert dockerfile.startswith("FROM ansible-operator-runner:0.1.0-core2.18\n")
+    assert dockerfile.startswith("FROM ghcr.io/owner/ansible-operator-runner:0.1.0-core2.18\n")
     assert "apt-get install --yes --no-install-recommends git \\\n" in dockerfile
     assert (project / "requirements.yml").read_text() == (
         'collections:\n  # ours\n  - name: kubernetes.core\n    version: ">=5.3.0,<7.0.0"\n'
