@@ -22,7 +22,7 @@ CHECKS := check-types check-ansible check-layers check-lint check-format check-y
 # Examples that have a rule of their own in their .ansible-lint.
 LINTED_BY_THEMSELVES = actions mysql
 
-.PHONY: help setup fmt check $(CHECKS) test test-unit test-programs test-integration test-full test-slow test-exec matrix-environments test-matrix test-nightly nightly-tests nightly-properties nightly-matrix test-examples test-parity next-core faults hostile refusals rehearse-release bench demo run build docs reference lock clean
+.PHONY: help setup fmt check $(CHECKS) test test-unit test-programs test-integration test-full test-slow test-exec matrix-environments test-matrix test-nightly nightly-tests nightly-properties nightly-matrix test-examples test-parity next-core faults hostile refusals rehearse-release bench demo run build release-manifests docs reference lock clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-18s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -141,6 +141,12 @@ include config/deploy.mk
 
 build: $(VENV)/.made-from ## Build wheel and source distribution into DIST
 	$(BIN)/python -m build --no-isolation --outdir $(DIST)
+
+release-manifests: ## Write chart and install.yaml of the sample operator with the image IMG into DIST; CHART_VERSION
+	@mkdir -p $(DIST) build
+	$(ANSIBLE_OPERATOR) generate chart --image $(IMG) --output build/chart/memcached-operator $(if $(CHART_VERSION),--chart-version $(CHART_VERSION))
+	helm package build/chart/memcached-operator --destination $(DIST)
+	manifests="$$($(KUBECTL) kustomize config/default)" && printf '%s\n' "$$manifests" | sed 's|image: controller:latest|image: $(IMG)|' > $(DIST)/install.yaml
 
 docs: $(VENV)/.made-from ## Build the book into build/docs
 	$(BIN)/mkdocs build --strict
