@@ -149,6 +149,7 @@ release-manifests: ## Write chart and install.yaml of the sample operator with t
 	manifests="$$($(KUBECTL) kustomize config/default)" && printf '%s\n' "$$manifests" | sed 's|image: controller:latest|image: $(IMG)|' > $(DIST)/install.yaml
 
 docs: $(VENV)/.made-from ## Build the book into build/docs
+	$(BIN)/python -m hack.screenshots
 	$(BIN)/mkdocs build --strict
 
 reference: $(VENV)/.made-from ## Write the pages of the book that are made from code
