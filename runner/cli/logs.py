@@ -9,6 +9,7 @@ import contextlib
 import os
 import sys
 import time
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
 
@@ -134,6 +135,8 @@ async def _kind_in_cluster(short: str, kinds: Sequence[GVK]) -> str:
 
 def _long(wanted: str) -> str:
     """Replace a short name in KIND/NAME by the kind that has it in the CRDs of the project in this folder."""
+    if find_spec("runner.sdk") is None:  # in an image, there is no project
+        return wanted
     from runner.sdk.schema import files  # noqa: PLC0415 - as above
 
     kind, slash, name = wanted.partition("/")
