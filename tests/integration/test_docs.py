@@ -93,7 +93,7 @@ const broken = [];
 for (const code of document.querySelectorAll(".md-typeset table td code")) {
   for (const node of code.childNodes) {
     if (node.nodeType !== Node.TEXT_NODE) continue;
-    for (const word of node.data.matchAll(/\\S+/g)) {
+    for (const word of node.data.matchAll(/\\w+/g)) {
       const range = document.createRange();
       range.setStart(node, word.index);
       range.setEnd(node, word.index + word[0].length);
