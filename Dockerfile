@@ -23,13 +23,13 @@ COPY runner/ runner/
 # The label `commit` of the metric ansible_operator_build_info.
 ARG COMMIT=unknown
 RUN printf '%s\n' "${COMMIT}" > runner/commit.txt
-# Into a folder that becomes /usr/local. What no operator uses goes: a second, asynchronous client of Kubernetes as
+# Into a folder that becomes /usr/local. What no operator uses goes: the commands for authors, a second, asynchronous client of Kubernetes as
 # large as the first, Ansible's tests of collections, compiled code of pip, and what debuggers want to know of libraries.
 RUN /build/bin/pip wheel --no-cache-dir --no-deps --no-build-isolation --wheel-dir /wheels . \
  && /build/bin/pip --python /usr/bin/python3 install --no-cache-dir --no-index --no-deps --break-system-packages \
       --root-user-action ignore --root /staging /wheels/*.whl \
  && cd /staging/usr/local/lib/python3.*/dist-packages \
- && rm -r kubernetes/aio ansible_test /staging/usr/local/bin/ansible-test \
+ && rm -r kubernetes/aio ansible_test runner/sdk /staging/usr/local/bin/ansible-test \
  && find pip -name __pycache__ -prune -exec rm -r '{}' + \
  && find . -name '*.so' -exec strip --strip-unneeded '{}' +
 
@@ -86,7 +86,7 @@ WORKDIR ${HOME}
 USER ${USER_UID}
 ENTRYPOINT ["/tini", "--", "/usr/local/bin/ansible-operator", "run", "--watches-file=./watches.yaml"]
 
-FROM base
+FROM base AS sample
 COPY requirements.yml ${HOME}/requirements.yml
 RUN ansible-galaxy collection install -r ${HOME}/requirements.yml \
  && chmod -R ug+rwx ${HOME}/.ansible

@@ -22,7 +22,7 @@ CHECKS := check-types check-ansible check-layers check-lint check-format check-y
 # Examples that have a rule of their own in their .ansible-lint.
 LINTED_BY_THEMSELVES = actions mysql
 
-.PHONY: help setup fmt check $(CHECKS) test test-unit test-programs test-integration test-full test-slow test-exec matrix-environments test-matrix test-nightly nightly-tests nightly-properties nightly-matrix test-examples test-parity next-core faults hostile refusals bench demo run build docs reference lock clean
+.PHONY: help setup fmt check $(CHECKS) test test-unit test-programs test-integration test-full test-slow test-exec matrix-environments test-matrix test-nightly nightly-tests nightly-properties nightly-matrix test-examples test-parity next-core faults hostile refusals rehearse-release bench demo run build release-manifests docs reference lock clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-18s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -122,6 +122,9 @@ hostile: setup ## Hostile resources on a live operator: HOSTILE_COUNT, HOSTILE_S
 refusals: setup ## Each request of the operator, with each answer that is not a success
 	$(BIN)/pytest tests/integration/operator/test_every_refusal.py tests/integration/operator/test_every_other_refusal.py
 
+rehearse-release: test-programs ## What the release workflow does, on this machine and without publishing: package, images, chart, and a stranger who installs them
+	$(BIN)/pytest -m nightly tests/integration/image/test_release.py
+
 bench: setup ## Run one benchmark: make bench CASE=spine; prints JSON lines only
 	@$(BIN)/python -m bench.$(CASE)
 
@@ -139,7 +142,14 @@ include config/deploy.mk
 build: $(VENV)/.made-from ## Build wheel and source distribution into DIST
 	$(BIN)/python -m build --no-isolation --outdir $(DIST)
 
+release-manifests: ## Write chart and install.yaml of the sample operator with the image IMG into DIST; CHART_VERSION
+	@mkdir -p $(DIST) build
+	$(ANSIBLE_OPERATOR) generate chart --image $(IMG) --output build/chart/memcached-operator $(if $(CHART_VERSION),--chart-version $(CHART_VERSION))
+	helm package build/chart/memcached-operator --destination $(DIST)
+	manifests="$$($(KUBECTL) kustomize config/default)" && printf '%s\n' "$$manifests" | sed 's|image: controller:latest|image: $(IMG)|' > $(DIST)/install.yaml
+
 docs: $(VENV)/.made-from ## Build the book into build/docs
+	$(BIN)/python -m hack.screenshots
 	$(BIN)/mkdocs build --strict
 
 reference: $(VENV)/.made-from ## Write the pages of the book that are made from code

@@ -2,6 +2,8 @@
 
 Fences of the tutorial contain words for its test after their language. Links to files outside docs/ work in repository
 browsers, but not on the site: the hook keeps their text. Links whose text is a file name get the title of their target.
+Code in tables can break after its separators, not inside a word. A comment `screenshot` becomes the pictures that
+hack/screenshots.py has written.
 """
 
 from __future__ import annotations
@@ -15,6 +17,10 @@ _OUTSIDE = re.compile(r"\[([^]]+)\]\((?:\.\./)+(?:runner/|CONTRIBUTING\.md)[^)]*
 
 
 _FILE_NAME = re.compile(r"\[[\w./-]+\.md\]\((?P<path>[\w./-]+\.md)(?P<anchor>#[\w-]+)?\)")
+_SCREENSHOT = re.compile(r"<!-- screenshot: (?P<name>[\w-]+): (?P<text>.+) -->")
+_CELL = re.compile(r"<td.*?</td>", re.DOTALL)
+_CODE = re.compile(r"<code>([^<]*)</code>")
+_BREAK = re.compile(r"([/._=,-])(?=\w)")
 _HEADING = re.compile(r"^#{1,6} (.+)$", re.MULTILINE)
 
 
@@ -22,7 +28,24 @@ def on_page_markdown(markdown: str, *, page: Any, **_: Any) -> str:
     """Return a page's text for the site."""
     folder = Path(page.file.abs_src_path).parent
     plain = _OUTSIDE.sub(r"`\1`", _FENCE.sub(r"\1", markdown))
+    plain = _SCREENSHOT.sub(lambda found: _pictures(found, folder), plain)
     return _FILE_NAME.sub(lambda found: _titled(found, folder), plain)
+
+
+def on_page_content(html: str, **_: Any) -> str:
+    """Return the HTML of a page with places for line breaks in the code of tables."""
+    return _CELL.sub(lambda cell: _CODE.sub(_breakable, cell[0]), html)
+
+
+def _breakable(code: re.Match[str]) -> str:
+    return "<code>" + _BREAK.sub(r"\1<wbr>", code[1]) + "</code>"
+
+
+def _pictures(marker: re.Match[str], folder: Path) -> str:
+    """Return the light and the dark screenshot of a marker, if hack/screenshots.py has made them."""
+    files = [(scheme, f"screenshots/{marker['name']}-{scheme}.png") for scheme in ("light", "dark")]
+    there = [each for each in files if (folder / each[1]).exists()]
+    return "\n".join(f"![{marker['text']}]({file}#only-{scheme})" for scheme, file in there)
 
 
 def _titled(link: re.Match[str], folder: Path) -> str:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gc
-import os
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -24,9 +23,6 @@ for name, examples in (("repeatable", 30), ("full", 500)):
         suppress_health_check=[HealthCheck.too_slow],
     )
 settings.load_profile("repeatable")
-
-# A real node would cost each control plane that a test starts ten seconds; tests that need one request it.
-os.environ.setdefault("DEVCLUSTER_NODE", "fake")
 
 # What pytest makes of a test's file is kept for the next process also where PYTHONDONTWRITEBYTECODE is set: to make it
 # costs seconds in each worker. Only while tests are collected: what they import and start themselves is their own.

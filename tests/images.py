@@ -287,7 +287,7 @@ def _copy_sources(into: Path) -> str:
 
 def _sources() -> list[Path]:
     """Return the files that the Dockerfile copies until its last stage, and those that say how."""
-    text = (ROOT / "Dockerfile").read_text(encoding="utf-8").partition("\nFROM base\n")[0]
+    text = (ROOT / "Dockerfile").read_text(encoding="utf-8").partition("\nFROM base AS sample\n")[0]
     text = re.sub(r"\$\{\w+\}", "*", text)
     copied = [line.split()[1:-1] for line in text.splitlines() if line.startswith("COPY ") and "--from=" not in line]
     found = {path for names in copied for name in names for path in ROOT.glob(name.rstrip("/"))}

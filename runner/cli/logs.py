@@ -9,6 +9,7 @@ import contextlib
 import os
 import sys
 import time
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
 
@@ -28,7 +29,8 @@ _DESCRIPTION = """\
 Show the output of an object's last run, from the run folders of an operator on this machine. In a cluster, run the
 command in the operator's pod:
 
-  kubectl exec deploy/controller-manager -c manager -- ansible-operator logs Memcached/sample -n shop
+  kubectl exec -n memcached-operator-system deploy/memcached-operator-controller-manager -c manager -- \\
+    ansible-operator logs Memcached/sample -n shop
 
 KIND is a kind, a resource or a qualified name: Memcached, memcacheds, memcached.cache.example.com. It can be a short
 name of a CRD in the project of this folder, or of a kind in the cluster of your kubeconfig. The run's ID and result go
@@ -133,6 +135,8 @@ async def _kind_in_cluster(short: str, kinds: Sequence[GVK]) -> str:
 
 def _long(wanted: str) -> str:
     """Replace a short name in KIND/NAME by the kind that has it in the CRDs of the project in this folder."""
+    if find_spec("runner.sdk") is None:  # in an image, there is no project
+        return wanted
     from runner.sdk.schema import files  # noqa: PLC0415 - as above
 
     kind, slash, name = wanted.partition("/")

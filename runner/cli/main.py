@@ -12,11 +12,10 @@ import logging
 import os
 import sys
 import textwrap
-from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from functools import partial
 from importlib import metadata
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -26,14 +25,6 @@ from runner.cli import text as cli_text
 from runner.config.options import Option
 from runner.config.settings import GROUPS, OPTIONS
 from runner.errors import ConfigError, OperatorError
-from runner.rbac import cli as rbac_cli
-from runner.sdk.dev import cli as dev_cli
-from runner.sdk.devcluster import cli as devcluster_cli
-from runner.sdk.migrate import cli as migrate_cli
-from runner.sdk.packaging import cli as packaging_cli
-from runner.sdk.preview import cli as plan_cli
-from runner.sdk.scaffold import cli as scaffold_cli
-from runner.sdk.schema import cli as schema_cli
 
 if TYPE_CHECKING:
     from runner.app.edits import ProjectSources
@@ -42,7 +33,6 @@ if TYPE_CHECKING:
 
 OK, FAILED, BAD_INPUT = 0, 1, 2
 _INTERRUPTED = 130  # 128 + SIGINT, as shells count
-_VALIDATE_OPTIONS = ("watches-file", "ansible-roles-path", "ansible-collections-path")
 _CONFIGURED = {"run", "validate", "plan"}
 """Commands with flags of `OPTIONS`."""
 _HELP_COLUMN = 36
@@ -66,7 +56,7 @@ def _run_command(arguments: list[str]) -> int:
         return end.code if isinstance(end.code, int) else OK
     except ConfigError as error:
         _print_errors(str(error))
-        return plan_cli.FAILED if arguments[:1] == ["plan"] else BAD_INPUT
+        return FAILED if arguments[:1] == ["plan"] else BAD_INPUT
     except OperatorError as error:
         _print_errors(str(error))
         return FAILED
@@ -84,11 +74,13 @@ def _dispatch(arguments: list[str]) -> int:
         return OK
     command = arguments[0]
     if not command.startswith("-") and command not in commands:
-        raise ConfigError(f"{_unknown('command', command, commands)}; see `ansible-operator --help`")
+        absent = "" if has_sdk() else " (the image of an operator has no commands for authors)"
+        raise ConfigError(f"{_unknown('command', command, list(commands))}{absent}; see `ansible-operator --help`")
     parsed, unknown = parser.parse_known_args(_joined(arguments))
     if unknown:
         see = f"see `ansible-operator {'' if command.startswith('-') else command + ' '}--help`"
-        raise ConfigError("\n".join(f"{_unknown_argument(each, command)}; {see}" for each in unknown))
+        known = list(commands[command]._option_string_actions) if command in commands else ["--help"]  # noqa: SLF001
+        raise ConfigError("\n".join(f"{_unknown_argument(each, command, known)}; {see}" for each in unknown))
     run: Callable[[argparse.Namespace], int] = parsed.func
     return run(parsed)
 
@@ -110,7 +102,12 @@ class _Formatter(argparse.RawDescriptionHelpFormatter):
         return textwrap.wrap(text, width, break_on_hyphens=False, break_long_words=False)
 
 
-def _parser() -> tuple[argparse.ArgumentParser, list[str]]:
+def has_sdk() -> bool:
+    """Return False in the image of an operator, which has no commands for authors."""
+    return find_spec("runner.sdk") is not None
+
+
+def _parser() -> tuple[argparse.ArgumentParser, dict[str, argparse.ArgumentParser]]:
     parser: argparse.ArgumentParser = _Parser(
         prog="ansible-operator",
         usage="ansible-operator COMMAND [flags]",
@@ -126,24 +123,13 @@ def _parser() -> tuple[argparse.ArgumentParser, list[str]]:
         section = run.add_argument_group(title)
         for option in group:
             _add(section, option)
-    text = "check a watches file and its roles without a cluster"
-    validate = _command(commands, "validate", _validate, text, cli_text.VALIDATE, cli_text.VALIDATE_EXAMPLES)
-    for option in OPTIONS:
-        if option.flag in _VALIDATE_OPTIONS:
-            _add(validate, option)
-    validate.add_argument("--strict", action="store_true", help="treat warnings as errors")
     logs.add_commands(commands)
     _command(commands, "version", _version, "show the versions of this program and its main dependencies", "", "")
-    scaffold_cli.add_commands(commands)
-    generated = schema_cli.add_commands(commands)
-    packaging_cli.add_commands(generated)
-    rbac_cli.add_commands(generated)
-    scaffold_cli.add_generate_commands(generated)
-    devcluster_cli.add_commands(commands)
-    dev_cli.add_commands(commands)
-    migrate_cli.add_commands(commands)
-    plan_cli.add_commands(commands, _add)
-    return parser, list(commands.choices)
+    if has_sdk():
+        from runner.cli import authors  # noqa: PLC0415 - the image of an operator does not have what it imports
+
+        authors.add_commands(commands, partial(_command, commands), _add)
+    return parser, dict(commands.choices)
 
 
 def _command(
@@ -181,16 +167,11 @@ def _joined(arguments: list[str]) -> list[str]:
     return joined
 
 
-def _unknown_argument(argument: str, command: str) -> str:
+def _unknown_argument(argument: str, command: str, known: Sequence[str]) -> str:
     flag = argument.partition("=")[0]
     if not flag.startswith("-"):
         return f"unexpected argument {argument!r} of `{command}`"
-    flags = {
-        "run": [option.flag for option in OPTIONS],
-        "validate": [*_VALIDATE_OPTIONS, "strict"],
-        "plan": [*plan_cli.FLAGS, "all", "namespace", "output"],
-    }
-    return _unknown("flag", flag, [f"--{name}" for name in (*flags.get(command, []), "help", "version")])
+    return _unknown("flag", flag, [*known, "--version"])
 
 
 def _unknown(what: str, given: str, known: Sequence[str]) -> str:
@@ -232,44 +213,12 @@ def _project(settings: Settings, loaded: LoadedWatches) -> ProjectSources:
     return edits.WatchedSources(edits.ProjectPaths(settings.watches_file, search_path, Path.cwd(), load), loaded)
 
 
-def _validate(arguments: argparse.Namespace) -> int:
-    from runner.compatibility import core_changes, unsupported  # noqa: PLC0415 - as above
-    from runner.config import sources  # noqa: PLC0415 - as above
-    from runner.sdk.migrate import image  # noqa: PLC0415 - as above
-    from runner.sdk.schema import project, usage  # noqa: PLC0415 - as above
-    from runner.watches import validation  # noqa: PLC0415 - as above
-
-    settings, warnings = sources.load(arguments, os.environ)
-    copied = image.files(image.dockerfiles(), settings.watches_file)
-    search_path = replace(settings.search_path(os.environ, Path.cwd()), image=copied)
-    found = validation.validate(settings.watches_file, environ=os.environ, cwd=Path.cwd(), search_path=search_path)
-    usage.report(found.watches, Path("config/crd/bases"), cwd=Path.cwd(), places=search_path, problems=found.problems)
-    project.report(found.watches, settings.watches_file, cwd=Path.cwd(), problems=found.problems)
-    found.problems.warnings += [each.to_problem() for each in unsupported.findings(found)]
-    warnings = (*warnings, *core_changes.warnings(found, search_path, os.environ))
-    level_of_warnings = "error" if arguments.strict else "warning"
-    reported = [(level_of_warnings, f"{level_of_warnings}: {sentence}") for sentence in warnings]
-    reported += found.problems.report(strict=arguments.strict)
-    lines = [line for _, line in reported]
-    levels = Counter(level for level, _ in reported)
-    lines.append(
-        f"{settings.watches_file}: {_count(len(found.watches), 'watch', 'watches')}, "
-        f"{_count(levels['error'], 'error', 'errors')}, {_count(levels['warning'], 'warning', 'warnings')}"
-    )
-    print("\n".join(lines))
-    return BAD_INPUT if levels["error"] else OK
-
-
 def _version(_: argparse.Namespace) -> int:
     print(f"ansible-operator  {__version__}")
     for distribution in ("ansible-core", "ansible-runner", "kubernetes"):
         print(f"{distribution:<16}  {metadata.version(distribution)}")
     print(f"{'Python':<16}  {'.'.join(map(str, sys.version_info[:3]))}")
     return OK
-
-
-def _count(number: int, one: str, many: str) -> str:
-    return f"{number} {one if number == 1 else many}"
 
 
 def _print_errors(message: str) -> None:

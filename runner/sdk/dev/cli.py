@@ -23,8 +23,9 @@ from typing import IO, TYPE_CHECKING
 from runner.config import paths
 from runner.errors import ConfigError, OperatorError
 from runner.sdk.devcluster import chosen, named, processes
-from runner.sdk.devcluster.cli import add_node_option, chosen_nodes
+from runner.sdk.devcluster.cli import add_node_option
 from runner.sdk.devcluster.cluster import find_kubectl, run_kubectl
+from runner.sdk.devcluster.nodes import choose
 
 if TYPE_CHECKING:
     from runner.sdk.dev.board import Screen
@@ -116,7 +117,8 @@ def _control_plane(arguments: argparse.Namespace) -> Iterator[tuple[tuple[str, .
         return
     if ignored := chosen.ignored(os.environ, "--kubeconfig"):
         _print(ignored)
-    with named.foreground(os.environ, arguments.name, sys.stderr, chosen_nodes(arguments)) as started:
+    nodes = choose(arguments.node, os.environ)
+    with named.foreground(os.environ, arguments.name, sys.stderr, nodes) as started:
         if started.facts is None:
             raise OperatorError(
                 f"the control plane {started.name!r} stopped right after its start; see {started.layout.logs}"

@@ -88,20 +88,12 @@ def add_node_option(parser: argparse.ArgumentParser) -> None:
         "--node",
         choices=list(Nodes),
         metavar="real|fake|both",
-        help=f"nodes: a real one runs pods, a fake one simulates them [${VARIABLE}, or both where a real one can run]",
+        help=f"nodes: a real one runs pods, a fake one simulates them [${VARIABLE}, or fake]",
     )
 
 
-def chosen_nodes(arguments: argparse.Namespace) -> Nodes:
-    """Return the nodes for `--node`; print the reason if the default is not possible."""
-    nodes, reason = choose(arguments.node, os.environ)
-    if reason:
-        sys.stderr.write(f"Pods are only simulated (--node fake), because a real node cannot run here: {reason}\n")
-    return nodes
-
-
 def _build(arguments: argparse.Namespace) -> int:
-    programs = get_programs(os.environ, sys.stderr, chosen_nodes(arguments))
+    programs = get_programs(os.environ, sys.stderr, choose(arguments.node, os.environ))
     _print("\n".join(f"{name}: {path}" for name, path in sorted(programs.items())))
     return 0
 
@@ -109,7 +101,7 @@ def _build(arguments: argparse.Namespace) -> int:
 def _up(arguments: argparse.Namespace) -> int:
     if arguments.foreground:
         return _foreground(arguments)
-    found, started = named.up(os.environ, arguments.name, sys.stderr, chosen_nodes(arguments))
+    found, started = named.up(os.environ, arguments.name, sys.stderr, choose(arguments.node, os.environ))
     if arguments.node and found.facts and found.facts["nodes"] != arguments.node:
         raise ClusterError(
             f"the control plane {found.name!r} already runs with --node {found.facts['nodes']}; stop it first with "
@@ -123,7 +115,7 @@ def _up(arguments: argparse.Namespace) -> int:
 def _foreground(arguments: argparse.Namespace) -> int:
     # Signals are blocked here and received by sigwait below: none is lost in between, and none interrupts the start.
     ending = {signal.SIGINT, signal.SIGTERM, signal.SIGHUP}
-    with named.foreground(os.environ, arguments.name, sys.stderr, chosen_nodes(arguments)) as found:
+    with named.foreground(os.environ, arguments.name, sys.stderr, choose(arguments.node, os.environ)) as found:
         before = signal.pthread_sigmask(signal.SIG_BLOCK, ending)
         try:
             _present(found, arguments.kubeconfig, "is ready")

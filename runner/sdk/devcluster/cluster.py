@@ -236,7 +236,7 @@ def start(
     without it they are deleted. `nodes` is `fake`, `real` or `both`, as in `ansible-operator cluster up --node`. Raises
     ClusterError if a program is missing, this machine cannot run a real node, or a component does not start.
     """
-    chosen, _ = choose(nodes, os.environ)
+    chosen = choose(nodes, os.environ)
     folder = Path(tempfile.mkdtemp(prefix=f"ansible-operator-{name}-"))
     try:
         supervised = launch(

@@ -47,22 +47,17 @@ class Nodes(StrEnum):
         return self is not Nodes.REAL
 
 
-def choose(given: str | None, environ: Mapping[str, str]) -> tuple[Nodes, str]:
-    """Return the nodes for `--node`, and the reason if the default is not possible.
+def choose(given: str | None, environ: Mapping[str, str]) -> Nodes:
+    """Return the nodes for `--node`. The default does not depend on the user or the machine.
 
     Raises ClusterError if this machine cannot run the requested ones.
     """
-    wanted = given or environ.get(VARIABLE, "")
-    if wanted and wanted not in list(Nodes):
+    wanted = given or environ.get(VARIABLE) or Nodes.FAKE
+    if wanted not in list(Nodes):
         raise ConfigError(f"invalid {VARIABLE} {wanted!r}: use real, fake or both")
-    if wanted == Nodes.FAKE:
-        return Nodes.FAKE, ""
-    reason = missing(environ)
-    if not reason:
-        return Nodes(wanted or Nodes.BOTH), ""
-    if wanted:
+    if wanted != Nodes.FAKE and (reason := missing(environ)):
         raise ClusterError(f"a real node cannot run here: {reason}. Use `--node fake` to simulate pods")
-    return Nodes.FAKE, reason
+    return Nodes(wanted)
 
 
 def missing(environ: Mapping[str, str]) -> str:

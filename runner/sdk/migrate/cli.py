@@ -56,7 +56,7 @@ def add_commands(subparsers: Subparsers) -> None:
         "--write", action="store_true", help="make the mechanical changes, and list all other findings in MIGRATION.md"
     )
     parser.add_argument(
-        "--base-image", metavar="IMAGE", help="base image for --write [ansible-operator-runner:VERSION-core2.18]"
+        "--base-image", metavar="IMAGE", help="base image for --write [the published one, with -core2.18]"
     )
     parser.add_argument(
         "--try",

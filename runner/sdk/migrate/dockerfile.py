@@ -15,7 +15,7 @@ from runner.sdk.scaffold.project import BASE_IMAGE
 
 TARGET_IMAGE = f"{BASE_IMAGE}-core{OLD_CORE}"
 """Base image with the Go operator's ansible-core."""
-_OURS = BASE_IMAGE.partition(":")[0]
+_OURS = BASE_IMAGE.rpartition("/")[2].partition(":")[0]
 _GO_IMAGE = re.compile(r"(?:^|[/-])ansible(?:-rhel\d+)?-operator(?:-rhel\d+)?(?:-2\.11-preview)?(?:[:@]|$)")
 _OPENSHIFT = re.compile(r"(?:^|/)ose-")
 """Images whose tags are versions of OpenShift, not of the SDK."""

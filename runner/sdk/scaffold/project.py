@@ -123,8 +123,10 @@ def _entry(resource: Resource) -> dict[str, Any]:
     return entry
 
 
-BASE_IMAGE = f"ansible-operator-runner:{__version__}"
-"""Image from `docker build --target base` with this distribution's own Dockerfile."""
+_REGISTRY = ""
+"""Where releases publish images, such as `ghcr.io/acme/`. RELEASING.md says when to set it."""
+BASE_IMAGE = f"{_REGISTRY}ansible-operator-runner:{__version__}"
+"""Image from `--target base` of this distribution's own Dockerfile."""
 
 
 def begin(changes: ChangeSet, name: str, domain: str) -> Project:

@@ -38,6 +38,7 @@ def test_the_image_has_the_user_folders_and_programs_that_projects_rely_on(base:
     assert base.run("id", "--user", "--name") == "ansible\n"
     assert base.run("id", "--groups") == "0\n"
     assert "ansible-core" in base.run("ansible-operator", "version")
+    assert not list(base.root.glob("usr/local/lib/python3*/dist-packages/runner/sdk"))
     for program in ("ansible-galaxy", "pip", "pip3", "python3", "curl", "ssh"):
         assert base.run("sh", "-c", f"command -v {program}")
 

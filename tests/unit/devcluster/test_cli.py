@@ -95,17 +95,6 @@ def test_build_lists_the_programs_that_are_there(
     assert f"kube-apiserver: {tmp_path / 'kube-apiserver'}" in capsys.readouterr().out.splitlines()
 
 
-def test_the_reason_for_simulated_pods_is_printed(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.delenv(nodes.VARIABLE, raising=False)
-    monkeypatch.setattr(nodes, "missing", lambda _environ: "it needs root")
-    assert cli.chosen_nodes(argparse.Namespace(node=None)) is nodes.Nodes.FAKE
-    assert "because a real node cannot run here: it needs root\n" in capsys.readouterr().err
-    assert cli.chosen_nodes(argparse.Namespace(node="fake")) is nodes.Nodes.FAKE
-    assert capsys.readouterr().err == ""
-
-
 def test_a_running_cluster_does_not_change_its_nodes(state: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(nodes, "missing", lambda _environ: "")
     lock = FileLock(state / "default" / "lock")

@@ -84,28 +84,24 @@ def impossible(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(nodes, "missing", lambda _environ: "it needs root")
 
 
-@pytest.mark.usefixtures("possible")
-def test_both_nodes_are_the_default_where_a_real_one_can_run() -> None:
-    assert choose(None, {}) == (Nodes.BOTH, "")
-
-
-@pytest.mark.usefixtures("impossible")
-def test_the_fake_node_is_the_default_elsewhere_with_the_reason() -> None:
-    assert choose(None, {}) == (Nodes.FAKE, "it needs root")
+@pytest.mark.parametrize("user", [0, 1000])
+def test_the_fake_node_is_the_default_of_each_user(user: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "geteuid", lambda: user)
+    assert choose(None, {}) is Nodes.FAKE
 
 
 @pytest.mark.usefixtures("impossible")
 def test_a_requested_node_that_cannot_run_is_an_error() -> None:
     with pytest.raises(ClusterError, match=r"it needs root.*--node fake"):
         choose("both", {})
-    assert choose("fake", {}) == (Nodes.FAKE, "")
+    assert choose("fake", {}) is Nodes.FAKE
 
 
 @pytest.mark.usefixtures("possible")
 def test_the_environment_sets_the_default() -> None:
     environ = {"DEVCLUSTER_NODE": "real"}
-    assert choose(None, environ) == (Nodes.REAL, "")
-    assert choose("fake", environ) == (Nodes.FAKE, "")
+    assert choose(None, environ) is Nodes.REAL
+    assert choose("fake", environ) is Nodes.FAKE
     with pytest.raises(ConfigError, match="invalid DEVCLUSTER_NODE 'reel'"):
         choose(None, {"DEVCLUSTER_NODE": "reel"})
 

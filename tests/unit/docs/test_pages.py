@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 import yaml
@@ -154,6 +155,41 @@ def test_targets_of_make_exist(page: Path) -> None:
     for line in [*lines, *re.findall(r"`([^`\n]+)`", prose(page))]:
         for call in re.findall(r"(?:^|[;&|] *)(?:\w+=\S+ )*make((?: [\w=.,:/-]+)+)", re.sub(r"\s#.*", "", line)):
             assert {word for word in call.split() if "=" not in word} <= known, line
+
+
+@cache
+def objects() -> frozenset[str]:
+    """Names and namespaces that the projects of this repository deploy, and names of containers."""
+    found: set[str] = set()
+    for default in [ROOT / "config/default", *ROOT.glob("examples/*/config/default")]:
+        overlay = yaml.safe_load((default / "kustomization.yaml").read_text())
+        found.add(overlay["namespace"])
+        for file in default.parent.glob("*/*.yaml"):
+            for obj in yaml.safe_load_all(file.read_text()):
+                if isinstance(obj, dict) and (name := obj.get("metadata", {}).get("name")):
+                    found.add(overlay["namePrefix"] + name)
+                    found |= {f"-c {each['name']}" for each in _containers(obj)}
+    # The tutorial's project is generated as that of the sample is.
+    return frozenset(found | {name.replace("memcached-operator-", "shop-operator-") for name in found})
+
+
+def _containers(obj: dict[str, Any]) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = obj.get("spec", {}).get("template", {}).get("spec", {}).get("containers", [])
+    return found
+
+
+@pytest.mark.parametrize("file", [*PAGES, ROOT / "runner/cli/logs.py"], ids=[*NAMES, "logs.py"])
+def test_objects_of_an_operator_have_the_names_that_a_project_generates(file: Path) -> None:
+    text = re.sub(r"^<!-- from: .*?```\n.*?^```$", "", file.read_text(), flags=re.DOTALL | re.MULTILINE)
+    named = set(re.findall(r"(?:deploy|deployment|svc|service|sa|serviceaccount)/([\w-]*controller-manager[\w-]*)", text))
+    named |= set(re.findall(r"(?:-n |--namespace[= ])([\w-]+-system)\b", text))
+    named |= set(re.findall(r"kubectl .*(-c [\w-]+)", text))
+    assert named <= objects()
+
+
+def test_troubleshooting_names_objects_of_an_operator() -> None:
+    assert {"memcached-operator-controller-manager", "memcached-operator-system", "-c manager"} <= objects()
+    assert "deploy/memcached-operator-controller-manager" in (ROOT / "docs/troubleshooting.md").read_text()
 
 
 # A test does all that this page says, as it stands there.

@@ -15,7 +15,7 @@ from runner.kube.meaning import FOLLOWS, Meaning, Request, meaning
 
 _MISMATCH = "the server rejected our request due to an error in our request"
 SITES: dict[Request, set[str]] = {
-    Request.START: {"app/connecting:connect"},
+    Request.START: {"app/process:connect"},
     Request.SETUP: {
         *("kube/service_accounts:exists", "kube/service_accounts:_may_impersonate", "kube/service_accounts:_own_user"),
         *("pods/setup:_load", "pods/setup:_create"),
@@ -39,9 +39,9 @@ SITES: dict[Request, set[str]] = {
     Request.RUNNING: {"status/writer:_attempt", "status/writer:_fresh"},
     Request.STATUS: {"status/writer:_attempt", "status/writer:_fresh"},
     Request.EVENT: {"events/recorder:_post", "events/recorder:_repeat"},
-    Request.PLAN: {f"controller/plan_config_maps:{name}" for name in ("write", "remove", "_own")},
+    Request.PLAN: {f"controller/plan_run:{name}" for name in ("write", "remove", "_own")},
     Request.AFTERWARDS: {
-        *("controller/skipping:_write", "controller/prune_deletion:read", "controller/prune_deletion:_delete"),
+        *("controller/skipping:_write", "controller/prune_records:read", "controller/prune_records:_delete"),
         *("controller/prune_records:_remove_if_gone", "prune/store:_request"),
     },
     Request.KINDS: {"dependents/store:_try"},
@@ -58,7 +58,7 @@ SITES: dict[Request, set[str]] = {
 """Functions that send the requests of each row."""
 _ELSEWHERE = {"sdk", "collections"}
 """Packages for authors and roles, which the operator does not execute."""
-_NO_REQUESTS = {"config/sources:load", "pods/agent:_copy"}
+_NO_REQUESTS = {"agent/relay:_copy"}
 _SENDING = {"get", "patch", "create", "delete", "stream", "read"}
 _POLICY = "things \"one\" is forbidden: ValidatingAdmissionPolicy 'p' with binding 'b' denied request: no"
 

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+import yaml
 
 from tests.generated import generate
 
@@ -88,3 +89,26 @@ def test_a_development_cluster_of_the_kubeconfig_loads_the_built_image(
     done = make("docker-build", "IMG=shop:v1", tools="buildah")
     assert done.returncode == 0, done.stderr
     assert done.stdout.splitlines()[1:] == loads
+
+
+def test_a_catalog_is_file_based_and_contains_all_bundles(make: Make, project: Path, tmp_path: Path) -> None:
+    for name in ("rm", "mkdir"):
+        (tmp_path / name).symlink_to(f"/usr/bin/{name}")
+    (tmp_path / "opm").write_text('#!/bin/sh\necho opm "$@"\n')
+    (tmp_path / "opm").chmod(0o755)
+    done = make("catalog-build", "BUNDLE_IMGS=shop-bundle:v1 shop-bundle:v2", "CATALOG_IMG=catalog:v2", tools="buildah")
+    assert done.stdout.splitlines() == [
+        "opm validate catalog",
+        "opm generate dockerfile catalog",
+        "buildah build --file catalog.Dockerfile --tag catalog:v2 . in chroot",
+    ], done.stderr
+    rendered = "opm alpha render-template semver --output yaml dist/catalog.template.yaml"
+    assert (project / "catalog/catalog.yaml").read_text() == f"{rendered}\n"
+    template = yaml.safe_load((project / "dist/catalog.template.yaml").read_text())
+    assert template["stable"]["bundles"] == [{"image": "shop-bundle:v1"}, {"image": "shop-bundle:v2"}]
+
+
+def test_a_catalog_of_the_earlier_format_is_refused(make: Make) -> None:
+    refused = make("catalog-build", "CATALOG_BASE_IMG=catalog:v1", tools="buildah")
+    assert refused.returncode
+    assert "Name all bundles in BUNDLE_IMGS" in refused.stderr

@@ -11,8 +11,8 @@ options:
   kubeconfig:
     description:
       - Path of a kubeconfig. Also E(K8S_AUTH_KUBECONFIG).
-      - Without it, without O(context) and without O(host), the pod's service account is used, and outside of a pod
-        the kubeconfig that C(kubectl) would use.
+      - Without it, O(context) and O(host), the module uses the pod's service account. Outside of a pod, it uses the
+        kubeconfig that C(kubectl) uses.
     type: path
   context:
     description: The kubeconfig's context to use. Also E(K8S_AUTH_CONTEXT).
@@ -24,17 +24,17 @@ options:
     description: Bearer token. Also E(K8S_AUTH_API_KEY).
     type: str
   username:
-    description: User for basic authentication, as some proxies ask for it. Also E(K8S_AUTH_USERNAME).
+    description: User for basic authentication, which some proxies require. Also E(K8S_AUTH_USERNAME).
     type: str
   password:
-    description: Password that belongs to O(username). Also E(K8S_AUTH_PASSWORD).
+    description: Password of O(username). Also E(K8S_AUTH_PASSWORD).
     type: str
   validate_certs:
-    description: Whether the server's certificate is verified. Also E(K8S_AUTH_VERIFY_SSL).
+    description: Verify the server's certificate. Also E(K8S_AUTH_VERIFY_SSL).
     type: bool
     aliases: [verify_ssl]
   ca_cert:
-    description: Path of the authorities that the server's certificate is verified with. Also E(K8S_AUTH_SSL_CA_CERT).
+    description: Path of the certificate authorities of the server. Also E(K8S_AUTH_SSL_CA_CERT).
     type: path
     aliases: [ssl_ca_cert]
   client_cert:
@@ -42,7 +42,7 @@ options:
     type: path
     aliases: [cert_file]
   client_key:
-    description: Path of the key that belongs to O(client_cert). Also E(K8S_AUTH_KEY_FILE).
+    description: Path of the key of O(client_cert). Also E(K8S_AUTH_KEY_FILE).
     type: path
     aliases: [key_file]
   proxy:
@@ -50,7 +50,7 @@ options:
     type: str
   persist_config:
     description:
-      - Whether credentials that were refreshed are written back to the kubeconfig. Also E(K8S_AUTH_PERSIST_CONFIG).
+      - Write refreshed credentials back to the kubeconfig. Also E(K8S_AUTH_PERSIST_CONFIG).
     type: bool
 requirements:
   - kubernetes >= 24.2.0

@@ -14,7 +14,7 @@ options:
     default: v1
     aliases: [api, version]
   kind:
-    description: The object's kind. Its plural, singular or short name is understood too.
+    description: The object's kind. Its plural, singular or short name is accepted too.
     type: str
     required: true
   name:
@@ -22,6 +22,6 @@ options:
     type: str
     required: true
   namespace:
-    description: The object's namespace. Left out for a cluster-scoped object.
+    description: The object's namespace. Omit it for a cluster-scoped object.
     type: str
 """

@@ -4,19 +4,18 @@ from __future__ import annotations
 
 DOCUMENTATION = r"""
 module: fail_terminal
-short_description: Fails, and asks the operator not to try again until the object changes
+short_description: Fails without a retry until the object changes
 version_added: "1.1.0"
 author: "Contributors to ansible-operator-runner"
 description:
-  - Fails like M(ansible.builtin.fail). The operator, which otherwise tries again and again, leaves the object alone
-    until somebody changes it.
-  - Meant for what only the object's author can mend, such as a spec that contradicts itself.
-  - Rescued, ignored, or in a finalizer, it is a failure like any other. Outside of an operator it is one too.
-  - If the task fails before the module runs (because of a wrong C(when), say), or C(no_log) hides its result, the
-    operator retries.
+  - Fails like M(ansible.builtin.fail). The operator does not retry until the object changes.
+  - Use it for problems that only the author of the object can solve, such as contradicting fields of the spec.
+  - In a finalizer, outside of an operator, and if it is rescued or ignored, it is an ordinary failure.
+  - The operator retries if the task fails before the module runs, for example because of its C(when), or if C(no_log)
+    hides its result.
 options:
   msg:
-    description: What is wrong, and what to do about it. It stands in the object's Failure condition.
+    description: The problem and its solution. The condition C(Failure) of the object contains it.
     type: str
     required: true
 attributes:

@@ -8,40 +8,39 @@ short_description: Records a Kubernetes Event about a resource
 version_added: "1.0.0"
 author: "Contributors to ansible-operator-runner"
 description:
-  - Records that something happened to a resource, for C(kubectl describe) and C(kubectl events) to show.
-  - An Event of the same name and reason is counted up, rather than recorded a second time.
-  - Events are kept for a short time only, an hour by default. What has to last belongs into the status.
-  - Written as an Event of the core group. Where that is not granted, as one of C(events.k8s.io).
+  - Records an Event about a resource, which C(kubectl describe) and C(kubectl events) show.
+  - If an Event with the same name and reason exists, its count is increased.
+  - The API server keeps Events for a short time, an hour by default. Write lasting information to the status.
+  - The Event is of the core group, or of C(events.k8s.io) if only that is permitted.
 extends_documentation_fragment:
   - operator_sdk.util.osdk_auth_options
 options:
   state:
-    description: Whether the Event is recorded, or deleted if it is there.
+    description: Record or delete the Event.
     type: str
     choices: [present, absent]
     default: present
   name:
     description:
       - The Event's name.
-      - Without it, a name is made from O(involvedObject), O(type) and O(reason), so that each happening of the same
-        kind is counted up by itself.
+      - The default is derived from O(involvedObject), O(type) and O(reason). Each combination has its own count.
     type: str
   namespace:
     description:
-      - The Event's namespace, which has to be that of the involved object; V(default) for a cluster-scoped one.
-      - Without it, O(involvedObject.namespace) is used.
+      - The Event's namespace, which must be that of the involved object; V(default) for a cluster-scoped one.
+      - The default is O(involvedObject.namespace).
     type: str
   type:
-    description: Whether what happened is in order.
+    description: V(Warning) for a problem.
     type: str
     choices: [Normal, Warning]
     default: Normal
   reason:
-    description: What happened, in one CamelCase word.
+    description: Reason in one CamelCase word.
     type: str
     required: true
   message:
-    description: What happened, in a sentence for people.
+    description: Description in a sentence.
     type: str
     required: true
   involvedObject:
@@ -61,13 +60,13 @@ options:
         type: str
         required: true
       namespace:
-        description: Its namespace; left out for a cluster-scoped object.
+        description: Its namespace; omit it for a cluster-scoped object.
         type: str
       uid:
-        description: Its uid. When it is not given, the object is read to find it.
+        description: Its uid. The default is read from the API server.
         type: str
   source:
-    description: What reports the Event.
+    description: Source of the Event.
     type: dict
     suboptions:
       component:
@@ -78,18 +77,18 @@ options:
     description: Name of the controller that reports the Event. The default is O(source.component).
     type: str
   appendTimestamp:
-    description: Whether the time is added to the name, so that each happening becomes an Event of its own.
+    description: Add the time to the name, so each call creates a new Event.
     type: bool
     default: false
   merge_type:
-    description: Accepted for roles that give it, and without effect.
+    description: Has no effect; for compatibility.
     type: list
     elements: str
     choices: [json, merge, strategic-merge]
 attributes:
   check_mode:
     support: full
-    description: The API server is asked what it would store, and stores nothing.
+    description: The API server computes the result and stores nothing.
   diff_mode:
     support: none
     description: An Event has no history to compare with.

@@ -8,21 +8,21 @@ short_description: Writes fields and conditions into the status of a Kubernetes 
 version_added: "1.0.0"
 author: "Contributors to ansible-operator-runner"
 description:
-  - Merges what is given into the resource's status, through the status subresource, and leaves everything else as it
-    is. Writes nothing when the status already says so.
-  - Conditions are merged by their type. A condition's C(lastTransitionTime) moves only when its status does.
-  - What others write to the status at the same time is not lost. Only the fields that differ are written; when others
-    have changed the conditions meanwhile, the write is computed anew and sent again.
-  - The operator keeps the conditions C(Running), C(Successful) and C(Failure) itself. Conditions of other types are the
-    role's own, and stay until the role changes or removes them.
+  - Merges the given fields into the resource's status, through the status subresource. Other fields remain. Writes
+    nothing if the status already contains them.
+  - Conditions are merged by their type. The C(lastTransitionTime) of a condition changes only with its status.
+  - The module writes only the fields that differ, so concurrent writes of other clients are not lost. If another client
+    changes the conditions at the same time, the module computes and sends the write again.
+  - The operator writes the conditions C(Running), C(Successful) and C(Failure). Conditions of other types remain until
+    the role changes or removes them.
 extends_documentation_fragment:
   - operator_sdk.util.osdk_auth_options
   - operator_sdk.util.osdk_name_options
 options:
   status:
     description:
-      - Fields to set. Maps are merged into those that are there; a field that is V(null) is removed.
-      - C(conditions) may stand here instead of in O(conditions), but not in both.
+      - Fields to set. Maps are merged; a field with the value V(null) is removed.
+      - Conditions are either here, in the field C(conditions), or in O(conditions).
     type: dict
   conditions:
     description: Conditions to set.
@@ -30,50 +30,48 @@ options:
     elements: dict
     suboptions:
       type:
-        description: Tells the condition apart from the others.
+        description: Type of the condition, which identifies it.
         type: str
         required: true
       status:
-        description: Whether the condition holds. Quote it, or YAML takes it for a boolean; that is understood too.
+        description: Value of the condition. Quote it; a boolean is accepted too.
         type: str
         choices: ["True", "False", "Unknown"]
         required: true
       reason:
-        description: Why, in one CamelCase word.
+        description: Reason in one CamelCase word.
         type: str
       message:
-        description: Why, in a sentence for people.
+        description: Reason in a sentence.
         type: str
       observedGeneration:
-        description: The C(metadata.generation) of the resource that this condition was found for.
+        description: The C(metadata.generation) of the resource to which this condition applies.
         type: int
       lastHeartbeatTime:
-        description: When the condition was last looked at, in RFC 3339.
+        description: Time of the last check of the condition, in RFC 3339.
         type: str
       lastTransitionTime:
         description:
-          - When the condition's status changed, in RFC 3339.
-          - Used only when the status does change; the default is then the current time.
+          - Time of the last change of the condition's status, in RFC 3339.
+          - Used only if the status changes; the default is then the current time.
         type: str
   replace:
     description:
-      - Whether O(status) and O(conditions) become the whole status. Everything else in it is then removed, the
-        operator's own conditions included.
+      - If V(true), O(status) and O(conditions) replace the whole status, including the conditions of the operator.
     type: bool
     default: false
     aliases: [force]
   replace_lists:
     description:
-      - Whether a list in O(status) always replaces the one that is there.
-      - When V(false), a list that already holds all the given items stays as it is, even if it holds others too or has
-        them in another order, and is replaced otherwise. Lists that can shrink therefore need V(true).
-      - Does not concern conditions.
+      - If V(true), a list in O(status) always replaces the existing one. Lists that can shrink need this.
+      - If V(false), a list that already contains all given items is not changed, whatever their order.
+      - Has no effect on conditions.
     type: bool
     default: false
 attributes:
   check_mode:
     support: full
-    description: The API server is asked what it would store, and stores nothing.
+    description: The API server computes the result and stores nothing.
   diff_mode:
     support: full
     description: Shows the status before and after.

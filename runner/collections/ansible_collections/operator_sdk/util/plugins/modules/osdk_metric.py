@@ -8,13 +8,13 @@ short_description: Creates or updates a Prometheus metric of the operator
 version_added: "1.0.0"
 author: "Contributors to ansible-operator-runner"
 description:
-  - Tells the operator to create a metric of the given name, if there is none yet, and to update it. The operator
-    serves it together with its own metrics.
-  - A metric keeps the type that it was created with; see U(https://prometheus.io/docs/concepts/metric_types/).
+  - Creates a metric with the given name, unless it exists, and updates it. The operator serves it together with its
+    own metrics.
+  - The type of a metric cannot change; see U(https://prometheus.io/docs/concepts/metric_types/).
   - 'The request is a C(POST) of a JSON object with C(name), C(description), and one of C(counter), C(gauge),
-    C(histogram) and C(summary), which holds the suboptions that were given and may be empty, as in
+    C(histogram) and C(summary). The last one contains the given suboptions and can be empty. Example:
     C({"name": "backups_total", "description": "Backups made", "counter": {"increment": true}}).
-    Any answer but 200 fails the task.'
+    A response other than 200 fails the task.'
 options:
   name:
     description: The metric's name.
@@ -25,23 +25,23 @@ options:
     type: str
     required: true
   address:
-    description: URL that the metric is posted to. Also E(OSDK_METRICS_ADDRESS).
+    description: URL to which the metric is posted. Also E(OSDK_METRICS_ADDRESS).
     type: str
     default: http://localhost:5050/metrics
   counter:
-    description: A value that only rises. When empty, the counter is created and keeps its value.
+    description: A value that only increases. If empty, the counter is created and keeps its value.
     type: dict
     suboptions:
       increment:
-        description: Whether to add one. Wins over O(counter.add).
+        description: Add one. Overrides O(counter.add).
         type: bool
       add:
-        description: What to add; not below zero.
+        description: Value to add; not negative.
         type: float
   gauge:
     description:
-      - A value that rises and falls. When empty, the gauge is created and keeps its value.
-      - When several suboptions are given, the first of these counts -
+      - A value that increases and decreases. If empty, the gauge is created and keeps its value.
+      - Of several suboptions, the first of these counts -
         O(gauge.increment), O(gauge.decrement), O(gauge.add), O(gauge.subtract), O(gauge.set),
         O(gauge.set_to_current_time).
     type: dict
@@ -50,29 +50,29 @@ options:
         description: The new value.
         type: float
       increment:
-        description: Whether to add one.
+        description: Add one.
         type: bool
       decrement:
-        description: Whether to take one away.
+        description: Subtract one.
         type: bool
       add:
-        description: What to add.
+        description: Value to add.
         type: float
       subtract:
-        description: What to take away.
+        description: Value to subtract.
         type: float
       set_to_current_time:
-        description: Whether the new value is the current time, in seconds since 1970.
+        description: Set the current time, in seconds since 1970.
         type: bool
   histogram:
-    description: Observations, counted in buckets. When empty, the histogram is created.
+    description: Observations, counted in buckets. If empty, the histogram is created.
     type: dict
     suboptions:
       observe:
         description: An observation to count.
         type: float
   summary:
-    description: Observations, counted and summed up. When empty, the summary is created.
+    description: Observations, counted and added. If empty, the summary is created.
     type: dict
     suboptions:
       observe:
@@ -84,7 +84,7 @@ attributes:
     description: Nothing is sent in check mode.
   diff_mode:
     support: none
-    description: The operator does not say what the metric was before.
+    description: The operator does not return the previous value of the metric.
 """
 
 EXAMPLES = r"""

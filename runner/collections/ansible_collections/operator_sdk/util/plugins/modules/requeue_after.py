@@ -4,31 +4,33 @@ from __future__ import annotations
 
 DOCUMENTATION = r"""
 module: requeue_after
-short_description: Asks the operator to run again after a given time
+short_description: Requests another run after a given time
 version_added: "1.0.0"
 author: "Contributors to ansible-operator-runner"
 description:
-  - Tells the operator that the object is to be reconciled again after the given time, whatever its reconcile period.
-  - The run goes on to its end; the time counts from there. When several tasks of a run ask, the last one counts.
-  - The operator does not report C(Successful) for a run that asks, as the object is not done yet. Set O(done) if it is.
-  - Changes nothing, and reaches no server. Outside of an operator it has no effect.
+  - The operator runs the object again after the given time, regardless of its reconcile period.
+  - The run continues to its end, from which the time counts. If several tasks of a run use this module, the last one
+    counts.
+  - The operator does not report C(Successful) for this run, because the object is in progress. If it is not, set
+    O(done).
+  - The module changes nothing and sends no request. Outside of an operator it has no effect.
 options:
   time:
     description:
-      - A duration as Go writes it, a sequence of numbers with units, such as V(30s), V(1h30m) or V(1.5h).
+      - A duration in the format of Go, a sequence of numbers with units, such as V(30s), V(1h30m) or V(1.5h).
       - The units are C(h), C(m), C(s), C(ms), C(us) and C(ns).
     type: str
     required: true
   done:
     description:
-      - Whether the object is in its desired state. The next run then only repeats the work, such as a renewal.
+      - V(true) if the object is in its desired state. The next run then only repeats the work, such as a renewal.
       - The module of the Go operator's collection has no such option.
     type: bool
     default: false
 attributes:
   check_mode:
     support: full
-    description: The answer is the same in check mode.
+    description: The result is the same in check mode.
   diff_mode:
     support: none
     description: There is nothing to compare.
