@@ -108,6 +108,9 @@ class _Runs:
     async def follow(self) -> None:
         """No dependent changes."""
 
+    async def drain(self) -> None:
+        """No status is kept."""
+
     def supersede(self, key: ObjectKey, reason: RunReason) -> None:
         """Nothing changes."""
 
