@@ -142,10 +142,12 @@ def _plugin(kind: str, name: str) -> None:
         return
     if kind in _JINJA:
         loader.get(name)
-    elif kind == "vars":  # the loader would use a cached class as an instance
-        importlib.import_module(f"ansible.plugins.vars.{name}")
-    else:
-        loader.get(name, class_only=True)
+        return
+    loader.get(name, class_only=True)
+    if kind == "vars":
+        # Ansible reads these caches to detect repeated loading, and would use the cached class as an instance.
+        loader._clear_caches()  # noqa: SLF001 - there is no public name
+        loader._paths, loader._plugin_instance_cache = None, {}  # noqa: SLF001 - as above
 
 
 def _loader(kind: str) -> Any:

@@ -122,7 +122,7 @@ def _share_memory() -> None:
 
     gc.unfreeze()
     gc.collect()
-    sharing.make_immortal()
+    sharing.share_memory()
     gc.freeze()
 
 
