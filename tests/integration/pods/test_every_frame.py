@@ -66,7 +66,7 @@ class Pods:
         for name, text in settings.items():
             (folder / "settings" / name).write_text(text)
         source = folder / "agent.py"
-        source.write_bytes(agent_application(RELAY_PORT=free_port(), METRICS_PORT=free_port(), _FIRST_DELAY=0.02))
+        source.write_bytes(agent_application(RELAY_PORT=free_port(), METRICS_PORT=free_port(), FIRST_DELAY=0.02))
         programs = str(Path(sys.executable).parent)
         if script:
             programs = str(folder / "bin")
