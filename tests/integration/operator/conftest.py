@@ -195,8 +195,9 @@ class Operator:
         return [line for line in parsed if all(line.get(name) == value for name, value in fields.items())]
 
     def runs(self, name: str) -> list[dict[str, Any]]:
-        """The line of each run of an object that has ended."""
-        return self.lines(msg="Run ended", name=name)
+        """The line of each run of an object that has ended; a run that waits for its pod goes on later."""
+        lines = self.lines(msg="Run ended", name=name)
+        return [line for line in lines if not (line.get("error") or "").startswith("The run waits for its pod")]
 
     def await_line(self, event: str, **fields: Any) -> dict[str, Any]:
         what = f"log line {event!r} {fields}; the log is:\n{self.log[-4000:]}"
