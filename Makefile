@@ -71,7 +71,7 @@ test-unit: $(VENV)/.made-from
 	$(BIN)/pytest $(UNIT_TESTS) -n $(WORKERS)
 
 test-programs: setup
-	@$(BIN)/python -m tests.programs
+	@$(BIN)/python -m tests.kit.programs
 
 test-integration: test-programs
 	$(BIN)/pytest $(INTEGRATION_TESTS) -n $(WORKERS) --dist loadgroup

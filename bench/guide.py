@@ -11,7 +11,7 @@ import tempfile
 from pathlib import Path
 
 from bench.results import Result, show, tell
-from tests.newcomer import Figures, arriving, build_wheel
+from tests.kit.newcomer import Figures, arriving, build_wheel
 
 _CASE = "guide"
 

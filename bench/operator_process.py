@@ -7,7 +7,6 @@ are compared with this process' clock, which is the same machine's.
 from __future__ import annotations
 
 import asyncio
-import itertools
 import json
 import os
 import subprocess
@@ -23,13 +22,13 @@ from typing import Any
 import aiohttp
 
 from bench.objects import GROUP, KIND, VERSION
+from tests.kit.wait import until
 
 Line = dict[str, Any]
 
 DEADLINE = 300.0
 """Seconds after which what is waited for is not going to happen."""
 _ROOT = Path(__file__).resolve().parents[1]
-_LOOK = 0.02
 _STOP_WITHIN = 60.0
 
 
@@ -104,11 +103,11 @@ class OperatorProcess:
     async def await_ready(self) -> None:
         """Wait for the readiness probe to agree."""
         port = await self._port("/readyz")
-        async with asyncio.timeout(DEADLINE):
-            for _ in itertools.count():
-                if await self._status(f"http://127.0.0.1:{port}/readyz") == 200:
-                    return
-                await asyncio.sleep(_LOOK)
+
+        async def is_ready() -> bool:
+            return await self._status(f"http://127.0.0.1:{port}/readyz") == 200
+
+        await until(is_ready, "the operator to be ready", DEADLINE)
 
     async def metrics(self) -> str:
         """Return its metrics in the text format."""
@@ -138,12 +137,15 @@ class OperatorProcess:
         self._lines += [json.loads(line) for line in whole.splitlines() if line.startswith(b"{")]
 
     async def _until(self, holds: Callable[[], bool], what: str) -> None:
-        deadline = time.monotonic() + DEADLINE
-        while not holds():
-            if self.process.poll() is not None or time.monotonic() > deadline:
-                end = self.log.read_text(encoding="utf-8", errors="replace")[-4000:]
-                raise RuntimeError(f"waited in vain for {what} (exit code {self.process.returncode}):\n{end}")
-            await asyncio.sleep(_LOOK)
+        def is_reached() -> bool:
+            if self.process.poll() is not None:
+                raise RuntimeError(f"ended with {self.process.returncode}, before {what}:\n{self._end()}")
+            return holds()
+
+        await until(is_reached, lambda: f"{what}:\n{self._end()}", DEADLINE)
+
+    def _end(self) -> str:
+        return self.log.read_text(encoding="utf-8", errors="replace")[-4000:]
 
     def stop(self) -> None:
         """End it as Kubernetes does."""

@@ -38,7 +38,7 @@ from runner.kube.credentials import auth
 from runner.sdk import devcluster
 from runner.sdk.devcluster import DevCluster, node
 from runner.sdk.devcluster.layout import NAMESPACES
-from tests.images import BASE, base_archive
+from tests.kit.images import BASE, base_archive
 
 _CASE = "pods"
 _PORT = 8444

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
-import itertools
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -12,7 +10,7 @@ from typing import Any
 from prometheus_client.parser import text_string_to_metric_families
 
 from bench import process_stats
-from bench.operator_process import DEADLINE, OperatorProcess, Project
+from bench.operator_process import OperatorProcess, Project
 from runner.kube.client import Client
 from runner.sdk.devcluster import DevCluster
 from runner.sdk.devcluster.layout import COMPONENTS
@@ -23,7 +21,6 @@ PRESENT, BURST, FAILING, REST, NONE, FLAT, SKIP, SMALL, BEHIND, ROLLOUT = NAMESP
     for name in ("present", "burst", "failing", "rest", "nothing", "flat", "skip", "small", "behind", "rollout")
 )
 WARM = "--engine=auto"
-_LOOK = 0.02
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,18 +79,6 @@ class Bed:
 def trivial(message: str = "hello") -> list[dict[str, Any]]:
     """The tasks of a role that does next to nothing."""
     return [{"name": "Say hello", "ansible.builtin.debug": {"msg": message}}]
-
-
-async def until(holds: Callable[[], Any], what: str, deadline: float = DEADLINE) -> None:
-    """Wait until an awaitable condition holds; RuntimeError after the deadline."""
-    try:
-        async with asyncio.timeout(deadline):
-            for _ in itertools.count():
-                if await holds():
-                    return
-                await asyncio.sleep(_LOOK)
-    except TimeoutError as error:
-        raise RuntimeError(f"waited {deadline:.0f} s in vain for {what}") from error
 
 
 async def metric(operator: OperatorProcess, name: str, **labels: str) -> float:

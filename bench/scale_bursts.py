@@ -16,8 +16,9 @@ from bench import objects, process_stats
 from bench.corpus import QUEUE
 from bench.operator_process import OperatorProcess, Project, running
 from bench.results import Result, tell
-from bench.scale_bed import BEHIND, BURST, CASE, PRESENT, SMALL, WARM, Bed, succeeded, trivial, until
+from bench.scale_bed import BEHIND, BURST, CASE, PRESENT, SMALL, WARM, Bed, succeeded, trivial
 from runner.kube.client import PatchType
+from tests.kit.wait import until
 
 _ROOT = Path(__file__).resolve().parents[1]
 _CRD = _ROOT / "config/crd/bases/cache.example.com_memcacheds.yaml"

@@ -12,7 +12,8 @@ from dataclasses import replace
 from bench import objects, process_stats, scale_virtual
 from bench.operator_process import OperatorProcess, Project, running
 from bench.results import Result, tell
-from bench.scale_bed import CASE, FAILING, FLAT, NONE, REST, SKIP, WARM, Bed, metric, succeeded, trivial, until
+from bench.scale_bed import CASE, FAILING, FLAT, NONE, REST, SKIP, WARM, Bed, metric, succeeded, trivial
+from tests.kit.wait import until
 
 _OBJECT_BYTES = 1024
 _KIB = 1024

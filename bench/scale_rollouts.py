@@ -14,7 +14,8 @@ from prometheus_client.parser import text_string_to_metric_families
 from bench import objects
 from bench.operator_process import running
 from bench.results import Result, tell
-from bench.scale_bed import CASE, ROLLOUT, WARM, Bed, succeeded, until
+from bench.scale_bed import CASE, ROLLOUT, WARM, Bed, succeeded
+from tests.kit.wait import until
 
 _NAME = "{{ ansible_operator_meta.name }}"
 _META = {"name": _NAME, "namespace": "{{ ansible_operator_meta.namespace }}"}

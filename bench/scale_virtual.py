@@ -28,8 +28,8 @@ from runner.watches.watch import Watch
 from runner.workqueue.concurrency import ConcurrencyLimit
 from runner.workqueue.queue import Dispatcher
 from runner.workqueue.request import ReconcileRequest, RunReason
-from tests.unit.conftest import VirtualTimeLoop
-from tests.watch_values import scope_value, watch_value
+from tests.kit.virtual_time import VirtualTimeLoop
+from tests.kit.watch_values import scope_value, watch_value
 
 _HOUR = 3600.0
 _DAY = 24 * _HOUR

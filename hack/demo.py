@@ -18,8 +18,7 @@ import subprocess
 import sys
 import tempfile
 import threading
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any
@@ -29,6 +28,7 @@ from runner.sdk import devcluster
 from runner.sdk.devcluster import chosen, images
 from runner.sdk.devcluster.cluster import find_kubectl, get_programs, outside
 from runner.sdk.devcluster.nodes import Nodes
+from tests.kit.wait import wait_until
 
 ROOT = Path(__file__).resolve().parent.parent
 DEADLINE = 180.0
@@ -108,7 +108,7 @@ def main() -> int:
     screen = Screen()
     try:
         _demo(screen, arguments)
-    except (DemoError, OperatorError) as error:
+    except (AssertionError, DemoError, OperatorError) as error:
         screen.step(f"The demo failed: {error}")
         return 1
     except KeyboardInterrupt:
@@ -156,7 +156,7 @@ def _nodes() -> str:
 
 
 def _load_memcached(cluster: devcluster.DevCluster) -> None:
-    from tests import workloads  # noqa: PLC0415 - simulated pods need no image
+    from tests.kit import workloads  # noqa: PLC0415 - simulated pods need no image
 
     made = workloads.archives(sys.stderr, "memcached")["memcached"]
     with tempfile.TemporaryDirectory(prefix="ansible-operator-demo-") as folder:
@@ -168,19 +168,21 @@ def _life_of_a_memcached(screen: Screen, kubectl: Kubectl, *, answers: bool) -> 
     name = "memcached/memcached-sample"
     screen.step("A Memcached of size 3")
     kubectl("apply", "-f", sample)
-    _show(screen, kubectl, name, _await(lambda: _settled(kubectl, name, 3), "size 3 to be reconciled"))
+    _show(screen, kubectl, name, wait_until(lambda: _settled(kubectl, name, 3), "size 3 to be reconciled", DEADLINE))
     if answers:
         screen.step("memcached answers at a Service")
-        _await(lambda: _ready(kubectl, 3), "3 ready pods")
+        wait_until(lambda: _ready(kubectl, 3), "3 ready pods", DEADLINE)
         screen.line(_answer(kubectl), "memcached")
     screen.step("Its size becomes 4")
     kubectl("patch", name, "--type=merge", "-p", '{"spec":{"size":4}}')
-    _show(screen, kubectl, name, _await(lambda: _settled(kubectl, name, 4), "size 4 to be reconciled"))
+    _show(screen, kubectl, name, wait_until(lambda: _settled(kubectl, name, 4), "size 4 to be reconciled", DEADLINE))
     screen.step("It is deleted; the finalizer role cleans up")
     kubectl("delete", name, "--timeout=120s")
     if kubectl.get(name) is not None:
         raise DemoError(f"{name} is still there after its deletion")
-    _await(lambda: "memcached-sample" not in kubectl("get", "deployments", "-o", "name"), "the Deployment to go")
+    wait_until(
+        lambda: "memcached-sample" not in kubectl("get", "deployments", "-o", "name"), "the Deployment to go", DEADLINE
+    )
     screen.line("memcached-sample and its Deployment are gone", "kubectl")
     screen.step("Done")
 
@@ -228,16 +230,6 @@ def _show(screen: Screen, kubectl: Kubectl, name: str, obj: dict[str, Any]) -> N
     for entry in obj["status"]["conditions"]:
         result = f"  ansibleResult: {json.dumps(entry['ansibleResult'])}" if "ansibleResult" in entry else ""
         screen.line(f"{entry['type']}={entry['status']} ({entry['reason']}) {entry['message']}{result}", "kubectl")
-
-
-def _await(condition: Callable[[], Any], what: str) -> Any:
-    """Ask again until `condition` holds; DemoError after the deadline."""
-    deadline = time.monotonic() + DEADLINE
-    while not (found := condition()):
-        if time.monotonic() > deadline:
-            raise DemoError(f"waited {DEADLINE:.0f} s in vain for {what}")
-        time.sleep(0.2)
-    return found
 
 
 @contextmanager

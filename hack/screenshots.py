@@ -23,8 +23,8 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from runner.sdk.devcluster.cluster import get_programs
-from tests.browser import Reader, start
-from tests.programs import find_browser
+from tests.kit.browser import Reader, start
+from tests.kit.programs import find_browser
 
 ROOT = Path(__file__).resolve().parents[1]
 FOLDER = ROOT / "docs/screenshots"

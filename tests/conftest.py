@@ -66,6 +66,6 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
 @pytest.fixture(scope="session")
 def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """What is released, as `make build` makes it."""
-    from tests.newcomer import build_wheel  # noqa: PLC0415 - few tests need it
+    from tests.kit.newcomer import build_wheel  # noqa: PLC0415 - few tests need it
 
     return build_wheel(tmp_path_factory.mktemp("dist"))

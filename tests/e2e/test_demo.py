@@ -5,13 +5,11 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 
-from tests.images import node_hindrance
-
-ROOT = Path(__file__).resolve().parents[2]
+from tests.kit.images import node_hindrance
+from tests.kit.places import ROOT
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ import pytest
 
 from bench.guide import results
 from bench.results import show
-from tests.newcomer import arriving
+from tests.kit.newcomer import arriving
 
 
 @pytest.mark.full

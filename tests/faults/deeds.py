@@ -24,7 +24,8 @@ from runner.agent import process_tree
 from runner.sdk.devcluster.layout import APISERVER, ETCD
 from tests.faults import relay
 from tests.faults.relay import Delay, ExpireInStream, LoseAnswer, Refuse, Rule
-from tests.faults.world import World, until
+from tests.faults.world import PATIENCE, World
+from tests.kit.wait import wait_until
 
 Deed: TypeAlias = Callable[[World], AbstractContextManager[None]]
 
@@ -53,7 +54,7 @@ def _down(component: str) -> Deed:
         world.cluster.control.order("stop", component)
         yield
         world.cluster.control.order("start", component)
-        until(lambda: _answers(world), f"the API server to be back after {component}")
+        wait_until(lambda: _answers(world), f"the API server to be back after {component}", PATIENCE)
 
     return deed
 
@@ -64,7 +65,7 @@ def _paused(component: str) -> Deed:
         world.cluster.pause(component)
         yield
         world.cluster.resume(component)
-        until(lambda: _answers(world), f"the API server to be back after {component}")
+        wait_until(lambda: _answers(world), f"the API server to be back after {component}", PATIENCE)
 
     return deed
 

@@ -19,8 +19,10 @@ from typing import Any
 
 from runner.sdk.devcluster import DevCluster, node
 from runner.sdk.devcluster.layout import KUBELET
-from tests.faults.world import NAMESPACE, Objects, install, until, write_project
-from tests.integration.operator.conftest import ACCOUNT, Api, Project, Things, account_kubeconfig
+from tests.faults.world import NAMESPACE, Objects, install, write_project
+from tests.kit.objects import Api, Things
+from tests.kit.operator import ACCOUNT, Project, account_kubeconfig
+from tests.kit.wait import wait_until
 
 OPERATOR = "operator"
 MISSING = "example.com/missing:1"
@@ -81,7 +83,7 @@ class Deployed(Objects):
             current = status.get("observedGeneration") == deployment["metadata"]["generation"]
             return current and counts == [replicas] * 3 and len(self.pods()) == replicas
 
-        until(is_ready, lambda: f"the operator to be ready:\n{self.state()}", _PATIENCE)
+        wait_until(is_ready, lambda: f"the operator to be ready:\n{self.state()}", _PATIENCE)
 
     def pods(self) -> list[dict[str, Any]]:
         """Return the operator's pods that have not ended."""
@@ -140,7 +142,7 @@ class Deployed(Objects):
             last = status.get("lastState", {}).get("terminated", {})
             return str(last.get("reason", "")) if status.get("restartCount", 0) >= count else ""
 
-        return until(reason, lambda: f"the restart of the container:\n{self.state()}", _PATIENCE)
+        return wait_until(reason, lambda: f"the restart of the container:\n{self.state()}", _PATIENCE)
 
     def restarts(self) -> int:
         """Return how many times the operator's container has ended."""
@@ -150,7 +152,7 @@ class Deployed(Objects):
     def rest(self) -> None:
         """Wait until all objects are as wanted; AssertionError if not, or if something happened that must not."""
         self.await_ready()
-        until(lambda: not self.problems(), lambda: "\n".join([*self.problems(), self.state()]), _PATIENCE)
+        wait_until(lambda: not self.problems(), lambda: "\n".join([*self.problems(), self.state()]), _PATIENCE)
         found = self.violations()
         assert not found, "\n".join(found)
 
@@ -279,13 +281,13 @@ def evicted(world: Deployed) -> Iterator[None]:
     """The node has too little memory, by the kubelet's own threshold, and evicts the operator's pod."""
     before = world.pod()["metadata"]["name"]
     with world.kubelet(**_PRESSURE, **_CALM):
-        until(lambda: world.condition("MemoryPressure") == "True", "the pressure", _PATIENCE)
+        wait_until(lambda: world.condition("MemoryPressure") == "True", "the pressure", _PATIENCE)
         yield
         # Not the pod's status: its phase is Succeeded, because the operator ends without an error.
         events = ("get", "events", f"--field-selector=reason=Evicted,involvedObject.name={before}", "--output=name")
-        until(lambda: world.kubectl(*events), lambda: f"the eviction:\n{world.state()}", _PATIENCE)
+        wait_until(lambda: world.kubectl(*events), lambda: f"the eviction:\n{world.state()}", _PATIENCE)
     with world.kubelet(**_CALM):
-        until(lambda: world.condition("MemoryPressure") == "False", "the end of the pressure", _PATIENCE)
+        wait_until(lambda: world.condition("MemoryPressure") == "False", "the end of the pressure", _PATIENCE)
 
 
 @contextmanager
@@ -303,11 +305,11 @@ def without_kubelet(world: Deployed) -> Iterator[None]:
 def not_ready(world: Deployed) -> Iterator[None]:
     """The kubelet stands still until the node is NotReady; the operator goes on."""
     world.cluster.pause(KUBELET)
-    until(lambda: world.condition("Ready") == "Unknown", "the node to be NotReady", _PATIENCE)
+    wait_until(lambda: world.condition("Ready") == "Unknown", "the node to be NotReady", _PATIENCE)
     yield
     time.sleep(world.chance.uniform(0, 5))  # how long it stands still
     world.cluster.resume(KUBELET)
-    until(lambda: world.condition("Ready") == "True", "the node to be ready", _PATIENCE)
+    wait_until(lambda: world.condition("Ready") == "True", "the node to be ready", _PATIENCE)
 
 
 @contextmanager
@@ -319,7 +321,9 @@ def image_missing(world: Deployed) -> Iterator[None]:
         return " ".join(each["state"].get("waiting", {}).get("reason", "") for each in statuses)
 
     world.kubectl("set", "image", f"deployment/{OPERATOR}", f"{OPERATOR}={MISSING}")
-    until(lambda: waiting() in {"ErrImagePull", "ImagePullBackOff"}, lambda: f"no image:\n{world.state()}", _PATIENCE)
+    wait_until(
+        lambda: waiting() in {"ErrImagePull", "ImagePullBackOff"}, lambda: f"no image:\n{world.state()}", _PATIENCE
+    )
     yield
     world.kubectl("set", "image", f"deployment/{OPERATOR}", f"{OPERATOR}={world.image}")
 

@@ -16,7 +16,8 @@ from dataclasses import dataclass, field
 
 from tests.faults import journal, leaks
 from tests.faults.deeds import FAULTS, Fault
-from tests.faults.world import PATIENCE, World, until
+from tests.faults.world import PATIENCE, World
+from tests.kit.wait import wait_until
 
 BETWEEN_RESTS = 9
 _IDLE_FOR = 0.7
@@ -123,9 +124,13 @@ class Suite:
         patience = self.patience if self.rests else PATIENCE
         try:
             world.await_ready()
-            until(lambda: not world.problems(), lambda: "\n".join(["all to converge:", *world.problems()]), patience)
-            until(self._is_idle, lambda: leaks.going_on(world), patience)
-            until(lambda: not leaks.found(world), lambda: "\n".join(["no leak:", *leaks.found(world)]), _LEAK_PATIENCE)
+            wait_until(
+                lambda: not world.problems(), lambda: "\n".join(["all to converge:", *world.problems()]), patience
+            )
+            wait_until(self._is_idle, lambda: leaks.going_on(world), patience)
+            wait_until(
+                lambda: not leaks.found(world), lambda: "\n".join(["no leak:", *leaks.found(world)]), _LEAK_PATIENCE
+            )
         except AssertionError as error:
             stands = "\n".join([leaks.going_on(world), leaks.where_it_stands(world)])
             raise Broken(f"{error}\n{stands}\nthe end of the operator's log:\n{world.last_words()}") from error

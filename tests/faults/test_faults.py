@@ -5,13 +5,11 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 
 from tests.faults.deeds import FAULTS
-
-ROOT = Path(__file__).resolve().parents[2]
+from tests.kit.places import ROOT
 
 
 def _suite(**settings: str) -> subprocess.CompletedProcess[str]:

@@ -28,8 +28,9 @@ from runner.sdk.devcluster import DevCluster
 from tests.faults import history
 from tests.faults.history import OUTSIDE, Seen
 from tests.faults.relay import KillPoint, Release
-from tests.faults.world import NAMESPACE, World, until, world
-from tests.integration.operator.conftest import GROUP, Api
+from tests.faults.world import NAMESPACE, World, world
+from tests.kit.objects import GROUP, Api
+from tests.kit.wait import wait_until
 
 FINALIZER = f"{GROUP}/views"
 THINGS = f"/apis/{GROUP}/v1/namespaces/{NAMESPACE}/things"
@@ -181,7 +182,7 @@ class View:
                 self.start()
             return history.not_as_wanted(api.call("GET", THINGS)["items"], api.call("GET", MAPS)["items"], sizes)
 
-        until(lambda: not differences(), lambda: "\n".join([*differences(), self.world.last_words()]), 120)
+        wait_until(lambda: not differences(), lambda: "\n".join([*differences(), self.world.last_words()]), 120)
 
     def check(self, explained: Mapping[str, int] | None = None) -> None:
         """Check what must hold of everything that happened; `explained`: further creations by name."""
@@ -243,7 +244,7 @@ def test_while_the_watch_lags_a_recreated_object_gets_no_further_runs_for_its_ol
     view.world.relay.freeze(THINGS)
     _replace(view, "one", 2)
     # The garbage collector deletes what the old object owned, and the watch of dependents reports that.
-    until(lambda: view.logged(SKIPPED), lambda: f"the run to be skipped; {view.world.last_words()}", 120)
+    wait_until(lambda: view.logged(SKIPPED), lambda: f"the run to be skipped; {view.world.last_words()}", 120)
     assert [line["uid"] for line in view.logged(SKIPPED)] == [old] * len(view.logged(SKIPPED))
     view.world.relay.thaw(THINGS)
     view.converge({"one": 2})
@@ -266,7 +267,7 @@ def test_an_operator_that_starts_against_a_lagging_api_server_finalizes_nothing_
     view.world.api.call("DELETE", f"{MAPS}/two{OUTSIDE}")
     view.world.api.call("POST", MAPS, {"metadata": {"name": f"two{OUTSIDE}"}, "data": {"owner": new}})
     view.start()
-    until(lambda: view.logged(SKIPPED), lambda: f"the finalizer to be skipped; {view.world.last_words()}", 120)
+    wait_until(lambda: view.logged(SKIPPED), lambda: f"the finalizer to be skipped; {view.world.last_words()}", 120)
     view.world.relay.thaw(THINGS)
     view.converge({"two": 2})
     view.check()
@@ -281,7 +282,7 @@ def test_an_operator_that_runs_objects_of_old_uids_is_detected(view: View, monke
     view.converge({"broken": 1})
     view.world.relay.freeze(THINGS)
     _replace(view, "broken", 2)
-    until(
+    wait_until(
         lambda: history.repeated(view.seen, {}) and history.lost_twice(view.seen, {}),
         lambda: f"dependents to be made and deleted again; {view.world.last_words()}",
         120,

@@ -27,15 +27,10 @@ from runner.sdk.devcluster import DevCluster
 from tests.faults import journal, surroundings
 from tests.faults.journal import Line, Logged
 from tests.faults.relay import Relay
-from tests.integration.operator.conftest import (
-    ACCOUNT,
-    GROUP,
-    THING_CRD,
-    Api,
-    Things,
-    _established,
-    account_kubeconfig,
-)
+from tests.integration.operator.conftest import _established
+from tests.kit.objects import GROUP, THING_CRD, Api, Things
+from tests.kit.operator import ACCOUNT, account_kubeconfig
+from tests.kit.wait import wait_until
 
 T = TypeVar("T")
 
@@ -134,16 +129,6 @@ _TASKS = """
     <<: *note
     what: end
 """
-
-
-def until(condition: Callable[[], T], what: Callable[[], str] | str, patience: float = PATIENCE) -> T:
-    """Ask until the answer is true; AssertionError with `what` when that takes too long."""
-    end = time.monotonic() + patience
-    while not (found := condition()):
-        if time.monotonic() > end:
-            raise AssertionError(f"waited {patience:.0f} s in vain: {what if isinstance(what, str) else what()}")
-        time.sleep(0.1)
-    return found
 
 
 def log_lines(log: Path) -> list[dict[str, Any]]:
@@ -369,7 +354,7 @@ class World(Objects):
 
     def await_ready(self) -> None:
         """Wait until the operator watches."""
-        until(self._ready, lambda: f"the operator to be ready; the end of its log:\n{self.last_words()}")
+        wait_until(self._ready, lambda: f"the operator to be ready; the end of its log:\n{self.last_words()}", PATIENCE)
 
     def _ready(self) -> bool:
         code = self.life.process.poll()
@@ -423,7 +408,7 @@ def install(api: Api) -> None:
     """Create the kind and the namespace."""
     path = f"/apis/apiextensions.k8s.io/v1/customresourcedefinitions/things.{GROUP}"
     api.apply(path, THING_CRD)
-    until(lambda: _established(api, path), "the kind to be served")
+    wait_until(lambda: _established(api, path), "the kind to be served", PATIENCE)
     api.call("POST", "/api/v1/namespaces", {"metadata": {"name": NAMESPACE}})
 
 

@@ -14,7 +14,7 @@ from runner.sdk.devcluster.api import Api
 from runner.sdk.devcluster.layout import APISERVER
 
 if TYPE_CHECKING:
-    from tests.browser import Reader
+    from tests.kit.browser import Reader
 
 
 @pytest.hookimpl(wrapper=True)
@@ -62,7 +62,7 @@ def _remove_finalizers(api: Api, namespace: str) -> None:
 
 @pytest.fixture(scope="session")
 def _browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Reader]:
-    from tests import browser  # noqa: PLC0415 - only these tests need it
+    from tests.kit import browser  # noqa: PLC0415 - only these tests need it
 
     driver = browser.start(tmp_path_factory.mktemp("chromium"))
     yield browser.Reader(driver)

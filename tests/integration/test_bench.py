@@ -6,11 +6,11 @@ import json
 import os
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).resolve().parents[2]
+from tests.kit.places import ROOT
+
 SMALL = {
     "BENCH_OBJECTS": "20",
     "BENCH_SAMPLES": "2",

@@ -15,12 +15,12 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from tests.kit.places import ROOT
+
 if TYPE_CHECKING:
-    from tests.browser import Reader
+    from tests.kit.browser import Reader
 
 pytestmark = pytest.mark.xdist_group("browser")
-
-ROOT = Path(__file__).resolve().parents[2]
 
 
 def build(project: Path, site: Path) -> tuple[int, str]:

@@ -13,7 +13,7 @@ from runner.monitoring.metrics import Metrics
 from runner.objects import GVK
 from runner.workqueue.concurrency import ConcurrencyLimit
 from runner.workqueue.queue import Dispatcher, WorkQueue
-from tests.promtool import (
+from tests.kit.promtool import (
     names_in,
     problems_of_alerts,
     problems_of_expressions,

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).resolve().parents[2]
+from tests.kit.places import ROOT
 
 
 @pytest.mark.parametrize("wanted", [(), (f"{sys.version_info[0]}.{sys.version_info[1]}",)])

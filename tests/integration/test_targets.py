@@ -14,7 +14,8 @@ from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).resolve().parents[2]
+from tests.kit.places import ROOT
+
 SELECTIONS = {
     "test-unit": "UNIT_TESTS",
     "test-integration": "INTEGRATION_TESTS",

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests import newcomer
+from tests.kit import newcomer
 
 
 @pytest.mark.full

@@ -10,8 +10,8 @@ from pathlib import Path
 import yaml
 
 from runner.sdk.devcluster.cluster import get_actionlint, get_helm
+from tests.kit.places import ROOT
 
-ROOT = Path(__file__).resolve().parents[2]
 FOLDER = ROOT / ".github/workflows"
 
 

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import selectors
 from collections.abc import Callable, Coroutine, Iterator
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import pytest
 import structlog
@@ -16,33 +15,8 @@ from runner import log
 from runner.engine.job import Job
 from runner.objects import GVK, ObjectKey
 from runner.watches.watch import Playbook, Watch
-from tests.watch_values import watch_value
-
-T = TypeVar("T")
-
-
-class _JumpingSelector(selectors.DefaultSelector):
-    """Never sleeps: where the loop would wait for a timer, its clock is moved there."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.advanced = 0.0
-
-    def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
-        if timeout is not None and timeout > 0:
-            self.advanced += timeout
-        return super().select(0 if timeout is not None else None)
-
-
-class VirtualTimeLoop(asyncio.SelectorEventLoop):
-    """An event loop whose `time()` is virtual. Fit for code that waits on timers and futures alone."""
-
-    def __init__(self) -> None:
-        self._jumping = _JumpingSelector()
-        super().__init__(self._jumping)
-
-    def time(self) -> float:
-        return self._jumping.advanced
+from tests.kit.virtual_time import T, VirtualTimeLoop
+from tests.kit.watch_values import watch_value
 
 
 @pytest.fixture

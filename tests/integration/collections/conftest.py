@@ -11,81 +11,18 @@ import json
 import os
 import subprocess
 import sys
-import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Protocol, TypeVar
+from typing import Any
 
 import pytest
 import yaml
 
 from runner import collections
 from runner.sdk.devcluster import DevCluster
-
-T = TypeVar("T")
-
-ROOT = Path(__file__).resolve().parents[3]
-DEADLINE = 60.0
-MEMCACHED = {"api_version": "cache.example.com/v1alpha1", "kind": "Memcached"}
-
-
-class Kubectl:
-    """kubectl with the credentials of a user."""
-
-    def __init__(self, cluster: DevCluster, kubeconfig: Path) -> None:
-        self.kubeconfig = kubeconfig
-        self._command = [str(cluster.kubectl), "--kubeconfig", str(kubeconfig)]
-
-    def __call__(self, *arguments: str, stdin: str = "") -> str:
-        """Run it; a failure fails the test with what it said."""
-        done = subprocess.run([*self._command, *arguments], input=stdin, capture_output=True, text=True, check=False)
-        assert done.returncode == 0, f"kubectl {' '.join(arguments)}: {done.stderr}"
-        return done.stdout
-
-    def get(self, *arguments: str) -> dict[str, Any]:
-        """Read one object; empty when it is not there."""
-        found = self("get", *arguments, "--ignore-not-found", "-o", "json")
-        return dict(json.loads(found)) if found.strip() else {}
-
-    def names(self, *arguments: str) -> list[str]:
-        """Name the objects that there are."""
-        return [line.partition("/")[2] for line in self("get", *arguments, "-o", "name").split()]
-
-    def apply(self, *objects: dict[str, Any]) -> None:
-        """Make objects so."""
-        self("apply", "-f", "-", stdin=yaml.safe_dump_all(objects))
-
-    def kustomized(self, folder: str) -> str:
-        """Build a folder of config/."""
-        return self("kustomize", str(ROOT / "config" / folder))
-
-
-class StartModule(Protocol):
-    """Starts a module; see `start_module`."""
-
-    def __call__(
-        self, name: str, /, *, check: bool = False, diff: bool = False, **arguments: Any
-    ) -> subprocess.Popen[str]: ...
-
-
-class Module(Protocol):
-    """Runs a module; see `module`."""
-
-    def __call__(
-        self, name: str, /, *, check: bool = False, diff: bool = False, **arguments: Any
-    ) -> dict[str, Any]: ...
-
-
-class Eventually(Protocol):
-    """Waits for a condition; see `eventually`."""
-
-    def __call__(self, condition: Callable[[], T], what: str) -> T: ...
-
-
-class Ansible(Protocol):
-    """Runs a command of ansible-core; see `ansible`."""
-
-    def __call__(self, command: str, *arguments: str, kubeconfig: Path | None = None) -> str: ...
+from tests.integration.collections.modules import MEMCACHED, Ansible, Kubectl, Module, StartModule
+from tests.kit.places import ROOT
+from tests.kit.wait import DEADLINE
 
 
 @pytest.fixture(scope="session")
@@ -183,17 +120,3 @@ def login(kubectl: Kubectl, namespace: str, tmp_path: Path) -> Callable[[str], d
         return {"host": cluster["server"], "api_key": token, "ca_cert": str(authority)}
 
     return options
-
-
-@pytest.fixture
-def eventually() -> Eventually:
-    """Ask until the answer is true; fail with `what` after the deadline."""
-
-    def wait(condition: Callable[[], T], what: str) -> T:
-        end = time.monotonic() + DEADLINE
-        while not (found := condition()):
-            assert time.monotonic() < end, f"waited {DEADLINE:.0f} s in vain: {what}"
-            time.sleep(0.1)
-        return found
-
-    return wait

@@ -10,6 +10,7 @@ import pytest
 import yaml
 
 from runner import collections
+from tests.kit.wait import wait_until
 
 DIRECTORY = "default"
 SYSTEM = "memcached-operator-system"
@@ -40,7 +41,7 @@ def operators_kubeconfig(kubectl: Any, namespace: str, login: Callable[[str], di
 
 
 def test_the_roles_do_their_work_with_the_rights_of_the_operator(
-    ansible: Any, kubectl: Any, memcached: dict[str, str], operators_kubeconfig: Path, eventually: Any
+    ansible: Any, kubectl: Any, memcached: dict[str, str], operators_kubeconfig: Path
 ) -> None:
     namespace = memcached["namespace"]
 
@@ -70,11 +71,11 @@ def test_the_roles_do_their_work_with_the_rights_of_the_operator(
 
     play("memcached.yml", size=1)
     assert len(nodes()) == 1
-    eventually(lambda: pods() == nodes(), "the second pod to go")
+    wait_until(lambda: pods() == nodes(), "the second pod to go")
 
     play("memcached_finalizer.yml", size=1)
     assert kubectl.get(*entry) == {}
-    eventually(lambda: kubectl.names("deployments,replicasets,pods", "-n", namespace) == [], "the pods to go")
+    wait_until(lambda: kubectl.names("deployments,replicasets,pods", "-n", namespace) == [], "the pods to go")
 
     assert "changed=0" in play("memcached_finalizer.yml", size=1)
 

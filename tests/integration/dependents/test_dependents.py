@@ -12,7 +12,8 @@ from runner.objects import GVK, ObjectKey, metadata
 
 if TYPE_CHECKING:
     from runner.kube.discovery import ApiResource
-    from tests.integration.dependents.conftest import Hand, MakeOwner, Operate
+    from tests.integration.dependents.bed import MakeOwner, Operate
+    from tests.kit.objects import Hand
 
 DEPLOYMENT = GVK("apps", "v1", "Deployment")
 CONFIG_MAP = GVK("", "v1", "ConfigMap")

@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from runner.objects import GVK
+from tests.kit.wait import until
 
 if TYPE_CHECKING:
     from runner.kube.discovery import ApiResource
-    from tests.integration.dependents.conftest import MakeOwner, Operate
+    from tests.integration.dependents.bed import MakeOwner, Operate
 
 AUTOSCALER = GVK("autoscaling", "v2", "HorizontalPodAutoscaler")
 CLAIM = GVK("", "v1", "PersistentVolumeClaim")
@@ -73,4 +74,4 @@ async def test_a_claim_whose_volume_is_bound_triggers_its_owner(operate: Operate
             await run.create({"apiVersion": "v1", "kind": CLAIM.kind, "metadata": {"name": "data"}, "spec": spec})
         await operator.live(CLAIM)
         await operator.hand.patch(CLAIM, "data", {"status": {"phase": "Bound"}}, "status")
-        await operator.until(lambda: any("status" in why for _, why in operator.triggered), "the owner to be triggered")
+        await until(lambda: any("status" in why for _, why in operator.triggered), "the owner to be triggered")

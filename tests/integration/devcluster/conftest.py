@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
 from runner.sdk.devcluster import DevCluster
+from tests.kit.cluster import Kubectl, kubectl_of
 
-Kubectl = Callable[..., "subprocess.CompletedProcess[str]"]
 _DEADLINE = 30.0
 
 
@@ -20,36 +18,6 @@ _DEADLINE = 30.0
 def kubectl(devcluster: DevCluster, namespace: str) -> Kubectl:
     """Run kubectl in the test's namespace."""
     return kubectl_of(devcluster, "--namespace", namespace)
-
-
-def kubectl_of(cluster: DevCluster, *options: str) -> Kubectl:
-    """Return what runs a cluster's kubectl; a failing command raises unless `check=False`."""
-
-    def run(*arguments: str, stdin: str | None = None, check: bool = True) -> subprocess.CompletedProcess[str]:
-        return subprocess.run(
-            [cluster.kubectl, "--kubeconfig", cluster.kubeconfig, *options, *arguments],
-            input=stdin,
-            stdin=subprocess.DEVNULL if stdin is None else None,
-            capture_output=True,
-            text=True,
-            check=check,
-            timeout=60,
-        )
-
-    return run
-
-
-@pytest.fixture
-def eventually() -> Callable[[Callable[[], bool]], None]:
-    """Wait until something holds; fail at a deadline."""
-
-    def wait(condition: Callable[[], bool]) -> None:
-        deadline = time.monotonic() + _DEADLINE
-        while not condition():
-            assert time.monotonic() < deadline, f"waited {_DEADLINE} s in vain"
-            time.sleep(0.05)
-
-    return wait
 
 
 @pytest.fixture

@@ -11,7 +11,8 @@ from pathlib import Path
 
 import pytest
 
-Eventually = Callable[[Callable[[], bool]], None]
+from tests.kit.wait import wait_until
+
 # Builds for ever: Go itself, and a compiler below it. Both are found by their argument, the file to build.
 _GO = """#!/bin/sh
 [ "$1" = version ] && { echo go version go1.25.1 linux/amd64; exit; }
@@ -48,7 +49,6 @@ def test_a_signal_during_the_build_ends_the_command_go_and_its_compilers(
     environ: dict[str, str],
     tmp_path: Path,
     processes_in: Callable[[Path], list[str]],
-    eventually: Eventually,
     command: Sequence[str],
     ending: signal.Signals,
 ) -> None:
@@ -59,12 +59,12 @@ def test_a_signal_during_the_build_ends_the_command_go_and_its_compilers(
     program = ["env", "--default-signal=INT", sys.executable, "-m", "runner", *command]
     with subprocess.Popen(program, cwd=tmp_path, env=environ) as process:
         try:
-            eventually(lambda: any("compiler of" in each for each in building()))
+            wait_until(lambda: any("compiler of" in each for each in building()))
             process.send_signal(ending)
             process.wait(20)
         finally:
             process.kill()
-    eventually(lambda: building() == [])
-    eventually(lambda: not list(tmp_path.glob("tmp*")))
+    wait_until(lambda: building() == [])
+    wait_until(lambda: not list(tmp_path.glob("tmp*")))
     if ending is not signal.SIGKILL:
         assert process.returncode in {128 + ending, -ending}

@@ -17,8 +17,8 @@ from runner.sdk import devcluster
 from runner.sdk.devcluster import ClusterError, DevCluster
 from runner.sdk.devcluster.cluster import outside
 from runner.sdk.devcluster.layout import APISERVER, COMPONENTS, ETCD
+from tests.kit.wait import wait_until
 
-Eventually = Callable[[Callable[[], bool]], None]
 ProcessesIn = Callable[[Path], list[str]]
 
 # Starts a cluster as a test or demo does, forks a child that outlives it (as a fork server would), waits for its end.
@@ -96,12 +96,12 @@ def test_a_paused_component_does_not_respond_until_it_is_resumed(own: DevCluster
     assert _get(own, "namespaces").returncode == 0
 
 
-def test_a_component_that_dies_by_itself_is_started_again(own: DevCluster, eventually: Eventually) -> None:
+def test_a_component_that_dies_by_itself_is_started_again(own: DevCluster) -> None:
     before = own.pid(ETCD)
     assert before is not None
     os.kill(before, signal.SIGKILL)
-    eventually(lambda: own.pid(ETCD) not in {None, before})
-    eventually(lambda: _get(own, "namespaces", "2s").returncode == 0)
+    wait_until(lambda: own.pid(ETCD) not in {None, before})
+    wait_until(lambda: _get(own, "namespaces", "2s").returncode == 0)
 
 
 def test_a_paused_cluster_can_be_stopped(processes_in: ProcessesIn) -> None:
@@ -144,7 +144,7 @@ def test_a_flag_that_the_api_server_refuses_is_an_error_with_its_log() -> None:
     [["owner"], ["supervisor"], ["owner", "supervisor"], ["supervisor", "owner"]],
     ids=" then ".join,
 )
-def test_nothing_survives_kill_9(victims: list[str], processes_in: ProcessesIn, eventually: Eventually) -> None:
+def test_nothing_survives_kill_9(victims: list[str], processes_in: ProcessesIn) -> None:
     with subprocess.Popen([sys.executable, "-c", _OWNER], stdout=subprocess.PIPE, text=True) as owner:
         assert owner.stdout is not None
         kubeconfig, supervisor = owner.stdout.readline().split()
@@ -152,8 +152,8 @@ def test_nothing_survives_kill_9(victims: list[str], processes_in: ProcessesIn, 
         assert len(processes_in(folder)) >= len(COMPONENTS)
         for victim in victims:
             os.kill({"owner": owner.pid, "supervisor": int(supervisor)}[victim], signal.SIGKILL)
-        eventually(lambda: processes_in(folder) == [])
-        eventually(lambda: not folder.exists())
+        wait_until(lambda: processes_in(folder) == [])
+        wait_until(lambda: not folder.exists())
         owner.kill()
 
 

@@ -11,9 +11,10 @@ from pathlib import Path
 
 import pytest
 
+from tests.kit.wait import wait_until
+
 Cluster = Callable[..., "subprocess.CompletedProcess[str]"]
 ProcessesIn = Callable[[Path], list[str]]
-Eventually = Callable[[Callable[[], bool]], None]
 
 
 @pytest.fixture
@@ -86,24 +87,24 @@ def test_a_kubeconfig_of_another_cluster_is_not_overwritten(cluster: Cluster, tm
 
 
 def test_after_a_supervisor_was_killed_a_cluster_can_be_started_again(
-    cluster: Cluster, tmp_path: Path, processes_in: ProcessesIn, eventually: Eventually
+    cluster: Cluster, tmp_path: Path, processes_in: ProcessesIn
 ) -> None:
     cluster("up", "--name", "other")
     folder = _folder(tmp_path, "other")
     os.kill(int((folder / "lock").read_text()), signal.SIGKILL)
-    eventually(lambda: processes_in(folder) == [])
+    wait_until(lambda: processes_in(folder) == [])
     assert "other: stopped" in cluster("status").stdout
     assert "is ready" in cluster("up", "--name", "other").stdout
 
 
 @pytest.mark.parametrize("ending", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
 def test_a_cluster_in_the_foreground_ends_with_its_command(
-    environ: dict[str, str], tmp_path: Path, processes_in: ProcessesIn, eventually: Eventually, ending: signal.Signals
+    environ: dict[str, str], tmp_path: Path, processes_in: ProcessesIn, ending: signal.Signals
 ) -> None:
     with subprocess.Popen(_command("up", "--foreground"), env=environ, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         assert "is ready" in process.stdout.readline()
         process.send_signal(ending)
         assert process.wait(30) == (-ending if ending == signal.SIGKILL else 0)
-    eventually(lambda: processes_in(_folder(tmp_path)) == [])
-    eventually(lambda: not (_folder(tmp_path) / "run").exists())
+    wait_until(lambda: processes_in(_folder(tmp_path)) == [])
+    wait_until(lambda: not (_folder(tmp_path) / "run").exists())

@@ -10,7 +10,7 @@ import signal
 import subprocess
 import sys
 import urllib.request
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -18,10 +18,10 @@ import pytest
 from runner.sdk import devcluster
 from runner.sdk.devcluster import DevCluster, binaries, containerd, kwok, node, pause
 from runner.sdk.devcluster.layout import KUBELET, Layout
-from tests.images import node_hindrance
-from tests.integration.devcluster.conftest import Kubectl, kubectl_of
+from tests.kit.cluster import Kubectl, kubectl_of
+from tests.kit.images import node_hindrance
+from tests.kit.wait import wait_until
 
-Eventually = Callable[[Callable[[], bool]], None]
 _IMAGE, _LATEST = "example.com/tools:1", "example.com/tools"
 pytestmark = [
     pytest.mark.skipif(bool(why := node_hindrance()), reason=why),
@@ -85,13 +85,13 @@ def _where(kubectl: Kubectl, pod: str) -> str:
     return kubectl("get", "pod", pod, "--output=jsonpath={.spec.nodeName}").stdout
 
 
-def test_a_pod_answers_other_pods_at_its_service(kubectl: Kubectl, web: str, eventually: Eventually) -> None:
+def test_a_pod_answers_other_pods_at_its_service(kubectl: Kubectl, web: str) -> None:
     assert _where(kubectl, web) == node.NODE
 
     def fetch(name: str) -> str:
         return kubectl("exec", web, "--", "wget", "-q", "-O-", f"http://{name}/", check=False).stdout
 
-    eventually(lambda: fetch("site") == "hello\n")  # a moment passes until kube-proxy has written its rules
+    wait_until(lambda: fetch("site") == "hello\n")  # a moment passes until kube-proxy has written its rules
     assert fetch("site.default.svc.cluster.local") == "hello\n"
     assert fetch("nothing.default.svc") == ""
 
@@ -107,14 +107,14 @@ def test_a_pod_reaches_the_api_server_with_its_service_account(kubectl: Kubectl,
     assert "Forbidden" in refused.stderr
 
 
-def test_names_of_headless_services_are_those_of_their_pods(kubectl: Kubectl, eventually: Eventually) -> None:
+def test_names_of_headless_services_are_those_of_their_pods(kubectl: Kubectl) -> None:
     kubectl("apply", "-f", "-", stdin=_pod("member", hostname="first", subdomain="team"))
     kubectl("create", "service", "clusterip", "team", "--clusterip=None", "--tcp=8080")
     kubectl("set", "selector", "service/team", "app=member")
     kubectl("wait", "pod/member", "--for=condition=Ready", "--timeout=50s")
     address = kubectl("get", "pod", "member", "--output=jsonpath={.status.podIP}").stdout
     for name in ("team.default.svc.cluster.local", "first.team.default.svc.cluster.local"):
-        eventually(
+        wait_until(
             lambda name=name: (  # type: ignore[misc]
                 address in kubectl("exec", "member", "--", "nslookup", name, check=False).stdout
             )
@@ -149,13 +149,13 @@ def test_a_port_of_a_service_is_forwarded_to_this_machine(both: DevCluster, web:
         forwarding.kill()
 
 
-def test_a_container_can_be_attached_to(kubectl: Kubectl, eventually: Eventually) -> None:
+def test_a_container_can_be_attached_to(kubectl: Kubectl) -> None:
     script = 'read line; echo "got $line"; sleep 1000'
     kubectl("apply", "-f", "-", stdin=_pod("listens", script, container={"stdin": True}))
     kubectl("wait", "pod/listens", "--for=condition=Ready", "--timeout=50s")
     attached = kubectl("attach", "-i", "listens", stdin="hello\n")
     assert attached.returncode == 0
-    eventually(lambda: kubectl("logs", "listens").stdout == "got hello\n")
+    wait_until(lambda: kubectl("logs", "listens").stdout == "got hello\n")
 
 
 def test_a_container_over_its_memory_limit_is_killed(kubectl: Kubectl) -> None:
@@ -167,7 +167,7 @@ def test_a_container_over_its_memory_limit_is_killed(kubectl: Kubectl) -> None:
     assert kubectl("get", "pod", "greedy", f"--output=jsonpath={path}").stdout == "OOMKilled 137"
 
 
-def test_a_service_has_only_pods_whose_readiness_probe_succeeds(kubectl: Kubectl, eventually: Eventually) -> None:
+def test_a_service_has_only_pods_whose_readiness_probe_succeeds(kubectl: Kubectl) -> None:
     probe = {"readinessProbe": {"exec": {"command": ["cat", "/ready"]}, "periodSeconds": 1}}
     kubectl("apply", "-f", "-", stdin=_pod("probed", container=probe))
     kubectl("expose", "pod", "probed", "--port=80", "--target-port=8080")
@@ -177,9 +177,9 @@ def test_a_service_has_only_pods_whose_readiness_probe_succeeds(kubectl: Kubectl
         path = "--output=jsonpath={.items[*].endpoints[*].conditions.ready}"
         return kubectl("get", "endpointslices", "--selector=kubernetes.io/service-name=probed", path).stdout
 
-    eventually(lambda: ready() == "false")
+    wait_until(lambda: ready() == "false")
     kubectl("exec", "probed", "--", "touch", "/ready")
-    eventually(lambda: ready() == "true")
+    wait_until(lambda: ready() == "true")
 
 
 def test_a_restricted_pod_writes_to_a_volume_that_outlives_it(kubectl: Kubectl) -> None:
@@ -213,13 +213,13 @@ def test_pods_of_unknown_images_are_simulated(kubectl: Kubectl) -> None:
     assert "no exec" in kubectl("exec", "simulated", "--", "true", check=False).stderr
 
 
-def test_a_label_selects_the_node_whatever_the_image(kubectl: Kubectl, eventually: Eventually) -> None:
+def test_a_label_selects_the_node_whatever_the_image(kubectl: Kubectl) -> None:
     kubectl("apply", "-f", "-", stdin=_pod("to-fake", nodeSelector={"type": "kwok"}))
     kubectl("apply", "-f", "-", stdin=_pod("to-real", image="nginx", nodeSelector={"type": "real"}))
     kubectl("wait", "pod/to-fake", "--for=condition=Ready", "--timeout=50s")
     assert _where(kubectl, "to-fake") == kwok.NODE
     path = "--output=jsonpath={.status.containerStatuses[0].state.waiting.reason}"
-    eventually(lambda: kubectl("get", "pod", "to-real", path).stdout in {"ErrImagePull", "ImagePullBackOff"})
+    wait_until(lambda: kubectl("get", "pod", "to-real", path).stdout in {"ErrImagePull", "ImagePullBackOff"})
     assert _where(kubectl, "to-real") == node.NODE
 
 
@@ -313,7 +313,7 @@ def _host() -> set[str]:
     }
 
 
-def test_nothing_remains_after_kill_9(tmp_path: Path, archive: Path, eventually: Eventually) -> None:
+def test_nothing_remains_after_kill_9(tmp_path: Path, archive: Path) -> None:
     environ = {**os.environ, "XDG_STATE_HOME": str(tmp_path)}
     layout = Layout(tmp_path / "ansible-operator" / "clusters" / "default")
     before = _host()
@@ -335,8 +335,8 @@ def test_nothing_remains_after_kill_9(tmp_path: Path, archive: Path, eventually:
 
     used = start()
     os.kill(int(layout.lock.read_text()), signal.SIGKILL)
-    eventually(lambda: _traces(layout.folder, used) == [])
-    eventually(lambda: not layout.run.exists())
+    wait_until(lambda: _traces(layout.folder, used) == [])
+    wait_until(lambda: not layout.run.exists())
 
     used = start()
     supervisor = int(layout.lock.read_text())
@@ -345,7 +345,7 @@ def test_nothing_remains_after_kill_9(tmp_path: Path, archive: Path, eventually:
     )
     for process in (guard, supervisor):  # without the guard, cgroups and files remain until the next command
         os.kill(process, signal.SIGKILL)
-    eventually(lambda: all(trace.startswith("/sys/fs/cgroup/") for trace in _traces(layout.folder, used)))
+    wait_until(lambda: all(trace.startswith("/sys/fs/cgroup/") for trace in _traces(layout.folder, used)))
     command("down")
     assert _traces(layout.folder, used) == []
     assert not layout.run.exists()

@@ -15,8 +15,9 @@ import pytest
 
 from runner.sdk import devcluster as clusters
 from runner.sdk.devcluster import DevCluster
-from tests.integration.devcluster.conftest import kubectl_of
-from tests.integration.scaffold.developer import BIN, ROOT, STEPS, copy_sample, of_a_developer
+from tests.integration.scaffold.developer import STEPS, copy_sample, of_a_developer
+from tests.kit.cluster import kubectl_of
+from tests.kit.places import BIN, ROOT
 
 pytestmark = [pytest.mark.full, pytest.mark.timeout(900)]
 _KIND = "cache.example.com"

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from runner.sdk.devcluster import DevCluster
+from tests.kit.places import ROOT
 
-ROOT = Path(__file__).resolve().parents[3]
 _TESTS = """
 import os, subprocess, pytest
 from runner.sdk.devcluster import ClusterError

@@ -16,9 +16,9 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from runner.sdk.devcluster import DevCluster, kwok
+from tests.kit.wait import wait_until
 
 Kubectl = Callable[..., "subprocess.CompletedProcess[str]"]
-Eventually = Callable[[Callable[[], bool]], None]
 
 
 def test_the_kubeconfig_belongs_to_its_user_alone(kubeconfig: Path) -> None:
@@ -37,11 +37,11 @@ def test_the_pods_of_a_deployment_become_ready(kubectl: Kubectl) -> None:
     kubectl("wait", "pod", "--selector=app=web", "--for=condition=Ready", "--timeout=30s")
 
 
-def test_dependents_are_garbage_collected_with_their_owner(kubectl: Kubectl, eventually: Eventually) -> None:
+def test_dependents_are_garbage_collected_with_their_owner(kubectl: Kubectl) -> None:
     kubectl("create", "deployment", "web", "--image=nginx")
     kubectl("rollout", "status", "deployment/web", "--timeout=30s")
     kubectl("delete", "deployment", "web")
-    eventually(lambda: not kubectl("get", "pods,replicasets", "--output=name").stdout)
+    wait_until(lambda: not kubectl("get", "pods,replicasets", "--output=name").stdout)
 
 
 def test_jobs_complete(kubectl: Kubectl) -> None:
@@ -49,14 +49,14 @@ def test_jobs_complete(kubectl: Kubectl) -> None:
     kubectl("wait", "job/once", "--for=condition=Complete", "--timeout=30s")
 
 
-def test_a_namespace_gets_its_service_account_and_authority(kubectl: Kubectl, eventually: Eventually) -> None:
-    eventually(
+def test_a_namespace_gets_its_service_account_and_authority(kubectl: Kubectl) -> None:
+    wait_until(
         lambda: kubectl("get", "serviceaccount/default", "configmap/kube-root-ca.crt", check=False).returncode == 0
     )
 
 
 def test_the_token_of_a_service_account_is_accepted_and_has_no_rights(
-    devcluster: DevCluster, kubectl: Kubectl, namespace: str, tmp_path: Path, eventually: Eventually
+    devcluster: DevCluster, kubectl: Kubectl, namespace: str, tmp_path: Path
 ) -> None:
     kubectl("create", "serviceaccount", "robot")
     token = kubectl("create", "token", "robot").stdout.strip()
@@ -79,7 +79,7 @@ def test_the_token_of_a_service_account_is_accepted_and_has_no_rights(
     assert "Forbidden" in refused.stderr
     kubectl("create", "rolebinding", "robot", "--clusterrole=view", f"--serviceaccount={namespace}:robot")
     # The authorizer learns of rights a moment after they were given.
-    eventually(lambda: subprocess.run([*as_robot, "get", "pods"], capture_output=True, check=False).returncode == 0)
+    wait_until(lambda: subprocess.run([*as_robot, "get", "pods"], capture_output=True, check=False).returncode == 0)
 
 
 def test_requests_without_valid_credentials_are_refused(devcluster: DevCluster) -> None:
@@ -100,22 +100,22 @@ def test_a_pod_has_a_log_without_having_a_file(kubectl: Kubectl, pod: str) -> No
 
 
 def test_a_pods_log_is_the_file_that_is_named(
-    devcluster: DevCluster, kubectl: Kubectl, namespace: str, pod: str, tmp_path: Path, eventually: Eventually
+    devcluster: DevCluster, kubectl: Kubectl, namespace: str, pod: str, tmp_path: Path
 ) -> None:
     log = tmp_path / "web.log"
     log.write_text(kwok.log_line("first", datetime.now(UTC)) + kwok.log_line("second", datetime.now(UTC)))
     devcluster.set_pod_logs(namespace, pod, log)
-    eventually(lambda: kubectl("logs", pod).stdout == "first\nsecond\n")
+    wait_until(lambda: kubectl("logs", pod).stdout == "first\nsecond\n")
     assert kubectl("logs", pod, "--tail=1").stdout == "second\n"
 
 
 def test_a_log_can_be_followed(
-    devcluster: DevCluster, kubectl: Kubectl, namespace: str, pod: str, tmp_path: Path, eventually: Eventually
+    devcluster: DevCluster, kubectl: Kubectl, namespace: str, pod: str, tmp_path: Path
 ) -> None:
     log = tmp_path / "web.log"
     log.write_text(kwok.log_line("first", datetime.now(UTC)))
     devcluster.set_pod_logs(namespace, pod, log)
-    eventually(lambda: kubectl("logs", pod).stdout == "first\n")
+    wait_until(lambda: kubectl("logs", pod).stdout == "first\n")
     command = [
         str(devcluster.kubectl),
         f"--kubeconfig={devcluster.kubeconfig}",
@@ -196,9 +196,7 @@ def test_a_port_without_a_target_responds(devcluster: DevCluster, namespace: str
         assert b"simulated" in answer.read()
 
 
-def test_a_pods_port_is_forwarded_to_the_configured_target(
-    devcluster: DevCluster, namespace: str, pod: str, eventually: Eventually
-) -> None:
+def test_a_pods_port_is_forwarded_to_the_configured_target(devcluster: DevCluster, namespace: str, pod: str) -> None:
     def echo(listener: socket.socket) -> None:
         connection, _ = listener.accept()
         with connection:
@@ -218,7 +216,7 @@ def test_a_pods_port_is_forwarded_to_the_configured_target(
                 client.sendall(b"hello\n\n")
                 return client.recv(100) == b"HELLO\n\n"
 
-        eventually(is_answered)
+        wait_until(is_answered)
         target.join(10)
 
 

@@ -2,14 +2,9 @@
 
 from __future__ import annotations
 
-import itertools
 import os
-import time
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping
-from dataclasses import dataclass, field
-from importlib.util import find_spec
+from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 import pytest_asyncio
@@ -19,101 +14,8 @@ from runner.engine import processes
 from runner.engine.engines import EngineSettings
 from runner.engine.execution_log import ExecutionLog
 from runner.engine.executions import Executions
-from runner.engine.job import Event, EventSink, Job, RunResult
 from runner.engine.run_engine import RunEngine
-from runner.objects import GVK, ObjectKey
-from runner.watches.watch import Content, Playbook, Role
-
-ENGINE: Any = os.environ.get("ANSIBLE_OPERATOR_ENGINE", "warm")
-"""`exec` tests the other engine."""
-WITHOUT = frozenset(filter(None, os.environ.get("ANSIBLE_OPERATOR_WARM_WITHOUT", "").split(",")))
-"""Shortcuts that are not taken."""
-DEFECTS: list[str] = []
-"""Tracebacks of shortcuts that failed in the current test."""
-ANSIBLE_MASK = "$REDACTED$" if find_spec("ansible.module_utils.secrets") else ""
-"""What ansible-core shows instead of secrets that it knows, since 2.22; empty if it knows none."""
-MEMCACHED = GVK("cache.example.com", "v1alpha1", "Memcached")
-
-
-@dataclass
-class Ran:
-    """A run that has ended: its result and its events."""
-
-    result: RunResult
-    events: list[Event]
-
-    def of(self, name: str) -> list[Event]:
-        return [event for event in self.events if event["event"] == name]
-
-    def said(self, task: str) -> Any:
-        """Return the `msg` of a debug task."""
-        found = [event for event in self.of("runner_on_ok") if event["event_data"]["task"].endswith(task)]
-        assert found, f"no task {task!r}: {self.result} {[event.get('stdout') for event in self.events]}"
-        return found[-1]["event_data"]["res"]["msg"]
-
-
-@dataclass
-class Runs:
-    """Starts runs of one object in a folder of the test's own."""
-
-    engine: RunEngine
-    root: Path
-    content: Path
-    namespace: str
-    idents: Any = field(default_factory=itertools.count)
-
-    @property
-    def run_dir(self) -> Path:
-        return self.root / "cache.example.com" / "v1alpha1" / "Memcached" / self.namespace / "sample"
-
-    def playbook(self, text: str, name: str = "playbook.yml") -> Playbook:
-        path = self.content / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(text, encoding="utf-8")
-        return Playbook(path)
-
-    def tasks(self, text: str) -> Playbook:
-        """Make a playbook of tasks that are written from the first column on."""
-        indented = "".join(f"    {line}\n" for line in text.strip("\n").split("\n"))
-        return self.playbook(f"- hosts: localhost\n  gather_facts: false\n  tasks:\n{indented}")
-
-    def role(self, name: str, files: Mapping[str, str]) -> Role:
-        path = self.content / "roles" / name
-        for file, text in files.items():
-            (path / file).parent.mkdir(parents=True, exist_ok=True)
-            (path / file).write_text(text, encoding="utf-8")
-        return Role(name, path)
-
-    def job(self, content: Content, **changes: Any) -> Job:
-        fields: dict[str, Any] = {
-            "ident": f"run-{next(self.idents)}",
-            "gvk": MEMCACHED,
-            "key": ObjectKey(self.namespace, "sample"),
-            "content": content,
-            "run_dir": self.run_dir,
-            "extra_vars": {},
-            "unsafe_keys": frozenset(),
-            "ignored_variables": (),
-            "verbosity": 0,
-            "ansible_args": "",
-            "max_artifacts": 20,
-            "environment": {},
-            "kubeconfig": "apiVersion: v1\nkind: Config\n",
-            "deadline": 120.0,
-        }
-        return Job(**{**fields, **changes})
-
-    async def run(self, content: Content, sink: EventSink | None = None, **changes: Any) -> Ran:
-        events: list[Event] = []
-
-        def keep(event: Event) -> None:
-            events.append(event)
-            if sink:
-                sink(event)
-
-        # The name of the test is no reason for another fork server.
-        os.environ.pop("PYTEST_CURRENT_TEST", None)
-        return Ran(await self.engine.run(self.job(content, **changes), keep), events)
+from tests.integration.engine.runs import DEFECTS, ENGINE, WITHOUT, Runs
 
 
 @pytest_asyncio.fixture(scope="session", loop_scope="session")
@@ -169,19 +71,6 @@ def processes_of() -> Callable[[Path], list[int]]:
         ]
 
     return find
-
-
-@pytest.fixture
-def eventually() -> Callable[..., None]:
-    """Wait for a condition."""
-
-    def wait(condition: Callable[[], object], within: float = 20.0) -> None:
-        deadline = time.monotonic() + within
-        while not condition():
-            assert time.monotonic() < deadline, f"not within {within} s"
-            time.sleep(0.05)
-
-    return wait
 
 
 @pytest.fixture

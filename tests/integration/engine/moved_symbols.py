@@ -82,7 +82,7 @@ def main(scratch: Path) -> None:
     from runner.engine.warm.patches import event_socket, shortcuts  # noqa: PLC0415 - where Ansible is loaded
     from runner.engine.warm.server import playbook, self_test  # noqa: PLC0415 - as above
     from runner.engine.warm.server.refresh import Refresh  # noqa: PLC0415 - as above
-    from tests.forks import seen  # noqa: PLC0415 - as above
+    from tests.kit.forks import seen  # noqa: PLC0415 - as above
 
     made = playbook.prepare(loaded, Load(), shown)
     refresh = Refresh.of(loaded)

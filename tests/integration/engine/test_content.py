@@ -15,7 +15,7 @@ from runner.engine.job import Outcome
 from runner.watches.watch import Role
 
 if TYPE_CHECKING:
-    from tests.integration.engine.conftest import Runs
+    from tests.integration.engine.runs import Runs
 
     MakeJob = Callable[..., Any]
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from runner.engine.run_engine import RunEngine
-from tests.integration.engine.conftest import ENGINE
+from tests.integration.engine.runs import ENGINE
 from tests.parity import targets
 from tests.parity.ways import ParityError, Ways
 

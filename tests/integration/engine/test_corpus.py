@@ -21,7 +21,7 @@ from runner.kube.client import Client
 from runner.kube.credentials import auth
 from runner.monitoring import role_metrics
 from runner.sdk.devcluster import DevCluster
-from tests.integration.engine.conftest import ENGINE
+from tests.integration.engine.runs import ENGINE
 
 pytestmark = [
     pytest.mark.asyncio(loop_scope="session"),

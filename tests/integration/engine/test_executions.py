@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 import pytest
 
 from runner.engine.job import Outcome
-from tests.integration.engine.conftest import ENGINE
+from tests.integration.engine.runs import ENGINE
 
 if TYPE_CHECKING:
-    from tests.integration.engine.conftest import Ran, Runs
+    from tests.integration.engine.runs import Ran, Runs
 
 pytestmark = [
     pytest.mark.asyncio(loop_scope="session"),

@@ -11,7 +11,7 @@ from runner.engine import advice
 from runner.engine.job import Outcome, TaskFailure
 
 if TYPE_CHECKING:
-    from tests.integration.engine.conftest import Runs
+    from tests.integration.engine.runs import Runs
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 

@@ -20,10 +20,10 @@ from runner.objects import GVK, ObjectKey, ObjectRef
 from runner.ownership import Owner
 from runner.proxy.identity import Identities, RunIdentity
 from runner.proxy.server import Proxy
-from tests.integration.engine.conftest import ANSIBLE_MASK
+from tests.integration.engine.runs import ANSIBLE_MASK
 
 if TYPE_CHECKING:
-    from tests.integration.engine.conftest import Runs
+    from tests.integration.engine.runs import Runs
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 

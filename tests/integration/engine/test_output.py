@@ -14,7 +14,7 @@ from runner.engine.job import Event, Outcome
 from runner.objects import GVK, ObjectKey
 
 if TYPE_CHECKING:
-    from tests.integration.engine.conftest import Runs
+    from tests.integration.engine.runs import Runs
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 

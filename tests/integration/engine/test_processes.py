@@ -9,7 +9,6 @@ import signal
 import subprocess
 import sys
 import textwrap
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -21,15 +20,15 @@ from runner.engine import processes
 from runner.engine.engines import EngineSettings
 from runner.engine.job import Event, Outcome
 from runner.engine.run_engine import RunEngine
-from tests.integration.engine.conftest import ENGINE
+from tests.integration.engine.runs import ENGINE
+from tests.kit.wait import until, wait_until
 
 if TYPE_CHECKING:
-    from tests.integration.engine.conftest import Runs
+    from tests.integration.engine.runs import Runs
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 
 ProcessesOf = Callable[[Path], list[int]]
-Eventually = Callable[..., None]
 
 LINGERING = """
 - name: daemon
@@ -64,13 +63,6 @@ def started(marks: Path) -> bool:
 def alive(marks: Path) -> list[int]:
     pids = [int((marks / name).read_text()) for name in ("daemon", "nameless")]
     return [pid for pid in pids if (found := process_tree.read(pid)) and not found.zombie]
-
-
-async def until(condition: Callable[[], object], within: float = 90.0) -> None:
-    deadline = time.monotonic() + within
-    while not condition():
-        assert time.monotonic() < deadline, f"not within {within} s"
-        await asyncio.sleep(0.05)
 
 
 async def test_a_run_that_takes_too_long_is_ended_with_everything_it_started(
@@ -270,14 +262,13 @@ async def test_nothing_outlives_an_operator_that_is_killed(
     operator.kill()
     operator.wait()
 
-    await until(lambda: not alive(marks) and not processes_of(root), within=60)
+    await until(lambda: not alive(marks) and not processes_of(root), deadline=60)
     assert len(daemons) == 2
-    await until(lambda: not list(root.rglob("kubeconfig")), within=5)
+    await until(lambda: not list(root.rglob("kubeconfig")), deadline=5)
 
 
 async def test_leftovers_of_a_dead_operator_are_ended_and_those_of_a_live_one_are_not(
     runs: Runs,
-    eventually: Eventually,
 ) -> None:
     digest = processes.run_id(runs.root, "").partition(":")[0]
     live = processes.run_id(runs.root, "live")
@@ -294,7 +285,7 @@ async def test_leftovers_of_a_dead_operator_are_ended_and_those_of_a_live_one_ar
         kubeconfigs[name] = env / "kubeconfig"
         kubeconfigs[name].write_text("secret")
     try:
-        eventually(lambda: all(processes.marker(sleeper.pid) for sleeper in sleepers.values()))
+        wait_until(lambda: all(processes.marker(sleeper.pid) for sleeper in sleepers.values()))
 
         ended = await runs.engine.reap_leftovers()
 

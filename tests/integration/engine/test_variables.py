@@ -11,10 +11,10 @@ import pytest
 from runner.engine import params
 from runner.engine.job import Outcome
 from runner.watches.watch import Finalizer, Role, Watch
-from tests.watch_values import watch_value
+from tests.kit.watch_values import watch_value
 
 if TYPE_CHECKING:
-    from tests.integration.engine.conftest import Runs
+    from tests.integration.engine.runs import Runs
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 

@@ -8,7 +8,6 @@ import signal
 import subprocess
 import sys
 import textwrap
-import time
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -20,9 +19,10 @@ from runner.agent import process_tree
 from runner.engine.engines import EngineSettings
 from runner.engine.job import Outcome
 from runner.engine.run_engine import RunEngine
+from tests.kit.wait import until
 
 if TYPE_CHECKING:
-    from tests.integration.engine.conftest import Runs
+    from tests.integration.engine.runs import Runs
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 
@@ -51,13 +51,6 @@ async def _ready(runs_of: RunsOf, folder: Path) -> AsyncIterator[Any]:
     await engine.settle()
     yield runs_of(engine, folder / "runner", folder / "operator")
     await engine.close(0)
-
-
-async def until(condition: Callable[[], object], within: float = 90.0) -> None:
-    deadline = time.monotonic() + within
-    while not condition():
-        assert time.monotonic() < deadline, f"not within {within} s"
-        await asyncio.sleep(0.05)
 
 
 def server(runs: Runs) -> int:
@@ -264,4 +257,4 @@ async def test_no_server_outlives_its_operator(tmp_path: Path) -> None:
     operator.kill()
     operator.wait()
 
-    await until(lambda: not lives(pid), within=60)
+    await until(lambda: not lives(pid), deadline=60)

@@ -14,7 +14,7 @@ from runner.engine.job import Outcome
 from runner.engine.run_engine import RunEngine
 
 if TYPE_CHECKING:
-    from tests.integration.engine.conftest import Runs
+    from tests.integration.engine.runs import Runs
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 

@@ -13,9 +13,10 @@ from pathlib import Path
 
 import pytest
 
-from tests import mariadb as databases
-from tests.integration.examples.conftest import Example, Install, Resources
-from tests.integration.scaffold.installed import Json, eventually
+from tests.integration.examples.deployed import Example, Install, Resources
+from tests.integration.scaffold.installed import Json
+from tests.kit import mariadb as databases
+from tests.kit.wait import wait_until
 
 ROWS = [["1", "tea"], ["2", "it's 100 %"]]
 PHASES = ["quiesce", "snapshot", "upload", "unquiesce"]
@@ -61,7 +62,7 @@ class Shop:
 
     def await_end(self, name: str, state: str) -> Json:
         """Wait until it has ended, and its run too; return its status."""
-        eventually(lambda: self.status(name).get("state") in {"Complete", "Failed"}, f"the end of {name}")
+        wait_until(lambda: self.status(name).get("state") in {"Complete", "Failed"}, f"the end of {name}")
         found = self.status(name)
         assert found["state"] == state, json.dumps(found, indent=1) + self.example.output(name)
         self.sets.await_success(name)
@@ -121,7 +122,7 @@ class Shop:
         return [(each["type"], each["reason"], each["message"]) for each in found["items"]]
 
     def await_events(self, name: str, *wanted: tuple[str, str, str]) -> None:
-        eventually(lambda: set(wanted) <= set(self.stories(name)), f"{wanted} among {self.stories(name)}")
+        wait_until(lambda: set(wanted) <= set(self.stories(name)), f"{wanted} among {self.stories(name)}")
 
 
 @pytest.fixture
@@ -228,11 +229,11 @@ def what_was_cut_short_is_undone_and_nothing_is_done_again_by_the_next_version(s
     assert operator is not None
     with shop.writing():
         shop.sets.make("cut", {**SPEC, "arguments": {"lock_seconds": "86400"}})
-        eventually(shop.locking, "the server to be asked to be read-only")
+        wait_until(shop.locking, "the server to be asked to be read-only")
         operator.process.kill()
         operator.process.wait()
     # The server applies the last request, whichever client sent it.
-    eventually(lambda: not shop.locking(), "the server to have done what it was asked for")
+    wait_until(lambda: not shop.locking(), "the server to have done what it was asked for")
     assert not shop.is_open()
     # A killed operator does not release its Lease; without the deletion the next one would wait 15 seconds.
     shop.example.sh("kubectl", "delete", "lease", "--all", f"--namespace={shop.example.home}")
@@ -244,7 +245,7 @@ def what_was_cut_short_is_undone_and_nothing_is_done_again_by_the_next_version(s
     assert shop.is_open()
     assert not shop.scratch("cut").exists()
     for name in ("first", "failing"):
-        run = eventually(partial(shop.runs, name), f"a run of {name}")[0]
+        run = wait_until(partial(shop.runs, name), f"a run of {name}")[0]
         assert (run["changed"], run["outcome"]) == (0, "succeeded"), shop.example.output(name)
     assert shop.locks_taken() == ["bakery/first", "bakery/failing", "bakery/cut"]
 
@@ -258,18 +259,18 @@ def a_schedule_makes_one_for_each_slot_and_none_beside_another(shop: Shop) -> No
         found: str = (shop.schedules.get("often").get("status") or {}).get("lastActionSet", "")
         return found
 
-    shop.sets.await_gone(eventually(last, "the first one"))
+    shop.sets.await_gone(wait_until(last, "the first one"))
     # From now on none goes that is looked at.
     shop.schedules.change("often", historyLimit=100)
     shop.schedules.await_success("often")
     with shop.writing():
         skipped = shop.schedules.get("often")["status"].get("skippedSlot", 0)
-        now = eventually(lambda: _later(shop, skipped), "two slots that were left out")
+        now = wait_until(lambda: _later(shop, skipped), "two slots that were left out")
         assert now is not None
         assert now["active"] == [now["lastActionSet"]]
     held = now["lastActionSet"]
     shop.await_end(held, "Complete")
-    eventually(lambda: last() != held, "the next one")
+    wait_until(lambda: last() != held, "the next one")
     shop.schedules.change("often", suspend=True)
     shop.schedules.await_success("often")
     assert shop.schedules.get("often")["status"]["nextAt"] == ""
@@ -280,7 +281,7 @@ def a_schedule_makes_one_for_each_slot_and_none_beside_another(shop: Shop) -> No
     assert made == sorted(set(made)), "one of a slot has run twice"
     assert all(name.startswith("often-") and int(name.removeprefix("often-")) % 2 == 1 for name in made)
     shop.schedules.delete("often")
-    eventually(lambda: shop.sets.all("actions.example.com/schedule=often") == [], "its ActionSets to go with it")
+    wait_until(lambda: shop.sets.all("actions.example.com/schedule=often") == [], "its ActionSets to go with it")
 
 
 def _later(shop: Shop, slot: int) -> Json | None:

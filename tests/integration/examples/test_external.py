@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from tests.integration.examples.conftest import EXAMPLES, Example, Install, Resources
+from tests.integration.examples.deployed import EXAMPLES, Example, Install, Resources
 from tests.integration.examples.dns_service import Service, running
-from tests.integration.scaffold.installed import eventually
+from tests.kit.wait import wait_until
 
 # Many runs of Ansible a test: on a machine with much to do they take their time.
 pytestmark = [pytest.mark.nightly, pytest.mark.timeout(900), pytest.mark.xdist_group("examples-external")]
@@ -80,9 +80,9 @@ def test_a_record_is_created_changed_corrected_and_removed_at_the_service(
     assert service.ask("GET", WWW) == {"values": ["192.0.2.1", "192.0.2.2"], "ttl": 60, "owner": owner}
 
     service.ask("PUT", WWW, {"values": ["203.0.113.9"], "ttl": 60, "owner": owner})
-    eventually(lambda: service.values(WWW) == ["192.0.2.1", "192.0.2.2"], "the edit at the service to be undone")
+    wait_until(lambda: service.values(WWW) == ["192.0.2.1", "192.0.2.2"], "the edit at the service to be undone")
     service.ask("DELETE", WWW)
-    eventually(lambda: service.values(WWW), "what was removed at the service to come back")
+    wait_until(lambda: service.values(WWW), "what was removed at the service to come back")
 
     records.delete("www")
     records.await_gone("www")
@@ -102,7 +102,7 @@ def test_an_outage_of_the_service_is_retried_and_loses_no_record(
     service.stop()
     records.change("www", values=["192.0.2.7"])
     records.await_condition("www", "Failure", saying=f"The DNS service at {service.url} cannot be reached")
-    waits = eventually(lambda: retries(example, "www")[2:] and retries(example, "www")[:3], "three retries")
+    waits = wait_until(lambda: retries(example, "www")[2:] and retries(example, "www")[:3], "three retries")
     assert waits is not None
     assert waits == sorted(waits)
     assert waits[0] < waits[2]

@@ -14,11 +14,12 @@ import yaml
 
 from runner.sdk import devcluster as clusters
 from tests.integration.scaffold import installed, olm
-from tests.integration.scaffold.developer import ROOT
-from tests.integration.scaffold.installed import Json, eventually
+from tests.integration.scaffold.installed import Json
+from tests.kit.places import ROOT
+from tests.kit.wait import wait_until
 
 if TYPE_CHECKING:
-    from tests.integration.examples.conftest import Example, Install
+    from tests.integration.examples.deployed import Example, Install
 
 # Many runs of Ansible a test: on a machine with much to do they take their time.
 pytestmark = [pytest.mark.full, pytest.mark.timeout(900), pytest.mark.xdist_group("examples-memcached")]
@@ -62,7 +63,7 @@ class Caches:
             sizes = (found["spec"]["size"], said.get("replicas"), len(pods), int(self.entry(name).get("size", -1)))
             return set(sizes) == {size} and said["nodes"] == pods
 
-        eventually(agree, f"{name} to have {size} servers; it is {self.alpha.get(name)}")
+        wait_until(agree, f"{name} to have {size} servers; it is {self.alpha.get(name)}")
         assert self.alpha.await_success(name)["failures"] == 0
 
     def scale(self, name: str) -> Json:
@@ -112,7 +113,7 @@ def test_caches_have_the_size_that_any_client_writes_in_any_version(caches: Cach
 
     caches.stable.delete("one")
     caches.alpha.await_gone("one")
-    eventually(lambda: caches.uids("one") == {}, "its pods to go")
+    wait_until(lambda: caches.uids("one") == {}, "its pods to go")
     assert caches.entry("one") == {}
     assert caches.entry(SCALED)["size"] == "4"
     caches.scalers.delete(SCALED)
@@ -132,14 +133,14 @@ def _broken_by_hand(caches: Caches) -> None:
     name, before = "one-memcached", caches.uids("one")
     uid = caches.deployments.get(name)["metadata"]["uid"]
     caches.deployments.merge(name, {"spec": {"replicas": 7}}, "scale")
-    eventually(lambda: caches.deployments.get(name)["spec"]["replicas"] == 2, "its Deployment to be scaled back")
+    wait_until(lambda: caches.deployments.get(name)["spec"]["replicas"] == 2, "its Deployment to be scaled back")
     caches.directory.delete(f"memcached.{caches.namespace}.one")
-    eventually(lambda: caches.entry("one"), "its entry to come back")
+    wait_until(lambda: caches.entry("one"), "its entry to come back")
     caches.deployments.delete(name)
-    eventually(
+    wait_until(
         lambda: caches.deployments.get(name).get("metadata", {}).get("uid") not in {None, uid}, "it to come back"
     )
-    eventually(lambda: len(caches.uids("one")) == 2 and not before.keys() & caches.uids("one").keys(), "new pods")
+    wait_until(lambda: len(caches.uids("one")) == 2 and not before.keys() & caches.uids("one").keys(), "new pods")
     caches.await_size("one", 2)
 
 
@@ -173,7 +174,7 @@ def _read_by_prometheus(example: Example) -> None:
     role = f"--clusterrole={example.home.removesuffix('-system')}-metrics-reader"
     account = f"--serviceaccount={example.home}:default"
     example.sh("kubectl", "create", "clusterrolebinding", "scraper", role, account)
-    eventually(lambda: "ansible_operator_build_info" in _scraped(url, token), "the metrics to be read")
+    wait_until(lambda: "ansible_operator_build_info" in _scraped(url, token), "the metrics to be read")
     example.sh("kubectl", "delete", "clusterrolebinding", "scraper")
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from runner.sdk.devcluster import cluster
-from tests.integration.examples.conftest import EXAMPLES, copy
+from tests.integration.examples.deployed import EXAMPLES, copy
 from tests.integration.scaffold.developer import STEPS, of_a_developer
 
 

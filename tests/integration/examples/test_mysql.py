@@ -15,9 +15,10 @@ from typing import Any
 
 import pytest
 
-from tests.integration.examples.conftest import Example, Install, Resources
-from tests.integration.scaffold.installed import Json, eventually
-from tests.mariadb import ROOT_PASSWORD, Server
+from tests.integration.examples.deployed import Example, Install, Resources
+from tests.integration.scaffold.installed import Json
+from tests.kit.mariadb import ROOT_PASSWORD, Server
+from tests.kit.wait import wait_until
 
 # Many runs of Ansible a test: on a machine with much to do they take their time.
 pytestmark = [pytest.mark.nightly, pytest.mark.timeout(900)]
@@ -143,9 +144,9 @@ def _what_was_changed_by_hand_is_mended(shop: Shop) -> None:
     """By the next run; and one more changes nothing."""
     server = shop.server
     server.sql("GRANT DROP ON shop.* TO anna@'%'; ALTER DATABASE shop CHARACTER SET latin1")
-    eventually(lambda: grants(server, "anna") == GRANTED, "the grants to be mended")
+    wait_until(lambda: grants(server, "anna") == GRANTED, "the grants to be mended")
     charset = "SELECT default_character_set_name FROM information_schema.schemata WHERE schema_name = 'shop'"
-    eventually(lambda: server.sql(charset) == [["utf8mb4"]], "the character set to be mended")
+    wait_until(lambda: server.sql(charset) == [["utf8mb4"]], "the character set to be mended")
     for kind, name in (("user", "anna"), ("database", "shop"), ("cluster", "main")):
         settle(shop.kinds[kind], name)
         shop.kinds[kind].merge(name, {"metadata": {"annotations": dict.fromkeys(OFTEN)}})
@@ -161,7 +162,7 @@ def _changes_take_effect(shop: Shop, password: str) -> None:
     assert (server.lets_in("anna", "a good one"), server.lets_in("anna", password)) == (True, False)
     chosen = base64.b64encode(b"a better one").decode()
     shop.mysql.objects("v1", "secrets", shop.namespace).merge("chosen", {"data": {"password": chosen}})
-    eventually(lambda: server.lets_in("anna", "a better one"), "the new password")
+    wait_until(lambda: server.lets_in("anna", "a better one"), "the new password")
 
 
 def _nobody_takes_what_is_not_theirs(shop: Shop) -> None:
@@ -201,7 +202,7 @@ def _an_upgrade_changes_nothing(shop: Shop) -> None:
 
 def settle(resources: Resources, name: str) -> None:
     """Hold that there is a run that changes nothing; what was written last tells of it."""
-    eventually(lambda: resources.await_success(name)["changed"] == 0, f"a run of {name} that changes nothing")
+    wait_until(lambda: resources.await_success(name)["changed"] == 0, f"a run of {name} that changes nothing")
 
 
 def _backup_and_restore(shop: Shop, folder: Path) -> None:
@@ -274,13 +275,13 @@ class Servers:
             status = self.cluster.get("main").get("status") or {}
             return all(status.get(name) == value for name, value in wanted.items())
 
-        eventually(holds, f"{wanted} in {self.cluster.get('main').get('status')}")
+        wait_until(holds, f"{wanted} in {self.cluster.get('main').get('status')}")
 
     def await_images(self, *wanted: str) -> None:
         def holds() -> bool:
             return [image_of(pod) for pod in sorted(self.pods.all(), key=name_of)] == [*wanted]
 
-        eventually(holds, f"pods of {wanted}")
+        wait_until(holds, f"pods of {wanted}")
 
     def story(self, since: Json) -> list[tuple[str, str]]:
         """Return which of the old pods went and which of the new ones were ready, in order, after a list of pods.
@@ -311,7 +312,7 @@ def test_servers_are_upgraded_one_by_one(
     mysql.await_collector(servers.cluster)
     mysql.remove()
     made = (servers.sets, servers.services, servers.pods, servers.claims)
-    eventually(lambda: not any(each.all() for each in made), "all of it to go")
+    wait_until(lambda: not any(each.all() for each in made), "all of it to go")
     left = [name_of(each) for each in mysql.objects("v1", "secrets", namespace).all()]
     assert left == ["root"]
 
@@ -333,14 +334,14 @@ def _each_waits_for_the_one_ahead(servers: Servers) -> None:
         story = servers.story(before)
         return story if len(story) >= len(steps) else []
 
-    assert eventually(told, "all of it to be told") == steps
+    assert wait_until(told, "all of it to be told") == steps
 
 
 def _scaled_and_broken_by_hand(servers: Servers) -> None:
     servers.cluster.merge("main", {"spec": {"replicas": 2}}, "scale")
     servers.await_status(replicas=2, readyReplicas=2)
     servers.services.delete("main-mysql")
-    eventually(lambda: servers.services.get("main-mysql"), "the Service to come back")
+    wait_until(lambda: servers.services.get("main-mysql"), "the Service to come back")
     grace = "terminationGracePeriodSeconds"
     servers.sets.merge("main-mysql", {"spec": {"template": {"spec": {grace: 7}}}})
 
@@ -348,7 +349,7 @@ def _scaled_and_broken_by_hand(servers: Servers) -> None:
         found: int = servers.sets.get("main-mysql")["spec"]["template"]["spec"][grace]
         return found == 60
 
-    eventually(mended, "the pods' template to be mended")
+    wait_until(mended, "the pods' template to be mended")
 
 
 def name_of(obj: Json) -> str:

@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import yaml
 
-from tests.integration.scaffold.installed import Json, eventually
+from tests.integration.scaffold.installed import Json
+from tests.kit.wait import wait_until
 
 if TYPE_CHECKING:
-    from tests.integration.examples.conftest import Example, Install
+    from tests.integration.examples.deployed import Example, Install
 
 # Many runs of Ansible a test: on a machine with much to do they take their time.
 pytestmark = [pytest.mark.nightly, pytest.mark.timeout(900), pytest.mark.xdist_group("examples-restarter")]
@@ -59,11 +60,11 @@ class Shop:
             found = [self.rolled_out(name) for name in NAMES]
             return found if all(found) else []
 
-        assert eventually(seen, "the Deployments to stand still") == list(times)
+        assert wait_until(seen, "the Deployments to stand still") == list(times)
 
     def await_rollout(self, *times: int) -> None:
         """Wait until the Deployments were rolled out so often."""
-        eventually(lambda: [self.rolled_out(name) for name in NAMES] == list(times), f"rollouts {times}")
+        wait_until(lambda: [self.rolled_out(name) for name in NAMES] == list(times), f"rollouts {times}")
         self.await_rollouts(*times)
 
     def uids(self) -> set[str]:
@@ -105,7 +106,7 @@ def test_pods_are_replaced_once_for_each_change_of_the_content_and_for_nothing_e
     # Labels start no run, a field that does not count does: what it finds is the outcome of both.
     shop.secrets.merge("db", {"metadata": {"labels": {"seen": "yes"}, "annotations": {"seen": "yes"}}})
     shop.secrets.merge("db", {"stringData": {"user": "other"}})
-    eventually(lambda: shop.runs() >= 1, "the run for a field that does not count")
+    wait_until(lambda: shop.runs() >= 1, "the run for a field that does not count")
     shop.await_rollouts(1, 1)
     assert shop.uids() == first
     assert "lastRestart" not in shop.restarters.get("shop")["status"]
@@ -113,8 +114,8 @@ def test_pods_are_replaced_once_for_each_change_of_the_content_and_for_nothing_e
     shop.secrets.merge("db", {"stringData": {"password": "two"}})
     shop.await_rollout(2, 2)
     assert shop.uids() & first == set()
-    eventually(lambda: "lastRestart" in shop.restarters.get("shop")["status"], "the time in the status")
-    eventually(lambda: [shop.restarts_told(name) for name in NAMES] == [1, 1], "an Event of each")
+    wait_until(lambda: "lastRestart" in shop.restarters.get("shop")["status"], "the time in the status")
+    wait_until(lambda: [shop.restarts_told(name) for name in NAMES] == [1, 1], "an Event of each")
 
     _is_missed_and_comes_back(shop)
     _changes_while_nobody_looks(shop)
@@ -137,7 +138,7 @@ def _is_missed_and_comes_back(shop: Shop) -> None:
     shop.deployments.delete("worker")
     shop.restarters.await_condition("shop", "Failure", saying="There is no Deployment worker")
     shop.deployments.await_gone("worker")
-    eventually(lambda: len(shop.uids()) == 2, "the pods to go")
+    wait_until(lambda: len(shop.uids()) == 2, "the pods to go")
     shop.make_deployment("worker")
     shop.restarters.await_success("shop")
     # The content is what it was: no pod is replaced, and the Deployment that was made anew is looked after again.
@@ -153,7 +154,7 @@ def _changes_while_nobody_looks(shop: Shop) -> None:
     shop.example.upgrade("IMG=example.com/restarter-operator:v0.0.2")
     shop.example.start()
     shop.await_rollout(3, 2)
-    eventually(lambda: shop.restarters.await_success("shop")["completion"] != before, "the run to end")
+    wait_until(lambda: shop.restarters.await_success("shop")["completion"] != before, "the run to end")
     shop.example.settles(shop.restarters, "shop")
     shop.await_rollouts(3, 2)
 
@@ -167,7 +168,7 @@ def test_a_secret_that_is_adopted_goes_with_the_restarter_and_one_that_is_given_
     assert shop.owners() == ["shop"]
 
     shop.secrets.merge("db", {"metadata": {"ownerReferences": None}})
-    eventually(lambda: shop.owners() == ["shop"], "the Secret to be adopted again")
+    wait_until(lambda: shop.owners() == ["shop"], "the Secret to be adopted again")
 
     shop.restarters.change("shop", **says(adopt=False))
     shop.restarters.await_success("shop")
@@ -196,7 +197,7 @@ def test_secrets_may_be_chosen_by_labels_and_several_restarters_share_a_deployme
     shop.secrets.merge("keys", {"stringData": {"key": "two"}})
     shop.await_rollout(2, 1)
     shop.secrets.create({"metadata": {"name": "more", "labels": labels}})
-    eventually(lambda: shop.restarters.get("all")["status"]["secrets"] == ["keys", "more"], "the second Secret")
+    wait_until(lambda: shop.restarters.get("all")["status"]["secrets"] == ["keys", "more"], "the second Secret")
     shop.await_rollout(3, 1)
     shop.secrets.merge("db", {"stringData": {"password": "two"}})
     shop.await_rollout(4, 2)

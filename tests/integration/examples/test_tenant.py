@@ -11,8 +11,9 @@ from typing import Any
 import pytest
 
 from runner.sdk.devcluster.cluster import get_helm
-from tests.integration.examples.conftest import Example, Install, Resources
-from tests.integration.scaffold.installed import Json, eventually
+from tests.integration.examples.deployed import Example, Install, Resources
+from tests.integration.scaffold.installed import Json
+from tests.kit.wait import wait_until
 
 # Many runs of Ansible a test: on a machine with much to do they take their time.
 pytestmark = [pytest.mark.nightly, pytest.mark.timeout(900), pytest.mark.xdist_group("examples-tenant")]
@@ -98,13 +99,13 @@ def test_a_tenant_is_a_namespace_with_bounds_rights_secrets_and_a_release(exampl
 
     alice, support = ("--as=alice",), ("--as=bob", "--as-group=support")
     # The API server itself learns of bindings and quotas by watches.
-    eventually(lambda: can(example, "create", "pods", *alice), "alice to be let in")
-    eventually(lambda: can(example, "list", "pods", *support), "the support to see")
+    wait_until(lambda: can(example, "create", "pods", *alice), "alice to be let in")
+    wait_until(lambda: can(example, "list", "pods", *support), "the support to see")
     assert not can(example, "create", "pods", *support)
     assert not can(example, "list", "pods", "--as=mallory")
     assert not can(example, "update", "resourcequotas", *alice)
 
-    eventually(lambda: len(example.objects("v1", "pods", "shop").all()) == 1, "the gateway's pod")
+    wait_until(lambda: len(example.objects("v1", "pods", "shop").all()) == 1, "the gateway's pod")
     assert "created" in run_pod(example, "one")
     pod = example.objects("v1", "pods", "shop").get("one")
     assert pod["spec"]["containers"][0]["resources"]["limits"] == {"cpu": "100m", "memory": "128Mi"}
@@ -113,9 +114,9 @@ def test_a_tenant_is_a_namespace_with_bounds_rights_secrets_and_a_release(exampl
     tenants.change("shop", quota={"pods": "3", "requests.cpu": None}, admins=[], secrets=[])
     tenants.await_success("shop")
     assert example.objects("v1", "resourcequotas", "shop").get("tenant")["spec"]["hard"] == {"pods": "3"}
-    eventually(lambda: not can(example, "create", "pods", *alice), "alice to be put out")
+    wait_until(lambda: not can(example, "create", "pods", *alice), "alice to be put out")
     assert example.objects("v1", "secrets", "shop").get("registry") == {}
-    eventually(lambda: "created" in run_pod(example, "two"), "the wider quota to count")
+    wait_until(lambda: "created" in run_pod(example, "two"), "the wider quota to count")
     example.upgrades((tenants, "shop"))
 
     tenants.delete("shop")
@@ -158,10 +159,10 @@ def test_objects_changed_or_removed_by_hand_are_restored(example: Example, tenan
         ]
         return all(made)
 
-    eventually(whole, "everything to be as the tenant says")
+    wait_until(whole, "everything to be as the tenant says")
     example.objects("v1", "secrets", SOURCE).merge("registry", {"stringData": {"password": "the second password"}})
     source = example.objects("v1", "secrets", SOURCE).get("registry")["data"]
-    eventually(lambda: secrets.get("registry").get("data") == source, "the copy to follow its source")
+    wait_until(lambda: secrets.get("registry").get("data") == source, "the copy to follow its source")
 
     tenants.change("shop", gateway={"replicas": 2})
     tenants.await_success("shop")

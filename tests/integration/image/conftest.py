@@ -10,54 +10,15 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-import ansible_collections
 import pytest
 
 from runner.sdk import devcluster as clusters
-from tests import galaxy
-from tests.images import BASE, Image, Store, base_archive
 from tests.integration.image.pods import EE, PodProject, pod_project
-
-BIN = Path(sys.executable).parent
-CRATE = "localhost/crate-operator:v1"
-COLLECTIONS = ("kubernetes.core", "community.mysql", "ansible.mysql")
-GO = "localhost/go-operator:v1"
-
-ROLE = """---
-- name: Keep the settings
-  kubernetes.core.k8s:
-    definition:
-      apiVersion: v1
-      kind: ConfigMap
-      metadata:
-        name: "{{ ansible_operator_meta.name }}-settings"
-        namespace: "{{ ansible_operator_meta.namespace }}"
-      data:
-        greeting: "{{ greeting }}"
-"""
-
-GO_DOCKERFILE = f"""FROM {BASE}
-
-USER root
-RUN pip3 install --no-cache-dir jmespath
-RUN curl --version && echo 'x:y' > /etc/of-root
-USER ${{USER_UID}}
-RUN python3 -m pip install --no-cache-dir netaddr
-
-COPY requirements.yml ${{HOME}}/requirements.yml
-RUN ansible-galaxy collection install -r ${{HOME}}/requirements.yml \\
- && chmod -R ug+rwx ${{HOME}}/.ansible
-
-COPY --chown=ansible:root watches.yaml ${{HOME}}/watches.yaml
-COPY roles/ ${{HOME}}/roles/
-COPY playbooks/ ${{HOME}}/playbooks/
-
-ENTRYPOINT ["/tini", "--", "/usr/local/bin/ansible-operator", "run", \\
-    "--watches-file=./watches.yaml", \\
-    "--reconcile-period=0s" \\
-    ]
-"""
-"""What projects of the Go operator say; only the image behind FROM is another one."""
+from tests.integration.image.projects import COLLECTIONS, CRATE, GO, GO_DOCKERFILE, ROLE
+from tests.kit import galaxy
+from tests.kit.galaxy import installed
+from tests.kit.images import BASE, Image, Store, base_archive
+from tests.kit.places import BIN
 
 
 @pytest.fixture(scope="session")
@@ -125,12 +86,6 @@ def galaxy_config(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
         config = parts / "ansible.cfg"
         config.write_text(f"[defaults]\nroles_path = /opt/ansible/roles\n[galaxy]\nserver = {address}\n")
         yield config
-
-
-def installed(collection: str) -> Path:
-    """Return the folder of a collection in this environment."""
-    folders = (Path(each, *collection.split(".")) for each in ansible_collections.__path__)
-    return next(folder for folder in folders if folder.exists())
 
 
 @pytest.fixture(scope="session")

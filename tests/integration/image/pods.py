@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import ctypes
 import os
 import subprocess
@@ -18,17 +17,10 @@ import yaml
 
 from runner.sdk.devcluster import DevCluster, node
 from runner.sdk.devcluster.layout import NAMESPACES
-from tests.integration.operator.conftest import (
-    GROUP,
-    ROOT,
-    THING_CRD,
-    Api,
-    Operator,
-    Project,
-    Things,
-    account_kubeconfig,
-    wait_until,
-)
+from tests.kit.objects import GROUP, THING_CRD, Api, Things, definition
+from tests.kit.operator import Operator, Project, account_kubeconfig
+from tests.kit.places import ROOT
+from tests.kit.wait import wait_until
 
 T = TypeVar("T")
 
@@ -146,10 +138,7 @@ class PodProject:
 
     def other_kind(self) -> Things:
         """Install another kind, Neighbour, which a watch of its own can have."""
-        crd = copy.deepcopy(THING_CRD)
-        crd["metadata"] = {"name": f"neighbours.{GROUP}"}
-        crd["spec"]["names"] = {"kind": "Neighbour", "plural": "neighbours", "singular": "neighbour"}  # type: ignore[index]
-        self.api.apply(f"{_CRDS}/neighbours.{GROUP}", crd)
+        self.api.apply(f"{_CRDS}/neighbours.{GROUP}", definition(GROUP, "Neighbour"))
         self.project.grant([GROUP], ["neighbours", "neighbours/status", "neighbours/finalizers"])
         others = Things(self.api, self.namespace, "neighbours")
         others.kind = "Neighbour"

@@ -12,8 +12,9 @@ from runner.sdk import devcluster as clusters
 from runner.sdk.devcluster import node
 from tests.faults import journal
 from tests.faults.on_node import FAULTS, Deployed, cause, deployed
-from tests.faults.world import until
-from tests.images import BASE, base_archive, needs_images_on_a_node
+from tests.faults.world import PATIENCE
+from tests.kit.images import BASE, base_archive, needs_images_on_a_node
+from tests.kit.wait import wait_until
 
 pytestmark = [
     pytest.mark.full,
@@ -58,21 +59,23 @@ def test_when_the_node_is_drained_the_replica_that_its_budget_keeps_takes_over_a
         holders = world.holders()
         return len(holders) == _SHARDS and set(holders.values()) == set(world.names())
 
-    until(divided, lambda: f"both to hold shards: {world.holders()}")
+    wait_until(divided, lambda: f"both to hold shards: {world.holders()}", PATIENCE)
     drain = ("drain", node.NODE, "--pod-selector=app=operator", "--delete-emptydir-data", "--ignore-daemonsets")
     for _ in range(3):
         world.touch()
     with world.background(*drain):
-        until(lambda: len(set(world.holders().values())) == 1 and len(world.holders()) == _SHARDS, "one holder")
+        wait_until(
+            lambda: len(set(world.holders().values())) == 1 and len(world.holders()) == _SHARDS, "one holder", PATIENCE
+        )
         for _ in range(5):
             world.touch()
-        until(lambda: not world.problems(), lambda: "\n".join([*world.problems(), world.state()]))
+        wait_until(lambda: not world.problems(), lambda: "\n".join([*world.problems(), world.state()]), PATIENCE)
         assert world.condition("Ready") == "True"
         (pending,) = set(world.names()) - set(world.holders().values())
         assert world.phase(pending) == "Pending"
     world.kubectl("uncordon", node.NODE)
-    until(divided, lambda: f"both to hold shards again: {world.holders()}")
+    wait_until(divided, lambda: f"both to hold shards again: {world.holders()}", PATIENCE)
     for _ in range(5):
         world.touch()
-    until(lambda: not world.problems(), lambda: "\n".join([*world.problems(), world.state()]))
+    wait_until(lambda: not world.problems(), lambda: "\n".join([*world.problems(), world.state()]), PATIENCE)
     assert journal.overlaps(world.written()) == []

@@ -6,9 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.images import needs_images_on_a_node
 from tests.integration.image.pods import PodProject, ProjectInPods
-from tests.integration.operator.conftest import Api, Eventually, Things, temporary, wait_until
+from tests.integration.operator.conftest import temporary
 from tests.integration.operator.test_hostile import (
     _memory,
     other,
@@ -17,6 +16,9 @@ from tests.integration.operator.test_hostile import (
 from tests.integration.operator.test_tenant_input import (
     test_text_of_a_resource_is_neither_an_event_nor_a_line_of_the_operator,
 )
+from tests.kit.images import needs_images_on_a_node
+from tests.kit.objects import Api, Things
+from tests.kit.wait import wait_until
 
 __all__ = [
     "other",
@@ -69,11 +71,6 @@ def api(pods: PodProject) -> Api:
     """The API server of the node, which serves Memcached too."""
     pods.install_sample()
     return pods.api
-
-
-@pytest.fixture
-def eventually() -> Eventually:
-    return wait_until
 
 
 @pytest.mark.timeout(600)

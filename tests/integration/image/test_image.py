@@ -9,7 +9,8 @@ from collections.abc import Callable
 
 import pytest
 
-from tests.images import BASE, DEBIAN, ROOT, Image, Store, hindrance
+from tests.kit.images import BASE, DEBIAN, Image, Store, hindrance
+from tests.kit.places import ROOT
 
 MOST = 250 * 1024 * 1024
 """Bytes that the image may have, unpacked."""

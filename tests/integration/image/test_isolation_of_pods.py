@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 import yaml
 
-from tests.images import needs_images_on_a_node
 from tests.integration.image.pods import ROLE, PodProject
-from tests.integration.operator.conftest import wait_until
 from tests.integration.operator.test_service_account import allow
+from tests.kit.images import needs_images_on_a_node
+from tests.kit.wait import wait_until
 
 pytestmark = [
     pytest.mark.full,

@@ -11,9 +11,9 @@ import pytest
 from runner.sdk.devcluster import DevCluster, node
 from runner.sdk.devcluster.layout import KUBELET
 from tests.faults.on_node import first_process
-from tests.images import needs_images_on_a_node
 from tests.integration.image.pods import PodProject
-from tests.integration.operator.conftest import wait_until
+from tests.kit.images import needs_images_on_a_node
+from tests.kit.wait import wait_until
 
 pytestmark = [
     pytest.mark.nightly,

@@ -9,11 +9,12 @@ import pytest
 
 from runner.sdk import devcluster as clusters
 from runner.sdk import scaffold
-from tests import workloads
-from tests.images import BASE, Store, needs_images_on_a_node
-from tests.integration.examples.conftest import copy
-from tests.integration.scaffold.conftest import Sh, shell
-from tests.integration.scaffold.installed import eventually, get
+from tests.integration.examples.deployed import copy
+from tests.integration.scaffold.installed import get
+from tests.kit import workloads
+from tests.kit.images import BASE, Store, needs_images_on_a_node
+from tests.kit.shell import Sh, shell
+from tests.kit.wait import wait_until
 
 pytestmark = [
     pytest.mark.full,
@@ -74,7 +75,7 @@ def test_the_sample_is_built_deployed_upgraded_and_removed_and_its_memcached_ans
     sh("kubectl", "rollout", "status", "deployment/memcached-sample-memcached", "--timeout=60s")
     sh("kubectl", "expose", "deployment", "memcached-sample-memcached", "--name=cache", "--port=11211")
     sh("kubectl", "wait", "--for=condition=Ready", "pod/client", "--timeout=60s")
-    eventually(lambda: answer(sh, "version").startswith("VERSION 1."), "an answer of memcached")
+    wait_until(lambda: answer(sh, "version").startswith("VERSION 1."), "an answer of memcached")
 
     log = sh("kubectl", "logs", *MANAGER, "--container=manager")
     assert "Ansible Task StdOut" in log
@@ -87,7 +88,7 @@ def test_the_sample_is_built_deployed_upgraded_and_removed_and_its_memcached_ans
     assert "STAT limit_maxbytes 67108864" in answer(sh, "stats")
     sh("sed", "--in-place", "s/memory_mib: 64/memory_mib: 48/", "roles/memcached/defaults/main.yml")
     sh(*make, f"IMG={NEWER}")
-    eventually(lambda: "STAT limit_maxbytes 50331648" in answer(sh, "stats"), "the new limit")
+    wait_until(lambda: "STAT limit_maxbytes 50331648" in answer(sh, "stats"), "the new limit")
     images = [
         each["spec"]["containers"][0]["image"] for each in get(sh, "pods", f"--namespace={OPERATOR}-system")["items"]
     ]
@@ -96,7 +97,7 @@ def test_the_sample_is_built_deployed_upgraded_and_removed_and_its_memcached_ans
     sh("make", "undeploy", "TIMEOUT=120s")
     left = sh("kubectl", "get", "crd,clusterrole,clusterrolebinding,namespace", "--output=name").split()
     assert [each for each in left if OPERATOR in each or "cache.example.com" in each] == []
-    eventually(lambda: [each["metadata"]["name"] for each in get(sh, "pods")["items"]] == ["client"], "its pods to go")
+    wait_until(lambda: [each["metadata"]["name"] for each in get(sh, "pods")["items"]] == ["client"], "its pods to go")
 
 
 @pytest.mark.nightly
@@ -119,6 +120,6 @@ def test_the_servers_of_a_mysql_cluster_replicate_what_its_users_write(sh: Sh) -
         return sh("kubectl", "exec", pod, "--", "sh", "-c", f"{login} '{statement}'", check=False).strip()
 
     query(0, "CREATE TABLE orders (id INT PRIMARY KEY); INSERT INTO orders VALUES (42)")
-    eventually(lambda: query(1, "SELECT id FROM orders") == "42", "the row at the other server")
+    wait_until(lambda: query(1, "SELECT id FROM orders") == "42", "the row at the other server")
     sh("make", "undeploy", "TIMEOUT=180s")
-    eventually(lambda: not [e for e in get(sh, "pods")["items"] if "mysql" in e["metadata"]["name"]], "no pods")
+    wait_until(lambda: not [e for e in get(sh, "pods")["items"] if "mysql" in e["metadata"]["name"]], "no pods")

@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 import subprocess
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
 import yaml
 
 from runner.sdk.devcluster import DevCluster
-from tests.images import Image, hindrance, stop
+from tests.kit.images import Image, hindrance, stop
+from tests.kit.wait import wait_for_program
 
 PATIENCE = 120.0
 SYSTEM = "crate-operator-system"
@@ -114,23 +113,14 @@ def running(image: Image, cluster: Cluster, log: Path, user: str = "") -> Iterat
                 process.kill()  # process 1 in there goes with it, and all that it started
 
 
-def wait_until(holds: Callable[[], Any], process: subprocess.Popen[bytes], log: Path) -> None:
-    end = time.monotonic() + PATIENCE
-    while not holds():
-        told = log.read_text(errors="replace")[-4000:]
-        assert process.poll() is None, f"it ended with {process.returncode}:\n{told}"
-        assert time.monotonic() < end, f"in vain; it said:\n{told}"
-        time.sleep(0.2)
-
-
 def reconciles(image: Image, cluster: Cluster, folder: Path, user: str = "") -> None:
     """Run the image, reconcile a created and a changed resource, and end it by SIGTERM."""
     log = folder / "operator.log"
     with running(image, cluster, log, user) as process:
         for greeting in ("hello", "goodbye"):
             cluster.greet(greeting)
-            wait_until(lambda wanted=greeting: cluster.greeting() == wanted, process, log)  # type: ignore[misc]
-        wait_until(lambda: cluster.reason() == "Successful", process, log)
+            wait_for_program(lambda wanted=greeting: cluster.greeting() == wanted, process, log)  # type: ignore[misc]
+        wait_for_program(lambda: cluster.reason() == "Successful", process, log)
         assert stop(process, PATIENCE) == 0, log.read_text(errors="replace")[-4000:]
 
 

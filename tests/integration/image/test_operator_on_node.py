@@ -12,9 +12,11 @@ from typing import Any
 import pytest
 
 from runner.sdk import devcluster as clusters
-from tests.images import BASE, Store, needs_images_on_a_node
-from tests.integration.scaffold.conftest import BIN, Sh, shell
-from tests.integration.scaffold.installed import eventually, get
+from tests.integration.scaffold.installed import get
+from tests.kit.images import BASE, Store, needs_images_on_a_node
+from tests.kit.places import BIN
+from tests.kit.shell import Sh, shell
+from tests.kit.wait import wait_until
 
 pytestmark = [
     pytest.mark.full,
@@ -134,7 +136,7 @@ class Deployed:
             pytest.fail(f"{told}\n{status}\n{log}")
 
     def begins(self, name: str) -> None:
-        eventually(lambda: self.conditions(name).get("Running", {}).get("reason") == "Running", f"the run of {name}")
+        wait_until(lambda: self.conditions(name).get("Running", {}).get("reason") == "Running", f"the run of {name}")
 
 
 def record_permissions(deployed: Deployed) -> str:
@@ -212,7 +214,7 @@ def test_metrics_are_for_service_accounts_with_the_right(operator: Deployed) -> 
 def test_a_run_that_needs_too_much_memory_fails_alone(operator: Deployed) -> None:
     before = operator.restarts()
     operator.nap("greedy", mebibytes=2000)
-    eventually(lambda: operator.conditions("greedy").get("Failure", {}).get("status") == "True", "the failure")
+    wait_until(lambda: operator.conditions("greedy").get("Failure", {}).get("status") == "True", "the failure")
     message = operator.conditions("greedy")["Failure"]["message"]
     assert "--run-memory-limit" in message
     operator.sh("kubectl", "delete", "nap", "greedy")
@@ -227,7 +229,7 @@ def test_a_run_that_needs_too_much_memory_fails_alone(operator: Deployed) -> Non
 def test_a_failure_names_the_limit_if_the_kernel_killed_a_process_of_the_run(operator: Deployed) -> None:
     before = operator.restarts()
     operator.nap("bursting", burst=2000)
-    eventually(lambda: operator.conditions("bursting").get("Failure", {}).get("status") == "True", "the failure")
+    wait_until(lambda: operator.conditions("bursting").get("Failure", {}).get("status") == "True", "the failure")
     message = operator.conditions("bursting")["Failure"]["message"]
     # Usually one; before its memory is free, the kernel can kill a second one.
     assert re.search(r"the kernel killed \d+ process(es)? of the operator's container because memory ran out", message)
@@ -242,7 +244,7 @@ def test_a_container_that_is_killed_is_started_again_and_repeats_its_run(operato
     operator.nap("interrupted", seconds=5)
     operator.begins("interrupted")
     operator.signal("KILL")
-    eventually(lambda: operator.restarts() == before + 1, "another container")
+    wait_until(lambda: operator.restarts() == before + 1, "another container")
     operator.succeeds("interrupted")
 
 
@@ -250,7 +252,7 @@ def test_a_container_that_is_killed_is_started_again_and_repeats_its_run(operato
 def test_an_operator_that_does_not_respond_is_restarted(operator: Deployed) -> None:
     before = operator.restarts()
     operator.signal("STOP")
-    eventually(lambda: operator.restarts() > before, "its restart")
+    wait_until(lambda: operator.restarts() > before, "its restart")
     operator.rollout()
     operator.nap("after-restart")
     operator.succeeds("after-restart")
@@ -277,13 +279,13 @@ def test_the_standby_continues_when_the_leaders_pod_is_deleted(operator: Deploye
         found = operator.get("lease", "nap-operator", f"--namespace={NAMESPACE}")["spec"].get("holderIdentity") or ""
         return next((each["metadata"]["name"] for each in operator.pods() if each["metadata"]["name"] in found), "")
 
-    leader = eventually(holder, "a leader")
+    leader = wait_until(holder, "a leader")
     operator.sh("kubectl", "delete", "pod", leader, f"--namespace={NAMESPACE}", "--wait=false")
-    eventually(lambda: holder() not in {"", leader}, "another leader")
+    wait_until(lambda: holder() not in {"", leader}, "another leader")
     operator.nap("handed-over")
     operator.succeeds("handed-over")
     operator.sh("kubectl", "scale", DEPLOYMENT, f"--namespace={NAMESPACE}", "--replicas=1")
-    eventually(lambda: len(operator.pods()) == 1, "one pod")
+    wait_until(lambda: len(operator.pods()) == 1, "one pod")
 
 
 def test_a_missing_image_leaves_the_old_operator_at_work(operator: Deployed) -> None:
@@ -292,7 +294,7 @@ def test_a_missing_image_leaves_the_old_operator_at_work(operator: Deployed) -> 
         return [status["state"].get("waiting", {}).get("reason", "") for status in statuses]
 
     operator.patch_container(image="example.com/missing:1")
-    eventually(lambda: {"ErrImagePull", "ImagePullBackOff"} & set(states()), "the failure of the new pod")
+    wait_until(lambda: {"ErrImagePull", "ImagePullBackOff"} & set(states()), "the failure of the new pod")
     operator.nap("meanwhile")
     operator.succeeds("meanwhile")
     operator.sh("kubectl", "rollout", "undo", DEPLOYMENT, f"--namespace={NAMESPACE}")
@@ -308,7 +310,7 @@ def test_twenty_runs_at_once_fit_into_the_memory_limit_of_the_manifest(operator:
     names = [f"at-once-{number}" for number in range(20)]
     for name in names:
         operator.nap(name, seconds=10)
-    eventually(lambda: all("Running" in operator.conditions(name) for name in names), "all runs to begin")
+    wait_until(lambda: all("Running" in operator.conditions(name) for name in names), "all runs to begin")
     for name in names:
         operator.succeeds(name)
     assert operator.restarts() == 0

@@ -10,10 +10,11 @@ from pathlib import Path
 import pytest
 
 from runner.sdk import devcluster as clusters
-from tests.images import BASE, Store, needs_images_on_a_node
-from tests.integration.operator.conftest import wait_until
-from tests.integration.scaffold.conftest import BIN, Sh, shell
 from tests.integration.scaffold.installed import get
+from tests.kit.images import BASE, Store, needs_images_on_a_node
+from tests.kit.places import BIN
+from tests.kit.shell import Sh, shell
+from tests.kit.wait import wait_until
 
 pytestmark = [
     pytest.mark.full,

@@ -14,9 +14,10 @@ import pytest
 
 from runner.sdk.devcluster import DevCluster
 from tests.faults.on_node import first_process
-from tests.images import needs_images_on_a_node
 from tests.integration.image.pods import ROLE, PodProject
-from tests.integration.operator.conftest import Things, wait_until
+from tests.kit.images import needs_images_on_a_node
+from tests.kit.objects import Things
+from tests.kit.wait import wait_until
 
 pytestmark = [
     pytest.mark.full,

@@ -10,11 +10,13 @@ from pathlib import Path
 import pytest
 
 from runner.sdk.devcluster import DevCluster
-from tests.images import DEBIAN, build_store, needs_images_on_a_node
-from tests.integration.image.conftest import installed
 from tests.integration.image.pods import PodProject, ProjectInPods, pod_project
-from tests.integration.operator.conftest import ROOT, Api, Eventually, wait_until
 from tests.integration.operator.test_sample import Sample, sample
+from tests.kit.galaxy import installed
+from tests.kit.images import DEBIAN, build_store, needs_images_on_a_node
+from tests.kit.objects import Api
+from tests.kit.places import ROOT
+from tests.kit.wait import wait_until
 
 __all__ = ["sample"]
 pytestmark = [
@@ -75,21 +77,14 @@ def namespace(pods: PodProject) -> str:
     return pods.namespace
 
 
-@pytest.fixture
-def eventually() -> Eventually:
-    return wait_until
-
-
-def test_the_roles_of_the_sample_run_and_its_finalizer_removes_what_they_made(
-    sample: Sample, eventually: Eventually
-) -> None:
+def test_the_roles_of_the_sample_run_and_its_finalizer_removes_what_they_made(sample: Sample) -> None:
     sample.create(2)
     assert sample.operator.await_line("Run ended", name="mc")["outcome"] == "succeeded"
     assert sample.replicas() == 2
-    eventually(lambda: len(sample.get(sample.memcached)["status"].get("nodes", [])) == 2, "the status of the role")
+    wait_until(lambda: len(sample.get(sample.memcached)["status"].get("nodes", [])) == 2, "the status of the role")
     assert sample.get(sample.entry)["data"]["size"] == "2"
     sample.api.call("DELETE", sample.memcached)
-    eventually(lambda: sample.get(sample.memcached) == {}, "the Memcached to go")
+    wait_until(lambda: sample.get(sample.memcached) == {}, "the Memcached to go")
     children = (sample.deployment, sample.entry)
-    eventually(lambda: all(sample.get(child) == {} for child in children), "what it owned to go")
+    wait_until(lambda: all(sample.get(child) == {} for child in children), "what it owned to go")
     assert sample.operator.stop() == 0

@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.images import needs_images_on_a_node
-from tests.integration.image.test_hostile_in_pods import api, eventually, namespace, project, things
+from tests.integration.image.test_hostile_in_pods import api, namespace, project, things
 from tests.integration.operator.test_secrets import (
     operator,
     test_values_of_secrets_are_masked_everywhere_and_other_output_is_readable,
@@ -28,10 +27,10 @@ from tests.integration.operator.test_tenants import (
 from tests.integration.operator.test_variables import (
     test_a_spec_cannot_select_a_connection_an_interpreter_or_a_command,
 )
+from tests.kit.images import needs_images_on_a_node
 
 __all__ = [
     "api",
-    "eventually",
     "namespace",
     "operator",
     "project",

@@ -12,15 +12,14 @@ import urllib.request
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TypeVar
 
 import pytest
 
 from runner.sdk.devcluster import ports
-from tests import workloads
-from tests.images import Image, hindrance, stop
+from tests.kit import workloads
+from tests.kit.images import Image, hindrance, stop
+from tests.kit.wait import wait_for_program
 
-T = TypeVar("T")
 PATIENCE = 60.0
 PASSWORD = "correct horse"
 
@@ -56,22 +55,6 @@ def running(
                 process.kill()
 
 
-def eventually(condition: Callable[[], T | None], process: subprocess.Popen[bytes], log: Path) -> T:
-    """Wait for what the condition returns; an error of the network is one of a server that does not listen yet."""
-    end = time.monotonic() + PATIENCE
-    while True:
-        try:
-            found = condition()
-        except OSError:
-            found = None
-        if found is not None:
-            return found
-        told = log.read_text(errors="replace")[-4000:]
-        assert process.poll() is None, f"it ended with {process.returncode}:\n{told}"
-        assert time.monotonic() < end, f"in vain; it said:\n{told}"
-        time.sleep(0.05)
-
-
 def talk(port: int, line: str) -> str:
     """Send a line, and return the first one of the answer."""
     with socket.create_connection((ports.LOOPBACK, port), timeout=10) as connection:
@@ -93,14 +76,14 @@ def test_the_web_server_serves_its_page(unpacked: Callable[[str], Image], tmp_pa
     command = ("httpd", "-f", "-p", f"{ports.LOOPBACK}:{port}", "-h", "/www")
     assert image.config["Cmd"][0] == "httpd"
     with running(image, log, *command) as process:
-        page = eventually(lambda: urllib.request.urlopen(f"http://127.0.0.1:{port}/").read(), process, log)
+        page = wait_for_program(lambda: urllib.request.urlopen(f"http://127.0.0.1:{port}/").read(), process, log)
     assert b"It works" in page
 
 
 def test_memcached_answers_and_takes_flags_alone(unpacked: Callable[[str], Image], tmp_path: Path) -> None:
     image, port, log = unpacked("memcached"), ports.probe(), tmp_path / "log"
     with running(image, log, f"--port={port}", f"--listen={ports.LOOPBACK}", "--extended=modern") as process:
-        assert eventually(lambda: talk(port, "version"), process, log).startswith("VERSION 1.")
+        assert wait_for_program(lambda: talk(port, "version"), process, log).startswith("VERSION 1.")
         assert talk(port, "set greeting 0 0 5\r\nhello") == "STORED"
         assert talk(port, "get greeting") == "VALUE greeting 0 5"
 
@@ -108,7 +91,7 @@ def test_memcached_answers_and_takes_flags_alone(unpacked: Callable[[str], Image
 def test_redis_answers(unpacked: Callable[[str], Image], tmp_path: Path) -> None:
     image, port, log = unpacked("redis"), ports.probe(), tmp_path / "log"
     with running(image, log, "redis-server", "--port", str(port), volumes=["/data"]) as process:
-        assert eventually(lambda: talk(port, "PING"), process, log) == "+PONG"
+        assert wait_for_program(lambda: talk(port, "PING"), process, log) == "+PONG"
         assert talk(port, "SET greeting hello") == "+OK"
 
 
@@ -134,7 +117,8 @@ def test_mariadb_has_the_password_and_the_users_of_its_variables(
     start = ("bash", "-ec", 'exec docker-entrypoint.sh mariadbd "$@"', "bash")
     image = Image(image.root, {**image.config, "Entrypoint": start}, image.size)
     with running(image, log, *flags, environ=environ, volumes=["/var/lib/mysql"]) as process:
-        found = eventually(lambda: query("SHOW DATABASES", "root", PASSWORD), process, log)
+        found = wait_for_program(lambda: query("SHOW DATABASES", "root", PASSWORD), process, log)
+        assert found is not None
         assert "shop" in found.split()
         assert query("SELECT 1", "root", "") is None
         granted = query("SHOW GRANTS", "replication", "battery staple")

@@ -19,7 +19,7 @@ from runner.objects import GVK, ObjectKey
 from runner.sdk.devcluster import DevCluster
 
 if TYPE_CHECKING:
-    from tests.integration.kube.conftest import Connect
+    from tests.integration.kube.widgets import Connect
 
 CONFIG_MAP = GVK("", "v1", "ConfigMap")
 REVIEW = "/apis/authentication.k8s.io/v1/selfsubjectreviews"

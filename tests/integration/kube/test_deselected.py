@@ -17,10 +17,10 @@ from runner.kube.credentials.auth import HostEnvironment
 from runner.kube.discovery import ApiResource, Discovery
 from runner.kube.informer import Informer
 from runner.objects import ObjectKey
-from tests.integration.kube.conftest import until
+from tests.kit.wait import until
 
 if TYPE_CHECKING:
-    from tests.integration.kube.conftest import Kind
+    from tests.integration.kube.widgets import Kind
 
 FINALIZER = "example.com/finalizer"
 

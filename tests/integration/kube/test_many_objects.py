@@ -13,10 +13,12 @@ import pytest
 
 from runner.kube.client import Client
 from runner.kube.watch import WatchState
-from tests.integration.kube.conftest import QUICK
+from tests.kit.following import QUICK
+from tests.kit.wait import until
 
 if TYPE_CHECKING:
-    from tests.integration.kube.conftest import Follow, Kind
+    from tests.integration.kube.widgets import Kind
+    from tests.kit.following import Follow
 
 COUNT = 5000
 
@@ -49,7 +51,7 @@ async def test_five_thousand_objects_are_held_and_leave_the_loop_to_others(
         async with follow(client, kind.gvk, policy=replace(QUICK, slice=0.0)) as followed:
             followed.watcher._streams_lists = streamed
             taking = asyncio.create_task(turns.take())
-            await followed.until(lambda followed=followed: followed.watcher.state is WatchState.LIVE)
+            await until(lambda followed=followed: followed.watcher.state is WatchState.LIVE)  # type: ignore[misc]
             taking.cancel()
         assert len(followed.cache) == COUNT
         # How long the loop is held is measured by the benchmark `spine`. With a slice of no length it has to be given

@@ -10,7 +10,7 @@ from runner.errors import ApiError
 from runner.kube.client import Client
 from runner.sdk.schema import structural
 from runner.yamlfile import tree
-from tests.integration.kube.conftest import Kind
+from tests.integration.kube.widgets import Kind
 
 TEXT: dict[str, Any] = {"type": "string"}
 SPEC: dict[str, Any] = {

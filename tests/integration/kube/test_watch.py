@@ -18,9 +18,12 @@ from runner.kube.watch_stream import WatchPolicy
 from runner.objects import GVK, Object, ObjectKey
 from runner.sdk import devcluster as clusters
 from runner.sdk.devcluster import DevCluster
+from tests.kit.wait import until
 
 if TYPE_CHECKING:
-    from tests.integration.kube.conftest import Connect, Follow, Kind, Wire
+    from tests.integration.kube.widgets import Connect, Kind
+    from tests.kit.following import Follow
+    from tests.kit.relay import Wire
 
 Everything = Callable[..., Awaitable[dict[ObjectKey, Object]]]
 CONFIG_MAP = GVK("", "v1", "ConfigMap")
@@ -60,14 +63,14 @@ async def test_the_selection_is_the_servers(kind: Kind, client: Client, follow: 
 async def test_a_kind_may_come_go_and_return(absent_kind: Kind, client: Client, follow: Follow, namespace: str) -> None:
     kind = absent_kind
     async with follow(client, kind.gvk, namespace) as followed:
-        await followed.until(lambda: followed.watcher.state is WatchState.WAITING_FOR_KIND)
+        await until(lambda: followed.watcher.state is WatchState.WAITING_FOR_KIND)
         await kind.install()
         await kind.create(namespace, "a")
         await followed.holds("a")
-        await followed.until(lambda: followed.watcher.state is WatchState.LIVE)
+        await until(lambda: followed.watcher.state is WatchState.LIVE)
         await kind.remove()
         await followed.holds()
-        await followed.until(lambda: followed.watcher.state is WatchState.WAITING_FOR_KIND)
+        await until(lambda: followed.watcher.state is WatchState.WAITING_FOR_KIND)
         await kind.install()
         await kind.create(namespace, "a")
         await followed.holds("a")
@@ -124,7 +127,7 @@ async def test_missing_rights_are_named_and_do_once_they_are_granted(
 ) -> None:
     await kind.create(namespace, "a")
     async with await connected(**{"as": "jane"}) as jane, follow(jane, kind.gvk, namespace) as followed:
-        await followed.until(lambda: followed.watcher.state is WatchState.FAILING)
+        await until(lambda: followed.watcher.state is WatchState.FAILING)
         assert 'cannot watch resource "widgets"' in followed.watcher.last_error
         rbac = "rbac.authorization.k8s.io"
         role = {
@@ -151,7 +154,7 @@ async def test_changes_during_a_disconnection_are_received_afterwards(
     async with follow(far, kind.gvk, namespace) as followed:
         await followed.reaches("[ +a +b +c ]")
         cable.cut()
-        await followed.until(lambda: followed.watcher.state is WatchState.FAILING)
+        await until(lambda: followed.watcher.state is WatchState.FAILING)
         await client.delete(resource, ObjectKey(namespace, "a"))
         await client.delete(resource, ObjectKey(namespace, "b"))
         await kind.create(namespace, "b")
@@ -179,12 +182,12 @@ async def test_an_api_server_that_restarts_costs_no_object_and_repeats_none(
     for number in range(20):
         await kind.create(namespace, f"w{number}")
     async with follow(client, kind.gvk, namespace) as followed:
-        await followed.until(lambda: followed.watcher.state is WatchState.LIVE)
+        await until(lambda: followed.watcher.state is WatchState.LIVE)
         await asyncio.to_thread(devcluster.stop_apiserver)
-        await followed.until(lambda: followed.watcher.state is WatchState.FAILING)
+        await until(lambda: followed.watcher.state is WatchState.FAILING)
         await asyncio.to_thread(devcluster.start_apiserver)
         await kind.create(namespace, "late")
-        await followed.until(lambda: ObjectKey(namespace, "late") in followed.cache)
+        await until(lambda: ObjectKey(namespace, "late") in followed.cache)
         assert len(followed.cache) == 21
     assert len(followed.changes) == 21
     assert followed.watcher.last_error is None
@@ -222,7 +225,7 @@ async def test_a_frozen_api_server_is_detected_and_reconnected(
         await followed.holds("a")
         await asyncio.to_thread(devcluster.pause, "kube-apiserver")
         try:
-            await followed.until(lambda: followed.watcher.state is WatchState.FAILING)
+            await until(lambda: followed.watcher.state is WatchState.FAILING)
         finally:
             await asyncio.to_thread(devcluster.resume, "kube-apiserver")
         await kind.create(namespace, "b")
@@ -260,7 +263,7 @@ async def test_after_a_thousand_operations_the_cache_equals_a_direct_list(
             await asyncio.gather(*(operate(name, batch, rng.random()) for name in rng.sample(names, 8)))
         expected = await everything(client, resource, namespace)
         # Both in one: the last event may be a deletion, of which what is expected says nothing.
-        await followed.until(
+        await until(
             lambda: (
                 set(followed.cache.keys()) == set(expected)
                 and {key: followed.cache.get(key) for key in expected} == expected
@@ -285,9 +288,9 @@ async def test_a_server_without_streamed_lists_is_read_by_pages(old_server: Path
             *(client.create(resource, "default", {"metadata": {"name": f"m{n:03d}"}}) for n in range(150))
         )
         async with follow(client, CONFIG_MAP, "default") as followed:
-            await followed.until(lambda: followed.watcher.state is WatchState.LIVE)
+            await until(lambda: followed.watcher.state is WatchState.LIVE)
             assert not followed.watcher._streams_lists
             assert len(followed.cache) == 151  # kube-root-ca.crt is everywhere
             await client.create(resource, "default", {"metadata": {"name": "late"}})
-            await followed.until(lambda: ObjectKey("default", "late") in followed.cache)
+            await until(lambda: ObjectKey("default", "late") in followed.cache)
         assert all(change.initial for change in followed.changes[:-1])

@@ -25,7 +25,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
     from typing import Self
 
-    from tests.integration.operator.conftest import Api, Operator, Project
+    from tests.kit.objects import Api
+    from tests.kit.operator import Operator, Project
 
 LEASE = 4.0
 RENEW = 1.5

@@ -12,10 +12,12 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.integration.operator.conftest import ROOT
+from tests.kit.places import ROOT
+from tests.kit.wait import wait_until
 
 if TYPE_CHECKING:
-    from tests.integration.operator.conftest import Eventually, Project, Things
+    from tests.kit.objects import Things
+    from tests.kit.operator import Project
 
 _SECTION = "### Modules"
 _ROW = re.compile(r"^\| `(\w+)` \| (.+) \|$", re.MULTILINE)
@@ -30,9 +32,7 @@ def _documented() -> tuple[dict[str, set[str]], set[str]]:
 
 
 @pytest.mark.skipif(sys.version_info < (3, 12), reason="sys.monitoring needs Python 3.12")
-def test_an_event_enters_the_modules_of_the_architecture_page(
-    project: Project, things: Things, eventually: Eventually
-) -> None:
+def test_an_event_enters_the_modules_of_the_architecture_page(project: Project, things: Things) -> None:
     project.role("thing", "- ansible.builtin.debug: {msg: hello}\n")
     project.watch("thing")
     things.create("one", {"size": 1})
@@ -43,9 +43,9 @@ def test_an_event_enters_the_modules_of_the_architecture_page(
     operator.process.send_signal(signal.SIGUSR1)
     things.merge("one", {"spec": {"size": 2}})
     things.await_success("one")
-    eventually(lambda: len(operator.runs("one")) == 2, "the end of the run")
+    wait_until(lambda: len(operator.runs("one")) == 2, "the end of the run")
     operator.process.send_signal(signal.SIGUSR2)
-    eventually(lambda: record.exists() and record.read_text(encoding="utf-8").endswith("]"), "the record")
+    wait_until(lambda: record.exists() and record.read_text(encoding="utf-8").endswith("]"), "the record")
     entered: dict[str, set[str]] = defaultdict(set)
     for file in json.loads(record.read_text(encoding="utf-8")):
         package, _, module = file.removesuffix(".py").partition("/")

@@ -10,9 +10,11 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from runner.sdk.devcluster.cluster import get_helm
+from tests.kit.wait import wait_until
 
 if TYPE_CHECKING:
-    from tests.integration.operator.conftest import Api, Eventually, Project, Things
+    from tests.kit.objects import Api, Things
+    from tests.kit.operator import Project
 
 ROLE = """
 - name: Make a part
@@ -53,7 +55,7 @@ def allow(project: Project, groups: list[str], resources: list[str]) -> None:
 
 
 def test_a_kind_that_is_installed_later_is_watched_in_whatever_version_it_is_edited(
-    project: Project, api: Api, namespace: str, eventually: Eventually
+    project: Project, api: Api, namespace: str
 ) -> None:
     group = f"c{uuid.uuid4().hex[:8]}.example.com"
     selector = {"matchLabels": {"watched": "yes"}}
@@ -66,7 +68,7 @@ def test_a_kind_that_is_installed_later_is_watched_in_whatever_version_it_is_edi
     crd = f"/apis/apiextensions.k8s.io/v1/customresourcedefinitions/parts.{group}"
     part, old = (f"/apis/{group}/{version}/namespaces/{namespace}/parts" for version in ("v1", "v1beta1"))
     api.apply(crd, definition(group))
-    eventually(lambda: api.call("GET", part) and api.call("GET", old), "the kind to be served")
+    wait_until(lambda: api.call("GET", part) and api.call("GET", old), "the kind to be served")
     maker = {"metadata": {"name": "one", "labels": {"watched": "yes"}}}
     uid = api.call("POST", f"/api/v1/namespaces/{namespace}/configmaps", maker)["metadata"]["uid"]
 
@@ -74,16 +76,16 @@ def test_a_kind_that_is_installed_later_is_watched_in_whatever_version_it_is_edi
         found = api.call("GET", f"{part}/one")
         return found["spec"]["size"] if found else None
 
-    eventually(lambda: size() == 1, "the part to be made")
+    wait_until(lambda: size() == 1, "the part to be made")
     assert api.call("GET", f"{part}/one")["metadata"]["ownerReferences"] == [
         {"apiVersion": "v1", "kind": "ConfigMap", "name": "one", "uid": uid}
     ]
     operator.await_line("Run ended", name="one", reason="created")
     api.call("PATCH", f"{old}/one", {"spec": {"size": 9}}, "application/merge-patch+json")
-    eventually(lambda: size() == 1, "the part to be put right")
+    wait_until(lambda: size() == 1, "the part to be put right")
     api.call("DELETE", f"{old}/one")
-    eventually(lambda: size() == 1, "the part to come back")
-    runs = eventually(lambda: [*operator.runs("one")][2:] and operator.runs("one"), "the last run's end")
+    wait_until(lambda: size() == 1, "the part to come back")
+    runs = wait_until(lambda: [*operator.runs("one")][2:] and operator.runs("one"), "the last run's end")
     assert [run["outcome"] for run in runs] == ["succeeded"] * len(runs)
     assert {run["reason"] for run in runs[1:]} == {"dependent changed"}
     assert not operator.lines(level="error")
@@ -104,7 +106,7 @@ RELEASE = """
 
 @pytest.mark.full
 def test_a_release_of_helm_causes_no_runs_and_is_collected_with_its_records(
-    project: Project, things: Things, api: Api, eventually: Eventually
+    project: Project, things: Things, api: Api
 ) -> None:
     project.write("chart/Chart.yaml", "{apiVersion: v2, name: shop, version: 1.0.0}")
     metadata = "metadata: {name: {{ .Release.Name }}}"
@@ -135,5 +137,5 @@ def test_a_release_of_helm_causes_no_runs_and_is_collected_with_its_records(
     assert {obj["metadata"]["ownerReferences"][0]["name"] for obj in children.values()} == {"one"}
     assert children["one"]["data"] == {"size": "2"}
     things.delete("one")
-    eventually(lambda: not made(), "the release and its records to be collected")
+    wait_until(lambda: not made(), "the release and its records to be collected")
     assert operator.stop() == 0

@@ -7,10 +7,13 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from tests.kit.wait import wait_until
+
 if TYPE_CHECKING:
     from typing import Self
 
-    from tests.integration.operator.conftest import Api, Eventually, Project, Things
+    from tests.kit.objects import Api, Things
+    from tests.kit.operator import Project
 
 WRITES = """
     - kubernetes.core.k8s:
@@ -61,7 +64,7 @@ class Fighter:
 
 @pytest.mark.full
 def test_a_contention_over_a_field_is_slowed_down_and_reported_with_object_and_field(
-    project: Project, things: Things, api: Api, eventually: Eventually
+    project: Project, things: Things, api: Api
 ) -> None:
     project.role("writes", WRITES)
     project.watch("writes")
@@ -82,12 +85,12 @@ def test_a_contention_over_a_field_is_slowed_down_and_reported_with_object_and_f
         found = api.call("GET", f"{core}/events")["items"]
         return [each for each in found if each["reason"] == "DependentChangedAgain"]
 
-    (event,) = eventually(events, "an Event")
+    (event,) = wait_until(events, "an Event")
     assert expected in event["message"]
     assert event["involvedObject"]["name"] == "one"
     assert event["related"]["kind"] == "ConfigMap"
     # The fight is over; the role has the last word, and other conditions are as they always are.
-    eventually(lambda: api.call("GET", f"{core}/configmaps/one")["data"]["mode"] == "wanted", "the role's last word")
+    wait_until(lambda: api.call("GET", f"{core}/configmaps/one")["data"]["mode"] == "wanted", "the role's last word")
     assert things.await_success("one")["message"] == "Awaiting next reconciliation"
     # The next operator starts without this state; it would report a contention that continues again.
     assert operator.stop() == 0
@@ -97,9 +100,7 @@ def test_a_contention_over_a_field_is_slowed_down_and_reported_with_object_and_f
 
 
 @pytest.mark.full
-def test_a_contention_over_a_reference_is_slowed_down_and_reported(
-    project: Project, things: Things, api: Api, eventually: Eventually
-) -> None:
+def test_a_contention_over_a_reference_is_slowed_down_and_reported(project: Project, things: Things, api: Api) -> None:
     project.role("writes", WRITES_WHAT_IT_READS)
     project.grant([""], ["configmaps"])
     references = [{"version": "v1", "kind": "ConfigMap", "path": "spec.settings"}]
@@ -122,7 +123,7 @@ def test_a_contention_over_a_reference_is_slowed_down_and_reported(
         found = api.call("GET", f"{core}/events")["items"]
         return [each for each in found if each["reason"] == "ReferenceChangedAgain"]
 
-    (event,) = eventually(events, "an Event")
+    (event,) = wait_until(events, "an Event")
     assert expected in event["message"]
     assert (event["involvedObject"]["name"], event["related"]["name"]) == ("one", "shared")
     assert {line["reason"] for line in operator.runs("one")} == {"created", "reference changed"}

@@ -12,8 +12,11 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from tests.kit.wait import wait_until
+
 if TYPE_CHECKING:
-    from tests.integration.operator.conftest import Api, Eventually, Operator, Project, Things
+    from tests.kit.objects import Api, Things
+    from tests.kit.operator import Operator, Project
 
 ROLE = """
     - kubernetes.core.k8s:
@@ -56,7 +59,6 @@ class Bed:
     operator: Operator
     things: Things
     api: Api
-    eventually: Eventually
 
     def __post_init__(self) -> None:
         self.pods = f"/api/v1/namespaces/{self.things.namespace}/pods"
@@ -70,12 +72,12 @@ class Bed:
     def start_pods(self, count: int) -> None:
         """Make so many pods ready, as the kubelet does, each when the controllers have seen the one before."""
         for _ in range(count):
-            (name, *_) = self.eventually(lambda: self.names(ready=False), "a pod that is not ready")
+            (name, *_) = wait_until(lambda: self.names(ready=False), "a pod that is not ready")
             conditions = [{"type": each, "status": "True"} for each in ("Ready", "ContainersReady")]
             body = {"status": {"phase": "Running", "conditions": conditions}}
             self.api.call("PATCH", f"{self.pods}/{name}/status", body, "application/merge-patch+json")
             wanted = len(self.names(ready=True))
-            self.eventually(lambda wanted=wanted: self.ready_replicas() == wanted, "the controllers")  # type: ignore[misc]
+            wait_until(lambda wanted=wanted: self.ready_replicas() == wanted, "the controllers")  # type: ignore[misc]
 
     def ready_replicas(self) -> int:
         return int(self.api.call("GET", self.deployment)["status"].get("readyReplicas", 0))
@@ -95,15 +97,15 @@ class Bed:
         change()
         self.things.merge("one", {"spec": {"round": time.time()}})
         self.things.await_success("one")
-        self.eventually(lambda: self.operator.runs("one")[-1]["reason"] == "changed", "the last run")
+        wait_until(lambda: self.operator.runs("one")[-1]["reason"] == "changed", "the last run")
         return [line["reason"] for line in self.operator.runs("one")[before:-1]]
 
 
 @pytest.fixture
-def bed(project: Project, things: Things, api: Api, eventually: Eventually) -> Bed:
+def bed(project: Project, things: Things, api: Api) -> Bed:
     project.role("reports", ROLE)
     project.watch("reports")
-    return Bed(project.start("--engine=warm"), things, api, eventually)
+    return Bed(project.start("--engine=warm"), things, api)
 
 
 def test_the_status_of_a_role_follows_its_deployment_with_few_runs(bed: Bed) -> None:
@@ -132,11 +134,11 @@ def test_the_status_of_a_role_follows_its_deployment_with_few_runs(bed: Bed) -> 
 
 
 def test_runs_are_skipped_at_start_unless_a_status_changed_while_the_operator_was_down(
-    project: Project, things: Things, api: Api, eventually: Eventually
+    project: Project, things: Things, api: Api
 ) -> None:
     project.role("reports", ROLE)
     project.watch("reports", skipUnchanged=True)
-    bed = Bed(project.start("--engine=warm"), things, api, eventually)
+    bed = Bed(project.start("--engine=warm"), things, api)
 
     def record() -> str:
         annotations = (things.get("one") or {})["metadata"].get("annotations", {})
@@ -144,17 +146,17 @@ def test_runs_are_skipped_at_start_unless_a_status_changed_while_the_operator_wa
 
     bed.things.create("one", {"size": 1})
     unrecorded = {"msg": "The next periodic run is not skipped", "name": "one"}
-    eventually(lambda: record() or bed.operator.lines(**unrecorded), "the first run to be recorded, or not")
+    wait_until(lambda: record() or bed.operator.lines(**unrecorded), "the first run to be recorded, or not")
     first = record()
     bed.start_pods(1)
     bed.reports(1)
-    eventually(lambda: record() not in {"", first}, "the record of the last run")
+    wait_until(lambda: record() not in {"", first}, "the record of the last run")
     assert bed.operator.stop() == 0
     bed.operator = project.start("--engine=warm")
     bed.operator.await_line("Run skipped", name="one")
     assert bed.operator.stop() == 0
     api.call("DELETE", f"{bed.pods}/{bed.names(ready=True)[0]}")
-    eventually(lambda: bed.ready_replicas() == 0, "the controllers")
+    wait_until(lambda: bed.ready_replicas() == 0, "the controllers")
     bed.operator = project.start("--engine=warm")
-    eventually(lambda: (things.get("one") or {})["status"]["ready"] == 0, "the role to report the loss")
+    wait_until(lambda: (things.get("one") or {})["status"]["ready"] == 0, "the role to report the loss")
     assert bed.operator.stop() == 0

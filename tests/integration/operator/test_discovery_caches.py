@@ -7,9 +7,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from runner.sdk.devcluster import DevCluster
+from tests.kit.wait import wait_until
 
 if TYPE_CHECKING:
-    from tests.integration.operator.conftest import Eventually, Project, Things
+    from tests.kit.objects import Things
+    from tests.kit.operator import Project
 
 ROLE = """
 - kubernetes.core.k8s_info: {{api_version: v1, kind: ConfigMap, namespace: "{{{{ ansible_operator_meta.namespace }}}}"}}
@@ -30,7 +32,7 @@ KEPT = re.compile(r"rcp-.*\.json|servergroups\.json|pymp-|^kube$")
 
 
 def test_discovery_caches_are_removed_after_runs(
-    project: Project, things: Things, devcluster: DevCluster, tmp_path: Path, temporary: Path, eventually: Eventually
+    project: Project, things: Things, devcluster: DevCluster, tmp_path: Path, temporary: Path
 ) -> None:
     project.role("caches", ROLE.format(kubectl=devcluster.kubectl))
     project.watch("caches", vars={"ansible_python_interpreter": "{{ ansible_playbook_python }}"})
@@ -52,4 +54,4 @@ def test_discovery_caches_are_removed_after_runs(
     def left() -> list[Path]:
         return [path for place in (temporary, project.folder) for path in place.rglob("*") if KEPT.search(path.name)]
 
-    eventually(lambda: not left(), f"the last run's folders to be cleared of {left()}")
+    wait_until(lambda: not left(), f"the last run's folders to be cleared of {left()}")

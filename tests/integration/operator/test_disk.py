@@ -15,10 +15,12 @@ from typing import TYPE_CHECKING
 import pytest
 
 from runner.engine import retention
-from tests.integration.operator.conftest import ROOT, wait_until
+from tests.kit.places import ROOT
+from tests.kit.wait import wait_until
 
 if TYPE_CHECKING:
-    from tests.integration.operator.conftest import Project, Things
+    from tests.kit.objects import Things
+    from tests.kit.operator import Project
 
 # Folders of root's own are replaced by ones that everybody may enter and that hold only what is needed.
 MOUNTS = """

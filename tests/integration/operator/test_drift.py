@@ -15,11 +15,13 @@ import pytest
 import urllib3
 
 from runner.pki import Authority
+from tests.kit.wait import wait_until
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from tests.integration.operator.conftest import Api, Eventually, Operator, Project, Things
+    from tests.kit.objects import Api, Things
+    from tests.kit.operator import Operator, Project
 
 Json = dict[str, Any]
 MERGE = "application/merge-patch+json"
@@ -125,8 +127,8 @@ def defaulting(api: Api, namespace: str, tmp_path: Path) -> Iterator[None]:
 class Bed:
     """A project whose objects are checked all the time, and its one object."""
 
-    def __init__(self, project: Project, things: Things, api: Api, eventually: Eventually) -> None:
-        self.things, self.api, self.eventually = things, api, eventually
+    def __init__(self, project: Project, things: Things, api: Api) -> None:
+        self.things, self.api = things, api
         self.deployment = f"/apis/apps/v1/namespaces/{project.namespace}/deployments/one"
         self.config = f"/api/v1/namespaces/{project.namespace}/configmaps/one"
         self.project = project
@@ -153,7 +155,7 @@ class Bed:
     def await_checks(self, result: str) -> None:
         """Wait until a check that began after this call has ended with a result."""
         before = self.checks(result)
-        self.eventually(lambda: self.checks(result) >= before + 2, f"two more checks with the result {result}")
+        wait_until(lambda: self.checks(result) >= before + 2, f"two more checks with the result {result}")
 
     def drift(self) -> Json:
         found: Json = (self.things.get("one") or {})["status"].get("drift", {})
@@ -169,8 +171,8 @@ class Bed:
 
 
 @pytest.fixture
-def bed(project: Project, things: Things, api: Api, eventually: Eventually) -> Bed:
-    return Bed(project, things, api, eventually)
+def bed(project: Project, things: Things, api: Api) -> Bed:
+    return Bed(project, things, api)
 
 
 @pytest.mark.usefixtures("defaulting")
@@ -192,7 +194,7 @@ def test_changes_by_other_clients_are_reported_and_nothing_else_is_drift(bed: Be
     assert "Deployment" in condition["message"]
     assert "spec.template.spec.containers[web].image" in condition["message"]
     assert bed.objects() == [("change", "Deployment")]
-    (event,) = bed.eventually(lambda: bed.events("Drifted"), "the Event")
+    (event,) = wait_until(lambda: bed.events("Drifted"), "the Event")
     assert "spec.template.spec.containers[web].image" in event["note"]
 
     # The same drift is reported once.
@@ -202,7 +204,7 @@ def test_changes_by_other_clients_are_reported_and_nothing_else_is_drift(bed: Be
     assert [each.get("series") for each in bed.events("Drifted")] == [None]
 
     api.call("DELETE", bed.config)
-    bed.eventually(lambda: len(bed.objects()) == 2, "the drift of both objects")
+    wait_until(lambda: len(bed.objects()) == 2, "the drift of both objects")
     assert sorted(bed.objects()) == [("change", "Deployment"), ("create", "ConfigMap")]
     assert api.call("GET", bed.config) is None
 
@@ -220,7 +222,7 @@ def test_drift_is_repaired_by_a_run(bed: Bed) -> None:
     bed.start("repair")
     bed.await_checks("none")
     bed.api.call("PATCH", bed.config, {"data": {"color": "red"}}, MERGE)
-    bed.eventually(lambda: bed.api.call("GET", bed.config)["data"] == {"color": "blue"}, "the repair")
+    wait_until(lambda: bed.api.call("GET", bed.config)["data"] == {"color": "blue"}, "the repair")
     begun = bed.operator.await_line("Run started", name="one", reason="drift check")
     assert "data.color" in str(begun["details"])
     bed.things.await_success("one")
@@ -228,7 +230,7 @@ def test_drift_is_repaired_by_a_run(bed: Bed) -> None:
     assert bed.things.conditions("one").get("Drifted", {}).get("status") != "True"
     assert [run["reason"] for run in bed.operator.runs("one")] == ["created", "drift check"]
     bed.api.call("DELETE", bed.config)
-    bed.eventually(lambda: bed.api.call("GET", bed.config), "the ConfigMap to be created again")
+    wait_until(lambda: bed.api.call("GET", bed.config), "the ConfigMap to be created again")
 
 
 def test_a_check_that_a_change_cancels_is_no_failure(bed: Bed, tmp_path: Path) -> None:
@@ -237,9 +239,9 @@ def test_a_check_that_a_change_cancels_is_no_failure(bed: Bed, tmp_path: Path) -
     bed.things.merge("one", {"spec": {"gate": str(gate)}})
     bed.things.await_success("one")
     gate.touch()
-    bed.eventually((tmp_path / "gate.waits").exists, "a check to wait")
+    wait_until((tmp_path / "gate.waits").exists, "a check to wait")
     bed.things.merge("one", {"spec": {"gate": None}})
-    bed.eventually(lambda: bed.checks("canceled") == 1, "the check to be canceled")
+    wait_until(lambda: bed.checks("canceled") == 1, "the check to be canceled")
     gate.unlink()
     bed.await_checks("none")
     assert bed.checks("failed") == 0

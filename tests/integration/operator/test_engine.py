@@ -6,8 +6,11 @@ from typing import TYPE_CHECKING
 
 import urllib3
 
+from tests.kit.wait import wait_until
+
 if TYPE_CHECKING:
-    from tests.integration.operator.conftest import Eventually, Operator, Project, Things
+    from tests.kit.objects import Things
+    from tests.kit.operator import Operator, Project
 
 ASTRAY = {"ANSIBLE_FILTER_PLUGINS": "../relative"}
 WHY = "DEFAULT_FILTER_PLUGIN_PATH depend on the working folder"
@@ -20,14 +23,12 @@ def _get(operator: Operator, path: str) -> str:
     return urllib3.request("GET", f"http://127.0.0.1:{port}{path}", retries=False).data.decode()
 
 
-def test_an_operator_that_requires_the_warm_engine_is_not_ready_without_it(
-    project: Project, eventually: Eventually
-) -> None:
+def test_an_operator_that_requires_the_warm_engine_is_not_ready_without_it(project: Project) -> None:
     project.role("thing", "- debug: {msg: hi}")
     project.watch("thing")
     operator = project.start("--engine=warm", environment=ASTRAY)
 
-    eventually(lambda: not operator.is_ready(), "the operator not to be ready any more")
+    wait_until(lambda: not operator.is_ready(), "the operator not to be ready any more")
 
     assert "[-]engine failed: " in _get(operator, "/readyz")
     assert WHY in _get(operator, "/readyz")

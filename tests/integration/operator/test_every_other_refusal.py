@@ -24,14 +24,17 @@ from runner.objects import MODE
 from runner.pods.jobs import RUN_OF
 from tests.faults.relay import Delay, Relay, Rule
 from tests.faults.world import _through
-from tests.integration.operator.conftest import GROUP, ROOT, Operator, Project, Things, account_kubeconfig, wait_until
 from tests.integration.operator.test_every_refusal import ANSWERS, REQUESTS, SHORT, Fault, expected, visible
+from tests.kit.objects import GROUP, Things
+from tests.kit.operator import Operator, Project, account_kubeconfig
+from tests.kit.places import ROOT
+from tests.kit.wait import wait_until
 
 if TYPE_CHECKING:
     from aiohttp import web
 
     from runner.sdk.devcluster import DevCluster
-    from tests.integration.operator.conftest import Api
+    from tests.kit.objects import Api
 
 NAMESPACE = "every-other-refusal"
 ROLE = """

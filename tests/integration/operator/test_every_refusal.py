@@ -22,13 +22,15 @@ from runner.kube.client import ClientLimits
 from runner.kube.meaning import Follow, Request, follow
 from tests.faults.relay import Deed, Delay, LoseAnswer, LoseRequest, Refuse, Relay, Rule
 from tests.faults.world import _through
-from tests.integration.operator.conftest import GROUP, Operator, Project, Things, account_kubeconfig, wait_until
+from tests.kit.objects import GROUP, Things
+from tests.kit.operator import Operator, Project, account_kubeconfig
+from tests.kit.wait import wait_until
 
 if TYPE_CHECKING:
     from aiohttp import web
 
     from runner.sdk.devcluster import DevCluster
-    from tests.integration.operator.conftest import Api
+    from tests.kit.objects import Api
 
 FINALIZER = f"{GROUP}/finalizer"
 NAMESPACE = "every-refusal"

@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.integration.operator.conftest import DEADLINE
+from tests.kit.wait import DEADLINE
 
 if TYPE_CHECKING:
-    from tests.integration.operator.conftest import Project, Things
+    from tests.kit.objects import Things
+    from tests.kit.operator import Project
 
 
 def test_the_failure_condition_contains_the_message_of_each_failed_task(project: Project, things: Things) -> None:

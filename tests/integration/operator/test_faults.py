@@ -8,9 +8,12 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from tests.kit.wait import wait_until
+
 if TYPE_CHECKING:
     from runner.sdk.devcluster import DevCluster
-    from tests.integration.operator.conftest import Api, Eventually, Project, Things
+    from tests.kit.objects import Api, Things
+    from tests.kit.operator import Project
 
 COUNT = """
     - name: Count this run
@@ -46,7 +49,7 @@ def _processes_of(folder: Path) -> list[str]:
 
 
 def test_an_outage_of_the_api_server_costs_nothing_but_time(
-    project: Project, things: Things, devcluster: DevCluster, eventually: Eventually
+    project: Project, things: Things, devcluster: DevCluster
 ) -> None:
     project.role("thing", COUNT)
     project.watch("thing")
@@ -56,7 +59,7 @@ def test_an_outage_of_the_api_server_costs_nothing_but_time(
     things.await_success("one")
     things.await_success("two")
     devcluster.stop_apiserver()
-    eventually(lambda: operator.lines(level="warning"), "the operator to notice")
+    wait_until(lambda: operator.lines(level="warning"), "the operator to notice")
     time.sleep(10)  # the length of the outage is what is tested
     assert operator.process.poll() is None
     devcluster.start_apiserver()
@@ -89,7 +92,7 @@ def test_a_change_without_a_watch_is_found_when_the_watch_is_back(
 
 
 def test_a_result_that_could_not_be_written_is_written_when_the_api_server_is_back(
-    project: Project, things: Things, devcluster: DevCluster, eventually: Eventually
+    project: Project, things: Things, devcluster: DevCluster
 ) -> None:
     project.role("thing", HOLD + COUNT)
     project.watch("thing")
@@ -99,14 +102,14 @@ def test_a_result_that_could_not_be_written_is_written_when_the_api_server_is_ba
     devcluster.stop_apiserver()
     (project.folder / "notes.go").touch()
     operator.await_line("Run ended", name="one")
-    eventually(lambda: operator.lines(msg="Cannot write the status; retrying"), "the write to fail")
+    wait_until(lambda: operator.lines(msg="Cannot write the status; retrying"), "the write to fail")
     devcluster.start_apiserver()
     things.await_success("one")
     assert len(operator.runs("one")) == 1
 
 
 def test_a_finalizer_that_has_run_is_not_run_again_because_the_api_server_was_away(
-    project: Project, things: Things, devcluster: DevCluster, eventually: Eventually
+    project: Project, things: Things, devcluster: DevCluster
 ) -> None:
     project.role("thing", COUNT)
     project.role("goodbye", HOLD)
@@ -116,7 +119,7 @@ def test_a_finalizer_that_has_run_is_not_run_again_because_the_api_server_was_aw
     things.await_success("one")
     things.delete("one")
     operator.await_line("Run started", name="one", reason="deleted")
-    eventually(lambda: things.conditions("one")["Running"]["reason"] == "Running", "the run to be announced")
+    wait_until(lambda: things.conditions("one")["Running"]["reason"] == "Running", "the run to be announced")
     devcluster.pause("kube-apiserver")
     (project.folder / "notes.go").touch()
     operator.await_line("Run ended", name="one", reason="deleted")
@@ -126,26 +129,24 @@ def test_a_finalizer_that_has_run_is_not_run_again_because_the_api_server_was_aw
 
 
 def test_an_operator_that_is_killed_leaves_no_process_and_the_next_one_finishes_its_work(
-    project: Project, things: Things, eventually: Eventually
+    project: Project, things: Things
 ) -> None:
     project.role("thing", HOLD + COUNT)
     project.watch("thing")
     operator = project.start(environment={"NOTES": str(project.folder / "notes")})
     things.create("one", {"size": 1})
     operator.await_line("Run started", name="one")
-    eventually(lambda: len(_processes_of(project.folder)) > 2, "the run's processes to be there")
+    wait_until(lambda: len(_processes_of(project.folder)) > 2, "the run's processes to be there")
     assert things.conditions("one")["Running"]["reason"] == "Running"
     operator.kill()
-    eventually(lambda: _processes_of(project.folder) == [], "the run's processes to end", 20)
+    wait_until(lambda: _processes_of(project.folder) == [], "the run's processes to end", 20)
     (project.folder / "notes.go").touch()
     project.start(environment={"NOTES": str(project.folder / "notes")})
     things.await_success("one")
     assert len((project.folder / "notes").read_text().splitlines()) == 1
 
 
-def test_many_conflicts_delay_no_run_and_lose_no_condition_of_other_writers(
-    project: Project, things: Things, eventually: Eventually
-) -> None:
+def test_many_conflicts_delay_no_run_and_lose_no_condition_of_other_writers(project: Project, things: Things) -> None:
     project.role("thing", COUNT)
     project.watch("thing", finalizer={"name": "test.example.com/finalizer", "role": "thing"})
     project.start(environment={"NOTES": str(project.folder / "notes")})
@@ -168,7 +169,7 @@ def test_many_conflicts_delay_no_run_and_lose_no_condition_of_other_writers(
     try:
         things.merge("one", {"spec": {"size": 2}})
         things.await_success("one")
-        eventually(lambda: written > 50, "the storm to have blown for some time")
+        wait_until(lambda: written > 50, "the storm to have blown for some time")
         things.merge("one", {"spec": {"size": 3}})
         things.await_success("one")
     finally:

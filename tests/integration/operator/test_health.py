@@ -12,9 +12,12 @@ from typing import TYPE_CHECKING
 import pytest
 import urllib3
 
+from tests.kit.wait import wait_until
+
 if TYPE_CHECKING:
     from runner.sdk.devcluster import DevCluster
-    from tests.integration.operator.conftest import Eventually, Operator, Project, Things
+    from tests.kit.objects import Things
+    from tests.kit.operator import Operator, Project
 
 CHATTY = """
     - name: Say much
@@ -76,7 +79,6 @@ def test_probes_fail_during_each_fault_and_pass_after_it(
     project: Project,
     things: Things,
     devcluster: DevCluster,
-    eventually: Eventually,
 ) -> None:
     checks = ["ping", "event-loop", "proxy", "watch-silence/thing.v1.test.example.com"]
     assert probes.ask("/healthz") == (200, ["ok"])
@@ -90,37 +92,37 @@ def test_probes_fail_during_each_fault_and_pass_after_it(
     # No file can be opened any more: runs that begin would find no proxy.
     before = resource.prlimit(operator.process.pid, resource.RLIMIT_NOFILE)
     resource.prlimit(operator.process.pid, resource.RLIMIT_NOFILE, (4, before[1]))
-    eventually(lambda: probes.broken("/healthz"), "the proxy to be missed")
+    wait_until(lambda: probes.broken("/healthz"), "the proxy to be missed")
     assert probes.broken("/healthz") == ["[-]proxy failed: cannot be reached: Too many open files"]
     resource.prlimit(operator.process.pid, resource.RLIMIT_NOFILE, before)
-    eventually(lambda: probes.ask("/healthz")[0] == 200, "the proxy to be found again")
+    wait_until(lambda: probes.ask("/healthz")[0] == 200, "the proxy to be found again")
 
     # The fork server is gone, and no other one starts: a restart would not help.
     server = operator.await_line("Fork server is ready")["pid"]
     breaks = project.write("interpreters/sitecustomize.py", BREAKS)
     os.kill(server, signal.SIGKILL)
-    eventually(lambda: probes.broken("/readyz"), "the engine to be missed")
+    wait_until(lambda: probes.broken("/readyz"), "the engine to be missed")
     assert [line.partition(":")[0] for line in probes.broken("/readyz")] == ["[-]engine failed"]
     assert "no interpreter starts here" in probes.broken("/readyz")[0]
     assert probes.ask("/healthz") == (200, ["ok"])
     breaks.unlink()
-    eventually(lambda: probes.ask("/readyz")[0] == 200, "another fork server")
+    wait_until(lambda: probes.ask("/readyz")[0] == 200, "another fork server")
 
     # The API server is away: a restart would not help, and who starts now waits.
     devcluster.stop_apiserver()
     late = project.start(f"--runner-dir={project.folder / 'late'}", ready=False)
     late.await_line("Serving")
-    eventually(lambda: probes.broken("/readyz"), "the watch to be missed")
+    wait_until(lambda: probes.broken("/readyz"), "the watch to be missed")
     (broken,) = probes.broken("/readyz")
     assert broken.startswith("[-]watch/thing.v1.test.example.com failed: failing: ")
     assert probes.ask("/healthz") == (200, ["ok"])
     with closing(Probes(late)) as waiting:
         unreachable = "[-]startup failed: Cannot reach the API server: GET /version: "
-        eventually(lambda: [line.startswith(unreachable) for line in waiting.broken("/readyz")] == [True], "the cause")
+        wait_until(lambda: [line.startswith(unreachable) for line in waiting.broken("/readyz")] == [True], "the cause")
         assert waiting.ask("/healthz") == (200, ["ok"])
     devcluster.start_apiserver()
-    eventually(lambda: probes.ask("/readyz")[0] == 200, "the watch to be live again")
-    eventually(late.is_ready, "the other operator to have started")
+    wait_until(lambda: probes.ask("/readyz")[0] == 200, "the watch to be live again")
+    wait_until(late.is_ready, "the other operator to have started")
     assert late.stop() == 0
 
     # Nobody takes what the operator writes: it is stuck in the middle of a line.
@@ -128,9 +130,9 @@ def test_probes_fail_during_each_fault_and_pass_after_it(
     os.kill(reader, signal.SIGSTOP)
     for number in range(5):
         things.create(f"thing-{number}")
-    eventually(lambda: probes.broken("/healthz"), "the event loop to be stuck")
+    wait_until(lambda: probes.broken("/healthz"), "the event loop to be stuck")
     assert probes.broken("/healthz")[0].startswith("[-]event-loop failed: blocked for ")
     os.kill(reader, signal.SIGCONT)
-    eventually(lambda: probes.ask("/healthz")[0] == 200, "the event loop to work again")
+    wait_until(lambda: probes.ask("/healthz")[0] == 200, "the event loop to work again")
     things.await_success("thing-0")
     assert operator.stop() == 0

@@ -14,11 +14,13 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from tests.integration.operator import hostile
-from tests.integration.operator.conftest import GROUP, Things, wait_until
 from tests.integration.operator.hostile import FORGED, Hostile
+from tests.kit.objects import GROUP, Things
+from tests.kit.wait import wait_until
 
 if TYPE_CHECKING:
-    from tests.integration.operator.conftest import Api, Eventually, Operator, Project
+    from tests.kit.objects import Api
+    from tests.kit.operator import Operator, Project
 
 COUNT = int(os.environ.get("HOSTILE_COUNT", "200"))
 SEED = int(os.environ.get("HOSTILE_SEED", "1"))
@@ -194,7 +196,7 @@ def test_every_special_name_is_in_some_resource_and_the_seed_determines_all(tmp_
 @pytest.mark.full
 @pytest.mark.timeout(600 + 4 * COUNT)
 def test_hostile_resources_harm_neither_the_operator_nor_their_neighbours(
-    project: Project, things: Things, other: Things, api: Api, eventually: Eventually, temporary: Path, count: int
+    project: Project, things: Things, other: Things, api: Api, temporary: Path, count: int
 ) -> None:
     project.role("thing", "- ansible.builtin.debug: {msg: \"{{ text | default('') }}\"}\n")
     project.role("memcached", "- ansible.builtin.debug: {msg: hello}\n")
@@ -217,9 +219,9 @@ def test_hostile_resources_harm_neither_the_operator_nor_their_neighbours(
     for part in (made[: count // 2], made[count // 2 :]):
         took += _attack(part, operator, tenant, neighbours)
         tenant.delete_all()
-        eventually(lambda: not folder.exists() or not any(folder.iterdir()), "the run folders to go")
+        wait_until(lambda: not folder.exists() or not any(folder.iterdir()), "the run folders to go")
         neighbours.reconcile()
-        eventually(
+        wait_until(
             lambda: _memory(operator) < memory[-1] + (GROWTH if len(memory) > 1 else FIRST_GROWTH),
             f"memory to return to {memory} MiB; it is {_memory(operator):.0f} MiB",
         )

@@ -8,8 +8,11 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from tests.kit.wait import wait_until
+
 if TYPE_CHECKING:
-    from tests.integration.operator.conftest import Api, Eventually, Project, Things
+    from tests.kit.objects import Api, Things
+    from tests.kit.operator import Project
 
 GROUP = "test.example.com"
 CRDS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
@@ -70,7 +73,7 @@ def kind(api: Api, namespace: str, project: Project) -> Iterator[Kind]:
 
 
 def test_the_operator_waits_for_an_unserved_kind_and_serves_the_other_kinds(
-    project: Project, things: Things, kind: Kind, eventually: Eventually
+    project: Project, things: Things, kind: Kind
 ) -> None:
     project.watch("thing")
     operator = project.start()
@@ -78,47 +81,45 @@ def test_the_operator_waits_for_an_unserved_kind_and_serves_the_other_kinds(
     things.await_success("one")
     assert [line for line in operator.lines(level="warning") if kind.kind in str(line)]
     kind.install()
-    eventually(kind.is_served, "the kind to be served")
+    wait_until(kind.is_served, "the kind to be served")
     kind.create("late")
     operator.await_line("Run ended", name="late")
 
 
-def test_a_kind_that_is_deleted_and_installed_again_is_reconciled(
-    project: Project, kind: Kind, eventually: Eventually
-) -> None:
+def test_a_kind_that_is_deleted_and_installed_again_is_reconciled(project: Project, kind: Kind) -> None:
     project.watches[-1]["finalizer"] = {"name": f"{GROUP}/finalizer", "role": "thing"}
     kind.install()
-    eventually(kind.is_served, "the kind to be served")
+    wait_until(kind.is_served, "the kind to be served")
     operator = project.start()
     kind.create("first")
     operator.await_line("Run ended", name="first", reason="created")
     kind.remove()
     operator.await_line("Run ended", name="first", reason="deleted")
-    eventually(lambda: not kind.is_served(), "the kind to go")
+    wait_until(lambda: not kind.is_served(), "the kind to go")
     operator.await_line("The API server does not serve this kind; waiting for it")
     kind.install()
-    eventually(kind.is_served, "the kind to be served again")
+    wait_until(kind.is_served, "the kind to be served again")
     kind.create("second")
     operator.await_line("Run ended", name="second")
     assert operator.stop() == 0
 
 
 def test_a_kind_that_is_deleted_in_the_middle_of_a_run_harms_nothing(
-    project: Project, things: Things, kind: Kind, eventually: Eventually
+    project: Project, things: Things, kind: Kind
 ) -> None:
     project.role(
         "thing",
         "- name: Wait\n  ansible.builtin.wait_for:\n    path: \"{{ lookup('env', 'NOTES') }}\"\n    timeout: 60\n",
     )
     kind.install()
-    eventually(kind.is_served, "the kind to be served")
+    wait_until(kind.is_served, "the kind to be served")
     project.role("other", HELLO)
     project.watch("other")
     operator = project.start(environment={"NOTES": str(project.folder / "notes")})
     kind.create("first")
     operator.await_line("Run started", name="first")
     kind.remove()
-    eventually(lambda: not kind.is_served(), "the kind to go")
+    wait_until(lambda: not kind.is_served(), "the kind to go")
     (project.folder / "notes").touch()
     operator.await_line("Run ended", name="first")
     things.create("one", {})
@@ -128,12 +129,12 @@ def test_a_kind_that_is_deleted_in_the_middle_of_a_run_harms_nothing(
 
 
 def test_several_namespaces_are_watched_and_cluster_scoped_kinds_with_them(
-    project: Project, things: Things, kind: Kind, api: Api, eventually: Eventually
+    project: Project, things: Things, kind: Kind, api: Api
 ) -> None:
     kind.crd["spec"]["scope"] = "Cluster"
     kind.install()
     objects = f"/apis/{GROUP}/v1/{kind.plural}"
-    eventually(lambda: api.call("GET", objects), "the kind to be served")
+    wait_until(lambda: api.call("GET", objects), "the kind to be served")
     second, third = f"{things.namespace}-b", f"{things.namespace}-c"
     for name in (second, third):
         api.call("POST", "/api/v1/namespaces", {"metadata": {"name": name}})
@@ -151,12 +152,10 @@ def test_several_namespaces_are_watched_and_cluster_scoped_kinds_with_them(
     assert len(operator.runs("everywhere")) == 1
 
 
-def test_a_schema_without_status_is_logged_once_and_runs_continue(
-    project: Project, kind: Kind, eventually: Eventually
-) -> None:
+def test_a_schema_without_status_is_logged_once_and_runs_continue(project: Project, kind: Kind) -> None:
     del kind.schema["status"]
     kind.install()
-    eventually(kind.is_served, "the kind to be served")
+    wait_until(kind.is_served, "the kind to be served")
     operator = project.start()
     kind.create("one")
     kind.create("two")
@@ -167,15 +166,13 @@ def test_a_schema_without_status_is_logged_once_and_runs_continue(
     assert "drops our conditions" in logged[0]["msg"]
 
 
-def test_a_schema_that_refuses_the_conditions_is_logged_once_and_runs_continue(
-    project: Project, kind: Kind, eventually: Eventually
-) -> None:
+def test_a_schema_that_refuses_the_conditions_is_logged_once_and_runs_continue(project: Project, kind: Kind) -> None:
     kind.schema["status"] = {
         "type": "object",
         "properties": {"conditions": {"type": "array", "items": {"type": "string"}}},
     }
     kind.install()
-    eventually(kind.is_served, "the kind to be served")
+    wait_until(kind.is_served, "the kind to be served")
     operator = project.start()
     kind.create("one")
     operator.await_line("Run ended", name="one")
@@ -184,14 +181,12 @@ def test_a_schema_that_refuses_the_conditions_is_logged_once_and_runs_continue(
     assert "the API server refuses it" in logged[0]["msg"]
 
 
-def test_a_refused_status_of_one_object_does_not_affect_other_objects(
-    project: Project, kind: Kind, eventually: Eventually
-) -> None:
+def test_a_refused_status_of_one_object_does_not_affect_other_objects(project: Project, kind: Kind) -> None:
     schema = kind.version["schema"]["openAPIV3Schema"]
     rule = "self.metadata.name != 'hostile' || !has(self.status)"
     schema["x-kubernetes-validations"] = [{"rule": rule, "message": "no status"}]
     kind.install()
-    eventually(kind.is_served, "the kind to be served")
+    wait_until(kind.is_served, "the kind to be served")
     operator = project.start()
     kind.create("hostile")
     operator.await_line("Run ended", name="hostile")
@@ -207,14 +202,12 @@ def test_a_refused_status_of_one_object_does_not_affect_other_objects(
     assert conditions["Ready"]["status"] == "True"
 
 
-def test_a_schema_with_some_status_fields_gets_those_fields(
-    project: Project, kind: Kind, eventually: Eventually
-) -> None:
+def test_a_schema_with_some_status_fields_gets_those_fields(project: Project, kind: Kind) -> None:
     texts = {name: {"type": "string"} for name in ("type", "status", "reason", "message", "lastTransitionTime")}
     items = {"type": "object", "properties": texts}
     kind.schema["status"] = {"type": "object", "properties": {"conditions": {"type": "array", "items": items}}}
     kind.install()
-    eventually(kind.is_served, "the kind to be served")
+    wait_until(kind.is_served, "the kind to be served")
     operator = project.start()
     kind.create("one")
     operator.await_line("Run ended", name="one")
@@ -228,12 +221,10 @@ def test_a_schema_with_some_status_fields_gets_those_fields(
     ]
 
 
-def test_a_kind_without_status_subresource_is_logged_once_and_runs_continue(
-    project: Project, kind: Kind, eventually: Eventually
-) -> None:
+def test_a_kind_without_status_subresource_is_logged_once_and_runs_continue(project: Project, kind: Kind) -> None:
     del kind.version["subresources"]
     kind.install()
-    eventually(kind.is_served, "the kind to be served")
+    wait_until(kind.is_served, "the kind to be served")
     operator = project.start()
     kind.create("one")
     operator.await_line("Run ended", name="one")

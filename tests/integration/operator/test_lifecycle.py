@@ -7,8 +7,11 @@ import subprocess
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
+from tests.kit.wait import wait_until
+
 if TYPE_CHECKING:
-    from tests.integration.operator.conftest import Eventually, Project, Things
+    from tests.kit.objects import Things
+    from tests.kit.operator import Project
 
 FINALIZER = "test.example.com/finalizer"
 
@@ -87,25 +90,23 @@ def test_a_created_object_runs_and_a_changed_one_runs_again_and_status_alone_run
 
 
 def test_a_role_that_changes_its_own_spec_runs_again_and_one_that_changes_its_own_metadata_does_not(
-    project: Project, things: Things, eventually: Eventually
+    project: Project, things: Things
 ) -> None:
     # As the Go operator: it compares generations, whichever client wrote.
     project.role("thing", GROW)
     project.watch("thing")
     project.start(environment=_environment(project))
     things.create("one", {"size": 1})
-    eventually(lambda: len(_notes(project)) == 3, "two runs that the role's own changes of the spec start")
+    wait_until(lambda: len(_notes(project)) == 3, "two runs that the role's own changes of the spec start")
     things.await_success("one")
     assert (things.get("one") or {})["metadata"]["labels"] == {"size": "is-3"}
     things.merge("one", {"spec": {"more": True}})
-    eventually(lambda: len(_notes(project)) == 4, "the run of a change by a user")
+    wait_until(lambda: len(_notes(project)) == 4, "the run of a change by a user")
     things.await_success("one")
     assert _notes(project) == ["1 created ", "2 changed spec.size", "3 changed spec.size", "3 changed spec.more"]
 
 
-def test_deletion_without_a_finalizer_runs_nothing_and_removes_the_run_folder(
-    project: Project, things: Things, eventually: Eventually
-) -> None:
+def test_deletion_without_a_finalizer_runs_nothing_and_removes_the_run_folder(project: Project, things: Things) -> None:
     project.role("thing", NOTE)
     project.watch("thing")
     operator = project.start(environment=_environment(project))
@@ -116,7 +117,7 @@ def test_deletion_without_a_finalizer_runs_nothing_and_removes_the_run_folder(
     assert folder.stat().st_mode & 0o777 == 0o700
     things.delete("one")
     things.await_gone("one")
-    eventually(lambda: not folder.exists(), "the run folder to go")
+    wait_until(lambda: not folder.exists(), "the run folder to go")
     assert len(operator.runs("one")) == 1
 
 
@@ -135,9 +136,7 @@ def test_deletion_with_a_finalizer_runs_its_role_with_its_vars_and_then_removes_
     assert _notes(project) == ["one 1", "one adieu"]
 
 
-def test_deletion_in_the_middle_of_a_run_is_finalized_right_after_it(
-    project: Project, things: Things, eventually: Eventually
-) -> None:
+def test_deletion_in_the_middle_of_a_run_is_finalized_right_after_it(project: Project, things: Things) -> None:
     project.role(
         "thing",
         """
@@ -154,7 +153,7 @@ def test_deletion_in_the_middle_of_a_run_is_finalized_right_after_it(
     things.create("one", {"size": 1})
     operator.await_line("Run started", name="one")
     things.delete("one")
-    eventually(lambda: "deletionTimestamp" in (things.get("one") or {})["metadata"], "the deletion mark")
+    wait_until(lambda: "deletionTimestamp" in (things.get("one") or {})["metadata"], "the deletion mark")
     (project.folder / "notes.go").touch()
     things.await_gone("one")
     assert _notes(project) == ["one 1", "one deleted"]
@@ -205,7 +204,7 @@ def test_finalizers_removed_by_hand_do_not_block_the_operator(project: Project, 
     assert operator.stop() == 0
 
 
-def test_finalizers_of_others_are_left_alone(project: Project, things: Things, eventually: Eventually) -> None:
+def test_finalizers_of_others_are_left_alone(project: Project, things: Things) -> None:
     project.role("thing", NOTE)
     project.role("cleanup", CLEANUP)
     project.watch("thing", finalizer={"name": FINALIZER, "role": "cleanup"})
@@ -214,7 +213,7 @@ def test_finalizers_of_others_are_left_alone(project: Project, things: Things, e
     things.await_success("one")
     things.delete("one")
     remaining = ["other.example.com/hold"]
-    eventually(lambda: (things.get("one") or {})["metadata"]["finalizers"] == remaining, "our finalizer to go")
+    wait_until(lambda: (things.get("one") or {})["metadata"]["finalizers"] == remaining, "our finalizer to go")
     assert _notes(project) == ["one 1", "one deleted"]
     things.merge("one", {"metadata": {"finalizers": None}})
     things.await_gone("one")

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from tests.kit.wait import wait_until
+
 if TYPE_CHECKING:
-    from tests.integration.operator.conftest import Api, Eventually, Project, Things
+    from tests.kit.objects import Api, Things
+    from tests.kit.operator import Project
 
 HANGS_UNLESS_QUICK = """
 - name: Say when it begins
@@ -17,7 +20,7 @@ HANGS_UNLESS_QUICK = """
 
 
 def test_a_hung_run_is_ended_at_its_deadline_and_the_object_runs_again(
-    project: Project, things: Things, api: Api, eventually: Eventually
+    project: Project, things: Things, api: Api
 ) -> None:
     project.role("thing", HANGS_UNLESS_QUICK)
     project.watch("thing")
@@ -38,15 +41,13 @@ def test_a_hung_run_is_ended_at_its_deadline_and_the_object_runs_again(
             each["note"] for each in found if each["reason"] == "RunTimedOut" and each["regarding"]["name"] == "one"
         ]
 
-    (note,) = eventually(logged, "an Event")
+    (note,) = wait_until(logged, "an Event")
     assert "took longer than 15s" in note
     things.merge("one", {"spec": {"size": 2}})
     things.await_success("one")
 
 
-def test_a_newer_spec_and_a_deletion_end_a_run_that_is_pointless_now(
-    project: Project, things: Things, eventually: Eventually
-) -> None:
+def test_a_newer_spec_and_a_deletion_end_a_run_that_is_pointless_now(project: Project, things: Things) -> None:
     project.role("thing", HANGS_UNLESS_QUICK)
     project.role("cleanup", "- name: Clean up\n  ansible.builtin.debug: {msg: clean}\n")
     project.watch(
@@ -58,7 +59,7 @@ def test_a_newer_spec_and_a_deletion_end_a_run_that_is_pointless_now(
     operator = project.start()
     for name in ("changed", "deleted"):
         things.create(name, {"size": 1})
-        eventually(lambda name=name: operator.lines(msg="Run started", name=name), f"{name}'s first run")  # type: ignore[misc]
+        wait_until(lambda name=name: operator.lines(msg="Run started", name=name), f"{name}'s first run")  # type: ignore[misc]
     things.merge("changed", {"spec": {"size": 2}})
     things.await_success("changed")
     assert [run["outcome"] for run in operator.runs("changed")] == ["canceled", "succeeded"]
@@ -70,7 +71,7 @@ def test_a_newer_spec_and_a_deletion_end_a_run_that_is_pointless_now(
 
 
 def test_an_object_is_not_run_after_its_last_attempt_or_a_final_failure_until_it_changes(
-    project: Project, things: Things, eventually: Eventually
+    project: Project, things: Things
 ) -> None:
     project.role(
         "thing",
@@ -93,7 +94,7 @@ def test_an_object_is_not_run_after_its_last_attempt_or_a_final_failure_until_it
         things.create(name, {"size": size})
         logged = operator.await_line("No further run", name=name)
         assert said in logged["why"]
-        eventually(
+        wait_until(
             lambda name=name, said=said: said in things.conditions(name).get("Failure", {}).get("message", ""),  # type: ignore[misc]
             f"{name} to say so",
         )
@@ -124,9 +125,7 @@ def test_a_failing_finalizer_is_removed_at_the_limit_of_its_watch(project: Proje
     assert [run["outcome"] for run in operator.runs("one")] == ["succeeded", "failed", "failed"]
 
 
-def test_a_paused_object_does_not_run_until_it_is_resumed(
-    project: Project, things: Things, eventually: Eventually
-) -> None:
+def test_a_paused_object_does_not_run_until_it_is_resumed(project: Project, things: Things) -> None:
     annotation = "ansible.sdk.operatorframework.io/paused"
     project.role("thing", "- name: Do nothing\n  ansible.builtin.debug: {msg: fine}\n")
     project.watch("thing", finalizer={"name": "test.example.com/cleanup", "role": "thing"})
@@ -142,7 +141,7 @@ def test_a_paused_object_does_not_run_until_it_is_resumed(
     things.merge("one", {"metadata": {"annotations": {annotation: "true"}}})
     things.await_condition("one", "Running", "False")
     things.delete("one")
-    eventually(lambda: (things.get("one") or {})["metadata"].get("deletionTimestamp"), "the deletion to be asked for")
+    wait_until(lambda: (things.get("one") or {})["metadata"].get("deletionTimestamp"), "the deletion to be asked for")
     assert len(operator.runs("one")) == 1
     things.merge("one", {"metadata": {"annotations": {annotation: None}}})
     things.await_gone("one")

@@ -13,10 +13,12 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.integration.operator.pods import show_in_a_pod
+from tests.kit.wait import wait_until
 
 if TYPE_CHECKING:
     from runner.sdk.devcluster import DevCluster
-    from tests.integration.operator.conftest import Eventually, Project, Things
+    from tests.kit.objects import Things
+    from tests.kit.operator import Project
 
 OPENING = "--------------------------- Ansible Task StdOut -------------------------------"
 _ROLE = """
@@ -71,7 +73,6 @@ def test_output_of_runs_is_found_with_the_logs_command(
     things: Things,
     devcluster: DevCluster,
     logs: Callable[..., subprocess.Popen[str]],
-    eventually: Eventually,
     tmp_path: Path,
 ) -> None:
     def said(*arguments: str) -> str:
@@ -102,7 +103,7 @@ def test_output_of_runs_is_found_with_the_logs_command(
 
     gate = tmp_path / "gate"
     things.create("three", {"size": 3, "gate": str(gate)})
-    eventually(lambda: "TASK [thing : Wait at the gate]" in said("thing/three"), "the run to come to the gate")
+    wait_until(lambda: "TASK [thing : Wait at the gate]" in said("thing/three"), "the run to come to the gate")
     with logs("thing/three", "--follow") as following:
         assert following.stdout is not None
         while "size 3 of three" not in following.stdout.readline():
@@ -114,7 +115,7 @@ def test_output_of_runs_is_found_with_the_logs_command(
     things.await_success("three")
     assert operator.stop() == 0
     kubectl_logs = show_in_a_pod(devcluster, operator.log, things.namespace, tmp_path / "pod.log")
-    eventually(lambda: "Ansible Task StdOut" in kubectl_logs(), "kwok to know the log")
+    wait_until(lambda: "Ansible Task StdOut" in kubectl_logs(), "kwok to know the log")
     shown = kubectl_logs()
     assert shown == operator.log
     blocks = _blocks(shown)

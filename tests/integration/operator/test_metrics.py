@@ -12,10 +12,12 @@ import yaml
 from prometheus_client.parser import text_string_to_metric_families
 
 from runner.pki import Authority
-from tests.promtool import problems_of_metrics
+from tests.kit.promtool import problems_of_metrics
+from tests.kit.wait import wait_until
 
 if TYPE_CHECKING:
-    from tests.integration.operator.conftest import Api, Eventually, Operator, Project, Things
+    from tests.kit.objects import Api, Things
+    from tests.kit.operator import Operator, Project
 
 RBAC = "/apis/rbac.authorization.k8s.io/v1"
 CONFIG = Path(__file__).resolve().parents[3] / "config" / "rbac"
@@ -83,7 +85,7 @@ def issue(folder: Path, name: str) -> Path:
 
 @pytest.mark.filterwarnings("ignore:Unverified HTTPS request")
 def test_metrics_require_rbac_and_use_tls_with_the_current_certificate(
-    project: Project, things: Things, api: Api, eventually: Eventually, certificates: Path
+    project: Project, things: Things, api: Api, certificates: Path
 ) -> None:
     space = project.namespace
     first = issue(certificates, "first")
@@ -105,7 +107,7 @@ def test_metrics_require_rbac_and_use_tls_with_the_current_certificate(
     )
     granted(api, "metrics_auth_role.yaml", space, "operator")
     granted(api, "metrics_reader_role.yaml", space, "reader")
-    eventually(lambda: scraper.get(reader)[0] == 200, "the rights to count")
+    wait_until(lambda: scraper.get(reader)[0] == 200, "the rights to count")
 
     assert scraper.get() == (401, "bearer token required\n")
     assert scraper.get("made-up") == (401, "invalid token\n")
@@ -114,12 +116,12 @@ def test_metrics_require_rbac_and_use_tls_with_the_current_certificate(
 
     assert scraper.is_trusted(first)
     second = issue(certificates, "second")
-    eventually(lambda: scraper.is_trusted(second), "the renewed certificate to be used")
+    wait_until(lambda: scraper.is_trusted(second), "the renewed certificate to be used")
     assert not scraper.is_trusted(first)
 
     things.create("one", {})
     things.await_success("one")
-    text = eventually(lambda: _with_run(scraper, reader), "the run to be counted")
+    text = wait_until(lambda: _with_run(scraper, reader), "the run to be counted")
     assert problems_of_metrics(text) == ""
     assert reader not in operator.log
 

@@ -8,13 +8,14 @@ import signal
 import textwrap
 from typing import TYPE_CHECKING, Any
 
-from tests.integration.operator.conftest import wait_until
 from tests.integration.operator.test_plan import dump
+from tests.kit.wait import wait_until
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from tests.integration.operator.conftest import Api, Operator, Project, Things
+    from tests.kit.objects import Api, Things
+    from tests.kit.operator import Operator, Project
 
 OURS = "ansible.sdk.operatorframework.io/"
 Json = dict[str, Any]

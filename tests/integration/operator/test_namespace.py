@@ -7,10 +7,12 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.integration.operator.conftest import Things
+from tests.kit.objects import Things
+from tests.kit.wait import wait_until
 
 if TYPE_CHECKING:
-    from tests.integration.operator.conftest import Api, Eventually, Project
+    from tests.kit.objects import Api
+    from tests.kit.operator import Project
 
 CREATES = """
     - kubernetes.core.k8s:
@@ -43,7 +45,7 @@ def doomed(api: Api, namespace: str) -> Iterator[str]:
 
 
 def test_a_run_that_can_create_nothing_any_more_does_not_keep_the_finalizer_waiting(
-    project: Project, api: Api, doomed: str, eventually: Eventually
+    project: Project, api: Api, doomed: str
 ) -> None:
     project.role("creates", CREATES_FOR_EVER)
     project.role("cleans", CLEANS)
@@ -53,17 +55,17 @@ def test_a_run_that_can_create_nothing_any_more_does_not_keep_the_finalizer_wait
     things = Things(api, doomed)
     things.create("one", {})
     maps = f"/api/v1/namespaces/{doomed}/configmaps"
-    eventually(lambda: any(each["metadata"]["name"].startswith("it-") for each in api.call("GET", maps)["items"]), maps)
+    wait_until(lambda: any(each["metadata"]["name"].startswith("it-") for each in api.call("GET", maps)["items"]), maps)
     api.call("DELETE", f"/api/v1/namespaces/{doomed}")
     things.await_gone("one")
     canceled, finalized = operator.runs("one")
     assert (canceled["outcome"], finalized["outcome"]) == ("canceled", "succeeded")
     assert "namespace are being deleted" in canceled["error"]
-    eventually(lambda: api.call("GET", f"/api/v1/namespaces/{doomed}") is None, "the namespace to go")
+    wait_until(lambda: api.call("GET", f"/api/v1/namespaces/{doomed}") is None, "the namespace to go")
 
 
 def test_the_failure_of_a_finalizer_that_creates_names_the_cause_and_its_limit_frees_the_namespace(
-    project: Project, api: Api, doomed: str, eventually: Eventually
+    project: Project, api: Api, doomed: str
 ) -> None:
     project.role("cleans", CLEANS)
     project.role("creates", CREATES)
@@ -81,4 +83,4 @@ def test_the_failure_of_a_finalizer_that_creates_names_the_cause_and_its_limit_f
     assert "finalizer.limit in watches.yaml" in failure["message"]
     things.await_gone("one")
     assert [run["outcome"] for run in operator.runs("one")] == ["succeeded", "failed", "failed"]
-    eventually(lambda: api.call("GET", f"/api/v1/namespaces/{doomed}") is None, "the namespace to go")
+    wait_until(lambda: api.call("GET", f"/api/v1/namespaces/{doomed}") is None, "the namespace to go")

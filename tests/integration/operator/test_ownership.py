@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from tests.kit.wait import wait_until
+
 if TYPE_CHECKING:
-    from tests.integration.operator.conftest import Api, Eventually, Project, Things
+    from tests.kit.objects import Api, Things
+    from tests.kit.operator import Project
 
 MAKE = """
     - name: Make a ConfigMap and a Deployment
@@ -58,7 +61,7 @@ class Child:
 
 
 def test_dependents_are_owned_corrected_recreated_and_garbage_collected(
-    project: Project, things: Things, api: Api, eventually: Eventually
+    project: Project, things: Things, api: Api
 ) -> None:
     config = Child(api, f"/api/v1/namespaces/{things.namespace}/configmaps/one")
     deployment = Child(api, f"/apis/apps/v1/namespaces/{things.namespace}/deployments/one")
@@ -72,13 +75,13 @@ def test_dependents_are_owned_corrected_recreated_and_garbage_collected(
     assert config.get()["metadata"]["ownerReferences"] == [owner]
     assert deployment.get()["metadata"]["ownerReferences"] == [owner]
 
-    eventually(lambda: deployment.get().get("status", {}).get("readyReplicas") == 2, "the rollout")
+    wait_until(lambda: deployment.get().get("status", {}).get("readyReplicas") == 2, "the rollout")
     deployment.merge({"spec": {"replicas": 5}})
-    eventually(lambda: deployment.get()["spec"]["replicas"] == 2, "the Deployment to be put right")
+    wait_until(lambda: deployment.get()["spec"]["replicas"] == 2, "the Deployment to be put right")
     config.merge({"data": {"size": "9"}})
-    eventually(lambda: config.get()["data"] == {"size": "2"}, "the ConfigMap to be put right")
+    wait_until(lambda: config.get()["data"] == {"size": "2"}, "the ConfigMap to be put right")
     config.delete()
-    eventually(lambda: config.get().get("data") == {"size": "2"}, "the ConfigMap to come back")
+    wait_until(lambda: config.get().get("data") == {"size": "2"}, "the ConfigMap to come back")
     assert config.get()["metadata"]["ownerReferences"] == [owner]
     reasons = [run["reason"] for run in operator.runs("one")]
     assert reasons[0] == "created"
@@ -86,13 +89,11 @@ def test_dependents_are_owned_corrected_recreated_and_garbage_collected(
 
     things.delete("one")
     things.await_gone("one")
-    eventually(lambda: config.get() == {} and deployment.get() == {}, "the children to be collected")
+    wait_until(lambda: config.get() == {} and deployment.get() == {}, "the children to be collected")
     assert operator.stop() == 0
 
 
-def test_a_rollout_after_a_run_costs_at_most_one_further_run(
-    project: Project, things: Things, api: Api, eventually: Eventually
-) -> None:
+def test_a_rollout_after_a_run_costs_at_most_one_further_run(project: Project, things: Things, api: Api) -> None:
     deployment = Child(api, f"/apis/apps/v1/namespaces/{things.namespace}/deployments/one")
     project.role("thing", MAKE)
     project.watch("thing")
@@ -100,11 +101,11 @@ def test_a_rollout_after_a_run_costs_at_most_one_further_run(
     operator = project.start()
     things.create("one", {"size": 3})
     things.await_success("one")
-    eventually(lambda: deployment.get().get("status", {}).get("readyReplicas") == 3, "the rollout")
+    wait_until(lambda: deployment.get().get("status", {}).get("readyReplicas") == 3, "the rollout")
     # A change that is processed after all runs that the rollout triggered.
     things.merge("one", {"spec": {"size": 4}})
     things.await_success("one")
-    eventually(lambda: deployment.get().get("status", {}).get("readyReplicas") == 4, "the second rollout")
+    wait_until(lambda: deployment.get().get("status", {}).get("readyReplicas") == 4, "the second rollout")
     things.create("two", {"size": 1})
     things.await_success("two")
     assert len(operator.runs("one")) <= 4

@@ -15,10 +15,12 @@ import yaml
 
 from runner.plan.fields import ABSENT, FieldChange, differences, normalised
 from runner.sdk.devcluster import DevCluster
-from tests.integration.operator.conftest import ROOT, wait_until
+from tests.kit.places import ROOT
+from tests.kit.wait import wait_until
 
 if TYPE_CHECKING:
-    from tests.integration.operator.conftest import Api, Project, Things
+    from tests.kit.objects import Api, Things
+    from tests.kit.operator import Project
 
 UNCHANGED, FAILED, CHANGES = 0, 1, 2
 Json = dict[str, Any]

@@ -16,10 +16,12 @@ from runner.kube.credentials import auth
 from runner.objects import GVK, RUN_REQUESTED, ObjectKey, ObjectRef
 from runner.prune.store import ConfigMapRecords, StoreError
 from runner.sdk.devcluster.cluster import get_helm
+from tests.kit.wait import wait_until
 
 if TYPE_CHECKING:
     from runner.sdk.devcluster import DevCluster
-    from tests.integration.operator.conftest import Api, Eventually, Operator, Project, Things
+    from tests.kit.objects import Api, Things
+    from tests.kit.operator import Operator, Project
 
 KEEP = "ansible.sdk.operatorframework.io/prune"
 ADOPT = "ansible.sdk.operatorframework.io/adopt"
@@ -114,12 +116,12 @@ def maps(api: Api, namespace: str) -> Maps:
     return Maps(api, namespace)
 
 
-def run_again(things: Things, operator: Operator, name: str, eventually: Eventually, until: int) -> None:
+def run_again(things: Things, operator: Operator, name: str, until: int) -> None:
     """Request runs until this number has ended."""
     while len(operator.runs(name)) < until:
         before = len(operator.runs(name))
         things.merge(name, {"metadata": {"annotations": {RUN_REQUESTED: str(before)}}})
-        eventually(lambda before=before: len(operator.runs(name)) > before, "another run")  # type: ignore[misc]
+        wait_until(lambda before=before: len(operator.runs(name)) > before, "another run")  # type: ignore[misc]
 
 
 def kubectl_path(devcluster: DevCluster) -> dict[str, str]:
@@ -127,7 +129,7 @@ def kubectl_path(devcluster: DevCluster) -> dict[str, str]:
 
 
 def test_objects_that_a_role_no_longer_writes_are_pruned_and_all_others_survive(
-    project: Project, things: Things, maps: Maps, devcluster: DevCluster, eventually: Eventually
+    project: Project, things: Things, maps: Maps, devcluster: DevCluster
 ) -> None:
     project.role("shop", ROLE)
     project.watch("shop", prune="delete")
@@ -145,24 +147,22 @@ def test_objects_that_a_role_no_longer_writes_are_pruned_and_all_others_survive(
 
     things.merge("half", {"spec": {"optional": False, "fails": True}})
     things.merge("one", {"spec": {"suffix": "b", "optional": False, "items_": ["one"]}})
-    eventually(lambda: operator.runs("one")[-1]["reason"] == "prune check", "the run that confirms")
+    wait_until(lambda: operator.runs("one")[-1]["reason"] == "prune check", "the run that confirms")
     kept = {"b", "one", "kept", "adopted", "copied", "foreign"}
-    eventually(lambda: maps.names("one") == kept, "the unused objects to be deleted")
+    wait_until(lambda: maps.names("one") == kept, "the unused objects to be deleted")
     condition = things.await_condition("one", "Prunable", "False")
     assert condition["reason"] == "Pruned"
     assert f"ConfigMap {things.namespace}/one-optional" in condition["message"]
     things.await_condition("half", "Failure")
-    run_again(things, operator, "half", eventually, 4)
+    run_again(things, operator, "half", 4)
     assert maps.names("half") == all_of_them
-    run_again(things, operator, "one", eventually, 5)
+    run_again(things, operator, "one", 5)
     assert maps.names("one") == kept
     assert operator.runs("one")[-1]["outcome"] == "succeeded"
     assert "dependent changed" not in {run["reason"] for run in operator.runs("one")}
 
 
-def test_runs_that_leave_out_tasks_prune_nothing_that_these_wrote(
-    project: Project, things: Things, maps: Maps, eventually: Eventually
-) -> None:
+def test_runs_that_leave_out_tasks_prune_nothing_that_these_wrote(project: Project, things: Things, maps: Maps) -> None:
     project.role("shop", OMITS)
     project.write("roles/shop/tasks/more.yml", MORE)
     project.watch("shop", prune="delete")
@@ -176,7 +176,7 @@ def test_runs_that_leave_out_tasks_prune_nothing_that_these_wrote(
         things.merge(how, {"spec": {"how": how}})
     for how in ways:
         things.await_success(how)
-        run_again(things, operator, how, eventually, 4)
+        run_again(things, operator, how, 4)
         assert maps.names(how) == {"include", "block", "end"}
         assert "prune check" not in {run["reason"] for run in operator.runs(how)}
         prunable = things.conditions(how)["Prunable"]
@@ -185,7 +185,7 @@ def test_runs_that_leave_out_tasks_prune_nothing_that_these_wrote(
 
 
 def test_an_include_over_an_empty_loop_keeps_its_own_objects_and_no_other_ones(
-    project: Project, things: Things, maps: Maps, eventually: Eventually
+    project: Project, things: Things, maps: Maps
 ) -> None:
     project.role("shop", PARTS)
     project.write("roles/shop/tasks/more.yml", USER)
@@ -195,7 +195,7 @@ def test_an_include_over_an_empty_loop_keeps_its_own_objects_and_no_other_ones(
     things.await_success("one")
     assert maps.names("one") == {"user-a", "user-b", "x", "y"}
     things.merge("one", {"spec": {"users": [], "caches": ["x"]}})
-    eventually(lambda: maps.names("one") == {"user-a", "user-b", "x"}, "the object of the task that ran to be deleted")
+    wait_until(lambda: maps.names("one") == {"user-a", "user-b", "x"}, "the object of the task that ran to be deleted")
     prunable = things.await_condition("one", "Prunable", "Unknown")
     assert f"ConfigMap {things.namespace}/one-user-a, ConfigMap {things.namespace}/one-user-b: " in prunable["message"]
     assert "the include 'Include the users' was skipped" in prunable["message"]
@@ -203,7 +203,7 @@ def test_an_include_over_an_empty_loop_keeps_its_own_objects_and_no_other_ones(
 
 
 def test_unused_objects_are_reported_and_a_restarted_operator_deletes_them_if_the_watch_says_so(
-    project: Project, things: Things, maps: Maps, eventually: Eventually
+    project: Project, things: Things, maps: Maps
 ) -> None:
     role = CONFIG.format(name="{{ suffix }}", annotations={}, more="")
     project.role("shop", role)
@@ -213,7 +213,7 @@ def test_unused_objects_are_reported_and_a_restarted_operator_deletes_them_if_th
     things.await_success("one")
     things.merge("one", {"spec": {"suffix": "b"}})
     things.await_success("one")
-    run_again(things, operator, "one", eventually, 3)
+    run_again(things, operator, "one", 3)
     condition = things.await_condition("one", "Prunable")
     assert condition["reason"] == "Unused"
     assert f"ConfigMap {things.namespace}/one-a" in condition["message"]
@@ -222,22 +222,22 @@ def test_unused_objects_are_reported_and_a_restarted_operator_deletes_them_if_th
 
     project.watches[0]["prune"] = "delete"
     operator = project.start()
-    eventually(lambda: maps.names("one") == {"b"}, "the unused object to be deleted")
+    wait_until(lambda: maps.names("one") == {"b"}, "the unused object to be deleted")
     things.await_condition("one", "Prunable", "False")
     assert [run["reason"] for run in operator.runs("one")] == ["present at start"]
 
     project.role("shop", role.replace("suffix", "other | default('c')"))
     assert operator.stop() == 0
     operator = project.start()
-    eventually(lambda: operator.runs("one"), "the first run of the changed role")
-    run_again(things, operator, "one", eventually, 2)
-    eventually(lambda: maps.names("one") == {"c"}, "the object of the former role to be deleted")
+    wait_until(lambda: operator.runs("one"), "the first run of the changed role")
+    run_again(things, operator, "one", 2)
+    wait_until(lambda: maps.names("one") == {"c"}, "the object of the former role to be deleted")
     things.delete("one")
-    eventually(lambda: not records(project), "the record to be removed")
+    wait_until(lambda: not records(project), "the record to be removed")
 
 
 def test_a_missing_right_to_delete_is_reported_with_the_rule(
-    project: Project, things: Things, maps: Maps, api: Api, eventually: Eventually
+    project: Project, things: Things, maps: Maps, api: Api
 ) -> None:
     path = f"/apis/rbac.authorization.k8s.io/v1/clusterroles/operator-{project.namespace}"
     rights = api.call("GET", path)
@@ -252,7 +252,7 @@ def test_a_missing_right_to_delete_is_reported_with_the_rule(
     things.await_success("one")
     things.merge("one", {"spec": {"suffix": "b"}})
     things.await_success("one")
-    run_again(things, operator, "one", eventually, 3)
+    run_again(things, operator, "one", 3)
     condition = things.await_condition("one", "Prunable")
     assert condition["reason"] == "NotDeleted"
     assert 'apiGroups: [""], resources: [configmaps], verbs: [delete]' in condition["message"]
@@ -281,14 +281,14 @@ def recorded(maps: Maps, api: Api) -> set[str]:
     return {each["name"].rpartition("-")[2] for record in found for each in record["objects"]}
 
 
-def _kill_after(operator: Operator, maps: Maps, name: str, eventually: Eventually) -> None:
-    eventually(lambda: name in maps.names("one"), f"{name} to be created")
+def _kill_after(operator: Operator, maps: Maps, name: str) -> None:
+    wait_until(lambda: name in maps.names("one"), f"{name} to be created")
     operator.kill()
 
 
 @pytest.mark.full
 def test_a_kill_after_each_write_loses_nothing_from_the_records_of_an_operator_in_a_pod(
-    project: Project, things: Things, maps: Maps, api: Api, eventually: Eventually
+    project: Project, things: Things, maps: Maps, api: Api
 ) -> None:
     program = [sys.executable, str(project.write("in_pod.py", IN_POD.format(namespace=project.namespace)))]
     project.grant([""], ["configmaps"])
@@ -305,17 +305,17 @@ def test_a_kill_after_each_write_loses_nothing_from_the_records_of_an_operator_i
     operator = project.start(program=program)
     things.create("one")
     for name in names:
-        _kill_after(operator, maps, name, eventually)
+        _kill_after(operator, maps, name)
         assert recorded(maps, api) == maps.names("one") - {"foreign"}
         project.write(name, "")
         operator = project.start(program=program)
     things.await_success("one")
     assert maps.names("one") == {*names, "foreign"}
     things.merge("one", {"spec": {"wanted": False}})
-    eventually(lambda: maps.names("one") == {"foreign"}, "all created objects to be deleted")
+    wait_until(lambda: maps.names("one") == {"foreign"}, "all created objects to be deleted")
     things.delete("one")
     selected = f"{maps.path}?labelSelector=app.kubernetes.io/component%3Dcreated-objects"
-    eventually(lambda: not api.call("GET", selected)["items"], "the record to be removed")
+    wait_until(lambda: not api.call("GET", selected)["items"], "the record to be removed")
 
 
 RELEASE = """
@@ -330,7 +330,7 @@ RELEASE = """
 
 @pytest.mark.nightly  # unit tests cover the same requests
 def test_objects_of_an_unchanged_helm_release_stay_until_the_task_is_gone(
-    project: Project, things: Things, maps: Maps, api: Api, eventually: Eventually
+    project: Project, things: Things, maps: Maps, api: Api
 ) -> None:
     project.write("chart/Chart.yaml", "{apiVersion: v2, name: shop, version: 1.0.0}")
     config = "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: {{ .Release.Name }}-config}\n"
@@ -349,10 +349,10 @@ def test_objects_of_an_unchanged_helm_release_stay_until_the_task_is_gone(
     things.await_success("one")
     things.merge("one", {"spec": {"size": 2}})
     things.await_success("one")
-    run_again(things, operator, "one", eventually, 4)
+    run_again(things, operator, "one", 4)
     assert maps.names("one") == {"shop-config", "shop-hook"}
     things.merge("one", {"spec": {"chart": False}})
-    eventually(lambda: maps.names("one") == {"shop-hook"}, "the objects of the release to be deleted")
+    wait_until(lambda: maps.names("one") == {"shop-hook"}, "the objects of the release to be deleted")
     secrets = api.call("GET", f"/api/v1/namespaces/{things.namespace}/secrets")["items"]
     assert "sh.helm.release.v1.one-shop.v1" in {each["metadata"]["name"] for each in secrets}
 

@@ -6,7 +6,8 @@ import base64
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from tests.integration.operator.conftest import Api, Project, Things
+    from tests.kit.objects import Api, Things
+    from tests.kit.operator import Project
 
 REFERENCES = [
     {"version": "v1", "kind": "Secret", "path": "spec.passwordSecret"},

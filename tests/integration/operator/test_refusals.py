@@ -14,12 +14,14 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import pytest
 
 from runner.pods.jobs import RUN_OF
-from tests.integration.operator.conftest import GROUP
 from tests.integration.operator.test_tenants_in_pods import RULES
+from tests.kit.objects import GROUP
+from tests.kit.wait import wait_until
 
 if TYPE_CHECKING:
     from runner.sdk.devcluster import DevCluster
-    from tests.integration.operator.conftest import Api, Eventually, Operator, Project, Things
+    from tests.kit.objects import Api, Things
+    from tests.kit.operator import Operator, Project
 
 FINALIZER = f"{GROUP}/finalizer"
 _ADMISSION = "/apis/admissionregistration.k8s.io/v1"
@@ -35,10 +37,9 @@ REFUSED = "The API server refuses a request about the object; retrying with back
 class Policy:
     """A ValidatingAdmissionPolicy for updates of the things of one namespace."""
 
-    def __init__(self, things: Things, api: Api, eventually: Eventually) -> None:
+    def __init__(self, things: Things, api: Api) -> None:
         self._api = api
         self._things = things
-        self._eventually = eventually
         self._name = f"refuse-{things.namespace}"
 
     def refuse(self, expression: str, reason: str, probe: tuple[str, Any], subresource: str = "") -> None:
@@ -68,7 +69,7 @@ class Policy:
             self._api.apply(f"{_ADMISSION}/{plural}/{self._name}", {**body, "kind": kind, "spec": spec})
         name, patch = probe
         path = f"{self._things.path}/{name}" + (f"/{subresource}" if subresource else "")
-        self._eventually(lambda: MESSAGE in self._api.refusal(path, patch), "the policy to count")
+        wait_until(lambda: MESSAGE in self._api.refusal(path, patch), "the policy to count")
 
     def remove(self) -> None:
         for plural in ("validatingadmissionpolicybindings", "validatingadmissionpolicies"):
@@ -76,8 +77,8 @@ class Policy:
 
 
 @pytest.fixture
-def policy(things: Things, api: Api, eventually: Eventually) -> Iterator[Policy]:
-    policy = Policy(things, api, eventually)
+def policy(things: Things, api: Api) -> Iterator[Policy]:
+    policy = Policy(things, api)
     yield policy
     policy.remove()
 
@@ -100,7 +101,7 @@ def _finalizer_runs(operator: Operator, name: str) -> int:
 
 @pytest.mark.parametrize("reason", ["Invalid", "Forbidden"])
 def test_a_policy_that_keeps_finalizers_stops_neither_other_objects_nor_runs_a_finalizer_twice(
-    project: Project, things: Things, api: Api, eventually: Eventually, policy: Policy, reason: str
+    project: Project, things: Things, api: Api, policy: Policy, reason: str
 ) -> None:
     operator = _project(project)
     names = [f"thing-{number}" for number in range(4)]
@@ -117,7 +118,7 @@ def test_a_policy_that_keeps_finalizers_stops_neither_other_objects_nor_runs_a_f
     things.await_success("neighbour")
     for name in names:
         operator.await_line(REFUSED, name=name)
-        eventually(lambda name=name: _events(api, things, name), f"the Event about {name}")  # type: ignore[misc]
+        wait_until(lambda name=name: _events(api, things, name), f"the Event about {name}")  # type: ignore[misc]
     policy.remove()
     for name in names:
         things.merge(name, {"metadata": {"annotations": {"the": "policy is gone"}}})
@@ -129,7 +130,7 @@ def test_a_policy_that_keeps_finalizers_stops_neither_other_objects_nor_runs_a_f
 
 
 def test_a_policy_that_refuses_the_finalizer_is_reported_on_the_object_and_retried_with_backoff(
-    project: Project, things: Things, api: Api, eventually: Eventually, policy: Policy
+    project: Project, things: Things, api: Api, policy: Policy
 ) -> None:
     things.create("probe", {})
     policy.refuse(ADD_NONE, "Invalid", ("probe", {"metadata": {"finalizers": [FINALIZER]}}))
@@ -137,8 +138,8 @@ def test_a_policy_that_refuses_the_finalizer_is_reported_on_the_object_and_retri
     operator = _project(project)
     things.create("one", {})
     assert MESSAGE in things.await_condition("one", "RequestRefused")["message"]
-    eventually(lambda: _events(api, things, "one"), "the Event")
-    eventually(lambda: len(_retries(operator)) > 3, "some retries")
+    wait_until(lambda: _events(api, things, "one"), "the Event")
+    wait_until(lambda: len(_retries(operator)) > 3, "some retries")
     retries = _retries(operator)
     assert retries == sorted(retries)
     assert retries[3] >= 8 * retries[0]
@@ -157,7 +158,7 @@ def _retries(operator: Operator) -> list[float]:
 
 @pytest.mark.parametrize("reason", ["Invalid", "Forbidden"])
 def test_a_status_that_a_policy_refused_is_written_soon_after_the_policy_is_gone(
-    project: Project, things: Things, api: Api, eventually: Eventually, policy: Policy, reason: str
+    project: Project, things: Things, api: Api, policy: Policy, reason: str
 ) -> None:
     things.create("probe", {})
     policy.refuse("false", reason, ("probe", {"status": {"any": 1}}), "status")
@@ -165,7 +166,7 @@ def test_a_status_that_a_policy_refused_is_written_soon_after_the_policy_is_gone
     operator = _project(project)
     things.create("one", {})
     operator.await_line("Run ended", name="one")
-    eventually(lambda: _events(api, things, "one"), "the Event")
+    wait_until(lambda: _events(api, things, "one"), "the Event")
     assert not things.conditions("one")
     policy.remove()
     things.await_success("one")
@@ -243,7 +244,7 @@ def webhook(things: Things, api: Api, devcluster: DevCluster) -> Iterator[Webhoo
 
 @pytest.mark.parametrize("broken", [pytest.param(False, marks=pytest.mark.full), True], ids=["denies", "fails"])
 def test_a_webhook_that_accepts_no_status_holds_no_worker_and_costs_no_second_run(
-    project: Project, things: Things, api: Api, eventually: Eventually, webhook: Webhook, *, broken: bool
+    project: Project, things: Things, api: Api, webhook: Webhook, *, broken: bool
 ) -> None:
     go = project.folder / "go"
     project.role("thing", f"- ansible.builtin.wait_for: {{path: '{go}'}}\n")
@@ -253,15 +254,15 @@ def test_a_webhook_that_accepts_no_status_holds_no_worker_and_costs_no_second_ru
     things.await_condition("one", "Running", current=False)
     webhook.broken = broken
     webhook.install()
-    eventually(lambda: api.refusal(f"{things.path}/one/status", {"status": {"any": 1}}), "the webhook to count")
+    wait_until(lambda: api.refusal(f"{things.path}/one/status", {"status": {"any": 1}}), "the webhook to count")
     go.touch()
     operator.await_line("Run ended", name="one")
     things.create("neighbour", {})
     things.await_success("neighbour")
     if not broken:
-        eventually(lambda: _events(api, things, "one"), "the Event")
+        wait_until(lambda: _events(api, things, "one"), "the Event")
     calls = webhook.calls
-    eventually(lambda: webhook.calls > calls, "the status to be repeated")
+    wait_until(lambda: webhook.calls > calls, "the status to be repeated")
     assert things.conditions("one")["Running"]["reason"] == "Running"
     webhook.remove()
     things.await_success("one")
@@ -271,7 +272,7 @@ def test_a_webhook_that_accepts_no_status_holds_no_worker_and_costs_no_second_ru
 
 @pytest.mark.full
 def test_rights_that_are_removed_and_restored_while_the_operator_runs_lose_nothing(
-    project: Project, things: Things, api: Api, eventually: Eventually
+    project: Project, things: Things, api: Api
 ) -> None:
     operator = _project(project)
     for name in ("changed", "deleted"):
@@ -284,7 +285,7 @@ def test_rights_that_are_removed_and_restored_while_the_operator_runs_lose_nothi
     things.delete("deleted")
     operator.await_line(REFUSED, name="deleted")
     things.merge("changed", {"spec": {"size": 2}})
-    eventually(lambda: len(operator.runs("changed")) == 2, "the second run")
+    wait_until(lambda: len(operator.runs("changed")) == 2, "the second run")
     things.create("created", {})
     operator.await_line(REFUSED, name="created")
     assert things.get("deleted") is not None
@@ -300,11 +301,11 @@ def test_rights_that_are_removed_and_restored_while_the_operator_runs_lose_nothi
 
 @pytest.mark.full
 def test_a_quota_that_admits_no_job_fails_the_run_with_its_message_and_ends_with_the_quota(
-    project: Project, things: Things, api: Api, namespace: str, eventually: Eventually
+    project: Project, things: Things, api: Api, namespace: str
 ) -> None:
     quota = f"/api/v1/namespaces/{namespace}/resourcequotas"
     api.call("POST", quota, {"metadata": {"name": "none"}, "spec": {"hard": {"count/jobs.batch": "0"}}})
-    eventually(lambda: api.call("GET", f"{quota}/none").get("status", {}).get("hard"), "the quota to be in force")
+    wait_until(lambda: api.call("GET", f"{quota}/none").get("status", {}).get("hard"), "the quota to be in force")
     path = f"/apis/rbac.authorization.k8s.io/v1/clusterroles/operator-{namespace}"
     role = api.call("GET", path)
     api.call("PUT", path, {**role, "rules": [*role["rules"], *RULES]})
@@ -315,8 +316,8 @@ def test_a_quota_that_admits_no_job_fails_the_run_with_its_message_and_ends_with
     assert "exceeded quota: none" in things.await_condition("one", "Failure")["message"]
     api.call("DELETE", f"{quota}/none")
     jobs = f"/apis/batch/v1/namespaces/{namespace}/jobs"
-    eventually(lambda: len(api.call("GET", jobs)["items"]) == 1, "the Job")
-    eventually(lambda: len(_secrets_of_runs(api, namespace)) == 1, "one Secret of a run")
+    wait_until(lambda: len(api.call("GET", jobs)["items"]) == 1, "the Job")
+    wait_until(lambda: len(_secrets_of_runs(api, namespace)) == 1, "one Secret of a run")
 
 
 def _secrets_of_runs(api: Api, namespace: str) -> list[Any]:

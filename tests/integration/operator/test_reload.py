@@ -6,8 +6,11 @@ from typing import TYPE_CHECKING
 
 import yaml
 
+from tests.kit.wait import wait_until
+
 if TYPE_CHECKING:
-    from tests.integration.operator.conftest import Eventually, Operator, Project, Things
+    from tests.kit.objects import Things
+    from tests.kit.operator import Operator, Project
 
 SAY = """
 - name: Say it
@@ -34,7 +37,7 @@ def _ended(operator: Operator, name: str) -> list[tuple[str, str]]:
 
 
 def test_an_edited_role_runs_again_and_an_invalid_edit_is_ignored_until_it_is_corrected(
-    project: Project, things: Things, eventually: Eventually
+    project: Project, things: Things
 ) -> None:
     project.role("thing", SAY.format("first"))
     project.watch("thing")
@@ -44,23 +47,21 @@ def test_an_edited_role_runs_again_and_an_invalid_edit_is_ignored_until_it_is_co
 
     project.role("thing", SAY.format("second"))
     operator.await_line("Run ended", name="a", reason="role edited")
-    eventually(lambda: "second" in operator.log, "the edited task's output")
+    wait_until(lambda: "second" in operator.log, "the edited task's output")
 
     project.role("thing", "- name: [broken\n")
     problem = operator.await_line("The edit is invalid and not applied; fix it")["problem"]
     assert "roles/thing/tasks/main.yml" in problem
     project.role("thing", SAY.format("third"))
     operator.await_line("The project is valid again")
-    eventually(lambda: len(operator.runs("a")) == 3, "the run after mending")
-    eventually(lambda: "third" in operator.log, "the mended task's output")
+    wait_until(lambda: len(operator.runs("a")) == 3, "the run after mending")
+    wait_until(lambda: "third" in operator.log, "the mended task's output")
     assert _ended(operator, "a") == [("created", "succeeded")] + 2 * [("role edited", "succeeded")]
     assert len(operator.lines(msg="Starting")) == 1
     assert operator.stop() == 0
 
 
-def test_changed_watches_apply_after_active_runs_have_ended(
-    project: Project, things: Things, eventually: Eventually
-) -> None:
+def test_changed_watches_apply_after_active_runs_have_ended(project: Project, things: Things) -> None:
     gate = project.folder / "gate"
     project.role("waiting", WAIT)
     project.role("other", SAY.format("by the other role"))
@@ -79,7 +80,7 @@ def test_changed_watches_apply_after_active_runs_have_ended(
     operator.await_line("The watches were edited; applying them once the runs in progress have ended")
     assert operator.runs("a") == []
     gate.touch()
-    eventually(lambda: len(operator.runs("a")) == 2, "a run by the other role")
+    wait_until(lambda: len(operator.runs("a")) == 2, "a run by the other role")
     assert [run["content"] for run in operator.lines(msg="Run started", name="a")] == ["waiting", "other"]
     assert _ended(operator, "a") == [("created", "succeeded"), ("present at start", "succeeded")]
     things.create("b")
@@ -89,7 +90,7 @@ def test_changed_watches_apply_after_active_runs_have_ended(
 
 
 def test_a_mistyped_kind_costs_no_output_of_runs_and_the_page_keeps_its_address(
-    project: Project, things: Things, eventually: Eventually
+    project: Project, things: Things
 ) -> None:
     project.role("thing", SAY.format("said"))
     project.watch("thing")
@@ -101,9 +102,9 @@ def test_a_mistyped_kind_costs_no_output_of_runs_and_the_page_keeps_its_address(
     for kind, runs in (("Thingg", 1), ("Thing", 2)):
         project.watches[0]["kind"] = kind
         _save(project)
-        eventually(lambda kind=kind: operator.lines(msg="Watching")[-1]["gvk"].endswith(kind), kind)  # type: ignore[misc]
-        eventually(lambda runs=runs: len(operator.lines(msg="Run ended", name="a")) == runs, f"{runs} runs")  # type: ignore[misc]
-    eventually(lambda: len(operator.lines(msg="Serving the status page")) == 3, "the page after each edit")
+        wait_until(lambda kind=kind: operator.lines(msg="Watching")[-1]["gvk"].endswith(kind), kind)  # type: ignore[misc]
+        wait_until(lambda runs=runs: len(operator.lines(msg="Run ended", name="a")) == runs, f"{runs} runs")  # type: ignore[misc]
+    wait_until(lambda: len(operator.lines(msg="Serving the status page")) == 3, "the page after each edit")
     assert len({line["url"] for line in operator.lines(msg="Serving the status page")}) == 1
     assert operator.stop() == 0
     assert "said" in run.read_text()

@@ -20,9 +20,11 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.integration.operator.fleet import Fleet, History, Note, by_object, interleaved, overlaps, without_ansible
+from tests.kit.wait import wait_until
 
 if TYPE_CHECKING:
-    from tests.integration.operator.conftest import Api, Eventually, Project, Things
+    from tests.kit.objects import Api, Things
+    from tests.kit.operator import Project
 
 SEED = 6
 OBJECTS = [f"thing-{i}" for i in range(8)]
@@ -74,7 +76,6 @@ def test_no_two_runs_of_an_object_overlap_and_no_stale_write_is_accepted_whateve
     project: Project,
     things: Things,
     api: Api,
-    eventually: Eventually,
     capsys: pytest.CaptureFixture[str],
     what: str,
     most: int,
@@ -93,7 +94,7 @@ def test_no_two_runs_of_an_object_overlap_and_no_stale_write_is_accepted_whateve
             fleet.tend()
             return all(converged(things, api, name, size + 1) for name in OBJECTS)
 
-        eventually(are_converged, "all to converge", 300)
+        wait_until(are_converged, "all to converge", 300)
         written = history.complete()
     notes = fleet.notes()
     counts = Counter(note.what.split("-")[0] for note in notes)
@@ -109,9 +110,7 @@ def test_no_two_runs_of_an_object_overlap_and_no_stale_write_is_accepted_whateve
 
 
 @pytest.mark.nightly
-def test_an_operator_that_ignores_the_loss_of_its_lease_is_detected(
-    project: Project, things: Things, api: Api, eventually: Eventually
-) -> None:
+def test_an_operator_that_ignores_the_loss_of_its_lease_is_detected(project: Project, things: Things, api: Api) -> None:
     """Proof that the test above can fail: with fencing broken on purpose, a stale write is accepted, and seen."""
     without_ansible(project.folder / "venv")
     python = str(project.folder / "venv/bin" / Path(sys.executable).name)
@@ -122,13 +121,13 @@ def test_an_operator_that_ignores_the_loss_of_its_lease_is_detected(
         def begins() -> list[Note]:
             return [note for note in fleet.notes() if note.what == "begin"]
 
-        begun = eventually(begins, "a run to begin")[0]
+        begun = wait_until(begins, "a run to begin")[0]
         stopped = next(slot for slot in fleet.slots if slot.name == begun.operator)
         stopped.operator.process.send_signal(signal.SIGSTOP)
-        eventually(lambda: len(begins()) > 1, "a run by another replica")
+        wait_until(lambda: len(begins()) > 1, "a run by another replica")
         stopped.operator.process.send_signal(signal.SIGCONT)
-        eventually(lambda: interleaved(note.run for note in fleet.notes()), "the first run to go on")
-        eventually(lambda: interleaved(history.runs["one"]), "a stale write to be accepted")
+        wait_until(lambda: interleaved(note.run for note in fleet.notes()), "the first run to go on")
+        wait_until(lambda: interleaved(history.runs["one"]), "a stale write to be accepted")
         written = history.complete()
     assert begun.run in overlaps(by_object(fleet.notes()))["one"]
     assert begun.run in overlaps(written)["one"]

@@ -10,9 +10,12 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from tests.kit.wait import wait_until
+
 if TYPE_CHECKING:
     from runner.sdk.devcluster import DevCluster
-    from tests.integration.operator.conftest import Api, Eventually, Operator, Project, Things
+    from tests.kit.objects import Api, Things
+    from tests.kit.operator import Operator, Project
 
 LEASE = 6.0
 RENEW = 3.0
@@ -111,9 +114,7 @@ def test_a_standby_replica_is_ready_and_takes_over_within_a_second_of_a_clean_st
     assert lease(api, namespace)["holderIdentity"] == ""
 
 
-def test_after_a_crash_the_other_takes_over_when_the_lease_is_over(
-    project: Project, things: Things, eventually: Eventually
-) -> None:
+def test_after_a_crash_the_other_takes_over_when_the_lease_is_over(project: Project, things: Things) -> None:
     project.allow_leases("thing-operator")
     project.role("thing", NOTE)
     project.watch("thing")
@@ -129,12 +130,12 @@ def test_after_a_crash_the_other_takes_over_when_the_lease_is_over(
     # It looks twice a second: once to see the last renewal, once to see that it is over; the rest is a slow machine's.
     assert when(b.await_line("Lease acquired")) - killed < LEASE + 3
     things.await_success("one")
-    eventually(lambda: b.runs("one"), "the survivor's run")
+    wait_until(lambda: b.runs("one"), "the survivor's run")
     assert b.stop() == 0
 
 
 def test_a_replica_that_is_paused_for_too_long_is_ended_by_the_kernel_before_the_other_begins(
-    project: Project, things: Things, eventually: Eventually
+    project: Project, things: Things
 ) -> None:
     project.allow_leases("thing-operator")
     project.role("thing", HOLD)
@@ -144,12 +145,12 @@ def test_a_replica_that_is_paused_for_too_long_is_ended_by_the_kernel_before_the
     b = replica(project, "b", "--leader-elect")
     things.create("one", {"size": 1})
     notes = project.folder / "notes"
-    eventually(lambda: notes.exists() and "beat" in notes.read_text(), "the role's task")
+    wait_until(lambda: notes.exists() and "beat" in notes.read_text(), "the role's task")
     os.kill(a.process.pid, signal.SIGSTOP)
     assert a.process.wait(LEASE + 5) == -signal.SIGKILL
     b.await_line("Run started", name="one")
     began = [float(line.split()[2]) for line in notes.read_text().splitlines() if line.startswith("begin")]
-    eventually(lambda: notes.read_text().count("begin") == 2, "the second run's task")
+    wait_until(lambda: notes.read_text().count("begin") == 2, "the second run's task")
     lines = [line.split() for line in notes.read_text().splitlines()]
     second = [i for i, line in enumerate(lines) if line[0] == "begin"][1]
     assert float(lines[second - 1][2]) - began[0] < LEASE + 1
@@ -161,7 +162,7 @@ def test_a_replica_that_is_paused_for_too_long_is_ended_by_the_kernel_before_the
 
 
 def test_a_leader_without_an_api_server_ends_its_runs_in_time_and_leads_again_afterwards(
-    project: Project, things: Things, devcluster: DevCluster, eventually: Eventually
+    project: Project, things: Things, devcluster: DevCluster
 ) -> None:
     project.allow_leases("thing-operator")
     project.role("thing", HOLD)
@@ -172,7 +173,7 @@ def test_a_leader_without_an_api_server_ends_its_runs_in_time_and_leads_again_af
     a = replica(project, "a", "--leader-elect", *times)
     things.create("one", {"size": 1})
     notes = project.folder / "notes"
-    eventually(lambda: notes.exists() and "beat" in notes.read_text(), "the role's task")
+    wait_until(lambda: notes.exists() and "beat" in notes.read_text(), "the role's task")
     devcluster.stop_apiserver()
     stopped = time.time()
     lost = a.await_line("Lease lost")
@@ -182,14 +183,14 @@ def test_a_leader_without_an_api_server_ends_its_runs_in_time_and_leads_again_af
     assert "end" not in notes.read_text()
     (project.folder / "notes.go").touch()
     devcluster.start_apiserver()
-    eventually(lambda: len(a.lines(msg="Lease acquired")) == 2, "the Lease to be taken back")
+    wait_until(lambda: len(a.lines(msg="Lease acquired")) == 2, "the Lease to be taken back")
     things.await_success("one")
     assert a.stop() == 0
 
 
 @pytest.mark.full
 def test_shards_are_distributed_evenly_over_the_present_replicas(
-    project: Project, things: Things, eventually: Eventually, api: Api, namespace: str
+    project: Project, things: Things, api: Api, namespace: str
 ) -> None:
     project.allow_leases()
     project.role("thing", MAKE)
@@ -202,7 +203,7 @@ def test_shards_are_distributed_evenly_over_the_present_replicas(
         living = [each for each in operators if each.process.poll() is None]
         return sorted(sum("-shard-" in name for name in acquired(each)) for each in living)
 
-    eventually(lambda: shares() == [2, 2, 2], f"equal shares, not {shares()}")
+    wait_until(lambda: shares() == [2, 2, 2], f"equal shares, not {shares()}")
     names = [f"thing-{i}" for i in range(4)]
     for name in names:
         things.create(name, {"size": 1})
@@ -213,11 +214,11 @@ def test_shards_are_distributed_evenly_over_the_present_replicas(
     owner = operators[runs["thing-0"].index(1)]
     path = f"/api/v1/namespaces/{namespace}/configmaps/thing-0"
     api.call("DELETE", path)
-    eventually(lambda: api.call("GET", path), "the ConfigMap to come back")
+    wait_until(lambda: api.call("GET", path), "the ConfigMap to come back")
     owner.await_line("Run ended", name="thing-0", reason="dependent changed")
     assert sum(len(each.runs("thing-0")) for each in operators) == 2
     owner.kill()
-    eventually(lambda: shares() == [3, 3], f"equal shares of two, not {shares()}")
+    wait_until(lambda: shares() == [3, 3], f"equal shares of two, not {shares()}")
     for name in names:
         things.merge(name, {"spec": {"size": 2}})
     for name in names:

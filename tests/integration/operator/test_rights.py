@@ -13,10 +13,13 @@ import pytest
 import urllib3
 import yaml
 
-if TYPE_CHECKING:
-    from tests.integration.operator.conftest import Api, Eventually, Operator, Project, Things
+from tests.kit.places import ROOT
+from tests.kit.wait import wait_until
 
-ROOT = Path(__file__).resolve().parents[3]
+if TYPE_CHECKING:
+    from tests.kit.objects import Api, Things
+    from tests.kit.operator import Operator, Project
+
 RBAC = "/apis/rbac.authorization.k8s.io/v1"
 LACKS = "The operator lacks a right; add the rule"
 KIND = {"apiVersion": "cache.example.com/v1alpha1", "kind": "Memcached"}
@@ -63,7 +66,7 @@ def broken(operator: Operator) -> list[str]:
 
 
 def test_rights_that_are_missing_at_start_are_named_and_count_as_soon_as_they_are_given(
-    project: Project, things: Things, eventually: Eventually
+    project: Project, things: Things
 ) -> None:
     space = project.namespace
     project.role("thing", "- name: Say hello\n  ansible.builtin.debug: {msg: hello}\n")
@@ -72,7 +75,7 @@ def test_rights_that_are_missing_at_start_are_named_and_count_as_soon_as_they_ar
     little = {"apiGroups": ["test.example.com"], "resources": ["things"], "verbs": ["get"]}
     with_rules(project, [little])
     operator = project.start(ready=False)
-    eventually(lambda: len(operator.lines(msg=LACKS)) == 2, "two resources to be named")
+    wait_until(lambda: len(operator.lines(msg=LACKS)) == 2, "two resources to be named")
     account = f"system:serviceaccount:{space}:operator"
     head = f"in namespace {space} (as {account}); add to its Role: {{apiGroups: [test.example.com], resources: "
     assert sorted(line["problem"] for line in operator.lines(msg=LACKS)) == [
@@ -80,21 +83,19 @@ def test_rights_that_are_missing_at_start_are_named_and_count_as_soon_as_they_ar
         f"forbidden: patch things.test.example.com/status {head}[things/status], verbs: [patch]}}",
     ]
     refused = "[-]watch/thing.v1.test.example.com failed: failing: "
-    eventually(
+    wait_until(
         lambda: any(refused in line and 'cannot watch resource "things"' in line for line in broken(operator)),
         "the probe to name the right that the watch lacks",
     )
     with_rules(project, given)
-    eventually(operator.is_ready, "the rights to count")
+    wait_until(operator.is_ready, "the rights to count")
     things.create("one", {})
     things.await_success("one")
     things.delete("one")
     things.await_gone("one")
 
 
-def test_the_rights_of_a_go_operators_scaffold_suffice(
-    project: Project, things: Things, api: Api, eventually: Eventually
-) -> None:
+def test_the_rights_of_a_go_operators_scaffold_suffice(project: Project, things: Things, api: Api) -> None:
     space = project.namespace
     with_rules(project, SCAFFOLD)
     project.role("thing", SECRET)
@@ -106,8 +107,8 @@ def test_the_rights_of_a_go_operators_scaffold_suffice(
     secret = f"/api/v1/namespaces/{space}/secrets/one"
     assert api.call("GET", secret)["metadata"]["ownerReferences"][0]["name"] == "one"
     api.call("DELETE", secret)
-    eventually(lambda: api.call("GET", secret), "the Secret to come back")
-    eventually(lambda: (things.get("one") or {})["status"].get("size") is not None, "what the role says of it")
+    wait_until(lambda: api.call("GET", secret), "the Secret to come back")
+    wait_until(lambda: (things.get("one") or {})["status"].get("size") is not None, "what the role says of it")
     things.delete("one")
     things.await_gone("one")
     assert [line["problem"] for line in operator.lines(msg=LACKS)] == []
@@ -143,7 +144,7 @@ def confined(project: Project, scratch: Path) -> list[str]:
     return command if works else []
 
 
-def live(project: Project, eventually: Eventually, scratch: Path, *flags: str, within: Sequence[str] = ()) -> Operator:
+def live(project: Project, scratch: Path, *flags: str, within: Sequence[str] = ()) -> Operator:
     """Let a Memcached of the sample be made, and go; return the operator, which has ended."""
     api, space = project.api, project.namespace
     memcacheds = f"/apis/cache.example.com/v1alpha1/namespaces/{space}/memcacheds"
@@ -156,7 +157,7 @@ def live(project: Project, eventually: Eventually, scratch: Path, *flags: str, w
     assert ended["outcome"] == "succeeded", operator.log[-4000:]
     assert api.call("GET", entry)["data"]["size"] == "1"
     api.call("DELETE", f"{memcacheds}/mc")
-    eventually(lambda: api.call("GET", f"{memcacheds}/mc") is None, f"the Memcached to go:\n{operator.log[-4000:]}")
+    wait_until(lambda: api.call("GET", f"{memcacheds}/mc") is None, f"the Memcached to go:\n{operator.log[-4000:]}")
     assert api.call("GET", entry) is None
     assert operator.stop() == 0
     return operator
@@ -185,7 +186,7 @@ def test_rights_are_recorded_in_a_run_with_a_task_that_has_no_log(project: Proje
 
 @pytest.mark.full
 def test_the_sample_runs_with_only_the_recorded_rights_and_as_an_arbitrary_user(
-    project: Project, api: Api, eventually: Eventually, scratch: Path
+    project: Project, api: Api, scratch: Path
 ) -> None:
     space = project.namespace
     shutil.copytree(ROOT / "roles", project.folder / "roles")
@@ -194,7 +195,7 @@ def test_the_sample_runs_with_only_the_recorded_rights_and_as_an_arbitrary_user(
     project.watches.append({**watch, "finalizer": finalizer})
     project.bind_everywhere()
     record = project.folder / "recorded.yaml"
-    first = live(project, eventually, scratch, f"--record-rbac={record}")
+    first = live(project, scratch, f"--record-rbac={record}")
     assert first.lines(msg=LACKS) == []
 
     wide = f"operator-{space}"
@@ -216,5 +217,5 @@ def test_the_sample_runs_with_only_the_recorded_rights_and_as_an_arbitrary_user(
             "subjects": [{"kind": "ServiceAccount", "name": "operator", "namespace": space}],
         }
         api.apply(f"{where}/rolebindings/{name}", binding)
-    second = live(project, eventually, scratch, within=confined(project, scratch))
+    second = live(project, scratch, within=confined(project, scratch))
     assert [line for line in second.lines() if "forbidden" in str(line)] == []

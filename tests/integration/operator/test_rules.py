@@ -23,13 +23,15 @@ from runner.rbac.check import RightsCheck
 from runner.replicas.election import LeaseRecord
 from runner.replicas.leases import LeaseClient
 from runner.watches.watch import Finalizer, Role
-from tests.watch_values import watch_value
+from tests.kit.places import ROOT
+from tests.kit.wait import wait_until
+from tests.kit.watch_values import watch_value
 
 if TYPE_CHECKING:
     from runner.sdk.devcluster import DevCluster
-    from tests.integration.operator.conftest import Api, Eventually, Project
+    from tests.kit.objects import Api
+    from tests.kit.operator import Project
 
-ROOT = Path(__file__).resolve().parents[3]
 RBAC = "/apis/rbac.authorization.k8s.io/v1"
 FILES = ("role.yaml", "leader_election_role.yaml", "metrics_auth_role.yaml")
 AT_START = ("memcacheds", "memcacheds/status", "leases", "tokenreviews", "subjectaccessreviews")
@@ -93,7 +95,7 @@ async def reported(kubeconfig: Path, needed: set[rights.Right]) -> list[str]:
 
 
 async def test_each_missing_rule_of_the_operator_is_named_at_start(
-    api: Api, devcluster: DevCluster, namespace: str, tmp_path: Path, eventually: Eventually
+    api: Api, devcluster: DevCluster, namespace: str, tmp_path: Path
 ) -> None:
     admin = devcluster.kubeconfig
     async with Client(await auth.load(str(admin), None, auth.HostEnvironment({}, tmp_path))) as client:
@@ -109,7 +111,7 @@ async def test_each_missing_rule_of_the_operator_is_named_at_start(
         grant(api, user, without(missing))
     for user, missing in users.items():
         granted = sorted(right for right in needed if right.resource != missing)
-        eventually(lambda who=user, has=granted: all(is_granted(api, who, each) for each in has), user)  # type: ignore[misc]
+        wait_until(lambda who=user, has=granted: all(is_granted(api, who, each) for each in has), user)  # type: ignore[misc]
         problems = await reported(as_user(Path(admin), user, tmp_path), needed)
         found = [match.groupdict() for match in map(PROBLEM.match, problems) if match]
         rules_to_add = {(right.resource, right.name) for right in needed if right.resource == missing}
@@ -123,12 +125,12 @@ async def test_each_missing_rule_of_the_operator_is_named_at_start(
 
 
 async def test_the_operator_can_write_its_own_lease_and_config_map_and_no_other(
-    api: Api, devcluster: DevCluster, namespace: str, tmp_path: Path, eventually: Eventually
+    api: Api, devcluster: DevCluster, namespace: str, tmp_path: Path
 ) -> None:
     user = f"{namespace}-elected"
     grant(api, user, rules(("leader_election_role.yaml",)))
     needed = rights.of_leases(namespace, LEASE)
-    eventually(lambda: all(is_granted(api, user, each) for each in needed), user)
+    wait_until(lambda: all(is_granted(api, user, each) for each in needed), user)
     kubeconfig = as_user(Path(devcluster.kubeconfig), user, tmp_path)
     kinds = {MEMCACHED: frozenset({GVK("apps", "v1", "Deployment")})}
     now = "2026-01-01T00:00:00.000000Z"
@@ -153,9 +155,7 @@ async def test_the_operator_can_write_its_own_lease_and_config_map_and_no_other(
 
 
 @pytest.mark.full
-def test_each_run_names_the_missing_rules_of_its_role_until_none_is_missing(
-    project: Project, api: Api, eventually: Eventually
-) -> None:
+def test_each_run_names_the_missing_rules_of_its_role_until_none_is_missing(project: Project, api: Api) -> None:
     shutil.copytree(ROOT / "roles", project.folder / "roles")
     project.watches.append(
         {"group": MEMCACHED.group, "version": MEMCACHED.version, "kind": MEMCACHED.kind, "role": "memcached"}
@@ -177,14 +177,14 @@ def test_each_run_names_the_missing_rules_of_its_role_until_none_is_missing(
             said = [line["error"] for line in operator.lines(msg="A run lacks a right; add the rule", name="mc")]
             return [each for each in said if re.match(rf"forbidden: (get|list|create) {re.escape(subject)} in ", each)]
 
-        (problem, *_) = eventually(lacks, f"{resource} to be named; the log is:\n{operator.log[-3000:]}")
+        (problem, *_) = wait_until(lacks, f"{resource} to be named; the log is:\n{operator.log[-3000:]}")
         assert f"add to its Role: {{apiGroups: [{group or EMPTY}], resources: [{resource}], verbs: [" in problem
 
         def shown(sentence: str = problem) -> bool:
             found = api.call("GET", f"{memcacheds}/mc")["status"]["conditions"]
             return any(sentence in each["message"] for each in found if each["type"] == "Failure")
 
-        eventually(shown, "the condition to name it")
+        wait_until(shown, "the condition to name it")
         given = [*given, rule]
         api.call("PUT", path, {**api.call("GET", path), "rules": given})
     operator.await_line("Run ended", name="mc", outcome="succeeded")

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import shutil
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
-if TYPE_CHECKING:
-    from tests.integration.operator.conftest import Api, Eventually, Operator, Project
+from tests.kit.places import ROOT
+from tests.kit.wait import wait_until
 
-ROOT = Path(__file__).resolve().parents[3]
+if TYPE_CHECKING:
+    from tests.kit.objects import Api
+    from tests.kit.operator import Operator, Project
+
 KIND = {"apiVersion": "cache.example.com/v1alpha1", "kind": "Memcached"}
 
 
@@ -64,13 +66,13 @@ def sample(project: Project, api: Api, namespace: str) -> Sample:
     return Sample(project.start("--namespace=default", "--log-level=debug"), api, namespace)
 
 
-def test_in_its_second_run_the_sample_reads_its_children_from_memory(sample: Sample, eventually: Eventually) -> None:
+def test_in_its_second_run_the_sample_reads_its_children_from_memory(sample: Sample) -> None:
     operator = sample.operator
     sample.create(2)
     operator.await_line("Run ended", name="mc")
-    eventually(lambda: sample.get(sample.deployment)["status"].get("readyReplicas") == 2, "the rollout")
+    wait_until(lambda: sample.get(sample.deployment)["status"].get("readyReplicas") == 2, "the rollout")
     children = (sample.deployment, sample.entry)
-    eventually(lambda: all(map(sample.is_read_again, children)), "the children to be read again")
+    wait_until(lambda: all(map(sample.is_read_again, children)), "the children to be read again")
     sample.merge(sample.memcached, {"spec": {"size": 3}})
     # A change of the Deployment's status can have caused a run before it.
     second = operator.await_line("Run ended", name="mc", reason="changed")
@@ -83,21 +85,19 @@ def test_in_its_second_run_the_sample_reads_its_children_from_memory(sample: Sam
 
 
 @pytest.mark.full
-def test_the_samples_deployment_is_scaled_back_brought_back_and_collected(
-    sample: Sample, eventually: Eventually
-) -> None:
+def test_the_samples_deployment_is_scaled_back_brought_back_and_collected(sample: Sample) -> None:
     operator = sample.operator
     sample.create(2)
     operator.await_line("Run ended", name="mc", reason="created")
     sample.merge(f"{sample.deployment}/scale", {"spec": {"replicas": 7}})
-    eventually(lambda: sample.replicas() == 2, "the Deployment to be scaled back")
-    eventually(lambda: len(operator.runs("mc")) >= 2, "the run to end")
+    wait_until(lambda: sample.replicas() == 2, "the Deployment to be scaled back")
+    wait_until(lambda: len(operator.runs("mc")) >= 2, "the run to end")
     uid = sample.uid(sample.deployment)
     sample.api.call("DELETE", sample.deployment)
-    eventually(lambda: sample.uid(sample.deployment) not in {"", uid}, "the Deployment to come back")
+    wait_until(lambda: sample.uid(sample.deployment) not in {"", uid}, "the Deployment to come back")
     assert sample.replicas() == 2
     sample.api.call("DELETE", sample.memcached)
-    eventually(lambda: sample.get(sample.memcached) == {}, "the Memcached to go")
+    wait_until(lambda: sample.get(sample.memcached) == {}, "the Memcached to go")
     children = (sample.deployment, sample.entry)
-    eventually(lambda: all(sample.get(child) == {} for child in children), "what it owned to go")
+    wait_until(lambda: all(sample.get(child) == {} for child in children), "what it owned to go")
     assert operator.stop() == 0

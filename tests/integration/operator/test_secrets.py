@@ -14,8 +14,11 @@ from urllib.parse import quote
 import pytest
 import yaml
 
+from tests.kit.wait import wait_until
+
 if TYPE_CHECKING:
-    from tests.integration.operator.conftest import Api, Eventually, Operator, Project, Things
+    from tests.kit.objects import Api, Things
+    from tests.kit.operator import Operator, Project
 
 MASK = "********"
 READ = {
@@ -266,7 +269,7 @@ def metrics_of(operator: Operator) -> str:
 
 @pytest.mark.full
 def test_files_of_a_run_are_masked_while_it_runs_and_removed_if_its_operator_is_killed(
-    project: Project, things: Things, api: Api, namespace: str, eventually: Eventually
+    project: Project, things: Things, api: Api, namespace: str
 ) -> None:
     allow_secrets(project)
     make_secret(api, namespace)
@@ -287,8 +290,8 @@ def test_files_of_a_run_are_masked_while_it_runs_and_removed_if_its_operator_is_
     operator = project.start(environment={"DAY": str(day)})
     things.create("one", {})
     runs = project.folder / "runs"
-    eventually(lambda: list(runs.glob("*/v1/Thing/*/one/artifacts/2*/stdout")), "the artifacts of the run")
-    eventually(lambda: f"it is {MASK}" in stdout_of(runs, "one"), "the run to show the password")
+    wait_until(lambda: list(runs.glob("*/v1/Thing/*/one/artifacts/2*/stdout")), "the artifacts of the run")
+    wait_until(lambda: f"it is {MASK}" in stdout_of(runs, "one"), "the run to show the password")
     # Only Ansible's own temporary files contain it, such as its fact cache. They go with the run.
     kept = {path: text for path, text in files_below(runs).items() if "/tmp/" not in path.removeprefix(str(runs))}
     assert any("/job_events/" in path for path in kept)

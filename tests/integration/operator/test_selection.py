@@ -8,10 +8,12 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.integration.operator.conftest import GROUP, THING_CRD, Things
+from tests.kit.objects import GROUP, THING_CRD, Things
+from tests.kit.wait import wait_until
 
 if TYPE_CHECKING:
-    from tests.integration.operator.conftest import Api, Eventually, Project
+    from tests.kit.objects import Api
+    from tests.kit.operator import Project
 
 HELLO = "- name: Say hello\n  ansible.builtin.debug:\n    msg: hello\n"
 FINALIZER = f"{GROUP}/finalizer"
@@ -34,12 +36,12 @@ class Selectables(Things):
 
 
 @pytest.fixture
-def selectables(api: Api, namespace: str, project: Project, eventually: Eventually) -> Iterator[Selectables]:
+def selectables(api: Api, namespace: str, project: Project) -> Iterator[Selectables]:
     made = Selectables(api, namespace)
     path = f"{CRDS}/{made.crd['metadata']['name']}"
     api.apply(path, made.crd)
     project.grant([GROUP], [made.plural, f"{made.plural}/status", f"{made.plural}/finalizers"])
-    eventually(lambda: api.call("GET", made.path) is not None, "the kind to be served")
+    wait_until(lambda: api.call("GET", made.path) is not None, "the kind to be served")
     yield made
     api.call("DELETE", path)
 

@@ -7,8 +7,11 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import yaml
 
+from tests.kit.wait import wait_until
+
 if TYPE_CHECKING:
-    from tests.integration.operator.conftest import Api, Eventually, Project, Things
+    from tests.kit.objects import Api, Things
+    from tests.kit.operator import Project
 
 RBAC = "/apis/rbac.authorization.k8s.io/v1"
 MAKE = """
@@ -96,7 +99,7 @@ def test_runs_of_a_watch_with_a_service_account_have_its_rights_alone(
 
 @pytest.mark.full
 def test_a_finalizer_uses_the_service_account_and_failures_name_missing_rights_of_both_accounts(
-    project: Project, things: Things, api: Api, narrow: dict[str, Any], eventually: Eventually
+    project: Project, things: Things, api: Api, narrow: dict[str, Any]
 ) -> None:
     space = project.namespace
     operator = project.start()
@@ -110,7 +113,7 @@ def test_a_finalizer_uses_the_service_account_and_failures_name_missing_rights_o
 
     things.delete("one")
     secrets = secrets_of(space)
-    eventually(lambda: secrets in things.conditions("one")["Failure"]["message"], "the finalizer to be as narrow")
+    wait_until(lambda: secrets in things.conditions("one")["Failure"]["message"], "the finalizer to be as narrow")
     assert operator.lines(msg="A run lacks a right; add the rule", name="one", error=secrets)
     allow(api, space, "narrow", yaml.safe_load(secrets.partition("Role: ")[2]))
     things.await_gone("one")
@@ -123,7 +126,7 @@ def test_a_finalizer_uses_the_service_account_and_failures_name_missing_rights_o
 
 
 def test_a_missing_account_ends_the_start_and_one_that_is_deleted_later_is_named_in_failures(
-    project: Project, things: Things, api: Api, narrow: dict[str, Any], eventually: Eventually
+    project: Project, things: Things, api: Api, narrow: dict[str, Any]
 ) -> None:
     space = project.namespace
     allow(api, space, "operator", {**narrow, "verbs": ["get", "impersonate"]})
@@ -140,6 +143,6 @@ def test_a_missing_account_ends_the_start_and_one_that_is_deleted_later_is_named
     api.call("DELETE", account)
     things.create("two", {"where": "default"})
     said = "; this service account does not exist: create it, and add to its Role: "
-    eventually(
+    wait_until(
         lambda: said in things.conditions("two").get("Failure", {}).get("message", ""), "the account to be named"
     )

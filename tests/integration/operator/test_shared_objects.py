@@ -6,8 +6,11 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from tests.kit.wait import wait_until
+
 if TYPE_CHECKING:
-    from tests.integration.operator.conftest import Api, Eventually, Operator, Project, Things
+    from tests.kit.objects import Api, Things
+    from tests.kit.operator import Operator, Project
 
 ROLE = """
 - name: Fail at once
@@ -39,19 +42,17 @@ def themes(api: Api, namespace: str) -> Any:
     return found
 
 
-def await_prunable(things: Things, eventually: Eventually, name: str, reason: str) -> dict[str, Any]:
+def await_prunable(things: Things, name: str, reason: str) -> dict[str, Any]:
     def reported() -> dict[str, Any] | None:
         condition = things.conditions(name).get("Prunable", {})
         return condition if condition.get("reason") == reason else None
 
-    found = eventually(reported, f"Prunable with reason {reason} on {name}")
+    found = wait_until(reported, f"Prunable with reason {reason} on {name}")
     assert found is not None
     return found
 
 
-def test_an_object_stays_until_no_other_resource_uses_it(
-    project: Project, things: Things, themes: Any, eventually: Eventually
-) -> None:
+def test_an_object_stays_until_no_other_resource_uses_it(project: Project, things: Things, themes: Any) -> None:
     project.role("shop", ROLE)
     project.watch("shop", prune="delete")
     operator = project.start()
@@ -60,7 +61,7 @@ def test_an_object_stays_until_no_other_resource_uses_it(
         things.await_success(name)
 
     things.merge("one", {"spec": LIGHT})
-    condition = await_prunable(things, eventually, "one", "InUse")
+    condition = await_prunable(things, "one", "InUse")
     assert condition["status"] == "False"
     assert condition["message"] == (
         f"ConfigMap {things.namespace}/theme-dark: no longer used by this resource; in use by Thing {things.namespace}"
@@ -68,15 +69,15 @@ def test_an_object_stays_until_no_other_resource_uses_it(
     )
     assert themes() == {"theme-dark", "theme-light"}
     things.merge("two", {"spec": LIGHT})
-    eventually(lambda: themes() == {"theme-light"}, "the object that nothing uses any more to be deleted")
-    await_prunable(things, eventually, "one", "Pruned")
+    wait_until(lambda: themes() == {"theme-light"}, "the object that nothing uses any more to be deleted")
+    await_prunable(things, "one", "Pruned")
     assert operator.runs("one")[-1]["reason"] == "prune check"
     assert len(operator.runs("two")) == 2
 
 
 @pytest.mark.full
 def test_an_object_that_a_resource_of_another_watch_without_prune_reads_stays_until_that_resource_is_gone(
-    project: Project, things: Things, themes: Any, api: Api, eventually: Eventually
+    project: Project, things: Things, themes: Any, api: Api
 ) -> None:
     project.role("shop", ROLE)
     project.role("reader", READER)
@@ -89,19 +90,19 @@ def test_an_object_that_a_resource_of_another_watch_without_prune_reads_stays_un
     path = f"/apis/cache.example.com/v1alpha1/namespaces/{things.namespace}/memcacheds"
     cache = {"apiVersion": "cache.example.com/v1alpha1", "kind": "Memcached", "metadata": {"name": "cache"}}
     api.call("POST", path, {**cache, "spec": {"size": 1}})
-    eventually(lambda: operator.runs("cache"), "the run that reads the object")
+    wait_until(lambda: operator.runs("cache"), "the run that reads the object")
 
     things.merge("one", {"spec": LIGHT})
-    condition = await_prunable(things, eventually, "one", "InUse")
+    condition = await_prunable(things, "one", "InUse")
     assert f"in use by Memcached {things.namespace}/cache" in condition["message"]
     assert themes() == {"theme-dark", "theme-light"}
     api.call("DELETE", f"{path}/cache")
-    eventually(lambda: themes() == {"theme-light"}, "the object that nothing uses any more to be deleted")
+    wait_until(lambda: themes() == {"theme-light"}, "the object that nothing uses any more to be deleted")
 
 
 @pytest.mark.full
 def test_after_a_restart_an_object_stays_until_every_resource_has_completed_a_run(
-    project: Project, things: Things, themes: Any, eventually: Eventually
+    project: Project, things: Things, themes: Any
 ) -> None:
     project.role("shop", ROLE)
     project.watch("shop", prune="delete", skipUnchanged=True)
@@ -114,19 +115,19 @@ def test_after_a_restart_an_object_stays_until_every_resource_has_completed_a_ru
     things.merge("three", {"spec": {"fails": True}})
 
     operator = project.start()
-    condition = await_prunable(things, eventually, "one", "Waiting")
+    condition = await_prunable(things, "one", "Waiting")
     assert condition["status"] == "Unknown"
     assert f"Thing {things.namespace}/three (its last run failed)" in condition["message"]
     assert _skipped(operator, "two") == 1
-    eventually(lambda: operator.runs("two"), "a run of the skipped resource, whose uses are unknown")
+    wait_until(lambda: operator.runs("two"), "a run of the skipped resource, whose uses are unknown")
     assert operator.runs("two")[0]["reason"] == "prune check"
     assert themes() == {"theme-dark", "theme-light"}
 
     things.merge("three", {"spec": {"fails": False, **LIGHT}})
-    condition = await_prunable(things, eventually, "one", "InUse")
+    condition = await_prunable(things, "one", "InUse")
     assert f"in use by Thing {things.namespace}/two." in condition["message"]
     things.delete("two")
-    eventually(lambda: themes() == {"theme-light"}, "the object that nothing uses any more to be deleted")
+    wait_until(lambda: themes() == {"theme-light"}, "the object that nothing uses any more to be deleted")
 
 
 def _skipped(operator: Operator, name: str) -> int:

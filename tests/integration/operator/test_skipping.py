@@ -6,8 +6,11 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from tests.kit.wait import wait_until
+
 if TYPE_CHECKING:
-    from tests.integration.operator.conftest import Api, Eventually, Operator, Project, Things
+    from tests.kit.objects import Api, Things
+    from tests.kit.operator import Operator, Project
 
 LAST_RUN = "ansible.sdk.operatorframework.io/last-run"
 ROLE = """
@@ -31,8 +34,8 @@ ROLE = """
 class Bed:
     """A project whose watch skips, its objects, and restarts of its operator."""
 
-    def __init__(self, project: Project, things: Things, api: Api, eventually: Eventually) -> None:
-        self.project, self.things, self.api, self.eventually = project, things, api, eventually
+    def __init__(self, project: Project, things: Things, api: Api) -> None:
+        self.project, self.things, self.api = project, things, api
         self.maps = f"/api/v1/namespaces/{project.namespace}/configmaps"
         self.role("first")
         project.watch("writes", skipUnchanged=True)
@@ -53,7 +56,7 @@ class Bed:
             self.things.create(name, {})
         for name in names:
             self.things.await_success(name)
-            self.eventually(lambda name=name: self.record(name), "the record of a run")  # type: ignore[misc]
+            wait_until(lambda name=name: self.record(name), "the record of a run")  # type: ignore[misc]
 
     def restart(self, *flags: str) -> Operator:
         assert self.operator.stop() == 0
@@ -68,8 +71,8 @@ class Bed:
 
 
 @pytest.fixture
-def bed(project: Project, things: Things, api: Api, eventually: Eventually) -> Bed:
-    return Bed(project, things, api, eventually)
+def bed(project: Project, things: Things, api: Api) -> Bed:
+    return Bed(project, things, api)
 
 
 def test_after_a_restart_only_changed_objects_run(bed: Bed) -> None:
@@ -99,7 +102,7 @@ def test_a_changed_read_object_and_a_changed_role_cause_a_run(bed: Bed) -> None:
     bed.role("second")
     bed.restart()
     assert "the role, playbook or settings have changed" in bed.ran_because("one")
-    bed.eventually(lambda: bed.record("one") != before, "the record of the second run")
+    wait_until(lambda: bed.record("one") != before, "the record of the second run")
     bed.restart()
     bed.operator.await_line("Run skipped", name="one")
     assert not bed.operator.runs("one")
@@ -112,11 +115,11 @@ def test_a_period_runs_nothing_that_has_not_changed_and_a_failure_is_not_on_reco
     assert not bed.operator.runs("one")
     bed.things.merge("one", {"spec": {"broken": True}})
     bed.things.await_condition("one", "Failure")
-    bed.eventually(lambda: bed.record("one") is None, "the record to be taken off")
+    wait_until(lambda: bed.record("one") is None, "the record to be taken off")
 
 
 def test_a_reference_that_changed_while_the_operator_was_down_is_noticed(
-    project: Project, things: Things, api: Api, eventually: Eventually
+    project: Project, things: Things, api: Api
 ) -> None:
     settings = {"group": "", "version": "v1", "kind": "ConfigMap"}
     project.role("refers", "    - ansible.builtin.debug: {msg: ran}\n")
@@ -132,7 +135,7 @@ def test_a_reference_that_changed_while_the_operator_was_down_is_noticed(
         def recorded(name: str = name) -> bool:
             return LAST_RUN in (things.get(name) or {})["metadata"].get("annotations", {})
 
-        eventually(recorded, "a record")
+        wait_until(recorded, "a record")
     assert operator.stop() == 0
     api.call("PATCH", f"{maps}/changes", {"data": {"a": "2"}}, "application/merge-patch+json")
 

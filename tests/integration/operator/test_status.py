@@ -7,13 +7,15 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.kstatus import kstatus
+from tests.kit.kstatus import kstatus
+from tests.kit.wait import wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from runner.sdk.devcluster import DevCluster
-    from tests.integration.operator.conftest import Api, Eventually, Project, Things
+    from tests.kit.objects import Api, Things
+    from tests.kit.operator import Project
 
 _ROLE = """
 - name: Refuse
@@ -38,7 +40,7 @@ def kubectl_wait(devcluster: DevCluster, things: Things) -> Callable[[str], None
 
 
 def test_kubectl_wait_interprets_the_health_conditions(
-    project: Project, things: Things, api: Api, kubectl_wait: Callable[[str], None], eventually: Eventually
+    project: Project, things: Things, api: Api, kubectl_wait: Callable[[str], None]
 ) -> None:
     project.role("thing", _ROLE)
     project.watch("thing", retry={"attempts": 1})
@@ -76,7 +78,7 @@ def test_kubectl_wait_interprets_the_health_conditions(
     kubectl_wait("Ready")
     assert kstatus(things.get("one") or {}) == "Current"
 
-    sample_status = eventually(lambda: (api.call("GET", f"{base}/m") or {}).get("status"), "the other kind's status")
+    sample_status = wait_until(lambda: (api.call("GET", f"{base}/m") or {}).get("status"), "the other kind's status")
     assert sample_status is not None
     assert "observedGeneration" not in sample_status
     assert {each["type"] for each in sample_status["conditions"]} <= {"Running", "Successful", "Failure"}

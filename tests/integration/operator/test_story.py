@@ -9,9 +9,12 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from tests.kit.wait import wait_until
+
 if TYPE_CHECKING:
     from runner.sdk.devcluster import DevCluster
-    from tests.integration.operator.conftest import Api, Eventually, Project, Things
+    from tests.kit.objects import Api, Things
+    from tests.kit.operator import Project
 
 PAUSED = "ansible.sdk.operatorframework.io/paused"
 OURS = "test.example.com/cleanup"
@@ -58,7 +61,7 @@ def described(devcluster: DevCluster, things: Things) -> Callable[[str], list[st
     return describe
 
 
-def _allow_events_of(api: Api, project: Project, groups: list[str], eventually: Eventually) -> None:
+def _allow_events_of(api: Api, project: Project, groups: list[str]) -> None:
     """Grant only events of these groups, and wait until the authorizer applies it."""
     path = f"/apis/rbac.authorization.k8s.io/v1/clusterroles/operator-{project.namespace}"
     role = api.call("GET", path)
@@ -80,11 +83,11 @@ def _allow_events_of(api: Api, project: Project, groups: list[str], eventually: 
         answer = api.call("POST", "/apis/authorization.k8s.io/v1/subjectaccessreviews", {"spec": review})
         return bool(answer["status"]["allowed"]) == (group in groups)
 
-    eventually(lambda: is_known("") and is_known("events.k8s.io"), "the authorizer to know")
+    wait_until(lambda: is_known("") and is_known("events.k8s.io"), "the authorizer to know")
 
 
 def test_describe_shows_the_events_of_an_object(
-    project: Project, things: Things, api: Api, described: Callable[[str], list[str]], eventually: Eventually
+    project: Project, things: Things, api: Api, described: Callable[[str], list[str]]
 ) -> None:
     project.role("thing", _ROLE)
     project.watch("thing", retry={"attempts": 1}, finalizer={"name": OURS, "vars": {"state": "absent"}})
@@ -103,7 +106,7 @@ def test_describe_shows_the_events_of_an_object(
         found = described("one")
         return found if any("FinalizerSucceeded" in line for line in found) else []
 
-    told = eventually(whole_story, "the end of the story")
+    told = wait_until(whole_story, "the end of the story")
     rest = iter(told)
     for kind, reason, note in _STORY:
         pattern = rf"\s+{kind}\s+{reason}\s+.*ansible-operator\s+.*{re.escape(note)}"
@@ -114,17 +117,17 @@ def test_describe_shows_the_events_of_an_object(
     assert re.search(r"\(x\d over ", again[0]), again
     things.merge("one", {"metadata": {"finalizers": None}})
 
-    _allow_events_of(api, project, [""], eventually)
+    _allow_events_of(api, project, [""])
     things.create("two", {"image": "good"})
 
     def of_core() -> list[dict[str, Any]]:
         found = api.call("GET", f"/api/v1/namespaces/{things.namespace}/events")["items"]
         return [each for each in found if each["involvedObject"]["name"] == "two"]
 
-    eventually(lambda: "RunSucceeded" in {each["reason"] for each in of_core()}, "events of the core group")
+    wait_until(lambda: "RunSucceeded" in {each["reason"] for each in of_core()}, "events of the core group")
     assert {each["source"]["component"] for each in of_core()} == {"ansible-operator"}
 
-    _allow_events_of(api, project, ["nothing.example.com"], eventually)
+    _allow_events_of(api, project, ["nothing.example.com"])
     things.create("three", {"image": "good"})
     things.await_success("three")
     warned = operator.await_line("Cannot write Events; the log contains the same information")

@@ -10,7 +10,8 @@ import time
 from typing import TYPE_CHECKING, Self
 
 if TYPE_CHECKING:
-    from tests.integration.operator.conftest import Api, Operator, Project, Things
+    from tests.kit.objects import Api, Things
+    from tests.kit.operator import Operator, Project
 
 
 class _Readiness:

@@ -6,12 +6,14 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tests.integration.operator.conftest import GROUP, Things
+from tests.kit.objects import GROUP, Things
+from tests.kit.wait import wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from tests.integration.operator.conftest import Api, Eventually, Operator, Project
+    from tests.kit.objects import Api
+    from tests.kit.operator import Operator, Project
 
 
 @pytest.fixture
@@ -70,7 +72,7 @@ WAITS = """
 
 
 def test_sixty_objects_of_one_namespace_do_not_delay_an_object_of_another(
-    project: Project, things: Things, tenant: Things, eventually: Eventually
+    project: Project, things: Things, tenant: Things
 ) -> None:
     gate = project.folder / "gate"
     project.role("thing", WAITS)
@@ -81,7 +83,7 @@ def test_sixty_objects_of_one_namespace_do_not_delay_an_object_of_another(
     for name in names:
         tenant.create(name)
     things.create("victim", {"size": 1})
-    eventually(lambda: _waiting(operator) == 60, "all but the running object to wait")
+    wait_until(lambda: _waiting(operator) == 60, "all but the running object to wait")
     gate.touch()
     things.await_success("victim")
     runs = [line["namespace"] for line in operator.lines(msg="Run started")]

@@ -8,12 +8,14 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.integration.operator.conftest import Things, wait_until
+from tests.kit.objects import Things
+from tests.kit.wait import wait_until
 
 if TYPE_CHECKING:
     from typing import Any
 
-    from tests.integration.operator.conftest import Api, Project
+    from tests.kit.objects import Api
+    from tests.kit.operator import Project
 
 RULES: list[dict[str, Any]] = [
     {"apiGroups": [""], "resources": ["secrets"], "verbs": ["get", "list", "create", "delete"]},

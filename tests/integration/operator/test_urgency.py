@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from tests.kit.wait import wait_until
+
 if TYPE_CHECKING:
-    from tests.integration.operator.conftest import Api, Eventually, Project, Things
+    from tests.kit.objects import Api, Things
+    from tests.kit.operator import Project
 
 GATED = """
     - ansible.builtin.wait_for:
@@ -17,7 +20,7 @@ MEMCACHEDS = "/apis/cache.example.com/v1alpha1/namespaces"
 
 
 def test_changes_are_served_while_all_that_was_present_at_start_hangs(
-    project: Project, things: Things, api: Api, eventually: Eventually
+    project: Project, things: Things, api: Api
 ) -> None:
     gate = project.folder / "gate"
     project.role("gated", GATED)
@@ -27,13 +30,13 @@ def test_changes_are_served_while_all_that_was_present_at_start_hangs(
     for number in range(6):
         things.create(f"present-{number}", {"gated": True})
     operator = project.start("--max-concurrent-reconciles=2")
-    eventually(lambda: operator.lines(msg="Run started", reason="present at start"), "a background run")
+    wait_until(lambda: operator.lines(msg="Run started", reason="present at start"), "a background run")
 
     things.create("new", {})
     things.await_success("new")
     body = {"apiVersion": "cache.example.com/v1alpha1", "kind": "Memcached", "metadata": {"name": "new"}}
     api.call("POST", f"{MEMCACHEDS}/{project.namespace}/memcacheds", {**body, "spec": {"size": 1}})
-    eventually(lambda: operator.runs("new")[1:], "the other kind's run")
+    wait_until(lambda: operator.runs("new")[1:], "the other kind's run")
     # A change moves up what still waits for its first run.
     things.merge("present-5", {"spec": {"gated": False}})
     things.await_success("present-5")
@@ -54,7 +57,7 @@ NOTED = """
 
 
 def test_after_a_restart_objects_without_a_result_run_before_those_that_have_one(
-    project: Project, things: Things, eventually: Eventually
+    project: Project, things: Things
 ) -> None:
     order = project.folder / "order"
     project.role("noted", NOTED)
@@ -71,7 +74,7 @@ def test_after_a_restart_objects_without_a_result_run_before_those_that_have_one
     things.merge("c-changed", {"spec": {"size": 2}})
     things.create("d-new", {})
     operator = project.start("--max-concurrent-reconciles=1")
-    eventually(lambda: len(operator.lines(msg="Run ended")) == 5, "all runs")
+    wait_until(lambda: len(operator.lines(msg="Run ended")) == 5, "all runs")
     assert order.read_text().split() == ["d-new", "c-changed", "b-failed", "a-done-1", "a-done-2"]
     started = {line["name"]: line["details"] for line in operator.lines(msg="Run started")}
     assert started["d-new"] == ["never ran"]

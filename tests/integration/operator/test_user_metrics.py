@@ -7,12 +7,15 @@ from typing import TYPE_CHECKING
 
 import urllib3
 
+from tests.kit.wait import wait_until
+
 if TYPE_CHECKING:
-    from tests.integration.operator.conftest import Eventually, Project, Things
+    from tests.kit.objects import Things
+    from tests.kit.operator import Project
 
 
 def test_a_roles_metric_is_shown_among_the_operators_own_and_a_bad_one_fails_its_task(
-    project: Project, things: Things, eventually: Eventually
+    project: Project, things: Things
 ) -> None:
     project.role(
         "thing",
@@ -49,4 +52,4 @@ def test_a_roles_metric_is_shown_among_the_operators_own_and_a_bad_one_fails_its
     assert "ansible_operator_build_info{" in text
     assert 'rest_client_requests_total{code="200",' in text
     error = re.compile(r"^controller_runtime_reconcile_errors_total{.*} 1\.0$", re.MULTILINE)
-    eventually(lambda: error.search(scrape()), "the failed reconcile to be counted")
+    wait_until(lambda: error.search(scrape()), "the failed reconcile to be counted")

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 from runner.status.report import IGNORED_VARIABLES_ADVICE
 
 if TYPE_CHECKING:
-    from tests.integration.operator.conftest import Project, Things
+    from tests.kit.objects import Things
+    from tests.kit.operator import Project
 
 DUMP = """
     - name: Show what there is

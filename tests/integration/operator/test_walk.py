@@ -15,11 +15,13 @@ import pytest
 import urllib3
 
 from tests.integration.operator.pods import show_in_a_pod
+from tests.kit.wait import wait_until
 
 if TYPE_CHECKING:
     from runner.sdk.devcluster import DevCluster
-    from tests.browser import Reader
-    from tests.integration.operator.conftest import Api, Eventually, Project, Things
+    from tests.kit.browser import Reader
+    from tests.kit.objects import Api, Things
+    from tests.kit.operator import Project
 
 pytestmark = pytest.mark.xdist_group("browser")
 
@@ -86,14 +88,14 @@ def _by_get(kubectl: Kubectl, place: str) -> dict[str, Any]:
     return conditions
 
 
-def _by_describe(kubectl: Kubectl, eventually: Eventually, place: str, since: str) -> None:
+def _by_describe(kubectl: Kubectl, place: str, since: str) -> None:
     """The same, and the story in Events."""
 
     def story() -> str:
         told = kubectl("describe", "memcached", "sample").partition("\nEvents:\n")[2]
         return told if "GivenUp" in told and re.search(r"RunFailed.*\(x[0-9]+ over ", told) else ""
 
-    events = eventually(story, "failures, counted, and the end in the story")
+    events = wait_until(story, "failures, counted, and the end in the story")
     (failed,) = [line for line in events.splitlines() if "RunFailed" in line]
     assert f"{WHY} (task {TASK!r}, {place})" in failed
     assert re.search(r"RunStarted .*Run started, created", events)
@@ -150,7 +152,6 @@ def test_a_failing_role_is_diagnosed_by_get_describe_logs_and_the_page_alone(
     api: Api,
     devcluster: DevCluster,
     kubectl: Kubectl,
-    eventually: Eventually,
     reader: Reader,
     tmp_path: Path,
 ) -> None:
@@ -166,9 +167,9 @@ def test_a_failing_role_is_diagnosed_by_get_describe_logs_and_the_page_alone(
 
     conditions = _by_get(kubectl, place)
     since = conditions["Failure"]["lastTransitionTime"]
-    _by_describe(kubectl, eventually, place, since)
+    _by_describe(kubectl, place, since)
     kubectl_logs = show_in_a_pod(devcluster, operator.log, project.namespace, tmp_path / "pod.log")
-    eventually(lambda: "No further run" in kubectl_logs(), "kwok to know the log")
+    wait_until(lambda: "No further run" in kubectl_logs(), "kwok to know the log")
     first, *_, last = _by_logs(kubectl_logs(), project, place)
     assert int(first) <= _seconds(since) <= last, "since when, in conditions and log alike"
     given_up = conditions["Stalled"]["lastTransitionTime"]

@@ -25,7 +25,8 @@ from runner.pods.certificates import issue, make_authority, server_context
 from runner.pods.connection import parse
 from runner.pods.idle import IdleLink
 from runner.pods.links import Ending, Link
-from tests.unit.pods.conftest import NAME, RUN, TOKEN, Operator, agent_application, free_port, receive_all, until
+from tests.kit.agents import NAME, RUN, TOKEN, Operator, agent_application, free_port, receive_all
+from tests.kit.wait import until
 
 PLAYBOOK = """
 - hosts: localhost

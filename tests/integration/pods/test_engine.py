@@ -21,8 +21,8 @@ from runner.pods.jobs import JOBS, RUN, RUN_OF, SECRETS, run_name
 from runner.pods.spool import Spool
 from runner.pods.states import Patience, PodState
 from runner.pods.stream import MARK, mark_of
-from tests.integration.pods.conftest import Agent, Bed, conclude, events
-from tests.unit.pods.conftest import until
+from tests.integration.pods.bed import Agent, Bed, conclude, events
+from tests.kit.wait import until
 
 
 async def _detach(bed: Bed, deadline: float) -> tuple[dict[str, str], PodEngine, UnrecordedRun]:

@@ -27,8 +27,8 @@ from runner.pods.engine import PodEngine
 from runner.pods.links import Link
 from runner.pods.states import PodState
 from runner.pods.stream import MARK, mark_of
-from tests.integration.pods.conftest import Bed, conclude
-from tests.unit.pods.conftest import RUN, TOKEN, Client, Operator, agent_application, free_port, receive_all
+from tests.integration.pods.bed import Bed, conclude
+from tests.kit.agents import RUN, TOKEN, Client, Operator, agent_application, free_port, receive_all
 
 pytestmark = [pytest.mark.full, pytest.mark.timeout(600)]
 

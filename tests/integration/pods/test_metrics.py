@@ -14,8 +14,8 @@ from runner.engine.job import Outcome
 from runner.monitoring import role_metrics
 from runner.monitoring.role_metrics import UserMetrics
 from runner.pods.states import PodState
-from tests.integration.pods.conftest import Bed, conclude
-from tests.unit.pods.conftest import agent_application, free_port
+from tests.integration.pods.bed import Bed, conclude
+from tests.kit.agents import agent_application, free_port
 
 PLAY = """
 - hosts: localhost

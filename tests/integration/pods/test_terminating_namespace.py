@@ -15,7 +15,7 @@ from runner.kube.discovery import ApiResource
 from runner.objects import GVK, Object, ObjectKey, ObjectRef
 from runner.ownership import PRIMARY_RESOURCE
 from runner.pods.jobs import JOBS, RUN, RUN_OF, run_name
-from tests.integration.pods.conftest import Bed, conclude, events
+from tests.integration.pods.bed import Bed, conclude, events
 
 FINALIZER = "test.example.com/role"
 

@@ -12,7 +12,7 @@ from runner.engine.job import Job, Outcome, RunResult, UnrecordedRun
 from runner.errors import PodWaitsError, RunDetachedError
 from runner.pods.engine import PodEngine
 from runner.pods.states import Patience, PodState
-from tests.integration.pods.conftest import Bed, conclude, events
+from tests.integration.pods.bed import Bed, conclude, events
 
 NO_NODE = "it cannot be scheduled: 0/3 nodes are available"
 

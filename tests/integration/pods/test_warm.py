@@ -24,9 +24,9 @@ from runner.pods.states import Patience, PodState
 from runner.pods.warm import Home, WarmPods, WarmTemplate
 from runner.pods.watching import PodWatch
 from runner.watches.pod_fields import PodPolicy
-from tests.integration.pods.conftest import Agent, Bed, Pods, conclude, events
-from tests.unit.pods.conftest import Client as AgentClient
-from tests.unit.pods.conftest import until
+from tests.integration.pods.bed import Agent, Bed, Pods, conclude, events
+from tests.kit.agents import Client as AgentClient
+from tests.kit.wait import until
 
 UNSCHEDULABLE = {"containers": [{"name": "ansible", "image": "ee:1"}], "nodeSelector": {"no": "node"}}
 POLICY = PodPolicy(1, {}, {"image": "example.com/ee:1"}, warm=1)

@@ -20,13 +20,14 @@ from tests.integration.proxy.test_planning import (
     config_map,
     deployment,
 )
+from tests.kit.wait import wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from runner.plan.approved import ApprovedPlan
     from runner.sdk.devcluster import DevCluster
-    from tests.integration.proxy.conftest import Dump, Standing
+    from tests.integration.proxy.bed import Dump, Standing
 
 CONTAINER = {"name": "main", "image": "one"}
 
@@ -65,9 +66,7 @@ def statuses(responses: Sequence[Response]) -> list[int]:
     return [each.status for each in responses]
 
 
-def test_the_writes_of_the_plan_take_place(
-    run: Plan, directly: Callable[..., str], eventually: Callable[[Callable[[], object]], None]
-) -> None:
+def test_the_writes_of_the_plan_take_place(run: Plan, directly: Callable[..., str]) -> None:
     maps, deployments = run.config_maps, run.deployments
     directly("create", "configmap", "old", "--from-literal=k=1")
     directly("create", "configmap", "unused")
@@ -109,7 +108,7 @@ def test_the_writes_of_the_plan_take_place(
     assert generated == responses[2].obj["metadata"]["name"]
     assert (data["new"], data["applied"], data["old"]) == ({"k": "1", "m": "2"}, {"k": "2"}, {"k": "3"})
     # The garbage collector ends a deletion in the foreground.
-    eventually(lambda: "configmap/unused" not in directly("get", "configmaps", "-o=name").split())
+    wait_until(lambda: "configmap/unused" not in directly("get", "configmaps", "-o=name").split())
     assert directly("get", "deployment", "web", "-o=jsonpath={.spec.replicas}") == "3"
     assert "wrote configmaps new of owner" in run.standing.observer.reports
     assert sum("/configmaps/old?dryRun" in each for each in run.standing.passed.targets) < len(requests)

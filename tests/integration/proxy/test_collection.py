@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from tests.integration.proxy.conftest import Kubectl, Standing
+    from tests.integration.proxy.bed import Kubectl, Standing
 
 PLAYBOOK = """
 - hosts: localhost

@@ -14,14 +14,14 @@ import pytest
 import urllib3
 
 from runner.sdk.devcluster import DevCluster
+from tests.kit.wait import wait_until
 
 if TYPE_CHECKING:
-    from tests.integration.proxy.conftest import Kubectl, Standing
+    from tests.integration.proxy.bed import Kubectl, Standing
 
 kube: Any = kubernetes
 """The client is typed in part only."""
 
-Eventually = Callable[[Callable[[], object]], None]
 
 AGGREGATED = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList,application/json"
 CRDS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
@@ -123,7 +123,7 @@ def is_discovered(admin: Server, group: str) -> bool:
 
 @pytest.mark.parametrize("encoding", ["identity", "gzip"])
 def test_each_document_is_what_the_api_server_gives(
-    standing: Standing, admin: Server, proxied: Server, encoding: str, eventually: Eventually
+    standing: Standing, admin: Server, proxied: Server, encoding: str
 ) -> None:
     hashed = json.loads(admin.ask("/openapi/v3").data)["paths"]["apis/apps/v1"]["serverRelativeURL"]
     plain = ["/version", "/api", "/api/v1", "/apis", "/apis/apps", "/apis/apps/v1", "/openapi/v3", hashed]
@@ -152,7 +152,7 @@ def test_each_document_is_what_the_api_server_gives(
     for path, accept in asked:
         wish = {"Accept": accept, "Accept_Encoding": encoding}
         # What other tests installed may still be on its way into a document.
-        eventually(partial(are_the_same, path, wish))
+        wait_until(partial(are_the_same, path, wish))
         for unchanged in again:
             assert (unchanged.status, unchanged.data, unchanged.headers["ETag"]) == (
                 304,
@@ -168,22 +168,21 @@ def test_a_run_uses_at_once_the_kind_that_it_has_installed(
     find: Callable[[str], Any],
     namespace: str,
     group: str,
-    eventually: Eventually,
 ) -> None:
     with pytest.raises(kube.dynamic.exceptions.ResourceNotFoundError):
         find(group)
     assert "no matches for kind" in fresh("apply", "-f-", stdin=widget(group), check=False).stderr
     fresh("apply", "-f-", stdin=json.dumps(crd(group)))
     fresh("wait", "crd", f"widgets.{group}", "--for=condition=Established", "--timeout=30s")
-    eventually(lambda: is_discovered(admin, group))
+    wait_until(lambda: is_discovered(admin, group))
     assert f"widget.{group}/a created" in fresh("apply", "-f-", stdin=widget(group)).stdout
     assert find(group).get("a", namespace).spec.size == 1
-    eventually(lambda: "FIELD: size" in fresh("explain", f"widgets.{group}.spec.size", check=False).stdout)
+    wait_until(lambda: "FIELD: size" in fresh("explain", f"widgets.{group}.spec.size", check=False).stdout)
     standing.another_run()
     assert f"widget.{group}/a unchanged" in fresh("apply", "-f-", stdin=widget(group)).stdout
     assert find(group).get("a", namespace).spec.size == 1
     fresh("delete", "crd", f"widgets.{group}")
-    eventually(lambda: admin.ask(f"/apis/{group}/v1").status == 404)
+    wait_until(lambda: admin.ask(f"/apis/{group}/v1").status == 404)
     with pytest.raises(kube.dynamic.exceptions.ResourceNotFoundError):
         find(group)
     standing.another_run()
@@ -192,7 +191,7 @@ def test_a_run_uses_at_once_the_kind_that_it_has_installed(
 
 
 def test_kinds_that_other_clients_install_and_remove_are_discovered_soon(
-    standing: Standing, admin: Server, fresh: Kubectl, find: Callable[[str], Any], group: str, eventually: Eventually
+    standing: Standing, admin: Server, fresh: Kubectl, find: Callable[[str], Any], group: str
 ) -> None:
     def is_listed() -> bool:
         standing.another_run()
@@ -200,18 +199,17 @@ def test_kinds_that_other_clients_install_and_remove_are_discovered_soon(
 
     assert not is_listed()
     assert admin.ask(CRDS, "POST", crd(group), Content_Type="application/json").status == 201
-    eventually(lambda: admin.ask(f"/apis/{group}/v1/widgets").status == 200)
-    eventually(lambda: is_discovered(admin, group))
+    wait_until(lambda: admin.ask(f"/apis/{group}/v1/widgets").status == 200)
+    wait_until(lambda: is_discovered(admin, group))
     # Who asks again gets it at once, and this client does when it misses a kind.
     assert find(group).namespaced
-    eventually(is_listed)
+    wait_until(is_listed)
     admin.ask(f"{CRDS}/widgets.{group}", "DELETE")
-    eventually(lambda: not is_listed())
+    wait_until(lambda: not is_listed())
 
 
 def test_an_aggregated_api_that_is_down_breaks_nothing_else(
     standing: Standing, admin: Server, proxied: Server, fresh: Kubectl, find: Callable[[str], Any], group: str,
-    eventually: Eventually,
 ) -> None:  # fmt: skip
     spec = {
         "group": group,
@@ -228,25 +226,25 @@ def test_an_aggregated_api_that_is_down_breaks_nothing_else(
     def are_the_same(accept: str) -> bool:
         return proxied.ask("/apis", Accept=accept).data == admin.ask("/apis", Accept=accept).data
 
-    eventually(lambda: admin.ask(path).status == 503)
-    eventually(lambda: group.encode() in proxied.ask("/apis", Accept=AGGREGATED).data)
+    wait_until(lambda: admin.ask(path).status == 503)
+    wait_until(lambda: group.encode() in proxied.ask("/apis", Accept=AGGREGATED).data)
     for _ in range(3):
         standing.another_run()
         proxied.token = standing.token
         assert proxied.ask(path).status == 503
         assert proxied.ask("/apis/apps/v1").data == admin.ask("/apis/apps/v1").data
         for accept in (AGGREGATED, "application/json"):
-            eventually(partial(are_the_same, accept))
+            wait_until(partial(are_the_same, accept))
         assert fresh("get", "deployments").returncode == 0
         with pytest.raises(kube.dynamic.exceptions.ResourceNotFoundError):
             find(group)
     admin.ask(f"{APISERVICES}/v1.{group}", "DELETE")
-    eventually(lambda: group.encode() not in proxied.ask("/apis", Accept=AGGREGATED).data)
+    wait_until(lambda: group.encode() not in proxied.ask("/apis", Accept=AGGREGATED).data)
     assert proxied.ask(path).status == 404
 
 
 def test_a_run_after_another_sends_no_discovery_requests(
-    standing: Standing, find: Callable[[str], Any], admin: Server, group: str, eventually: Eventually
+    standing: Standing, find: Callable[[str], Any], admin: Server, group: str
 ) -> None:
     def reaches_the_server() -> list[str]:
         standing.another_run()
@@ -255,10 +253,10 @@ def test_a_run_after_another_sends_no_discovery_requests(
         return standing.passed.targets
 
     assert admin.ask(CRDS, "POST", crd(group), Content_Type="application/json").status == 201
-    eventually(lambda: admin.ask(f"/apis/{group}/v1/widgets").status == 200)
-    eventually(lambda: is_discovered(admin, group))
+    wait_until(lambda: admin.ask(f"/apis/{group}/v1/widgets").status == 200)
+    wait_until(lambda: is_discovered(admin, group))
     assert {"/version", "/apis", f"/apis/{group}/v1"} <= set(reaches_the_server())
-    eventually(lambda: not reaches_the_server())
+    wait_until(lambda: not reaches_the_server())
 
 
 def widget(group: str) -> str:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import orjson
 
 if TYPE_CHECKING:
-    from tests.integration.proxy.conftest import Operating
+    from tests.integration.proxy.bed import Operating
 
 
 async def test_writes_are_refused_after_the_lease_is_lost_and_reads_are_not(operating: Operating) -> None:

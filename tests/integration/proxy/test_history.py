@@ -28,11 +28,12 @@ import pytest
 
 from runner.kube.watch import Watcher
 from runner.readcache.bodies import ReadCache
+from tests.kit.wait import until
 
 if TYPE_CHECKING:
     from runner.kube.watch_events import WatchEvent
     from runner.objects import Object
-    from tests.integration.proxy.conftest import Operating, Reply
+    from tests.integration.proxy.bed import Operating, Reply
 
 TABLE = "application/json;as=Table;g=meta.k8s.io;v=v1"
 SEED = int(os.environ.get("HISTORY_SEED", "20240607"))
@@ -273,7 +274,7 @@ class History:
     def _seen(self, begin: float, name: str, state: State, **what: bool) -> None:
         self.events.append(Event(begin, time.perf_counter(), name, state, **what))
 
-    async def through_proxy(self, number: int, until: float) -> None:
+    async def through_proxy(self, number: int, end: float) -> None:
         rng = random.Random(f"{self.seed} proxy {number}")
 
         async def write(name: str) -> None:
@@ -282,7 +283,7 @@ class History:
         async def nothing(_: str) -> None:
             await asyncio.sleep(0.05)
 
-        while time.perf_counter() < until:
+        while time.perf_counter() < end:
             name = rng.choice(self.names)
             ways = (write, nothing, self.get_otherwise, self.list_all, self.watch)
             await rng.choices(ways, (12, 12, 2, 1, 1))[0](name)
@@ -290,9 +291,9 @@ class History:
                 await self.get(name)
                 await asyncio.sleep(rng.choice((0, 0, 0.002, 0.02)))
 
-    async def past_proxy(self, until: float) -> None:
+    async def past_proxy(self, end: float) -> None:
         rng = random.Random(f"{self.seed} past")
-        while time.perf_counter() < until:
+        while time.perf_counter() < end:
             await self.write(rng.choice(self.names), rng, by_proxy=False)
             await asyncio.sleep(rng.choice((0, 0.05, 0.3)))
 
@@ -339,12 +340,12 @@ class History:
         following = [asyncio.create_task(self.follow(*each)) for each in zip(self.paths, ready, strict=True)]
         for each in ready:
             await each.wait()
-        until = time.perf_counter() + seconds
+        end = time.perf_counter() + seconds
         async with asyncio.TaskGroup() as clients:
             for number in range(4):
-                clients.create_task(self.through_proxy(number, until))
-            clients.create_task(self.past_proxy(until))
-        await self.operating.until(self.is_told, "the watch to tell the last of it")
+                clients.create_task(self.through_proxy(number, end))
+            clients.create_task(self.past_proxy(end))
+        await until(self.is_told, "the watch to tell the last of it")
         for task in following:
             task.cancel()
         await asyncio.gather(*following, return_exceptions=True)

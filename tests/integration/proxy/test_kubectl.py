@@ -15,13 +15,11 @@ from typing import TYPE_CHECKING
 import pytest
 
 from runner.sdk.devcluster import DevCluster, kwok
+from tests.kit.wait import wait_until
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from tests.integration.proxy.bed import Kubectl, Standing
 
-    from tests.integration.proxy.conftest import Kubectl, Standing
-
-    Eventually = Callable[[Callable[[], object]], None]
 
 CONFIG_MAP = "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: mine}\ndata: {a: b}\n"
 
@@ -226,10 +224,10 @@ def test_a_port_is_forwarded(
         server.shutdown(socket.SHUT_RDWR)
 
 
-def test_after_its_run_nothing_works_any_more(kubectl: Kubectl, standing: Standing, eventually: Eventually) -> None:
+def test_after_its_run_nothing_works_any_more(kubectl: Kubectl, standing: Standing) -> None:
     assert kubectl("get", "configmaps").returncode == 0
     standing.revoke()
-    eventually(lambda: kubectl("get", "configmaps", check=False).returncode != 0)
+    wait_until(lambda: kubectl("get", "configmaps", check=False).returncode != 0)
     assert "Unauthorized" in kubectl("get", "--raw", "/api", check=False).stderr or "logged in" in (
         kubectl("get", "--raw", "/api", check=False).stderr
     )

@@ -12,7 +12,7 @@ import pytest
 
 if TYPE_CHECKING:
     from runner.proxy.planning.overlay import Overlay, PlannedChange
-    from tests.integration.proxy.conftest import Dump, Standing
+    from tests.integration.proxy.bed import Dump, Standing
 
 JSON = "application/json"
 JSON_PATCH = "application/json-patch+json"

@@ -17,7 +17,7 @@ import kubernetes.watch
 import pytest
 
 if TYPE_CHECKING:
-    from tests.integration.proxy.conftest import Standing
+    from tests.integration.proxy.bed import Standing
 
 kube: Any = kubernetes
 """The client is typed in part only."""

@@ -8,11 +8,13 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from tests.kit.wait import until
+
 if TYPE_CHECKING:
     from pathlib import Path
 
     from runner.sdk.devcluster import DevCluster
-    from tests.integration.proxy.conftest import Operating, Reply
+    from tests.integration.proxy.bed import Operating, Reply
 
 TABLE = "application/json;as=Table;g=meta.k8s.io;v=v1"
 PARTIAL = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1"
@@ -84,7 +86,7 @@ async def test_writes_of_a_subresource_are_writes_of_the_object(operating: Opera
         hit, direct = await operating.hits(path), await operating.directly("GET", path)
         return direct.obj["status"].get("readyReplicas") == 2 and hit.body == direct.body
 
-    await operating.until(is_rolled_out, "the rollout, as read from memory")
+    await until(is_rolled_out, "the rollout, as read from memory")
 
 
 async def test_objects_changed_by_other_clients_are_read_again_and_deleted_ones_dropped(
@@ -101,7 +103,7 @@ async def test_objects_changed_by_other_clients_are_read_again_and_deleted_ones_
         kept = entries.kept.get(key) if entries is not None else None  # type: ignore[call-overload] # a key is a tuple
         return kept is not None and kept.version is not None and kept.version.version == changed.version
 
-    await operating.until(is_read_again, "the ConfigMap to be read again without being asked for")
+    await until(is_read_again, "the ConfigMap to be read again without being asked for")
     found = await operating.ask("GET", path)
     assert found.is_hit
     assert found.obj["data"] == {"value": "b"}
@@ -110,7 +112,7 @@ async def test_objects_changed_by_other_clients_are_read_again_and_deleted_ones_
     async def is_dropped() -> bool:
         return bodies.size == 0
 
-    await operating.until(is_dropped, "the ConfigMap to be dropped")
+    await until(is_dropped, "the ConfigMap to be dropped")
     assert (await operating.ask("GET", path)).status == 404
 
 

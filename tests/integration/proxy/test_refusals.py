@@ -15,7 +15,7 @@ from runner.proxy.identity import RunIdentity, RunStats
 
 if TYPE_CHECKING:
     from runner.sdk.devcluster import DevCluster
-    from tests.integration.proxy.conftest import Standing
+    from tests.integration.proxy.bed import Standing
 
 Ask = Callable[..., urllib3.BaseHTTPResponse]
 POD: dict[str, Any] = {"metadata": {"name": "p"}, "spec": {"containers": [{"name": "c", "image": "example.com/c"}]}}

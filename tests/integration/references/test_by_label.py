@@ -6,11 +6,11 @@ import uuid
 from typing import TYPE_CHECKING
 
 from runner.objects import GVK
-from tests.integration.dependents.conftest import CRD, Hand, definition
-from tests.integration.references.conftest import LABEL, SECRET, THING, by_label, content, secret
+from tests.integration.references.bed import LABEL, SECRET, THING, by_label, content, secret
+from tests.kit.objects import CRD, Hand, definition
 
 if TYPE_CHECKING:
-    from tests.integration.references.conftest import Allow, Refer
+    from tests.integration.references.bed import Allow, Refer
 
 
 async def test_a_change_of_a_selected_object_triggers_the_objects_of_its_namespace(hand: Hand, refer: Refer) -> None:

@@ -11,19 +11,12 @@ import pytest
 from runner.objects import GVK, ObjectKey
 from runner.references.kind import FEW
 from runner.watches.reference_fields import WatchReference
-from tests.integration.dependents.conftest import CRD, Hand, definition, until
-from tests.integration.references.conftest import (
-    CLUSTER_ROLE,
-    LABEL,
-    SECRET,
-    THING,
-    by_path,
-    content,
-    secret,
-)
+from tests.integration.references.bed import CLUSTER_ROLE, LABEL, SECRET, THING, by_path, content, secret
+from tests.kit.objects import CRD, Hand, definition
+from tests.kit.wait import until
 
 if TYPE_CHECKING:
-    from tests.integration.references.conftest import Allow, Refer, Referring
+    from tests.integration.references.bed import Allow, Refer, Referring
 
 MANY = [f"s{number:02}" for number in range(FEW + 4)]
 

@@ -9,13 +9,14 @@ import pytest
 
 from runner.objects import GVK
 from runner.references.kind import FEW
-from tests.integration.dependents.conftest import CRD, Hand, definition, until
-from tests.integration.references.conftest import THING, by_label, by_path
+from tests.integration.references.bed import THING, by_label, by_path
+from tests.kit.objects import CRD, Hand, definition
+from tests.kit.wait import until
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
-    from tests.integration.references.conftest import Refer, Referring
+    from tests.integration.references.bed import Refer, Referring
 
 NAMES = ["main", *(f"w{number:02}" for number in range(FEW + 2))]
 

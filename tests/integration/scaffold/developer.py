@@ -6,13 +6,12 @@ import contextlib
 import os
 import shutil
 import subprocess
-import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parents[3]
-BIN = Path(sys.executable).parent
+from tests.kit.places import BIN, ROOT
+
 STEPS = ("syntax", "create", "prepare", "converge", "idempotence", "verify", "cleanup", "destroy")
 """What `molecule test` does."""
 

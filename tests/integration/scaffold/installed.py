@@ -6,8 +6,7 @@ import base64
 import json
 import os
 import subprocess
-import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from http import HTTPStatus
@@ -19,7 +18,9 @@ import yaml
 
 from runner.sdk import devcluster as clusters
 from runner.sdk.devcluster import kubeconfig
-from tests.integration.scaffold.conftest import BIN, Sh
+from tests.kit.places import BIN
+from tests.kit.shell import Sh
+from tests.kit.wait import wait_until
 
 T = TypeVar("T")
 Json = dict[str, Any]
@@ -38,14 +39,6 @@ OWN_PORTS = (
     *("--health-probe-bind-address=127.0.0.1:0", "--pods-bind-address=127.0.0.1:0", "--log-format=json"),
 )
 """After the manifest's own flags: what other operators on this machine do not have yet."""
-
-
-def eventually(condition: Callable[[], T], what: str) -> T:
-    end = time.monotonic() + PATIENCE
-    while not (found := condition()):
-        assert time.monotonic() < end, f"waited {PATIENCE:.0f} s in vain for {what}"
-        time.sleep(0.1)
-    return found
 
 
 @dataclass(frozen=True)
@@ -88,7 +81,7 @@ def pod_of(sh: Sh, namespace: str) -> Json:
                 return found
         return None
 
-    found = eventually(ready, f"a pod in {namespace}")
+    found = wait_until(ready, f"a pod in {namespace}")
     assert found is not None
     return found
 

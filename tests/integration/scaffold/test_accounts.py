@@ -15,9 +15,8 @@ import yaml
 
 from runner.kube import service_accounts
 from runner.sdk.devcluster import cluster
+from tests.kit.places import BIN, ROOT
 
-ROOT = Path(__file__).resolve().parents[3]
-BIN = Path(sys.executable).parent
 WRITTEN = "memcached-runs"
 
 Json = dict[str, Any]

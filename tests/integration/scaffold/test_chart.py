@@ -18,8 +18,8 @@ import yaml
 
 from runner.sdk import devcluster as clusters
 from runner.sdk.devcluster import cluster
+from tests.kit.places import BIN
 
-BIN = Path(sys.executable).parent
 SPECS = Path("roles/pallet/meta/argument_specs.yml")
 KIND = "pallets.depot.example.org"
 NAMESPACES = ("depot-system", "depot-a", "depot-b")

@@ -17,8 +17,10 @@ import yaml
 from runner.sdk import devcluster as clusters
 from runner.sdk.devcluster import cluster
 from tests.integration.scaffold import installed, olm
-from tests.integration.scaffold.conftest import BIN, Sh, shell
-from tests.integration.scaffold.installed import eventually, get
+from tests.integration.scaffold.installed import get
+from tests.kit.places import BIN
+from tests.kit.shell import Sh, shell
+from tests.kit.wait import wait_until
 
 pytestmark = [pytest.mark.xdist_group("scaffold"), pytest.mark.full]
 
@@ -185,7 +187,7 @@ def await_size(sh: Sh, name: str, space: str, size: int) -> None:
         found = get(sh, "configmaps", f"--namespace={space}")["items"]
         return any(each["metadata"]["name"] == name and each["data"]["size"] == str(size) for each in found)
 
-    eventually(has, f"a ConfigMap of size {size} in {space}")
+    wait_until(has, f"a ConfigMap of size {size} in {space}")
 
 
 def has_succeeded(sh: Sh, what: str, space: str = "default") -> bool:
@@ -225,7 +227,7 @@ def test_an_operator_has_the_rights_of_its_install_mode_and_no_others(
     sh("kubectl", "wait", "--for=condition=Established", f"crd/{BERTHS}", f"crd/{HARBOURS}", "--timeout=60s")
     # The authorizer learns of rights a moment after they were given; the operator is to find them all.
     for space, rights in [*((each, OF_OPERATOR + OF_ROLE) for each in places), ("", OF_CLUSTER), (HOME, AT_HOME)]:
-        eventually(lambda: may(sh, project, space, rights) == {True}, f"{rights} in {space!r}")  # noqa: B023
+        wait_until(lambda: may(sh, project, space, rights) == {True}, f"{rights} in {space!r}")  # noqa: B023
     with installed.operator(sh, devcluster, project, HOME, tmp_path) as operator:
         for each in (*unwatched, *places):
             berth(sh, project, name, each, 1)
@@ -235,8 +237,8 @@ def test_an_operator_has_the_rights_of_its_install_mode_and_no_others(
             berth(sh, project, name, each, 2)
         for each in places:
             await_size(sh, name, each, 2)
-            eventually(lambda: has_succeeded(sh, f"{BERTHS}/{name}", each), "its status")  # noqa: B023
-        eventually(lambda: has_succeeded(sh, f"{HARBOURS}/harbour-sample"), "the harbour's")
+            wait_until(lambda: has_succeeded(sh, f"{BERTHS}/{name}", each), "its status")  # noqa: B023
+        wait_until(lambda: has_succeeded(sh, f"{HARBOURS}/harbour-sample"), "the harbour's")
 
         for each in unwatched:
             assert may(sh, project, each, OF_OPERATOR + OF_ROLE) == {False}

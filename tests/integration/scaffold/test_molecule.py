@@ -14,9 +14,10 @@ import pytest
 import yaml
 
 from runner.sdk import devcluster as clusters
-from tests import workloads
-from tests.images import hindrance, node_hindrance
-from tests.integration.scaffold.developer import BIN, ROOT, STEPS, Project, copy_sample, of_a_developer
+from tests.integration.scaffold.developer import STEPS, Project, copy_sample, of_a_developer
+from tests.kit import workloads
+from tests.kit.images import hindrance, node_hindrance
+from tests.kit.places import BIN, ROOT
 
 pytestmark = pytest.mark.timeout(900)  # some dozens of Ansible's starts: with much else to do they take their time
 TASKS = "roles/basket/tasks/main.yml"

@@ -14,12 +14,12 @@ import pytest
 import yaml
 
 from runner.sdk import devcluster as clusters
-from tests.integration.scaffold.conftest import BIN, Sh
-from tests.integration.scaffold.installed import eventually
+from tests.kit.places import BIN, ROOT
+from tests.kit.shell import Sh
+from tests.kit.wait import wait_until
 
 pytestmark = pytest.mark.xdist_group("scaffold")
 
-ROOT = Path(__file__).parents[3]
 ROLE = "roles/basket/tasks/main.yml"
 
 
@@ -106,7 +106,7 @@ def test_the_generated_roles_for_users_grant_exactly_their_rights(
         return sh("kubectl", "auth", "can-i", verb, resource, f"--as={role}", check=False).splitlines()[-1]
 
     # The authorizer learns of rights a moment after they were given.
-    eventually(lambda: all(may(verb, "baskets.shop.example.org") == "yes" for verb in allowed), f"{allowed}")
+    wait_until(lambda: all(may(verb, "baskets.shop.example.org") == "yes" for verb in allowed), f"{allowed}")
     assert {verb: may(verb, "baskets.shop.example.org") for verb in denied} == dict.fromkeys(denied, "no")
     assert may("get", "secrets") == "no"
     assert may("get", "secrets.shop.example.org") == "no"

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from tests.integration.scaffold.conftest import Sh
+from tests.kit.shell import Sh
 
 pytestmark = pytest.mark.xdist_group("scaffold")
 

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 if TYPE_CHECKING:
-    from tests.browser import Reader
-    from tests.integration.ui.conftest import Crowd
+    from tests.integration.ui.crowd import Crowd
+    from tests.kit.browser import Reader
 
 pytestmark = pytest.mark.xdist_group("browser")
 

@@ -8,7 +8,7 @@ import pytest
 
 from runner.app import process
 from runner.objects import GVK
-from tests.watch_values import watch_value
+from tests.kit.watch_values import watch_value
 
 OLD = watch_value(gvk=GVK("test.example.com", "v1alpha1", "Thing"))
 NEW = watch_value(gvk=GVK("test.example.com", "v1", "Thing"))

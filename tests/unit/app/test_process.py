@@ -19,7 +19,7 @@ from runner.app import process
 from runner.app.process import LoopErrorHandler
 from runner.engine.run_dir import private_folder
 from runner.errors import ConfigError
-from tests.shortage import no_descriptor_left
+from tests.kit.shortage import no_descriptor_left
 
 
 @pytest.mark.lengthy

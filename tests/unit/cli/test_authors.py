@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).resolve().parents[3]
+from tests.kit.places import ROOT
 
 
 @pytest.mark.lengthy

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from runner.config import shortages
-from tests.shortage import no_descriptor_left
+from tests.kit.shortage import no_descriptor_left
 
 _FULL = OSError(errno.EMFILE, "Too many open files")
 

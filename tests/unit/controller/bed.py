@@ -39,8 +39,8 @@ from runner.status.writer import StatusWriter
 from runner.watches.watch import Watch
 from runner.workqueue.concurrency import ConcurrencyLimit
 from runner.workqueue.queue import Dispatcher
+from tests.kit.watch_values import RecordedEvents, scope_value
 from tests.unit.controller.test_runs import DEFAULTS
-from tests.watch_values import RecordedEvents, scope_value
 
 KEY = ObjectKey("ns", "one")
 TEST_FAILED = "the server rejected our request due to an error in our request: testing value failed"

@@ -20,7 +20,7 @@ from runner.objects import GVK, Object, ObjectKey, ObjectRef
 from runner.ownership import OwnerState
 from runner.replicas.lease_guard import LeaseGuard
 from runner.workqueue.request import ReconcileRequest, RunReason
-from tests.watch_values import scope_value, watch_value
+from tests.kit.watch_values import scope_value, watch_value
 
 KEY = ObjectKey("ns", "one")
 GVK_ = GVK("test.example.com", "v1", "Thing")

@@ -17,7 +17,7 @@ from runner.objects import ObjectKey, ObjectRef
 from runner.plan.changes import ResourcePlan
 from runner.replicas.lease_guard import LeaseGuard
 from runner.workqueue.request import ReconcileRequest, RunReason
-from tests.watch_values import watch_value
+from tests.kit.watch_values import watch_value
 
 WATCH = watch_value()
 OBJ = {"metadata": {"name": "one", "namespace": "ns", "uid": "u"}}

@@ -29,7 +29,7 @@ from runner.replicas.lease_guard import LeaseGuard
 from runner.watches.policy import PruneAction, PrunePolicy
 from runner.watches.watch import Role
 from runner.workqueue.request import ReconcileRequest, RunReason
-from tests.watch_values import scope_value, watch_value
+from tests.kit.watch_values import scope_value, watch_value
 
 THINGS, MAPS = GVK("cache.example.com", "v1alpha1", "Memcached"), GVK("", "v1", "ConfigMap")
 RESOURCE = ApiResource(THINGS, "memcacheds", namespaced=True, verbs=frozenset(), subresources=frozenset())

@@ -18,8 +18,8 @@ from runner.objects import ObjectKey
 from runner.status import report
 from runner.status.conditions import make
 from runner.status.report import StatusReport
+from tests.kit.watch_values import watch_value
 from tests.unit.controller.bed import Bed
-from tests.watch_values import watch_value
 
 pytestmark = pytest.mark.usefixtures("no_threads")
 

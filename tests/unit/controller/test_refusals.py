@@ -22,8 +22,9 @@ from runner.errors import (
 )
 from runner.objects import ObjectKey
 from runner.watches.watch import Finalizer, Role, Watch
+from tests.kit.wait import until
+from tests.kit.watch_values import watch_value
 from tests.unit.controller.bed import KEY, Bed
-from tests.watch_values import watch_value
 
 pytestmark = pytest.mark.usefixtures("no_threads")
 
@@ -268,7 +269,7 @@ def test_an_outage_at_the_status_of_an_object_holds_no_worker(virtually: Virtual
         await asyncio.sleep(30)
         assert bed.engine.runs == []  # it would fail during an outage
         _accept(bed)
-        await _until(lambda: len(bed.engine.runs) == 1)
+        await until(lambda: len(bed.engine.runs) == 1)
         _refuse(bed, error, "status")
         await asyncio.sleep(5)
         bed.server.create("neighbour")
@@ -282,11 +283,6 @@ def test_an_outage_at_the_status_of_an_object_holds_no_worker(virtually: Virtual
         working.cancel()
 
     virtually(scenario())
-
-
-async def _until(condition: Callable[[], bool]) -> None:
-    while not condition():
-        await asyncio.sleep(0.1)
 
 
 @pytest.mark.parametrize("refused", [True, False], ids=["refused", "accepted"])

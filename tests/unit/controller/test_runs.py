@@ -35,7 +35,7 @@ from runner.watches import policy
 from runner.watches.policy import RunMode
 from runner.watches.watch import Watch
 from runner.workqueue.request import ReconcileRequest, RunReason
-from tests.watch_values import scope_value, watch_value
+from tests.kit.watch_values import scope_value, watch_value
 
 
 async def _forget(_run_dir: Path) -> None:

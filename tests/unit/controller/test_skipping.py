@@ -20,7 +20,7 @@ from runner.replicas.lease_guard import LeaseGuard
 from runner.unchanged.last_run import ReadEntry, ReadSet, digest_of_answer
 from runner.watches.watch import Role
 from runner.workqueue.request import ReconcileRequest, RunReason
-from tests.watch_values import scope_value, watch_value
+from tests.kit.watch_values import scope_value, watch_value
 
 THINGS = GVK("test.example.com", "v1", "Thing")
 RESOURCE = ApiResource(THINGS, "things", True, frozenset(), frozenset())  # noqa: FBT003 - namespaced

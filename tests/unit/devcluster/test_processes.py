@@ -4,14 +4,13 @@ import os
 import signal
 import subprocess
 import sys
-import time
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from runner.sdk.devcluster.processes import Component, Guard, end, environment
 from runner.sdk.devcluster.supervisor import RestartBackoff
+from tests.kit.wait import wait_until
 
 _SLEEP = ("/bin/sleep", "1000")
 # A parent that starts a component and then waits to be killed.
@@ -39,19 +38,10 @@ def _runs(pid: int) -> bool:
         return False
 
 
-def _eventually(condition: Callable[[], bool]) -> bool:
-    deadline = time.monotonic() + 10
-    while not condition():
-        if time.monotonic() > deadline:
-            return False
-        time.sleep(0.01)
-    return True
-
-
 def test_a_component_becomes_its_program_under_one_process_id(sleeper: Component) -> None:
     sleeper.start()
     expected = "\0".join((*_SLEEP, ""))
-    assert _eventually(lambda: Path(f"/proc/{sleeper.pid}/cmdline").read_text() == expected)
+    wait_until(lambda: Path(f"/proc/{sleeper.pid}/cmdline").read_text() == expected)
     sleeper.kill()
 
 
@@ -94,7 +84,7 @@ def test_a_component_dies_with_its_parent_even_by_kill_9(tmp_path: Path) -> None
         assert _runs(pid)
         parent.kill()
         parent.wait()
-    assert _eventually(lambda: not _runs(pid))
+    wait_until(lambda: not _runs(pid))
 
 
 def test_the_guard_ends_running_components_and_removes_their_folders(tmp_path: Path) -> None:
@@ -106,12 +96,12 @@ def test_the_guard_ends_running_components_and_removes_their_folders(tmp_path: P
     guard = Guard.start([deleted])
     component.start()
     guard.send_groups([component.pid])
-    assert _eventually(lambda: (kept / "log").read_text().strip().isdigit())
+    wait_until(lambda: (kept / "log").read_text().strip().isdigit())
     grandchild = int((kept / "log").read_text())
     guard.finish()
-    assert _eventually(lambda: not _runs(grandchild))
-    assert _eventually(lambda: not component.alive)
-    assert _eventually(lambda: not deleted.exists())
+    wait_until(lambda: not _runs(grandchild))
+    wait_until(lambda: not component.alive)
+    wait_until(lambda: not deleted.exists())
     assert kept.exists()
 
 

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from tests.kit.places import ROOT
+
 import ast
 import re
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parents[3]
 PAGE = ROOT / "docs/architecture.md"
 ROW = re.compile(r"^\| \d+ \| \[([^]]+)\]\(\.\./([^)]+)\) \| ([^|]+) \|", re.MULTILINE)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.guide_text import Commands, File, GuideError, Keys, Shown, matches, steps
+from tests.kit.guide_text import Commands, File, GuideError, Keys, Shown, matches, steps
 
 GUIDE = """\
 # A guide

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from tests.kit.places import ROOT
+
 import argparse
 import re
 import textwrap
@@ -21,7 +23,6 @@ from runner.config import paths
 from runner.watches import declared, validation, watch
 from runner.watches.watch import LoadedWatches
 
-ROOT = Path(__file__).resolve().parents[3]
 PAGES = [*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").rglob("*.md"))]
 NAMES = [str(page.relative_to(ROOT)) for page in PAGES]
 FENCE = re.compile(
@@ -198,7 +199,7 @@ DONE = "docs/guide.md"
 # YAML that is neither a part of a watches file nor of a role, with the reason why it is right.
 OTHER_YAML = {
     "ansible_operator_run:": "shows a variable; tests/integration/operator/test_variables.py reads it",
-    "kind: Kustomization": "Flux's; what it reads of status is shown by tests/kstatus.py",
+    "kind: Kustomization": "Flux's; what it reads of status is shown by tests/kit/kstatus.py",
     "data:": "Argo CD's; run by tests/unit/test_argocd.py",
     "images:": "ansible-builder's; its version 3.2 built it, and the image ran a role in a pod",
     "kind: NetworkPolicy": "Kubernetes'; tests/unit/scaffold/test_pods.py compares it with the labels and the port",

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from tests.kit.places import ROOT
+
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -19,7 +21,6 @@ from runner.watches.watch import Watch
 from runner.yamlfile import fields as yamlfields
 from runner.yamlfile.fields import FieldContext
 
-ROOT = Path(__file__).resolve().parents[3]
 EACH = [field for fields in FIELDS.values() for field in fields]
 KIND = {"group": "cache.example.com", "version": "v1alpha1", "kind": "Memcached", "role": "memcached"}
 WRONG: dict[Type, object] = {

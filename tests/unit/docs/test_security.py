@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from tests.kit.places import ROOT
+
 import ast
 import re
 from collections.abc import Iterator
@@ -9,7 +11,6 @@ from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).resolve().parents[3]
 PAGE = ROOT / "docs/threats.md"
 FILE = re.compile(r"`([\w/]*test_\w+\.py|tests/[\w/]+)`")
 NAME = re.compile(r"`(test_\w+)`")

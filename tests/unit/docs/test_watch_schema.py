@@ -10,10 +10,11 @@ import pytest
 from jsonschema.exceptions import best_match
 
 from runner.watches.declared import Field
-from tests import editor
-from tests.editor import VALIDATOR
-from tests.generated import generate
-from tests.unit.docs.test_reference import EACH, KIND, ROOT, WRONG, entry_of, with_value
+from tests.kit import editor
+from tests.kit.editor import VALIDATOR
+from tests.kit.generated import generate
+from tests.kit.places import ROOT
+from tests.unit.docs.test_reference import EACH, KIND, WRONG, entry_of, with_value
 
 PLACES = ("watches*.yaml", "bench/**/watches.yaml", "examples/*/watches.yaml", "runner/sdk/**/watches.yaml")
 assert all(any(ROOT.glob(place)) for place in PLACES)

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from runner.watches.watch import Role, Watch
-from tests.watch_values import watch_value
+from tests.kit.watch_values import watch_value
 
 
 @pytest.fixture

@@ -14,7 +14,7 @@ from runner.engine import artifact_writer, artifacts
 from runner.engine.artifact_writer import ArtifactWriter
 from runner.engine.job import Event, Job
 from runner.masking.masker import MASK, TOO_SLOW
-from tests.shortage import no_descriptor_left
+from tests.kit.shortage import no_descriptor_left
 
 SECRET = 'hun"ter2 line one\nhunter2 line two'
 EVENT: Event = {

@@ -16,7 +16,7 @@ import pytest
 from runner.agent import process_tree
 from runner.engine import processes
 from runner.engine.processes import MARKER
-from tests.shortage import no_descriptor_left
+from tests.kit.shortage import no_descriptor_left
 
 Start = Callable[..., subprocess.Popen[bytes]]
 

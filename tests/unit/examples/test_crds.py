@@ -8,8 +8,8 @@ import pytest
 import yaml
 
 from runner.engine.params import snake_case
+from tests.kit.places import ROOT
 
-ROOT = Path(__file__).parents[3]
 CRDS = sorted((*ROOT.glob("config/crd/bases/*.yaml"), *ROOT.glob("examples/*/config/crd/bases/*.yaml")))
 
 

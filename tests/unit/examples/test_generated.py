@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 import yaml
 
-from tests.generated import ReadmeError, commands_of, foreign_files, generate, missing_files, missing_lines
+from tests.kit.generated import ReadmeError, commands_of, foreign_files, generate, missing_files, missing_lines
+from tests.kit.places import ROOT
 
-ROOT = Path(__file__).parents[3]
 EXAMPLES = sorted(path.parent.name for path in (ROOT / "examples").glob("*/README.md"))
 OWN = (
     *("README.md", "roles/*", "playbooks/*", "molecule/default/tasks/*"),

@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 import yaml
 
-ROOT = Path(__file__).parents[3]
+from tests.kit.places import ROOT
+
 EXAMPLES = sorted(path.parent for path in (ROOT / "examples").glob("*/Dockerfile"))
 COMES_ALONG = {"ansible.builtin", "operator_sdk.util"}
 """With Ansible, and with the operator."""

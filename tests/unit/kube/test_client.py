@@ -19,9 +19,10 @@ from runner.kube.credentials.auth import HostEnvironment
 from runner.kube.discovery import ApiResource
 from runner.objects import GVK, ObjectKey
 from runner.pki import Authority
+from tests.kit.wait import until
 
 if TYPE_CHECKING:
-    from tests.unit.kube.conftest import Api, KubeConfigFile
+    from tests.unit.kube.scripted import Api, KubeConfigFile
 
 WIDGETS = ApiResource(GVK("example.com", "v1", "Widget"), "widgets", True, frozenset(), frozenset())  # noqa: FBT003 - as the fields stand
 PATH = "/apis/example.com/v1/namespaces/ns/widgets/a"
@@ -267,7 +268,7 @@ async def test_watches_keep_no_call_waiting(api: Api, client: Client) -> None:
                     pass
 
         watches = [asyncio.create_task(watch()) for _ in range(50)]
-        await api.until(lambda: len(api.of("/watch")) == 50)
+        await until(lambda: len(api.of("/watch")) == 50)
         await narrow.get(WIDGETS, KEY)
         for task in watches:
             task.cancel()

@@ -11,7 +11,7 @@ from runner.kube.discovery import ApiResource, Discovery, parse
 from runner.objects import GVK
 
 if TYPE_CHECKING:
-    from tests.unit.kube.conftest import Api
+    from tests.unit.kube.scripted import Api
 
 WIDGET = GVK("example.com", "v1", "Widget")
 DISCOVERY = "/apis/example.com/v1"

@@ -12,9 +12,10 @@ from runner.kube.discovery import Discovery
 from runner.kube.watch import Watcher
 from runner.kube.watch_stream import WatchPolicy
 from runner.objects import GVK
+from tests.kit.wait import until
 
 if TYPE_CHECKING:
-    from tests.unit.kube.conftest import Api
+    from tests.unit.kube.scripted import Api
 
 pytestmark = pytest.mark.lengthy
 
@@ -34,7 +35,7 @@ async def accepted(api: Api, client: Client, *, metadata_only: bool) -> list[str
             pass
 
     task = asyncio.create_task(follow())
-    await api.until(lambda: len(api.of(ALL)) == 3)
+    await until(lambda: len(api.of(ALL)) == 3)
     task.cancel()
     await asyncio.gather(task, return_exceptions=True)
     return [request.headers["Accept"] for request in api.of(ALL)]

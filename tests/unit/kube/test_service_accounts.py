@@ -12,7 +12,7 @@ import pytest
 from runner.errors import ApiError, ConfigError, ForbiddenError, NotFoundError
 from runner.kube import service_accounts
 from runner.kube.client import Client
-from tests.watch_values import watch_value
+from tests.kit.watch_values import watch_value
 
 OPERATOR = "system:serviceaccount:home:shop-controller-manager"
 

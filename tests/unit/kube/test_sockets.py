@@ -19,7 +19,7 @@ from runner.kube.credentials.auth import HostEnvironment
 from runner.pki import Authority
 
 if TYPE_CHECKING:
-    from tests.unit.kube.conftest import KubeConfigFile
+    from tests.unit.kube.scripted import KubeConfigFile
 
 BEGIN = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\n3\r\n{}\n\r\n"
 

@@ -5,68 +5,68 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from runner.kube.watch import WatchState
+from tests.kit.wait import until
 
 if TYPE_CHECKING:
-    from tests.unit.kube.conftest import Api, Following
+    from tests.kit.following import Follow
+    from tests.unit.kube.scripted import Api
 
 ALL = "/apis/example.com/v1/widgets"
 
 
-async def test_an_unbroken_period_begins_with_the_end_of_the_list(api: Api, following: Following) -> None:
+async def test_an_unbroken_period_begins_with_the_end_of_the_list(api: Api, follow: Follow) -> None:
     api.on(ALL, api.stream(api.event("ADDED", api.widget("a", 1)), 0.05, api.bookmark(3, ends_list=True), "stay"))
-    async with following() as follower:
+    async with follow() as follower:
         await follower.reaches("[ +a")
         assert (follower.watcher.state, follower.watcher.unbroken_period) == (WatchState.LISTING, None)
         await follower.reaches("[ +a ]")
         assert (follower.watcher.state, follower.watcher.unbroken_period) == (WatchState.LIVE, 1)
 
 
-async def test_a_list_by_pages_begins_an_unbroken_period_when_its_watch_opens(api: Api, following: Following) -> None:
+async def test_a_list_by_pages_begins_an_unbroken_period_when_its_watch_opens(api: Api, follow: Follow) -> None:
     watch = api.stream(0.05, api.event("ADDED", api.widget("b", 8)), "stay")
     api.on(ALL, api.refuse(422, "Invalid"), api.page(7, api.widget("a", 1)), watch)
-    async with following() as follower:
+    async with follow() as follower:
         await follower.reaches("[ +a ] +b")
         assert follower.watcher.unbroken_period == 1
 
 
-async def test_the_end_of_a_watch_at_its_timeout_is_not_a_gap(api: Api, following: Following) -> None:
+async def test_the_end_of_a_watch_at_its_timeout_is_not_a_gap(api: Api, follow: Follow) -> None:
     first = api.stream(api.bookmark(3, ends_list=True), api.event("ADDED", api.widget("a", 4)))
     api.on(ALL, first, api.stream(api.event("ADDED", api.widget("b", 5)), "stay"))
-    async with following(shortest_watch=1.0, longest_watch=1.0) as follower:
+    async with follow(shortest_watch=1.0, longest_watch=1.0) as follower:
         await follower.reaches("[ ] +a +b")
         assert follower.watcher.unbroken_period == 1
 
 
-async def test_the_end_of_a_watch_before_its_time_is_a_gap(api: Api, following: Following) -> None:
+async def test_the_end_of_a_watch_before_its_time_is_a_gap(api: Api, follow: Follow) -> None:
     first = api.stream(api.bookmark(3, ends_list=True), api.event("ADDED", api.widget("a", 4)))
     api.on(ALL, first, api.stream(api.event("ADDED", api.widget("b", 5)), "stay"))
-    async with following() as follower:
+    async with follow() as follower:
         await follower.reaches("[ ] +a +b")
         assert follower.watcher.unbroken_period == 2
 
 
-async def test_a_watch_whose_connection_breaks_has_a_gap_however_soon_it_reconnects(
-    api: Api, following: Following
-) -> None:
+async def test_a_watch_whose_connection_breaks_has_a_gap_however_soon_it_reconnects(api: Api, follow: Follow) -> None:
     first = api.stream(api.bookmark(3, ends_list=True), api.event("ADDED", api.widget("a", 4)), "abort")
     api.on(ALL, first, api.stream(api.event("ADDED", api.widget("b", 5)), "stay"))
-    async with following(shortest_watch=1.0, longest_watch=1.0) as follower:
+    async with follow(shortest_watch=1.0, longest_watch=1.0) as follower:
         await follower.reaches("[ ] +a +b")
         assert follower.watcher.unbroken_period == 2
 
 
-async def test_there_is_no_unbroken_period_while_no_watch_is_open(api: Api, following: Following) -> None:
+async def test_there_is_no_unbroken_period_while_no_watch_is_open(api: Api, follow: Follow) -> None:
     first = api.stream(api.bookmark(3, ends_list=True), api.event("ADDED", api.widget("a", 4)))
     api.on(ALL, first, api.hang)
-    async with following(shortest_watch=1.0, longest_watch=1.0) as follower:
-        await api.until(lambda: len(api.of(ALL)) == 2)
+    async with follow(shortest_watch=1.0, longest_watch=1.0) as follower:
+        await until(lambda: len(api.of(ALL)) == 2)
         assert follower.watcher.unbroken_period is None
         assert follower.watcher.state is WatchState.LIVE
 
 
-async def test_an_expired_version_has_a_gap_before_the_list(api: Api, following: Following) -> None:
+async def test_an_expired_version_has_a_gap_before_the_list(api: Api, follow: Follow) -> None:
     first = api.stream(api.bookmark(3, ends_list=True), api.expired())
     api.on(ALL, first, api.stream(api.bookmark(9, ends_list=True), "stay"))
-    async with following() as follower:
+    async with follow() as follower:
         await follower.reaches("[ ] [ ]")
         assert follower.watcher.unbroken_period == 2

@@ -13,19 +13,21 @@ from runner.kube.discovery import Discovery
 from runner.kube.watch import WatchState, watchers
 from runner.kube.watch_stream import WatchPolicy
 from runner.objects import GVK, ObjectKey
+from tests.kit.wait import until
 
 if TYPE_CHECKING:
-    from tests.unit.kube.conftest import Api, Following
+    from tests.kit.following import Follow
+    from tests.unit.kube.scripted import Api
 
 DISCOVERY = "/apis/example.com/v1"
 ALL = f"{DISCOVERY}/widgets"
 
 
-async def test_a_streamed_list_is_bracketed_and_then_followed(api: Api, following: Following) -> None:
+async def test_a_streamed_list_is_bracketed_and_then_followed(api: Api, follow: Follow) -> None:
     listed = [api.event("ADDED", api.widget("a", 1)), api.event("ADDED", api.widget("b", 2))]
     later = [api.event("MODIFIED", api.widget("a", 4)), api.event("DELETED", api.widget("b", 5))]
     api.on(ALL, api.stream(*listed, api.bookmark(3, ends_list=True), *later, "stay"))
-    async with following() as follower:
+    async with follow() as follower:
         await follower.reaches("[ +a +b ] +a -b")
         assert follower.watcher.state is WatchState.LIVE
     query = api.of(ALL)[0].query
@@ -35,21 +37,21 @@ async def test_a_streamed_list_is_bracketed_and_then_followed(api: Api, followin
     assert 240 <= int(query["timeoutSeconds"]) <= 480
 
 
-async def test_the_selector_is_sent_with_lists_and_watches(api: Api, following: Following) -> None:
+async def test_the_selector_is_sent_with_lists_and_watches(api: Api, follow: Follow) -> None:
     api.on(ALL, api.refuse(422, "Invalid"), api.page(1, api.widget("a", 1)), api.stream("stay"))
-    async with following(selector="a=b,c in (d,e)") as follower:
+    async with follow(selector="a=b,c in (d,e)") as follower:
         await follower.reaches("[ +a ]")
-        await api.until(lambda: len(api.of(ALL)) == 3)
+        await until(lambda: len(api.of(ALL)) == 3)
     assert {request.query["labelSelector"] for request in api.of(ALL)} == {"a=b,c in (d,e)"}
 
 
 @pytest.mark.parametrize(("code", "reason"), [(422, "Invalid"), (400, "BadRequest")])
 async def test_a_server_that_refuses_streamed_lists_is_read_by_pages(
-    api: Api, following: Following, code: int, reason: str
+    api: Api, follow: Follow, code: int, reason: str
 ) -> None:
     pages = [api.page(7, api.widget("a", 1), cont="more"), api.page(7, api.widget("b", 2))]
     api.on(ALL, api.refuse(code, reason), *pages, api.stream(api.event("ADDED", api.widget("c", 8)), "stay"))
-    async with following() as follower:
+    async with follow() as follower:
         await follower.reaches("[ +a +b ] +c")
     _, first, second, watch = api.of(ALL)
     assert "continue" not in first.query
@@ -59,52 +61,46 @@ async def test_a_server_that_refuses_streamed_lists_is_read_by_pages(
 
 
 @pytest.mark.lengthy
-async def test_a_server_that_ignores_the_request_for_a_streamed_list_is_read_by_pages(
-    api: Api, following: Following
-) -> None:
+async def test_a_server_that_ignores_the_request_for_a_streamed_list_is_read_by_pages(api: Api, follow: Follow) -> None:
     silent = api.stream(api.event("ADDED", api.widget("a", 1)), "stay")
     api.on(ALL, silent, silent, api.page(3, api.widget("a", 1)), api.stream("stay"))
-    async with following(list_idle_limit=1.0) as follower:
+    async with follow(list_idle_limit=1.0) as follower:
         await follower.reaches("[ +a [ +a [ +a ]")
     assert len(follower.changes) == 1
 
 
-async def test_pages_grow_where_objects_are_small_and_shrink_where_they_are_large(
-    api: Api, following: Following
-) -> None:
+async def test_pages_grow_where_objects_are_small_and_shrink_where_they_are_large(api: Api, follow: Follow) -> None:
     small = [api.widget(f"s{i}", i) for i in range(2)]
     large = [api.widget(f"l{i}", i, spec={"text": "x" * 40_000}) for i in range(4)]
     pages = [api.page(9, *small, cont="1"), api.page(9, *large, cont="2"), api.page(9)]
     api.on(ALL, api.refuse(422, "Invalid"), *pages, api.stream("stay"))
-    async with following(page_bytes=100_000) as follower:
-        await api.until(lambda: len(api.of(ALL)) == 5)
+    async with follow(page_bytes=100_000) as follower:
+        await until(lambda: len(api.of(ALL)) == 5)
         assert len(follower.cache) == 6
     limits = [request.query.get("limit") for request in api.of(ALL)]
     assert limits[:4] == [None, "2", "500", "2"]
 
 
-async def test_an_expired_continue_token_starts_the_list_over_and_repeats_no_object(
-    api: Api, following: Following
-) -> None:
+async def test_an_expired_continue_token_starts_the_list_over_and_repeats_no_object(api: Api, follow: Follow) -> None:
     gone = api.refuse(410, "Expired")
     first = api.page(5, api.widget("a", 1), cont="more")
     whole = [api.page(6, api.widget("a", 1), cont="more"), api.page(6, api.widget("b", 6))]
     api.on(ALL, api.refuse(422, "Invalid"), first, gone, *whole, api.stream("stay"))
-    async with following() as follower:
+    async with follow() as follower:
         await follower.reaches("[ +a [ +a +b ]")
     assert [change.key.name for change in follower.changes] == ["a", "b"]
 
 
-async def test_a_watch_ended_by_the_server_continues_at_the_last_version(api: Api, following: Following) -> None:
+async def test_a_watch_ended_by_the_server_continues_at_the_last_version(api: Api, follow: Follow) -> None:
     first = api.stream(api.bookmark(3, ends_list=True), api.event("ADDED", api.widget("a", 4)), api.bookmark(9))
     api.on(ALL, first, api.stream(api.event("ADDED", api.widget("b", 10))), api.stream("stay"))
-    async with following() as follower:
+    async with follow() as follower:
         await follower.reaches("[ ] +a +b")
-        await api.until(lambda: len(api.of(ALL)) == 3)
+        await until(lambda: len(api.of(ALL)) == 3)
     assert [request.query.get("resourceVersion") for request in api.of(ALL)] == [None, "9", "10"]
 
 
-async def test_410_within_the_stream_causes_a_relist_that_repeats_no_object(api: Api, following: Following) -> None:
+async def test_410_within_the_stream_causes_a_relist_that_repeats_no_object(api: Api, follow: Follow) -> None:
     a, b = api.event("ADDED", api.widget("a", 1)), api.event("ADDED", api.widget("b", 2))
     c = api.event("ADDED", api.widget("c", 8))
     api.on(
@@ -112,7 +108,7 @@ async def test_410_within_the_stream_causes_a_relist_that_repeats_no_object(api:
         api.stream(a, b, api.bookmark(3, ends_list=True), api.expired()),
         api.stream(a, c, api.bookmark(9, ends_list=True), "stay"),
     )
-    async with following() as follower:
+    async with follow() as follower:
         await follower.reaches("[ +a +b ] [ +a +c ]")
     assert [(change.key.name, change.new is not None) for change in follower.changes] == [
         ("a", True),
@@ -122,46 +118,44 @@ async def test_410_within_the_stream_causes_a_relist_that_repeats_no_object(api:
     ]
 
 
-async def test_410_as_the_answer_causes_a_relist(api: Api, following: Following) -> None:
+async def test_410_as_the_answer_causes_a_relist(api: Api, follow: Follow) -> None:
     listed = api.stream(api.event("ADDED", api.widget("a", 1)), api.bookmark(3, ends_list=True))
     again = api.stream(api.event("ADDED", api.widget("a", 1)), api.bookmark(9, ends_list=True), "stay")
     api.on(ALL, listed, api.refuse(410, "Expired"), again)
-    async with following() as follower:
+    async with follow() as follower:
         await follower.reaches("[ +a ] [ +a ]")
         assert follower.watcher.state is WatchState.LIVE
     assert len(follower.changes) == 1
 
 
-async def test_a_resource_version_newer_than_the_servers_causes_a_relist(api: Api, following: Following) -> None:
+async def test_a_resource_version_newer_than_the_servers_causes_a_relist(api: Api, follow: Follow) -> None:
     ahead = api.refuse(504, "Timeout", "Too large resource version: 9, current: 4")
     api.on(ALL, api.stream(api.bookmark(9, ends_list=True)), ahead, api.stream(api.bookmark(4, ends_list=True), "stay"))
-    async with following() as follower:
+    async with follow() as follower:
         await follower.reaches("[ ] [ ]")
 
 
 @pytest.mark.lengthy
-async def test_missing_bookmarks_cause_a_relist(api: Api, following: Following) -> None:
+async def test_missing_bookmarks_cause_a_relist(api: Api, follow: Follow) -> None:
     """An etcd restored from a backup has lower versions: the server waits, without a word, for ours to come."""
     back = api.stream(api.event("ADDED", api.widget("a", 4)), api.bookmark(5, ends_list=True), "stay")
     api.on(ALL, api.stream(api.bookmark(900, ends_list=True)), api.stream("stay"), back)
-    async with following(idle_limit=1.0) as follower:
+    async with follow(idle_limit=1.0) as follower:
         await follower.passes("[ ] [ +a ]")
 
 
 @pytest.mark.lengthy
-async def test_without_bookmarks_silence_causes_no_relist(api: Api, following: Following) -> None:
+async def test_without_bookmarks_silence_causes_no_relist(api: Api, follow: Follow) -> None:
     api.on(ALL, api.refuse(422, "Invalid"), api.page(5, api.widget("a", 1)), api.stream("stay"))
-    async with following(idle_limit=0.5) as follower:
-        await api.until(lambda: len(api.of(ALL)) >= 5)
+    async with follow(idle_limit=0.5) as follower:
+        await until(lambda: len(api.of(ALL)) >= 5)
         assert str(follower) == "[ +a ]"
         assert follower.watcher.last_error is None
     assert {request.query["resourceVersion"] for request in api.of(ALL)[2:]} == {"5"}
 
 
 @pytest.mark.lengthy
-async def test_after_a_broken_connection_the_watch_continues_at_the_last_version(
-    api: Api, following: Following
-) -> None:
+async def test_after_a_broken_connection_the_watch_continues_at_the_last_version(api: Api, follow: Follow) -> None:
     api.on(
         ALL,
         api.stream(api.bookmark(3, ends_list=True), "abort"),
@@ -170,48 +164,48 @@ async def test_after_a_broken_connection_the_watch_continues_at_the_last_version
         api.stream(api.event("ADDED", api.widget("b", 5)), b'{"type":"ADD', "abort"),
         api.stream(api.event("ADDED", api.widget("c", 6)), "stay"),
     )
-    async with following(idle_limit=2.0) as follower:
+    async with follow(idle_limit=2.0) as follower:
         await follower.passes("[ ] +a +b +c")
     assert [request.query.get("resourceVersion") for request in api.of(ALL)][1:5] == ["3", "4", "4", "5"]
 
 
-async def test_lines_may_come_in_pieces_slowly_or_be_huge(api: Api, following: Following) -> None:
+async def test_lines_may_come_in_pieces_slowly_or_be_huge(api: Api, follow: Follow) -> None:
     line = orjson.dumps(api.event("ADDED", api.widget("a", 1))) + b"\n"
     huge = orjson.dumps(api.event("ADDED", api.widget("b", 2, spec={"text": "x" * 3_000_000}))) + b"\n"
     pieces: list[bytes | float] = []
     for byte in range(0, len(line), 40):
         pieces += [line[byte : byte + 40], 0.002]
     api.on(ALL, api.stream(*pieces, b"\n", huge, api.bookmark(3, ends_list=True), "stay"))
-    async with following() as follower:
+    async with follow() as follower:
         await follower.reaches("[ +a +b ]")
         found = follower.cache.get(ObjectKey("ns", "b"))
         assert found is not None
         assert len(found["spec"]["text"]) == 3_000_000
 
 
-async def test_an_invalid_watch_event_is_an_error_and_the_watch_is_retried(api: Api, following: Following) -> None:
+async def test_an_invalid_watch_event_is_an_error_and_the_watch_is_retried(api: Api, follow: Follow) -> None:
     api.on(ALL, api.stream(b"<html>Bad gateway</html>\n", "stay"), api.stream(api.bookmark(3, ends_list=True), "stay"))
-    async with following() as follower:
-        await api.until(lambda: "is not a watch event" in (follower.watcher.last_error or ""))
+    async with follow() as follower:
+        await until(lambda: "is not a watch event" in (follower.watcher.last_error or ""))
         await follower.reaches("[ ]")
 
 
-async def test_a_server_that_cannot_be_reached_is_tried_until_it_is_back(api: Api, following: Following) -> None:
+async def test_a_server_that_cannot_be_reached_is_tried_until_it_is_back(api: Api, follow: Follow) -> None:
     api.on(DISCOVERY, api.abort, api.refuse(503, "ServiceUnavailable"), api.refuse(500, "InternalError"), api.served())
     api.on(ALL, api.stream(api.bookmark(3, ends_list=True), "stay"))
-    async with following() as follower:
+    async with follow() as follower:
         await follower.reaches("[ ]")
         assert follower.watcher.state is WatchState.LIVE
         assert follower.watcher.last_error is None
         assert follower.watcher.last_contact is not None
 
 
-async def test_a_forbidden_watch_reports_the_missing_rule_and_is_retried(api: Api, following: Following) -> None:
+async def test_a_forbidden_watch_reports_the_missing_rule_and_is_retried(api: Api, follow: Follow) -> None:
     message = 'widgets.example.com is forbidden: User "u" cannot watch resource "widgets" in API group "example.com" '
     message += "at the cluster scope"
     api.on(ALL, api.refuse(403, "Forbidden", message))
-    async with following() as follower:
-        await api.until(lambda: follower.watcher.state is WatchState.FAILING)
+    async with follow() as follower:
+        await until(lambda: follower.watcher.state is WatchState.FAILING)
         assert "cannot watch resource" in follower.watcher.last_error
         rule = "ClusterRole: {apiGroups: [example.com], resources: [widgets], verbs: [watch]}"
         assert rule in follower.watcher.last_error
@@ -221,52 +215,52 @@ async def test_a_forbidden_watch_reports_the_missing_rule_and_is_retried(api: Ap
 
 
 @pytest.mark.lengthy
-async def test_retry_after_is_obeyed(api: Api, following: Following) -> None:
+async def test_retry_after_is_obeyed(api: Api, follow: Follow) -> None:
     api.on(
         ALL, api.refuse(429, "TooManyRequests", Retry_After="1"), api.stream(api.bookmark(3, ends_list=True), "stay")
     )
     loop = asyncio.get_running_loop()
     began = loop.time()
-    async with following() as follower:
+    async with follow() as follower:
         await follower.reaches("[ ]")
     assert loop.time() - began >= 1.0
 
 
 @pytest.mark.lengthy
-async def test_a_server_that_closes_every_watch_at_once_is_not_stormed(api: Api, following: Following) -> None:
+async def test_a_server_that_closes_every_watch_at_once_is_not_stormed(api: Api, follow: Follow) -> None:
     api.on(ALL, api.stream(api.bookmark(3, ends_list=True)), api.stream())
-    async with following(settled=1.0, first_backoff=0.1, longest_backoff=0.2) as follower:
-        await api.until(lambda: follower.watcher.state is WatchState.FAILING)
+    async with follow(settled=1.0, first_backoff=0.1, longest_backoff=0.2) as follower:
+        await until(lambda: follower.watcher.state is WatchState.FAILING)
         await asyncio.sleep(0.5)
     assert 3 <= len(api.of(ALL)) <= 10
 
 
 @pytest.mark.lengthy
-async def test_a_kind_that_is_not_served_yet_is_waited_for(api: Api, following: Following) -> None:
+async def test_a_kind_that_is_not_served_yet_is_waited_for(api: Api, follow: Follow) -> None:
     api.on(DISCOVERY, api.refuse(404, "NotFound"))
     api.on(ALL, api.stream(api.bookmark(3, ends_list=True), "stay"))
-    async with following() as follower:
-        await api.until(lambda: len(api.of(DISCOVERY)) >= 5)
+    async with follow() as follower:
+        await until(lambda: len(api.of(DISCOVERY)) >= 5)
         assert follower.watcher.state is WatchState.WAITING_FOR_KIND
         assert "CRD" in follower.watcher.last_error
         assert not follower.events
         api.on(DISCOVERY, api.served())
         await follower.reaches("[ ]")
-        await api.until(lambda: follower.watcher.state is WatchState.LIVE)
+        await until(lambda: follower.watcher.state is WatchState.LIVE)
 
 
-async def test_a_group_that_is_served_without_the_kind_is_waited_for_too(api: Api, following: Following) -> None:
+async def test_a_group_that_is_served_without_the_kind_is_waited_for_too(api: Api, follow: Follow) -> None:
     api.on(DISCOVERY, api.reply({"kind": "APIResourceList", "resources": []}))
-    async with following() as follower:
-        await api.until(lambda: follower.watcher.state is WatchState.WAITING_FOR_KIND)
+    async with follow() as follower:
+        await until(lambda: follower.watcher.state is WatchState.WAITING_FOR_KIND)
 
 
 async def test_a_removed_kind_empties_the_cache_and_is_watched_when_it_is_served_again(
-    api: Api, following: Following
+    api: Api, follow: Follow
 ) -> None:
     listed = api.stream(api.event("ADDED", api.widget("a", 1)), api.bookmark(3, ends_list=True))
     api.on(ALL, listed, api.refuse(404, "NotFound"))
-    async with following(settled=0.0) as follower:
+    async with follow(settled=0.0) as follower:
         await follower.reaches("[ +a ]")
         api.on(DISCOVERY, api.refuse(404, "NotFound"))
         await follower.reaches("[ +a ] [ ]")
@@ -279,27 +273,27 @@ async def test_a_removed_kind_empties_the_cache_and_is_watched_when_it_is_served
     assert not follower.changes[-1].initial
 
 
-async def test_a_kind_missing_for_a_moment_does_not_empty_the_cache(api: Api, following: Following) -> None:
+async def test_a_kind_missing_for_a_moment_does_not_empty_the_cache(api: Api, follow: Follow) -> None:
     a = api.event("ADDED", api.widget("a", 1))
     listed = api.stream(a, api.bookmark(3, ends_list=True))
     api.on(DISCOVERY, api.served(), api.refuse(404, "NotFound"), api.served())
     api.on(ALL, listed, api.stream(a, api.bookmark(3, ends_list=True), "stay"))
-    async with following() as follower:
+    async with follow() as follower:
         await follower.reaches("[ +a ] [ +a ]")
     assert len(follower.changes) == 1
 
 
-async def test_not_found_for_a_served_kind_is_a_failure(api: Api, following: Following) -> None:
+async def test_not_found_for_a_served_kind_is_a_failure(api: Api, follow: Follow) -> None:
     api.on(ALL, api.refuse(404, "NotFound", "page not found"))
-    async with following() as follower:
-        await api.until(lambda: follower.watcher.state is WatchState.FAILING)
+    async with follow() as follower:
+        await until(lambda: follower.watcher.state is WatchState.FAILING)
         assert "page not found" in follower.watcher.last_error
 
 
-async def test_a_namespace_is_watched_alone(api: Api, following: Following) -> None:
+async def test_a_namespace_is_watched_alone(api: Api, follow: Follow) -> None:
     path = f"{DISCOVERY}/namespaces/ns/widgets"
     api.on(path, api.stream(api.event("ADDED", api.widget("a", 1)), api.bookmark(3, ends_list=True), "stay"))
-    async with following(namespace="ns") as follower:
+    async with follow(namespace="ns") as follower:
         await follower.reaches("[ +a ]")
 
 
@@ -329,32 +323,32 @@ def test_no_namespaces_means_all(client: Client) -> None:
     assert [w.namespace for w in watchers(client, Discovery(client), gvk, [], EVERYTHING, WatchPolicy())] == [""]
 
 
-async def test_a_kind_that_becomes_cluster_scoped_is_listed_again(api: Api, following: Following) -> None:
+async def test_a_kind_that_becomes_cluster_scoped_is_listed_again(api: Api, follow: Follow) -> None:
     path = f"{DISCOVERY}/namespaces/ns/widgets"
     api.on(DISCOVERY, api.served(), api.served(namespaced=False))
     api.on(path, api.stream(api.event("ADDED", api.widget("a", 1)), api.bookmark(3, ends_list=True)))
     b = api.event("ADDED", api.widget("b", 9, namespace=""))
     api.on(ALL, api.stream(b, api.bookmark(10, ends_list=True), "stay"))
-    async with following(namespace="ns") as follower:
+    async with follow(namespace="ns") as follower:
         await follower.reaches("[ +a ] [ +b ]")
         assert follower.names == ["b"]
 
 
-async def test_credentials_that_are_refused_are_tried_again(api: Api, following: Following) -> None:
+async def test_credentials_that_are_refused_are_tried_again(api: Api, follow: Follow) -> None:
     api.on(ALL, api.refuse(401, "Unauthorized"))
-    async with following() as follower:
-        await api.until(lambda: follower.watcher.state is WatchState.FAILING)
+    async with follow() as follower:
+        await until(lambda: follower.watcher.state is WatchState.FAILING)
         api.on(ALL, api.stream(api.bookmark(3, ends_list=True), "stay"))
         await follower.reaches("[ ]")
 
 
 @pytest.mark.lengthy
-async def test_a_long_list_leaves_the_event_loop_to_others(api: Api, following: Following) -> None:
+async def test_a_long_list_leaves_the_event_loop_to_others(api: Api, follow: Follow) -> None:
     objects = [api.widget(f"w{i}", i, spec={"text": "x" * 1000}) for i in range(3000)]
     wire = b"".join(orjson.dumps(api.event("ADDED", obj)) + b"\n" for obj in objects)
     api.on(ALL, api.stream(wire, api.bookmark(9999, ends_list=True), "stay"))
     turns = 0
-    async with following() as follower:
+    async with follow() as follower:
 
         async def take_turns() -> None:
             nonlocal turns

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from runner.cli import main
-from tests.unit.migrate.conftest import Write
+from tests.unit.migrate.projects import Write
 
 MIGRATED = "FROM example.com/ansible-operator-runner:0.1.0-core2.18\n"
 

@@ -9,7 +9,7 @@ import pytest
 from runner.compatibility import core_changes, finding, start_check
 from runner.config import paths
 from runner.watches import validation
-from tests.unit.migrate.conftest import Analyse, Write
+from tests.unit.migrate.projects import Analyse, Write
 
 Rules = Callable[..., list[tuple[str, str]]]
 MAIN = "roles/shop/tasks/main.yml"

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from runner.sdk.migrate import dockerfile, packages
-from tests.unit.migrate.conftest import Analyse
+from tests.unit.migrate.projects import Analyse
 
 GO = "quay.io/operator-framework/ansible-operator:v1.42.3"
 UPDATE = "apt-get update"

@@ -9,7 +9,7 @@ import pytest
 
 from runner.sdk.migrate import manifests
 from runner.sdk.migrate.project import Project
-from tests.unit.migrate.conftest import Analyse, Write
+from tests.unit.migrate.projects import Analyse, Write
 
 Rules = Callable[..., list[tuple[str, str]]]
 MAIN = "roles/shop/tasks/main.yml"

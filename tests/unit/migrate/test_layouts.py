@@ -11,7 +11,7 @@ import pytest
 
 from runner.cli import main
 from runner.sdk.migrate import image
-from tests.unit.migrate.conftest import DOCKERFILE, WATCHES, Analyse, Write
+from tests.unit.migrate.projects import DOCKERFILE, WATCHES, Analyse, Write
 
 Rules = Callable[..., list[tuple[str, str]]]
 OLD = "- ansible.builtin.debug: {msg: '{{ meta.name }}'}\n"

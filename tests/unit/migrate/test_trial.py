@@ -16,7 +16,7 @@ from runner.sdk import devcluster
 from runner.sdk.migrate import image, trial, trial_cluster
 from runner.sdk.migrate.project import Project
 from runner.sdk.migrate.trial import Trial
-from tests.unit.migrate.conftest import Write
+from tests.unit.migrate.projects import Write
 
 
 def an_object(kind: str, name: str, **content: Any) -> dict[str, Any]:

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from runner.cli import main
-from tests.unit.migrate.conftest import Analyse, Write
+from tests.unit.migrate.projects import Analyse, Write
 
 Rules = Callable[..., list[tuple[str, str]]]
 MAIN = "roles/shop/tasks/main.yml"

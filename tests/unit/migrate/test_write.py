@@ -8,7 +8,7 @@ import pytest
 
 from runner.cli import main
 from runner.sdk.migrate import writing
-from tests.unit.migrate.conftest import DOCKERFILE, Write
+from tests.unit.migrate.projects import DOCKERFILE, Write
 
 WATCHES = """\
 # our kinds

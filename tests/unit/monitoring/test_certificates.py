@@ -16,6 +16,7 @@ from runner.monitoring import certificates as serving_certificates
 from runner.monitoring.certificates import CertificateFiles, Certificates
 from runner.monitoring.endpoints import Address, serve
 from runner.pki import Authority
+from tests.kit.wait import until
 
 
 def write(folder: Path, name: str) -> CertificateFiles:
@@ -48,9 +49,10 @@ async def shown(port: int) -> str:
 
 
 async def until_shown(port: int, name: str) -> None:
-    async with asyncio.timeout(20):
-        while await shown(port) != name:
-            await asyncio.sleep(0.01)
+    async def is_shown() -> bool:
+        return await shown(port) == name
+
+    await until(is_shown)
 
 
 @pytest.mark.lengthy

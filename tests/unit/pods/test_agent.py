@@ -27,7 +27,8 @@ from runner.pods import jobs
 from runner.pods.connection import parse
 from runner.pods.links import Ending, Link
 from runner.pods.spool import Frame
-from tests.unit.pods.conftest import ORDER, Operator, agent_application, free_port, receive_all, until
+from tests.kit.agents import ORDER, Operator, agent_application, free_port, receive_all
+from tests.kit.wait import until
 
 pytestmark = pytest.mark.lengthy
 

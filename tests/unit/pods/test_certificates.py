@@ -14,7 +14,8 @@ from runner.agent import frames
 from runner.pki import Authority, expiry
 from runner.pods import certificates
 from runner.pods.certificates import Certificates
-from tests.unit.pods.conftest import NAME, Operator, Pod, until
+from tests.kit.agents import NAME, Operator, Pod
+from tests.kit.wait import until
 
 DAY = dt.timedelta(days=1)
 

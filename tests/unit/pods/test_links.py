@@ -20,18 +20,8 @@ from runner.pods.certificates import issue, make_authority, server_context
 from runner.pods.connection import MalformedError, parse
 from runner.pods.links import ClosedError, Ending, Link, Links
 from runner.pods.spool import Frame
-from tests.unit.pods.conftest import (
-    NAME,
-    ORDER,
-    RUN,
-    TOKEN,
-    Client,
-    Operator,
-    Pod,
-    ending,
-    receive_all,
-    until,
-)
+from tests.kit.agents import NAME, ORDER, RUN, TOKEN, Client, Operator, Pod, ending, receive_all
+from tests.kit.wait import until
 
 StartPod = Callable[..., Pod]
 Connect = Callable[..., Awaitable[Client]]

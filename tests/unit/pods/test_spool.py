@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from runner.pods.spool import Frame, Spool
-from tests.forks import in_a_fork
+from tests.kit.forks import in_a_fork
 
 LINES = [Frame(1, b'{"a": 1}', end=False), Frame(2, b"", end=False), Frame(3, b"{}", end=True)]
 

@@ -25,7 +25,8 @@ from runner.pods.states import Patience, PodState
 from runner.pods.warm import Home, WarmPods, WarmTemplate
 from runner.pods.watching import PodWatch
 from runner.watches.pod_fields import PodPolicy
-from tests.unit.pods.conftest import ORDER, RUN, TOKEN, Client, Operator, Pod, receive_all, until
+from tests.kit.agents import ORDER, RUN, TOKEN, Client, Operator, Pod, receive_all
+from tests.kit.wait import until
 
 StartPod = Callable[..., Pod]
 Connect = Callable[..., Awaitable[Client]]

@@ -19,7 +19,7 @@ from runner.objects import GVK, LAST_APPLIED, Object, ObjectKey
 from runner.sdk.preview import cli, deletion, selection
 from runner.sdk.preview.deletion import Owned
 from runner.sdk.preview.selection import ResourceSelection
-from tests.watch_values import watch_value
+from tests.kit.watch_values import watch_value
 
 SHOP = GVK("shop.example.com", "v1", "Shop")
 RESOURCE = ApiResource(SHOP, "shops", namespaced=True, verbs=frozenset(), subresources=frozenset())

@@ -15,7 +15,7 @@ from runner.kube.discovery import ApiResource
 from runner.objects import GVK, Object, ObjectKey
 from runner.sdk.preview.selection import ResourceSelection, Selector, Target
 from runner.watches.watch import Finalizer, Watch
-from tests.watch_values import watch_value
+from tests.kit.watch_values import watch_value
 
 MEMCACHED, REDIS = GVK("cache.example.com", "v1", "Memcached"), GVK("cache.example.com", "v1", "Redis")
 PLURALS = {"Memcached": "memcacheds", "Redis": "redises"}

@@ -25,9 +25,10 @@ from runner.prune.record import Basis, CreationRecord
 from runner.prune.run_objects import RunObjects
 from runner.readcache.bodies import MOST_BYTES, ReadCache
 from runner.unchanged.last_run import ReadSet
+from tests.kit.wait import until
 
 if TYPE_CHECKING:
-    from tests.unit.proxy.conftest import Stage
+    from tests.unit.proxy.stage import Stage
 
 Staged = Callable[..., AbstractAsyncContextManager["Stage"]]
 
@@ -123,7 +124,7 @@ async def test_an_error_of_an_observer_ends_the_call_at_the_api_server(staged: S
             assert await wire.is_closed()
             async with asyncio.timeout(5):
                 await stage.api.lost.wait()
-            await stage.until(lambda: len(logs) > 1)
+            await until(lambda: len(logs) > 1)
         assert logs[-1]["event"] == "Proxy request failed"
 
 

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, MutableMapping, Sequence
     from contextlib import AbstractAsyncContextManager
 
-    from tests.unit.proxy.conftest import Stage
+    from tests.unit.proxy.stage import Stage
 
 CHUNKED = "Transfer-Encoding: chunked"
 

@@ -11,9 +11,10 @@ import pytest
 import yaml
 
 from runner.proxy.identity import Identities
+from tests.kit.wait import until
 
 if TYPE_CHECKING:
-    from tests.unit.proxy.conftest import Stage
+    from tests.unit.proxy.stage import Stage
 
 
 async def test_a_run_is_identified_by_its_token_until_it_ends(stage: Stage) -> None:
@@ -154,5 +155,5 @@ async def test_contract_the_kubeconfig_of_a_run_sets_no_namespace_and_no_token_i
 async def test_calls_are_counted_to_their_run(stage: Stage) -> None:
     for _ in range(3):
         await stage.get()
-    await stage.until(lambda: stage.run.stats.calls == 3)
+    await until(lambda: stage.run.stats.calls == 3)
     assert 0 < stage.run.stats.seconds < 5

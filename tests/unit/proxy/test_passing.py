@@ -8,8 +8,10 @@ from typing import TYPE_CHECKING
 import orjson
 import pytest
 
+from tests.kit.wait import until
+
 if TYPE_CHECKING:
-    from tests.unit.proxy.conftest import Message, Stage
+    from tests.unit.proxy.stage import Message, Stage
 
 
 @pytest.mark.parametrize("method", ["GET", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"])
@@ -202,7 +204,7 @@ async def test_a_client_that_goes_before_the_answer_ends_its_call_too(stage: Sta
     stage.api.script = script
     wire = await stage.connect()
     wire.send(stage.request())
-    await stage.until(lambda: stage.api.seen)
+    await until(lambda: stage.api.seen)
     wire.close()
     async with asyncio.timeout(5):
         await stage.api.lost.wait()
@@ -238,7 +240,7 @@ async def test_a_slow_reader_delays_only_its_own_answer(stage: Stage) -> None:
     stage.api.script = script
     slow = await stage.connect()
     slow.send(stage.request("GET /large"))
-    await stage.until(lambda: sent > 0)
+    await until(lambda: sent > 0)
     assert (await stage.get()).status == 200
     await asyncio.sleep(0.1)
     assert sent < 40
@@ -320,7 +322,7 @@ async def test_an_idle_proxy_closes_at_once_and_a_busy_one_lets_calls_end(stage:
     idle, busy, endless = [await stage.connect() for _ in range(3)]
     busy.send(stage.request())
     endless.send(stage.request("GET /api/v1/pods?watch=1"))
-    await stage.until(lambda: len(stage.api.seen) == 2)
+    await until(lambda: len(stage.api.seen) == 2)
     closing = asyncio.create_task(stage.proxy.close(5.0))
     assert await idle.is_closed()
     assert await endless.is_closed()

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from tests.generated import generate
+from tests.kit.generated import generate
 
 Make = Callable[..., subprocess.CompletedProcess[str]]
 

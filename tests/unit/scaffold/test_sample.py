@@ -16,9 +16,9 @@ from runner.config import sources
 from runner.config.paths import AS_DEPLOYED
 from runner.dependents.store import CONFIG_MAP
 from runner.sdk.packaging import deployments
-from tests.generated import foreign_files, generate, missing_files, missing_lines
+from tests.kit.generated import foreign_files, generate, missing_files, missing_lines
+from tests.kit.places import ROOT
 
-ROOT = Path(__file__).parents[3]
 OWN = (
     *("Makefile", "Dockerfile", "README.md", ".ansible-lint", ".gitignore", ".dockerignore", ".yamllint"),
     *("roles/*", "config/samples/cache_*_memcached.yaml", "config/crd/bases/*"),

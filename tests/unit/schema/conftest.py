@@ -3,16 +3,12 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Callable
 from pathlib import Path
-from typing import TypeAlias
 
 import pytest
 
 from runner.cli import main
-
-Type: TypeAlias = Callable[[str], tuple[int, str, str]]
-"""Type a line; what comes back: the exit code, and what was printed as output and as errors."""
+from tests.unit.schema.typed import Type
 
 
 @pytest.fixture

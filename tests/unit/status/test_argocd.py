@@ -13,7 +13,7 @@ from lupa import lua51
 
 from runner.objects import Object
 from runner.status import report
-from tests.status_world import CANCELED, FAILURE, SUCCESS, TIMEOUT, World
+from tests.kit.status_world import CANCELED, FAILURE, SUCCESS, TIMEOUT, World
 
 DOCUMENT = Path(__file__).resolve().parents[3] / "docs" / "status.md"
 HEALTH = "resource.customizations.health."

@@ -1,4 +1,4 @@
-"""What tools that wait read of an object, by kstatus' own rules; see tests/kstatus.py."""
+"""What tools that wait read of an object, by kstatus' own rules; see tests/kit/kstatus.py."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ import pytest
 from runner.engine.job import Outcome, RunResult, TaskFailure
 from runner.status import report
 from runner.status.conditions import find
-from tests.kstatus import kstatus
-from tests.status_world import CANCELED, FAILURE, SUCCESS, TIMEOUT, World
+from tests.kit.kstatus import kstatus
+from tests.kit.status_world import CANCELED, FAILURE, SUCCESS, TIMEOUT, World
 
 
 def test_a_new_object_is_in_progress_until_its_run_has_succeeded() -> None:

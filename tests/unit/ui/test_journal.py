@@ -14,7 +14,7 @@ from runner.ui import journal as journals
 from runner.ui.journal import ABANDONED, Journal, RunRecorder
 from runner.watches.watch import Role
 from runner.workqueue.request import ReconcileRequest, RunReason
-from tests.page_values import ended, start
+from tests.kit.page_values import ended, start
 
 KEY = ObjectKey("default", "sample")
 CALLS = RunStats(calls=3, seconds=0.5, hits=1)

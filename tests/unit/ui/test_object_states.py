@@ -8,7 +8,7 @@ import pytest
 
 from runner.objects import PAUSED
 from runner.ui.object_states import DisplayState, ObjectFilter, ObjectStates, display_status
-from tests.page_values import AKind, an_object, condition
+from tests.kit.page_values import AKind, an_object, condition
 
 GONE = {"metadata": {"deletionTimestamp": "2026-11-21T12:00:00Z"}}
 LEFT_ALONE = {"metadata": {"annotations": {PAUSED: "true"}}}

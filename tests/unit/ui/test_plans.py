@@ -13,8 +13,8 @@ from runner.plan.fields import ABSENT, FieldChange
 from runner.ui import plans
 from runner.ui.plans import LatestPlans
 from runner.watches.policy import RunMode
-from tests.page_values import an_object, condition
-from tests.watch_values import watch_value
+from tests.kit.page_values import an_object, condition
+from tests.kit.watch_values import watch_value
 
 KEY = ObjectKey("shop", "cart")
 WATCH = watch_value(mode="approve")

@@ -25,8 +25,9 @@ from runner.ui.server import MOST_STREAMS, StatusPage, StreamTimings
 from runner.ui.views import PAGE, OperatorInfo, Views
 from runner.watches.watch import Role
 from runner.workqueue.request import ReconcileRequest, RunReason
-from tests.page_values import AKind, condition, ended, start, views_of
-from tests.watch_values import watch_value
+from tests.kit.page_values import AKind, condition, ended, start, views_of
+from tests.kit.wait import until
+from tests.kit.watch_values import watch_value
 
 QUICK = StreamTimings(interval=0.001)
 KIND = "Memcached.v1alpha1.cache.example.com"
@@ -49,11 +50,6 @@ class Shown:
         async with self.ask(f"/api/{view}", params=query) as answer:
             assert answer.status == 200, await answer.text()
             return await answer.json()
-
-    async def until(self, condition: Callable[[], bool]) -> None:
-        async with asyncio.timeout(20):
-            while not condition():
-                await asyncio.sleep(0.001)
 
 
 @pytest.fixture
@@ -328,7 +324,7 @@ async def test_closed_streams_are_released_and_too_many_are_refused(shown: Calla
             assert refused.status == 503
         for stream in streams:
             stream.close()
-        await page.until(lambda: page.page.streams == 0)
+        await until(lambda: page.page.streams == 0)
 
 
 @pytest.mark.lengthy
@@ -343,9 +339,9 @@ async def test_a_stream_whose_client_does_not_read_is_closed_without_delaying_ot
             notes.end(RunResult(Outcome.FAILED, None, (failure,), "", None, 2.0), RunStats())
         with socket.create_connection(("127.0.0.1", page.port)) as deaf:
             deaf.sendall(b"GET /events HTTP/1.1\r\nHost: localhost\r\n\r\n")
-            await page.until(lambda: page.page.streams == 1)
+            await until(lambda: page.page.streams == 1)
             assert (await page.fetched("overview"))["failures"]
-            await page.until(lambda: page.page.streams == 0)
+            await until(lambda: page.page.streams == 0)
 
 
 async def test_a_page_that_closes_ends_its_streams(shown: Callable[..., Any]) -> None:

@@ -13,7 +13,7 @@ from runner.engine.artifacts import point_latest
 from runner.objects import GVK, ObjectKey
 from runner.ui import run_details, stored_runs
 from runner.ui.run_details import RunDetails
-from tests.page_values import ended, start
+from tests.kit.page_values import ended, start
 
 THING, KEY = GVK("test.example.com", "v1", "Thing"), ObjectKey("shop", "bread")
 FIRST, SECOND = "20261121T110000.500000Z-aaaaaa", "20261121T120000.000000Z-bbbbbb"

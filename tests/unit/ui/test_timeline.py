@@ -6,7 +6,7 @@ import pytest
 
 from runner.engine.job import Event, TaskFailure
 from runner.ui.timeline import MOST_ITEMS, MOST_TASKS, Timeline
-from tests.page_values import at, ended, start
+from tests.kit.page_values import at, ended, start
 
 
 def timeline(*events: Event) -> Timeline:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable
 from pathlib import Path
 
@@ -11,19 +10,8 @@ import pytest
 from runner.errors import ConfigError
 from runner.watches import watch
 from runner.watches.watch import LoadedWatches, Watch
-from tests import editor
-
-Load = Callable[..., LoadedWatches]
-
-OTHER_SPELLINGS = re.compile(r'"Off"|(Changes|Status): (y|yes|off|N|AUTO)\n|prune: (Delete|false)\n|\$\{K\}: 1')
-"""What the operator reads although it is not the documented spelling; editors mark it."""
-
-HEAD = """\
-- group: cache.example.com
-  version: v1alpha1
-  kind: Memcached
-  role: memcached
-"""
+from tests.kit import editor
+from tests.unit.watches.sample import HEAD, OTHER_SPELLINGS, Load
 
 
 @pytest.fixture

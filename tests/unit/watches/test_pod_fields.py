@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from runner.watches.pod_fields import PodPolicy
 from runner.watches.watch import LoadedWatches
-from tests.unit.watches.conftest import HEAD
+from tests.unit.watches.sample import HEAD
 
 Load = Callable[..., LoadedWatches]
 Errors = Callable[..., list[str]]

@@ -10,14 +10,13 @@ import pytest
 import yaml
 
 from runner.watches.watch import Role
+from tests.kit.places import ROOT
 
 if TYPE_CHECKING:
     from runner.sdk.devcluster import DevCluster
-    from tests.integration.engine.parity.conftest import Parity
+    from tests.integration.engine.parity.comparison import Parity
 
 pytestmark = [pytest.mark.asyncio(loop_scope="session"), pytest.mark.timeout(900)]
-
-ROOT = Path(__file__).resolve().parents[4]
 
 
 @pytest.fixture

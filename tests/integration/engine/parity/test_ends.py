@@ -13,7 +13,7 @@ from runner.agent import process_tree
 from runner.engine.job import Outcome
 
 if TYPE_CHECKING:
-    from tests.integration.engine.parity.conftest import Hanging, Parity
+    from tests.integration.engine.parity.comparison import Hanging, Parity
 
 pytestmark = [pytest.mark.asyncio(loop_scope="session"), pytest.mark.timeout(900)]
 

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 import pytest
 
 from runner.engine.job import Outcome
-from tests.integration.engine.conftest import ANSIBLE_MASK
+from tests.integration.engine.runs import ANSIBLE_MASK
 
 if TYPE_CHECKING:
-    from tests.integration.engine.parity.conftest import Parity
+    from tests.integration.engine.parity.comparison import Parity
 
 pytestmark = [pytest.mark.asyncio(loop_scope="session"), pytest.mark.timeout(900)]
 

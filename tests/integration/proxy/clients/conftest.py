@@ -7,9 +7,8 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
 
@@ -17,7 +16,8 @@ from runner.sdk.devcluster import DevCluster
 from runner.sdk.devcluster.cluster import get_helm
 
 if TYPE_CHECKING:
-    from tests.integration.proxy.conftest import Kubectl
+    from tests.integration.proxy.bed import Kubectl
+from tests.integration.proxy.clients.tools import Helm, Play, Played
 
 _PLAY = """
 - hosts: localhost
@@ -62,18 +62,6 @@ metadata: {name: {{ .Release.Namespace }}-{{ .Release.Name }}}
 rules: []
 """,
 }
-
-
-@dataclass(frozen=True)
-class Played:
-    """What came of a playbook: the value of its variable `result`, and all that it said."""
-
-    result: Any
-    output: str
-
-
-Play = Callable[[str], Played]
-Helm = Callable[..., str]
 
 
 @pytest.fixture

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from tests.integration.proxy.clients.conftest import Helm, Play
-    from tests.integration.proxy.conftest import Kubectl, Standing
+    from tests.integration.proxy.bed import Kubectl, Standing
+    from tests.integration.proxy.clients.tools import Helm, Play
 
     Owners = Callable[[str, str], list[str]]
 

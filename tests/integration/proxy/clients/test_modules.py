@@ -12,8 +12,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from tests.integration.proxy.clients.conftest import Play
-    from tests.integration.proxy.conftest import Kubectl, Standing
+    from tests.integration.proxy.bed import Kubectl, Standing
+    from tests.integration.proxy.clients.tools import Play
 
     Owners = Callable[[str, str], list[str]]
 

@@ -10,8 +10,8 @@ import pytest
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from tests.integration.proxy.clients.conftest import Helm, Play
-    from tests.integration.proxy.conftest import Dump, Kubectl, Standing
+    from tests.integration.proxy.bed import Dump, Kubectl, Standing
+    from tests.integration.proxy.clients.tools import Helm, Play
 
 
 def test_helm_plans_a_release_throughout_its_life(

@@ -1,13 +1,11 @@
 from __future__ import annotations
 
 import datetime as dt
-from pathlib import Path
 
 import pytest
 
 from runner.engine.warm import tested
-
-ROOT = Path(__file__).parents[4]
+from tests.kit.places import ROOT
 
 
 @pytest.mark.parametrize("version", ["2.18.0", "2.20.0rc1", "2.21.99", "2.22.0rc1"])

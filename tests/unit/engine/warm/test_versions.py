@@ -9,7 +9,7 @@ import pytest
 from ansible.playbook.task import Task
 
 from runner.engine.warm import versions
-from tests.forks import seen
+from tests.kit.forks import seen
 
 pytestmark = pytest.mark.skipif(versions.CORE < (2, 22), reason="new in ansible-core 2.22")
 

@@ -23,7 +23,7 @@ from runner.kube.credentials.auth import Credentials, HostEnvironment
 from runner.pki import Authority
 
 if TYPE_CHECKING:
-    from tests.unit.kube.conftest import Api, KubeConfigFile
+    from tests.unit.kube.scripted import Api, KubeConfigFile
 
 PLUGIN = """
 import json, os, sys

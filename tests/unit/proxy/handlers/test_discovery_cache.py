@@ -12,9 +12,10 @@ import pytest
 
 from runner.proxy.calls import Handler
 from runner.proxy.handlers.discovery_cache import LARGEST, DiscoveryCache
+from tests.kit.wait import until
 
 if TYPE_CHECKING:
-    from tests.unit.proxy.conftest import Message, Stage
+    from tests.unit.proxy.stage import Message, Stage
 
 Staged: TypeAlias = Callable[[Handler], AbstractAsyncContextManager["Stage"]]
 
@@ -255,7 +256,7 @@ async def test_only_a_get_without_content_is_answered_from_memory(cluster: Clust
     cluster.another_run()
     body = b"" if start.startswith("HEAD") else b"{}"
     (await cluster.stage.connect()).send(cluster.stage.request(start, body=body))
-    await cluster.stage.until(lambda: cluster.stage.api.seen)
+    await until(lambda: cluster.stage.api.seen)
     assert cluster.stage.api.seen[0].start == f"{start} HTTP/1.1"
 
 

@@ -15,7 +15,7 @@ from runner.pods import jobs
 from runner.proxy.handlers.authenticate import OwnSecrets
 
 if TYPE_CHECKING:
-    from tests.unit.proxy.conftest import Stage
+    from tests.unit.proxy.stage import Stage
 
 Staged = Callable[..., AbstractAsyncContextManager["Stage"]]
 

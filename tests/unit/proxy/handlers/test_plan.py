@@ -24,7 +24,7 @@ from runner.proxy.protobuf.wire import message as encode
 from runner.proxy.protobuf.wire import text
 
 if TYPE_CHECKING:
-    from tests.unit.proxy.conftest import Message, Stage
+    from tests.unit.proxy.stage import Message, Stage
 
 Staged: TypeAlias = Callable[..., AbstractAsyncContextManager["Stage"]]
 

@@ -19,9 +19,10 @@ from runner.ownership import Owner
 from runner.proxy.handlers.reads import Reads
 from runner.readcache.bodies import MOST_BYTES, ReadCache
 from runner.readcache.entries import ObjectVersion
+from tests.kit.wait import until
 
 if TYPE_CHECKING:
-    from tests.unit.proxy.conftest import Message, Stage
+    from tests.unit.proxy.stage import Message, Stage
 
 VERBS = frozenset({"get", "list", "watch"})
 WIDGETS = ApiResource(GVK("example.com", "v1", "Widget"), "widgets", True, VERBS, frozenset())  # noqa: FBT003 - namespaced
@@ -306,9 +307,9 @@ async def test_after_a_client_has_left_its_write_nothing_is_answered_from_memory
     stage.api.answers(b"")
     wire = await stage.connect()
     wire.send(stage.request(f"DELETE {PATH}"))
-    await stage.until(lambda: stage.api.seen[-1].start.startswith("DELETE"))
+    await until(lambda: stage.api.seen[-1].start.startswith("DELETE"))
     wire.close()
-    await stage.until(stage.api.lost.is_set)
+    await until(stage.api.lost.is_set)
     reading.answers(SPACED)
     await reading.get()
     assert not await reading.is_hit()
@@ -357,7 +358,7 @@ async def test_while_a_client_watches_nothing_of_it_is_answered_from_memory(read
     for _ in range(3):
         assert not await reading.is_hit()
     wire.close()
-    await stage.until(lambda: len(reading.bodies._calls) == 0)
+    await until(lambda: len(reading.bodies._calls) == 0)
     assert not await reading.is_hit()
     assert await reading.is_hit()
 

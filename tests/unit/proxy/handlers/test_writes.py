@@ -22,9 +22,10 @@ from runner.proxy.calls import Handler
 from runner.proxy.handlers.owners import ADOPT, INJECT_OWNER
 from runner.proxy.handlers.writes import ServedResources, Writes
 from runner.proxy.protobuf import owners
+from tests.kit.wait import until
 
 if TYPE_CHECKING:
-    from tests.unit.proxy.conftest import Message, Stage
+    from tests.unit.proxy.stage import Message, Stage
 
 Staged: TypeAlias = Callable[[Handler], AbstractAsyncContextManager["Stage"]]
 
@@ -410,12 +411,12 @@ async def test_a_write_is_reported_although_its_client_has_disconnected(
         stage.api.script = script
         wire = await stage.connect()
         wire.send(stage.request(f"POST {PATH}", body=b"{}"))
-        await stage.until(lambda: stage.api.seen)
+        await until(lambda: stage.api.seen)
         wire.close()
         await wire.writer.wait_closed()
         await asyncio.sleep(0.02)
         go.set()
-        await stage.until(lambda: cluster.reports)
+        await until(lambda: cluster.reports)
 
 
 async def test_kinds_are_discovered_once_and_again_for_a_new_kind(

@@ -18,7 +18,7 @@ from runner.errors import ConfigError
 from runner.pki import Authority
 
 if TYPE_CHECKING:
-    from tests.unit.proxy.conftest import Message, Stage
+    from tests.unit.proxy.stage import Message, Stage
 
 Staged: TypeAlias = Callable[..., AbstractAsyncContextManager["Stage"]]
 

@@ -11,7 +11,7 @@ import orjson
 from runner.unchanged.last_run import ReadSet, digest_of_answer
 
 if TYPE_CHECKING:
-    from tests.unit.proxy.conftest import Stage
+    from tests.unit.proxy.stage import Stage
 
 Staged = Callable[..., AbstractAsyncContextManager["Stage"]]
 

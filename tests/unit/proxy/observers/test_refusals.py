@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING
 
 import orjson
 
-from tests.unit.proxy.conftest import make_run
+from tests.unit.proxy.stage import make_run
 
 if TYPE_CHECKING:
-    from tests.unit.proxy.conftest import Stage
+    from tests.unit.proxy.stage import Stage
 
 Staged = Callable[..., AbstractAsyncContextManager["Stage"]]
 

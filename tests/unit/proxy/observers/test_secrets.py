@@ -20,7 +20,7 @@ from runner.proxy.observers.secrets import NO_LOG_PATH
 from runner.proxy.protobuf.wire import message, text
 
 if TYPE_CHECKING:
-    from tests.unit.proxy.conftest import Stage
+    from tests.unit.proxy.stage import Stage
 
 Staged = Callable[..., AbstractAsyncContextManager["Stage"]]
 

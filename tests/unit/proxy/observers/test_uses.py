@@ -20,7 +20,7 @@ from runner.prune.record import Basis, CreationRecord, ObjectId
 from runner.prune.run_objects import RunObjects
 
 if TYPE_CHECKING:
-    from tests.unit.proxy.conftest import Stage
+    from tests.unit.proxy.stage import Stage
 
 Staged: TypeAlias = Callable[..., AbstractAsyncContextManager["Stage"]]
 

@@ -19,7 +19,7 @@ import pytest
 from runner.engine.warm.modules import module_namespace
 from runner.engine.warm.modules.module_namespace import ModuleNamespace
 from runner.engine.warm.modules.payload import Entry, Payload, digest_of
-from tests.forks import in_a_fork
+from tests.kit.forks import in_a_fork
 
 UTILS = "ansible_collections.own.utils"
 MAIN = f"{UTILS}.plugins.modules.main"

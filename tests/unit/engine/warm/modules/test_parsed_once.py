@@ -12,7 +12,7 @@ from ansible.executor import module_common
 from runner.engine.warm.modules import payload
 from runner.engine.warm.modules.parsed_once import parsed_once
 from runner.engine.warm.modules.payload import Payload
-from tests.forks import in_a_fork, load_plugins
+from tests.kit.forks import in_a_fork, load_plugins
 
 MODULES = Path(ansible.__file__).parent / "modules"
 NAMES = ("ping", "stat")

@@ -11,7 +11,7 @@ import pytest
 from runner.engine.warm.modules import payload
 from runner.engine.warm.modules.payload import Entry, NotPlain, Payload
 from runner.engine.warm.stamps import Stamp, stamp
-from tests.forks import in_a_fork, load_plugins, seen
+from tests.kit.forks import in_a_fork, load_plugins, seen
 
 
 @pytest.fixture

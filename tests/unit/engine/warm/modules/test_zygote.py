@@ -11,7 +11,7 @@ import pytest
 
 from runner.engine.executions import Reason
 from runner.engine.warm.modules.zygote import Unavailable, Zygote
-from tests.shortage import no_descriptor_left
+from tests.kit.shortage import no_descriptor_left
 
 
 def ended_by(act: Callable[[], Any]) -> Callable[[list[int]], NoReturn]:

@@ -10,7 +10,7 @@ import pytest
 
 from runner.engine.warm import versions
 from runner.engine.warm.patches import copies
-from tests.forks import seen
+from tests.kit.forks import seen
 
 TEXT = """
 first: &shared [1, two, {three: 3.5, four: [x, y]}]

@@ -16,7 +16,7 @@ import pytest
 
 from runner.engine.warm.patches import event_socket
 from runner.engine.warm.patches.event_socket import EventReceiver, _Held, _SocketCache
-from tests.forks import in_a_fork
+from tests.kit.forks import in_a_fork
 
 
 class Files:

@@ -12,7 +12,7 @@ import pytest
 
 from runner.engine.warm import versions
 from runner.engine.warm.patches import fact_cache
-from tests.forks import in_a_fork, load_plugins, seen
+from tests.kit.forks import in_a_fork, load_plugins, seen
 
 since_2_19 = pytest.mark.skipif(not versions.TAGGED, reason="before ansible-core 2.19 only facts are saved")
 

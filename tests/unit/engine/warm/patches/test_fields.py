@@ -10,7 +10,7 @@ import pytest
 
 from runner.engine.warm import versions
 from runner.engine.warm.patches import fields
-from tests.forks import load_plugins, seen
+from tests.kit.forks import load_plugins, seen
 
 pytestmark = pytest.mark.lengthy
 

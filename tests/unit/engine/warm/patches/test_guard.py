@@ -17,7 +17,7 @@ from ansible.utils.display import Display
 from runner.engine.executions import Reason
 from runner.engine.warm.patches import guard
 from runner.engine.warm.patches.guard import HandedOver, NeedsFork, UnforkedTask
-from tests.forks import in_a_fork, load_plugins, seen
+from tests.kit.forks import in_a_fork, load_plugins, seen
 
 
 def unforked(**fields: Any) -> tuple[UnforkedTask, list[str]]:

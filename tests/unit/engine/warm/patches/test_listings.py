@@ -13,7 +13,7 @@ from ansible.plugins.loader import PluginLoader, module_loader
 
 from runner.engine.warm.patches import listings
 from runner.engine.warm.patches.listings import _Glob
-from tests.forks import load_plugins, seen
+from tests.kit.forks import load_plugins, seen
 
 
 @pytest.fixture

@@ -12,7 +12,7 @@ from ansible import constants
 from runner.engine.warm import versions
 from runner.engine.warm.patches import templates
 from runner.engine.warm.patches.templates import CompiledTemplates, Templates
-from tests.forks import seen
+from tests.kit.forks import seen
 
 since_2_19 = pytest.mark.skipif(not versions.TAGGED, reason="changed in ansible-core 2.19")
 before_2_19 = pytest.mark.skipif(versions.TAGGED, reason="changed in ansible-core 2.19")

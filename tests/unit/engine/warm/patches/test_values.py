@@ -8,7 +8,7 @@ import pytest
 
 from runner.engine.warm import versions
 from runner.engine.warm.patches import values
-from tests.forks import load_plugins, seen
+from tests.kit.forks import load_plugins, seen
 from tests.unit.engine.warm.patches.test_fields import trusted
 
 pytestmark = pytest.mark.skipif(not versions.TAGGED, reason="before ansible-core 2.19 values have no tags")

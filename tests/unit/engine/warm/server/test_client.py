@@ -16,7 +16,7 @@ from runner.engine.warm.server import client
 from runner.engine.warm.server import scratch as scratch_folders
 from runner.engine.warm.server.client import Server, ServerDiedError, ServerError
 from runner.engine.wire import Order
-from tests.shortage import no_descriptor_left
+from tests.kit.shortage import no_descriptor_left
 
 
 def test_stopping_does_not_wait_for_a_server_that_is_loading(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -12,7 +12,7 @@ from ansible.plugins.loader import lookup_loader
 
 from runner.engine.warm.server import fingerprint
 from runner.engine.warm.stamps import stamp
-from tests.forks import in_a_fork, load_plugins
+from tests.kit.forks import in_a_fork, load_plugins
 
 
 @pytest.fixture

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from runner.engine.warm.server import sharing
+from tests.kit.places import ROOT
 
-ROOT = Path(__file__).resolve().parents[5]
 KNOWN = sys.version_info[:2] in {(3, 12), (3, 13)}
 
 READING = """

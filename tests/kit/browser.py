@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar
@@ -11,7 +10,8 @@ from selenium import webdriver
 from selenium.webdriver.common.action_chains import ActionChains
 from selenium.webdriver.remote.webelement import WebElement
 
-from tests.programs import find_browser
+from tests.kit.programs import find_browser
+from tests.kit.wait import wait_until
 
 T = TypeVar("T")
 
@@ -33,7 +33,7 @@ _FLAGS = (
 def start(profile: Path) -> webdriver.Chrome:
     """Start one with an empty profile. Call `quit` on it."""
     programs = find_browser()
-    assert programs, "chromium and chromedriver are needed: python -m tests.programs gets them"
+    assert programs, "chromium and chromedriver are needed: python -m tests.kit.programs gets them"
     options = webdriver.ChromeOptions()
     options.binary_location = programs[0]
     for flag in (*_FLAGS, f"--user-data-dir={profile}"):
@@ -73,11 +73,7 @@ class Reader:
 
     def until(self, condition: Callable[[], T], what: str) -> T:
         """Wait for a condition; the page may be drawn anew while it is asked."""
-        end = time.monotonic() + DEADLINE
-        while not (found := condition()):
-            assert time.monotonic() < end, f"waited in vain: {what}; the page says:\n{self.text()}"
-            time.sleep(0.05)
-        return found
+        return wait_until(condition, lambda: f"{what}; the page says:\n{self.text()}", DEADLINE)
 
     def text(self) -> str:
         """All that is to be read in the page's main part."""

@@ -118,7 +118,7 @@ def running(folder: Path) -> Iterator[Server]:
         server.stop()
 
 
-if __name__ == "__main__":  # to try a role by hand: python -m tests.mariadb FOLDER
+if __name__ == "__main__":  # to try a role by hand: python -m tests.kit.mariadb FOLDER
     with running(Path(sys.argv[1])) as tried:
         print(f"root's password: {ROOT_PASSWORD}; host {tried.host}, port {tried.port}; Ctrl-C ends it")  # noqa: T201
         with suppress(KeyboardInterrupt):

@@ -19,10 +19,10 @@ from pathlib import Path
 
 from runner.sdk.devcluster.binaries import NODE_KIT, find, this_machine
 from runner.sdk.devcluster.cluster import get_helm, get_programs
-from tests.guide_text import Commands, File, GuideError, Keys, Shown, matches, steps
-from tests.terminal import Terminal
+from tests.kit.guide_text import Commands, File, GuideError, Keys, Shown, matches, steps
+from tests.kit.places import ROOT
+from tests.kit.terminal import Terminal
 
-ROOT = Path(__file__).resolve().parents[1]
 GUIDE = ROOT / "docs/guide.md"
 PATIENCE = 480.0
 """Seconds for whatever is waited for, on a machine that does much else."""

@@ -31,8 +31,8 @@ import pytest
 from runner.config import locks
 from runner.sdk.devcluster import folders
 from runner.sdk.devcluster.nodes import missing
+from tests.kit.places import ROOT
 
-ROOT = Path(__file__).resolve().parents[1]
 BASE = "localhost/ansible-operator-runner:2.21"
 DEBIAN = "localhost/debian:trixie-slim"
 SUITE = "trixie"

@@ -15,6 +15,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
+import ansible_collections
 import yaml
 
 
@@ -94,3 +95,12 @@ def _documents(packed: Path, download: str) -> dict[str, Any]:
         f"{collection}/versions": {"meta": {"count": 1}, "links": {"next": None}, "data": [one]},
         f"{collection}/versions/{version}": one,
     }
+
+
+# FROM tests.integration.image.conftest
+
+
+def installed(collection: str) -> Path:
+    """Return the folder of a collection in this environment."""
+    folders = (Path(each, *collection.split(".")) for each in ansible_collections.__path__)
+    return next(folder for folder in folders if folder.exists())

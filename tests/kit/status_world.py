@@ -8,7 +8,7 @@ from typing import Any
 from runner.engine.job import Outcome, RunResult, TaskFailure
 from runner.objects import Object
 from runner.status import report as status
-from tests.kstatus import kstatus
+from tests.kit.kstatus import kstatus
 
 NOW = 1_800_000_000.0
 SUCCESS = RunResult(Outcome.SUCCEEDED, None, (), "", None, 1.0)

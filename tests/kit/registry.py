@@ -9,7 +9,6 @@ import socket
 import subprocess
 import tempfile
 import threading
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -18,9 +17,9 @@ from typing import TextIO
 
 from runner.config import locks
 from runner.sdk.devcluster import folders
-from tests import debian
+from tests.kit import debian
+from tests.kit.wait import wait_for_program
 
-_DEADLINE = 30.0
 _CONFIG = """\
 version: 0.1
 log: {{accesslog: {{disabled: false}}}}
@@ -81,23 +80,15 @@ def serve(program: Path, folder: Path, published: str) -> Iterator[Registry]:
         subprocess.Popen([program, "serve", config], stdout=output, stderr=output) as process,
     ):
         try:
-            _wait(process, port, log)
+            wait_for_program(lambda: _accepts(port), process, log)
             yield Registry(address, log, names)
         finally:
             process.terminate()
 
 
-def _wait(process: subprocess.Popen[bytes], port: int, log: Path) -> None:
-    deadline = time.monotonic() + _DEADLINE
-    while True:
-        try:
-            socket.create_connection(("127.0.0.1", port), timeout=1).close()
-        except OSError:
-            assert process.poll() is None, log.read_text(encoding="utf-8")
-            assert time.monotonic() < deadline, "the registry accepts no connections"
-            time.sleep(0.05)
-        else:
-            return
+def _accepts(port: int) -> bool:
+    socket.create_connection(("127.0.0.1", port), timeout=1).close()
+    return True
 
 
 class _Quiet(http.server.SimpleHTTPRequestHandler):

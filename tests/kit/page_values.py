@@ -17,7 +17,7 @@ from runner.ui.views import OperatorInfo, Views
 from runner.watches.watch import Watch
 from runner.workqueue.concurrency import ConcurrencyLimit
 from runner.workqueue.queue import Dispatcher, WorkQueue
-from tests.watch_values import watch_value
+from tests.kit.watch_values import watch_value
 
 
 class Objects:

@@ -1,7 +1,7 @@
 """Small images of what operators run: a web server, memcached, Redis and MariaDB, out of Debian's packages.
 
 Each has one layer: programs, the libraries that they need, and busybox for the rest. An image of the same packages has
-the same digest wherever it is built. Archives are in the cache; `python -m tests.workloads` builds them and prints
+the same digest wherever it is built. Archives are in the cache; `python -m tests.kit.workloads` builds them and prints
 their paths. They offer what the published images of these names do, as far as roles in this repository rely on it.
 """
 
@@ -26,8 +26,8 @@ from typing import Any, TextIO
 from runner.config import locks
 from runner.sdk.devcluster import folders, pause
 from runner.sdk.devcluster.binaries import this_machine
-from tests import debian
-from tests.images import Image
+from tests.kit import debian
+from tests.kit.images import Image
 
 _LOADERS = {"x86_64": "lib64/ld-linux-x86-64.so.2", "aarch64": "lib/ld-linux-aarch64.so.1"}
 _BUSYBOX = "bin/busybox"

@@ -1,4 +1,4 @@
-"""Gets the programs that tests need beside the control plane's, and ansible-core's tests: `python -m tests.programs`.
+"""Gets programs that tests need beside the control plane's, and ansible-core's tests: `python -m tests.kit.programs`.
 
 Done before the tests, since a machine that has to build one takes longer than a test may.
 """
@@ -21,7 +21,7 @@ from runner.errors import ClusterError
 from runner.sdk.devcluster import folders
 from runner.sdk.devcluster.cluster import get_actionlint, get_helm, get_programs
 from runner.sdk.devcluster.nodes import Nodes, missing
-from tests import debian, mariadb, workloads
+from tests.kit import debian, mariadb, workloads
 from tests.parity import targets
 
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import yaml
 
-from tests.programs import get_promtool
+from tests.kit.programs import get_promtool
 
 _STRINGS = re.compile(r'"[^"]*"')
 _LABELS = re.compile(r"\b(?:by|without|on|ignoring|group_left|group_right)\s*\([^)]*\)|\{[^}]*\}|\[[^]]*\]")

@@ -1,0 +1,212 @@
+"""The engine of runs in pods with a real API server. A test is the node: it sets the states of pods, and is the agent.
+
+On a real node, the same is tested in tests/integration/image.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, cast
+
+import orjson
+
+from runner.agent.frames import HEADER, Kind
+from runner.engine.job import Event, Job, PodRun, RunResult, UnrecordedRun
+from runner.engine.retention import KeptRuns
+from runner.kube.client import Client
+from runner.objects import GVK, Object, ObjectKey, ObjectRef
+from runner.pods.certificates import Certificates
+from runner.pods.engine import PodEngine
+from runner.pods.jobs import AGENT, RUN_OF, Address, run_number
+from runner.pods.states import PodState
+from runner.pods.watching import PodWatch
+from runner.watches.pod_fields import PodPolicy
+from runner.watches.watch import Playbook
+from tests.kit.agents import NAME, Operator, ending
+from tests.kit.agents import Client as AgentClient
+
+PLAY = "- {hosts: localhost, gather_facts: false, tasks: []}\n"
+_PATHS = {"jobs": "/apis/batch/v1", "secrets": "/api/v1"}
+
+
+class Pods:
+    """States of pods, which only a node has."""
+
+    is_synced = True
+
+    def __init__(self) -> None:
+        self.states: dict[str, PodState] = {}
+        self.ended: list[str] = []
+        """Warm pods that have ended after a run of the resource."""
+
+    def state(self, job: ObjectKey) -> PodState | None:
+        return self.states.get(job.name)
+
+    def starting_warm(self, kind: str) -> set[str]:  # noqa: ARG002 - the signature of PodWatch
+        return set()
+
+    def ended_warm_of(self, gvk: GVK) -> list[tuple[str, ObjectKey, str]]:  # noqa: ARG002 - as above
+        return []
+
+    def ended_warm(self, uid: str) -> list[str]:  # noqa: ARG002 - the signature of PodWatch
+        return self.ended
+
+
+@dataclass
+class Bed:
+    """An engine, and the custom resource of its runs."""
+
+    client: Client
+    namespace: str
+    folder: Path
+    certificates: Certificates
+    owner: ObjectRef
+    pods: Pods = field(default_factory=Pods)
+    operators: list[Operator] = field(default_factory=list)
+    metrics: Callable[[], asyncio.Protocol] = asyncio.Protocol
+
+    async def engine(self) -> PodEngine:
+        """Start another operator. Its run folders are its own."""
+        operator = Operator(
+            self.folder, self.certificates.context, self.certificates.authority.encode(), metrics=self.metrics
+        )
+        await operator.start()
+        self.operators.append(operator)
+
+        def address() -> Address:
+            server = f"{operator.host}:{operator.port}"
+            return Address(server, NAME, self.certificates.authority, self.certificates.key)
+
+        kept = KeptRuns(self.runner_dir, 0)
+        watch = cast("PodWatch", self.pods)
+        return PodEngine(self.client, operator.links, watch, address, self.namespace, kept, lambda _: None)
+
+    @property
+    def runner_dir(self) -> Path:
+        return self.folder / f"runs-{len(self.operators)}"
+
+    def job(self, deadline: float | None = None, resumed: UnrecordedRun | None = None, **changes: Any) -> Job:
+        playbook = self.folder / "play.yml"
+        playbook.write_text(changes.pop("play", PLAY))
+        ident = resumed.record.ident if resumed is not None else str(time.time_ns())
+        token = resumed.token if resumed is not None else f"token-{ident}"
+        policy = PodPolicy(1, {}, {"image": "example.com/ee:1"})
+        fields: dict[str, Any] = {
+            "ident": ident,
+            "gvk": self.owner.gvk,
+            "key": self.owner.key,
+            "content": Playbook(playbook),
+            "run_dir": self.runner_dir / "one",
+            "extra_vars": {},
+            "unsafe_keys": frozenset(),
+            "ignored_variables": (),
+            "verbosity": 0,
+            "ansible_args": "",
+            "max_artifacts": 20,
+            "environment": {},
+            "kubeconfig": "",
+            "deadline": deadline,
+            "pod": PodRun(self.owner, 1, "apply", policy, token, resumed),
+        }
+        return Job(**{**fields, **changes})
+
+    async def objects(self, kind: str) -> list[Object]:
+        """The Jobs or Secrets of the resource's runs, oldest first."""
+        path = f"{_PATHS[kind]}/namespaces/{self.namespace}/{kind}"
+        answer = await self.client.request("GET", path, params={"labelSelector": f"{RUN_OF}={self.owner.uid}"})
+        items: list[Object] = answer["items"]
+        return sorted(items, key=lambda each: int(each["metadata"]["name"].rpartition("-")[2]))
+
+    async def another_owner(self, name: str) -> None:
+        """Create another custom resource, which further runs have."""
+        path = f"/api/v1/namespaces/{self.namespace}/configmaps"
+        made = await self.client.request("POST", path, body={"metadata": {"name": name}})
+        self.owner = ObjectRef(GVK("", "v1", "ConfigMap"), ObjectKey(self.namespace, name), made["metadata"]["uid"])
+
+    async def record(self, number: int = 1, *, newest: bool = False) -> dict[str, str]:
+        """What the pod of the run with this number gets, when it is there; or the pod of the newest run."""
+        async with asyncio.timeout(30):
+            while True:
+                jobs = [run_number(each["metadata"]["name"]) for each in await self.objects("jobs")]
+                secrets = {run_number(each["metadata"]["name"]): each for each in await self.objects("secrets")}
+                number = max(secrets, default=0) if newest else number
+                if number in secrets and number in jobs:
+                    data = secrets[number]["data"]
+                    return {name: base64.b64decode(value).decode() for name, value in data.items() if name != AGENT}
+                await asyncio.sleep(0.02)
+
+    async def agent(self, record: dict[str, str], last: int = 0) -> Agent:
+        """Connect as the agent of a run. Its pod runs from now on."""
+        self.pods.states[record["run"]] = PodState(f"{record['run']}-x", "n1")
+        async with asyncio.timeout(30):
+            while True:
+                agent = Agent(await AgentClient.connect(self.operators[-1]), self.pods, record["run"])
+                agent.client.hello(run=record["run"], token=record["token"], has_order=False, last=last)
+                if (await agent.client.receive())[0] == Kind.WELCOME:
+                    await agent.take_order()
+                    return agent
+                await asyncio.sleep(0.02)
+
+
+@dataclass
+class Agent:
+    """The agent of a run, whose worker is the test."""
+
+    client: AgentClient
+    pods: Pods
+    run: str
+    number: int = 0
+    is_stopped: bool = False
+
+    async def take_order(self) -> None:
+        """Receive the order, or a request to stop in place of it."""
+        payload = b"-"
+        while payload and not self.is_stopped:
+            kind, _, payload = await self.client.receive()
+            self.is_stopped = kind == Kind.STOP
+
+    async def stopped(self) -> None:
+        """Wait for a request to stop."""
+        while not self.is_stopped:
+            self.is_stopped = (await self.client.receive())[0] == Kind.STOP
+
+    def line(self, **value: object) -> None:
+        self.raw(orjson.dumps(value))
+
+    def raw(self, line: bytes) -> None:
+        self.number += 1
+        self.client.send(Kind.DATA, self.number, line)
+
+    def succeed(self) -> None:
+        """Report a run that ended."""
+        self.line(status="successful")
+        self.end()
+
+    def end(self, code: int | None = 0, **fields: object) -> None:
+        self.number += 1
+        self.client.send(Kind.END, self.number, ending(code, **fields))
+
+    async def leave(self) -> None:
+        """End as soon as the outcome is recorded."""
+        header = b""
+        while not header or HEADER.unpack(header)[0] != Kind.RECORDED:
+            header = await self.client.reader.readexactly(HEADER.size)
+            await self.client.reader.readexactly(HEADER.unpack(header)[2])
+        self.client.writer.close()
+
+
+def events(_: Event) -> None:
+    """Receive what the run prints."""
+
+
+async def conclude(engine: PodEngine, job: Job, running: asyncio.Task[RunResult]) -> RunResult:
+    """Wait for a run, and record its outcome as the controller does."""
+    async with asyncio.timeout(60):
+        result = await running
+    await engine.recorded(job)
+    return result

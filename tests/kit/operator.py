@@ -1,0 +1,246 @@
+"""The installed command on a real control plane, under a service account with the rights of config/rbac.
+
+`project` makes a folder as a user would (watches.yaml, roles), `project.start()` starts `ansible-operator run` in it
+as a process of its own. Two kinds are there: Memcached from config/crd, and Thing, whose spec and status hold anything.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import urllib3
+import yaml
+
+from tests.kit.objects import GROUP, Api
+from tests.kit.places import ROOT
+from tests.kit.wait import DEADLINE, wait_until
+
+ACCOUNT = "operator"
+
+
+class Operator:
+    """A running `ansible-operator run`."""
+
+    def __init__(self, process: subprocess.Popen[bytes], log: Path) -> None:
+        self.process = process
+        self._log = log
+
+    @property
+    def log(self) -> str:
+        """Everything that it wrote so far."""
+        return self._log.read_text(errors="replace")
+
+    def lines(self, **fields: Any) -> list[dict[str, Any]]:
+        """Its structured lines that have these values."""
+        parsed = [json.loads(line) for line in self.log.splitlines() if line.startswith('{"') and line.endswith("}")]
+        return [line for line in parsed if all(line.get(name) == value for name, value in fields.items())]
+
+    def runs(self, name: str) -> list[dict[str, Any]]:
+        """The line of each run of an object that has ended; a run that waits for its pod goes on later."""
+        lines = self.lines(msg="Run ended", name=name)
+        return [line for line in lines if not (line.get("error") or "").startswith("The run waits for its pod")]
+
+    def await_line(self, event: str, **fields: Any) -> dict[str, Any]:
+        what = f"log line {event!r} {fields}; the log is:\n{self.log[-4000:]}"
+        return wait_until(lambda: self.lines(msg=event, **fields), what)[-1]
+
+    def is_ready(self) -> bool:
+        """Ask its readiness probe; fails the test when it has ended."""
+        assert self.process.poll() is None, f"the operator ended with {self.process.returncode}:\n{self.log[-4000:]}"
+        serving = [line["port"] for line in self.lines(msg="Serving") if "/readyz" in line["paths"]]
+        if not serving:
+            return False
+        return self.fetch(serving[0], "/readyz").status == 200
+
+    def fetch(self, port: int, path: str) -> urllib3.BaseHTTPResponse:
+        """Send a request to one of its ports on loopback."""
+        return urllib3.request("GET", f"http://127.0.0.1:{port}{path}", retries=False)
+
+    def stop(self, timeout: float = 60) -> int:
+        """Stop it as Kubernetes does; return its exit code."""
+        self.process.send_signal(signal.SIGTERM)
+        return self.process.wait(timeout)
+
+    def kill(self) -> None:
+        self.process.kill()
+        self.process.wait(10)
+
+
+@dataclass
+class Project:
+    """A user's project folder."""
+
+    folder: Path
+    namespace: str
+    kubeconfig: Path
+    api: Api
+    operators: list[Operator] = field(default_factory=list)
+    watches: list[dict[str, Any]] = field(default_factory=list)
+
+    def write(self, path: str, text: str) -> Path:
+        target = self.folder / path
+        target.parent.mkdir(parents=True, exist_ok=True)
+        target.write_text(textwrap.dedent(text))
+        return target
+
+    def role(self, name: str, tasks: str) -> None:
+        self.write(f"roles/{name}/tasks/main.yml", tasks)
+
+    def watch(self, role: str, **options: Any) -> None:
+        self.watches.append({"group": GROUP, "version": "v1", "kind": "Thing", "role": role, **options})
+
+    def grant(self, groups: list[str], resources: list[str]) -> None:
+        """Let the operator's account do with these what it may do with its own kinds."""
+        path = f"/apis/rbac.authorization.k8s.io/v1/clusterroles/operator-{self.namespace}"
+        role = self.api.call("GET", path)
+        verbs = ["get", "list", "watch", "patch", "update"]
+        role["rules"].append({"apiGroups": groups, "resources": resources, "verbs": verbs})
+        self.api.call("PUT", path, role)
+
+    def allow_leases(self, name: str = "") -> None:
+        """Give the operator's account the rights of config/rbac for one Lease; without a name those for shards."""
+        rbac = f"/apis/rbac.authorization.k8s.io/v1/namespaces/{self.namespace}"
+        role = yaml.safe_load((ROOT / "config/rbac/leader_election_role.yaml").read_text(encoding="utf-8"))
+        for rule in role["rules"]:
+            if rule["resources"] == ["leases"] and rule.pop("resourceNames", None):
+                rule.update({"resourceNames": [name]} if name else {"verbs": [*rule["verbs"], "list"]})
+        name = role["metadata"]["name"]
+        self.api.apply(f"{rbac}/roles/{name}", {**role, "metadata": {"name": name}})
+        binding = yaml.safe_load((ROOT / "config/rbac/leader_election_role_binding.yaml").read_text(encoding="utf-8"))
+        binding["subjects"] = [{"kind": "ServiceAccount", "name": ACCOUNT, "namespace": self.namespace}]
+        name = binding["metadata"]["name"]
+        self.api.apply(f"{rbac}/rolebindings/{name}", {**binding, "metadata": {"name": name}})
+
+    def bind_everywhere(self) -> None:
+        """Give the operator's account its rights in every namespace."""
+        name = f"operator-{self.namespace}"
+        path = f"/apis/rbac.authorization.k8s.io/v1/namespaces/{self.namespace}/rolebindings/{name}"
+        binding = self.api.call("GET", path)
+        wide = {field: binding[field] for field in ("apiVersion", "roleRef", "subjects")}
+        self.api.apply(
+            f"/apis/rbac.authorization.k8s.io/v1/clusterrolebindings/{name}",
+            {**wide, "kind": "ClusterRoleBinding", "metadata": {"name": name}},
+        )
+
+    def start(
+        self,
+        *flags: str,
+        environment: Mapping[str, str] | None = None,
+        ready: bool = True,
+        within: Sequence[str] = (),
+        program: Sequence[str] = (),
+    ) -> Operator:
+        """Start the installed command in the project's folder, and wait until it watches.
+
+        `within`: a command that becomes the one that stands behind it. `program`: what is started instead.
+        """
+        self.write("watches.yaml", yaml.safe_dump(self.watches))
+        log = self.folder / f"operator-{len(self.operators)}.log"
+        command = [
+            *within,
+            *(program or [str(Path(sys.executable).with_name("ansible-operator"))]),
+            "run",
+            f"--kubeconfig={self.kubeconfig}",
+            f"--runner-dir={self.folder / 'runs'}",
+            "--proxy-port=0",
+            "--user-metrics-port=0",
+            "--health-probe-bind-address=127.0.0.1:0",
+            "--metrics-bind-address=127.0.0.1:0",
+            "--log-format=json",
+            f"--namespace={self.namespace}",
+            *flags,
+        ]
+        own = self._environment(environment or {})
+        with log.open("wb") as output:
+            process = subprocess.Popen(command, cwd=self.folder, env=own, stdout=output, stderr=subprocess.STDOUT)
+        operator = Operator(process, log)
+        self.operators.append(operator)
+        if ready:
+            wait_until(operator.is_ready, f"the operator to be ready; its log is:\n{operator.log[-4000:]}")
+        return operator
+
+    def plan(self, *arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
+        """Run `ansible-operator plan` in the project's folder."""
+        self.write("watches.yaml", yaml.safe_dump(self.watches))
+        command = [str(Path(sys.executable).with_name("ansible-operator")), "plan", *arguments]
+        environ = self._environment({"KUBECONFIG": str(self.kubeconfig), **environment})
+        return subprocess.run(
+            command, cwd=self.folder, env=environ, capture_output=True, text=True, timeout=DEADLINE, check=False
+        )
+
+    def _environment(self, more: Mapping[str, str]) -> dict[str, str]:
+        return {
+            **{name: value for name, value in os.environ.items() if not name.startswith(("KUBE", "K8S_", "ANSIBLE"))},
+            "ANSIBLE_GATHERING": "explicit",
+            **{name: os.environ[name] for name in ("ANSIBLE_OPERATOR_ENGINE",) if name in os.environ},
+            **more,
+        }
+
+
+def account_kubeconfig(api: Api, admin: Path, namespace: str, folder: Path) -> Path:
+    """A service account that may do what config/rbac grants, with Things beside Memcacheds."""
+    base = f"/api/v1/namespaces/{namespace}/serviceaccounts"
+    api.call("POST", base, {"metadata": {"name": ACCOUNT}})
+    role = yaml.safe_load((ROOT / "config/rbac/role.yaml").read_text(encoding="utf-8"))
+    rules = role["rules"]
+    rules += [
+        {
+            **rule,
+            "apiGroups": [GROUP],
+            "resources": [each.replace("memcacheds", "things") for each in rule["resources"]],
+        }
+        for rule in rules
+        if "cache.example.com" in rule["apiGroups"]
+    ]
+    rbac = "/apis/rbac.authorization.k8s.io/v1"
+    name = f"operator-{namespace}"
+    api.apply(
+        f"{rbac}/clusterroles/{name}",
+        {
+            "apiVersion": "rbac.authorization.k8s.io/v1",
+            "kind": "ClusterRole",
+            "metadata": {"name": name},
+            "rules": rules,
+        },
+    )
+    api.apply(
+        f"{rbac}/namespaces/{namespace}/rolebindings/{name}",
+        {
+            "apiVersion": "rbac.authorization.k8s.io/v1",
+            "kind": "RoleBinding",
+            "metadata": {"name": name},
+            "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": name},
+            "subjects": [{"kind": "ServiceAccount", "name": ACCOUNT, "namespace": namespace}],
+        },
+    )
+    token = api.call("POST", f"{base}/{ACCOUNT}/token", {"spec": {"expirationSeconds": 7200}})["status"]["token"]
+    cluster = yaml.safe_load(admin.read_text(encoding="utf-8"))["clusters"][0]["cluster"]
+    if "certificate-authority" in cluster:
+        content = Path(cluster.pop("certificate-authority")).read_bytes()
+        cluster["certificate-authority-data"] = base64.b64encode(content).decode()
+    path = folder / "kubeconfig"
+    path.write_text(
+        yaml.safe_dump(
+            {
+                "apiVersion": "v1",
+                "kind": "Config",
+                "current-context": "it",
+                "clusters": [{"name": "it", "cluster": cluster}],
+                "users": [{"name": "it", "user": {"token": token}}],
+                "contexts": [{"name": "it", "context": {"cluster": "it", "user": "it", "namespace": namespace}}],
+            },
+        ),
+        encoding="utf-8",
+    )
+    path.chmod(0o600)
+    return path
