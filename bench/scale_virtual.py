@@ -28,7 +28,7 @@ from runner.watches.watch import Watch
 from runner.workqueue.concurrency import ConcurrencyLimit
 from runner.workqueue.queue import Dispatcher
 from runner.workqueue.request import ReconcileRequest, RunReason
-from tests.kit.virtual_time import VirtualTimeLoop
+from tests.kit.virtual_time import virtually
 from tests.kit.watch_values import scope_value, watch_value
 
 _HOUR = 3600.0
@@ -179,7 +179,6 @@ def _virtually(work: Any) -> Any:
     log.configure(level=logging.ERROR, encoder="json")
     tracemalloc.start()
     try:
-        with asyncio.Runner(loop_factory=VirtualTimeLoop) as runner:
-            return runner.run(work)
+        return virtually(work)
     finally:
         tracemalloc.stop()

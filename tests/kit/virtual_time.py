@@ -1,9 +1,10 @@
-"""Virtual time, an event loop whose clock jumps to the next timer instead of waiting for it; watches and jobs."""
+"""Virtual time: an event loop whose clock jumps to the next timer instead of waiting for it."""
 
 from __future__ import annotations
 
 import asyncio
 import selectors
+from collections.abc import Coroutine
 from typing import TypeVar
 
 T = TypeVar("T")
@@ -31,3 +32,9 @@ class VirtualTimeLoop(asyncio.SelectorEventLoop):
 
     def time(self) -> float:
         return self._jumping.advanced
+
+
+def virtually(coroutine: Coroutine[object, object, T]) -> T:
+    """Run a coroutine in virtual time. Tests with the marker `virtual_time` are run so."""
+    with asyncio.Runner(loop_factory=VirtualTimeLoop) as runner:
+        return runner.run(coroutine)

@@ -1,10 +1,10 @@
-"""Virtual time, an event loop whose clock jumps to the next timer instead of waiting for it; watches and jobs."""
+"""Virtual time, watches and jobs."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -15,19 +15,13 @@ from runner import log
 from runner.engine.job import Job
 from runner.objects import GVK, ObjectKey
 from runner.watches.watch import Playbook, Watch
-from tests.kit.virtual_time import T, VirtualTimeLoop
+from tests.kit.virtual_time import VirtualTimeLoop
 from tests.kit.watch_values import watch_value
 
 
-@pytest.fixture
-def virtually() -> Callable[[Coroutine[object, object, T]], T]:
-    """Run a coroutine in virtual time."""
-
-    def run(coroutine: Coroutine[object, object, T]) -> T:
-        with asyncio.Runner(loop_factory=VirtualTimeLoop) as runner:
-            return runner.run(coroutine)
-
-    return run
+def pytest_asyncio_loop_factories(item: pytest.Item) -> dict[str, Callable[[], asyncio.AbstractEventLoop]]:
+    """Run tests with the marker `virtual_time` in virtual time."""
+    return {"loop": VirtualTimeLoop if item.get_closest_marker("virtual_time") else asyncio.new_event_loop}
 
 
 @pytest.fixture

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import Iterator
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -15,8 +15,8 @@ from runner.app import process
 from runner.errors import ApiUnavailableError, UnauthorizedError
 from runner.kube.client import Client
 from runner.objects import Object
+from tests.kit.virtual_time import virtually
 
-Virtually = Callable[[Coroutine[Any, Any, Any]], Any]
 URL = "https://10.0.0.1:6443"
 
 
@@ -44,15 +44,15 @@ def refused() -> Exception:
     return error
 
 
-def connect(virtually: Virtually, *failures: Exception) -> tuple[Object | None, Server, list[str], Any]:
+def connect(*failures: Exception) -> tuple[Object | None, Server, list[str], Any]:
     server, notes = Server(iter(failures)), list[str]()
     with capture_logs() as logs:
         found = virtually(process.connect(cast("Client", server), asyncio.Event(), notes.append))
     return found, server, notes, logs
 
 
-def test_an_unreachable_server_is_logged_with_address_cause_and_advice(virtually: Virtually) -> None:
-    found, _, notes, (line,) = connect(virtually, refused())
+def test_an_unreachable_server_is_logged_with_address_cause_and_advice() -> None:
+    found, _, notes, (line,) = connect(refused())
     assert found == {"gitVersion": "v1.99.0"}
     assert notes == [f"Cannot reach the API server: GET /version: {URL}: connection refused"]
     assert (line["event"], line["log_level"]) == ("Cannot reach the API server; retrying", "warning")
@@ -61,16 +61,16 @@ def test_an_unreachable_server_is_logged_with_address_cause_and_advice(virtually
     assert line["advice"] == "check that the API server runs, and the server's address in the credentials"
 
 
-def test_rejected_credentials_and_an_unreachable_server_have_different_messages(virtually: Virtually) -> None:
+def test_rejected_credentials_and_an_unreachable_server_have_different_messages() -> None:
     error = UnauthorizedError("GET /version: Unauthorized (HTTP 401)", status=401)
-    _, _, notes, (line,) = connect(virtually, error)
+    _, _, notes, (line,) = connect(error)
     assert line["event"] == "The API server rejects the credentials; retrying"
     assert line["advice"].startswith("renew the credentials, or select others with --kubeconfig")
     assert notes == ["The API server rejects the credentials: GET /version: Unauthorized (HTTP 401)"]
 
 
-def test_the_delay_between_attempts_grows_to_a_limit(virtually: Virtually) -> None:
-    _, server, _, logs = connect(virtually, *(refused() for _ in range(20)))
+def test_the_delay_between_attempts_grows_to_a_limit() -> None:
+    _, server, _, logs = connect(*(refused() for _ in range(20)))
     delays = [later - earlier for earlier, later in zip(server.times, server.times[1:], strict=False)]
     assert [round(delay, 1) for delay in delays] == [line["seconds"] for line in logs]
     assert delays[0] <= 1
@@ -78,7 +78,7 @@ def test_the_delay_between_attempts_grows_to_a_limit(virtually: Virtually) -> No
 
 
 @pytest.mark.parametrize("before", [True, False])
-def test_a_stop_ends_the_wait(virtually: Virtually, *, before: bool) -> None:
+def test_a_stop_ends_the_wait(*, before: bool) -> None:
     async def stopped() -> Object | None:
         stop = asyncio.Event()
         if before:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine
-from typing import Any
+
+import pytest
 
 from runner.controller.drift import DriftSchedule
 from runner.objects import ObjectKey
@@ -13,7 +13,8 @@ from runner.workqueue.concurrency import ConcurrencyLimit
 from runner.workqueue.queue import Dispatcher, WorkQueue
 from runner.workqueue.request import RunReason
 
-Virtually = Callable[[Coroutine[Any, Any, None]], None]
+pytestmark = pytest.mark.virtual_time
+
 
 PERIOD = 3600.0
 EPOCH = 1_750_000_000.0
@@ -43,73 +44,58 @@ class Bed:
             self.queue.close()
 
 
-def test_each_object_is_checked_once_in_a_period_and_the_checks_are_spread(virtually: Virtually) -> None:
-    async def scenario() -> None:
+async def test_each_object_is_checked_once_in_a_period_and_the_checks_are_spread() -> None:
+    bed = Bed()
+    names = [f"object-{number}" for number in range(120)]
+    for name in names:
+        bed.schedule.start(ObjectKey("ns", name), f"uid of {name}")
+        bed.schedule.start(ObjectKey("ns", name), f"uid of {name}")
+    await bed.during(PERIOD)
+    assert sorted(name for name, _, _ in bed.received) == sorted(names)
+    assert {reason for _, reason, _ in bed.received} == {RunReason.DRIFT}
+    quarters = [int(moment // (PERIOD / 4)) for _, _, moment in bed.received]
+    assert min(map(quarters.count, range(4))) > len(names) / 8
+
+
+async def test_an_object_is_checked_again_after_each_period_until_it_is_forgotten() -> None:
+    bed = Bed()
+    bed.schedule.start(KEY, "uid")
+    asyncio.get_running_loop().call_later(3 * PERIOD, bed.schedule.forget, KEY)
+    await bed.during(6 * PERIOD)
+    first, second, third = (moment for _, _, moment in bed.received)
+    assert (second - first, third - second) == (PERIOD, PERIOD)
+
+
+async def test_a_check_replaces_no_run_that_its_role_requested_and_no_retry() -> None:
+    for delayed in (lambda q: q.add_after(KEY, RunReason.REQUEUED, 2 * PERIOD), _fail):
         bed = Bed()
-        names = [f"object-{number}" for number in range(120)]
-        for name in names:
-            bed.schedule.start(ObjectKey("ns", name), f"uid of {name}")
-            bed.schedule.start(ObjectKey("ns", name), f"uid of {name}")
-        await bed.during(PERIOD)
-        assert sorted(name for name, _, _ in bed.received) == sorted(names)
-        assert {reason for _, reason, _ in bed.received} == {RunReason.DRIFT}
-        quarters = [int(moment // (PERIOD / 4)) for _, _, moment in bed.received]
-        assert min(map(quarters.count, range(4))) > len(names) / 8
-
-    virtually(scenario())
-
-
-def test_an_object_is_checked_again_after_each_period_until_it_is_forgotten(virtually: Virtually) -> None:
-    async def scenario() -> None:
-        bed = Bed()
+        delayed(bed.queue)
         bed.schedule.start(KEY, "uid")
-        asyncio.get_running_loop().call_later(3 * PERIOD, bed.schedule.forget, KEY)
-        await bed.during(6 * PERIOD)
-        first, second, third = (moment for _, _, moment in bed.received)
-        assert (second - first, third - second) == (PERIOD, PERIOD)
-
-    virtually(scenario())
-
-
-def test_a_check_replaces_no_run_that_its_role_requested_and_no_retry(virtually: Virtually) -> None:
-    async def scenario() -> None:
-        for delayed in (lambda q: q.add_after(KEY, RunReason.REQUEUED, 2 * PERIOD), _fail):
-            bed = Bed()
-            delayed(bed.queue)
-            bed.schedule.start(KEY, "uid")
-            await bed.during(PERIOD)
-            assert bed.received == []
-
-    virtually(scenario())
+        await bed.during(PERIOD)
+        assert bed.received == []
 
 
 def _fail(queue: WorkQueue) -> None:
     queue.retry(KEY, Backoff(2 * PERIOD, cap=2 * PERIOD), ran=True)
 
 
-def test_a_check_is_omitted_while_the_object_waits_or_is_not_owned(virtually: Virtually) -> None:
-    async def scenario() -> None:
-        bed = Bed()
-        bed.owned = False
-        bed.schedule.start(KEY, "uid")
-        await bed.during(PERIOD)
-        assert bed.received == []
-        waits = Bed()
-        waits.queue.add(KEY, RunReason.CHANGED)
-        waits.schedule.start(KEY, "uid")
-        await asyncio.sleep(PERIOD)
-        await waits.during(PERIOD / 100)
-        assert [reason for _, reason, _ in waits.received] == [RunReason.CHANGED]
-
-    virtually(scenario())
+async def test_a_check_is_omitted_while_the_object_waits_or_is_not_owned() -> None:
+    bed = Bed()
+    bed.owned = False
+    bed.schedule.start(KEY, "uid")
+    await bed.during(PERIOD)
+    assert bed.received == []
+    waits = Bed()
+    waits.queue.add(KEY, RunReason.CHANGED)
+    waits.schedule.start(KEY, "uid")
+    await asyncio.sleep(PERIOD)
+    await waits.during(PERIOD / 100)
+    assert [reason for _, reason, _ in waits.received] == [RunReason.CHANGED]
 
 
-def test_a_check_leaves_the_periodic_run_to_win(virtually: Virtually) -> None:
-    async def scenario() -> None:
-        bed = Bed()
-        bed.queue.add(KEY, RunReason.DRIFT)
-        bed.queue.add(KEY, RunReason.RESYNC)
-        await bed.during(1)
-        assert [reason for _, reason, _ in bed.received] == [RunReason.RESYNC]
-
-    virtually(scenario())
+async def test_a_check_leaves_the_periodic_run_to_win() -> None:
+    bed = Bed()
+    bed.queue.add(KEY, RunReason.DRIFT)
+    bed.queue.add(KEY, RunReason.RESYNC)
+    await bed.during(1)
+    assert [reason for _, reason, _ in bed.received] == [RunReason.RESYNC]

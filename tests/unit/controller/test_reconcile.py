@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine
 from dataclasses import replace
 from typing import Any
 
@@ -22,8 +21,6 @@ from tests.kit.watch_values import watch_value
 from tests.unit.controller.bed import Bed
 
 pytestmark = pytest.mark.usefixtures("no_threads")
-
-Virtually = Callable[[Coroutine[Any, Any, None]], None]
 
 
 class Noted(Feature):
@@ -51,22 +48,20 @@ class Noted(Feature):
         return Addition()
 
 
-def test_the_result_is_in_the_status_before_a_feature_acts_after_the_run(virtually: Virtually) -> None:
-    async def scenario() -> None:
-        noted: list[tuple[str, str]] = []
-        features = [Noted("first", noted), Noted("second", noted)]
-        bed = Bed(watch_value(), *features)
-        for each in features:
-            each.bed = bed
-        bed.server.create()
-        await bed.work(10)
-        assert noted == [
-            *[(f"{name} before", "") for name in ("first", "second")],
-            *[(f"{name} status", "Running") for name in ("first", "second")],
-            *[(f"{name} after", "Successful") for name in ("first", "second")],
-        ]
-
-    virtually(scenario())
+@pytest.mark.virtual_time
+async def test_the_result_is_in_the_status_before_a_feature_acts_after_the_run() -> None:
+    noted: list[tuple[str, str]] = []
+    features = [Noted("first", noted), Noted("second", noted)]
+    bed = Bed(watch_value(), *features)
+    for each in features:
+        each.bed = bed
+    bed.server.create()
+    await bed.work(10)
+    assert noted == [
+        *[(f"{name} before", "") for name in ("first", "second")],
+        *[(f"{name} status", "Running") for name in ("first", "second")],
+        *[(f"{name} after", "Successful") for name in ("first", "second")],
+    ]
 
 
 class Broken(Feature):
@@ -90,30 +85,26 @@ class Broken(Feature):
 @pytest.mark.parametrize("method", ["status", "after"])
 @pytest.mark.parametrize("error", [ServerError("down", status=500), RuntimeError("defect")], ids=["request", "defect"])
 @pytest.mark.parametrize("outcome", [Outcome.SUCCEEDED, Outcome.FAILED], ids=lambda outcome: outcome.value)
-def test_the_failure_of_a_feature_neither_loses_the_result_nor_repeats_the_run(
-    virtually: Virtually, capsys: pytest.CaptureFixture[str], method: str, error: Exception, outcome: Outcome
+@pytest.mark.virtual_time
+async def test_the_failure_of_a_feature_neither_loses_the_result_nor_repeats_the_run(
+    capsys: pytest.CaptureFixture[str], method: str, error: Exception, outcome: Outcome
 ) -> None:
-    async def scenario() -> None:
-        noted: list[tuple[str, str]] = []
-        bed = Bed(watch_value(), Broken(method, error), Noted("next", noted))
-        bed.engine.outcome = outcome
-        bed.server.create()
-        await bed.work(1.5)
-        assert len(bed.engine.runs) == 1
-        is_success = outcome is Outcome.SUCCEEDED
-        assert bed.server.condition("Successful" if is_success else "Failure")["status"] == "True"
-        assert ("next after", "") in noted
-        labels = {"GVK": str(bed.scope.watch.gvk), "feature": "Broken"}
-        sample = "ansible_operator_feature_failures_total"
-        assert bed.scope.metrics.registry.get_sample_value(sample, labels) == 1
-        # The failed run counts as such, and the one that succeeded is not repeated before its period.
-        (entry,) = bed.controller.queue.entries()
-        assert (entry.reason.value, entry.seconds > 3600) == (
-            ("periodic resync", True) if is_success else ("retry", False)
-        )
-        assert [each.runs for each in bed.controller.queue._failures.values()] == ([] if is_success else [1])
-
-    virtually(scenario())
+    noted: list[tuple[str, str]] = []
+    bed = Bed(watch_value(), Broken(method, error), Noted("next", noted))
+    bed.engine.outcome = outcome
+    bed.server.create()
+    await bed.work(1.5)
+    assert len(bed.engine.runs) == 1
+    is_success = outcome is Outcome.SUCCEEDED
+    assert bed.server.condition("Successful" if is_success else "Failure")["status"] == "True"
+    assert ("next after", "") in noted
+    labels = {"GVK": str(bed.scope.watch.gvk), "feature": "Broken"}
+    sample = "ansible_operator_feature_failures_total"
+    assert bed.scope.metrics.registry.get_sample_value(sample, labels) == 1
+    # The failed run counts as such, and the one that succeeded is not repeated before its period.
+    (entry,) = bed.controller.queue.entries()
+    assert (entry.reason.value, entry.seconds > 3600) == (("periodic resync", True) if is_success else ("retry", False))
+    assert [each.runs for each in bed.controller.queue._failures.values()] == ([] if is_success else [1])
     assert "A feature failed after the run" in capsys.readouterr().out
 
 
@@ -127,21 +118,19 @@ class Added(Feature):
         return Addition(StatusReport((make(report.PRUNABLE, "True", "Unused", self.message),)), RequeueAfter(20.0))
 
 
-def test_a_condition_that_a_feature_adds_is_written_only_if_it_changed(virtually: Virtually) -> None:
-    async def scenario() -> None:
-        feature = Added("a")
-        bed = Bed(watch_value(), feature)
-        bed.server.create()
-        await bed.work(10)
-        assert bed.server.condition("Prunable")["message"] == "a"
-        assert bed.server.calls.count("PATCH status") == 3  # Running, the result, the condition
-        bed.server.calls.clear()
-        await bed.work(15)  # the run that the feature requested
-        assert len(bed.engine.runs) == 2
-        assert bed.server.calls.count("PATCH status") == 2
-        assert "GET status" not in bed.server.calls
-
-    virtually(scenario())
+@pytest.mark.virtual_time
+async def test_a_condition_that_a_feature_adds_is_written_only_if_it_changed() -> None:
+    feature = Added("a")
+    bed = Bed(watch_value(), feature)
+    bed.server.create()
+    await bed.work(10)
+    assert bed.server.condition("Prunable")["message"] == "a"
+    assert bed.server.calls.count("PATCH status") == 3  # Running, the result, the condition
+    bed.server.calls.clear()
+    await bed.work(15)  # the run that the feature requested
+    assert len(bed.engine.runs) == 2
+    assert bed.server.calls.count("PATCH status") == 2
+    assert "GET status" not in bed.server.calls
 
 
 class Skipped(Feature):
@@ -151,27 +140,23 @@ class Skipped(Feature):
         return Skip(Done(None), report.paused())
 
 
-def test_a_skipped_run_reports_why(virtually: Virtually) -> None:
-    async def scenario() -> None:
-        bed = Bed(watch_value(), Skipped())
-        bed.server.create()
-        await bed.work(5)
-        assert bed.engine.runs == []
-        assert bed.server.condition("Running")["reason"] == "Paused"
-
-    virtually(scenario())
+@pytest.mark.virtual_time
+async def test_a_skipped_run_reports_why() -> None:
+    bed = Bed(watch_value(), Skipped())
+    bed.server.create()
+    await bed.work(5)
+    assert bed.engine.runs == []
+    assert bed.server.condition("Running")["reason"] == "Paused"
 
 
-def test_a_run_has_one_event_and_one_metric(virtually: Virtually) -> None:
-    async def scenario() -> None:
-        bed = Bed(watch_value())
-        bed.server.create()
-        await bed.work(5)
-        assert bed.reasons() == ["RunStarted", "RunSucceeded"]
-        labels = {"GVK": str(bed.scope.watch.gvk), "result": "succeeded"}
-        assert bed.scope.metrics.registry.get_sample_value("ansible_operator_reconcile_result", labels) == 1
-
-    virtually(scenario())
+@pytest.mark.virtual_time
+async def test_a_run_has_one_event_and_one_metric() -> None:
+    bed = Bed(watch_value())
+    bed.server.create()
+    await bed.work(5)
+    assert bed.reasons() == ["RunStarted", "RunSucceeded"]
+    labels = {"GVK": str(bed.scope.watch.gvk), "result": "succeeded"}
+    assert bed.scope.metrics.registry.get_sample_value("ansible_operator_reconcile_result", labels) == 1
 
 
 class Slow(Feature):
@@ -181,34 +166,28 @@ class Slow(Feature):
         await asyncio.sleep(2)
 
 
-def test_an_object_that_is_created_again_while_the_files_of_the_former_one_are_removed_is_run(
-    virtually: Virtually,
-) -> None:
-    async def scenario() -> None:
-        bed = Bed(watch_value(), Slow())
-        bed.server.create()
-        await bed.work(5)
-        bed.server.edit(deletionTimestamp="2027-01-15T08:00:00Z")
-        working = asyncio.create_task(bed.work(10))
-        await asyncio.sleep(1)
-        bed.server.create(uid="another")
-        await working
-        assert len(bed.engine.runs) == 2
-
-    virtually(scenario())
+@pytest.mark.virtual_time
+async def test_an_object_that_is_created_again_while_the_files_of_the_former_one_are_removed_is_run() -> None:
+    bed = Bed(watch_value(), Slow())
+    bed.server.create()
+    await bed.work(5)
+    bed.server.edit(deletionTimestamp="2027-01-15T08:00:00Z")
+    working = asyncio.create_task(bed.work(10))
+    await asyncio.sleep(1)
+    bed.server.create(uid="another")
+    await working
+    assert len(bed.engine.runs) == 2
 
 
-def test_a_lost_answer_while_the_rest_of_a_run_is_ended_does_not_repeat_the_run(virtually: Virtually) -> None:
-    async def scenario() -> None:
-        bed = Bed(watch_value())
-        bed.engine.unrecorded = ApiUnavailableError("reset")
-        bed.server.create()
-        await bed.work(60)
-        assert len(bed.engine.runs) == 1
-        assert bed.server.condition("Successful")["status"] == "True"
-        assert bed.reasons() == ["RunStarted", "RunSucceeded"]
-
-    virtually(scenario())
+@pytest.mark.virtual_time
+async def test_a_lost_answer_while_the_rest_of_a_run_is_ended_does_not_repeat_the_run() -> None:
+    bed = Bed(watch_value())
+    bed.engine.unrecorded = ApiUnavailableError("reset")
+    bed.server.create()
+    await bed.work(60)
+    assert len(bed.engine.runs) == 1
+    assert bed.server.condition("Successful")["status"] == "True"
+    assert bed.reasons() == ["RunStarted", "RunSucceeded"]
 
 
 @pytest.mark.parametrize(
@@ -220,26 +199,24 @@ def test_a_lost_answer_while_the_rest_of_a_run_is_ended_does_not_repeat_the_run(
     ],
     ids=["exists", "being deleted", "gone"],
 )
-def test_a_lost_run_is_reported_as_repeated_only_if_its_object_is_not_deleted(
-    virtually: Virtually, during: dict[str, Any], follows: str
+@pytest.mark.virtual_time
+async def test_a_lost_run_is_reported_as_repeated_only_if_its_object_is_not_deleted(
+    during: dict[str, Any], follows: str
 ) -> None:
-    async def scenario() -> None:
-        bed = Bed(watch_value())
+    bed = Bed(watch_value())
 
-        async def lose(job: Job, _sink: Any) -> RunResult:
-            bed.engine.runs.append(job)
-            await asyncio.sleep(1)
-            if during:
-                bed.server.edit(**during)
-            why = "The pod of the run was lost: it was deleted."
-            return replace(canceled(why, 1.0), lost=True)
+    async def lose(job: Job, _sink: Any) -> RunResult:
+        bed.engine.runs.append(job)
+        await asyncio.sleep(1)
+        if during:
+            bed.server.edit(**during)
+        why = "The pod of the run was lost: it was deleted."
+        return replace(canceled(why, 1.0), lost=True)
 
-        bed.engine.run = lose  # type: ignore[method-assign]
-        bed.server.create()
-        await bed.work(1.5)
-        (note,) = [each.note for each in bed.events if each.reason == "RunCanceled"]
-        assert note == f"The pod of the run was lost: it was deleted.{follows}"
-        await bed.work(600)
-        assert (len(bed.engine.runs) > 1) == bool(follows)
-
-    virtually(scenario())
+    bed.engine.run = lose  # type: ignore[method-assign]
+    bed.server.create()
+    await bed.work(1.5)
+    (note,) = [each.note for each in bed.events if each.reason == "RunCanceled"]
+    assert note == f"The pod of the run was lost: it was deleted.{follows}"
+    await bed.work(600)
+    assert (len(bed.engine.runs) > 1) == bool(follows)

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -28,7 +26,6 @@ from tests.unit.controller.bed import KEY, Bed
 
 pytestmark = pytest.mark.usefixtures("no_threads")
 
-Virtually = Callable[[Coroutine[Any, Any, None]], None]
 FINALIZER = "cache.example.com/finalizer"
 POLICY = InvalidError(
     "things \"one\" is forbidden: ValidatingAdmissionPolicy 'keep' denied request: finalizers stay", status=422
@@ -56,54 +53,50 @@ def _accept(bed: Bed) -> None:
 
 
 @pytest.mark.parametrize("error", [POLICY, WEBHOOK, LARGE], ids=["policy", "webhook", "too large"])
-def test_a_refused_removal_of_the_finalizer_is_reported_once_and_repeated_without_another_run(
-    virtually: Virtually, capsys: pytest.CaptureFixture[str], error: Exception
+@pytest.mark.virtual_time
+async def test_a_refused_removal_of_the_finalizer_is_reported_once_and_repeated_without_another_run(
+    capsys: pytest.CaptureFixture[str], error: Exception
 ) -> None:
-    async def scenario() -> None:
-        bed = Bed(_finalized())
-        bed.server.create(finalizers=[FINALIZER], **DELETED)
-        _refuse(bed, error)
-        working = asyncio.create_task(bed.work(3600))
-        await asyncio.sleep(60)
-        bed.server.create("neighbour", finalizers=[FINALIZER])
-        await asyncio.sleep(5)
-        # One worker served the neighbour, although the removal is refused.
-        assert bed.server.condition("Successful", "neighbour")["status"] == "True"
-        await asyncio.sleep(1800)
-        attempts = bed.server.calls.count("PATCH object")
-        assert 8 <= attempts <= 15
-        condition = bed.server.condition("RequestRefused")
-        assert condition["status"] == "True"
-        assert str(error) in condition["message"]
-        assert bed.server.condition("Successful")["status"] == "True"
-        assert bed.reasons().count("RequestRefused") == 1
-        _accept(bed)
-        bed.server.edit(annotations={"any": "change"})
-        await asyncio.sleep(5)
-        assert KEY not in bed.server.stored
-        assert [job.key.name for job in bed.engine.runs] == ["one", "neighbour"]
-        working.cancel()
-
-    virtually(scenario())
+    bed = Bed(_finalized())
+    bed.server.create(finalizers=[FINALIZER], **DELETED)
+    _refuse(bed, error)
+    working = asyncio.create_task(bed.work(3600))
+    await asyncio.sleep(60)
+    bed.server.create("neighbour", finalizers=[FINALIZER])
+    await asyncio.sleep(5)
+    # One worker served the neighbour, although the removal is refused.
+    assert bed.server.condition("Successful", "neighbour")["status"] == "True"
+    await asyncio.sleep(1800)
+    attempts = bed.server.calls.count("PATCH object")
+    assert 8 <= attempts <= 15
+    condition = bed.server.condition("RequestRefused")
+    assert condition["status"] == "True"
+    assert str(error) in condition["message"]
+    assert bed.server.condition("Successful")["status"] == "True"
+    assert bed.reasons().count("RequestRefused") == 1
+    _accept(bed)
+    bed.server.edit(annotations={"any": "change"})
+    await asyncio.sleep(5)
+    assert KEY not in bed.server.stored
+    assert [job.key.name for job in bed.engine.runs] == ["one", "neighbour"]
+    working.cancel()
     assert capsys.readouterr().out.count("The API server refuses a request about the object") == 1
 
 
-def test_a_lost_answer_to_the_removal_of_the_finalizer_repeats_no_run(virtually: Virtually) -> None:
-    async def scenario() -> None:
-        bed = Bed(_finalized())
-        bed.server.create(finalizers=[FINALIZER, "other/one"], **DELETED)
+@pytest.mark.virtual_time
+async def test_a_lost_answer_to_the_removal_of_the_finalizer_repeats_no_run() -> None:
+    bed = Bed(_finalized())
+    bed.server.create(finalizers=[FINALIZER, "other/one"], **DELETED)
 
-        def lose(method: str, subresource: str, _key: ObjectKey) -> Exception | None:
-            return ApiUnavailableError("reset", sent=True) if (method, subresource) == ("PATCH", "") else None
+    def lose(method: str, subresource: str, _key: ObjectKey) -> Exception | None:
+        return ApiUnavailableError("reset", sent=True) if (method, subresource) == ("PATCH", "") else None
 
-        bed.server.lose = lose
-        await bed.work(60)
-        assert len(bed.engine.runs) == 1
-        assert bed.server.stored[KEY]["metadata"]["finalizers"] == ["other/one"]
-        assert bed.server.calls.count("PATCH object") == 1
-        assert bed.reasons() == ["FinalizerStarted", "FinalizerSucceeded"]
-
-    virtually(scenario())
+    bed.server.lose = lose
+    await bed.work(60)
+    assert len(bed.engine.runs) == 1
+    assert bed.server.stored[KEY]["metadata"]["finalizers"] == ["other/one"]
+    assert bed.server.calls.count("PATCH object") == 1
+    assert bed.reasons() == ["FinalizerStarted", "FinalizerSucceeded"]
 
 
 @pytest.mark.parametrize(
@@ -111,193 +104,173 @@ def test_a_lost_answer_to_the_removal_of_the_finalizer_repeats_no_run(virtually:
     [ApiUnavailableError("away"), ServerError("down", status=500), ThrottledError("busy", status=429)],
     ids=lambda error: type(error).__name__,
 )
-def test_an_outage_during_the_removal_of_the_finalizer_holds_no_worker(virtually: Virtually, error: Exception) -> None:
-    async def scenario() -> None:
-        bed = Bed(_finalized())
-        bed.server.create(finalizers=[FINALIZER], **DELETED)
-        _refuse(bed, error)
-        working = asyncio.create_task(bed.work(600))
-        await asyncio.sleep(30)
-        bed.server.create("neighbour", finalizers=[FINALIZER])
-        await asyncio.sleep(5)
-        assert bed.server.condition("Successful", "neighbour")["status"] == "True"
-        assert not bed.server.condition("RequestRefused")
-        _accept(bed)
-        await asyncio.sleep(70)
-        assert KEY not in bed.server.stored
-        assert len(bed.engine.runs) == 2
-        working.cancel()
-
-    virtually(scenario())
+@pytest.mark.virtual_time
+async def test_an_outage_during_the_removal_of_the_finalizer_holds_no_worker(error: Exception) -> None:
+    bed = Bed(_finalized())
+    bed.server.create(finalizers=[FINALIZER], **DELETED)
+    _refuse(bed, error)
+    working = asyncio.create_task(bed.work(600))
+    await asyncio.sleep(30)
+    bed.server.create("neighbour", finalizers=[FINALIZER])
+    await asyncio.sleep(5)
+    assert bed.server.condition("Successful", "neighbour")["status"] == "True"
+    assert not bed.server.condition("RequestRefused")
+    _accept(bed)
+    await asyncio.sleep(70)
+    assert KEY not in bed.server.stored
+    assert len(bed.engine.runs) == 2
+    working.cancel()
 
 
-def test_a_conflict_at_the_removal_of_the_finalizer_reads_the_object_again(virtually: Virtually) -> None:
-    async def scenario() -> None:
-        bed = Bed(_finalized())
-        bed.server.create(finalizers=[FINALIZER], **DELETED)
-        first = True
+@pytest.mark.virtual_time
+async def test_a_conflict_at_the_removal_of_the_finalizer_reads_the_object_again() -> None:
+    bed = Bed(_finalized())
+    bed.server.create(finalizers=[FINALIZER], **DELETED)
+    first = True
 
-        def race(method: str, subresource: str, _key: ObjectKey) -> Exception | None:
-            nonlocal first
-            if first and (method, subresource) == ("PATCH", ""):
-                first = False
-                bed.server.edit(finalizers=["other/one", FINALIZER])
-            return None
+    def race(method: str, subresource: str, _key: ObjectKey) -> Exception | None:
+        nonlocal first
+        if first and (method, subresource) == ("PATCH", ""):
+            first = False
+            bed.server.edit(finalizers=["other/one", FINALIZER])
+        return None
 
-        bed.server.refuse = race
-        await bed.work(5)
-        assert bed.server.stored[KEY]["metadata"]["finalizers"] == ["other/one"]
-        assert bed.server.calls.count("PATCH object") == 2
-        assert len(bed.engine.runs) == 1
-
-    virtually(scenario())
+    bed.server.refuse = race
+    await bed.work(5)
+    assert bed.server.stored[KEY]["metadata"]["finalizers"] == ["other/one"]
+    assert bed.server.calls.count("PATCH object") == 2
+    assert len(bed.engine.runs) == 1
 
 
-def test_a_refused_addition_of_the_finalizer_is_reported_and_ends_with_a_change(
-    virtually: Virtually, capsys: pytest.CaptureFixture[str]
+@pytest.mark.virtual_time
+async def test_a_refused_addition_of_the_finalizer_is_reported_and_ends_with_a_change(
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
-    async def scenario() -> None:
-        bed = Bed(_finalized())
-        bed.server.create()
-        _refuse(bed, POLICY)
-        working = asyncio.create_task(bed.work(3600))
-        await asyncio.sleep(300)
-        assert bed.server.calls.count("PATCH object") < 12
-        assert "finalizers stay" in bed.server.condition("RequestRefused")["message"]
-        assert bed.reasons() == ["RequestRefused"]
-        assert bed.engine.runs == []
-        _accept(bed)
-        bed.server.edit(annotations={"any": "change"})
-        await asyncio.sleep(3)
-        assert len(bed.engine.runs) == 1
-        assert bed.server.condition("RequestRefused")["status"] == "False"
-        working.cancel()
-
-    virtually(scenario())
+    bed = Bed(_finalized())
+    bed.server.create()
+    _refuse(bed, POLICY)
+    working = asyncio.create_task(bed.work(3600))
+    await asyncio.sleep(300)
+    assert bed.server.calls.count("PATCH object") < 12
+    assert "finalizers stay" in bed.server.condition("RequestRefused")["message"]
+    assert bed.reasons() == ["RequestRefused"]
+    assert bed.engine.runs == []
+    _accept(bed)
+    bed.server.edit(annotations={"any": "change"})
+    await asyncio.sleep(3)
+    assert len(bed.engine.runs) == 1
+    assert bed.server.condition("RequestRefused")["status"] == "False"
+    working.cancel()
     output = capsys.readouterr().out
     assert output.count("The API server refuses a request about the object") == 1
     assert "Conflict" not in output
 
 
 @pytest.mark.parametrize("error", [POLICY, WEBHOOK, LARGE], ids=["policy", "webhook", "too large"])
-def test_a_refused_status_is_written_soon_after_without_another_run(virtually: Virtually, error: Exception) -> None:
-    async def scenario() -> None:
-        bed = Bed(watch_value())
-        _refuse(bed, error, "status")
-        bed.server.create()
-        working = asyncio.create_task(bed.work(3600))
-        await asyncio.sleep(30)
-        assert "status" not in bed.server.stored[KEY]
-        assert bed.reasons().count("RequestRefused") == 1
-        _accept(bed)
-        await asyncio.sleep(35)
-        assert bed.server.condition("Successful")["status"] == "True"
-        assert bed.server.condition("Running")["reason"] == "Successful"
-        assert len(bed.engine.runs) == 1
-        working.cancel()
-
-    virtually(scenario())
+@pytest.mark.virtual_time
+async def test_a_refused_status_is_written_soon_after_without_another_run(error: Exception) -> None:
+    bed = Bed(watch_value())
+    _refuse(bed, error, "status")
+    bed.server.create()
+    working = asyncio.create_task(bed.work(3600))
+    await asyncio.sleep(30)
+    assert "status" not in bed.server.stored[KEY]
+    assert bed.reasons().count("RequestRefused") == 1
+    _accept(bed)
+    await asyncio.sleep(35)
+    assert bed.server.condition("Successful")["status"] == "True"
+    assert bed.server.condition("Running")["reason"] == "Successful"
+    assert len(bed.engine.runs) == 1
+    working.cancel()
 
 
-def test_the_statuses_of_a_paused_kind_are_written_when_one_is_accepted(virtually: Virtually) -> None:
-    async def scenario() -> None:
-        bed = Bed(watch_value(), workers=4)
-        bed.server.refuse = lambda method, of, _: POLICY if (method, of) == ("PATCH", "status") else None
-        names = [f"thing-{number}" for number in range(12)]
-        for name in names:
-            bed.server.create(name)
-        working = asyncio.create_task(bed.work(3600))
-        await asyncio.sleep(60)
-        assert len(bed.engine.runs) == 12
-        assert bed.server.calls.count("PATCH status") < 40
-        _accept(bed)
-        await asyncio.sleep(70)
-        assert [bed.server.condition("Successful", name)["status"] for name in names] == ["True"] * 12
-        assert len(bed.engine.runs) == 12
-        working.cancel()
-
-    virtually(scenario())
+@pytest.mark.virtual_time
+async def test_the_statuses_of_a_paused_kind_are_written_when_one_is_accepted() -> None:
+    bed = Bed(watch_value(), workers=4)
+    bed.server.refuse = lambda method, of, _: POLICY if (method, of) == ("PATCH", "status") else None
+    names = [f"thing-{number}" for number in range(12)]
+    for name in names:
+        bed.server.create(name)
+    working = asyncio.create_task(bed.work(3600))
+    await asyncio.sleep(60)
+    assert len(bed.engine.runs) == 12
+    assert bed.server.calls.count("PATCH status") < 40
+    _accept(bed)
+    await asyncio.sleep(70)
+    assert [bed.server.condition("Successful", name)["status"] for name in names] == ["True"] * 12
+    assert len(bed.engine.runs) == 12
+    working.cancel()
 
 
 @pytest.mark.parametrize("error", [KindNotFoundError("not served"), NotFoundError("no", status=404)], ids=str)
-def test_a_kind_that_is_not_found_for_a_while_does_not_end_the_periodic_runs(
-    virtually: Virtually, error: Exception
-) -> None:
-    async def scenario() -> None:
-        bed = Bed(watch_value())
-        bed.server.refuse = lambda method, *_: error if method == "FIND" else None
-        bed.server.create()
-        working = asyncio.create_task(bed.work(80_000))
-        await asyncio.sleep(30)
-        assert bed.engine.runs == []
-        _accept(bed)
-        await asyncio.sleep(70)
-        assert len(bed.engine.runs) == 1
-        await asyncio.sleep(72_000)
-        assert len(bed.engine.runs) >= 2
-        working.cancel()
-
-    virtually(scenario())
+@pytest.mark.virtual_time
+async def test_a_kind_that_is_not_found_for_a_while_does_not_end_the_periodic_runs(error: Exception) -> None:
+    bed = Bed(watch_value())
+    bed.server.refuse = lambda method, *_: error if method == "FIND" else None
+    bed.server.create()
+    working = asyncio.create_task(bed.work(80_000))
+    await asyncio.sleep(30)
+    assert bed.engine.runs == []
+    _accept(bed)
+    await asyncio.sleep(70)
+    assert len(bed.engine.runs) == 1
+    await asyncio.sleep(72_000)
+    assert len(bed.engine.runs) >= 2
+    working.cancel()
 
 
-def test_an_annotation_that_is_corrected_while_the_error_is_reported_runs_the_object(virtually: Virtually) -> None:
-    async def scenario() -> None:
-        bed = Bed(watch_value())
-        bed.server.create(annotations={RECONCILE_PERIOD: "soon"})
+@pytest.mark.virtual_time
+async def test_an_annotation_that_is_corrected_while_the_error_is_reported_runs_the_object() -> None:
+    bed = Bed(watch_value())
+    bed.server.create(annotations={RECONCILE_PERIOD: "soon"})
 
-        def correct(method: str, subresource: str, _key: ObjectKey) -> Exception | None:
-            if (method, subresource) == ("PATCH", "status"):
-                _accept(bed)
-                bed.server.edit(annotations={RECONCILE_PERIOD: "1h"})
-            return None
+    def correct(method: str, subresource: str, _key: ObjectKey) -> Exception | None:
+        if (method, subresource) == ("PATCH", "status"):
+            _accept(bed)
+            bed.server.edit(annotations={RECONCILE_PERIOD: "1h"})
+        return None
 
-        bed.server.refuse = correct
-        await bed.work(10)
-        assert len(bed.engine.runs) == 1
-        assert bed.server.condition("Successful")["status"] == "True"
-
-    virtually(scenario())
+    bed.server.refuse = correct
+    await bed.work(10)
+    assert len(bed.engine.runs) == 1
+    assert bed.server.condition("Successful")["status"] == "True"
 
 
 @pytest.mark.parametrize("error", [ApiUnavailableError("reset", sent=True), ServerError("down", status=503)], ids=str)
-def test_an_outage_at_the_status_of_an_object_holds_no_worker(virtually: Virtually, error: Exception) -> None:
-    async def scenario() -> None:
-        bed = Bed(watch_value())
-        _refuse(bed, error, "status")
-        bed.server.create()
-        working = asyncio.create_task(bed.work(600))
-        await asyncio.sleep(30)
-        assert bed.engine.runs == []  # it would fail during an outage
-        _accept(bed)
-        await until(lambda: len(bed.engine.runs) == 1)
-        _refuse(bed, error, "status")
-        await asyncio.sleep(5)
-        bed.server.create("neighbour")
-        await asyncio.sleep(5)
-        assert bed.server.condition("Successful", "neighbour")["status"] == "True"
-        assert bed.server.condition("Successful") == {}
-        _accept(bed)
-        await asyncio.sleep(6)
-        assert bed.server.condition("Successful")["status"] == "True"
-        assert [job.key.name for job in bed.engine.runs] == ["one", "neighbour"]
-        working.cancel()
-
-    virtually(scenario())
+@pytest.mark.virtual_time
+async def test_an_outage_at_the_status_of_an_object_holds_no_worker(error: Exception) -> None:
+    bed = Bed(watch_value())
+    _refuse(bed, error, "status")
+    bed.server.create()
+    working = asyncio.create_task(bed.work(600))
+    await asyncio.sleep(30)
+    assert bed.engine.runs == []  # it would fail during an outage
+    _accept(bed)
+    await until(lambda: len(bed.engine.runs) == 1)
+    _refuse(bed, error, "status")
+    await asyncio.sleep(5)
+    bed.server.create("neighbour")
+    await asyncio.sleep(5)
+    assert bed.server.condition("Successful", "neighbour")["status"] == "True"
+    assert bed.server.condition("Successful") == {}
+    _accept(bed)
+    await asyncio.sleep(6)
+    assert bed.server.condition("Successful")["status"] == "True"
+    assert [job.key.name for job in bed.engine.runs] == ["one", "neighbour"]
+    working.cancel()
 
 
 @pytest.mark.parametrize("refused", [True, False], ids=["refused", "accepted"])
-def test_after_a_restart_a_finalizer_that_has_run_does_not_run_again(virtually: Virtually, *, refused: bool) -> None:
-    async def scenario() -> None:
-        first, second = Bed(_finalized()), Bed(_finalized())
-        first.server.create(finalizers=[FINALIZER], **DELETED)
-        _refuse(first, POLICY)
-        await first.work(30)
-        assert len(first.engine.runs) == 1
-        second.server.put(first.server.stored[KEY])
-        if refused:
-            _refuse(second, POLICY)
-        await second.work(30)
-        assert second.engine.runs == []
-        assert (KEY in second.server.stored) == refused
-
-    virtually(scenario())
+@pytest.mark.virtual_time
+async def test_after_a_restart_a_finalizer_that_has_run_does_not_run_again(*, refused: bool) -> None:
+    first, second = Bed(_finalized()), Bed(_finalized())
+    first.server.create(finalizers=[FINALIZER], **DELETED)
+    _refuse(first, POLICY)
+    await first.work(30)
+    assert len(first.engine.runs) == 1
+    second.server.put(first.server.stored[KEY])
+    if refused:
+        _refuse(second, POLICY)
+    await second.work(30)
+    assert second.engine.runs == []
+    assert (KEY in second.server.stored) == refused

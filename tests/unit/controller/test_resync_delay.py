@@ -5,8 +5,6 @@ from __future__ import annotations
 import asyncio
 import random
 from collections import Counter
-from collections.abc import Callable, Coroutine
-from typing import Any
 from uuid import UUID
 
 import pytest
@@ -17,7 +15,8 @@ from runner.workqueue.concurrency import ConcurrencyLimit
 from runner.workqueue.queue import Dispatcher, WorkQueue
 from runner.workqueue.request import RunReason
 
-Virtually = Callable[[Coroutine[Any, Any, None]], None]
+pytestmark = pytest.mark.virtual_time
+
 
 PERIOD = 3600.0
 EPOCH = 1_750_000_000.0
@@ -62,29 +61,21 @@ def fullest(began: list[tuple[str, float]], parts: int = 60) -> int:
 
 
 @pytest.mark.lengthy
-def test_objects_present_at_start_resync_spread_over_the_whole_period_and_each_once_in_it(
-    virtually: Virtually,
-) -> None:
-    async def scenario() -> None:
-        names = uids(1, 3000)
-        first = await periodic_runs(names, EPOCH, PERIOD)
-        assert Counter(name for name, _ in first) == Counter(names)
-        # 50 to a minute, were they spread evenly; by chance, some more.
-        assert fullest(first) < 90
-
-    virtually(scenario())
+async def test_objects_present_at_start_resync_spread_over_the_whole_period_and_each_once_in_it() -> None:
+    names = uids(1, 3000)
+    first = await periodic_runs(names, EPOCH, PERIOD)
+    assert Counter(name for name, _ in first) == Counter(names)
+    # 50 to a minute, were they spread evenly; by chance, some more.
+    assert fullest(first) < 90
 
 
-def test_a_restart_moves_no_resync(virtually: Virtually) -> None:
-    async def scenario() -> None:
-        names = uids(2, 50)
-        before = await periodic_runs(names, EPOCH, 2 * PERIOD)
-        after = await periodic_runs(names, EPOCH + 1.7 * PERIOD, PERIOD)
-        phase = {name: at % PERIOD for name, at in before}
-        for name, at in after:
-            assert at % PERIOD == pytest.approx(phase[name], abs=0.01)
-
-    virtually(scenario())
+async def test_a_restart_moves_no_resync() -> None:
+    names = uids(2, 50)
+    before = await periodic_runs(names, EPOCH, 2 * PERIOD)
+    after = await periodic_runs(names, EPOCH + 1.7 * PERIOD, PERIOD)
+    phase = {name: at % PERIOD for name, at in before}
+    for name, at in after:
+        assert at % PERIOD == pytest.approx(phase[name], abs=0.01)
 
 
 def test_after_a_change_the_resync_comes_within_the_period_and_not_before_half_of_it() -> None:
@@ -93,7 +84,7 @@ def test_after_a_change_the_resync_comes_within_the_period_and_not_before_half_o
         assert PERIOD / 2 <= seconds <= PERIOD
 
 
-def test_each_object_settles_on_a_resync_time_of_its_own(virtually: Virtually) -> None:
+def test_each_object_settles_on_a_resync_time_of_its_own() -> None:
     uid = uids(4, 1)[0]
     times = []
     for start in range(0, int(PERIOD), 97):
@@ -105,7 +96,7 @@ def test_each_object_settles_on_a_resync_time_of_its_own(virtually: Virtually) -
     assert max(times) - min(times) < 0.01
 
 
-def test_objects_that_changed_at_once_do_not_resync_at_once(virtually: Virtually) -> None:
+def test_objects_that_changed_at_once_do_not_resync_at_once() -> None:
     waits = [("", decisions.resync_delay(PERIOD, uid, EPOCH, settled=True)) for uid in uids(5, 3000)]
     # All in the second half of the period, most in its first half: 3 of 4 in a quarter.
     assert fullest(waits) < 200

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Callable, Coroutine
-from typing import Any, Self, cast
+from typing import Self, cast
 
 import pytest
 
@@ -19,7 +18,8 @@ from runner.kube.watch_events import Applied
 from runner.objects import GVK, Object, ObjectKey, ObjectRef
 from runner.readcache.bodies import ReadCache
 
-Virtually = Callable[[Coroutine[Any, Any, None]], None]
+pytestmark = pytest.mark.virtual_time
+
 
 OWNER = ObjectRef(GVK("cache.example.com", "v1", "Memcached"), ObjectKey("ns", "mc"))
 DEPLOYMENT = GVK("apps", "v1", "Deployment")
@@ -81,76 +81,62 @@ class Watched:
         await asyncio.gather(self._task, return_exceptions=True)
 
 
-def test_a_status_is_read_at_once_and_then_once_in_half_a_second_and_its_last_state_is_seen(
-    virtually: Virtually,
+async def test_a_status_is_read_at_once_and_then_once_in_half_a_second_and_its_last_state_is_seen() -> None:
+    async with Watched() as watched:
+        watched.event("web", 0)
+        await asyncio.sleep(10)
+        for number in range(1, 201):
+            watched.event("web", number)
+            await asyncio.sleep(0.01)
+        await asyncio.sleep(10)
+    times = [at for at, _ in watched.server.reads]
+    assert times[1] == pytest.approx(10)
+    assert len(times) <= 1 + 2 / STATUS_PERIOD + 2
+    at, last = watched.notified[-1]
+    assert last.state is not None
+    assert last.state.version == "201"
+    assert at < 10 + 2 + STATUS_PERIOD + 0.1
+
+
+async def test_many_objects_that_change_together_are_read_one_after_another_once_each() -> None:
+    async with Watched() as watched:
+        for version in range(5):
+            for number in range(200):
+                watched.event(f"web-{number}", version)
+            await asyncio.sleep(0.1)
+        await asyncio.sleep(10)
+    assert max(Counter(name for _, name in watched.server.reads).values()) <= 3
+    assert {each.key.name for _, each in watched.notified} == {f"web-{number}" for number in range(200)}
+
+
+async def test_an_outage_delays_a_read_and_loses_none() -> None:
+    async with Watched() as watched:
+        watched.event("web", 0)
+        await asyncio.sleep(1)
+        watched.server.error = ApiUnavailableError("down")
+        watched.event("web", 1)
+        await asyncio.sleep(60)
+        assert not watched.notified
+        watched.server.error = None
+        await asyncio.sleep(60)
+        assert [each.what for _, each in watched.notified] == ["changed: status"]
+
+
+async def test_a_refused_read_is_logged_once_with_the_rule_and_repeated_seldom_until_it_is_allowed(
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
-    async def scenario() -> None:
-        async with Watched() as watched:
-            watched.event("web", 0)
-            await asyncio.sleep(10)
-            for number in range(1, 201):
-                watched.event("web", number)
-                await asyncio.sleep(0.01)
-            await asyncio.sleep(10)
-        times = [at for at, _ in watched.server.reads]
-        assert times[1] == pytest.approx(10)
-        assert len(times) <= 1 + 2 / STATUS_PERIOD + 2
-        at, last = watched.notified[-1]
-        assert last.state is not None
-        assert last.state.version == "201"
-        assert at < 10 + 2 + STATUS_PERIOD + 0.1
-
-    virtually(scenario())
-
-
-def test_many_objects_that_change_together_are_read_one_after_another_once_each(virtually: Virtually) -> None:
-    async def scenario() -> None:
-        async with Watched() as watched:
-            for version in range(5):
-                for number in range(200):
-                    watched.event(f"web-{number}", version)
-                await asyncio.sleep(0.1)
-            await asyncio.sleep(10)
-        assert max(Counter(name for _, name in watched.server.reads).values()) <= 3
-        assert {each.key.name for _, each in watched.notified} == {f"web-{number}" for number in range(200)}
-
-    virtually(scenario())
-
-
-def test_an_outage_delays_a_read_and_loses_none(virtually: Virtually) -> None:
-    async def scenario() -> None:
-        async with Watched() as watched:
-            watched.event("web", 0)
+    async with Watched() as watched:
+        watched.server.error = ForbiddenError("GET deployments", status=403)
+        for number in range(300):
+            watched.event("web", number)
             await asyncio.sleep(1)
-            watched.server.error = ApiUnavailableError("down")
-            watched.event("web", 1)
-            await asyncio.sleep(60)
-            assert not watched.notified
-            watched.server.error = None
-            await asyncio.sleep(60)
-            assert [each.what for _, each in watched.notified] == ["changed: status"]
-
-    virtually(scenario())
-
-
-def test_a_refused_read_is_logged_once_with_the_rule_and_repeated_seldom_until_it_is_allowed(
-    virtually: Virtually, capsys: pytest.CaptureFixture[str]
-) -> None:
-    async def scenario() -> None:
-        async with Watched() as watched:
-            watched.server.error = ForbiddenError("GET deployments", status=403)
-            for number in range(300):
-                watched.event("web", number)
-                await asyncio.sleep(1)
-            assert len(watched.server.reads) <= 6
-            assert not watched.notified
-            watched.server.error = None
-            await asyncio.sleep(61)
-            watched.event("web", 1000)
-            await asyncio.sleep(1)
-            assert [each.what for _, each in watched.notified] == ["changed: status"] * 2
-
-    virtually(scenario())
+        assert len(watched.server.reads) <= 6
+        assert not watched.notified
+        watched.server.error = None
+        await asyncio.sleep(61)
+        watched.event("web", 1000)
+        await asyncio.sleep(1)
+        assert [each.what for _, each in watched.notified] == ["changed: status"] * 2
     log = capsys.readouterr().out
     assert log.count("Cannot read dependents") == 1
     assert "verb get on deployments.apps" in log

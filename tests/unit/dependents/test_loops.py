@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine
-from typing import Any
 
 import pytest
 
@@ -13,7 +11,8 @@ from runner.dependents.loops import Loops, TriggerPair
 from runner.dependents.notification import Notification
 from runner.objects import GVK, ObjectKey, ObjectRef
 
-Virtually = Callable[[Coroutine[Any, Any, None]], None]
+pytestmark = pytest.mark.virtual_time
+
 
 KIND = GVK("apps", "v1", "Deployment")
 OWNER = ObjectRef(GVK("cache.example.com", "v1", "Memcached"), ObjectKey("ns", "mc"))
@@ -118,90 +117,73 @@ class Reports:
         self.contentions.append((asyncio.get_running_loop().time(), contention))
 
 
-def test_a_contention_is_reported_at_its_start_and_at_its_end(virtually: Virtually) -> None:
-    async def scenario() -> None:
-        reports = Reports()
-        for _ in range(10):
-            before = len(reports.triggered)
-            reports.guard.trigger_owner(KIND, notification("spec.replicas"))
-            while len(reports.triggered) == before:
-                await asyncio.sleep(0.5)
-        assert [contention.fields if contention else None for _, contention in reports.contentions] == [
-            ("spec.replicas",)
-        ]
-        contention = reports.contentions[0][1]
-        assert contention is not None
-        assert "Deployment ns/web: spec.replicas changes repeatedly" in contention.sentence()
-        last = reports.triggered[-1]
-        await asyncio.sleep(3600)
-        ((over, nothing),) = reports.contentions[1:]
-        assert nothing is None
-        assert over == pytest.approx(last + 300 + 6 * 60, abs=60)
+async def test_a_contention_is_reported_at_its_start_and_at_its_end() -> None:
+    reports = Reports()
+    for _ in range(10):
+        before = len(reports.triggered)
         reports.guard.trigger_owner(KIND, notification("spec.replicas"))
-        assert reports.triggered[-1] == asyncio.get_running_loop().time()
-
-    virtually(scenario())
-
-
-def test_any_number_of_changes_during_a_wait_cause_one_trigger(virtually: Virtually) -> None:
-    async def scenario() -> None:
-        reports = Reports()
-        for _ in range(50):
-            reports.guard.trigger_owner(KIND, notification("spec.replicas"))
-            await asyncio.sleep(0.01)
-        assert len(reports.triggered) == 5
-        await asyncio.sleep(2)
-        assert len(reports.triggered) == 6
-
-    virtually(scenario())
+        while len(reports.triggered) == before:
+            await asyncio.sleep(0.5)
+    assert [contention.fields if contention else None for _, contention in reports.contentions] == [("spec.replicas",)]
+    contention = reports.contentions[0][1]
+    assert contention is not None
+    assert "Deployment ns/web: spec.replicas changes repeatedly" in contention.sentence()
+    last = reports.triggered[-1]
+    await asyncio.sleep(3600)
+    ((over, nothing),) = reports.contentions[1:]
+    assert nothing is None
+    assert over == pytest.approx(last + 300 + 6 * 60, abs=60)
+    reports.guard.trigger_owner(KIND, notification("spec.replicas"))
+    assert reports.triggered[-1] == asyncio.get_running_loop().time()
 
 
-def test_a_loop_over_a_reference_is_slowed_down_and_reported_once(virtually: Virtually) -> None:
-    async def scenario() -> None:
-        reports = Reports()
-        secret = GVK("", "v1", "Secret")
-        for _ in range(50):
-            reports.guard.trigger_by_reference(secret, notification())
-            await asyncio.sleep(0.01)
-        assert len(reports.triggered_for_references) == 5
-        await asyncio.sleep(2)
-        assert len(reports.triggered_for_references) == 6
-        assert not reports.triggered
-        ((_, contention),) = reports.contentions
-        assert contention is not None
-        assert contention.reason == "ReferenceChangedAgain"
-        assert "Secret ns/web changed repeatedly after this object's runs" in contention.sentence()
-        await asyncio.sleep(3600)
-        assert reports.contentions[1][1] is None
-
-    virtually(scenario())
+async def test_any_number_of_changes_during_a_wait_cause_one_trigger() -> None:
+    reports = Reports()
+    for _ in range(50):
+        reports.guard.trigger_owner(KIND, notification("spec.replicas"))
+        await asyncio.sleep(0.01)
+    assert len(reports.triggered) == 5
+    await asyncio.sleep(2)
+    assert len(reports.triggered) == 6
 
 
-def test_a_contention_ends_when_neither_dependents_nor_references_change(virtually: Virtually) -> None:
-    async def scenario() -> None:
-        reports = Reports()
-        for _ in range(6):
-            reports.guard.trigger_owner(KIND, notification("spec.replicas"))
-        for _ in range(30):
-            reports.guard.trigger_by_reference(KIND, notification())
-            await asyncio.sleep(60)
-        assert [contention.reason if contention else "" for _, contention in reports.contentions] == [
-            "DependentChangedAgain",
-            "ReferenceChangedAgain",
-        ]
-        await asyncio.sleep(7200)
-        assert reports.contentions[-1][1] is None
+async def test_a_loop_over_a_reference_is_slowed_down_and_reported_once() -> None:
+    reports = Reports()
+    secret = GVK("", "v1", "Secret")
+    for _ in range(50):
+        reports.guard.trigger_by_reference(secret, notification())
+        await asyncio.sleep(0.01)
+    assert len(reports.triggered_for_references) == 5
+    await asyncio.sleep(2)
+    assert len(reports.triggered_for_references) == 6
+    assert not reports.triggered
+    ((_, contention),) = reports.contentions
+    assert contention is not None
+    assert contention.reason == "ReferenceChangedAgain"
+    assert "Secret ns/web changed repeatedly after this object's runs" in contention.sentence()
+    await asyncio.sleep(3600)
+    assert reports.contentions[1][1] is None
 
-    virtually(scenario())
+
+async def test_a_contention_ends_when_neither_dependents_nor_references_change() -> None:
+    reports = Reports()
+    for _ in range(6):
+        reports.guard.trigger_owner(KIND, notification("spec.replicas"))
+    for _ in range(30):
+        reports.guard.trigger_by_reference(KIND, notification())
+        await asyncio.sleep(60)
+    assert [contention.reason if contention else "" for _, contention in reports.contentions] == [
+        "DependentChangedAgain",
+        "ReferenceChangedAgain",
+    ]
+    await asyncio.sleep(7200)
+    assert reports.contentions[-1][1] is None
 
 
-def test_no_end_of_a_contention_is_reported_for_a_deleted_owner(virtually: Virtually) -> None:
-    async def scenario() -> None:
-        reports = Reports()
-        for _ in range(8):
-            reports.guard.trigger_owner(KIND, notification("spec.replicas"))
-        reports.guard.forget(OWNER)
-        await asyncio.sleep(3600)
-        assert [contention is None for _, contention in reports.contentions] == [False]
-
-    virtually(scenario())
+async def test_no_end_of_a_contention_is_reported_for_a_deleted_owner() -> None:
+    reports = Reports()
+    for _ in range(8):
+        reports.guard.trigger_owner(KIND, notification("spec.replicas"))
+    reports.guard.forget(OWNER)
+    await asyncio.sleep(3600)
+    assert [contention is None for _, contention in reports.contentions] == [False]

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-from collections.abc import Callable, Coroutine
 from dataclasses import replace
-from typing import Any
 
 import pytest
 
@@ -15,7 +13,8 @@ from runner.dependents.notification import DeferredNotifications, Notification
 from runner.kube.object_state import ObjectState
 from runner.objects import GVK, ObjectKey, ObjectRef
 
-Virtually = Callable[[Coroutine[Any, Any, None]], None]
+pytestmark = pytest.mark.virtual_time
+
 
 KIND = GVK("apps", "v1", "Deployment")
 OWNER = ObjectRef(GVK("cache.example.com", "v1", "Memcached"), ObjectKey("ns", "mc"))
@@ -53,75 +52,55 @@ class Guarded:
     ("steps", "every", "expected"),
     [(3, 2.0, [6.0]), (30, 2.0, [10.0, 60.0]), (100, 1.2, [10.0, 120.0]), (60, 5.0, [10.0, 130.0, 250.0, 300.0])],
 )
-def test_a_rollout_triggers_one_run_at_its_end_and_one_before_it_if_it_lasts(
-    virtually: Virtually, steps: int, every: float, expected: list[float]
+async def test_a_rollout_triggers_one_run_at_its_end_and_one_before_it_if_it_lasts(
+    steps: int, every: float, expected: list[float]
 ) -> None:
-    async def scenario() -> None:
-        guarded = Guarded()
-        await guarded.tell(*[STEP] * steps, STATUS, every=every)
-        await asyncio.sleep(1000)
-        assert guarded.triggered == pytest.approx(expected)
-
-    virtually(scenario())
+    guarded = Guarded()
+    await guarded.tell(*[STEP] * steps, STATUS, every=every)
+    await asyncio.sleep(1000)
+    assert guarded.triggered == pytest.approx(expected)
 
 
-def test_the_last_step_of_a_rollout_that_never_ends_triggers_a_run(virtually: Virtually) -> None:
-    async def scenario() -> None:
-        guarded = Guarded()
-        await guarded.tell(*[STEP] * 3, every=5.0)
-        await asyncio.sleep(1000)
-        assert guarded.triggered == [10.0, 130.0]
-
-    virtually(scenario())
+async def test_the_last_step_of_a_rollout_that_never_ends_triggers_a_run() -> None:
+    guarded = Guarded()
+    await guarded.tell(*[STEP] * 3, every=5.0)
+    await asyncio.sleep(1000)
+    assert guarded.triggered == [10.0, 130.0]
 
 
-def test_a_changed_spec_and_a_deletion_do_not_wait_for_a_rollout(virtually: Virtually) -> None:
-    async def scenario() -> None:
-        guarded = Guarded()
-        await guarded.tell(STEP, SPEC, STEP, GONE, every=1.0)
-        await asyncio.sleep(1000)
-        assert guarded.triggered == [1.0, 3.0]
-
-    virtually(scenario())
+async def test_a_changed_spec_and_a_deletion_do_not_wait_for_a_rollout() -> None:
+    guarded = Guarded()
+    await guarded.tell(STEP, SPEC, STEP, GONE, every=1.0)
+    await asyncio.sleep(1000)
+    assert guarded.triggered == [1.0, 3.0]
 
 
-def test_nothing_waits_for_a_deleted_owner(virtually: Virtually) -> None:
-    async def scenario() -> None:
-        guarded = Guarded()
-        await guarded.tell(STEP, every=1.0)
-        guarded.guard.forget(OWNER)
-        await asyncio.sleep(1000)
-        assert guarded.triggered == []
-        assert not guarded.guard._rollouts
-
-    virtually(scenario())
+async def test_nothing_waits_for_a_deleted_owner() -> None:
+    guarded = Guarded()
+    await guarded.tell(STEP, every=1.0)
+    guarded.guard.forget(OWNER)
+    await asyncio.sleep(1000)
+    assert guarded.triggered == []
+    assert not guarded.guard._rollouts
 
 
-def test_a_status_that_always_changes_triggers_one_run_in_30_seconds_whatever_its_fields_are(
-    virtually: Virtually,
-) -> None:
-    async def scenario() -> None:
-        guarded = Guarded()
-        noise = [replace(STATUS, fields=(f"status.{number}",)) for number in range(1200)]
-        await guarded.tell(*noise, every=1.0)
-        late = [at for at in guarded.triggered if at > 600]
-        assert len(guarded.triggered) < 12 + 1200 / 30
-        assert min(b - a for a, b in itertools.pairwise(late)) >= 30
-        (contention,) = guarded.contentions
-        assert contention is not None
-        assert "set watchDependentStatus: false" in contention.sentence()
-
-    virtually(scenario())
+async def test_a_status_that_always_changes_triggers_one_run_in_30_seconds_whatever_its_fields_are() -> None:
+    guarded = Guarded()
+    noise = [replace(STATUS, fields=(f"status.{number}",)) for number in range(1200)]
+    await guarded.tell(*noise, every=1.0)
+    late = [at for at in guarded.triggered if at > 600]
+    assert len(guarded.triggered) < 12 + 1200 / 30
+    assert min(b - a for a, b in itertools.pairwise(late)) >= 30
+    (contention,) = guarded.contentions
+    assert contention is not None
+    assert "set watchDependentStatus: false" in contention.sentence()
 
 
-def test_a_role_that_writes_another_spec_in_each_run_triggers_one_run_in_five_minutes(virtually: Virtually) -> None:
-    async def scenario() -> None:
-        guarded = Guarded()
-        await guarded.tell(*[replace(STATUS, state=state(number)) for number in range(3600)], every=1.0)
-        late = [at for at in guarded.triggered if at > 1800]
-        assert min(b - a for a, b in itertools.pairwise(late)) >= 300
-
-    virtually(scenario())
+async def test_a_role_that_writes_another_spec_in_each_run_triggers_one_run_in_five_minutes() -> None:
+    guarded = Guarded()
+    await guarded.tell(*[replace(STATUS, state=state(number)) for number in range(3600)], every=1.0)
+    late = [at for at in guarded.triggered if at > 1800]
+    assert min(b - a for a, b in itertools.pairwise(late)) >= 300
 
 
 def test_the_statuses_of_a_dependent_during_a_run_are_one_notification_that_waits_only_if_each_does() -> None:

@@ -5,9 +5,7 @@ The ConfigMap itself is tested on a real API server.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine
 from pathlib import Path
-from typing import Any
 
 import pytest
 from structlog.testing import capture_logs
@@ -23,8 +21,7 @@ from runner.errors import (
     UnauthorizedError,
 )
 from runner.objects import GVK, Object
-
-Virtually = Callable[[Coroutine[object, object, Any]], Any]
+from tests.kit.virtual_time import virtually
 
 WATCH = GVK("cache.example.com", "v1alpha1", "Memcached")
 CORE = GVK("", "v1", "Namespace")
@@ -110,7 +107,7 @@ class ApiServer:
         ApiUnavailableError("refused"),
     ],
 )
-def test_a_temporary_error_delays_a_save_and_loses_nothing(virtually: Virtually, error: Exception) -> None:
+def test_a_temporary_error_delays_a_save_and_loses_nothing(error: Exception) -> None:
     api = ApiServer(error, error)
 
     async def save() -> bool:
@@ -120,7 +117,7 @@ def test_a_temporary_error_delays_a_save_and_loses_nothing(virtually: Virtually,
     assert list(api.saved.values()) == ["Deployment.v1.apps"]
 
 
-def test_a_refused_save_is_one_warning_and_works_as_soon_as_it_is_permitted(virtually: Virtually) -> None:
+def test_a_refused_save_is_one_warning_and_works_as_soon_as_it_is_permitted() -> None:
     api = ApiServer(*[ForbiddenError("no", status=403)] * 2)
     store = ConfigMapStore(api, "ns")  # type: ignore[arg-type] # a fake
 

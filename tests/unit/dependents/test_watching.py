@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -22,12 +22,13 @@ from runner.objects import GVK, Object, ObjectKey, ObjectRef
 from runner.ownership import Owner
 from runner.watches.watch import Watch
 
+pytestmark = pytest.mark.virtual_time
+
 VERBS = frozenset({"get", "list", "watch", "create"})
 WATCHED = GVK("cache.example.com", "v1alpha1", "Memcached")
 OWNER = Owner(ObjectRef(WATCHED, ObjectKey("ns", "mc"), "uid-mc"), namespaced=True)
 FLEET = Owner(ObjectRef(GVK("cache.example.com", "v1", "Fleet"), ObjectKey("", "all"), "uid-all"), namespaced=False)
 
-Virtually = Callable[[Coroutine[object, object, Any]], Any]
 Make = Callable[..., "Harness"]
 
 
@@ -170,43 +171,34 @@ def test_a_kind_whose_watch_is_not_connected_is_a_problem(make: Make) -> None:
     assert dependents.problems() == ["apps/v1, Kind=Deployment: connecting: no response yet"]
 
 
-def test_an_owner_is_found_whatever_the_version_of_its_reference(make: Make, virtually: Virtually) -> None:
-    async def scenario() -> None:
-        harness = make()
-        harness.dependents.wrote(OWNER, DEPLOYMENT, child(1))
-        harness.tell(Applied(child(2, generation=2)))
-        assert harness.triggered == [(0.0, WATCHED, ObjectKey("ns", "mc"), "Deployment ns/web changed: spec")]
-
-    virtually(scenario())
+async def test_an_owner_is_found_whatever_the_version_of_its_reference(make: Make) -> None:
+    harness = make()
+    harness.dependents.wrote(OWNER, DEPLOYMENT, child(1))
+    harness.tell(Applied(child(2, generation=2)))
+    assert harness.triggered == [(0.0, WATCHED, ObjectKey("ns", "mc"), "Deployment ns/web changed: spec")]
 
 
-def test_dependents_of_kinds_of_other_operators_trigger_nothing(make: Make, virtually: Virtually) -> None:
-    async def scenario() -> None:
-        harness = make()
-        harness.dependents.wrote(OWNER, DEPLOYMENT, child(1))
-        foreign = {"apiVersion": "other.example.com/v1", "kind": "Memcached", "name": "mc", "uid": "u"}
-        harness.tell(Applied(child(5, name="x", ownerReferences=[foreign])))
-        harness.tell(Deleted(child(6, name="x", ownerReferences=[foreign])))
-        assert harness.triggered == []
-
-    virtually(scenario())
+async def test_dependents_of_kinds_of_other_operators_trigger_nothing(make: Make) -> None:
+    harness = make()
+    harness.dependents.wrote(OWNER, DEPLOYMENT, child(1))
+    foreign = {"apiVersion": "other.example.com/v1", "kind": "Memcached", "name": "mc", "uid": "u"}
+    harness.tell(Applied(child(5, name="x", ownerReferences=[foreign])))
+    harness.tell(Deleted(child(6, name="x", ownerReferences=[foreign])))
+    assert harness.triggered == []
 
 
-def test_owners_of_another_replica_are_not_triggered_and_not_counted_as_contention(
-    make: Make, virtually: Virtually, capsys: pytest.CaptureFixture[str]
+async def test_owners_of_another_replica_are_not_triggered_and_not_counted_as_contention(
+    make: Make, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    async def scenario() -> None:
-        harness = make()
-        harness.dependents.wrote(OWNER, DEPLOYMENT, child(1))
-        harness.is_ours = False
-        for version in range(2, 40):
-            harness.tell(Applied(child(version, generation=version)))
-        assert harness.triggered == []
-        harness.is_ours = True
-        harness.tell(Applied(child(41, generation=41)))
-        assert len(harness.triggered) == 1
-
-    virtually(scenario())
+    harness = make()
+    harness.dependents.wrote(OWNER, DEPLOYMENT, child(1))
+    harness.is_ours = False
+    for version in range(2, 40):
+        harness.tell(Applied(child(version, generation=version)))
+    assert harness.triggered == []
+    harness.is_ours = True
+    harness.tell(Applied(child(41, generation=41)))
+    assert len(harness.triggered) == 1
     assert "triggered repeatedly" not in capsys.readouterr().out
 
 
@@ -219,84 +211,64 @@ def far(version: int, **meta: Any) -> Object:
 TENANT = Owner(ObjectRef(WATCHED, ObjectKey("far", "mine"), "uid-mine"), namespaced=True)
 
 
-def test_annotations_name_an_owner_in_another_namespace_if_its_run_wrote_the_object(
-    make: Make, virtually: Virtually
-) -> None:
-    async def scenario() -> None:
-        harness = make()
-        harness.dependents.wrote(OWNER, DEPLOYMENT, far(1))
-        harness.tell(Applied(far(2, generation=2)))
-        harness.tell(Deleted(far(3, generation=2)))
-        assert [(key, why) for _, _, key, why in harness.triggered] == [
-            (OWNER.ref.key, "Deployment far/x changed: spec"),
-            (OWNER.ref.key, "Deployment far/x was deleted"),
-        ]
-
-    virtually(scenario())
+async def test_annotations_name_an_owner_in_another_namespace_if_its_run_wrote_the_object(make: Make) -> None:
+    harness = make()
+    harness.dependents.wrote(OWNER, DEPLOYMENT, far(1))
+    harness.tell(Applied(far(2, generation=2)))
+    harness.tell(Deleted(far(3, generation=2)))
+    assert [(key, why) for _, _, key, why in harness.triggered] == [
+        (OWNER.ref.key, "Deployment far/x changed: spec"),
+        (OWNER.ref.key, "Deployment far/x was deleted"),
+    ]
 
 
 @pytest.mark.parametrize("namespace", ["far", ""])
-def test_annotations_that_another_user_wrote_do_not_trigger_an_owner_in_another_namespace(
-    make: Make, virtually: Virtually, namespace: str
+async def test_annotations_that_another_user_wrote_do_not_trigger_an_owner_in_another_namespace(
+    make: Make, namespace: str
 ) -> None:
-    async def scenario() -> None:
-        harness = make(watch_cluster_scoped_resources=True)
-        harness.dependents.wrote(OWNER, DEPLOYMENT, child(1))
-        # Also if the user's own resource wrote the object, or a run of the owner reads it.
-        harness.dependents.wrote(TENANT, DEPLOYMENT, far(2, namespace=namespace))
-        harness.dependents.read(
-            OWNER, DEPLOYMENT, far(2, namespace=namespace, creationTimestamp="2999-01-01T00:00:00Z")
-        )
-        for version in range(3, 9):
-            harness.tell(Applied(far(version, generation=version, namespace=namespace)))
-        harness.tell(Deleted(far(9, namespace=namespace)))
-        harness.tell(Applied(far(10, namespace=namespace, uid="uid-y")))
-        assert harness.triggered == []
-        assert harness.dependents.owned_now(WATCHED, OWNER.ref.key) is None or not any(
-            key.namespace == namespace
-            for key, _ in harness.dependents._kinds["apps", "Deployment"].ledger.owned_by(OWNER.ref)
-        )
-
-    virtually(scenario())
+    harness = make(watch_cluster_scoped_resources=True)
+    harness.dependents.wrote(OWNER, DEPLOYMENT, child(1))
+    # Also if the user's own resource wrote the object, or a run of the owner reads it.
+    harness.dependents.wrote(TENANT, DEPLOYMENT, far(2, namespace=namespace))
+    harness.dependents.read(OWNER, DEPLOYMENT, far(2, namespace=namespace, creationTimestamp="2999-01-01T00:00:00Z"))
+    for version in range(3, 9):
+        harness.tell(Applied(far(version, generation=version, namespace=namespace)))
+    harness.tell(Deleted(far(9, namespace=namespace)))
+    harness.tell(Applied(far(10, namespace=namespace, uid="uid-y")))
+    assert harness.triggered == []
+    assert harness.dependents.owned_now(WATCHED, OWNER.ref.key) is None or not any(
+        key.namespace == namespace
+        for key, _ in harness.dependents._kinds["apps", "Deployment"].ledger.owned_by(OWNER.ref)
+    )
 
 
-def test_an_object_with_an_old_name_that_no_run_wrote_does_not_inherit_the_owner(
-    make: Make, virtually: Virtually
-) -> None:
-    async def scenario() -> None:
-        harness = make()
-        harness.dependents.wrote(OWNER, DEPLOYMENT, far(1))
-        harness.tell(Deleted(far(2)))
-        harness.tell(Applied(far(3, uid="uid-forged")))
-        for version in range(4, 20):
-            harness.tell(Applied(far(version, generation=version, uid="uid-forged")))
-        assert [why for *_, why in harness.triggered] == [
-            "Deployment far/x was deleted",
-            "Deployment far/x was recreated",
-        ]
-
-    virtually(scenario())
+async def test_an_object_with_an_old_name_that_no_run_wrote_does_not_inherit_the_owner(make: Make) -> None:
+    harness = make()
+    harness.dependents.wrote(OWNER, DEPLOYMENT, far(1))
+    harness.tell(Deleted(far(2)))
+    harness.tell(Applied(far(3, uid="uid-forged")))
+    for version in range(4, 20):
+        harness.tell(Applied(far(version, generation=version, uid="uid-forged")))
+    assert [why for *_, why in harness.triggered] == [
+        "Deployment far/x was deleted",
+        "Deployment far/x was recreated",
+    ]
 
 
-def test_an_object_that_is_older_than_the_record_counts_once_a_run_of_its_owner_reads_it(
-    make: Make, virtually: Virtually
-) -> None:
-    async def scenario() -> None:
-        harness = make()
-        old = {"creationTimestamp": "2020-01-01T00:00:00Z"}
-        harness.dependents.wrote(OWNER, DEPLOYMENT, child(1))
-        harness.tell(Applied(far(2, **old)))
-        harness.tell(Applied(far(3, generation=3, **old)))
-        assert harness.triggered == []
-        assert harness.dependents.wants(OWNER, DEPLOYMENT, "far")
-        harness.dependents.read(TENANT, DEPLOYMENT, far(3, generation=3, **old))
-        harness.tell(Applied(far(4, generation=4, **old)))
-        assert harness.triggered == []
-        harness.dependents.read(OWNER, DEPLOYMENT, far(4, generation=4, **old))
-        harness.tell(Applied(far(5, generation=5, **old)))
-        assert [why for *_, why in harness.triggered] == ["Deployment far/x changed: spec"]
-
-    virtually(scenario())
+async def test_an_object_that_is_older_than_the_record_counts_once_a_run_of_its_owner_reads_it(make: Make) -> None:
+    harness = make()
+    old = {"creationTimestamp": "2020-01-01T00:00:00Z"}
+    harness.dependents.wrote(OWNER, DEPLOYMENT, child(1))
+    harness.tell(Applied(far(2, **old)))
+    harness.tell(Applied(far(3, generation=3, **old)))
+    assert harness.triggered == []
+    assert harness.dependents.wants(OWNER, DEPLOYMENT, "far")
+    harness.dependents.read(TENANT, DEPLOYMENT, far(3, generation=3, **old))
+    harness.tell(Applied(far(4, generation=4, **old)))
+    assert harness.triggered == []
+    harness.dependents.read(OWNER, DEPLOYMENT, far(4, generation=4, **old))
+    harness.tell(Applied(far(5, generation=5, **old)))
+    assert [why for *_, why in harness.triggered] == ["Deployment far/x changed: spec"]
 
 
 def test_kinds_that_the_storage_refused_are_saved_as_soon_as_it_accepts_them(
@@ -347,138 +319,112 @@ def test_which_objects_runs_wrote_in_other_namespaces_survives_a_restart_and_rea
     asyncio.run(scenario())
 
 
-def test_dependents_in_other_namespaces_trigger_an_owner_within_a_budget(
-    make: Make, virtually: Virtually, capsys: pytest.CaptureFixture[str]
+async def test_dependents_in_other_namespaces_trigger_an_owner_within_a_budget(
+    make: Make, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    async def scenario() -> None:
-        harness = make()
-        for number in range(200):
-            harness.dependents.wrote(OWNER, DEPLOYMENT, far(1, name=f"x{number}", uid=f"uid-{number}"))
-        for number in range(200):
-            harness.tell(Applied(far(2, generation=2, name=f"x{number}", uid=f"uid-{number}")))
-        assert len(harness.triggered) == 30
-        assert harness.over_budget == 170
-        for number in range(100):
-            harness.dependents.wrote(OWNER, DEPLOYMENT, child(1, name=f"near{number}", uid=f"near-{number}"))
-            harness.tell(Applied(child(2, generation=2, name=f"near{number}", uid=f"near-{number}")))
-        assert len(harness.triggered) == 130, "dependents in the owner's namespace have no budget"
-        await asyncio.sleep(60.0)
-        assert len(harness.triggered) == 131, "what was delayed triggers the owner once"
-        harness.tell(Deleted(far(3, name="x1", uid="uid-1")))
-        assert len(harness.triggered) == 132
-
-    virtually(scenario())
+    harness = make()
+    for number in range(200):
+        harness.dependents.wrote(OWNER, DEPLOYMENT, far(1, name=f"x{number}", uid=f"uid-{number}"))
+    for number in range(200):
+        harness.tell(Applied(far(2, generation=2, name=f"x{number}", uid=f"uid-{number}")))
+    assert len(harness.triggered) == 30
+    assert harness.over_budget == 170
+    for number in range(100):
+        harness.dependents.wrote(OWNER, DEPLOYMENT, child(1, name=f"near{number}", uid=f"near-{number}"))
+        harness.tell(Applied(child(2, generation=2, name=f"near{number}", uid=f"near-{number}")))
+    assert len(harness.triggered) == 130, "dependents in the owner's namespace have no budget"
+    await asyncio.sleep(60.0)
+    assert len(harness.triggered) == 131, "what was delayed triggers the owner once"
+    harness.tell(Deleted(far(3, name="x1", uid="uid-1")))
+    assert len(harness.triggered) == 132
     assert capsys.readouterr().out.count("trigger an object too often") == 1
 
 
-def test_a_reference_to_a_cluster_scoped_owner_counts_only_with_its_uid(make: Make, virtually: Virtually) -> None:
-    async def scenario() -> None:
-        harness = make()
-        ours: dict[str, Any] = {"ownerReferences": [FLEET.reference()]}
-        forged: dict[str, Any] = {
-            "ownerReferences": [{**FLEET.reference(), "uid": "guessed"}],
-            "name": "x",
-            "uid": "uid-x",
-        }
-        harness.dependents.began(FLEET)
-        harness.dependents.wrote(FLEET, DEPLOYMENT, child(1, **ours))
-        harness.dependents.ended(FLEET)
-        for version in range(2, 5):
-            harness.tell(Applied(child(version, generation=version, **forged)))
-        harness.tell(Deleted(child(5, **forged)))
-        assert harness.triggered == []
-        harness.tell(Applied(child(6, generation=6, **ours)))
-        assert [why for *_, why in harness.triggered] == ["Deployment ns/web changed: spec"]
-
-    virtually(scenario())
+async def test_a_reference_to_a_cluster_scoped_owner_counts_only_with_its_uid(make: Make) -> None:
+    harness = make()
+    ours: dict[str, Any] = {"ownerReferences": [FLEET.reference()]}
+    forged: dict[str, Any] = {
+        "ownerReferences": [{**FLEET.reference(), "uid": "guessed"}],
+        "name": "x",
+        "uid": "uid-x",
+    }
+    harness.dependents.began(FLEET)
+    harness.dependents.wrote(FLEET, DEPLOYMENT, child(1, **ours))
+    harness.dependents.ended(FLEET)
+    for version in range(2, 5):
+        harness.tell(Applied(child(version, generation=version, **forged)))
+    harness.tell(Deleted(child(5, **forged)))
+    assert harness.triggered == []
+    harness.tell(Applied(child(6, generation=6, **ours)))
+    assert [why for *_, why in harness.triggered] == ["Deployment ns/web changed: spec"]
 
 
-def test_a_recreated_cluster_scoped_owner_runs_when_dependents_of_the_earlier_one_are_deleted(
-    make: Make, virtually: Virtually
-) -> None:
-    async def scenario() -> None:
-        harness = make()
-        earlier: dict[str, Any] = {"ownerReferences": [FLEET.reference()]}
-        again = Owner(replace(FLEET.ref, uid="uid-again"), namespaced=False)
-        harness.dependents.began(FLEET)
-        harness.dependents.wrote(FLEET, DEPLOYMENT, child(1, **earlier))
-        harness.dependents.ended(FLEET)
-        harness.dependents.forget(FLEET.ref.gvk, FLEET.ref.key)
-        harness.dependents.began(again)
-        harness.dependents.ended(again)
-        harness.tell(Deleted(child(2, **earlier)))
-        assert [why for *_, why in harness.triggered] == ["Deployment ns/web was deleted"]
-
-    virtually(scenario())
+async def test_a_recreated_cluster_scoped_owner_runs_when_dependents_of_the_earlier_one_are_deleted(make: Make) -> None:
+    harness = make()
+    earlier: dict[str, Any] = {"ownerReferences": [FLEET.reference()]}
+    again = Owner(replace(FLEET.ref, uid="uid-again"), namespaced=False)
+    harness.dependents.began(FLEET)
+    harness.dependents.wrote(FLEET, DEPLOYMENT, child(1, **earlier))
+    harness.dependents.ended(FLEET)
+    harness.dependents.forget(FLEET.ref.gvk, FLEET.ref.key)
+    harness.dependents.began(again)
+    harness.dependents.ended(again)
+    harness.tell(Deleted(child(2, **earlier)))
+    assert [why for *_, why in harness.triggered] == ["Deployment ns/web was deleted"]
 
 
-def test_an_object_that_a_run_wrote_counts_whatever_uid_its_reference_has(make: Make, virtually: Virtually) -> None:
-    async def scenario() -> None:
-        harness = make()
-        other: dict[str, Any] = {"ownerReferences": [{**FLEET.reference(), "uid": "uid-before-a-restart"}]}
-        harness.dependents.began(FLEET)
-        harness.dependents.wrote(FLEET, DEPLOYMENT, child(1, **other))
-        harness.dependents.ended(FLEET)
-        harness.tell(Applied(child(2, generation=2, **other)))
-        assert [why for *_, why in harness.triggered] == ["Deployment ns/web changed: spec"]
-
-    virtually(scenario())
+async def test_an_object_that_a_run_wrote_counts_whatever_uid_its_reference_has(make: Make) -> None:
+    harness = make()
+    other: dict[str, Any] = {"ownerReferences": [{**FLEET.reference(), "uid": "uid-before-a-restart"}]}
+    harness.dependents.began(FLEET)
+    harness.dependents.wrote(FLEET, DEPLOYMENT, child(1, **other))
+    harness.dependents.ended(FLEET)
+    harness.tell(Applied(child(2, generation=2, **other)))
+    assert [why for *_, why in harness.triggered] == ["Deployment ns/web changed: spec"]
 
 
-def test_a_cluster_scoped_owner_has_no_namespace(make: Make, virtually: Virtually) -> None:
-    async def scenario() -> None:
-        harness = make(namespaces=("ns",))
-        harness.dependents.began(FLEET)
-        harness.dependents.wrote(FLEET, DEPLOYMENT, child(1, ownerReferences=[FLEET.reference()]))
-        harness.dependents.ended(FLEET)
-        harness.tell(Deleted(child(2, ownerReferences=[FLEET.reference()])), "ns")
-        assert [(gvk, key) for _, gvk, key, _ in harness.triggered] == [(FLEET.ref.gvk, FLEET.ref.key)]
-
-    virtually(scenario())
+async def test_a_cluster_scoped_owner_has_no_namespace(make: Make) -> None:
+    harness = make(namespaces=("ns",))
+    harness.dependents.began(FLEET)
+    harness.dependents.wrote(FLEET, DEPLOYMENT, child(1, ownerReferences=[FLEET.reference()]))
+    harness.dependents.ended(FLEET)
+    harness.tell(Deleted(child(2, ownerReferences=[FLEET.reference()])), "ns")
+    assert [(gvk, key) for _, gvk, key, _ in harness.triggered] == [(FLEET.ref.gvk, FLEET.ref.key)]
 
 
-def test_notifications_of_a_running_owner_are_deferred_until_its_run_ends(make: Make, virtually: Virtually) -> None:
-    async def scenario() -> None:
-        harness = make()
+async def test_notifications_of_a_running_owner_are_deferred_until_its_run_ends(make: Make) -> None:
+    harness = make()
+    harness.dependents.began(OWNER)
+    harness.dependents.wrote(OWNER, DEPLOYMENT, child(1))
+    harness.tell(Applied(child(2, generation=2)))
+    harness.tell(Applied(child(3, generation=3)))
+    assert harness.triggered == []
+    harness.dependents.wrote(OWNER, DEPLOYMENT, child(3, generation=3))
+    harness.dependents.ended(OWNER)
+    assert [why for *_, why in harness.triggered] == ["Deployment ns/web changed: spec"]
+
+
+async def test_a_deletion_by_a_run_triggers_no_owner(make: Make) -> None:
+    harness = make()
+    for answer in ({"kind": "Status", "details": {"uid": "uid-web"}}, child(2)):
         harness.dependents.began(OWNER)
         harness.dependents.wrote(OWNER, DEPLOYMENT, child(1))
-        harness.tell(Applied(child(2, generation=2)))
-        harness.tell(Applied(child(3, generation=3)))
-        assert harness.triggered == []
-        harness.dependents.wrote(OWNER, DEPLOYMENT, child(3, generation=3))
+        harness.dependents.deleted(OWNER, DEPLOYMENT, answer)
         harness.dependents.ended(OWNER)
-        assert [why for *_, why in harness.triggered] == ["Deployment ns/web changed: spec"]
-
-    virtually(scenario())
-
-
-def test_a_deletion_by_a_run_triggers_no_owner(make: Make, virtually: Virtually) -> None:
-    async def scenario() -> None:
-        harness = make()
-        for answer in ({"kind": "Status", "details": {"uid": "uid-web"}}, child(2)):
-            harness.dependents.began(OWNER)
-            harness.dependents.wrote(OWNER, DEPLOYMENT, child(1))
-            harness.dependents.deleted(OWNER, DEPLOYMENT, answer)
-            harness.dependents.ended(OWNER)
-            harness.tell(Deleted(child(2)))
-        assert harness.triggered == []
-
-    virtually(scenario())
+        harness.tell(Deleted(child(2)))
+    assert harness.triggered == []
 
 
-def test_a_contention_is_slowed_down(make: Make, virtually: Virtually) -> None:
-    async def scenario() -> None:
-        harness = make()
-        harness.dependents.wrote(OWNER, DEPLOYMENT, child(1))
-        kind = harness.dependents._kinds["apps", "Deployment"]
-        for number in range(2, 14):
-            harness.tell(Applied(child(number, generation=number)))
-            for notification in kind.ledger.unreadable(ObjectKey("ns", "web")):
-                harness.dependents._on_change(kind, notification)
-        await asyncio.sleep(10.0)
-        assert [at for at, *_ in harness.triggered] == [0.0] * 5 + [2.0]
-
-    virtually(scenario())
+async def test_a_contention_is_slowed_down(make: Make) -> None:
+    harness = make()
+    harness.dependents.wrote(OWNER, DEPLOYMENT, child(1))
+    kind = harness.dependents._kinds["apps", "Deployment"]
+    for number in range(2, 14):
+        harness.tell(Applied(child(number, generation=number)))
+        for notification in kind.ledger.unreadable(ObjectKey("ns", "web")):
+            harness.dependents._on_change(kind, notification)
+    await asyncio.sleep(10.0)
+    assert [at for at, *_ in harness.triggered] == [0.0] * 5 + [2.0]
 
 
 def test_runs_are_answered_from_memory_only_about_dependents_of_their_watch(make: Make) -> None:
@@ -496,31 +442,26 @@ def test_a_blacklisted_kind_is_not_cached_in_any_version(make: Make) -> None:
     assert not dependents.caches(OWNER, DEPLOYMENT)
 
 
-def test_the_latest_version_of_a_dependent_is_passed_to_the_read_cache_at_once(
-    make: Make, virtually: Virtually
-) -> None:
-    async def scenario() -> None:
-        harness = make()
-        harness.dependents.wrote(OWNER, DEPLOYMENT, child(1))
-        entries = harness.dependents.bodies.entries("apps", "deployments")
-        assert entries is not None
-        key = ObjectKey("ns", "web")
-        harness.tell(Restarted(""))
-        harness.tell(Applied(child(2)))
-        harness.tell(Applied(child(3, name="theirs", ownerReferences=[])))
-        harness.tell(Synced())
-        assert entries.seen == {key: ("uid-web", "2")}
-        harness.tell(Restarted(""))
-        harness.tell(Synced())
-        assert entries.seen == {}
-        harness.tell(Applied(child(4)))
-        harness.tell(Applied(child(5, ownerReferences=[])))
-        assert entries.seen == {}
-        harness.tell(Applied(child(6)))
-        harness.tell(Deleted(child(7)))
-        assert entries.seen == {}
-
-    virtually(scenario())
+async def test_the_latest_version_of_a_dependent_is_passed_to_the_read_cache_at_once(make: Make) -> None:
+    harness = make()
+    harness.dependents.wrote(OWNER, DEPLOYMENT, child(1))
+    entries = harness.dependents.bodies.entries("apps", "deployments")
+    assert entries is not None
+    key = ObjectKey("ns", "web")
+    harness.tell(Restarted(""))
+    harness.tell(Applied(child(2)))
+    harness.tell(Applied(child(3, name="theirs", ownerReferences=[])))
+    harness.tell(Synced())
+    assert entries.seen == {key: ("uid-web", "2")}
+    harness.tell(Restarted(""))
+    harness.tell(Synced())
+    assert entries.seen == {}
+    harness.tell(Applied(child(4)))
+    harness.tell(Applied(child(5, ownerReferences=[])))
+    assert entries.seen == {}
+    harness.tell(Applied(child(6)))
+    harness.tell(Deleted(child(7)))
+    assert entries.seen == {}
 
 
 def test_which_kinds_are_watched_as_they_should_be_is_known(make: Make) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from typing import Any
 
@@ -13,8 +13,8 @@ from runner.errors import ApiError, ApiUnavailableError, ForbiddenError, NotFoun
 from runner.events.bodies import ApiEvent
 from runner.events.recorder import EventRecorder
 from runner.objects import GVK, Object, ObjectKey, ObjectRef
+from tests.kit.virtual_time import virtually
 
-Virtually = Callable[[Coroutine[Any, Any, None]], None]
 Scenario = Callable[[EventRecorder], Awaitable[None]]
 THING = ObjectRef(GVK("cache.example.com", "v1", "Memcached"), ObjectKey("ns", "mc"), "uid-mc")
 OCCURRENCE = ApiEvent(THING, None, "Warning", "RunFailed", "Run", "no such image")
@@ -25,8 +25,7 @@ ABSENT = NotFoundError("no", status=404)
 class Server:
     """Takes events under some paths, and keeps them as the API server would."""
 
-    def __init__(self, virtually: Virtually, errors: dict[str, Exception] | None = None) -> None:
-        self._virtually = virtually
+    def __init__(self, errors: dict[str, Exception] | None = None) -> None:
         self.errors = errors or {}
         """By method and the beginning of the path."""
         self.calls: list[str] = []
@@ -57,7 +56,7 @@ class Server:
             await events.close(following, 1.0)
             self.dropped = {why: count for why, count in events.dropped.items() if count}
 
-        self._virtually(whole())
+        virtually(whole())
         return [self.kept[name] for name in sorted(self.kept)]
 
 
@@ -71,8 +70,8 @@ def _recording(*occurrences: ApiEvent, every: float = 0.0) -> Scenario:
     return scenario
 
 
-def test_an_event_is_created_in_the_namespace_of_its_object_with_note_and_type(virtually: Virtually) -> None:
-    server = Server(virtually)
+def test_an_event_is_created_in_the_namespace_of_its_object_with_note_and_type() -> None:
+    server = Server()
     (kept,) = server.run(_recording(OCCURRENCE))
     assert server.calls == ["POST /apis/events.k8s.io/v1/namespaces/ns/events"]
     assert (kept["note"], kept["type"], kept["regarding"]["uid"]) == ("no such image", "Warning", "uid-mc")
@@ -80,8 +79,8 @@ def test_an_event_is_created_in_the_namespace_of_its_object_with_note_and_type(v
     assert "series" not in kept
 
 
-def test_an_event_of_a_cluster_scoped_object_is_created_in_default(virtually: Virtually) -> None:
-    server = Server(virtually)
+def test_an_event_of_a_cluster_scoped_object_is_created_in_default() -> None:
+    server = Server()
     about = replace(THING, key=ObjectKey("", "mc"))
     (kept,) = server.run(_recording(replace(OCCURRENCE, regarding=about, related=THING)))
     assert server.calls == ["POST /apis/events.k8s.io/v1/namespaces/default/events"]
@@ -89,15 +88,15 @@ def test_an_event_of_a_cluster_scoped_object_is_created_in_default(virtually: Vi
     assert kept["related"]["name"] == "mc"
 
 
-def test_they_are_listed_in_the_order_in_which_they_happened(virtually: Virtually) -> None:
+def test_they_are_listed_in_the_order_in_which_they_happened() -> None:
     notes = [f"note {number}" for number in range(20)]
-    kept = Server(virtually).run(_recording(*[replace(OCCURRENCE, note=note) for note in notes]))
+    kept = Server().run(_recording(*[replace(OCCURRENCE, note=note) for note in notes]))
     assert [each["note"] for each in kept] == notes
 
 
 @pytest.mark.parametrize("error", [FORBIDDEN, ABSENT], ids=repr)
-def test_events_use_the_core_group_if_only_that_is_permitted(virtually: Virtually, error: Exception) -> None:
-    server = Server(virtually, {"POST /apis/events": error})
+def test_events_use_the_core_group_if_only_that_is_permitted(error: Exception) -> None:
+    server = Server({"POST /apis/events": error})
     kept = server.run(_recording(OCCURRENCE, replace(OCCURRENCE, note="more"), OCCURRENCE))
     path = "/api/v1/namespaces/ns/events"
     tries = [call for call in server.calls if call.startswith("POST /apis")]
@@ -106,10 +105,8 @@ def test_events_use_the_core_group_if_only_that_is_permitted(virtually: Virtuall
     assert [(each["message"], each["count"]) for each in kept] == [("no such image", 2), ("more", 1)]
 
 
-def test_a_missing_permission_is_logged_once_and_retried_after_ten_minutes(
-    virtually: Virtually, capsys: pytest.CaptureFixture[str]
-) -> None:
-    server = Server(virtually, {"POST": FORBIDDEN})
+def test_a_missing_permission_is_logged_once_and_retried_after_ten_minutes(capsys: pytest.CaptureFixture[str]) -> None:
+    server = Server({"POST": FORBIDDEN})
     occurrences = [replace(OCCURRENCE, note=str(number)) for number in range(20)]
     assert server.run(_recording(*occurrences, every=59)) == []
     assert len(server.calls) == 2 * 2, "one of each API, and once more after ten minutes"
@@ -118,41 +115,39 @@ def test_a_missing_permission_is_logged_once_and_retried_after_ten_minutes(
     assert (said.out + said.err).count("resources: [events]") == 1
 
 
-def test_an_api_server_that_is_away_stops_nothing(virtually: Virtually) -> None:
-    server = Server(virtually, {"POST": ApiUnavailableError("away")})
+def test_an_api_server_that_is_away_stops_nothing() -> None:
+    server = Server({"POST": ApiUnavailableError("away")})
     assert server.run(_recording(OCCURRENCE)) == []
     assert server.dropped == {"failed": 1}
     server.errors.clear()
     assert len(server.run(_recording(OCCURRENCE))) == 1
 
 
-def test_a_repeated_event_is_one_event_with_a_count(virtually: Virtually) -> None:
-    server = Server(virtually)
+def test_a_repeated_event_is_one_event_with_a_count() -> None:
+    server = Server()
     (kept,) = server.run(_recording(*[OCCURRENCE] * 100, every=1))
     assert kept["series"]["count"] >= 90
     assert len(server.calls) == 1 + 1 + 3, "created, the first repetition, and every half minute"
 
 
-def test_events_with_the_same_identity_are_counted_although_their_notes_differ(virtually: Virtually) -> None:
+def test_events_with_the_same_identity_are_counted_although_their_notes_differ() -> None:
     notes = [replace(OCCURRENCE, note=f"after {number} s", alike="1 ok") for number in range(3)]
-    (kept,) = Server(virtually).run(_recording(*notes, every=40))
+    (kept,) = Server().run(_recording(*notes, every=40))
     assert (kept["note"], kept["series"]["count"]) == ("after 0 s", 3)
 
 
-def test_after_ten_minutes_a_repetition_is_a_new_event(virtually: Virtually) -> None:
-    assert len(Server(virtually).run(_recording(OCCURRENCE, OCCURRENCE, every=601))) == 2
+def test_after_ten_minutes_a_repetition_is_a_new_event() -> None:
+    assert len(Server().run(_recording(OCCURRENCE, OCCURRENCE, every=601))) == 2
 
 
-def test_an_expired_event_is_created_again(virtually: Virtually) -> None:
-    server = Server(virtually, {"PATCH": ABSENT})
+def test_an_expired_event_is_created_again() -> None:
+    server = Server({"PATCH": ABSENT})
     server.run(_recording(OCCURRENCE, OCCURRENCE, OCCURRENCE, every=1))
     assert [call.split()[0] for call in server.calls] == ["POST", "PATCH", "POST"]
 
 
-def test_without_permission_to_patch_each_event_is_created_once(
-    virtually: Virtually, capsys: pytest.CaptureFixture[str]
-) -> None:
-    server = Server(virtually, {"PATCH": FORBIDDEN})
+def test_without_permission_to_patch_each_event_is_created_once(capsys: pytest.CaptureFixture[str]) -> None:
+    server = Server({"PATCH": FORBIDDEN})
     (kept,) = server.run(_recording(*[OCCURRENCE] * 100, every=1))
     assert "series" not in kept
     assert len(server.calls) == 2
@@ -160,15 +155,15 @@ def test_without_permission_to_patch_each_event_is_created_once(
     assert (said.out + said.err).count("verbs: [create, patch]") == 1
 
 
-def test_an_object_has_a_budget(virtually: Virtually) -> None:
-    server = Server(virtually)
+def test_an_object_has_a_budget() -> None:
+    server = Server()
     many = [replace(OCCURRENCE, note=str(number)) for number in range(100)]
     assert len(server.run(_recording(*many))) == 30
     assert server.dropped == {"too many": 70}
 
 
-def test_all_objects_together_have_a_budget_with_a_part_for_warnings(virtually: Virtually) -> None:
-    server = Server(virtually)
+def test_all_objects_together_have_a_budget_with_a_part_for_warnings() -> None:
+    server = Server()
 
     def of_many(kind: str) -> list[ApiEvent]:
         abouts = [replace(THING, uid=f"{kind}{number}") for number in range(200)]
@@ -179,27 +174,27 @@ def test_all_objects_together_have_a_budget_with_a_part_for_warnings(virtually: 
     assert server.dropped == {"too many": 300}
 
 
-def test_recording_does_not_wait_for_a_slow_api_server(virtually: Virtually) -> None:
+def test_recording_does_not_wait_for_a_slow_api_server() -> None:
     class Slow(Server):
         async def request(self, method: str, path: str, *, body: object, content_type: str = "") -> Object:
             await asyncio.sleep(3600)
             return await super().request(method, path, body=body, content_type=content_type)
 
-    server = Slow(virtually)
+    server = Slow()
     assert server.run(_recording(*[OCCURRENCE] * 5000)) == []
     assert server.dropped == {"too many": 4000}
 
 
 @pytest.mark.parametrize("error", [ApiError("broken", status=500), ABSENT], ids=repr)
-def test_an_event_that_could_not_be_created_is_not_patched(virtually: Virtually, error: Exception) -> None:
-    server = Server(virtually, {"POST": error})
+def test_an_event_that_could_not_be_created_is_not_patched(error: Exception) -> None:
+    server = Server({"POST": error})
     server.run(_recording(OCCURRENCE, OCCURRENCE, every=1))
     assert not [call for call in server.calls if call.startswith("PATCH")]
 
 
-def test_long_names_and_notes_are_cut_to_what_the_api_takes(virtually: Virtually) -> None:
+def test_long_names_and_notes_are_cut_to_what_the_api_takes() -> None:
     about = replace(THING, key=ObjectKey("ns", "x" * 253))
-    (kept,) = Server(virtually).run(_recording(replace(OCCURRENCE, regarding=about, note="ü" * 5000)))
+    (kept,) = Server().run(_recording(replace(OCCURRENCE, regarding=about, note="ü" * 5000)))
     assert len(kept["metadata"]["name"]) <= 253
     assert len(kept["note"].encode()) <= 1024
     assert kept["note"].endswith("ü…")

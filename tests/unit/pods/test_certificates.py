@@ -108,20 +108,18 @@ def test_an_authority_that_was_stored_long_ago_is_renewed_at_start(clock: Clock)
     assert expiry(issued.authority.encode()) > certificates.now() + 3000 * DAY
 
 
-def test_certificates_are_renewed_while_the_operator_runs_also_after_an_error(
-    issued: Certificates, clock: Clock, virtually: Callable[..., None], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+@pytest.mark.virtual_time
+async def test_certificates_are_renewed_while_the_operator_runs_also_after_an_error(
+    issued: Certificates, clock: Clock, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    async def scenario() -> None:
-        following = asyncio.create_task(issued.follow())
-        before = issued._server
-        clock.passed = 300 * DAY
-        with monkeypatch.context() as broken:
-            broken.setattr("tempfile.tempdir", str(tmp_path / "missing"))
-            await asyncio.sleep(2 * 3600)
-        assert issued._server == before
-        await asyncio.sleep(3600)
-        assert issued._server != before
-        assert not following.done()
-        following.cancel()
-
-    virtually(scenario())
+    following = asyncio.create_task(issued.follow())
+    before = issued._server
+    clock.passed = 300 * DAY
+    with monkeypatch.context() as broken:
+        broken.setattr("tempfile.tempdir", str(tmp_path / "missing"))
+        await asyncio.sleep(2 * 3600)
+    assert issued._server == before
+    await asyncio.sleep(3600)
+    assert issued._server != before
+    assert not following.done()
+    following.cancel()

@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import socket
 import ssl
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Self
 
@@ -630,25 +630,21 @@ class Transport(asyncio.Transport):
         pass
 
 
-def test_an_agent_whose_frames_are_not_read_does_not_count_as_silent(
-    virtually: Callable[[Coroutine[object, object, None]], None], tmp_path: Path
-) -> None:
-    async def scenario() -> None:
-        server = Links(asyncio.Protocol, asyncio.Protocol)
-        link = server.open(RUN, TOKEN, tmp_path / "order")
-        transport = Transport()
-        peer = connection.AgentConnection(server._admit, lambda: None)
-        peer.connection_made(transport)
-        hello = {"protocol": 1, "run": RUN, "token": TOKEN, "agent": "a", "has_order": True, "last": 0}
-        peer.data_received(frames.encode(Kind.HELLO, payload=orjson.dumps({**hello, "acknowledged": 0})))
-        peer.data_received(frames.encode(Kind.DATA, 1, b"z" * 2_000_000))
-        await asyncio.sleep(1000)
-        assert not transport.is_aborted
-        assert transport.written.count(HEADER.pack(Kind.PING, 0, 0)) >= 99
-        assert (await link.receive()).number == 1
-        await asyncio.sleep(frames.SILENCE - 1)
-        assert not transport.is_aborted
-        await asyncio.sleep(2 * frames.PING_INTERVAL)
-        assert transport.is_aborted
-
-    virtually(scenario())
+@pytest.mark.virtual_time
+async def test_an_agent_whose_frames_are_not_read_does_not_count_as_silent(tmp_path: Path) -> None:
+    server = Links(asyncio.Protocol, asyncio.Protocol)
+    link = server.open(RUN, TOKEN, tmp_path / "order")
+    transport = Transport()
+    peer = connection.AgentConnection(server._admit, lambda: None)
+    peer.connection_made(transport)
+    hello = {"protocol": 1, "run": RUN, "token": TOKEN, "agent": "a", "has_order": True, "last": 0}
+    peer.data_received(frames.encode(Kind.HELLO, payload=orjson.dumps({**hello, "acknowledged": 0})))
+    peer.data_received(frames.encode(Kind.DATA, 1, b"z" * 2_000_000))
+    await asyncio.sleep(1000)
+    assert not transport.is_aborted
+    assert transport.written.count(HEADER.pack(Kind.PING, 0, 0)) >= 99
+    assert (await link.receive()).number == 1
+    await asyncio.sleep(frames.SILENCE - 1)
+    assert not transport.is_aborted
+    await asyncio.sleep(2 * frames.PING_INTERVAL)
+    assert transport.is_aborted

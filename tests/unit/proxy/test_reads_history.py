@@ -11,9 +11,8 @@ from __future__ import annotations
 import asyncio
 import random
 from collections import Counter
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
 
 import orjson
 import pytest
@@ -31,6 +30,7 @@ from runner.readcache.bodies import MOST_BYTES, ReadCache
 from runner.readcache.entries import CacheEntries, ObjectVersion
 from runner.readcache.inflight import PendingCalls
 from runner.readcache.refetch import Refetcher
+from tests.kit.virtual_time import virtually
 
 pytestmark = pytest.mark.lengthy
 
@@ -42,8 +42,6 @@ NAMES = ("a", "b", "c")
 LAG = 0.2
 """Seconds that the watch may be late."""
 TABLE = (b"Accept", b"application/json;as=Table;g=meta.k8s.io;v=v1")
-
-Virtually = Callable[[Coroutine[object, object, Any]], Any]
 
 
 class WrongError(AssertionError):
@@ -332,9 +330,7 @@ async def histories(seeds: range, steps: int = 120) -> Counter[str]:
 
 
 @pytest.mark.parametrize("seeds", [range(12), pytest.param(range(12, 200), marks=pytest.mark.nightly)])
-def test_no_read_is_older_than_what_went_through_the_proxy_before_and_many_are_hits(
-    virtually: Virtually, seeds: range
-) -> None:
+def test_no_read_is_older_than_what_went_through_the_proxy_before_and_many_are_hits(seeds: range) -> None:
     results = virtually(histories(seeds))
     assert results["hit"] > 0.3 * results.total(), results
 
@@ -359,7 +355,7 @@ def _nothing(*_: object, **__: object) -> None:
     ids=lambda value: value if isinstance(value, str) else "",
 )
 def test_with_any_rule_broken_some_history_goes_wrong(
-    virtually: Virtually, monkeypatch: pytest.MonkeyPatch, where: type, name: str, broken: Callable[..., object]
+    monkeypatch: pytest.MonkeyPatch, where: type, name: str, broken: Callable[..., object]
 ) -> None:
     monkeypatch.setattr(where, name, broken)
     with pytest.raises(WrongError):

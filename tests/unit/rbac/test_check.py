@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from argparse import Namespace
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from types import SimpleNamespace
 from typing import Any, cast
@@ -23,6 +23,7 @@ from runner.rbac.privileges import OperatorRights
 from runner.rbac.rights import Right
 from runner.watches.pod_fields import PodPolicy
 from runner.watches.watch import Watch
+from tests.kit.virtual_time import virtually
 
 GET, LIST, MAKE = (Right("", "a", "", *rest) for rest in (("pods", "get"), ("pods", "list"), ("secrets", "create")))
 
@@ -49,7 +50,7 @@ class Server:
         return {"status": {"allowed": body["spec"]["resourceAttributes"]["verb"] in self.granted}}
 
 
-def reported(virtually: Callable[[Coroutine[Any, Any, None]], None], server: Server, *needed: Right) -> list[str]:
+def reported(server: Server, *needed: Right) -> list[str]:
     learned: set[Right] = set()
     check = RightsCheck(cast("Client", server), cast("Discovery", None), learned.update)
     with capture_logs() as logs:
@@ -58,8 +59,8 @@ def reported(virtually: Callable[[Coroutine[Any, Any, None]], None], server: Ser
     return [line.get("problem", line["event"]) for line in logs if line["log_level"] == "warning"]
 
 
-def test_each_resource_is_named_once_with_the_verbs_that_are_missing_and_the_rule(virtually: Any) -> None:
-    assert reported(virtually, Server({"get"}), GET, LIST, MAKE) == [
+def test_each_resource_is_named_once_with_the_verbs_that_are_missing_and_the_rule() -> None:
+    assert reported(Server({"get"}), GET, LIST, MAKE) == [
         (
             "forbidden: list pods in namespace a (as me); add to its Role: "
             '{apiGroups: [""], resources: [pods], verbs: [list]}'
@@ -71,19 +72,19 @@ def test_each_resource_is_named_once_with_the_verbs_that_are_missing_and_the_rul
     ]
 
 
-def test_without_missing_rights_nothing_is_reported(virtually: Any) -> None:
-    assert reported(virtually, Server({"get", "list", "create"}), GET, LIST, MAKE) == []
+def test_without_missing_rights_nothing_is_reported() -> None:
+    assert reported(Server({"get", "list", "create"}), GET, LIST, MAKE) == []
 
 
 @pytest.mark.parametrize("absence", [ApiUnavailableError("away"), ServerError("starting", status=503)], ids=str)
-def test_the_check_is_retried_if_the_server_is_unavailable(virtually: Any, absence: Exception) -> None:
-    found = reported(virtually, Server(away=3, absence=absence), GET)
+def test_the_check_is_retried_if_the_server_is_unavailable(absence: Exception) -> None:
+    found = reported(Server(away=3, absence=absence), GET)
     assert [line.partition(":")[0] for line in found] == ["forbidden"]
 
 
-def test_a_refused_review_is_reported_and_counts_as_a_granted_right(virtually: Any) -> None:
+def test_a_refused_review_is_reported_and_counts_as_a_granted_right() -> None:
     error = ForbiddenError("no", status=403, reason="Forbidden", retry_after=None)
-    assert reported(virtually, Server(error=error), GET) == ["Cannot check the operator's rights"]
+    assert reported(Server(error=error), GET) == ["Cannot check the operator's rights"]
 
 
 class _Discovered:
@@ -93,7 +94,7 @@ class _Discovered:
         return ApiResource(gvk, "memcacheds", namespaced=True, verbs=frozenset(), subresources=frozenset())
 
 
-def test_rights_for_pods_are_checked_if_a_watch_uses_them(virtually: Any, make_watch: Callable[..., Watch]) -> None:
+def test_rights_for_pods_are_checked_if_a_watch_uses_them(make_watch: Callable[..., Watch]) -> None:
     environ = {
         "WATCH_NAMESPACE": "a",
         "ANSIBLE_OPERATOR_LEADER_ELECTION_ID": "shop",

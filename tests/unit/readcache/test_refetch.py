@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, field
-from typing import Any
 
 import orjson
 import pytest
@@ -18,13 +16,13 @@ from runner.readcache.entries import ObjectVersion
 from runner.readcache.inflight import CallScope
 from runner.readcache.refetch import Refetcher
 
+pytestmark = pytest.mark.virtual_time
+
 OWNER = ObjectRef(GVK("cache.example.com", "v1", "Memcached"), ObjectKey("ns", "mc"))
 VERBS = frozenset({"get", "list", "watch"})
 WIDGETS = ApiResource(GVK("example.com", "v1", "Widget"), "widgets", True, VERBS, frozenset())  # noqa: FBT003 - namespaced
 KEY = ObjectKey("ns", "a:b c")
 PATH = "/apis/example.com/v1/namespaces/ns/widgets/a:b c"
-
-Virtually = Callable[[Coroutine[object, object, Any]], Any]
 
 
 def content(version: int) -> bytes:
@@ -73,34 +71,31 @@ class Reading:
         await asyncio.gather(following, return_exceptions=True)
 
 
-def test_a_changed_object_is_read_half_a_second_later_once_for_any_number_of_changes(virtually: Virtually) -> None:
+async def test_a_changed_object_is_read_half_a_second_later_once_for_any_number_of_changes() -> None:
     reading = Reading()
-    virtually(reading.run(1.0, 0.1, 0.1))
+    await reading.run(1.0, 0.1, 0.1)
     assert reading.requests == [(1.5, PATH.replace(" ", "%20"))]
     assert reading.bodies.find(PATH) == content(4)
 
 
-def test_an_object_that_changes_continuously_is_read_less_and_less_often(virtually: Virtually) -> None:
+async def test_an_object_that_changes_continuously_is_read_less_and_less_often() -> None:
     reading = Reading()
-    virtually(reading.run(*[0.25] * 400))
+    await reading.run(*[0.25] * 400)
     assert 5 <= len(reading.requests) <= 10
     assert reading.bodies.find(PATH) == content(401)
 
 
 @pytest.mark.parametrize("trouble", [ApiUnavailableError("away"), NotFoundError("not there", status=404)])
-def test_a_read_that_fails_is_tried_again_for_a_while_only(virtually: Virtually, trouble: Exception) -> None:
+async def test_a_read_that_fails_is_tried_again_for_a_while_only(trouble: Exception) -> None:
     reading = Reading(trouble=trouble)
-    virtually(reading.run(1.0))
+    await reading.run(1.0)
     assert 1 <= len(reading.requests) <= 11
     assert reading.bodies.find(PATH) is None
 
 
-def test_an_object_deleted_before_its_refetch_is_not_read(virtually: Virtually) -> None:
+async def test_an_object_deleted_before_its_refetch_is_not_read() -> None:
     reading = Reading()
 
-    async def scenario() -> None:
-        asyncio.get_running_loop().call_later(1.2, reading.entries.gone, KEY)
-        await reading.run(1.0)
-
-    virtually(scenario())
+    asyncio.get_running_loop().call_later(1.2, reading.entries.gone, KEY)
+    await reading.run(1.0)
     assert reading.requests == []

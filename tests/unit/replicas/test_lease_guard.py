@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine
-from typing import Any
 
 import pytest
 
 from runner.errors import LeaseLostError
 from runner.replicas.lease_guard import LeaseGuard
 
-Virtually = Callable[[Coroutine[Any, Any, None]], None]
+pytestmark = pytest.mark.virtual_time
 
 
 def test_an_expired_lease_is_refused_before_its_loss_is_reported() -> None:
@@ -23,58 +21,46 @@ def test_an_expired_lease_is_refused_before_its_loss_is_reported() -> None:
         hold.check()
 
 
-def test_guarded_work_is_canceled_when_the_lease_is_lost_and_can_clean_up(virtually: Virtually) -> None:
-    async def scenario() -> None:
-        loop = asyncio.get_running_loop()
-        hold = LeaseGuard(lambda: True)
-        loop.call_later(3, hold.lose)
-        ended = []
+async def test_guarded_work_is_canceled_when_the_lease_is_lost_and_can_clean_up() -> None:
+    loop = asyncio.get_running_loop()
+    hold = LeaseGuard(lambda: True)
+    loop.call_later(3, hold.lose)
+    ended = []
 
-        async def work() -> None:
-            async with hold.guard():
-                try:
-                    await asyncio.sleep(60)
-                finally:
-                    await asyncio.sleep(2)
-                    ended.append(loop.time())
-
-        with pytest.raises(LeaseLostError):
-            await work()
-        assert ended == [pytest.approx(5)]
-
-    virtually(scenario())
-
-
-def test_a_timeout_within_the_guard_stays_a_timeout(virtually: Virtually) -> None:
-    async def scenario() -> None:
-        hold = LeaseGuard(lambda: True)
-        with pytest.raises(TimeoutError):
-            async with hold.guard(), asyncio.timeout(1):
-                await asyncio.sleep(60)
-
-    virtually(scenario())
-
-
-def test_no_work_starts_after_the_lease_is_lost(virtually: Virtually) -> None:
-    async def scenario() -> None:
-        hold = LeaseGuard(lambda: True)
-        hold.lose()
-        calls = []
-        hold.when_lost(lambda: calls.append(True))
-        assert calls == [True]
-        with pytest.raises(LeaseLostError):
-            async with hold.guard():
-                pytest.fail("this must not run")
-
-    virtually(scenario())
-
-
-def test_a_lease_lost_after_the_work_raises_nothing(virtually: Virtually) -> None:
-    async def scenario() -> None:
-        hold = LeaseGuard(lambda: True)
+    async def work() -> None:
         async with hold.guard():
-            await asyncio.sleep(1)
-        hold.lose()
-        await asyncio.sleep(1)
+            try:
+                await asyncio.sleep(60)
+            finally:
+                await asyncio.sleep(2)
+                ended.append(loop.time())
 
-    virtually(scenario())
+    with pytest.raises(LeaseLostError):
+        await work()
+    assert ended == [pytest.approx(5)]
+
+
+async def test_a_timeout_within_the_guard_stays_a_timeout() -> None:
+    hold = LeaseGuard(lambda: True)
+    with pytest.raises(TimeoutError):
+        async with hold.guard(), asyncio.timeout(1):
+            await asyncio.sleep(60)
+
+
+async def test_no_work_starts_after_the_lease_is_lost() -> None:
+    hold = LeaseGuard(lambda: True)
+    hold.lose()
+    calls = []
+    hold.when_lost(lambda: calls.append(True))
+    assert calls == [True]
+    with pytest.raises(LeaseLostError):
+        async with hold.guard():
+            pytest.fail("this must not run")
+
+
+async def test_a_lease_lost_after_the_work_raises_nothing() -> None:
+    hold = LeaseGuard(lambda: True)
+    async with hold.guard():
+        await asyncio.sleep(1)
+    hold.lose()
+    await asyncio.sleep(1)

@@ -5,10 +5,9 @@ from __future__ import annotations
 import asyncio
 import random
 from collections import Counter
-from collections.abc import Callable, Collection, Coroutine
+from collections.abc import Callable, Collection
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import Any
 
 import pytest
 
@@ -18,7 +17,8 @@ from runner.replicas.election import LeaseLayout, LeaseRecord, LeaseTimes
 from runner.replicas.lease_guard import LeaseGuard, SoleReplica
 from runner.replicas.replica import Replica
 
-Virtually = Callable[[Coroutine[Any, Any, None]], None]
+pytestmark = pytest.mark.virtual_time
+
 
 THING = GVK("test.example.com", "v1", "Thing")
 KEYS = [ObjectKey("ns", f"thing-{i}") for i in range(8)]
@@ -201,180 +201,153 @@ def test_a_single_replica_owns_all_objects() -> None:
         hold.check()
 
 
-def test_one_of_three_leads_and_a_clean_stop_hands_over_within_a_second_of_its_last_run(virtually: Virtually) -> None:
-    async def scenario() -> None:
-        world = World(1)
-        a, b, c = (Process(world, name) for name in "abc")
-        await asyncio.sleep(5)
-        assert world.shards_of(a, b, c) == [0, 0, 1]
-        leader = next(each for each in (a, b, c) if each.replica.held)
-        others = [each for each in (a, b, c) if each is not leader]
-        await leader.end()
-        await asyncio.sleep(0.6)
-        assert world.shards_of(*others) == [0, 1]
-        assert world.leases.records["op"][0].transitions == 1
-        stop(*others)
-
-    virtually(scenario())
+async def test_one_of_three_leads_and_a_clean_stop_hands_over_within_a_second_of_its_last_run() -> None:
+    world = World(1)
+    a, b, c = (Process(world, name) for name in "abc")
+    await asyncio.sleep(5)
+    assert world.shards_of(a, b, c) == [0, 0, 1]
+    leader = next(each for each in (a, b, c) if each.replica.held)
+    others = [each for each in (a, b, c) if each is not leader]
+    await leader.end()
+    await asyncio.sleep(0.6)
+    assert world.shards_of(*others) == [0, 1]
+    assert world.leases.records["op"][0].transitions == 1
+    stop(*others)
 
 
-def test_a_leader_that_dies_is_followed_when_its_lease_is_over_and_not_before(virtually: Virtually) -> None:
-    async def scenario() -> None:
-        world = World(1)
-        a = Process(world, "a")
-        await asyncio.sleep(5)
-        b = Process(world, "b")
-        a.die()
-        died = asyncio.get_running_loop().time()
-        while not b.replica.held:
-            await asyncio.sleep(0.1)
-        waited = asyncio.get_running_loop().time() - died
-        assert 15 - 2 - 0.1 <= waited <= 15 + 0.7
-        stop(b)
-
-    virtually(scenario())
-
-
-def test_a_leader_that_cannot_renew_ends_its_runs_before_another_replica_leads(virtually: Virtually) -> None:
-    async def scenario() -> None:
-        world = World(1)
-        a = Process(world, "a")
-        await asyncio.sleep(5)
-        b = Process(world, "b")
-        a.wire.is_cut = True
-        cut = asyncio.get_running_loop().time()
-        while a.replica.held:
-            await asyncio.sleep(0.05)
-        assert asyncio.get_running_loop().time() - cut <= 10
+async def test_a_leader_that_dies_is_followed_when_its_lease_is_over_and_not_before() -> None:
+    world = World(1)
+    a = Process(world, "a")
+    await asyncio.sleep(5)
+    b = Process(world, "b")
+    a.die()
+    died = asyncio.get_running_loop().time()
+    while not b.replica.held:
         await asyncio.sleep(0.1)
-        assert not world.running
-        assert a.timer.due is None
-        while not b.replica.held:
-            await asyncio.sleep(0.1)
-        a.wire.is_cut = False
-        await asyncio.sleep(30)
-        assert world.shards_of(a, b) == [0, 1]
-        assert not a.is_dead
-        stop(a, b)
-
-    virtually(scenario())
+    waited = asyncio.get_running_loop().time() - died
+    assert 15 - 2 - 0.1 <= waited <= 15 + 0.7
+    stop(b)
 
 
-def test_a_run_that_does_not_end_in_time_ends_with_the_process(virtually: Virtually) -> None:
-    async def scenario() -> None:
-        world = World(1)
-        a = Process(world, "a")
-        a.seconds_to_end = 60
-        while not world.running:
-            await asyncio.sleep(0.1)
-        a.wire.is_cut = True
-        cut = asyncio.get_running_loop().time()
-        while not a.is_dead:
-            await asyncio.sleep(0.1)
-        assert asyncio.get_running_loop().time() - cut <= TIMES.hard
-        stop(a)
+async def test_a_leader_that_cannot_renew_ends_its_runs_before_another_replica_leads() -> None:
+    world = World(1)
+    a = Process(world, "a")
+    await asyncio.sleep(5)
+    b = Process(world, "b")
+    a.wire.is_cut = True
+    cut = asyncio.get_running_loop().time()
+    while a.replica.held:
+        await asyncio.sleep(0.05)
+    assert asyncio.get_running_loop().time() - cut <= 10
+    await asyncio.sleep(0.1)
+    assert not world.running
+    assert a.timer.due is None
+    while not b.replica.held:
+        await asyncio.sleep(0.1)
+    a.wire.is_cut = False
+    await asyncio.sleep(30)
+    assert world.shards_of(a, b) == [0, 1]
+    assert not a.is_dead
+    stop(a, b)
 
-    virtually(scenario())
+
+async def test_a_run_that_does_not_end_in_time_ends_with_the_process() -> None:
+    world = World(1)
+    a = Process(world, "a")
+    a.seconds_to_end = 60
+    while not world.running:
+        await asyncio.sleep(0.1)
+    a.wire.is_cut = True
+    cut = asyncio.get_running_loop().time()
+    while not a.is_dead:
+        await asyncio.sleep(0.1)
+    assert asyncio.get_running_loop().time() - cut <= TIMES.hard
+    stop(a)
 
 
-def test_after_an_outage_without_another_leader_the_replica_leads_again(virtually: Virtually) -> None:
-    async def scenario() -> None:
-        world = World(1)
-        a = Process(world, "a")
-        await asyncio.sleep(5)
-        a.wire.is_cut = True
-        await asyncio.sleep(30)
-        assert not a.replica.held
-        a.wire.is_cut = False
-        await asyncio.sleep(2)
-        assert a.replica.held == {0}
-        assert a.gains[0] == 2
-        assert world.leases.records["op"][0].transitions == 0
-        stop(a)
-
-    virtually(scenario())
+async def test_after_an_outage_without_another_leader_the_replica_leads_again() -> None:
+    world = World(1)
+    a = Process(world, "a")
+    await asyncio.sleep(5)
+    a.wire.is_cut = True
+    await asyncio.sleep(30)
+    assert not a.replica.held
+    a.wire.is_cut = False
+    await asyncio.sleep(2)
+    assert a.replica.held == {0}
+    assert a.gains[0] == 2
+    assert world.leases.records["op"][0].transitions == 0
+    stop(a)
 
 
 @pytest.mark.parametrize("shards", [1, 3])
-def test_objects_refused_during_a_late_renewal_are_requested_again(virtually: Virtually, shards: int) -> None:
+async def test_objects_refused_during_a_late_renewal_are_requested_again(shards: int) -> None:
     """As for a process that was stopped, or had no CPU: its clock has gone on, its timers have not been looked at."""
 
-    async def scenario() -> None:
-        world = World(shards)
-        a = Process(world, "a")
-        await asyncio.sleep(5)
-        for task in a.tasks[1:]:
-            task.cancel()
-        before = Counter(a.gains)
-        world.lateness = TIMES.renew + 1
-        assert not a.replica.held
-        await asyncio.sleep(5)
-        assert world.shards_of(a) == [shards]
-        assert a.gains == {shard: count + 1 for shard, count in before.items()}
-        stop(a)
-
-    virtually(scenario())
+    world = World(shards)
+    a = Process(world, "a")
+    await asyncio.sleep(5)
+    for task in a.tasks[1:]:
+        task.cancel()
+    before = Counter(a.gains)
+    world.lateness = TIMES.renew + 1
+    assert not a.replica.held
+    await asyncio.sleep(5)
+    assert world.shards_of(a) == [shards]
+    assert a.gains == {shard: count + 1 for shard, count in before.items()}
+    stop(a)
 
 
 @pytest.mark.lengthy
-def test_shards_level_out_as_replicas_come_and_go_and_then_stay(virtually: Virtually) -> None:
-    async def scenario() -> None:
-        world = World(8)
-        a = Process(world, "a")
-        await asyncio.sleep(5)
-        assert (world.shards_of(a), a.replica.has_all()) == ([8], True)
-        b, c = Process(world, "b"), Process(world, "c")
-        await asyncio.sleep(30)
-        assert world.shards_of(a, b, c) == [2, 3, 3]
-        assert not any(each.replica.has_all() for each in (a, b, c))
-        moves = sum((each.gains for each in (a, b, c)), Counter()).total()
-        assert moves <= 8 + 6
-        await asyncio.sleep(200)
-        assert sum((each.gains for each in (a, b, c)), Counter()).total() == moves
-        b.die()
-        await asyncio.sleep(20)
-        assert world.shards_of(a, c) == [4, 4]
-        await a.end()
-        await asyncio.sleep(2)
-        assert (world.shards_of(c), c.replica.has_all()) == ([8], True)
-        stop(c)
-
-    virtually(scenario())
+async def test_shards_level_out_as_replicas_come_and_go_and_then_stay() -> None:
+    world = World(8)
+    a = Process(world, "a")
+    await asyncio.sleep(5)
+    assert (world.shards_of(a), a.replica.has_all()) == ([8], True)
+    b, c = Process(world, "b"), Process(world, "c")
+    await asyncio.sleep(30)
+    assert world.shards_of(a, b, c) == [2, 3, 3]
+    assert not any(each.replica.has_all() for each in (a, b, c))
+    moves = sum((each.gains for each in (a, b, c)), Counter()).total()
+    assert moves <= 8 + 6
+    await asyncio.sleep(200)
+    assert sum((each.gains for each in (a, b, c)), Counter()).total() == moves
+    b.die()
+    await asyncio.sleep(20)
+    assert world.shards_of(a, c) == [4, 4]
+    await a.end()
+    await asyncio.sleep(2)
+    assert (world.shards_of(c), c.replica.has_all()) == ([8], True)
+    stop(c)
 
 
 @pytest.mark.lengthy
-def test_more_replicas_than_shards_leave_some_without(virtually: Virtually) -> None:
-    async def scenario() -> None:
-        world = World(2)
-        processes = [Process(world, name) for name in "abc"]
-        # Who is first may take both, and gives one away when its runs, of two lease times at most, have ended.
-        await asyncio.sleep(TIMES.lease * 4)
-        assert world.shards_of(*processes) == [0, 1, 1]
-        next(each for each in processes if each.replica.held).die()
-        await asyncio.sleep(TIMES.lease * 4)
-        assert world.shards_of(*processes) == [1, 1]
-        stop(*processes)
-
-    virtually(scenario())
+async def test_more_replicas_than_shards_leave_some_without() -> None:
+    world = World(2)
+    processes = [Process(world, name) for name in "abc"]
+    # Who is first may take both, and gives one away when its runs, of two lease times at most, have ended.
+    await asyncio.sleep(TIMES.lease * 4)
+    assert world.shards_of(*processes) == [0, 1, 1]
+    next(each for each in processes if each.replica.held).die()
+    await asyncio.sleep(TIMES.lease * 4)
+    assert world.shards_of(*processes) == [1, 1]
+    stop(*processes)
 
 
 @pytest.mark.lengthy
-def test_replicas_of_another_number_of_shards_wait_for_the_end_of_these(virtually: Virtually) -> None:
-    async def scenario() -> None:
-        world = World(4)
-        old = [Process(world, name) for name in "ab"]
-        await asyncio.sleep(5)
-        world.layout = LeaseLayout("op", 3)
-        new = Process(world, "c")
-        await asyncio.sleep(60)
-        assert world.shards_of(new) == [0]
-        for each in old:
-            await each.end()
-        await asyncio.sleep(2)
-        assert world.shards_of(new) == [3]
-        stop(new)
-
-    virtually(scenario())
+async def test_replicas_of_another_number_of_shards_wait_for_the_end_of_these() -> None:
+    world = World(4)
+    old = [Process(world, name) for name in "ab"]
+    await asyncio.sleep(5)
+    world.layout = LeaseLayout("op", 3)
+    new = Process(world, "c")
+    await asyncio.sleep(60)
+    assert world.shards_of(new) == [0]
+    for each in old:
+        await each.end()
+    await asyncio.sleep(2)
+    assert world.shards_of(new) == [3]
+    stop(new)
 
 
 async def harm(process: Process, choice: random.Random) -> None:
@@ -403,28 +376,23 @@ async def harm(process: Process, choice: random.Random) -> None:
         *(pytest.param(seed, marks=pytest.mark.nightly) for seed in range(3, 12)),
     ],
 )
-def test_no_object_is_run_by_two_whatever_fails_and_all_are_run_in_the_end(
-    virtually: Virtually, shards: int, seed: int
-) -> None:
-    async def scenario() -> None:
-        choice = random.Random(seed)
-        world = World(shards, LeaseTimes(lease=4, renew=2.5))
-        processes = [Process(world, f"{seed}-{i}") for i in range(3)]
-        for fault in range(40):
-            await asyncio.sleep(choice.uniform(0.2, 4))
-            await harm(choice.choice(processes), choice)
-            for i, each in enumerate(processes):
-                raise_what_failed(each)
-                if each.is_dead:
-                    # What a process leaves when it is killed ends with it.
-                    world.running = {key: by for key, by in world.running.items() if by is not each}
-                    processes[i] = Process(world, f"{seed}-{fault}-{i}")
-        for process in processes:
-            process.wire.is_cut = process.wire.loses_answers = False
-        await asyncio.sleep(15)
-        world.finished.clear()
-        await asyncio.sleep(120)
-        assert set(world.finished) == set(KEYS)
-        stop(*processes)
-
-    virtually(scenario())
+async def test_no_object_is_run_by_two_whatever_fails_and_all_are_run_in_the_end(shards: int, seed: int) -> None:
+    choice = random.Random(seed)
+    world = World(shards, LeaseTimes(lease=4, renew=2.5))
+    processes = [Process(world, f"{seed}-{i}") for i in range(3)]
+    for fault in range(40):
+        await asyncio.sleep(choice.uniform(0.2, 4))
+        await harm(choice.choice(processes), choice)
+        for i, each in enumerate(processes):
+            raise_what_failed(each)
+            if each.is_dead:
+                # What a process leaves when it is killed ends with it.
+                world.running = {key: by for key, by in world.running.items() if by is not each}
+                processes[i] = Process(world, f"{seed}-{fault}-{i}")
+    for process in processes:
+        process.wire.is_cut = process.wire.loses_answers = False
+    await asyncio.sleep(15)
+    world.finished.clear()
+    await asyncio.sleep(120)
+    assert set(world.finished) == set(KEYS)
+    stop(*processes)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine
 from typing import Any, cast
 
 import pytest
@@ -26,7 +25,8 @@ from runner.replicas.lease_guard import LeaseGuard, SoleReplica
 from runner.status import report
 from runner.status.writer import StatusWriter
 
-Virtually = Callable[[Coroutine[Any, Any, None]], None]
+pytestmark = pytest.mark.virtual_time
+
 GVK_ = GVK("cache.example.com", "v1alpha1", "Memcached")
 RESOURCE = ApiResource(GVK_, "memcacheds", namespaced=True, verbs=frozenset(), subresources=frozenset({"status"}))
 
@@ -50,28 +50,25 @@ def _writer(client: object, *, health: bool, refused: list[str] | None = None) -
     ],
     ids=lambda error: type(error).__name__,
 )
-def test_an_outage_holds_no_caller_and_the_kept_status_is_written_after_it(
-    virtually: Virtually, error: Exception, *, is_followed: bool
+async def test_an_outage_holds_no_caller_and_the_kept_status_is_written_after_it(
+    error: Exception, *, is_followed: bool
 ) -> None:
-    async def scenario() -> None:
-        picky = _Picky(error, "one", "other")
-        bed = _Bed(picky)
-        following = asyncio.create_task(bed.writer.follow() if is_followed else asyncio.sleep(0))
-        async with asyncio.timeout(0.1):
-            await bed.write("one", "other", "good")
-        assert picky.written == ["good"]
-        ending = None if is_followed else asyncio.create_task(bed.writer.drain())
-        await asyncio.sleep(60)
-        assert 5 < picky.attempts.count("one") < 60
-        picky.refused.remove("other")
-        await asyncio.sleep(6)
-        picky.refused.remove("one")
-        await asyncio.sleep(6)
-        assert picky.written == ["good", "other", "one"]
-        assert ending is None or ending.done()
-        following.cancel()
-
-    virtually(scenario())
+    picky = _Picky(error, "one", "other")
+    bed = _Bed(picky)
+    following = asyncio.create_task(bed.writer.follow() if is_followed else asyncio.sleep(0))
+    async with asyncio.timeout(0.1):
+        await bed.write("one", "other", "good")
+    assert picky.written == ["good"]
+    ending = None if is_followed else asyncio.create_task(bed.writer.drain())
+    await asyncio.sleep(60)
+    assert 5 < picky.attempts.count("one") < 60
+    picky.refused.remove("other")
+    await asyncio.sleep(6)
+    picky.refused.remove("one")
+    await asyncio.sleep(6)
+    assert picky.written == ["good", "other", "one"]
+    assert ending is None or ending.done()
+    following.cancel()
 
 
 class _Picky:
@@ -116,50 +113,42 @@ class _Bed:
 
 
 @pytest.mark.parametrize("error", [WEBHOOK, RULE, CODE], ids=["webhook", "rule", "code"])
-def test_a_refused_object_does_not_affect_the_others_and_is_retried_with_backoff(
-    virtually: Virtually, error: ApiError
-) -> None:
-    async def scenario() -> None:
-        bed = _Bed(picky := _Picky(error, "hostile"))
-        for _ in range(20):
-            await bed.write("hostile", "good")
-        assert picky.written == ["good"] * 20
-        assert picky.attempts.count("hostile") == 1
-        await asyncio.sleep(11)
-        await bed.write("hostile", "hostile")
-        assert picky.attempts.count("hostile") == 2
-        await bed.write("hostile", generation=2)
-        assert picky.attempts.count("hostile") == 3
-        picky.refused.clear()
-        await asyncio.sleep(600)
-        await bed.write("hostile", "hostile")
-        assert picky.written[20:] == ["hostile", "hostile"]
-
-    virtually(scenario())
+async def test_a_refused_object_does_not_affect_the_others_and_is_retried_with_backoff(error: ApiError) -> None:
+    bed = _Bed(picky := _Picky(error, "hostile"))
+    for _ in range(20):
+        await bed.write("hostile", "good")
+    assert picky.written == ["good"] * 20
+    assert picky.attempts.count("hostile") == 1
+    await asyncio.sleep(11)
+    await bed.write("hostile", "hostile")
+    assert picky.attempts.count("hostile") == 2
+    await bed.write("hostile", generation=2)
+    assert picky.attempts.count("hostile") == 3
+    picky.refused.clear()
+    await asyncio.sleep(600)
+    await bed.write("hostile", "hostile")
+    assert picky.written[20:] == ["hostile", "hostile"]
 
 
-def test_several_refused_objects_pause_the_kind_only_if_no_other_write_succeeds(virtually: Virtually) -> None:
-    async def scenario() -> None:
-        hostile = [f"hostile-{number}" for number in range(8)]
-        bed = _Bed(picky := _Picky(RULE, *hostile))
-        for name in hostile:
-            await bed.write(name, "good")
-        assert picky.written == ["good"] * 8
-        picky.refused.add("good")
-        for name in hostile:
-            await bed.write(name, generation=2)
-        assert len(picky.attempts) == 16 + 5
-        picky.refused.clear()
-        await bed.write("good")
-        assert len(picky.attempts) == 16 + 5
-        await asyncio.sleep(11)
-        await bed.write("good", "other")
-        assert picky.written[8:] == ["good", "other"]
-
-    virtually(scenario())
+async def test_several_refused_objects_pause_the_kind_only_if_no_other_write_succeeds() -> None:
+    hostile = [f"hostile-{number}" for number in range(8)]
+    bed = _Bed(picky := _Picky(RULE, *hostile))
+    for name in hostile:
+        await bed.write(name, "good")
+    assert picky.written == ["good"] * 8
+    picky.refused.add("good")
+    for name in hostile:
+        await bed.write(name, generation=2)
+    assert len(picky.attempts) == 16 + 5
+    picky.refused.clear()
+    await bed.write("good")
+    assert len(picky.attempts) == 16 + 5
+    await asyncio.sleep(11)
+    await bed.write("good", "other")
+    assert picky.written[8:] == ["good", "other"]
 
 
-def test_kstatus_conditions_that_are_refused_for_an_object_are_written_for_others(virtually: Virtually) -> None:
+async def test_kstatus_conditions_that_are_refused_for_an_object_are_written_for_others() -> None:
     written: dict[str, str] = {}
 
     class Unhealthy(_Picky):
@@ -170,22 +159,17 @@ def test_kstatus_conditions_that_are_refused_for_an_object_are_written_for_other
             written[key.name] = text
             return await super().patch(_, key, patch, **__)
 
-    async def scenario() -> None:
-        writer = _writer(Unhealthy(RULE), health=True)
-        for name in ("hostile", "good"):
-            obj = _object(name)
-            await writer.write(RESOURCE, obj, report.observed(obj, report.unusable("why")), LeaseGuard(lambda: True))
-        assert "Stalled" not in written["hostile"]
-        assert "Failure" in written["hostile"]
-        assert "Stalled" in written["good"]
-
-    virtually(scenario())
+    writer = _writer(Unhealthy(RULE), health=True)
+    for name in ("hostile", "good"):
+        obj = _object(name)
+        await writer.write(RESOURCE, obj, report.observed(obj, report.unusable("why")), LeaseGuard(lambda: True))
+    assert "Stalled" not in written["hostile"]
+    assert "Failure" in written["hostile"]
+    assert "Stalled" in written["good"]
 
 
 @pytest.mark.parametrize("error", [ConflictError("changed", status=409), NotFoundError("lag", status=404)], ids=repr)
-def test_conflicts_omit_no_conditions_and_hold_no_worker_if_they_do_not_end(
-    virtually: Virtually, error: ApiError
-) -> None:
+async def test_conflicts_omit_no_conditions_and_hold_no_worker_if_they_do_not_end(error: ApiError) -> None:
     class Conflicting(_Picky):
         async def patch(self, _: ApiResource, key: ObjectKey, patch: JSONPatch, **__: Any) -> Object:
             if self.attempts.count("one") == 3:
@@ -194,39 +178,33 @@ def test_conflicts_omit_no_conditions_and_hold_no_worker_if_they_do_not_end(
             assert "Stalled" in str(patch)
             return written
 
-    async def scenario() -> None:
-        refused: list[str] = []
-        writer = _writer(picky := Conflicting(error, "one", "other"), health=True, refused=refused)
-        for name in ("one", "other"):
-            obj = _object(name)
-            await writer.write(RESOURCE, obj, report.observed(obj, report.unusable("why")), LeaseGuard(lambda: True))
-        assert picky.written == ["one"]
-        assert picky.attempts.count("other") == 6
-        assert refused == ["other"]
-
-    virtually(scenario())
+    refused: list[str] = []
+    writer = _writer(picky := Conflicting(error, "one", "other"), health=True, refused=refused)
+    for name in ("one", "other"):
+        obj = _object(name)
+        await writer.write(RESOURCE, obj, report.observed(obj, report.unusable("why")), LeaseGuard(lambda: True))
+    assert picky.written == ["one"]
+    assert picky.attempts.count("other") == 6
+    assert refused == ["other"]
 
 
-def test_refused_writes_are_dropped_once_the_schema_turns_out_to_drop_the_conditions(virtually: Virtually) -> None:
+async def test_refused_writes_are_dropped_once_the_schema_turns_out_to_drop_the_conditions() -> None:
     class Dropping(_Picky):
         async def patch(self, _: ApiResource, key: ObjectKey, patch: JSONPatch, **__: Any) -> Object:
             await super().patch(_, key, patch, **__)
             return {"status": {}}
 
-    async def scenario() -> None:
-        writer = _writer(picky := Dropping(RULE, "hostile"), health=False)
-        following = asyncio.create_task(writer.follow())
-        for name in ("hostile", "good"):
-            obj = _object(name)
-            await writer.write(RESOURCE, obj, report.observed(obj, report.unusable("why")), LeaseGuard(lambda: True))
-        await asyncio.sleep(3600)
-        assert picky.attempts == ["hostile", "good"]
-        following.cancel()
-
-    virtually(scenario())
+    writer = _writer(picky := Dropping(RULE, "hostile"), health=False)
+    following = asyncio.create_task(writer.follow())
+    for name in ("hostile", "good"):
+        obj = _object(name)
+        await writer.write(RESOURCE, obj, report.observed(obj, report.unusable("why")), LeaseGuard(lambda: True))
+    await asyncio.sleep(3600)
+    assert picky.attempts == ["hostile", "good"]
+    following.cancel()
 
 
-def test_a_change_during_the_repetition_of_a_refused_write_is_written_too(virtually: Virtually) -> None:
+async def test_a_change_during_the_repetition_of_a_refused_write_is_written_too() -> None:
     class Slow(_Picky):
         async def patch(self, _: ApiResource, key: ObjectKey, patch: JSONPatch, **__: Any) -> Object:
             if not self.refused:
@@ -236,18 +214,15 @@ def test_a_change_during_the_repetition_of_a_refused_write_is_written_too(virtua
 
     texts: list[str] = []
 
-    async def scenario() -> None:
-        writer = _writer(picky := Slow(RULE, "one"), health=False)
-        following = asyncio.create_task(writer.follow())
-        obj, guard = _object("one"), LeaseGuard(lambda: True)
-        await writer.write(RESOURCE, obj, report.observed(obj, report.unusable("first")), guard)
-        picky.refused.clear()
-        await asyncio.sleep(3)
-        await writer.write(RESOURCE, obj, report.observed(obj, report.unusable("second")), guard)
-        await asyncio.sleep(60)
-        assert picky.written == ["one", "one"]
-        assert "second" in texts[-1]
-        assert "first" not in texts[-1]
-        following.cancel()
-
-    virtually(scenario())
+    writer = _writer(picky := Slow(RULE, "one"), health=False)
+    following = asyncio.create_task(writer.follow())
+    obj, guard = _object("one"), LeaseGuard(lambda: True)
+    await writer.write(RESOURCE, obj, report.observed(obj, report.unusable("first")), guard)
+    picky.refused.clear()
+    await asyncio.sleep(3)
+    await writer.write(RESOURCE, obj, report.observed(obj, report.unusable("second")), guard)
+    await asyncio.sleep(60)
+    assert picky.written == ["one", "one"]
+    assert "second" in texts[-1]
+    assert "first" not in texts[-1]
+    following.cancel()

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine
-from typing import Any
 
 import pytest
 
@@ -13,7 +11,8 @@ from runner.workqueue.concurrency import ConcurrencyLimit
 from runner.workqueue.queue import Dispatcher, WorkQueue
 from runner.workqueue.request import HANDICAP, RunReason
 
-Virtually = Callable[[Coroutine[Any, Any, None]], None]
+pytestmark = pytest.mark.virtual_time
+
 
 RUN = 10.0
 """Seconds that a run takes."""
@@ -68,140 +67,111 @@ async def began_after(
 
 @pytest.mark.parametrize("moment", [1.0, 100.0, 2000.0], ids=lambda at: f"after {at:.0f} s")
 @pytest.mark.parametrize("reason", [RunReason.CHANGED, RunReason.CREATED, RunReason.DELETED])
-def test_a_change_starts_at_once_however_many_objects_were_present_at_start(
-    virtually: Virtually, moment: float, reason: RunReason
+async def test_a_change_starts_at_once_however_many_objects_were_present_at_start(
+    moment: float, reason: RunReason
 ) -> None:
-    async def scenario() -> None:
-        kind = Kind(2, Dispatcher(ConcurrencyLimit.of(4)))
-        kind.present()
-        assert await began_after([kind], kind, moment, reason) == 0
-
-    virtually(scenario())
+    kind = Kind(2, Dispatcher(ConcurrencyLimit.of(4)))
+    kind.present()
+    assert await began_after([kind], kind, moment, reason) == 0
 
 
 @pytest.mark.parametrize(
     "reason", [reason for reason in RunReason if reason.is_background], ids=lambda reason: reason.value
 )
-def test_no_background_reason_uses_reserved_workers(virtually: Virtually, reason: RunReason) -> None:
-    async def scenario() -> None:
-        kind = Kind(4, Dispatcher(ConcurrencyLimit.of(8)))
-        for number in range(100):
-            kind.add(str(number), reason)
-        await asyncio.sleep(2 * HANDICAP[RunReason.RESYNC])
-        assert await began_after([kind], kind, 1.0) == 0
-        assert kind.most == 4
-
-    virtually(scenario())
+async def test_no_background_reason_uses_reserved_workers(reason: RunReason) -> None:
+    kind = Kind(4, Dispatcher(ConcurrencyLimit.of(8)))
+    for number in range(100):
+        kind.add(str(number), reason)
+    await asyncio.sleep(2 * HANDICAP[RunReason.RESYNC])
+    assert await began_after([kind], kind, 1.0) == 0
+    assert kind.most == 4
 
 
-def test_background_work_of_other_kinds_does_not_keep_a_change_waiting(virtually: Virtually) -> None:
-    async def scenario() -> None:
-        dispatcher = Dispatcher(ConcurrencyLimit.of(4))
-        kinds = [Kind(2, dispatcher) for _ in range(6)]
-        for kind in kinds[:5]:
-            kind.present()
-        assert await began_after(kinds, kinds[5], 500.0) == 0
-
-    virtually(scenario())
-
-
-def test_with_one_worker_a_change_waits_only_for_the_active_run(virtually: Virtually) -> None:
-    async def scenario() -> None:
-        kind = Kind(1, Dispatcher(ConcurrencyLimit.of(2)))
+async def test_background_work_of_other_kinds_does_not_keep_a_change_waiting() -> None:
+    dispatcher = Dispatcher(ConcurrencyLimit.of(4))
+    kinds = [Kind(2, dispatcher) for _ in range(6)]
+    for kind in kinds[:5]:
         kind.present()
-        assert await began_after([kind], kind, 1001.0) == pytest.approx(9.0)
+    assert await began_after(kinds, kinds[5], 500.0) == 0
 
-    virtually(scenario())
+
+async def test_with_one_worker_a_change_waits_only_for_the_active_run() -> None:
+    kind = Kind(1, Dispatcher(ConcurrencyLimit.of(2)))
+    kind.present()
+    assert await began_after([kind], kind, 1001.0) == pytest.approx(9.0)
 
 
 @pytest.mark.parametrize("workers", [1, 4])
 @pytest.mark.parametrize("flood", [RunReason.CREATED, RunReason.REQUESTED, RunReason.DEPENDENT, RunReason.RETRY])
 @pytest.mark.parametrize("reason", [RunReason.CREATED, RunReason.DEPENDENT, RunReason.RETRY])
-def test_many_objects_of_one_namespace_delay_another_namespace_by_two_runs_at_most(
-    virtually: Virtually, workers: int, flood: RunReason, reason: RunReason
+async def test_many_objects_of_one_namespace_delay_another_namespace_by_two_runs_at_most(
+    workers: int, flood: RunReason, reason: RunReason
 ) -> None:
-    async def scenario() -> None:
-        kind = Kind(workers, Dispatcher(ConcurrencyLimit.of(workers)))
-        for number in range(600):
-            kind.add(f"tenant-{number}", flood, "tenant")
-        # One more if both are background work: the first of the other namespace is due only after its handicap.
-        most = 2 * RUN + (HANDICAP[reason] if reason.is_background else 0.0)
-        assert await began_after([kind], kind, 101.0, reason, "victim") <= most
-
-    virtually(scenario())
+    kind = Kind(workers, Dispatcher(ConcurrencyLimit.of(workers)))
+    for number in range(600):
+        kind.add(f"tenant-{number}", flood, "tenant")
+    # One more if both are background work: the first of the other namespace is due only after its handicap.
+    most = 2 * RUN + (HANDICAP[reason] if reason.is_background else 0.0)
+    assert await began_after([kind], kind, 101.0, reason, "victim") <= most
 
 
-def test_many_objects_of_one_namespace_and_kind_do_not_delay_another_kind_in_another_namespace(
-    virtually: Virtually,
-) -> None:
-    async def scenario() -> None:
-        dispatcher = Dispatcher(ConcurrencyLimit.of(1))
-        flooded, other = Kind(1, dispatcher), Kind(2, dispatcher)
-        for number in range(60):
-            flooded.add(f"tenant-{number}", RunReason.CREATED, "tenant")
-        other.add("first", RunReason.CREATED, "other")
-        assert await began_after([flooded, other], other, 1.0, namespace="victim") <= 2 * RUN
-
-    virtually(scenario())
+async def test_many_objects_of_one_namespace_and_kind_do_not_delay_another_kind_in_another_namespace() -> None:
+    dispatcher = Dispatcher(ConcurrencyLimit.of(1))
+    flooded, other = Kind(1, dispatcher), Kind(2, dispatcher)
+    for number in range(60):
+        flooded.add(f"tenant-{number}", RunReason.CREATED, "tenant")
+    other.add("first", RunReason.CREATED, "other")
+    assert await began_after([flooded, other], other, 1.0, namespace="victim") <= 2 * RUN
 
 
-def test_changes_without_end_leave_one_start_in_two_to_what_has_waited_out_its_handicap(virtually: Virtually) -> None:
-    async def scenario() -> None:
-        kind = Kind(1, Dispatcher(ConcurrencyLimit.of(1)))
-        kind.add("resync", RunReason.RESYNC)
-        async with asyncio.TaskGroup() as group:
-            group.create_task(kind.work())
-            for number in range(100):
-                kind.add(f"change-{number}", RunReason.CHANGED)
-                await asyncio.sleep(RUN)
+async def test_changes_without_end_leave_one_start_in_two_to_what_has_waited_out_its_handicap() -> None:
+    kind = Kind(1, Dispatcher(ConcurrencyLimit.of(1)))
+    kind.add("resync", RunReason.RESYNC)
+    async with asyncio.TaskGroup() as group:
+        group.create_task(kind.work())
+        for number in range(100):
+            kind.add(f"change-{number}", RunReason.CHANGED)
+            await asyncio.sleep(RUN)
+        kind.queue.close()
+    assert HANDICAP[RunReason.RESYNC] <= kind.began["resync"] <= HANDICAP[RunReason.RESYNC] + 2 * RUN
+
+
+async def test_the_kinds_do_not_exceed_their_common_limit_and_each_has_at_least_one_run() -> None:
+    dispatcher = Dispatcher(ConcurrencyLimit.of(4))
+    busy, others = Kind(10, dispatcher), [Kind(10, dispatcher) for _ in range(3)]
+    for number in range(50):
+        busy.add(str(number), RunReason.CREATED)
+    async with asyncio.TaskGroup() as group:
+        for kind in (busy, *others):
+            for _ in range(kind.workers):
+                group.create_task(kind.work())
+        await asyncio.sleep(1)
+        assert busy.queue.active == 4
+        for kind in others:
+            kind.present()
+        await asyncio.sleep(1)
+        assert [kind.queue.active for kind in (busy, *others)] == [4, 1, 1, 1]
+        for kind in (busy, *others):
             kind.queue.close()
-        assert HANDICAP[RunReason.RESYNC] <= kind.began["resync"] <= HANDICAP[RunReason.RESYNC] + 2 * RUN
-
-    virtually(scenario())
 
 
-def test_the_kinds_do_not_exceed_their_common_limit_and_each_has_at_least_one_run(virtually: Virtually) -> None:
-    async def scenario() -> None:
-        dispatcher = Dispatcher(ConcurrencyLimit.of(4))
-        busy, others = Kind(10, dispatcher), [Kind(10, dispatcher) for _ in range(3)]
-        for number in range(50):
-            busy.add(str(number), RunReason.CREATED)
-        async with asyncio.TaskGroup() as group:
-            for kind in (busy, *others):
-                for _ in range(kind.workers):
-                    group.create_task(kind.work())
-            await asyncio.sleep(1)
-            assert busy.queue.active == 4
-            for kind in others:
-                kind.present()
-            await asyncio.sleep(1)
-            assert [kind.queue.active for kind in (busy, *others)] == [4, 1, 1, 1]
-            for kind in (busy, *others):
-                kind.queue.close()
-
-    virtually(scenario())
-
-
-def test_the_more_urgent_request_of_two_kinds_gets_the_slot(virtually: Virtually) -> None:
-    async def scenario() -> None:
-        dispatcher = Dispatcher(ConcurrencyLimit(most=3, background=3))
-        first, second = Kind(3, dispatcher), Kind(3, dispatcher)
-        async with asyncio.TaskGroup() as group:
-            for kind in (first, second):
-                for _ in range(kind.workers):
-                    group.create_task(kind.work())
-            first.add("a", RunReason.CREATED)
-            await asyncio.sleep(1)
-            first.add("b", RunReason.CREATED)
-            second.add("c", RunReason.CREATED)
-            first.add("resync", RunReason.RESYNC)
-            second.add("retry", RunReason.RETRY)
-            await asyncio.sleep(2 * RUN)
-            first.queue.close()
-            second.queue.close()
-        assert (second.began["retry"], first.began["resync"]) == (RUN, RUN + 1)
-
-    virtually(scenario())
+async def test_the_more_urgent_request_of_two_kinds_gets_the_slot() -> None:
+    dispatcher = Dispatcher(ConcurrencyLimit(most=3, background=3))
+    first, second = Kind(3, dispatcher), Kind(3, dispatcher)
+    async with asyncio.TaskGroup() as group:
+        for kind in (first, second):
+            for _ in range(kind.workers):
+                group.create_task(kind.work())
+        first.add("a", RunReason.CREATED)
+        await asyncio.sleep(1)
+        first.add("b", RunReason.CREATED)
+        second.add("c", RunReason.CREATED)
+        first.add("resync", RunReason.RESYNC)
+        second.add("retry", RunReason.RETRY)
+        await asyncio.sleep(2 * RUN)
+        first.queue.close()
+        second.queue.close()
+    assert (second.began["retry"], first.began["resync"]) == (RUN, RUN + 1)
 
 
 @pytest.mark.parametrize(("workers", "background"), [(1, 1), (2, 1), (3, 2), (4, 3), (8, 6), (64, 48)])

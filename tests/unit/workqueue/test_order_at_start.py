@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import Iterator
 from itertools import groupby
 from typing import Any
 
@@ -14,7 +14,8 @@ from runner.workqueue.concurrency import ConcurrencyLimit
 from runner.workqueue.queue import Dispatcher, WorkQueue
 from runner.workqueue.request import RunReason
 
-Virtually = Callable[[Coroutine[Any, Any, None]], None]
+pytestmark = pytest.mark.virtual_time
+
 SUCCEEDED, FAILED, OUTDATED, NONE = LastResult.SUCCEEDED, LastResult.FAILED, LastResult.OUTDATED, LastResult.NONE
 
 
@@ -74,67 +75,53 @@ class Start:
         return (kind for kind, _ in groupby(name.partition("-")[0] for name in self.ran))
 
 
-def test_objects_that_never_ran_run_first_then_changed_ones_then_failed_ones_then_the_rest(
-    virtually: Virtually,
-) -> None:
-    async def scenario() -> None:
-        start = Start()
-        start.queue.hold_reruns()
-        worker = asyncio.create_task(start.work(40))
-        for number in range(10):
-            for result in (SUCCEEDED, FAILED, OUTDATED, NONE):
-                start.queue.add_at_start(ObjectKey("ns", f"{result.name}-{number}"), result)
-            await asyncio.sleep(0.1)
-        start.queue.release_reruns()
-        await worker
-        assert list(start.kinds()) == ["NONE", "OUTDATED", "FAILED", "SUCCEEDED"]
-
-    virtually(scenario())
+async def test_objects_that_never_ran_run_first_then_changed_ones_then_failed_ones_then_the_rest() -> None:
+    start = Start()
+    start.queue.hold_reruns()
+    worker = asyncio.create_task(start.work(40))
+    for number in range(10):
+        for result in (SUCCEEDED, FAILED, OUTDATED, NONE):
+            start.queue.add_at_start(ObjectKey("ns", f"{result.name}-{number}"), result)
+        await asyncio.sleep(0.1)
+    start.queue.release_reruns()
+    await worker
+    assert list(start.kinds()) == ["NONE", "OUTDATED", "FAILED", "SUCCEEDED"]
 
 
-def test_reruns_wait_for_the_first_list_and_all_other_requests_do_not(virtually: Virtually) -> None:
-    async def scenario() -> None:
-        start = Start()
-        start.queue.hold_reruns()
-        worker = asyncio.create_task(start.work(3))
-        start.queue.add_at_start(ObjectKey("ns", "rerun"), SUCCEEDED)
-        await asyncio.sleep(1)
-        assert start.ran == []
-        start.queue.add(ObjectKey("ns", "created"), RunReason.CREATED)
-        start.queue.add(ObjectKey("ns", "dependent"), RunReason.DEPENDENT)
-        await asyncio.sleep(30)
-        assert start.ran == ["created", "dependent"]
-        start.queue.release_reruns()
-        await worker
-        assert start.ran[-1] == "rerun"
-
-    virtually(scenario())
+async def test_reruns_wait_for_the_first_list_and_all_other_requests_do_not() -> None:
+    start = Start()
+    start.queue.hold_reruns()
+    worker = asyncio.create_task(start.work(3))
+    start.queue.add_at_start(ObjectKey("ns", "rerun"), SUCCEEDED)
+    await asyncio.sleep(1)
+    assert start.ran == []
+    start.queue.add(ObjectKey("ns", "created"), RunReason.CREATED)
+    start.queue.add(ObjectKey("ns", "dependent"), RunReason.DEPENDENT)
+    await asyncio.sleep(30)
+    assert start.ran == ["created", "dependent"]
+    start.queue.release_reruns()
+    await worker
+    assert start.ran[-1] == "rerun"
 
 
-def test_a_rerun_that_waits_behind_later_requests_starts_after_ten_minutes_at_the_latest(virtually: Virtually) -> None:
-    async def scenario() -> None:
-        start = Start()
-        start.queue.add(ObjectKey("ns", "first"), RunReason.CREATED)
-        start.queue.add_at_start(ObjectKey("ns", "rerun"), SUCCEEDED)
-        worker = asyncio.create_task(start.work(200))
-        for number in range(90):
-            start.queue.add(ObjectKey("ns", f"retry-{number}"), RunReason.RETRY)
-            await asyncio.sleep(10)
-        assert 55 <= start.ran.index("rerun") <= 62
-        worker.cancel()
-
-    virtually(scenario())
+async def test_a_rerun_that_waits_behind_later_requests_starts_after_ten_minutes_at_the_latest() -> None:
+    start = Start()
+    start.queue.add(ObjectKey("ns", "first"), RunReason.CREATED)
+    start.queue.add_at_start(ObjectKey("ns", "rerun"), SUCCEEDED)
+    worker = asyncio.create_task(start.work(200))
+    for number in range(90):
+        start.queue.add(ObjectKey("ns", f"retry-{number}"), RunReason.RETRY)
+        await asyncio.sleep(10)
+    assert 55 <= start.ran.index("rerun") <= 62
+    worker.cancel()
 
 
-def test_a_request_keeps_its_rank_at_start_if_another_one_for_its_object_comes(virtually: Virtually) -> None:
-    async def scenario() -> None:
-        start = Start()
-        start.queue.add(ObjectKey("ns", "first"), RunReason.CREATED)
-        start.queue.add_at_start(ObjectKey("ns", "failed"), FAILED)
-        start.queue.add_at_start(ObjectKey("ns", "new"), NONE)
-        start.queue.add_at_start(ObjectKey("ns", "new"), SUCCEEDED)
-        start.queue.add(ObjectKey("ns", "new"), RunReason.RESYNC)
-        await start.work(3)
-        assert start.ran == ["first", "new", "failed"]
-
-    virtually(scenario())
+async def test_a_request_keeps_its_rank_at_start_if_another_one_for_its_object_comes() -> None:
+    start = Start()
+    start.queue.add(ObjectKey("ns", "first"), RunReason.CREATED)
+    start.queue.add_at_start(ObjectKey("ns", "failed"), FAILED)
+    start.queue.add_at_start(ObjectKey("ns", "new"), NONE)
+    start.queue.add_at_start(ObjectKey("ns", "new"), SUCCEEDED)
+    start.queue.add(ObjectKey("ns", "new"), RunReason.RESYNC)
+    await start.work(3)
+    assert start.ran == ["first", "new", "failed"]

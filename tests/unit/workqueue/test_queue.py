@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Callable, Coroutine
-from typing import Any
 
 import pytest
 
@@ -15,7 +13,8 @@ from runner.workqueue.concurrency import ConcurrencyLimit
 from runner.workqueue.queue import Dispatcher, WorkQueue
 from runner.workqueue.request import HANDICAP, ReconcileRequest, RunReason
 
-Virtually = Callable[[Coroutine[Any, Any, None]], None]
+pytestmark = pytest.mark.virtual_time
+
 
 A, B, C = (ObjectKey("ns", name) for name in "abc")
 
@@ -40,331 +39,270 @@ async def _drain(queue: WorkQueue) -> list[ObjectKey]:
     return taken
 
 
-def test_a_change_is_served_before_what_was_present_at_start(virtually: Virtually) -> None:
-    async def scenario() -> None:
-        queue = a_queue()
-        queue.add(A, RunReason.PRESENT)
-        queue.add(B, RunReason.RESYNC)
-        queue.add(C, RunReason.CHANGED)
-        assert await _drain(queue) == [C, A, B]
-
-    virtually(scenario())
+async def test_a_change_is_served_before_what_was_present_at_start() -> None:
+    queue = a_queue()
+    queue.add(A, RunReason.PRESENT)
+    queue.add(B, RunReason.RESYNC)
+    queue.add(C, RunReason.CHANGED)
+    assert await _drain(queue) == [C, A, B]
 
 
-def test_a_request_that_waits_long_overtakes_later_ones(virtually: Virtually) -> None:
-    async def scenario() -> None:
-        queue = a_queue()
-        queue.add(A, RunReason.RESYNC)
-        await asyncio.sleep(HANDICAP[RunReason.RESYNC] + 1)
-        queue.add(B, RunReason.CHANGED)
-        queue.add(C, RunReason.PRESENT)
-        assert await _drain(queue) == [A, B, C]
-
-    virtually(scenario())
+async def test_a_request_that_waits_long_overtakes_later_ones() -> None:
+    queue = a_queue()
+    queue.add(A, RunReason.RESYNC)
+    await asyncio.sleep(HANDICAP[RunReason.RESYNC] + 1)
+    queue.add(B, RunReason.CHANGED)
+    queue.add(C, RunReason.PRESENT)
+    assert await _drain(queue) == [A, B, C]
 
 
-def test_a_change_moves_up_what_waits_for_a_background_run_and_takes_its_place(virtually: Virtually) -> None:
-    async def scenario() -> None:
-        queue = a_queue()
-        for key in (A, B, C):
-            queue.add(key, RunReason.PRESENT)
-        await asyncio.sleep(1)
-        queue.add(C, RunReason.CHANGED, ("spec.size",))
-        request = await _take(queue)
-        assert (request.key, request.reason, request.details) == (C, RunReason.CHANGED, ("spec.size",))
-        assert request.waited == pytest.approx(1)
-        queue.done(C)
-        assert await _drain(queue) == [A, B]
-        assert queue.adds == 3
-
-    virtually(scenario())
+async def test_a_change_moves_up_what_waits_for_a_background_run_and_takes_its_place() -> None:
+    queue = a_queue()
+    for key in (A, B, C):
+        queue.add(key, RunReason.PRESENT)
+    await asyncio.sleep(1)
+    queue.add(C, RunReason.CHANGED, ("spec.size",))
+    request = await _take(queue)
+    assert (request.key, request.reason, request.details) == (C, RunReason.CHANGED, ("spec.size",))
+    assert request.waited == pytest.approx(1)
+    queue.done(C)
+    assert await _drain(queue) == [A, B]
+    assert queue.adds == 3
 
 
-def test_changes_during_a_background_run_cause_exactly_one_run_that_is_not_background(
-    virtually: Virtually,
-) -> None:
-    async def scenario() -> None:
-        queue = a_queue(workers=2)
-        for key in (A, B):
-            queue.add(key, RunReason.PRESENT)
-        assert (await _take(queue)).key == A
-        for _ in range(3):
-            queue.add(A, RunReason.CHANGED)
-        queue.done(A)
-        # B is older, and background work may take this worker; yet the change is served, and is served once.
-        request = await _take(queue)
-        assert (request.key, request.reason) == (A, RunReason.CHANGED)
-        queue.done(A)
-        assert await _drain(queue) == [B]
-
-    virtually(scenario())
+async def test_changes_during_a_background_run_cause_exactly_one_run_that_is_not_background() -> None:
+    queue = a_queue(workers=2)
+    for key in (A, B):
+        queue.add(key, RunReason.PRESENT)
+    assert (await _take(queue)).key == A
+    for _ in range(3):
+        queue.add(A, RunReason.CHANGED)
+    queue.done(A)
+    # B is older, and background work may take this worker; yet the change is served, and is served once.
+    request = await _take(queue)
+    assert (request.key, request.reason) == (A, RunReason.CHANGED)
+    queue.done(A)
+    assert await _drain(queue) == [B]
 
 
-def test_several_reasons_for_one_key_become_one_request_of_the_most_urgent(virtually: Virtually) -> None:
-    async def scenario() -> None:
-        queue = a_queue()
-        for reason in (RunReason.RESYNC, RunReason.CHANGED, RunReason.DEPENDENT):
-            queue.add(A, reason)
-        assert (await _take(queue)).reason is RunReason.CHANGED
-        queue.done(A)
-        assert len(queue) == 0
-
-    virtually(scenario())
+async def test_several_reasons_for_one_key_become_one_request_of_the_most_urgent() -> None:
+    queue = a_queue()
+    for reason in (RunReason.RESYNC, RunReason.CHANGED, RunReason.DEPENDENT):
+        queue.add(A, reason)
+    assert (await _take(queue)).reason is RunReason.CHANGED
+    queue.done(A)
+    assert len(queue) == 0
 
 
-def test_details_are_collected_for_the_most_urgent_reason(virtually: Virtually) -> None:
-    async def scenario() -> None:
-        queue = a_queue()
-        queue.add(A, RunReason.RESYNC)
-        await asyncio.sleep(HANDICAP[RunReason.RESYNC] + 1)
-        for field in ("spec.a", "spec.b", "spec.a"):
-            queue.add(A, RunReason.CHANGED, (field,))
-        queue.add(A, RunReason.DEPENDENT, ("Deployment x was deleted",))
-        request = await _take(queue)
-        assert (request.reason, request.details) == (RunReason.CHANGED, ("spec.a", "spec.b"))
-        queue.add(A, RunReason.DEPENDENT, ("Deployment x was deleted",))
-        queue.done(A)
-        assert (await _take(queue)).details == ("Deployment x was deleted",)
-
-    virtually(scenario())
+async def test_details_are_collected_for_the_most_urgent_reason() -> None:
+    queue = a_queue()
+    queue.add(A, RunReason.RESYNC)
+    await asyncio.sleep(HANDICAP[RunReason.RESYNC] + 1)
+    for field in ("spec.a", "spec.b", "spec.a"):
+        queue.add(A, RunReason.CHANGED, (field,))
+    queue.add(A, RunReason.DEPENDENT, ("Deployment x was deleted",))
+    request = await _take(queue)
+    assert (request.reason, request.details) == (RunReason.CHANGED, ("spec.a", "spec.b"))
+    queue.add(A, RunReason.DEPENDENT, ("Deployment x was deleted",))
+    queue.done(A)
+    assert (await _take(queue)).details == ("Deployment x was deleted",)
 
 
-def test_a_key_is_never_handed_out_twice_at_once_and_runs_once_more_when_it_changed_meanwhile(
-    virtually: Virtually,
-) -> None:
-    async def scenario() -> None:
-        queue = a_queue()
-        queue.add(A, RunReason.CREATED)
+async def test_a_key_is_never_handed_out_twice_at_once_and_runs_once_more_when_it_changed_meanwhile() -> None:
+    queue = a_queue()
+    queue.add(A, RunReason.CREATED)
+    await _take(queue)
+    queue.add(A, RunReason.CHANGED)
+    queue.add(A, RunReason.DEPENDENT)
+    assert len(queue) == 0
+    queue.done(A)
+    assert (await _take(queue)).reason is RunReason.CHANGED
+    queue.done(A)
+    assert len(queue) == 0
+
+
+async def test_changes_before_the_object_is_read_are_handled_by_the_same_run() -> None:
+    queue = a_queue()
+    queue.add(A, RunReason.GONE)
+    request = await _take(queue)
+    queue.add(A, RunReason.CREATED, ("spec",))
+    request = queue.begun(request)
+    assert (request.reason, request.details) == (RunReason.CREATED, ("spec",))
+    assert queue.begun(request) == request
+    queue.add(A, RunReason.CHANGED)
+    queue.done(A)
+    assert (await _take(queue)).reason is RunReason.CHANGED
+    queue.done(A)
+    assert len(queue) == 0
+
+
+async def test_a_change_before_the_object_is_read_starts_the_count_of_failures_over() -> None:
+    queue = a_queue()
+    queue.add(A, RunReason.CHANGED)
+    request = await _take(queue)
+    queue.retry(A, Backoff(1.0), ran=True)
+    queue.done(A)
+    request = await _take(queue)
+    assert (request.failures, request.failed_runs) == (1, 1)
+    queue.add(A, RunReason.CHANGED)
+    request = queue.begun(request)
+    assert (request.reason, request.failures, request.failed_runs) == (RunReason.CHANGED, 0, 0)
+
+
+async def test_backoff_doubles_up_to_the_cap_and_starts_over_with_a_change() -> None:
+    queue = a_queue()
+    loop = asyncio.get_running_loop()
+    queue.add(A, RunReason.CREATED)
+    delays = []
+    for _ in range(13):
         await _take(queue)
-        queue.add(A, RunReason.CHANGED)
-        queue.add(A, RunReason.DEPENDENT)
-        assert len(queue) == 0
+        delays.append(queue.retry(A, Backoff(1.0), ran=True))
         queue.done(A)
-        assert (await _take(queue)).reason is RunReason.CHANGED
+        before = loop.time()
+        request = await _take(queue)
+        assert loop.time() - before == pytest.approx(delays[-1])
+        assert request.reason is RunReason.RETRY
         queue.done(A)
-        assert len(queue) == 0
-
-    virtually(scenario())
-
-
-def test_changes_before_the_object_is_read_are_handled_by_the_same_run(virtually: Virtually) -> None:
-    async def scenario() -> None:
-        queue = a_queue()
-        queue.add(A, RunReason.GONE)
-        request = await _take(queue)
-        queue.add(A, RunReason.CREATED, ("spec",))
-        request = queue.begun(request)
-        assert (request.reason, request.details) == (RunReason.CREATED, ("spec",))
-        assert queue.begun(request) == request
-        queue.add(A, RunReason.CHANGED)
-        queue.done(A)
-        assert (await _take(queue)).reason is RunReason.CHANGED
-        queue.done(A)
-        assert len(queue) == 0
-
-    virtually(scenario())
+        queue.add(A, RunReason.RETRY)
+    assert delays[:4] == [1, 2, 4, 8]
+    assert delays[-1] == MAX_BACKOFF
+    queue.add(A, RunReason.CHANGED)
+    request = await _take(queue)
+    assert request.failures == 0
+    assert queue.retry(A, Backoff(1.0), ran=True) == 1.0
 
 
-def test_a_change_before_the_object_is_read_starts_the_count_of_failures_over(virtually: Virtually) -> None:
-    async def scenario() -> None:
-        queue = a_queue()
-        queue.add(A, RunReason.CHANGED)
-        request = await _take(queue)
-        queue.retry(A, Backoff(1.0), ran=True)
-        queue.done(A)
-        request = await _take(queue)
-        assert (request.failures, request.failed_runs) == (1, 1)
-        queue.add(A, RunReason.CHANGED)
-        request = queue.begun(request)
-        assert (request.reason, request.failures, request.failed_runs) == (RunReason.CHANGED, 0, 0)
-
-    virtually(scenario())
-
-
-def test_backoff_doubles_up_to_the_cap_and_starts_over_with_a_change(virtually: Virtually) -> None:
-    async def scenario() -> None:
-        queue = a_queue()
-        loop = asyncio.get_running_loop()
-        queue.add(A, RunReason.CREATED)
-        delays = []
-        for _ in range(13):
-            await _take(queue)
-            delays.append(queue.retry(A, Backoff(1.0), ran=True))
-            queue.done(A)
-            before = loop.time()
-            request = await _take(queue)
-            assert loop.time() - before == pytest.approx(delays[-1])
-            assert request.reason is RunReason.RETRY
-            queue.done(A)
-            queue.add(A, RunReason.RETRY)
-        assert delays[:4] == [1, 2, 4, 8]
-        assert delays[-1] == MAX_BACKOFF
-        queue.add(A, RunReason.CHANGED)
-        request = await _take(queue)
-        assert request.failures == 0
-        assert queue.retry(A, Backoff(1.0), ran=True) == 1.0
-
-    virtually(scenario())
-
-
-def test_runs_that_failed_are_counted_apart_from_writes_that_came_too_late(virtually: Virtually) -> None:
-    async def scenario() -> None:
-        queue = a_queue()
-        queue.add(A, RunReason.CREATED)
-        for ran in (True, False, True):
-            await _take(queue)
-            queue.retry(A, Backoff(1.0), ran=ran)
-            queue.done(A)
-        request = await _take(queue)
-        assert (request.failures, request.failed_runs) == (3, 2)
-
-    virtually(scenario())
-
-
-def test_a_dependent_does_not_cut_a_backoff_short_but_a_change_does(virtually: Virtually) -> None:
-    async def scenario() -> None:
-        queue = a_queue()
-        queue.add(A, RunReason.CREATED)
+async def test_runs_that_failed_are_counted_apart_from_writes_that_came_too_late() -> None:
+    queue = a_queue()
+    queue.add(A, RunReason.CREATED)
+    for ran in (True, False, True):
         await _take(queue)
-        queue.add(A, RunReason.DEPENDENT)
-        assert queue.retry(A, Backoff(8.0), ran=True) == 8.0
+        queue.retry(A, Backoff(1.0), ran=ran)
         queue.done(A)
-        queue.add(A, RunReason.DEPENDENT)
-        assert len(queue) == 0
-        queue.add(A, RunReason.CHANGED)
-        assert len(queue) == 1
-
-    virtually(scenario())
+    request = await _take(queue)
+    assert (request.failures, request.failed_runs) == (3, 2)
 
 
-def test_a_change_during_a_failing_run_is_served_at_once(virtually: Virtually) -> None:
-    async def scenario() -> None:
-        queue = a_queue()
-        queue.add(A, RunReason.CREATED)
-        await _take(queue)
-        queue.add(A, RunReason.CHANGED)
-        assert queue.retry(A, Backoff(8.0), ran=True) == 0.0
-        queue.done(A)
-        assert (await _take(queue)).failures == 0
-
-    virtually(scenario())
-
-
-def test_the_earlier_of_two_delays_wins(virtually: Virtually) -> None:
-    async def scenario() -> None:
-        queue = a_queue()
-        loop = asyncio.get_running_loop()
-        queue.add_after(A, RunReason.RESYNC, 100)
-        queue.add_after(A, RunReason.REQUEUED, 10)
-        queue.add_after(A, RunReason.RESYNC, 50)
-        assert (await _take(queue)).reason is RunReason.REQUEUED
-        assert loop.time() == pytest.approx(10)
-
-    virtually(scenario())
+async def test_a_dependent_does_not_cut_a_backoff_short_but_a_change_does() -> None:
+    queue = a_queue()
+    queue.add(A, RunReason.CREATED)
+    await _take(queue)
+    queue.add(A, RunReason.DEPENDENT)
+    assert queue.retry(A, Backoff(8.0), ran=True) == 8.0
+    queue.done(A)
+    queue.add(A, RunReason.DEPENDENT)
+    assert len(queue) == 0
+    queue.add(A, RunReason.CHANGED)
+    assert len(queue) == 1
 
 
-def test_the_entries_are_the_running_waiting_and_delayed_requests(virtually: Virtually) -> None:
-    async def scenario() -> None:
-        queue = a_queue()
-        queue.add(A, RunReason.CHANGED, ("spec.size",))
-        await _take(queue)
-        queue.retry(A, Backoff(60.0), ran=True)
-        queue.done(A)
-        queue.add(B, RunReason.RESYNC)
-        await _take(queue)
-        queue.add(C, RunReason.DEPENDENT, ("Deployment c was deleted",))
-        queue.add(ObjectKey("ns", "d"), RunReason.CREATED)
-        await asyncio.sleep(10)
-        assert [(at.key.name, at.stage, at.reason, at.details, at.seconds) for at in queue.entries()] == [
-            ("b", "running", RunReason.RESYNC, (), 10.0),
-            ("d", "waiting", RunReason.CREATED, (), 10.0),
-            ("c", "waiting", RunReason.DEPENDENT, ("Deployment c was deleted",), 10.0),
-            ("a", "delayed", RunReason.RETRY, (), 50.0),
-        ]
-        assert (queue.is_running(A), queue.is_running(B)) == (False, True)
-
-    virtually(scenario())
+async def test_a_change_during_a_failing_run_is_served_at_once() -> None:
+    queue = a_queue()
+    queue.add(A, RunReason.CREATED)
+    await _take(queue)
+    queue.add(A, RunReason.CHANGED)
+    assert queue.retry(A, Backoff(8.0), ran=True) == 0.0
+    queue.done(A)
+    assert (await _take(queue)).failures == 0
 
 
-def test_a_forgotten_key_is_not_requeued(virtually: Virtually) -> None:
-    async def scenario() -> None:
-        queue = a_queue()
-        queue.add(A, RunReason.CREATED)
-        queue.add_after(B, RunReason.RESYNC, 5)
-        queue.forget(A)
-        queue.forget(B)
-        with pytest.raises(TimeoutError):
-            await asyncio.wait_for(queue.get(), 10_000)
-
-    virtually(scenario())
+async def test_the_earlier_of_two_delays_wins() -> None:
+    queue = a_queue()
+    loop = asyncio.get_running_loop()
+    queue.add_after(A, RunReason.RESYNC, 100)
+    queue.add_after(A, RunReason.REQUEUED, 10)
+    queue.add_after(A, RunReason.RESYNC, 50)
+    assert (await _take(queue)).reason is RunReason.REQUEUED
+    assert loop.time() == pytest.approx(10)
 
 
-def test_closing_ends_every_waiting_worker(virtually: Virtually) -> None:
-    async def scenario() -> None:
-        queue = a_queue()
-        workers = [asyncio.create_task(queue.get()) for _ in range(3)]
-        await asyncio.sleep(1)
-        queue.close()
-        assert await asyncio.gather(*workers) == [None, None, None]
+async def test_the_entries_are_the_running_waiting_and_delayed_requests() -> None:
+    queue = a_queue()
+    queue.add(A, RunReason.CHANGED, ("spec.size",))
+    await _take(queue)
+    queue.retry(A, Backoff(60.0), ran=True)
+    queue.done(A)
+    queue.add(B, RunReason.RESYNC)
+    await _take(queue)
+    queue.add(C, RunReason.DEPENDENT, ("Deployment c was deleted",))
+    queue.add(ObjectKey("ns", "d"), RunReason.CREATED)
+    await asyncio.sleep(10)
+    assert [(at.key.name, at.stage, at.reason, at.details, at.seconds) for at in queue.entries()] == [
+        ("b", "running", RunReason.RESYNC, (), 10.0),
+        ("d", "waiting", RunReason.CREATED, (), 10.0),
+        ("c", "waiting", RunReason.DEPENDENT, ("Deployment c was deleted",), 10.0),
+        ("a", "delayed", RunReason.RETRY, (), 50.0),
+    ]
+    assert (queue.is_running(A), queue.is_running(B)) == (False, True)
 
-    virtually(scenario())
+
+async def test_a_forgotten_key_is_not_requeued() -> None:
+    queue = a_queue()
+    queue.add(A, RunReason.CREATED)
+    queue.add_after(B, RunReason.RESYNC, 5)
+    queue.forget(A)
+    queue.forget(B)
+    with pytest.raises(TimeoutError):
+        await asyncio.wait_for(queue.get(), 10_000)
 
 
-def test_a_canceled_worker_loses_no_request(virtually: Virtually) -> None:
-    async def scenario() -> None:
-        queue = a_queue()
-        first = asyncio.create_task(queue.get())
-        second = asyncio.create_task(queue.get())
-        await asyncio.sleep(1)
-        queue.add(A, RunReason.CREATED)
-        first.cancel()
-        queue.add(A, RunReason.RESYNC)
-        request = await second
-        assert request is not None
-        assert request.key == A
+async def test_closing_ends_every_waiting_worker() -> None:
+    queue = a_queue()
+    workers = [asyncio.create_task(queue.get()) for _ in range(3)]
+    await asyncio.sleep(1)
+    queue.close()
+    assert await asyncio.gather(*workers) == [None, None, None]
 
-    virtually(scenario())
+
+async def test_a_canceled_worker_loses_no_request() -> None:
+    queue = a_queue()
+    first = asyncio.create_task(queue.get())
+    second = asyncio.create_task(queue.get())
+    await asyncio.sleep(1)
+    queue.add(A, RunReason.CREATED)
+    first.cancel()
+    queue.add(A, RunReason.RESYNC)
+    request = await second
+    assert request is not None
+    assert request.key == A
 
 
 @pytest.mark.lengthy
 @pytest.mark.parametrize("seed", range(5))
-def test_random_histories_lose_nothing_and_never_run_a_key_twice_at_once(virtually: Virtually, seed: int) -> None:
-    async def scenario() -> None:
-        rng = random.Random(seed)
-        queue = a_queue()
-        keys = [ObjectKey("ns", str(number)) for number in range(200)]
-        wanted = dict.fromkeys(keys, 0)
-        seen = dict.fromkeys(keys, 0)
-        running: set[ObjectKey] = set()
-        longest = 0.0
+async def test_random_histories_lose_nothing_and_never_run_a_key_twice_at_once(seed: int) -> None:
+    rng = random.Random(seed)
+    queue = a_queue()
+    keys = [ObjectKey("ns", str(number)) for number in range(200)]
+    wanted = dict.fromkeys(keys, 0)
+    seen = dict.fromkeys(keys, 0)
+    running: set[ObjectKey] = set()
+    longest = 0.0
 
-        async def worker() -> None:
-            nonlocal longest
-            while (request := await queue.get()) is not None:
-                assert request.key not in running
-                running.add(request.key)
-                longest = max(longest, request.waited)
-                served = wanted[request.key]
-                await asyncio.sleep(rng.uniform(0.01, 0.5))
-                running.remove(request.key)
-                if rng.random() < 0.2:
-                    queue.retry(request.key, Backoff(0.1), ran=True)
-                else:
-                    seen[request.key] = max(seen[request.key], served)
-                    queue.succeeded(request.key)
-                queue.done(request.key)
+    async def worker() -> None:
+        nonlocal longest
+        while (request := await queue.get()) is not None:
+            assert request.key not in running
+            running.add(request.key)
+            longest = max(longest, request.waited)
+            served = wanted[request.key]
+            await asyncio.sleep(rng.uniform(0.01, 0.5))
+            running.remove(request.key)
+            if rng.random() < 0.2:
+                queue.retry(request.key, Backoff(0.1), ran=True)
+            else:
+                seen[request.key] = max(seen[request.key], served)
+                queue.succeeded(request.key)
+            queue.done(request.key)
 
-        async with asyncio.TaskGroup() as group:
-            for _ in range(8):
-                group.create_task(worker())
-            for _ in range(3_000):
-                key = rng.choice(keys)
-                wanted[key] += 1
-                queue.add(key, rng.choice([RunReason.CHANGED, RunReason.CREATED, RunReason.DELETED]))
-                await asyncio.sleep(rng.uniform(0, 0.05))
-            while seen != wanted:
-                await asyncio.sleep(1)
-            queue.close()
-        assert longest < 60
-
-    virtually(scenario())
+    async with asyncio.TaskGroup() as group:
+        for _ in range(8):
+            group.create_task(worker())
+        for _ in range(3_000):
+            key = rng.choice(keys)
+            wanted[key] += 1
+            queue.add(key, rng.choice([RunReason.CHANGED, RunReason.CREATED, RunReason.DELETED]))
+            await asyncio.sleep(rng.uniform(0, 0.05))
+        while seen != wanted:
+            await asyncio.sleep(1)
+        queue.close()
+    assert longest < 60

@@ -17,10 +17,9 @@ from __future__ import annotations
 import asyncio
 import random
 from collections import Counter
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any
 
 import pytest
 
@@ -29,10 +28,10 @@ from runner.watches.policy import Backoff
 from runner.workqueue.concurrency import ConcurrencyLimit
 from runner.workqueue.queue import Dispatcher, Offer, WorkQueue
 from runner.workqueue.request import HANDICAP, Cause, ReconcileRequest, RunReason, Waiting
+from tests.kit.virtual_time import virtually
 
 pytestmark = pytest.mark.lengthy
 
-Virtually = Callable[[Coroutine[object, object, Any]], Any]
 
 LONGEST = 20.0
 """Seconds that a run takes at most."""
@@ -292,7 +291,7 @@ async def histories(seeds: range) -> Counter[bool]:
 
 
 @pytest.mark.parametrize("seeds", [range(3), pytest.param(range(3, 40), marks=pytest.mark.nightly)])
-def test_no_key_twice_at_once_none_lost_and_every_wait_bounded(virtually: Virtually, seeds: range) -> None:
+def test_no_key_twice_at_once_none_lost_and_every_wait_bounded(seeds: range) -> None:
     starts = virtually(histories(seeds))
     assert min(starts.values()) > 250 * len(seeds), starts
 
@@ -363,7 +362,7 @@ _PUSH, _RETRY, _ADMITS = WorkQueue._push, WorkQueue.retry, ConcurrencyLimit.admi
     ids=lambda value: getattr(value, "__name__", ""),
 )
 def test_with_any_rule_broken_some_history_goes_wrong(
-    virtually: Virtually, monkeypatch: pytest.MonkeyPatch, where: type, name: str, broken: Callable[..., object]
+    monkeypatch: pytest.MonkeyPatch, where: type, name: str, broken: Callable[..., object]
 ) -> None:
     monkeypatch.setattr(where, name, broken)
     with pytest.raises((WrongError, KeyError)):

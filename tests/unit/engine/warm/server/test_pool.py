@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import math
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +17,8 @@ from runner.engine.warm.server import client
 from runner.engine.warm.server.client import ServerDiedError, ServerError
 from runner.engine.warm.server.pool import Pool
 
-Virtually = Callable[[Coroutine[Any, Any, None]], None]
+pytestmark = pytest.mark.virtual_time
+
 ENVIRONMENT = {"A": "1"}
 ORDER: Any = None
 
@@ -100,395 +101,322 @@ def pool(launches: Launches) -> Pool:
     return Pool(Path("/nowhere"), Cold(), (), launches)
 
 
-def test_a_run_without_a_fork_server_uses_a_new_process_and_the_reason_is_reported(
-    virtually: Virtually,
-) -> None:
-    async def scenario() -> None:
-        warm = pool(Launches("no room"))
+async def test_a_run_without_a_fork_server_uses_a_new_process_and_the_reason_is_reported() -> None:
+    warm = pool(Launches("no room"))
 
-        assert (await warm.start(ORDER, ENVIRONMENT)).pid == 1
+    assert (await warm.start(ORDER, ENVIRONMENT)).pid == 1
 
-        assert warm.problem == "no room"
-        await warm.close()
-
-    virtually(scenario())
+    assert warm.problem == "no room"
+    await warm.close()
 
 
-def test_runs_do_not_delay_the_next_attempt_to_start_a_server(virtually: Virtually) -> None:
-    async def scenario() -> None:
-        launches = Launches("no room")
-        warm = pool(launches)
+async def test_runs_do_not_delay_the_next_attempt_to_start_a_server() -> None:
+    launches = Launches("no room")
+    warm = pool(launches)
 
-        for _ in range(100):
-            await asyncio.gather(*(warm.start(ORDER, ENVIRONMENT) for _ in range(3)))
-            await asyncio.sleep(0.2)
+    for _ in range(100):
+        await asyncio.gather(*(warm.start(ORDER, ENVIRONMENT) for _ in range(3)))
+        await asyncio.sleep(0.2)
 
-        began = launches.at[0]
-        pauses = [round(later - earlier - 0.1) for earlier, later in zip(launches.at, launches.at[1:], strict=False)]
-        assert pauses == [1, 2, 4, 8]
-        assert asyncio.get_running_loop().time() - began < 31
-        await warm.close()
-
-    virtually(scenario())
+    began = launches.at[0]
+    pauses = [round(later - earlier - 0.1) for earlier, later in zip(launches.at, launches.at[1:], strict=False)]
+    assert pauses == [1, 2, 4, 8]
+    assert asyncio.get_running_loop().time() - began < 31
+    await warm.close()
 
 
-def test_a_server_is_started_without_a_run_when_the_problem_is_solved(virtually: Virtually) -> None:
-    async def scenario() -> None:
-        launches = Launches("no room")
-        warm = pool(launches)
-        await warm.warm_up(ENVIRONMENT)
-        assert (warm.servers(), warm.problem) == ([], "no room")
+async def test_a_server_is_started_without_a_run_when_the_problem_is_solved() -> None:
+    launches = Launches("no room")
+    warm = pool(launches)
+    await warm.warm_up(ENVIRONMENT)
+    assert (warm.servers(), warm.problem) == ([], "no room")
 
-        launches.reason = ""
-        await asyncio.sleep(2)
+    launches.reason = ""
+    await asyncio.sleep(2)
 
-        assert (warm.servers(), warm.problem) == ([4711], None)
-        assert (await warm.start(ORDER, ENVIRONMENT)).pid == 4711
-        await warm.close()
-
-    virtually(scenario())
+    assert (warm.servers(), warm.problem) == ([4711], None)
+    assert (await warm.start(ORDER, ENVIRONMENT)).pid == 4711
+    await warm.close()
 
 
-def test_a_problem_lasts_since_it_began_whatever_the_latest_reason_is(virtually: Virtually) -> None:
-    async def scenario() -> None:
-        launches = Launches("no room")
-        warm = pool(launches)
-        await warm.warm_up(ENVIRONMENT)
-        assert warm.lasting_problem(10) is None
+async def test_a_problem_lasts_since_it_began_whatever_the_latest_reason_is() -> None:
+    launches = Launches("no room")
+    warm = pool(launches)
+    await warm.warm_up(ENVIRONMENT)
+    assert warm.lasting_problem(10) is None
 
-        launches.reason = "no memory"
-        await asyncio.sleep(11)
+    launches.reason = "no memory"
+    await asyncio.sleep(11)
 
-        assert warm.lasting_problem(10) == "no memory"
-        assert warm.lasting_problem(20) is None
-        await warm.close()
-
-    virtually(scenario())
+    assert warm.lasting_problem(10) == "no memory"
+    assert warm.lasting_problem(20) is None
+    await warm.close()
 
 
-def test_a_run_that_was_not_forked_although_there_is_a_server_is_a_problem(virtually: Virtually) -> None:
-    async def scenario() -> None:
-        warm = pool(Launches(""))
-        await warm.warm_up(ENVIRONMENT)
+async def test_a_run_that_was_not_forked_although_there_is_a_server_is_a_problem() -> None:
+    warm = pool(Launches(""))
+    await warm.warm_up(ENVIRONMENT)
 
-        warm.learn(ENVIRONMENT, '{"plugins": []}\n{"mismatch": "runs have other values of A than the fork server"}\n')
+    warm.learn(ENVIRONMENT, '{"plugins": []}\n{"mismatch": "runs have other values of A than the fork server"}\n')
 
-        assert warm.problem == "runs have other values of A than the fork server"
-        await warm.close()
-
-    virtually(scenario())
+    assert warm.problem == "runs have other values of A than the fork server"
+    await warm.close()
 
 
-def test_findings_of_the_self_test_are_reported_and_are_not_a_problem(virtually: Virtually) -> None:
-    async def scenario() -> None:
-        launches = Launches("")
-        warm = pool(launches)
-        await warm.warm_up(ENVIRONMENT)
-        (server,) = launches.servers
+async def test_findings_of_the_self_test_are_reported_and_are_not_a_problem() -> None:
+    launches = Launches("")
+    warm = pool(launches)
+    await warm.warm_up(ENVIRONMENT)
+    (server,) = launches.servers
 
-        server.disabled, server.problems = {"templates": "AttributeError"}, ("a module was slow",)
+    server.disabled, server.problems = {"templates": "AttributeError"}, ("a module was slow",)
 
-        assert warm.shortfalls() == {"templates": "disabled: AttributeError", "self-test": "a module was slow"}
-        assert warm.problem is None
-        await warm.close()
-
-    virtually(scenario())
+    assert warm.shortfalls() == {"templates": "disabled: AttributeError", "self-test": "a module was slow"}
+    assert warm.problem is None
+    await warm.close()
 
 
-def test_modules_and_plugins_learned_from_runs_are_not_a_problem(virtually: Virtually) -> None:
-    async def scenario() -> None:
-        warm = pool(Launches(""))
-        await warm.warm_up(ENVIRONMENT)
+async def test_modules_and_plugins_learned_from_runs_are_not_a_problem() -> None:
+    warm = pool(Launches(""))
+    await warm.warm_up(ENVIRONMENT)
 
-        warm.learn(ENVIRONMENT, '{"plugins": ["ansible.plugins.lookup.sequence"]}\n')
+    warm.learn(ENVIRONMENT, '{"plugins": ["ansible.plugins.lookup.sequence"]}\n')
 
-        assert warm.problem is None
-        await warm.close()
-
-    virtually(scenario())
+    assert warm.problem is None
+    await warm.close()
 
 
 @pytest.mark.parametrize(("runs", "later", "replaced"), [(5, 0, 10), (4, 0, 30), (4, 1, 20), (0, 5, 20)])
-def test_a_server_is_replaced_by_one_that_preloads_more_soon_if_it_has_many_runs(
-    virtually: Virtually, runs: int, later: int, replaced: float
+async def test_a_server_is_replaced_by_one_that_preloads_more_soon_if_it_has_many_runs(
+    runs: int, later: int, replaced: float
 ) -> None:
-    async def scenario() -> None:
-        launches = Launches("")
-        warm = pool(launches)
-        await warm.warm_up(ENVIRONMENT)
-        for _ in range(runs):
-            await warm.start(ORDER, ENVIRONMENT)
-        warm.learn(ENVIRONMENT, '{"plugins": ["ansible.plugins.lookup.sequence"]}\n')
-        await asyncio.sleep(20.0)
-        for _ in range(later):
-            await warm.start(ORDER, ENVIRONMENT)
-        await asyncio.sleep(20.0)
-
-        started, renewed = launches.at
-        assert renewed - started == pytest.approx(replaced, abs=0.5)
-        assert launches.servers[0].is_closed
-        await warm.close()
-
-    virtually(scenario())
-
-
-def test_runs_that_begin_while_the_new_server_loads_do_not_replace_it_at_once(virtually: Virtually) -> None:
-    async def scenario() -> None:
-        launches = Launches("")
-        warm = pool(launches)
-        await warm.warm_up(ENVIRONMENT)
-        for _ in range(5):
-            await warm.start(ORDER, ENVIRONMENT)
-        launches.seconds = 25.0  # longer than the interval until the next renewal
-        warm.learn(ENVIRONMENT, '{"plugins": ["ansible.plugins.lookup.sequence"]}\n')
-        await asyncio.sleep(30.0)
+    launches = Launches("")
+    warm = pool(launches)
+    await warm.warm_up(ENVIRONMENT)
+    for _ in range(runs):
         await warm.start(ORDER, ENVIRONMENT)
-        await asyncio.sleep(10.0)
-        warm.learn(ENVIRONMENT, '{"plugins": ["ansible.plugins.lookup.lines"]}\n')
-        await asyncio.sleep(1.0)
+    warm.learn(ENVIRONMENT, '{"plugins": ["ansible.plugins.lookup.sequence"]}\n')
+    await asyncio.sleep(20.0)
+    for _ in range(later):
+        await warm.start(ORDER, ENVIRONMENT)
+    await asyncio.sleep(20.0)
 
-        assert len(launches.at) == 2
-        await warm.close()
+    started, renewed = launches.at
+    assert renewed - started == pytest.approx(replaced, abs=0.5)
+    assert launches.servers[0].is_closed
+    await warm.close()
 
-    virtually(scenario())
+
+async def test_runs_that_begin_while_the_new_server_loads_do_not_replace_it_at_once() -> None:
+    launches = Launches("")
+    warm = pool(launches)
+    await warm.warm_up(ENVIRONMENT)
+    for _ in range(5):
+        await warm.start(ORDER, ENVIRONMENT)
+    launches.seconds = 25.0  # longer than the interval until the next renewal
+    warm.learn(ENVIRONMENT, '{"plugins": ["ansible.plugins.lookup.sequence"]}\n')
+    await asyncio.sleep(30.0)
+    await warm.start(ORDER, ENVIRONMENT)
+    await asyncio.sleep(10.0)
+    warm.learn(ENVIRONMENT, '{"plugins": ["ansible.plugins.lookup.lines"]}\n')
+    await asyncio.sleep(1.0)
+
+    assert len(launches.at) == 2
+    await warm.close()
 
 
-def test_a_server_that_dies_soon_after_its_start_is_replaced_at_once_without_a_problem(virtually: Virtually) -> None:
-    async def scenario() -> None:
-        launches = Launches("")
-        warm = pool(launches)
-        await warm.warm_up(ENVIRONMENT)
+async def test_a_server_that_dies_soon_after_its_start_is_replaced_at_once_without_a_problem() -> None:
+    launches = Launches("")
+    warm = pool(launches)
+    await warm.warm_up(ENVIRONMENT)
 
+    launches.servers[-1].die()
+    await asyncio.sleep(0.5)
+
+    assert (len(launches.servers), warm.servers(), warm.problem) == (2, [4711], None)
+    await warm.close()
+
+
+async def test_if_servers_die_repeatedly_runs_use_new_processes_for_a_while() -> None:
+    launches = Launches("")
+    warm = pool(launches)
+    await warm.warm_up(ENVIRONMENT)
+    for _ in range(2):
         launches.servers[-1].die()
         await asyncio.sleep(0.5)
 
-        assert (len(launches.servers), warm.servers(), warm.problem) == (2, [4711], None)
+    assert warm.problem == "the fork server died soon after its start (killed by signal 9)"
+    assert (await warm.start(ORDER, ENVIRONMENT)).pid == 1
+
+    await asyncio.sleep(1)
+    assert (await warm.start(ORDER, ENVIRONMENT)).pid == 4711
+    await warm.close()
+
+
+async def test_closing_ends_all_servers_of_concurrent_environments() -> None:
+    launches = Launches("")
+    warm = pool(launches)
+    environments = [{"A": str(number)} for number in range(9)]
+    for _ in range(3):
+        for number, environment in enumerate(environments):
+            await warm.start(ORDER, environment)
+            warm.preload(environment, Load(modules=frozenset({f"module_{len(launches.servers)}_{number}"})))
+        running = [asyncio.create_task(warm.start(ORDER, environment)) for environment in environments]
+        await warm.settle()
+        await asyncio.gather(*running)
+    async with asyncio.timeout(60):
         await warm.close()
 
-    virtually(scenario())
+    assert len(launches.servers) > len(environments)
+    assert [server for server in launches.servers if not server.is_closed] == []
 
 
-def test_if_servers_die_repeatedly_runs_use_new_processes_for_a_while(virtually: Virtually) -> None:
-    async def scenario() -> None:
-        launches = Launches("")
-        warm = pool(launches)
-        await warm.warm_up(ENVIRONMENT)
-        for _ in range(2):
-            launches.servers[-1].die()
-            await asyncio.sleep(0.5)
-
-        assert warm.problem == "the fork server died soon after its start (killed by signal 9)"
-        assert (await warm.start(ORDER, ENVIRONMENT)).pid == 1
-
-        await asyncio.sleep(1)
-        assert (await warm.start(ORDER, ENVIRONMENT)).pid == 4711
-        await warm.close()
-
-    virtually(scenario())
-
-
-def test_closing_ends_all_servers_of_concurrent_environments(virtually: Virtually) -> None:
-    async def scenario() -> None:
-        launches = Launches("")
-        warm = pool(launches)
-        environments = [{"A": str(number)} for number in range(9)]
-        for _ in range(3):
-            for number, environment in enumerate(environments):
-                await warm.start(ORDER, environment)
-                warm.preload(environment, Load(modules=frozenset({f"module_{len(launches.servers)}_{number}"})))
-            running = [asyncio.create_task(warm.start(ORDER, environment)) for environment in environments]
-            await warm.settle()
-            await asyncio.gather(*running)
+async def test_closing_while_servers_start_leaves_none() -> None:
+    launches = Launches("")
+    warm = pool(launches)
+    for seconds in (0.0, 0.05, 0.1, 0.15):
+        running = [asyncio.create_task(warm.start(ORDER, {"A": str(number)})) for number in range(9)]
+        await asyncio.sleep(seconds)
         async with asyncio.timeout(60):
             await warm.close()
-
-        assert len(launches.servers) > len(environments)
+        await asyncio.gather(*running, return_exceptions=True)
         assert [server for server in launches.servers if not server.is_closed] == []
-
-    virtually(scenario())
-
-
-def test_closing_while_servers_start_leaves_none(virtually: Virtually) -> None:
-    async def scenario() -> None:
-        launches = Launches("")
         warm = pool(launches)
-        for seconds in (0.0, 0.05, 0.1, 0.15):
-            running = [asyncio.create_task(warm.start(ORDER, {"A": str(number)})) for number in range(9)]
-            await asyncio.sleep(seconds)
-            async with asyncio.timeout(60):
-                await warm.close()
-            await asyncio.gather(*running, return_exceptions=True)
-            assert [server for server in launches.servers if not server.is_closed] == []
-            warm = pool(launches)
-
-    virtually(scenario())
 
 
-def test_cleanup_runs_after_a_server_dies_or_fails_to_start_and_not_after_it_is_closed(
-    virtually: Virtually,
-) -> None:
-    async def scenario() -> None:
-        calls: list[str] = []
-        launches = Launches("")
-        warm = Pool(Path("/nowhere"), Cold(), (), launches, lambda: calls.append("lost"))
-        await warm.warm_up(ENVIRONMENT)
-        assert calls == []
+async def test_cleanup_runs_after_a_server_dies_or_fails_to_start_and_not_after_it_is_closed() -> None:
+    calls: list[str] = []
+    launches = Launches("")
+    warm = Pool(Path("/nowhere"), Cold(), (), launches, lambda: calls.append("lost"))
+    await warm.warm_up(ENVIRONMENT)
+    assert calls == []
 
-        launches.servers[0].die()
-        await asyncio.sleep(5)
-        assert calls == ["lost"]
+    launches.servers[0].die()
+    await asyncio.sleep(5)
+    assert calls == ["lost"]
 
-        launches.reason = "no room"
-        await warm.warm_up({"B": "1"})
-        assert calls == ["lost"] * 2
+    launches.reason = "no room"
+    await warm.warm_up({"B": "1"})
+    assert calls == ["lost"] * 2
 
-        await warm.close()
-        assert calls == ["lost"] * 2
-
-    virtually(scenario())
+    await warm.close()
+    assert calls == ["lost"] * 2
 
 
-def test_a_server_killed_while_loading_is_started_once_more_with_the_same_load(
-    virtually: Virtually,
-) -> None:
-    async def scenario() -> None:
-        calls: list[str] = []
-        launches, learned = Launches(""), Load(plugins=frozenset({"a"}))
-        warm = Pool(Path("/nowhere"), Cold(), (), launches, lambda: calls.append("lost"))
-        warm.preload(ENVIRONMENT, learned)
-        launches.deaths = 1
+async def test_a_server_killed_while_loading_is_started_once_more_with_the_same_load() -> None:
+    calls: list[str] = []
+    launches, learned = Launches(""), Load(plugins=frozenset({"a"}))
+    warm = Pool(Path("/nowhere"), Cold(), (), launches, lambda: calls.append("lost"))
+    warm.preload(ENVIRONMENT, learned)
+    launches.deaths = 1
 
-        await warm.warm_up(ENVIRONMENT)
+    await warm.warm_up(ENVIRONMENT)
 
-        assert launches.loads == [learned] * 2
-        assert calls == ["lost"]
-        assert warm.problem is None
-        await warm.close()
-
-    virtually(scenario())
+    assert launches.loads == [learned] * 2
+    assert calls == ["lost"]
+    assert warm.problem is None
+    await warm.close()
 
 
-def test_a_load_that_kills_servers_repeatedly_is_no_longer_preloaded(virtually: Virtually) -> None:
-    async def scenario() -> None:
-        launches, learned = Launches(""), Load(plugins=frozenset({"a"}))
-        warm = pool(launches)
-        warm.preload(ENVIRONMENT, learned)
-        launches.deaths = 2
+async def test_a_load_that_kills_servers_repeatedly_is_no_longer_preloaded() -> None:
+    launches, learned = Launches(""), Load(plugins=frozenset({"a"}))
+    warm = pool(launches)
+    warm.preload(ENVIRONMENT, learned)
+    launches.deaths = 2
 
-        await warm.warm_up(ENVIRONMENT)
+    await warm.warm_up(ENVIRONMENT)
 
-        assert launches.loads == [learned, learned, Load()]
-        assert warm.problem is None
-        await warm.close()
-
-    virtually(scenario())
+    assert launches.loads == [learned, learned, Load()]
+    assert warm.problem is None
+    await warm.close()
 
 
-def test_a_server_that_cannot_be_replaced_after_many_runs_serves_on_and_the_next_attempts_are_rare(
-    virtually: Virtually,
-) -> None:
-    async def scenario() -> None:
-        launches = Launches("")
-        warm = pool(launches)
-        await warm.warm_up(ENVIRONMENT)
-        launches.servers[0].runs = 2000
-        launches.reason = "no room"
+async def test_a_server_that_cannot_be_replaced_after_many_runs_serves_on_and_the_next_attempts_are_rare() -> None:
+    launches = Launches("")
+    warm = pool(launches)
+    await warm.warm_up(ENVIRONMENT)
+    launches.servers[0].runs = 2000
+    launches.reason = "no room"
 
-        with capture_logs() as lines:
-            for _ in range(100):
-                assert (await warm.start(ORDER, ENVIRONMENT)).pid == 4711
-                await asyncio.sleep(0.2)
+    with capture_logs() as lines:
+        for _ in range(100):
+            assert (await warm.start(ORDER, ENVIRONMENT)).pid == 4711
+            await asyncio.sleep(0.2)
 
-        assert len(launches.at) == 1 + 5  # after 0, 1, 3, 7 and 15 seconds
-        assert warm.problem is None
-        assert [(line["event"], line["reason"]) for line in lines if line["log_level"] == "warning"] == [
-            ("A fork server cannot be replaced; runs are forked from the old one", "no room")
-        ]
-        launches.reason = ""
-        await asyncio.sleep(20)
-        assert [server.is_closed for server in launches.servers] == [True, False]
-        await warm.close()
-
-    virtually(scenario())
+    assert len(launches.at) == 1 + 5  # after 0, 1, 3, 7 and 15 seconds
+    assert warm.problem is None
+    assert [(line["event"], line["reason"]) for line in lines if line["log_level"] == "warning"] == [
+        ("A fork server cannot be replaced; runs are forked from the old one", "no room")
+    ]
+    launches.reason = ""
+    await asyncio.sleep(20)
+    assert [server.is_closed for server in launches.servers] == [True, False]
+    await warm.close()
 
 
-def test_a_server_that_cannot_be_replaced_by_one_that_preloads_more_is_no_problem(virtually: Virtually) -> None:
-    async def scenario() -> None:
-        launches = Launches("")
-        warm = pool(launches)
-        await warm.warm_up(ENVIRONMENT)
-        launches.reason = "no room"
+async def test_a_server_that_cannot_be_replaced_by_one_that_preloads_more_is_no_problem() -> None:
+    launches = Launches("")
+    warm = pool(launches)
+    await warm.warm_up(ENVIRONMENT)
+    launches.reason = "no room"
 
-        with capture_logs() as lines:
-            warm.preload(ENVIRONMENT, Load(modules=frozenset({"kubernetes.core.k8s"})))
-            await warm.settle()
-
-        assert warm.problem is None
-        assert "Runs are not forked" not in str(lines)
-        assert (await warm.start(ORDER, ENVIRONMENT)).pid == 4711
-        launches.reason = ""
-        await asyncio.sleep(2)
-        assert [server.is_closed for server in launches.servers] == [True, False]
-        await warm.close()
-
-    virtually(scenario())
-
-
-def test_a_server_that_is_out_of_date_and_cannot_be_replaced_is_a_problem_with_its_reason(
-    virtually: Virtually,
-) -> None:
-    async def scenario() -> None:
-        launches = Launches("")
-        warm = pool(launches)
-        await warm.warm_up(ENVIRONMENT)
-        launches.reason = "no room"
+    with capture_logs() as lines:
         warm.preload(ENVIRONMENT, Load(modules=frozenset({"kubernetes.core.k8s"})))
         await warm.settle()
 
-        launches.servers[0].is_up_to_date = False
-
-        assert (await warm.start(ORDER, ENVIRONMENT)).pid == 1
-        assert warm.problem == "no room"
-        await warm.close()
-
-    virtually(scenario())
-
-
-def test_a_run_that_the_server_cannot_fork_uses_a_new_process_and_the_reason_is_reported(virtually: Virtually) -> None:
-    async def scenario() -> None:
-        launches = Launches("")
-        warm = pool(launches)
-        await warm.warm_up(ENVIRONMENT)
-        launches.servers[0].cannot_fork = "Resource temporarily unavailable"
-
-        with capture_logs() as lines:
-            assert (await warm.start(ORDER, ENVIRONMENT)).pid == 1
-
-        problems = [warm.problem]
-        assert [line["reason"] for line in lines if "Runs are not forked" in line["event"]] == problems
-        await asyncio.sleep(2)  # the next server can
-        assert [*problems, warm.problem] == ["Resource temporarily unavailable", None]
-        assert (await warm.start(ORDER, ENVIRONMENT)).pid == 4711
-        await warm.close()
-
-    virtually(scenario())
+    assert warm.problem is None
+    assert "Runs are not forked" not in str(lines)
+    assert (await warm.start(ORDER, ENVIRONMENT)).pid == 4711
+    launches.reason = ""
+    await asyncio.sleep(2)
+    assert [server.is_closed for server in launches.servers] == [True, False]
+    await warm.close()
 
 
-def test_while_a_server_loads_for_long_runs_use_new_processes_and_then_the_server(virtually: Virtually) -> None:
-    async def scenario() -> None:
-        launches = Launches("")
-        launches.seconds = 100.0
-        warm = pool(launches)
+async def test_a_server_that_is_out_of_date_and_cannot_be_replaced_is_a_problem_with_its_reason() -> None:
+    launches = Launches("")
+    warm = pool(launches)
+    await warm.warm_up(ENVIRONMENT)
+    launches.reason = "no room"
+    warm.preload(ENVIRONMENT, Load(modules=frozenset({"kubernetes.core.k8s"})))
+    await warm.settle()
 
-        began = asyncio.get_running_loop().time()
+    launches.servers[0].is_up_to_date = False
+
+    assert (await warm.start(ORDER, ENVIRONMENT)).pid == 1
+    assert warm.problem == "no room"
+    await warm.close()
+
+
+async def test_a_run_that_the_server_cannot_fork_uses_a_new_process_and_the_reason_is_reported() -> None:
+    launches = Launches("")
+    warm = pool(launches)
+    await warm.warm_up(ENVIRONMENT)
+    launches.servers[0].cannot_fork = "Resource temporarily unavailable"
+
+    with capture_logs() as lines:
         assert (await warm.start(ORDER, ENVIRONMENT)).pid == 1
 
-        assert asyncio.get_running_loop().time() - began == pytest.approx(60)
-        problems = [warm.problem]
-        await asyncio.sleep(41)
-        assert [*problems, warm.problem] == ["the fork server loads for more than 60 seconds", None]
-        assert (await warm.start(ORDER, ENVIRONMENT)).pid == 4711
-        assert len(launches.at) == 1
-        await warm.close()
+    problems = [warm.problem]
+    assert [line["reason"] for line in lines if "Runs are not forked" in line["event"]] == problems
+    await asyncio.sleep(2)  # the next server can
+    assert [*problems, warm.problem] == ["Resource temporarily unavailable", None]
+    assert (await warm.start(ORDER, ENVIRONMENT)).pid == 4711
+    await warm.close()
 
-    virtually(scenario())
+
+async def test_while_a_server_loads_for_long_runs_use_new_processes_and_then_the_server() -> None:
+    launches = Launches("")
+    launches.seconds = 100.0
+    warm = pool(launches)
+
+    began = asyncio.get_running_loop().time()
+    assert (await warm.start(ORDER, ENVIRONMENT)).pid == 1
+
+    assert asyncio.get_running_loop().time() - began == pytest.approx(60)
+    problems = [warm.problem]
+    await asyncio.sleep(41)
+    assert [*problems, warm.problem] == ["the fork server loads for more than 60 seconds", None]
+    assert (await warm.start(ORDER, ENVIRONMENT)).pid == 4711
+    assert len(launches.at) == 1
+    await warm.close()
