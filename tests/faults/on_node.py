@@ -20,6 +20,7 @@ from typing import Any
 from runner.sdk.devcluster import DevCluster, node
 from runner.sdk.devcluster.layout import KUBELET
 from tests.faults.world import NAMESPACE, Objects, install, write_project
+from tests.kit.cluster import Kubectl, kubectl_of
 from tests.kit.objects import Api, Things
 from tests.kit.operator import ACCOUNT, Project, account_kubeconfig
 from tests.kit.wait import wait_until
@@ -60,12 +61,10 @@ class Deployed(Objects):
         """Return the log of each container, in the order of their starts."""
         return sorted(self.folder.glob("log-*"), key=lambda log: log.name.rpartition("-")[2])
 
-    def kubectl(self, *arguments: str, check: bool = True) -> str:
+    @property
+    def kubectl(self) -> Kubectl:
         """Run kubectl in the operator's namespace."""
-        options = (f"--kubeconfig={self.cluster.kubeconfig}", f"--namespace={NAMESPACE}")
-        done = subprocess.run([self.cluster.kubectl, *options, *arguments], check=False, capture_output=True, text=True)
-        assert not check or done.returncode == 0, f"kubectl {' '.join(arguments)}: {done.stdout}{done.stderr}"
-        return done.stdout
+        return kubectl_of(self.cluster, f"--namespace={NAMESPACE}")
 
     def deploy(self, *flags: str, replicas: int = 1) -> None:
         """Deploy the operator, and wait until it is ready."""
@@ -159,7 +158,7 @@ class Deployed(Objects):
     def state(self) -> str:
         """Return pods, nodes, and the ends of the newest logs."""
         ends = [f"{log.name}:\n{log.read_text(errors='replace')[-1500:]}" for log in list(self.logs())[-2:]]
-        return "\n".join([self.kubectl("describe", "pods,nodes", check=False), *ends])
+        return "\n".join([self.kubectl.run("describe", "pods,nodes", check=False).stdout, *ends])
 
     @contextmanager
     def kubelet(self, **settings: object) -> Iterator[None]:
@@ -271,7 +270,7 @@ def out_of_memory(world: Deployed) -> Iterator[None]:
     first = world.first_process()
     (operator,) = Path(f"/proc/{first}/task/{first}/children").read_text(encoding="ascii").split()
     Path(f"/proc/{operator}/oom_score_adj").write_text("1000", encoding="ascii")
-    world.kubectl("exec", world.pod()["metadata"]["name"], "--", *_HOG, check=False)
+    world.kubectl.run("exec", world.pod()["metadata"]["name"], "--", *_HOG, check=False)
     yield
     assert world.ended(before + 1) == "OOMKilled"
 

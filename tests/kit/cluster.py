@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
+import os
 import subprocess
 import uuid
-from collections.abc import Callable
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -32,21 +34,57 @@ def altered(kubeconfig: Path, to: Path, *, server: str = "", user: dict[str, Any
     return path
 
 
-Kubectl = Callable[..., "subprocess.CompletedProcess[str]"]
+class Kubectl:
+    """kubectl with a kubeconfig and options; its namespace can be one of them."""
 
+    def __init__(
+        self, program: Path, kubeconfig: Path, *options: str, environ: Mapping[str, str] | None = None
+    ) -> None:
+        self.kubeconfig = kubeconfig
+        self._command = [str(program), *options]
+        self._environ = {**(os.environ if environ is None else environ), "KUBECONFIG": str(kubeconfig)}
 
-def kubectl_of(cluster: DevCluster, *options: str) -> Kubectl:
-    """Return what runs a cluster's kubectl; a failing command raises unless `check=False`."""
+    def __call__(self, *arguments: str, stdin: str | None = None, **environ: Any) -> str:
+        """Return the output; a command that fails fails the test."""
+        return self.run(*arguments, stdin=stdin, **environ).stdout
 
-    def run(*arguments: str, stdin: str | None = None, check: bool = True) -> subprocess.CompletedProcess[str]:
-        return subprocess.run(
-            [cluster.kubectl, "--kubeconfig", cluster.kubeconfig, *options, *arguments],
+    def run(
+        self, *arguments: str, stdin: str | None = None, check: bool = True, **environ: str
+    ) -> subprocess.CompletedProcess[str]:
+        """Run a command, which may fail if it is not to be checked."""
+        done = subprocess.run(
+            [*self._command, *arguments],
             input=stdin,
             stdin=subprocess.DEVNULL if stdin is None else None,
             capture_output=True,
             text=True,
-            check=check,
-            timeout=60,
+            check=False,
+            timeout=120,
+            env={**self._environ, **environ},
         )
+        assert not check or done.returncode == 0, f"kubectl {' '.join(arguments)}: {done.stdout}{done.stderr}"
+        return done
 
-    return run
+    def get(self, *arguments: str) -> dict[str, Any]:
+        """Read one object; empty when it is not there."""
+        found = self("get", *arguments, "--ignore-not-found", "--output=json")
+        return dict(json.loads(found)) if found.strip() else {}
+
+    def names(self, *arguments: str) -> list[str]:
+        """Name the objects that there are."""
+        return [line.partition("/")[2] for line in self("get", *arguments, "--output=name").split()]
+
+    def apply(self, *objects: dict[str, Any]) -> None:
+        self("apply", "--filename=-", stdin=yaml.safe_dump_all(objects))
+
+    def run_pod(self, container: str = "web") -> str:
+        """Return the name of a running pod with this container."""
+        containers = {"spec": {"containers": [{"name": container, "image": "nginx"}]}}
+        self("run", "web", "--image=nginx", "--overrides", json.dumps(containers))
+        self("wait", "pod/web", "--for=condition=Ready", "--timeout=30s")
+        return "web"
+
+
+def kubectl_of(cluster: DevCluster, *options: str) -> Kubectl:
+    """Return the administrator's kubectl."""
+    return Kubectl(cluster.kubectl, Path(cluster.kubeconfig), *options)

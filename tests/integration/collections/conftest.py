@@ -20,7 +20,8 @@ import yaml
 
 from runner import collections
 from runner.sdk.devcluster import DevCluster
-from tests.integration.collections.modules import MEMCACHED, Ansible, Kubectl, Module, StartModule
+from tests.integration.collections.modules import MEMCACHED, Ansible, Module, StartModule
+from tests.kit.cluster import Kubectl
 from tests.kit.places import ROOT
 from tests.kit.wait import DEADLINE
 
@@ -28,7 +29,7 @@ from tests.kit.wait import DEADLINE
 @pytest.fixture(scope="session")
 def kubectl(devcluster: DevCluster, kubeconfig: Path) -> Kubectl:
     """kubectl of the administrator, with the sample operator's CRD installed."""
-    found = Kubectl(devcluster, kubeconfig)
+    found = Kubectl(devcluster.kubectl, kubeconfig)
     found("apply", "-k", str(ROOT / "config/crd"))
     found("wait", "--for=condition=Established", "crd/memcacheds.cache.example.com", f"--timeout={DEADLINE:.0f}s")
     return found

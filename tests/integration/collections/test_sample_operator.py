@@ -10,6 +10,7 @@ import pytest
 import yaml
 
 from runner import collections
+from tests.kit.places import ROOT
 from tests.kit.wait import wait_until
 
 DIRECTORY = "default"
@@ -20,7 +21,11 @@ PREFIX = "memcached-operator-"
 @pytest.fixture
 def operators_kubeconfig(kubectl: Any, namespace: str, login: Callable[[str], dict[str, str]], tmp_path: Path) -> Path:
     """A kubeconfig of the operator's service account, with the rights of config/rbac."""
-    manifests = kubectl.kustomized("default").replace(SYSTEM, namespace).replace(PREFIX, f"{namespace}-")
+    manifests = (
+        kubectl("kustomize", str(ROOT / "config" / "default"))
+        .replace(SYSTEM, namespace)
+        .replace(PREFIX, f"{namespace}-")
+    )
     rights = {"ServiceAccount", "Role", "RoleBinding", "ClusterRole", "ClusterRoleBinding"}
     kubectl.apply(*(document for document in yaml.safe_load_all(manifests) if document["kind"] in rights))
     options = login(f"{namespace}-controller-manager")
@@ -136,7 +141,7 @@ def test_a_user_sets_no_variable_of_the_role_without_a_field_in_the_schema(kubec
 
 @pytest.mark.parametrize("folder", ["crd", "default", "network-policy", "testing"])
 def test_the_api_server_takes_the_manifests(kubectl: Any, namespace: str, folder: str) -> None:
-    manifests = kubectl.kustomized(folder)
+    manifests = kubectl("kustomize", str(ROOT / "config" / folder))
     for known in (SYSTEM, "osdk-test", "namespace: system"):
         manifests = manifests.replace(known, f"namespace: {namespace}" if known.startswith("namespace") else namespace)
     answer = kubectl("apply", "--server-side", "--force-conflicts", "--dry-run=server", "-f", "-", stdin=manifests)
@@ -144,7 +149,7 @@ def test_the_api_server_takes_the_manifests(kubectl: Any, namespace: str, folder
 
 
 def test_the_operators_pod_is_one_that_the_strictest_pod_security_lets_in(kubectl: Any, namespace: str) -> None:
-    documents = list(yaml.safe_load_all(kubectl.kustomized("default")))
+    documents = list(yaml.safe_load_all(kubectl("kustomize", str(ROOT / "config" / "default"))))
     (space,) = (each for each in documents if each["kind"] == "Namespace")
     assert space["metadata"]["labels"]["pod-security.kubernetes.io/enforce"] == "restricted"
     kubectl("label", "namespace", namespace, "pod-security.kubernetes.io/enforce=restricted")
@@ -166,13 +171,13 @@ def test_the_operators_pod_is_one_that_the_strictest_pod_security_lets_in(kubect
 
 
 def test_the_api_server_takes_the_sample(kubectl: Any, namespace: str) -> None:
-    sample = kubectl.kustomized("samples")
+    sample = kubectl("kustomize", str(ROOT / "config" / "samples"))
     assert "created" in kubectl("apply", "--dry-run=server", "-n", namespace, "-f", "-", stdin=sample)
 
 
 @pytest.mark.parametrize("folder", ["manager", "prometheus", "rbac", "scorecard"])
 def test_every_folder_can_be_built_by_itself(kubectl: Any, folder: str) -> None:
-    assert list(yaml.safe_load_all(kubectl.kustomized(folder)))
+    assert list(yaml.safe_load_all(kubectl("kustomize", str(ROOT / "config" / folder))))
 
 
 def test_ansible_shows_the_modules_documentation(ansible: Any) -> None:

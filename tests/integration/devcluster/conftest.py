@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -44,15 +43,10 @@ def _commands(folder: Path) -> Iterator[str]:
 @pytest.fixture
 def pod(kubectl: Kubectl) -> str:
     """Return the name of a running pod."""
-    kubectl("run", "web", "--image=nginx")
-    kubectl("wait", "pod/web", "--for=condition=Ready", "--timeout=30s")
-    return "web"
+    return kubectl.run_pod()
 
 
 @pytest.fixture
 def exec_pod(devcluster: DevCluster, kubectl: Kubectl) -> str:
     """Return the name of a running pod in which commands run."""
-    container = {"name": devcluster.exec_container, "image": "nginx"}
-    kubectl("run", "web", "--image=nginx", "--overrides", json.dumps({"spec": {"containers": [container]}}))
-    kubectl("wait", "pod/web", "--for=condition=Ready", "--timeout=30s")
-    return "web"
+    return kubectl.run_pod(devcluster.exec_container)

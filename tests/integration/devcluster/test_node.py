@@ -82,14 +82,14 @@ def web(kubectl: Kubectl, both: DevCluster) -> str:
 
 
 def _where(kubectl: Kubectl, pod: str) -> str:
-    return kubectl("get", "pod", pod, "--output=jsonpath={.spec.nodeName}").stdout
+    return kubectl("get", "pod", pod, "--output=jsonpath={.spec.nodeName}")
 
 
 def test_a_pod_answers_other_pods_at_its_service(kubectl: Kubectl, web: str) -> None:
     assert _where(kubectl, web) == node.NODE
 
     def fetch(name: str) -> str:
-        return kubectl("exec", web, "--", "wget", "-q", "-O-", f"http://{name}/", check=False).stdout
+        return kubectl.run("exec", web, "--", "wget", "-q", "-O-", f"http://{name}/", check=False).stdout
 
     wait_until(lambda: fetch("site") == "hello\n")  # a moment passes until kube-proxy has written its rules
     assert fetch("site.default.svc.cluster.local") == "hello\n"
@@ -102,8 +102,8 @@ def test_a_pod_reaches_the_api_server_with_its_service_account(kubectl: Kubectl,
         f"/tools/kubectl --server=https://kubernetes.default.svc --certificate-authority={token}/ca.crt "
         f"--token=$(cat {token}/token) auth whoami --output=jsonpath={{.status.userInfo.username}}"
     )
-    assert kubectl("exec", web, "--", "sh", "-c", script).stdout == "system:serviceaccount:default:default"
-    refused = kubectl("exec", web, "--", "/tools/kubectl", "get", "pods", check=False)
+    assert kubectl("exec", web, "--", "sh", "-c", script) == "system:serviceaccount:default:default"
+    refused = kubectl.run("exec", web, "--", "/tools/kubectl", "get", "pods", check=False)
     assert "Forbidden" in refused.stderr
 
 
@@ -112,22 +112,22 @@ def test_names_of_headless_services_are_those_of_their_pods(kubectl: Kubectl) ->
     kubectl("create", "service", "clusterip", "team", "--clusterip=None", "--tcp=8080")
     kubectl("set", "selector", "service/team", "app=member")
     kubectl("wait", "pod/member", "--for=condition=Ready", "--timeout=50s")
-    address = kubectl("get", "pod", "member", "--output=jsonpath={.status.podIP}").stdout
+    address = kubectl("get", "pod", "member", "--output=jsonpath={.status.podIP}")
     for name in ("team.default.svc.cluster.local", "first.team.default.svc.cluster.local"):
         wait_until(
             lambda name=name: (  # type: ignore[misc]
-                address in kubectl("exec", "member", "--", "nslookup", name, check=False).stdout
+                address in kubectl.run("exec", "member", "--", "nslookup", name, check=False).stdout
             )
         )
 
 
 def test_logs_of_a_pod_are_those_of_its_container(kubectl: Kubectl, web: str) -> None:
-    assert kubectl("logs", web).stdout == "serving\n"
+    assert kubectl("logs", web) == "serving\n"
 
 
 def test_a_command_in_a_pod_gets_input_and_reports_its_exit_code(kubectl: Kubectl, web: str) -> None:
-    assert kubectl("exec", "-i", web, "--", "cat", stdin="line\n").stdout == "line\n"
-    assert kubectl("exec", web, "--", "sh", "-c", "exit 7", check=False).returncode == 7
+    assert kubectl("exec", "-i", web, "--", "cat", stdin="line\n") == "line\n"
+    assert kubectl.run("exec", web, "--", "sh", "-c", "exit 7", check=False).returncode == 7
 
 
 def test_files_are_copied_into_a_pod_and_out_of_it(kubectl: Kubectl, web: str, tmp_path: Path) -> None:
@@ -153,9 +153,9 @@ def test_a_container_can_be_attached_to(kubectl: Kubectl) -> None:
     script = 'read line; echo "got $line"; sleep 1000'
     kubectl("apply", "-f", "-", stdin=_pod("listens", script, container={"stdin": True}))
     kubectl("wait", "pod/listens", "--for=condition=Ready", "--timeout=50s")
-    attached = kubectl("attach", "-i", "listens", stdin="hello\n")
+    attached = kubectl.run("attach", "-i", "listens", stdin="hello\n")
     assert attached.returncode == 0
-    wait_until(lambda: kubectl("logs", "listens").stdout == "got hello\n")
+    wait_until(lambda: kubectl("logs", "listens") == "got hello\n")
 
 
 def test_a_container_over_its_memory_limit_is_killed(kubectl: Kubectl) -> None:
@@ -164,7 +164,7 @@ def test_a_container_over_its_memory_limit_is_killed(kubectl: Kubectl) -> None:
     kubectl("apply", "-f", "-", stdin=_pod("greedy", script, container=limited, restartPolicy="Never"))
     kubectl("wait", "pod/greedy", "--for=jsonpath={.status.phase}=Failed", "--timeout=50s")
     path = "{.status.containerStatuses[0].state.terminated['reason','exitCode']}"
-    assert kubectl("get", "pod", "greedy", f"--output=jsonpath={path}").stdout == "OOMKilled 137"
+    assert kubectl("get", "pod", "greedy", f"--output=jsonpath={path}") == "OOMKilled 137"
 
 
 def test_a_service_has_only_pods_whose_readiness_probe_succeeds(kubectl: Kubectl) -> None:
@@ -175,7 +175,7 @@ def test_a_service_has_only_pods_whose_readiness_probe_succeeds(kubectl: Kubectl
 
     def ready() -> str:
         path = "--output=jsonpath={.items[*].endpoints[*].conditions.ready}"
-        return kubectl("get", "endpointslices", "--selector=kubernetes.io/service-name=probed", path).stdout
+        return kubectl("get", "endpointslices", "--selector=kubernetes.io/service-name=probed", path)
 
     wait_until(lambda: ready() == "false")
     kubectl("exec", "probed", "--", "touch", "/ready")
@@ -202,15 +202,15 @@ def test_a_restricted_pod_writes_to_a_volume_that_outlives_it(kubectl: Kubectl) 
         )
         kubectl("apply", "-f", "-", stdin=pod)
         kubectl("wait", f"pod/{name}", "--for=jsonpath={.status.phase}=Succeeded", "--timeout=50s")
-    assert kubectl("logs", "reads").stdout == "kept\n"
+    assert kubectl("logs", "reads") == "kept\n"
 
 
 def test_pods_of_unknown_images_are_simulated(kubectl: Kubectl) -> None:
     kubectl("run", "simulated", "--image=nginx")
     kubectl("wait", "pod/simulated", "--for=condition=Ready", "--timeout=50s")
     assert _where(kubectl, "simulated") == kwok.NODE
-    assert kubectl("logs", "simulated").stdout == f"{kwok.NO_LOG}\n"
-    assert "no exec" in kubectl("exec", "simulated", "--", "true", check=False).stderr
+    assert kubectl("logs", "simulated") == f"{kwok.NO_LOG}\n"
+    assert "no exec" in kubectl.run("exec", "simulated", "--", "true", check=False).stderr
 
 
 def test_a_label_selects_the_node_whatever_the_image(kubectl: Kubectl) -> None:
@@ -219,7 +219,7 @@ def test_a_label_selects_the_node_whatever_the_image(kubectl: Kubectl) -> None:
     kubectl("wait", "pod/to-fake", "--for=condition=Ready", "--timeout=50s")
     assert _where(kubectl, "to-fake") == kwok.NODE
     path = "--output=jsonpath={.status.containerStatuses[0].state.waiting.reason}"
-    wait_until(lambda: kubectl("get", "pod", "to-real", path).stdout in {"ErrImagePull", "ImagePullBackOff"})
+    wait_until(lambda: kubectl("get", "pod", "to-real", path) in {"ErrImagePull", "ImagePullBackOff"})
     assert _where(kubectl, "to-real") == node.NODE
 
 

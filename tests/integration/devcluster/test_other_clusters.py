@@ -40,9 +40,9 @@ def other() -> Iterator[DevCluster]:
 def dump(cluster: DevCluster) -> dict[str, str]:
     """Return each object by its place, without what the control plane itself renews: status, heartbeats and Events."""
     kubectl = kubectl_of(cluster)
-    kinds = kubectl("api-resources", "--verbs=list", "--output=name").stdout.split()
+    kinds = kubectl("api-resources", "--verbs=list", "--output=name").split()
     kept = ",".join(kind for kind in kinds if not kind.startswith("events"))
-    found = json.loads(kubectl("get", kept, "--all-namespaces", "--output=json").stdout)["items"]
+    found = json.loads(kubectl("get", kept, "--all-namespaces", "--output=json"))["items"]
     return {_place(obj): json.dumps(_lasting(obj), sort_keys=True) for obj in found}
 
 

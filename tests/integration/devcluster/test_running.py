@@ -10,15 +10,14 @@ import stat
 import subprocess
 import threading
 import urllib.request
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 
 from runner.sdk.devcluster import DevCluster, kwok
+from tests.kit.cluster import Kubectl
 from tests.kit.wait import wait_until
-
-Kubectl = Callable[..., "subprocess.CompletedProcess[str]"]
 
 
 def test_the_kubeconfig_belongs_to_its_user_alone(kubeconfig: Path) -> None:
@@ -27,7 +26,7 @@ def test_the_kubeconfig_belongs_to_its_user_alone(kubeconfig: Path) -> None:
 
 
 def test_client_and_server_have_the_promised_version(kubectl: Kubectl) -> None:
-    version = json.loads(kubectl("version", "--output=json").stdout)
+    version = json.loads(kubectl("version", "--output=json"))
     assert version["clientVersion"]["gitVersion"] == version["serverVersion"]["gitVersion"] == "v1.35.4"
 
 
@@ -41,7 +40,7 @@ def test_dependents_are_garbage_collected_with_their_owner(kubectl: Kubectl) -> 
     kubectl("create", "deployment", "web", "--image=nginx")
     kubectl("rollout", "status", "deployment/web", "--timeout=30s")
     kubectl("delete", "deployment", "web")
-    wait_until(lambda: not kubectl("get", "pods,replicasets", "--output=name").stdout)
+    wait_until(lambda: not kubectl("get", "pods,replicasets", "--output=name"))
 
 
 def test_jobs_complete(kubectl: Kubectl) -> None:
@@ -51,7 +50,7 @@ def test_jobs_complete(kubectl: Kubectl) -> None:
 
 def test_a_namespace_gets_its_service_account_and_authority(kubectl: Kubectl) -> None:
     wait_until(
-        lambda: kubectl("get", "serviceaccount/default", "configmap/kube-root-ca.crt", check=False).returncode == 0
+        lambda: kubectl.run("get", "serviceaccount/default", "configmap/kube-root-ca.crt", check=False).returncode == 0
     )
 
 
@@ -59,11 +58,9 @@ def test_the_token_of_a_service_account_is_accepted_and_has_no_rights(
     devcluster: DevCluster, kubectl: Kubectl, namespace: str, tmp_path: Path
 ) -> None:
     kubectl("create", "serviceaccount", "robot")
-    token = kubectl("create", "token", "robot").stdout.strip()
+    token = kubectl("create", "token", "robot").strip()
     authority = tmp_path / "ca.crt"
-    text = kubectl(
-        "config", "view", "--raw", "--output=jsonpath={.clusters[0].cluster.certificate-authority-data}"
-    ).stdout
+    text = kubectl("config", "view", "--raw", "--output=jsonpath={.clusters[0].cluster.certificate-authority-data}")
     authority.write_bytes(base64.b64decode(text))
     as_robot = [
         str(devcluster.kubectl),
@@ -96,7 +93,7 @@ def test_requests_without_valid_credentials_are_refused(devcluster: DevCluster) 
 
 
 def test_a_pod_has_a_log_without_having_a_file(kubectl: Kubectl, pod: str) -> None:
-    assert kubectl("logs", pod).stdout == f"{kwok.NO_LOG}\n"
+    assert kubectl("logs", pod) == f"{kwok.NO_LOG}\n"
 
 
 def test_a_pods_log_is_the_file_that_is_named(
@@ -105,8 +102,8 @@ def test_a_pods_log_is_the_file_that_is_named(
     log = tmp_path / "web.log"
     log.write_text(kwok.log_line("first", datetime.now(UTC)) + kwok.log_line("second", datetime.now(UTC)))
     devcluster.set_pod_logs(namespace, pod, log)
-    wait_until(lambda: kubectl("logs", pod).stdout == "first\nsecond\n")
-    assert kubectl("logs", pod, "--tail=1").stdout == "second\n"
+    wait_until(lambda: kubectl("logs", pod) == "first\nsecond\n")
+    assert kubectl("logs", pod, "--tail=1") == "second\n"
 
 
 def test_a_log_can_be_followed(
@@ -115,7 +112,7 @@ def test_a_log_can_be_followed(
     log = tmp_path / "web.log"
     log.write_text(kwok.log_line("first", datetime.now(UTC)))
     devcluster.set_pod_logs(namespace, pod, log)
-    wait_until(lambda: kubectl("logs", pod).stdout == "first\n")
+    wait_until(lambda: kubectl("logs", pod) == "first\n")
     command = [
         str(devcluster.kubectl),
         f"--kubeconfig={devcluster.kubeconfig}",
@@ -136,12 +133,12 @@ def test_a_log_can_be_followed(
 
 def test_no_command_runs_in_an_ordinary_pod(kubectl: Kubectl, pod: str) -> None:
     """kwok's port requires no authentication: any user of this machine can connect to it."""
-    assert "no exec" in kubectl("exec", pod, "--", "true", check=False).stderr
+    assert "no exec" in kubectl.run("exec", pod, "--", "true", check=False).stderr
 
 
 def test_a_user_who_connects_to_kwok_runs_no_command(kubectl: Kubectl, pod: str, tmp_path: Path) -> None:
-    port = kubectl("get", "nodes", "-o=jsonpath={.items[0].status.daemonEndpoints.kubeletEndpoint.Port}").stdout
-    namespace = kubectl("get", "pod", pod, "-o=jsonpath={.metadata.namespace}").stdout
+    port = kubectl("get", "nodes", "-o=jsonpath={.items[0].status.daemonEndpoints.kubeletEndpoint.Port}")
+    namespace = kubectl("get", "pod", pod, "-o=jsonpath={.metadata.namespace}")
     made = tmp_path / "made"
     key = base64.b64encode(bytes(16)).decode()
     request = (
@@ -160,18 +157,18 @@ def test_a_user_who_connects_to_kwok_runs_no_command(kubectl: Kubectl, pod: str,
 
 
 def test_a_command_runs_and_sees_no_secrets(kubectl: Kubectl, exec_pod: str) -> None:
-    out = kubectl("exec", exec_pod, "--", "sh", "-c", "echo here; env").stdout
+    out = kubectl("exec", exec_pod, "--", "sh", "-c", "echo here; env")
     assert out.startswith("here\n")
     assert "KUBECONFIG" not in out
 
 
 def test_a_command_reads_what_is_sent_to_it(kubectl: Kubectl, exec_pod: str) -> None:
     # kwok passes the input on but not its end, so the command must detect the end itself.
-    assert kubectl("exec", "-i", exec_pod, "--", "head", "-n1", stdin="hello\n").stdout == "hello\n"
+    assert kubectl("exec", "-i", exec_pod, "--", "head", "-n1", stdin="hello\n") == "hello\n"
 
 
 def test_a_command_that_fails_fails(kubectl: Kubectl, exec_pod: str) -> None:
-    failed = kubectl("exec", exec_pod, "--", "sh", "-c", "exit 3", check=False)
+    failed = kubectl.run("exec", exec_pod, "--", "sh", "-c", "exit 3", check=False)
     assert failed.returncode != 0
     assert "exit status 3" in failed.stderr
 
@@ -221,7 +218,5 @@ def test_a_pods_port_is_forwarded_to_the_configured_target(devcluster: DevCluste
 
 
 def test_each_test_has_a_namespace_of_its_own(kubectl: Kubectl, namespace: str) -> None:
-    assert not kubectl(
-        "get", "pods,configmaps", "--field-selector=metadata.name!=kube-root-ca.crt", "--output=name"
-    ).stdout
+    assert not kubectl("get", "pods,configmaps", "--field-selector=metadata.name!=kube-root-ca.crt", "--output=name")
     assert namespace.startswith("test-")

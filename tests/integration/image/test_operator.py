@@ -13,6 +13,7 @@ import pytest
 import yaml
 
 from runner.sdk.devcluster import DevCluster
+from tests.kit.cluster import Kubectl, kubectl_of
 from tests.kit.images import Image, hindrance, stop
 from tests.kit.wait import wait_for_program
 
@@ -39,11 +40,9 @@ class Cluster:
     of: DevCluster
     namespace: str
 
-    def kubectl(self, *arguments: str, stdin: str | None = None) -> str:
-        command = [str(self.of.kubectl), "--kubeconfig", str(self.of.kubeconfig), *arguments]
-        done = subprocess.run(command, input=stdin, check=False, text=True, capture_output=True)
-        assert done.returncode == 0, f"{arguments}: {done.stderr}"
-        return done.stdout
+    @property
+    def kubectl(self) -> Kubectl:
+        return kubectl_of(self.of)
 
     def greet(self, greeting: str) -> None:
         body = {

@@ -6,15 +6,15 @@ import json
 import re
 import subprocess
 import sys
-from collections.abc import Callable
 from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any
 
 import pytest
 import urllib3
 
 from tests.integration.operator.pods import show_in_a_pod
+from tests.kit.cluster import Kubectl, kubectl_of
 from tests.kit.wait import wait_until
 
 if TYPE_CHECKING:
@@ -25,7 +25,6 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.xdist_group("browser")
 
-Kubectl: TypeAlias = Callable[..., str]
 
 TASK = "Roll the image out"
 WHY = "no such image: memcached:9.9; the registry knows 1.5 and 1.6"
@@ -60,11 +59,7 @@ PASSWORD = "hunter2-and-more"
 
 @pytest.fixture
 def kubectl(devcluster: DevCluster, namespace: str) -> Kubectl:
-    def run(*arguments: str) -> str:
-        command = [str(devcluster.kubectl), f"--kubeconfig={devcluster.kubeconfig}", f"--namespace={namespace}"]
-        return subprocess.run([*command, *arguments], check=True, capture_output=True, text=True).stdout
-
-    return run
+    return kubectl_of(devcluster, f"--namespace={namespace}")
 
 
 def _logs_of_the_last_run(project: Project) -> str:

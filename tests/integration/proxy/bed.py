@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import ssl
-import subprocess
 from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
@@ -27,7 +26,6 @@ from runner.proxy.planning.overlay import Overlay
 from runner.proxy.server import Proxy
 from tests.kit.wait import until
 
-Kubectl = Callable[..., "subprocess.CompletedProcess[str]"]
 Dump = Callable[..., dict[str, str]]
 
 

@@ -33,7 +33,8 @@ from runner.proxy.identity import Identities, RunIdentity
 from runner.proxy.server import Proxy
 from runner.sdk.devcluster import DevCluster
 from runner.watches import watch
-from tests.integration.proxy.bed import Dump, Kubectl, Observer, Operating, Passed, Standing
+from tests.integration.proxy.bed import Dump, Observer, Operating, Passed, Standing
+from tests.kit.cluster import Kubectl
 
 _USED = "configmaps,secrets,pods,namespaces,events,deployments.apps,clusterroles"
 """Kinds that the tests write."""
@@ -121,41 +122,21 @@ def environ(standing: Standing, tmp_path: Path) -> dict[str, str]:
 
 
 @pytest.fixture
-def kubectl(devcluster: DevCluster, environ: dict[str, str], namespace: str) -> Kubectl:
+def kubectl(devcluster: DevCluster, standing: Standing, environ: dict[str, str], namespace: str) -> Kubectl:
     """Run kubectl as a role does, in the test's namespace."""
-
-    def run(
-        *arguments: str, stdin: str | None = None, check: bool = True, **more: str
-    ) -> subprocess.CompletedProcess[str]:
-        return subprocess.run(
-            [devcluster.kubectl, f"--namespace={namespace}", *arguments],
-            input=stdin,
-            stdin=subprocess.DEVNULL if stdin is None else None,
-            capture_output=True,
-            text=True,
-            check=check,
-            timeout=60,
-            env={**environ, **more},
-        )
-
-    return run
+    return Kubectl(devcluster.kubectl, standing.kubeconfig, f"--namespace={namespace}", environ=environ)
 
 
 @pytest.fixture
 def pod(kubectl: Kubectl) -> str:
     """The name of a running pod."""
-    kubectl("run", "web", "--image=nginx")
-    kubectl("wait", "pod/web", "--for=condition=Ready", "--timeout=30s")
-    return "web"
+    return kubectl.run_pod()
 
 
 @pytest.fixture
 def exec_pod(devcluster: DevCluster, kubectl: Kubectl) -> str:
     """Return the name of a running pod in which commands run."""
-    container = {"name": devcluster.exec_container, "image": "nginx"}
-    kubectl("run", "web", "--image=nginx", "--overrides", json.dumps({"spec": {"containers": [container]}}))
-    kubectl("wait", "pod/web", "--for=condition=Ready", "--timeout=30s")
-    return "web"
+    return kubectl.run_pod(devcluster.exec_container)
 
 
 @pytest.fixture

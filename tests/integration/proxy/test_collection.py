@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from tests.integration.proxy.bed import Kubectl, Standing
+    from tests.integration.proxy.bed import Standing
+    from tests.kit.cluster import Kubectl
 
 PLAYBOOK = """
 - hosts: localhost
@@ -88,7 +89,7 @@ def test_a_playbook_needs_no_login_and_all_it_makes_is_owned(
         ("configmap", "one"),
         ("secret", "two"),
     ):
-        found = json.loads(kubectl("get", kind, name, "-o=json").stdout)
+        found = json.loads(kubectl("get", kind, name, "-o=json"))
         assert [owner["name"] for owner in found["metadata"]["ownerReferences"]] == ["owner"], (kind, name)
     assert "deleted configmaps applied of owner" in standing.observer.reports
     assert standing.run.stats.calls > 20

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import subprocess
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
@@ -14,10 +15,11 @@ import pytest
 import urllib3
 
 from runner.sdk.devcluster import DevCluster
+from tests.kit.cluster import Kubectl
 from tests.kit.wait import wait_until
 
 if TYPE_CHECKING:
-    from tests.integration.proxy.bed import Kubectl, Standing
+    from tests.integration.proxy.bed import Standing
 
 kube: Any = kubernetes
 """The client is typed in part only."""
@@ -101,14 +103,16 @@ def find(standing: Standing, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     return find
 
 
-@pytest.fixture
-def fresh(kubectl: Kubectl, tmp_path: Path) -> Kubectl:
+class Fresh(Kubectl):
     """kubectl as the first of its run: nothing of an earlier one on disk."""
 
-    def run(*arguments: str, **options: Any) -> Any:
-        return kubectl(*arguments, KUBECACHEDIR=tempfile.mkdtemp(dir=tmp_path), **options)
+    def run(self, *arguments: str, **options: Any) -> subprocess.CompletedProcess[str]:
+        return super().run(*arguments, KUBECACHEDIR=tempfile.mkdtemp(dir=self.kubeconfig.parent), **options)
 
-    return run
+
+@pytest.fixture
+def fresh(devcluster: DevCluster, standing: Standing, environ: dict[str, str], namespace: str) -> Kubectl:
+    return Fresh(devcluster.kubectl, standing.kubeconfig, f"--namespace={namespace}", environ=environ)
 
 
 def lasting(headers: Mapping[str, str]) -> dict[str, str]:
@@ -171,15 +175,15 @@ def test_a_run_uses_at_once_the_kind_that_it_has_installed(
 ) -> None:
     with pytest.raises(kube.dynamic.exceptions.ResourceNotFoundError):
         find(group)
-    assert "no matches for kind" in fresh("apply", "-f-", stdin=widget(group), check=False).stderr
+    assert "no matches for kind" in fresh.run("apply", "-f-", stdin=widget(group), check=False).stderr
     fresh("apply", "-f-", stdin=json.dumps(crd(group)))
     fresh("wait", "crd", f"widgets.{group}", "--for=condition=Established", "--timeout=30s")
     wait_until(lambda: is_discovered(admin, group))
-    assert f"widget.{group}/a created" in fresh("apply", "-f-", stdin=widget(group)).stdout
+    assert f"widget.{group}/a created" in fresh("apply", "-f-", stdin=widget(group))
     assert find(group).get("a", namespace).spec.size == 1
-    wait_until(lambda: "FIELD: size" in fresh("explain", f"widgets.{group}.spec.size", check=False).stdout)
+    wait_until(lambda: "FIELD: size" in fresh.run("explain", f"widgets.{group}.spec.size", check=False).stdout)
     standing.another_run()
-    assert f"widget.{group}/a unchanged" in fresh("apply", "-f-", stdin=widget(group)).stdout
+    assert f"widget.{group}/a unchanged" in fresh("apply", "-f-", stdin=widget(group))
     assert find(group).get("a", namespace).spec.size == 1
     fresh("delete", "crd", f"widgets.{group}")
     wait_until(lambda: admin.ask(f"/apis/{group}/v1").status == 404)
@@ -195,7 +199,7 @@ def test_kinds_that_other_clients_install_and_remove_are_discovered_soon(
 ) -> None:
     def is_listed() -> bool:
         standing.another_run()
-        return fresh("get", f"widgets.{group}", check=False).returncode == 0
+        return fresh.run("get", f"widgets.{group}", check=False).returncode == 0
 
     assert not is_listed()
     assert admin.ask(CRDS, "POST", crd(group), Content_Type="application/json").status == 201
@@ -235,7 +239,7 @@ def test_an_aggregated_api_that_is_down_breaks_nothing_else(
         assert proxied.ask("/apis/apps/v1").data == admin.ask("/apis/apps/v1").data
         for accept in (AGGREGATED, "application/json"):
             wait_until(partial(are_the_same, accept))
-        assert fresh("get", "deployments").returncode == 0
+        assert fresh.run("get", "deployments").returncode == 0
         with pytest.raises(kube.dynamic.exceptions.ResourceNotFoundError):
             find(group)
     admin.ask(f"{APISERVICES}/v1.{group}", "DELETE")

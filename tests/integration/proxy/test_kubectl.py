@@ -18,26 +18,27 @@ from runner.sdk.devcluster import DevCluster, kwok
 from tests.kit.wait import wait_until
 
 if TYPE_CHECKING:
-    from tests.integration.proxy.bed import Kubectl, Standing
+    from tests.integration.proxy.bed import Standing
+    from tests.kit.cluster import Kubectl
 
 
 CONFIG_MAP = "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: mine}\ndata: {a: b}\n"
 
 
 def owners(kubectl: Kubectl, kind: str, name: str) -> list[str]:
-    found = json.loads(kubectl("get", kind, name, "-o=json").stdout)
+    found = json.loads(kubectl("get", kind, name, "-o=json"))
     return [each["name"] for each in found["metadata"].get("ownerReferences", [])]
 
 
 def test_kubectl_needs_no_login_and_acts_as_the_operator(kubectl: Kubectl) -> None:
-    assert re.search(r"Username\s+admin", kubectl("auth", "whoami").stdout)
-    assert kubectl("auth", "can-i", "create", "pods").stdout == "yes\n"
+    assert re.search(r"Username\s+admin", kubectl("auth", "whoami"))
+    assert kubectl("auth", "can-i", "create", "pods") == "yes\n"
 
 
 def test_contract_without_a_namespace_kubectl_uses_that_of_the_environment_not_of_the_owner(
     devcluster: DevCluster, kubectl: Kubectl, environ: dict[str, str]
 ) -> None:
-    assert kubectl("get", "configmap", "owner", "-o=name").returncode == 0
+    assert kubectl.run("get", "configmap", "owner", "-o=name").returncode == 0
     command = [str(devcluster.kubectl), "get", "service", "kubernetes", "-o=jsonpath={.metadata.namespace}"]
     assert subprocess.check_output(command, text=True, env=environ) == "default"
 
@@ -56,13 +57,13 @@ def test_the_owner_stays_when_it_writes_again(kubectl: Kubectl, verb: tuple[str,
     kubectl(*first, "-f", "-", stdin=CONFIG_MAP)
     kubectl(*verb, "-f", "-", stdin=CONFIG_MAP.replace("a: b", "a: c"))
     assert owners(kubectl, "configmap", "mine") == ["owner"]
-    assert kubectl("get", "configmap", "mine", "-o=jsonpath={.data.a}").stdout == "c"
+    assert kubectl("get", "configmap", "mine", "-o=jsonpath={.data.a}") == "c"
 
 
 def test_several_documents_and_a_generated_name_are_owned(kubectl: Kubectl) -> None:
     generated = "---\napiVersion: v1\nkind: Secret\nmetadata: {generateName: gen-, labels: {app: gen}}\n"
     kubectl("create", "-f", "-", stdin=CONFIG_MAP + generated)
-    found = json.loads(kubectl("get", "secrets", "-l", "app=gen", "-o=json").stdout)["items"]
+    found = json.loads(kubectl("get", "secrets", "-l", "app=gen", "-o=json"))["items"]
     assert [each["metadata"]["ownerReferences"][0]["name"] for each in found] == ["owner"]
     assert owners(kubectl, "configmap", "mine") == ["owner"]
 
@@ -74,19 +75,19 @@ def test_deletions_are_reported(kubectl: Kubectl, standing: Standing) -> None:
 
 
 def test_tables_yaml_and_errors_come_as_they_are(kubectl: Kubectl) -> None:
-    assert re.search(r"NAME\s+DATA\s+AGE\n", kubectl("get", "configmaps").stdout)
-    assert "kind: ConfigMap" in kubectl("get", "configmap", "owner", "-o=yaml").stdout
-    missing = kubectl("get", "configmap", "missing", check=False)
+    assert re.search(r"NAME\s+DATA\s+AGE\n", kubectl("get", "configmaps"))
+    assert "kind: ConfigMap" in kubectl("get", "configmap", "owner", "-o=yaml")
+    missing = kubectl.run("get", "configmap", "missing", check=False)
     assert missing.stderr == 'Error from server (NotFound): configmaps "missing" not found\n'
-    assert kubectl("get", "--raw", "/readyz").stdout == "ok"
+    assert kubectl("get", "--raw", "/readyz") == "ok"
 
 
 def test_explain_and_api_resources_work(kubectl: Kubectl) -> None:
-    assert re.search(r"^KIND:\s+ConfigMap\nVERSION:\s+v1\n", kubectl("explain", "configmap").stdout)
-    assert "replicas" in kubectl("explain", "deployment.spec", "--output=plaintext-openapiv2").stdout
-    listed = kubectl("api-resources", "--namespaced", "-o=name").stdout.splitlines()
+    assert re.search(r"^KIND:\s+ConfigMap\nVERSION:\s+v1\n", kubectl("explain", "configmap"))
+    assert "replicas" in kubectl("explain", "deployment.spec", "--output=plaintext-openapiv2")
+    listed = kubectl("api-resources", "--namespaced", "-o=name").splitlines()
     assert {"configmaps", "deployments.apps", "roles.rbac.authorization.k8s.io"} <= set(listed)
-    assert "apps/v1\n" in kubectl("api-versions").stdout
+    assert "apps/v1\n" in kubectl("api-versions")
 
 
 def test_a_watch_follows(kubectl: Kubectl, devcluster: DevCluster, namespace: str, environ: dict[str, str]) -> None:
@@ -108,7 +109,7 @@ def test_a_log_can_be_read_and_followed(
     log.write_text(kwok.log_line("first", datetime.now(UTC)))
     devcluster.set_pod_logs(namespace, pod, log)
     command = [str(devcluster.kubectl), f"--namespace={namespace}", "logs", "-f", pod]
-    while kubectl("logs", pod).stdout != "first\n":
+    while kubectl("logs", pod) != "first\n":
         pass
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environ) as following:
         assert following.stdout is not None
@@ -170,11 +171,11 @@ def test_a_file_is_copied_out_of_a_pod(kubectl: Kubectl, exec_pod: str, tmp_path
 @pytest.mark.parametrize("websockets", ["true", "false"])
 def test_a_command_runs_in_a_pod_by_websocket_and_by_spdy(kubectl: Kubectl, exec_pod: str, websockets: str) -> None:
     by = {"KUBECTL_REMOTE_COMMAND_WEBSOCKETS": websockets}
-    assert kubectl("exec", exec_pod, "--", "echo", "here", **by).stdout == "here\n"
-    assert kubectl("exec", "-i", exec_pod, "--", "head", "-n1", stdin="hello\n", **by).stdout == "hello\n"
-    large = kubectl("exec", exec_pod, "--", "head", "-c", "3000000", "/dev/zero", **by).stdout
+    assert kubectl("exec", exec_pod, "--", "echo", "here", **by) == "here\n"
+    assert kubectl("exec", "-i", exec_pod, "--", "head", "-n1", stdin="hello\n", **by) == "hello\n"
+    large = kubectl("exec", exec_pod, "--", "head", "-c", "3000000", "/dev/zero", **by)
     assert len(large) == 3_000_000
-    failed = kubectl("exec", exec_pod, "--", "sh", "-c", "exit 3", check=False, **by)
+    failed = kubectl.run("exec", exec_pod, "--", "sh", "-c", "exit 3", check=False, **by)
     assert "exit status 3" in failed.stderr
 
 
@@ -225,11 +226,11 @@ def test_a_port_is_forwarded(
 
 
 def test_after_its_run_nothing_works_any_more(kubectl: Kubectl, standing: Standing) -> None:
-    assert kubectl("get", "configmaps").returncode == 0
+    assert kubectl.run("get", "configmaps").returncode == 0
     standing.revoke()
-    wait_until(lambda: kubectl("get", "configmaps", check=False).returncode != 0)
-    assert "Unauthorized" in kubectl("get", "--raw", "/api", check=False).stderr or "logged in" in (
-        kubectl("get", "--raw", "/api", check=False).stderr
+    wait_until(lambda: kubectl.run("get", "configmaps", check=False).returncode != 0)
+    assert "Unauthorized" in kubectl.run("get", "--raw", "/api", check=False).stderr or "logged in" in (
+        kubectl.run("get", "--raw", "/api", check=False).stderr
     )
 
 
@@ -241,6 +242,6 @@ def test_all_runs_share_the_cache_on_disk(kubectl: Kubectl, standing: Standing, 
 
 
 def test_impersonation_is_forwarded(kubectl: Kubectl) -> None:
-    assert "alice" in kubectl("auth", "whoami", "--as=alice", "--as-group=system:authenticated").stdout
-    denied = kubectl("get", "configmaps", "--as=alice", check=False)
+    assert "alice" in kubectl("auth", "whoami", "--as=alice", "--as-group=system:authenticated")
+    denied = kubectl.run("get", "configmaps", "--as=alice", check=False)
     assert 'User "alice" cannot list resource "configmaps"' in denied.stderr

@@ -326,9 +326,9 @@ async def test_a_closed_pool_ends_its_agents_and_deletes_their_pods(
     await until(lambda: len(cluster.secrets) == 2)
     connected = await _idle_agent(operator, client, next(iter(cluster.secrets.values())))
     await pool.close()
+    assert cluster.jobs == {}
     kind, _, payload = await connected.receive()
     assert (kind, orjson.loads(payload)["final"]) == (Kind.REFUSED, True)
-    assert cluster.jobs == {}
 
 
 def test_the_token_of_a_warm_pod_is_known_to_the_next_operator_only_with_the_key() -> None:

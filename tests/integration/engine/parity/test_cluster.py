@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -10,6 +9,7 @@ import pytest
 import yaml
 
 from runner.watches.watch import Role
+from tests.kit.cluster import Kubectl, kubectl_of
 from tests.kit.places import ROOT
 
 if TYPE_CHECKING:
@@ -20,12 +20,8 @@ pytestmark = [pytest.mark.asyncio(loop_scope="session"), pytest.mark.timeout(900
 
 
 @pytest.fixture
-def kubectl(devcluster: DevCluster) -> Any:
-    def run(*arguments: str, stdin: str = "") -> str:
-        command = [str(devcluster.kubectl), "--kubeconfig", str(devcluster.kubeconfig), *arguments]
-        return subprocess.run(command, input=stdin, check=True, capture_output=True, text=True).stdout
-
-    return run
+def kubectl(devcluster: DevCluster) -> Kubectl:
+    return kubectl_of(devcluster)
 
 
 @pytest.fixture
@@ -41,7 +37,7 @@ async def test_modules_and_lookups_of_kubernetes_core(parity: Parity, way: str, 
     assert cold.result.requeue_after == 45
 
 
-async def test_the_sample_role_with_something_to_do(parity: Parity, way: str, namespace: str, kubectl: Any) -> None:
+async def test_the_sample_role_with_something_to_do(parity: Parity, way: str, namespace: str, kubectl: Kubectl) -> None:
     kubectl("apply", "-k", str(ROOT / "config/crd"))
     kubectl("wait", "--for=condition=Established", "crd/memcacheds.cache.example.com", "--timeout=60s")
     resource = {

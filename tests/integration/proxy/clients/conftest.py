@@ -16,7 +16,7 @@ from runner.sdk.devcluster import DevCluster
 from runner.sdk.devcluster.cluster import get_helm
 
 if TYPE_CHECKING:
-    from tests.integration.proxy.bed import Kubectl
+    from tests.kit.cluster import Kubectl
 from tests.integration.proxy.clients.tools import Helm, Play, Played
 
 _PLAY = """
@@ -135,7 +135,7 @@ def owners(kubectl: Kubectl) -> Callable[[str, str], list[str]]:
     """Names of the owners of an object."""
 
     def read(kind: str, name: str) -> list[str]:
-        found = json.loads(kubectl("get", kind, name, "-o=json").stdout)
+        found = json.loads(kubectl("get", kind, name, "-o=json"))
         return [each["name"] for each in found["metadata"].get("ownerReferences", [])]
 
     return read

@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from tests.integration.proxy.bed import Kubectl, Standing
+    from tests.integration.proxy.bed import Standing
     from tests.integration.proxy.clients.tools import Helm, Play
+    from tests.kit.cluster import Kubectl
 
     Owners = Callable[[str, str], list[str]]
 
@@ -22,10 +23,10 @@ def test_a_release_and_helms_own_records_are_owned_throughout_its_life(
     helm: Helm, kubectl: Kubectl, owners: Owners, standing: Standing, namespace: str, chart: Path, tmp_path: Path
 ) -> None:
     def colour() -> str:
-        return kubectl("get", "configmap", "shop", "-o=jsonpath={.data.colour}").stdout
+        return kubectl("get", "configmap", "shop", "-o=jsonpath={.data.colour}")
 
     helm("install", "shop", chart, "--wait", "--timeout=60s")
-    assert (colour(), kubectl("get", "deployment", "shop", "-o=jsonpath={.status.readyReplicas}").stdout) == (
+    assert (colour(), kubectl("get", "deployment", "shop", "-o=jsonpath={.status.readyReplicas}")) == (
         "red",
         "1",
     )
@@ -43,14 +44,14 @@ def test_a_release_and_helms_own_records_are_owned_throughout_its_life(
     ):
         assert owners(kind, name) == ["owner"], (kind, name)
     assert f"wrote secrets {RELEASE.format(4)} of owner" in standing.observer.reports
-    role = json.loads(kubectl("get", "clusterrole", f"{namespace}-shop", "-o=json").stdout)
+    role = json.loads(kubectl("get", "clusterrole", f"{namespace}-shop", "-o=json"))
     assert role["metadata"]["annotations"][PRIMARY] == f"{namespace}/owner"
     assert [(each["name"], each["revision"]) for each in json.loads(helm("list", "-o=json"))] == [("shop", "4")]
 
     helm("uninstall", "shop", "--wait")
     assert json.loads(helm("list", "-o=json")) == []
     assert {f"deleted {kind} shop of owner" for kind in ("configmaps", "deployments")} <= set(standing.observer.reports)
-    assert kubectl("get", "secrets", "--field-selector=type=helm.sh/release.v1", "-o=name").stdout == ""
+    assert kubectl("get", "secrets", "--field-selector=type=helm.sh/release.v1", "-o=name") == ""
     # What helm discovers is kept under one name, whatever the run.
     assert len(list((tmp_path / ".kube" / "cache" / "discovery").iterdir())) == 1
 

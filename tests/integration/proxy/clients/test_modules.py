@@ -12,8 +12,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from tests.integration.proxy.bed import Kubectl, Standing
+    from tests.integration.proxy.bed import Standing
     from tests.integration.proxy.clients.tools import Play
+    from tests.kit.cluster import Kubectl
 
     Owners = Callable[[str, str], list[str]]
 
@@ -170,4 +171,4 @@ def test_workloads_are_waited_for_read_from_written_to_and_scaled(play: Play, ku
     }
     assert (tmp_path / "there").read_text() == "words\n"
     assert (tmp_path / "out").read_text() == "0123456789abcdef" * 40000
-    assert kubectl("get", "deployment", "web", "-o=jsonpath={.spec.replicas}").stdout == "3"
+    assert kubectl("get", "deployment", "web", "-o=jsonpath={.spec.replicas}") == "3"

@@ -10,8 +10,9 @@ import pytest
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from tests.integration.proxy.bed import Dump, Kubectl, Standing
+    from tests.integration.proxy.bed import Dump, Standing
     from tests.integration.proxy.clients.tools import Helm, Play
+    from tests.kit.cluster import Kubectl
 
 
 def test_helm_plans_a_release_throughout_its_life(
@@ -130,22 +131,22 @@ def test_kubectl_applies_scales_and_deletes_in_a_plan(
 
     kubectl("apply", *options, "--dry-run=server", "-f", "-", stdin=MANIFEST)
     assert overlay.changes() == []
-    assert "serverside-applied" in kubectl("apply", *options, "-f", "-", stdin=MANIFEST).stdout or not options
+    assert "serverside-applied" in kubectl("apply", *options, "-f", "-", stdin=MANIFEST) or not options
     kubectl("apply", *options, "-f", "-", stdin=MANIFEST.replace("web:1", "web:2"))
     image = "-o=jsonpath={.spec.template.spec.containers[0].image}"
-    assert kubectl("get", "deployment", "shop", image).stdout == "web:2"
+    assert kubectl("get", "deployment", "shop", image) == "web:2"
     kubectl("scale", "deployment/shop", "--replicas=3")
     kubectl("set", "image", "deployment/shop", "web=web:3")
     kubectl("label", "deployment/shop", "tier=front")
     kubectl("create", "configmap", "settings", "--from-literal=a=b")
-    assert "shop" in kubectl("get", "deployments", "-l", "tier=front").stdout
+    assert "shop" in kubectl("get", "deployments", "-l", "tier=front")
     after = overlay.changes()[0].after
     assert after is not None
     assert (after["spec"]["replicas"], after["spec"]["template"]["spec"]["containers"][0]["image"]) == (3, "web:3")
     assert summary() == {"Deployment/shop": "create", "ConfigMap/settings": "create"}
-    assert "deleted" in kubectl("delete", "deployment", "shop", "--wait").stdout
+    assert "deleted" in kubectl("delete", "deployment", "shop", "--wait")
     kubectl("replace", "--force", "-f", "-", stdin=SETTINGS)
-    refused = kubectl("exec", "web", "--", "id", check=False)
+    refused = kubectl.run("exec", "web", "--", "id", check=False)
     assert refused.returncode == 1
     assert summary() == {"ConfigMap/settings": "create"}
     assert all(each.validated for each in overlay.changes())
