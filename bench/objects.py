@@ -11,35 +11,14 @@ import orjson
 
 from runner.kube.client import Client, PatchType
 from runner.objects import Object
+from tests.kit.objects import definition, is_established
+from tests.kit.wait import until
 
 GROUP = "bench.example.com"
 VERSION = "v1"
 KIND = "Load"
 _HOLDER = f"{GROUP}/somebody-else"
 _AT_ONCE = 16
-_ESTABLISHED_WITHIN = 30.0
-
-_CRD: Object = {
-    "apiVersion": "apiextensions.k8s.io/v1",
-    "kind": "CustomResourceDefinition",
-    "metadata": {"name": f"loads.{GROUP}"},
-    "spec": {
-        "group": GROUP,
-        "scope": "Namespaced",
-        "names": {"kind": KIND, "plural": "loads", "singular": "load"},
-        "versions": [
-            {
-                "name": VERSION,
-                "served": True,
-                "storage": True,
-                "subresources": {"status": {}},
-                "schema": {
-                    "openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": True},
-                },
-            },
-        ],
-    },
-}
 
 
 def path(namespace: str, name: str = "") -> str:
@@ -62,23 +41,14 @@ async def install(client: Client, namespaces: tuple[str, ...]) -> None:
     crds = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
     apply = {"fieldManager": "bench"}
     where = f"{crds}/loads.{GROUP}"
-    await client.request("PATCH", where, params=apply, body=_CRD, content_type=PatchType.APPLY.value)
-    async with asyncio.timeout(_ESTABLISHED_WITHIN):
-        await _establishing(client, where)
+    await client.request("PATCH", where, params=apply, body=definition(GROUP, KIND), content_type=PatchType.APPLY.value)
+
+    async def is_served() -> bool:
+        return is_established(await client.request("GET", where))
+
+    await until(is_served, "the kind to be served")
     for name in namespaces:
         await client.request("POST", "/api/v1/namespaces", body={"metadata": {"name": name}})
-
-
-async def _establishing(client: Client, where: str) -> None:
-    for _ in itertools.count():
-        if _established(await client.request("GET", where)):
-            return
-        await asyncio.sleep(0.1)
-
-
-def _established(crd: Object) -> bool:
-    conditions = (crd.get("status") or {}).get("conditions") or []
-    return any(entry["type"] == "Established" and entry["status"] == "True" for entry in conditions)
 
 
 async def create_held(client: Client, namespace: str, count: int, size: int) -> None:

@@ -28,6 +28,7 @@ from runner.sdk import devcluster
 from runner.sdk.devcluster import chosen, images
 from runner.sdk.devcluster.cluster import find_kubectl, get_programs, outside
 from runner.sdk.devcluster.nodes import Nodes
+from tests.kit.cluster import Kubectl, kubectl_of
 from tests.kit.wait import wait_until
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -70,35 +71,6 @@ class Screen:
             print(text, flush=True)
 
 
-class Kubectl:
-    """kubectl of the demo's cluster."""
-
-    def __init__(self, binary: Path, kubeconfig: Path) -> None:
-        self._command = [str(binary), "--kubeconfig", str(kubeconfig)]
-
-    def __call__(self, *args: str) -> str:
-        """Run it and return what it prints."""
-        done = subprocess.run([*self._command, *args], capture_output=True, text=True, check=False)
-        if done.returncode:
-            raise DemoError(f"kubectl {' '.join(args)}: {done.stderr.strip()}")
-        return done.stdout
-
-    @contextmanager
-    def started(self, *args: str) -> Iterator[subprocess.Popen[str]]:
-        """Run it until the context ends."""
-        with subprocess.Popen([*self._command, *args], stdout=subprocess.PIPE, text=True) as process:
-            try:
-                yield process
-            finally:
-                process.terminate()
-
-    def get(self, *args: str) -> dict[str, Any] | None:
-        """Read one object; None when it is not there."""
-        found = self("get", *args, "--ignore-not-found", "-o", "json")
-        parsed: dict[str, Any] | None = json.loads(found) if found.strip() else None
-        return parsed
-
-
 def main() -> int:
     """Run the demo; return the exit code."""
     signal.signal(signal.SIGTERM, signal.default_int_handler)
@@ -120,7 +92,7 @@ def main() -> int:
 def _demo(screen: Screen, arguments: argparse.Namespace) -> None:
     screen.step("Control plane: etcd, kube-apiserver, kube-controller-manager, kube-scheduler, kwok")
     with _cluster(screen, arguments) as cluster:
-        kubectl = Kubectl(cluster.kubectl, cluster.kubeconfig)
+        kubectl = kubectl_of(cluster)
         screen.line(kubectl("get", "nodes").rstrip(), "kubectl")
         screen.step("The kind Memcached, and the operator that runs roles/memcached for it")
         kubectl("apply", "-k", str(ROOT / "config/crd"))
@@ -178,7 +150,7 @@ def _life_of_a_memcached(screen: Screen, kubectl: Kubectl, *, answers: bool) -> 
     _show(screen, kubectl, name, wait_until(lambda: _settled(kubectl, name, 4), "size 4 to be reconciled", DEADLINE))
     screen.step("It is deleted; the finalizer role cleans up")
     kubectl("delete", name, "--timeout=120s")
-    if kubectl.get(name) is not None:
+    if kubectl.get(name):
         raise DemoError(f"{name} is still there after its deletion")
     wait_until(
         lambda: "memcached-sample" not in kubectl("get", "deployments", "-o", "name"), "the Deployment to go", DEADLINE
@@ -189,13 +161,13 @@ def _life_of_a_memcached(screen: Screen, kubectl: Kubectl, *, answers: bool) -> 
 
 def _ready(kubectl: Kubectl, count: int) -> bool:
     found = kubectl.get(f"deployment/{_DEPLOYMENT}")
-    return found is not None and found.get("status", {}).get("readyReplicas") == count
+    return bool(found.get("status", {}).get("readyReplicas") == count)
 
 
 def _answer(kubectl: Kubectl) -> str:
     """Store a value in memcached through a Service, and return the response to reading it."""
     kubectl("expose", "deployment", _DEPLOYMENT, "--name=demo", f"--port={_PORT}")
-    with kubectl.started("port-forward", "service/demo", f":{_PORT}", "--address=127.0.0.1") as forwarding:
+    with kubectl.start("port-forward", "service/demo", f":{_PORT}", "--address=127.0.0.1") as forwarding:
         line = forwarding.stdout.readline() if forwarding.stdout else ""
         match = re.search(r"127\.0\.0\.1:(\d+)", line)
         if match is None:
@@ -212,7 +184,7 @@ def _answer(kubectl: Kubectl) -> str:
 def _settled(kubectl: Kubectl, name: str, size: int) -> dict[str, Any] | None:
     """The object, once a run of this size has succeeded."""
     obj = kubectl.get(name)
-    if obj is None:
+    if not obj:
         return None
     conditions = {entry["type"]: entry for entry in obj.get("status", {}).get("conditions", [])}
     if conditions.get("Failure", {}).get("status") == "True":

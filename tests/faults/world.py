@@ -27,7 +27,6 @@ from runner.sdk.devcluster import DevCluster
 from tests.faults import journal, surroundings
 from tests.faults.journal import Line, Logged
 from tests.faults.relay import Relay
-from tests.integration.operator.conftest import _established
 from tests.kit.objects import GROUP, THING_CRD, Api, Things
 from tests.kit.operator import ACCOUNT, account_kubeconfig
 from tests.kit.wait import wait_until
@@ -406,9 +405,7 @@ def world(cluster: DevCluster, folder: Path, chance: random.Random, command: tup
 
 def install(api: Api) -> None:
     """Create the kind and the namespace."""
-    path = f"/apis/apiextensions.k8s.io/v1/customresourcedefinitions/things.{GROUP}"
-    api.apply(path, THING_CRD)
-    wait_until(lambda: _established(api, path), "the kind to be served", PATIENCE)
+    api.install(THING_CRD)
     api.call("POST", "/api/v1/namespaces", {"metadata": {"name": NAMESPACE}})
 
 

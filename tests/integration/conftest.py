@@ -1,17 +1,26 @@
-"""What integration tests of several parts share: one browser, and an API server that runs whatever tests do to it."""
+"""What integration tests share: projects, objects, one browser, and an API server that runs whatever tests do to it."""
 
 from __future__ import annotations
 
 import contextlib
 import http.client
-from collections.abc import Iterator
+import tempfile
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+import yaml
 
+from runner.engine.execution_log import DEFECT
+from runner.kube.discovery import Discovery
 from runner.sdk.devcluster import ClusterError, DevCluster
-from runner.sdk.devcluster.api import Api
+from runner.sdk.devcluster import api as control
 from runner.sdk.devcluster.layout import APISERVER
+from tests.kit.cluster import connect
+from tests.kit.objects import THING_CRD, Api, Hand, Things
+from tests.kit.operator import Project, account_kubeconfig
+from tests.kit.places import SAMPLE_CRD
 
 if TYPE_CHECKING:
     from tests.kit.browser import Reader
@@ -46,7 +55,7 @@ def namespace(namespace: str, devcluster: DevCluster) -> Iterator[str]:
         _remove_finalizers(devcluster.control.api(), namespace)
 
 
-def _remove_finalizers(api: Api, namespace: str) -> None:
+def _remove_finalizers(api: control.Api, namespace: str) -> None:
     definitions = api.get("/apis/apiextensions.k8s.io/v1/customresourcedefinitions") or {"items": []}
     for spec in (each["spec"] for each in definitions["items"]):
         served = next((each["name"] for each in spec["versions"] if each["served"]), None)
@@ -82,3 +91,42 @@ def reader(_browser: Reader) -> Iterator[Reader]:
     _browser.leave()
     complaints = _browser.complaints()
     assert complaints == []
+
+
+@pytest.fixture
+def temporary() -> Iterator[Path]:
+    """A folder for the operator's temporary files. Its path is short, because programs put sockets there."""
+    with tempfile.TemporaryDirectory() as folder:
+        yield Path(folder)
+
+
+@pytest.fixture(scope="session")
+def api(devcluster: DevCluster) -> Iterator[Api]:
+    """The API server, which serves Memcached of config/crd, and Thing, whose spec and status hold anything."""
+    with contextlib.closing(Api(Path(devcluster.kubeconfig))) as api:
+        api.install(THING_CRD, *yaml.safe_load_all(SAMPLE_CRD.read_text(encoding="utf-8")))
+        yield api
+
+
+@pytest.fixture
+def things(api: Api, namespace: str) -> Things:
+    return Things(api, namespace)
+
+
+@pytest.fixture
+def project(api: Api, devcluster: DevCluster, namespace: str, tmp_path: Path) -> Iterator[Project]:
+    """A folder as a user makes it; `project.start()` starts `ansible-operator run` in it, with a service account."""
+    kubeconfig = account_kubeconfig(api, Path(devcluster.kubeconfig), namespace, tmp_path)
+    project = Project(tmp_path / "project", namespace, kubeconfig, api)
+    project.folder.mkdir()
+    yield project
+    project.close()
+    defects = [line for operator in project.operators for line in operator.lines(msg=DEFECT)]
+    assert defects == [], defects
+
+
+@pytest.fixture
+async def hand(kubeconfig: Path, namespace: str) -> AsyncIterator[Hand]:
+    """The administrator's hand, in a namespace of its own."""
+    async with await connect(kubeconfig) as client:
+        yield Hand(client, Discovery(client), namespace)

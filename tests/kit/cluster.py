@@ -6,7 +6,8 @@ import json
 import os
 import subprocess
 import uuid
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -64,6 +65,16 @@ class Kubectl:
         )
         assert not check or done.returncode == 0, f"kubectl {' '.join(arguments)}: {done.stdout}{done.stderr}"
         return done
+
+    @contextmanager
+    def start(self, *arguments: str) -> Iterator[subprocess.Popen[str]]:
+        """Run a command until the block ends; its output can be read."""
+        command = [*self._command, *arguments]
+        with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=self._environ) as process:
+            try:
+                yield process
+            finally:
+                process.terminate()
 
     def get(self, *arguments: str) -> dict[str, Any]:
         """Read one object; empty when it is not there."""

@@ -95,9 +95,21 @@ class Api:
         query = "?fieldManager=tests&force=true"
         return self.call("PATCH", path + query, body, "application/apply-patch+yaml")
 
+    def install(self, *crds: Object) -> None:
+        """Create kinds, and wait until they are served."""
+        for crd in crds:
+            path = f"/apis/apiextensions.k8s.io/v1/customresourcedefinitions/{crd['metadata']['name']}"
+            self.apply(path, crd)
+            wait_until(lambda path=path: is_established(self.call("GET", path)), f"{path} to be served")  # type: ignore[misc]
+
 
 def conditions_of(obj: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
     return {entry["type"]: entry for entry in (obj.get("status") or {}).get("conditions", [])}
+
+
+def is_established(crd: Object | None) -> bool:
+    conditions = ((crd or {}).get("status") or {}).get("conditions") or []
+    return any(entry["type"] == "Established" and entry["status"] == "True" for entry in conditions)
 
 
 class Things:

@@ -169,6 +169,12 @@ class Project:
             wait_until(operator.is_ready, f"the operator to be ready; its log is:\n{operator.log[-4000:]}")
         return operator
 
+    def close(self) -> None:
+        """End what still runs."""
+        for operator in self.operators:
+            if operator.process.poll() is None:
+                operator.kill()
+
     def plan(self, *arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
         """Run `ansible-operator plan` in the project's folder."""
         self.write("watches.yaml", yaml.safe_dump(self.watches))

@@ -20,8 +20,7 @@ from runner.dependents.loop_guard import LoopGuard
 from runner.dependents.store import FileStore, KindStore
 from runner.dependents.watching import Dependents
 from runner.errors import ConflictError, NotFoundError
-from runner.kube.client import EVERYTHING, Client
-from runner.kube.credentials import auth
+from runner.kube.client import EVERYTHING
 from runner.kube.discovery import ApiResource, Discovery
 from runner.objects import GVK, ObjectKey, ObjectRef, key_of
 from runner.ownership import Owner
@@ -39,13 +38,6 @@ from tests.kit.objects import CRD, Hand, definition
 def objects() -> Objects:
     """Definitions of objects."""
     return Objects()
-
-
-@pytest.fixture
-async def hand(kubeconfig: Path, namespace: str) -> AsyncIterator[Hand]:
-    """The administrator's hand, in a namespace of its own."""
-    async with Client(await auth.load(str(kubeconfig), None, auth.HostEnvironment.of_process())) as client:
-        yield Hand(client, Discovery(client), namespace)
 
 
 @pytest.fixture

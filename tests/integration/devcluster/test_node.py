@@ -137,16 +137,14 @@ def test_files_are_copied_into_a_pod_and_out_of_it(kubectl: Kubectl, web: str, t
     assert (tmp_path / "received").read_text() == "content"
 
 
-def test_a_port_of_a_service_is_forwarded_to_this_machine(both: DevCluster, web: str) -> None:
+def test_a_port_of_a_service_is_forwarded_to_this_machine(kubectl: Kubectl, web: str) -> None:
     assert web
-    command = [str(both.kubectl), f"--kubeconfig={both.kubeconfig}", "port-forward", "service/site", ":80"]
-    with subprocess.Popen([*command, "--address=127.0.0.1"], stdout=subprocess.PIPE, text=True) as forwarding:
+    with kubectl.start("port-forward", "service/site", ":80", "--address=127.0.0.1") as forwarding:
         assert forwarding.stdout is not None
         match = re.search(r"127\.0\.0\.1:(\d+)", forwarding.stdout.readline())
         assert match
         with urllib.request.urlopen(f"http://127.0.0.1:{match[1]}/", timeout=10) as answer:
             assert answer.read() == b"hello\n"
-        forwarding.kill()
 
 
 def test_a_container_can_be_attached_to(kubectl: Kubectl) -> None:

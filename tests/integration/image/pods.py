@@ -138,7 +138,7 @@ class PodProject:
 
     def other_kind(self) -> Things:
         """Install another kind, Neighbour, which a watch of its own can have."""
-        self.api.apply(f"{_CRDS}/neighbours.{GROUP}", definition(GROUP, "Neighbour"))
+        self.api.install(definition(GROUP, "Neighbour"))
         self.project.grant([GROUP], ["neighbours", "neighbours/status", "neighbours/finalizers"])
         others = Things(self.api, self.namespace, "neighbours")
         others.kind = "Neighbour"
@@ -223,8 +223,7 @@ RULES = yaml.safe_load("""
 def pod_project(cluster: DevCluster, folder: Path, namespace: str) -> Iterator[PodProject]:
     """A project in a namespace of its own, whose operator may do what `RULES` allow."""
     api = Api(Path(cluster.kubeconfig))
-    api.apply(f"{_CRDS}/things.{GROUP}", THING_CRD)
-    wait_until(lambda: api.call("GET", f"/apis/{GROUP}/v1"), "the kind to be served")
+    api.install(THING_CRD)
     api.call("POST", "/api/v1/namespaces", {"metadata": {"name": namespace}})
     kubeconfig = account_kubeconfig(api, Path(cluster.kubeconfig), namespace, folder)
     path = f"/apis/rbac.authorization.k8s.io/v1/clusterroles/operator-{namespace}"
@@ -236,8 +235,6 @@ def pod_project(cluster: DevCluster, folder: Path, namespace: str) -> Iterator[P
     project = ProjectInPods(folder / "project", namespace, kubeconfig, api, network=network)
     project.folder.mkdir()
     yield PodProject(project, Things(api, namespace), api)
-    for operator in project.operators:
-        if operator.process.poll() is None:
-            operator.kill()
+    project.close()
     api.call("DELETE", f"/api/v1/namespaces/{namespace}")
     api.close()

@@ -7,7 +7,6 @@ from pathlib import Path
 import pytest
 
 from tests.integration.image.pods import PodProject, ProjectInPods
-from tests.integration.operator.conftest import temporary
 from tests.integration.operator.test_hostile import (
     _memory,
     other,
@@ -22,7 +21,6 @@ from tests.kit.wait import wait_until
 
 __all__ = [
     "other",
-    "temporary",
     "test_hostile_resources_harm_neither_the_operator_nor_their_neighbours",
     "test_text_of_a_resource_is_neither_an_event_nor_a_line_of_the_operator",
 ]

@@ -15,7 +15,6 @@ from typing import Any
 import pytest
 
 from runner.dependents.loop_guard import LoopGuard
-from runner.kube.client import Client
 from runner.kube.credentials import auth
 from runner.kube.credentials.auth import HostEnvironment
 from runner.kube.discovery import Discovery
@@ -31,13 +30,6 @@ from tests.integration.references.bed import (
 from tests.kit.cluster import altered
 from tests.kit.objects import Hand
 from tests.kit.watch_values import watch_value
-
-
-@pytest.fixture
-async def hand(kubeconfig: Path, namespace: str) -> AsyncIterator[Hand]:
-    """The administrator's hand, in a namespace of its own."""
-    async with Client(await auth.load(str(kubeconfig), None, auth.HostEnvironment.of_process())) as client:
-        yield Hand(client, Discovery(client), namespace)
 
 
 @pytest.fixture
