@@ -8,13 +8,11 @@ from __future__ import annotations
 
 import asyncio
 import json
-import os
 import subprocess
-import sys
 import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -22,13 +20,14 @@ from typing import Any
 import aiohttp
 
 from bench.objects import GROUP, KIND, VERSION
+from tests.kit.operator import PROGRAM, Operator, operators_environment, run_command
+from tests.kit.places import ROOT
 from tests.kit.wait import until
 
 Line = dict[str, Any]
 
 DEADLINE = 300.0
 """Seconds after which what is waited for is not going to happen."""
-_ROOT = Path(__file__).resolve().parents[1]
 _STOP_WITHIN = 60.0
 
 
@@ -38,7 +37,7 @@ class Project:
 
     folder: Path
     kubeconfig: Path
-    program: tuple[str, ...] = (str(Path(sys.executable).with_name("ansible-operator")),)
+    program: tuple[str, ...] = PROGRAM
     """What starts the operator, before its command and flags."""
 
     @classmethod
@@ -55,8 +54,8 @@ class Project:
     def sample(cls, folder: Path, kubeconfig: Path) -> Project:
         """Write one that runs the sample operator's role."""
         folder.mkdir(parents=True)
-        (folder / "roles").symlink_to(_ROOT / "roles")
-        (folder / "watches.yaml").symlink_to(_ROOT / "watches.yaml")
+        (folder / "roles").symlink_to(ROOT / "roles")
+        (folder / "watches.yaml").symlink_to(ROOT / "watches.yaml")
         return cls(folder, kubeconfig)
 
     @property
@@ -70,18 +69,15 @@ class OperatorProcess:
     """A running operator."""
 
     project: Project
-    process: subprocess.Popen[bytes]
-    log: Path
+    operator: Operator
     started: float
     """When it was started, in seconds since the epoch."""
     _session: aiohttp.ClientSession
-    _read: int = 0
-    _lines: list[Line] = field(default_factory=list)
 
     @property
     def pid(self) -> int:
         """The operator's own process."""
-        return self.process.pid
+        return self.operator.process.pid
 
     async def await_line(self, message: str, **fields: Any) -> Line:
         """Wait for a log line with this message and these values."""
@@ -96,9 +92,7 @@ class OperatorProcess:
 
     def lines(self, message: str, **fields: Any) -> list[Line]:
         """Return the log lines so far with this message and these values."""
-        wanted = {"msg": message, **fields}
-        self._follow()
-        return [line for line in self._lines if wanted.items() <= line.items()]
+        return self.operator.lines(message, **fields)
 
     async def await_ready(self) -> None:
         """Wait for the readiness probe to agree."""
@@ -124,37 +118,24 @@ class OperatorProcess:
         return int(self._serving(path)[0]["port"])
 
     def _serving(self, path: str) -> list[Line]:
-        self._follow()
-        return [line for line in self._lines if line["msg"] == "Serving" and path in line["paths"]]
-
-    def _follow(self) -> None:
-        """Read the whole lines that are new."""
-        with self.log.open("rb") as file:
-            file.seek(self._read)
-            new = file.read()
-        whole = new[: new.rfind(b"\n") + 1]
-        self._read += len(whole)
-        self._lines += [json.loads(line) for line in whole.splitlines() if line.startswith(b"{")]
+        return [line for line in self.lines("Serving") if path in line["paths"]]
 
     async def _until(self, holds: Callable[[], bool], what: str) -> None:
+        process = self.operator.process
+
         def is_reached() -> bool:
-            if self.process.poll() is not None:
-                raise RuntimeError(f"ended with {self.process.returncode}, before {what}:\n{self._end()}")
+            if process.poll() is not None:
+                raise RuntimeError(f"ended with {process.returncode}, before {what}:\n{self.operator.log[-4000:]}")
             return holds()
 
-        await until(is_reached, lambda: f"{what}:\n{self._end()}", DEADLINE)
-
-    def _end(self) -> str:
-        return self.log.read_text(encoding="utf-8", errors="replace")[-4000:]
+        await until(is_reached, lambda: f"{what}:\n{self.operator.log[-4000:]}", DEADLINE)
 
     def stop(self) -> None:
         """End it as Kubernetes does."""
-        self.process.terminate()
         try:
-            self.process.wait(_STOP_WITHIN)
+            self.operator.stop(_STOP_WITHIN)
         except subprocess.TimeoutExpired:
-            self.process.kill()
-            self.process.wait()
+            self.operator.kill()
 
 
 @asynccontextmanager
@@ -167,11 +148,11 @@ async def running(project: Project, namespace: str, *flags: str) -> AsyncIterato
             process = subprocess.Popen(  # noqa: ASYNC220 - nothing else is to happen before it is started
                 _command(project, namespace, flags),
                 cwd=project.folder,
-                env=_environment(),
+                env=operators_environment(),
                 stdout=output,
                 stderr=errors,
             )
-        operator = OperatorProcess(project, process, log, started, session)
+        operator = OperatorProcess(project, Operator(process, log), started, session)
         try:
             yield operator
         finally:
@@ -184,25 +165,6 @@ def moment(line: Line) -> float:
 
 
 def _command(project: Project, namespace: str, flags: tuple[str, ...]) -> list[str]:
-    return [
-        *project.program,
-        "run",
-        f"--kubeconfig={project.kubeconfig}",
-        f"--runner-dir={project.runs}",
-        f"--namespace={namespace}",
-        "--proxy-port=0",
-        "--health-probe-bind-address=127.0.0.1:0",
-        "--user-metrics-port=0",
-        "--ui-bind-address=0",  # as in a cluster: a page to look at remembers runs of each object
-        "--metrics-bind-address=127.0.0.1:0",
-        "--log-format=json",
-        "--log-level=debug",
-        *flags,
-    ]
-
-
-def _environment() -> dict[str, str]:
-    """What the caller's environment would change of a run or of the operator is left out."""
-    others = ("KUBE", "K8S_", "ANSIBLE", "MAX_CONCURRENT_RECONCILES", "WATCH_NAMESPACE")
-    kept = {name: value for name, value in os.environ.items() if not name.startswith(others)}
-    return {**kept, "ANSIBLE_GATHERING": "explicit"}
+    # As in a cluster, a page that users can look at remembers the runs of each object.
+    own = ("--ui-bind-address=0", "--log-level=debug")
+    return [*project.program, *run_command(project.kubeconfig, project.runs, namespace, *own, *flags)]

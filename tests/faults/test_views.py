@@ -198,7 +198,7 @@ class View:
         assert found == [], "\n".join([*found, *map(str, lines), self.world.last_words()])
 
     def logged(self, message: str) -> list[dict[str, Any]]:
-        return [line for life in self.world.lives for line in life.lines() if line["msg"] == message]
+        return [line for life in self.world.lives for line in life.lines(message)]
 
 
 @pytest.fixture(scope="module")

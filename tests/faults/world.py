@@ -7,8 +7,6 @@ is away.
 from __future__ import annotations
 
 import contextlib
-import json
-import os
 import random
 import shutil
 import signal
@@ -28,7 +26,7 @@ from tests.faults import journal, surroundings
 from tests.faults.journal import Line, Logged
 from tests.faults.relay import Relay
 from tests.kit.objects import GROUP, THING_CRD, Api, Things
-from tests.kit.operator import ACCOUNT, account_kubeconfig
+from tests.kit.operator import ACCOUNT, Operator, account_kubeconfig, log_lines, operators_environment, run_command
 from tests.kit.wait import wait_until
 
 T = TypeVar("T")
@@ -130,37 +128,15 @@ _TASKS = """
 """
 
 
-def log_lines(log: Path) -> list[dict[str, Any]]:
-    """Return the lines of an operator's log."""
-    text = log.read_text(encoding="utf-8", errors="replace")
-    return [json.loads(line) for line in text.splitlines() if line.startswith('{"') and line.endswith("}")]
-
-
-@dataclass(slots=True)
-class Life:
+class Life(Operator):
     """One operator process."""
 
-    process: subprocess.Popen[bytes]
-    log: Path
-    engine: str
-    began: float = field(default_factory=time.monotonic)
-    idle_memory: float = 0.0
-    """MiB, when it had nothing to do for the first time."""
-
-    def lines(self) -> list[dict[str, Any]]:
-        """What it logged."""
-        return log_lines(self.log)
-
-    def is_ready(self) -> bool:
-        """Ask its readiness probe."""
-        serving = [line["port"] for line in self.lines() if line["msg"] == "Serving" and "/readyz" in line["paths"]]
-        if not serving:
-            return False
-        try:
-            answer = urllib3.request("GET", f"http://127.0.0.1:{serving[0]}/readyz", retries=False, timeout=5)
-        except urllib3.exceptions.HTTPError:
-            return False
-        return answer.status == 200
+    def __init__(self, process: subprocess.Popen[bytes], path: Path, engine: str) -> None:
+        super().__init__(process, path)
+        self.engine = engine
+        self.began = time.monotonic()
+        self.idle_memory = 0.0
+        """MiB, when it had nothing to do for the first time."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -233,7 +209,7 @@ class Objects:
     def logged(self) -> dict[str, Logged]:
         """What the operators logged of their runs."""
         found: dict[str, Logged] = {}
-        for line in (line for log in self.logs() for line in log_lines(log)):
+        for line in (line for log in self.logs() for line in log_lines(log.read_text(errors="replace"))):
             if line["msg"] == "Run started":
                 found[line["job"]] = Logged(line["reason"], "")
             elif line["msg"] == "Run ended":
@@ -273,7 +249,7 @@ class Objects:
     def violations(self) -> list[str]:
         """Return what must not have happened, whatever the faults were."""
         lines, log = self.written(), self.logged()
-        logged = (line for each in self.logs() for line in log_lines(each))
+        logged = (line for each in self.logs() for line in log_lines(each.read_text(errors="replace")))
         return [
             *journal.overlaps(lines),
             *journal.doubled(lines, log),
@@ -298,7 +274,7 @@ class World(Objects):
 
     def logs(self) -> Iterable[Path]:
         """Return a log file for each life of an operator."""
-        return [life.log for life in self.lives]
+        return [life.path for life in self.lives]
 
     @property
     def life(self) -> Life:
@@ -309,23 +285,16 @@ class World(Objects):
         """Start the operator; it need not be ready when this returns."""
         log = self.folder / f"operator-{len(self.lives)}.log"
         flags = [
-            f"--kubeconfig={self.kubeconfig}",
-            f"--runner-dir={self.disk.folder}/runs",
-            "--proxy-port=0",
-            "--user-metrics-port=0",
-            "--health-probe-bind-address=127.0.0.1:0",
-            "--metrics-bind-address=127.0.0.1:0",
-            "--log-format=json",
             "--log-level=debug",
-            f"--namespace={NAMESPACE}",
             f"--engine={self.engine}",
             f"--run-memory-limit={_MEMORY_LIMIT}",
             "--ansible-log-events=nothing",
             "--max-concurrent-reconciles=2",
         ]
+        run = run_command(self.kubeconfig, self.disk.folder / "runs", NAMESPACE, *flags)
         with log.open("wb") as output:
             process = subprocess.Popen(
-                [*self.command, "run", *flags],
+                [*self.command, *run],
                 cwd=self.folder / "project",
                 env=self._environment(),
                 stdout=output,
@@ -334,9 +303,9 @@ class World(Objects):
         self.lives.append(Life(process, log, self.engine))
 
     def _environment(self) -> dict[str, str]:
-        kept = {name: text for name, text in os.environ.items() if not name.startswith(("KUBE", "K8S_", "ANSIBLE"))}
-        own = {"ANSIBLE_GATHERING": "explicit", "FAULTS_WORLD": str(self.folder)}
-        return {**kept, **own, **(self.clock.environment if self.clock else {})}
+        return operators_environment(
+            {"FAULTS_WORLD": str(self.folder), **(self.clock.environment if self.clock else {})}
+        )
 
     def stop_operator(self, number: signal.Signals) -> int:
         """End the operator by a signal; return its exit code."""
@@ -353,16 +322,11 @@ class World(Objects):
 
     def await_ready(self) -> None:
         """Wait until the operator watches."""
-        wait_until(self._ready, lambda: f"the operator to be ready; the end of its log:\n{self.last_words()}", PATIENCE)
-
-    def _ready(self) -> bool:
-        code = self.life.process.poll()
-        assert code is None, f"the operator ended by itself ({code}):\n{self.last_words()}"
-        return self.life.is_ready()
+        wait_until(self.life.is_ready, lambda: f"the operator to be ready:\n{self.last_words()}", PATIENCE)
 
     def last_words(self, size: int = 3000) -> str:
         """The end of the operator's log."""
-        return self.life.log.read_text(encoding="utf-8", errors="replace")[-size:]
+        return self.life.log[-size:]
 
     def renew_token(self) -> str:
         """Get another token for the operator's account; it is not in use yet."""

@@ -11,7 +11,6 @@ import json
 import os
 import signal
 import subprocess
-import sys
 import textwrap
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -22,28 +21,63 @@ import urllib3
 import yaml
 
 from tests.kit.objects import GROUP, Api
-from tests.kit.places import ROOT
+from tests.kit.places import BIN, ROOT
 from tests.kit.wait import DEADLINE, wait_until
 
 ACCOUNT = "operator"
 
 
-class Operator:
-    """A running `ansible-operator run`."""
+PORTS = (
+    *("--proxy-port=0", "--user-metrics-port=0"),
+    *("--health-probe-bind-address=127.0.0.1:0", "--metrics-bind-address=127.0.0.1:0"),
+)
+"""Flags with which operators run beside each other on one machine."""
+PROGRAM = (str(BIN / "ansible-operator"),)
 
-    def __init__(self, process: subprocess.Popen[bytes], log: Path) -> None:
+
+def run_command(kubeconfig: Path, runs: Path, namespace: str, *flags: str) -> list[str]:
+    """Return what follows the program: the operator of a namespace, whose log is read as JSON."""
+    own = (f"--kubeconfig={kubeconfig}", f"--runner-dir={runs}", f"--namespace={namespace}", "--log-format=json")
+    return ["run", *own, *PORTS, *flags]
+
+
+def operators_environment(more: Mapping[str, str] | None = None) -> dict[str, str]:
+    """Return the variables of an operator: of this process' own, none that changes an operator or a run."""
+    others = ("KUBE", "K8S_", "ANSIBLE", "MAX_CONCURRENT_RECONCILES", "WATCH_NAMESPACE")
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(others)}
+    engine = {name: os.environ[name] for name in ("ANSIBLE_OPERATOR_ENGINE",) if name in os.environ}
+    return {**kept, "ANSIBLE_GATHERING": "explicit", **engine, **(more or {})}
+
+
+def log_lines(text: str) -> list[dict[str, Any]]:
+    """Return the structured lines of a log."""
+    return [json.loads(line) for line in text.splitlines() if line.startswith('{"') and line.endswith("}")]
+
+
+class Operator:
+    """A running `ansible-operator run`, or what stands for its pod."""
+
+    def __init__(self, process: subprocess.Popen[bytes], path: Path) -> None:
         self.process = process
-        self._log = log
+        self.path = path
+        self._read = 0
+        self._lines: list[dict[str, Any]] = []
 
     @property
     def log(self) -> str:
         """Everything that it wrote so far."""
-        return self._log.read_text(errors="replace")
+        return self.path.read_text(errors="replace")
 
-    def lines(self, **fields: Any) -> list[dict[str, Any]]:
-        """Its structured lines that have these values."""
-        parsed = [json.loads(line) for line in self.log.splitlines() if line.startswith('{"') and line.endswith("}")]
-        return [line for line in parsed if all(line.get(name) == value for name, value in fields.items())]
+    def lines(self, event: str = "", /, **fields: Any) -> list[dict[str, Any]]:
+        """Its structured lines of this event that have these values."""
+        with self.path.open("rb") as file:
+            file.seek(self._read)
+            new = file.read()
+        whole = new[: new.rfind(b"\n") + 1]
+        self._read += len(whole)
+        self._lines += log_lines(whole.decode(errors="replace"))
+        wanted = {"msg": event, **fields} if event else fields
+        return [line for line in self._lines if all(line.get(name) == value for name, value in wanted.items())]
 
     def runs(self, name: str) -> list[dict[str, Any]]:
         """The line of each run of an object that has ended; a run that waits for its pod goes on later."""
@@ -51,20 +85,26 @@ class Operator:
         return [line for line in lines if not (line.get("error") or "").startswith("The run waits for its pod")]
 
     def await_line(self, event: str, **fields: Any) -> dict[str, Any]:
-        what = f"log line {event!r} {fields}; the log is:\n{self.log[-4000:]}"
-        return wait_until(lambda: self.lines(msg=event, **fields), what)[-1]
+        return wait_until(
+            lambda: self.lines(event, **fields), lambda: f"log line {event!r} {fields}; the log is:\n{self.log[-4000:]}"
+        )[-1]
+
+    def await_ready(self) -> None:
+        """Wait until it watches."""
+        wait_until(self.is_ready, lambda: f"the operator to be ready; its log is:\n{self.log[-4000:]}")
 
     def is_ready(self) -> bool:
         """Ask its readiness probe; fails the test when it has ended."""
         assert self.process.poll() is None, f"the operator ended with {self.process.returncode}:\n{self.log[-4000:]}"
-        serving = [line["port"] for line in self.lines(msg="Serving") if "/readyz" in line["paths"]]
-        if not serving:
+        serving = [line["port"] for line in self.lines("Serving") if "/readyz" in line["paths"]]
+        try:
+            return bool(serving) and self.fetch(serving[0], "/readyz").status == 200
+        except urllib3.exceptions.HTTPError:  # it is paused, or busy
             return False
-        return self.fetch(serving[0], "/readyz").status == 200
 
     def fetch(self, port: int, path: str) -> urllib3.BaseHTTPResponse:
         """Send a request to one of its ports on loopback."""
-        return urllib3.request("GET", f"http://127.0.0.1:{port}{path}", retries=False)
+        return urllib3.request("GET", f"http://127.0.0.1:{port}{path}", retries=False, timeout=30)
 
     def stop(self, timeout: float = 60) -> int:
         """Stop it as Kubernetes does; return its exit code."""
@@ -146,27 +186,15 @@ class Project:
         """
         self.write("watches.yaml", yaml.safe_dump(self.watches))
         log = self.folder / f"operator-{len(self.operators)}.log"
-        command = [
-            *within,
-            *(program or [str(Path(sys.executable).with_name("ansible-operator"))]),
-            "run",
-            f"--kubeconfig={self.kubeconfig}",
-            f"--runner-dir={self.folder / 'runs'}",
-            "--proxy-port=0",
-            "--user-metrics-port=0",
-            "--health-probe-bind-address=127.0.0.1:0",
-            "--metrics-bind-address=127.0.0.1:0",
-            "--log-format=json",
-            f"--namespace={self.namespace}",
-            *flags,
-        ]
-        own = self._environment(environment or {})
+        run = run_command(self.kubeconfig, self.folder / "runs", self.namespace, *flags)
+        command = [*within, *(program or PROGRAM), *run]
+        own = operators_environment(environment)
         with log.open("wb") as output:
             process = subprocess.Popen(command, cwd=self.folder, env=own, stdout=output, stderr=subprocess.STDOUT)
         operator = Operator(process, log)
         self.operators.append(operator)
         if ready:
-            wait_until(operator.is_ready, f"the operator to be ready; its log is:\n{operator.log[-4000:]}")
+            operator.await_ready()
         return operator
 
     def close(self) -> None:
@@ -178,19 +206,11 @@ class Project:
     def plan(self, *arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
         """Run `ansible-operator plan` in the project's folder."""
         self.write("watches.yaml", yaml.safe_dump(self.watches))
-        command = [str(Path(sys.executable).with_name("ansible-operator")), "plan", *arguments]
-        environ = self._environment({"KUBECONFIG": str(self.kubeconfig), **environment})
+        command = [*PROGRAM, "plan", *arguments]
+        environ = operators_environment({"KUBECONFIG": str(self.kubeconfig), **environment})
         return subprocess.run(
             command, cwd=self.folder, env=environ, capture_output=True, text=True, timeout=DEADLINE, check=False
         )
-
-    def _environment(self, more: Mapping[str, str]) -> dict[str, str]:
-        return {
-            **{name: value for name, value in os.environ.items() if not name.startswith(("KUBE", "K8S_", "ANSIBLE"))},
-            "ANSIBLE_GATHERING": "explicit",
-            **{name: os.environ[name] for name in ("ANSIBLE_OPERATOR_ENGINE",) if name in os.environ},
-            **more,
-        }
 
 
 def account_kubeconfig(api: Api, admin: Path, namespace: str, folder: Path) -> Path:

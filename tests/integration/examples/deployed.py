@@ -23,6 +23,7 @@ from tests.integration.scaffold import installed
 from tests.integration.scaffold.developer import copy_sample
 from tests.integration.scaffold.installed import Json
 from tests.kit.objects import Api, conditions_of
+from tests.kit.operator import Operator
 from tests.kit.places import ROOT
 from tests.kit.shell import Sh
 from tests.kit.wait import wait_until
@@ -127,7 +128,7 @@ class Example:
     devcluster: clusters.DevCluster
     api: Api
     scratch: Path
-    operator: installed.Operator | None = None
+    operator: Operator | None = None
     _stack: contextlib.ExitStack = field(default_factory=contextlib.ExitStack)
     _starts: int = 0
     _variables: dict[str, str] = field(default_factory=dict)
@@ -155,7 +156,7 @@ class Example:
         root = "api" if "/" not in group_version else "apis"
         return Objects(self.api, f"/{root}/{group_version}/{where}{plural}")
 
-    def start(self) -> installed.Operator:
+    def start(self) -> Operator:
         """Run what the pod of the Deployment would, and wait until it is ready; before, a signal would just end it."""
         self._starts += 1
         folder = self.scratch / f"operator-{self._starts}"
@@ -202,7 +203,7 @@ class Example:
 
     def stop(self) -> None:
         assert self.operator is not None
-        assert self.operator.stop() == 0, self.operator.log.read_text()[-3000:]
+        assert self.operator.stop() == 0, self.operator.log[-3000:]
 
     def settles(self, resources: Resources, name: str) -> None:
         """Hold that one more run changes nothing: an operator that starts runs each object.
@@ -229,7 +230,7 @@ class Example:
     def output(self, name: str) -> str:
         """What the operator's log holds of an object, for messages."""
         assert self.operator is not None
-        return f"{name}:\n{self.operator.log.read_text()[-6000:]}"
+        return f"{name}:\n{self.operator.log[-6000:]}"
 
     def forbidden(self) -> list[Json]:
         """Lines of the log that tell of a missing right; a namespace that is on its way out refuses everybody."""

@@ -74,7 +74,7 @@ class OperatorOnNode(Operator):
     """An operator in the network of the node."""
 
     def __init__(self, operator: Operator, network: int) -> None:
-        super().__init__(operator.process, operator._log)
+        super().__init__(operator.process, operator.path)
         self._network = network
 
     def fetch(self, port: int, path: str) -> urllib3.BaseHTTPResponse:
@@ -112,7 +112,7 @@ class ProjectInPods(Project):
         self.operators[-1] = operator = OperatorOnNode(started, self.network)
         operator.await_line("Watching")
         if ready:
-            wait_until(operator.is_ready, f"the operator to be ready; its log is:\n{operator.log[-4000:]}")
+            operator.await_ready()
         return operator
 
 

@@ -8,16 +8,14 @@ import os
 import subprocess
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
-from http import HTTPStatus
 from pathlib import Path
 from typing import Any, TypeVar
 
-import urllib3
 import yaml
 
 from runner.sdk import devcluster as clusters
 from runner.sdk.devcluster import kubeconfig
+from tests.kit.operator import PORTS, Operator, operators_environment
 from tests.kit.places import BIN
 from tests.kit.shell import Sh
 from tests.kit.wait import wait_until
@@ -34,36 +32,8 @@ mount --bind "$1" /var/run/secrets/kubernetes.io/serviceaccount
 shift
 exec "$@"
 """
-OWN_PORTS = (
-    *("--proxy-port=0", "--user-metrics-port=0", "--metrics-bind-address=127.0.0.1:0"),
-    *("--health-probe-bind-address=127.0.0.1:0", "--pods-bind-address=127.0.0.1:0", "--log-format=json"),
-)
+OWN_PORTS = (*PORTS, "--pods-bind-address=127.0.0.1:0", "--log-format=json")
 """After the manifest's own flags: what other operators on this machine do not have yet."""
-
-
-@dataclass(frozen=True)
-class Operator:
-    """An operator that runs in a pod, as far as it and the API server can tell."""
-
-    process: subprocess.Popen[bytes]
-    log: Path
-
-    def lines(self, **fields: Any) -> list[Json]:
-        text = self.log.read_text(errors="replace")
-        parsed = [json.loads(line) for line in text.splitlines() if line.startswith('{"') and line.endswith("}")]
-        return [line for line in parsed if all(line.get(name) == value for name, value in fields.items())]
-
-    def is_ready(self) -> bool:
-        """Ask its readiness probe; fails the test when it has ended."""
-        assert self.process.poll() is None, f"it ended with {self.process.returncode}:\n{self.log.read_text()[-3000:]}"
-        serving = [line["port"] for line in self.lines(msg="Serving") if "/readyz" in line["paths"]]
-        if not serving:
-            return False
-        return urllib3.request("GET", f"http://127.0.0.1:{serving[0]}/readyz", retries=False).status == HTTPStatus.OK
-
-    def stop(self) -> int:
-        self.process.terminate()
-        return self.process.wait(60)
 
 
 def get(sh: Sh, *what: str) -> Any:
@@ -139,13 +109,8 @@ def operator(
     pod = pod_of(sh, namespace)
     admin = Path(devcluster.kubeconfig)
     host, _, port = kubeconfig.current_server(admin).removeprefix("https://").rpartition(":")
-    own = {name: value for name, value in os.environ.items() if not name.startswith(("KUBE", "K8S_", "ANSIBLE"))}
-    environment = {
-        **own,
-        **_environment(pod),
-        "KUBERNETES_SERVICE_HOST": host,
-        "KUBERNETES_SERVICE_PORT": port,
-    }
+    service = {"KUBERNETES_SERVICE_HOST": host, "KUBERNETES_SERVICE_PORT": port}
+    environment = operators_environment({**_environment(pod), **service})
     mounted = _mounted(sh, pod, admin, folder / "serviceaccount")
     within, way = ["sh", "-ec", MOUNT, "pod", str(mounted)], []
     unshare = ["unshare", "--mount"] if os.geteuid() == 0 else ["unshare", "--map-root-user", "--mount"]

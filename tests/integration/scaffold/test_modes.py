@@ -251,7 +251,7 @@ def test_an_operator_has_the_rights_of_its_install_mode_and_no_others(
             assert may(sh, project, HOME, OF_OPERATOR) == {not watched}
 
         sh("kubectl", "delete", f"{BERTHS}/{name}", f"--namespace={places[0]}", "--timeout=120s")
-        lines = operator.log.read_text().splitlines()
+        lines = operator.log.splitlines()
         assert [line for line in lines if "forbidden" in line.lower() or "HTTP 403" in line] == []
         assert not operator.lines(msg="The operator lacks a right; add the rule")
         assert [line for line in lines if any(each in line for each in unwatched)] == []
