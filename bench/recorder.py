@@ -6,17 +6,16 @@ least time in which these calls can be made.
 
 from __future__ import annotations
 
-import asyncio
-import contextlib
 import http.client
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 
 import httptools
 
-_PIECE = 65536
+from tests.kit.wire import Wire
+
 _EXPECTED = {http.client.NOT_FOUND, http.client.CONFLICT, http.client.UNPROCESSABLE_ENTITY}
 
 
@@ -79,36 +78,12 @@ class _Reader:
 async def recording(host: str, port: int) -> AsyncIterator[Relay]:
     """Relay to `host` and `port` for as long as the block lasts."""
     calls: list[Call] = []
-
-    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        answers, upstream = await asyncio.open_connection(host, port)
-        reads = _Reader(calls)
-        try:
-            await asyncio.gather(_hand(reader, upstream, reads.feed), _hand(answers, writer, _ignore))
-        except ConnectionError:
-            return  # one side has gone
-        finally:
-            upstream.close()
-            writer.close()
-
-    server = await asyncio.start_server(serve, "127.0.0.1", 0)
+    wire = Wire(f"http://{host}:{port}", lambda: _Reader(calls).feed)
+    await wire.start()
     try:
-        yield Relay(server.sockets[0].getsockname()[1], calls)
+        yield Relay(wire.port, calls)
     finally:
-        server.close()
-
-
-async def _hand(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, look: Callable[[bytes], None]) -> None:
-    while piece := await reader.read(_PIECE):
-        look(piece)
-        writer.write(piece)
-        await writer.drain()
-    with contextlib.suppress(OSError):
-        writer.write_eof()
-
-
-def _ignore(_: bytes) -> None:
-    """Answers are not looked at."""
+        await wire.stop()
 
 
 def replay(host: str, port: int, calls: list[Call]) -> float:

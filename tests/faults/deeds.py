@@ -22,9 +22,9 @@ import urllib3
 
 from runner.agent import process_tree
 from runner.sdk.devcluster.layout import APISERVER, ETCD
-from tests.faults import relay
-from tests.faults.relay import Delay, ExpireInStream, LoseAnswer, Refuse, Rule
 from tests.faults.world import PATIENCE, World
+from tests.kit import relay
+from tests.kit.relay import Delay, ExpireInStream, LoseAnswer, Refuse, Rule
 from tests.kit.wait import wait_until
 
 Deed: TypeAlias = Callable[[World], AbstractContextManager[None]]

@@ -27,9 +27,9 @@ import yaml
 from runner.sdk.devcluster import DevCluster
 from tests.faults import history
 from tests.faults.history import OUTSIDE, Seen
-from tests.faults.relay import KillPoint, Release
 from tests.faults.world import NAMESPACE, World, world
 from tests.kit.objects import GROUP, Api
+from tests.kit.relay import KillPoint, Release
 from tests.kit.wait import wait_until
 
 FINALIZER = f"{GROUP}/views"

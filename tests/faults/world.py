@@ -24,9 +24,9 @@ import yaml
 from runner.sdk.devcluster import DevCluster
 from tests.faults import journal, surroundings
 from tests.faults.journal import Line, Logged
-from tests.faults.relay import Relay
 from tests.kit.objects import GROUP, THING_CRD, Api, Things
 from tests.kit.operator import ACCOUNT, Operator, account_kubeconfig, log_lines, operators_environment, run_command
+from tests.kit.relay import Relay
 from tests.kit.wait import wait_until
 
 T = TypeVar("T")

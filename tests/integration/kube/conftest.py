@@ -18,7 +18,7 @@ from runner.sdk.devcluster import DevCluster
 from tests.integration.kube.widgets import Connect, Kind, direct
 from tests.kit.cluster import altered, connect
 from tests.kit.following import QUICK, Follow, following
-from tests.kit.relay import Wire
+from tests.kit.wire import Wire
 
 
 @pytest.fixture

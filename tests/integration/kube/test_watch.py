@@ -23,7 +23,7 @@ from tests.kit.wait import until
 if TYPE_CHECKING:
     from tests.integration.kube.widgets import Connect, Kind
     from tests.kit.following import Follow
-    from tests.kit.relay import Wire
+    from tests.kit.wire import Wire
 
 Everything = Callable[..., Awaitable[dict[ObjectKey, Object]]]
 CONFIG_MAP = GVK("", "v1", "ConfigMap")

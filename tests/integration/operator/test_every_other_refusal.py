@@ -22,12 +22,12 @@ import pytest
 from runner.kube.meaning import Follow, Request
 from runner.objects import MODE
 from runner.pods.jobs import RUN_OF
-from tests.faults.relay import Delay, Relay, Rule
 from tests.faults.world import _through
 from tests.integration.operator.test_every_refusal import ANSWERS, REQUESTS, SHORT, Fault, expected, visible
 from tests.kit.objects import GROUP, Things
 from tests.kit.operator import Operator, Project, account_kubeconfig
 from tests.kit.places import ROOT
+from tests.kit.relay import Delay, Relay, Rule
 from tests.kit.wait import wait_until
 
 if TYPE_CHECKING:

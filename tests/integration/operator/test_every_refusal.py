@@ -20,10 +20,10 @@ from runner.errors import ApiError, ApiUnavailableError
 from runner.kube import answers
 from runner.kube.client import ClientLimits
 from runner.kube.meaning import Follow, Request, follow
-from tests.faults.relay import Deed, Delay, LoseAnswer, LoseRequest, Refuse, Relay, Rule
 from tests.faults.world import _through
 from tests.kit.objects import GROUP, Things
 from tests.kit.operator import Operator, Project, account_kubeconfig
+from tests.kit.relay import Deed, Delay, LoseAnswer, LoseRequest, Refuse, Relay, Rule
 from tests.kit.wait import wait_until
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ from typing import Any
 from tests.faults import history
 from tests.faults.history import Seen
 from tests.faults.journal import Line
-from tests.faults.relay import merged
+from tests.kit.relay import merged
 
 THING = Seen(1, "ADDED", "Thing", "one", "old", generation=1)
 OWNED = Seen(2, "ADDED", "ConfigMap", "one", "c1", "old")

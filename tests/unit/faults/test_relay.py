@@ -16,7 +16,7 @@ import pytest
 from aiohttp import web
 
 from runner.pki import Authority
-from tests.faults.relay import KillPoint, Relay, Release
+from tests.kit.relay import KillPoint, Relay, Release
 
 pytestmark = pytest.mark.lengthy
 
