@@ -221,7 +221,7 @@ async def replay(bed: Bed, pods: Pods, recorded: list[bytes]) -> MakeReplay:
     return make
 
 
-@pytest.mark.parametrize("end", ["agent", "pod"])
+@pytest.mark.parametrize("end", ["agent", pytest.param("pod", marks=pytest.mark.nightly)])
 async def test_a_run_whose_agent_or_pod_is_killed_at_any_frame_has_one_outcome(
     bed: Bed, pods: Pods, recorded: list[bytes], replay: MakeReplay, monkeypatch: pytest.MonkeyPatch, end: str
 ) -> None:
@@ -276,7 +276,7 @@ async def _repeat(engine: PodEngine, run: Replay, job: Job) -> None:
     assert len(await run.bed.objects("jobs")) == 1
 
 
-@pytest.mark.parametrize("folder", ["same", "other"])
+@pytest.mark.parametrize("folder", ["same", pytest.param("other", marks=pytest.mark.nightly)])
 async def test_a_run_that_another_operator_takes_over_at_any_frame_has_one_outcome_and_one_job(
     bed: Bed,
     pods: Pods,
