@@ -12,7 +12,7 @@ from typing import Any
 
 from kubernetes import config as kubernetes_config
 
-from runner.errors import KindNotFoundError, NotFoundError
+from runner.errors import ConflictError, KindNotFoundError, NotFoundError
 from runner.kube.client import EVERYTHING, Client, PatchType
 from runner.kube.discovery import ApiResource, Discovery
 from runner.objects import GVK, Object, ObjectKey
@@ -202,10 +202,14 @@ class Hand:
         """Create a CRD; return once objects can be created in its first version."""
         spec = crd["spec"]
         gvk = GVK(spec["group"], spec["versions"][0]["name"], spec["names"]["kind"])
+        is_created = False
         async with asyncio.timeout(30):
-            await self.create(crd)
             while True:
-                with contextlib.suppress(KindNotFoundError, NotFoundError):
+                # One of this name may still be on its way out, and this one may not be served yet.
+                with contextlib.suppress(ConflictError, KindNotFoundError, NotFoundError):
+                    if not is_created:
+                        await self.create(crd)
+                    is_created = True
                     resource = await self.discovery.find(gvk)
                     await self.client.list_page(resource, "", EVERYTHING, 1, "")
                     return resource

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import uuid
 from collections.abc import Awaitable, Callable
 from typing import Any, TypeAlias
 
-from runner.errors import ConflictError, KindNotFoundError, NotFoundError
+from runner.errors import NotFoundError
 from runner.kube.client import EVERYTHING, Client
 from runner.kube.discovery import ApiResource, Discovery
 from runner.objects import GVK, Object, ObjectKey, key_of
-from tests.kit.objects import CRD
+from tests.kit.objects import ANYTHING, CRD, Hand, definition
 
 
 class Kind:
@@ -31,35 +30,8 @@ class Kind:
 
     async def install(self, schema: Object | None = None) -> ApiResource:
         """Create the CRD, whose objects hold anything without a schema; return once objects can be created."""
-        version = {
-            "name": "v1",
-            "served": True,
-            "storage": True,
-            "subresources": {"status": {}},
-            "schema": {"openAPIV3Schema": schema or {"type": "object", "x-kubernetes-preserve-unknown-fields": True}},
-        }
-        names = {"kind": "Widget", "plural": "widgets"}
-        spec = {"group": self.group, "names": names, "scope": self._scope, "versions": [version]}
-        definition = {
-            "apiVersion": CRD.api_version,
-            "kind": CRD.kind,
-            "metadata": {"name": self._name.name},
-            "spec": spec,
-        }
-        crds = await self.discovery.find(CRD)
-        async with asyncio.timeout(30):
-            while True:
-                try:
-                    await self.client.create(crds, "", definition)
-                    break
-                except ConflictError:
-                    await asyncio.sleep(0.05)
-            while True:
-                with contextlib.suppress(KindNotFoundError, NotFoundError):
-                    resource = await self.discovery.find(self.gvk)
-                    await self.client.list_page(resource, "", EVERYTHING, 1, "")
-                    return resource
-                await asyncio.sleep(0.05)
+        hand = Hand(self.client, self.discovery, "")
+        return await hand.install(definition(self.group, "Widget", scope=self._scope, schema=schema or ANYTHING))
 
     async def remove(self) -> None:
         """Delete the CRD and with it all objects."""
