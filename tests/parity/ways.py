@@ -28,6 +28,7 @@ from runner.engine.run_engine import RunEngine
 from runner.objects import GVK, ObjectKey
 from runner.watches.watch import Playbook
 from tests.integration.engine.parity.differences import differences
+from tests.kit.jobs import job_value
 from tests.parity import targets
 from tests.parity.targets import TargetCase
 
@@ -120,17 +121,13 @@ class Ways:
             "PARITY_RESULTS": str(results),
             "PYTHONHASHSEED": "0",
         }
-        job = Job(
+        job = job_value(
             ident="run",
             gvk=_KIND,
             key=ObjectKey("default", re.sub(r"[^a-z0-9]+", "-", case.name.lower()).strip("-")),
             content=Playbook(case.write(copied)),
             run_dir=self.work / "run",
             extra_vars={"output_dir": str(output)},
-            unsafe_keys=frozenset(),
-            ignored_variables=(),
-            verbosity=0,
-            ansible_args="",
             max_artifacts=-1,
             environment=environment,
             kubeconfig="",

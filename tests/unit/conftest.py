@@ -5,16 +5,16 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
-from typing import Any
 
 import pytest
 import structlog
 
 from runner import log
 from runner.engine.job import Job
-from runner.objects import GVK, ObjectKey
-from runner.watches.watch import Playbook, Watch
+from runner.watches.watch import Watch
+from tests.kit.jobs import job_value
 from tests.kit.virtual_time import VirtualTimeLoop
 from tests.kit.watch_values import watch_value
 
@@ -34,26 +34,8 @@ def make_watch() -> Callable[..., Watch]:
 def make_job(tmp_path: Path) -> Callable[..., Job]:
     """A job of the sample kind, but for what is given."""
 
-    def make(**changes: Any) -> Job:
-        fields: dict[str, Any] = {
-            "ident": "run-1",
-            "gvk": GVK("cache.example.com", "v1alpha1", "Memcached"),
-            "key": ObjectKey("default", "sample"),
-            "content": Playbook(Path("/opt/ansible/playbook.yml")),
-            "run_dir": tmp_path / "runner" / "cache.example.com" / "v1alpha1" / "Memcached" / "default" / "sample",
-            "extra_vars": {},
-            "unsafe_keys": frozenset(),
-            "ignored_variables": (),
-            "verbosity": 0,
-            "ansible_args": "",
-            "max_artifacts": 20,
-            "environment": {},
-            "kubeconfig": "apiVersion: v1\nkind: Config\n",
-            "deadline": None,
-        }
-        return Job(**{**fields, **changes})
-
-    return make
+    folder = tmp_path / "runner" / "cache.example.com" / "v1alpha1" / "Memcached" / "default" / "sample"
+    return partial(job_value, run_dir=folder)
 
 
 @pytest.fixture

@@ -12,8 +12,9 @@ from typing import Any
 
 from runner.engine.job import Event, EventSink, Job, RunResult
 from runner.engine.run_engine import RunEngine
-from runner.objects import GVK, ObjectKey
+from runner.objects import ObjectKey
 from runner.watches.watch import Content, Playbook, Role
+from tests.kit.jobs import job_value
 
 ENGINE: Any = os.environ.get("ANSIBLE_OPERATOR_ENGINE", "warm")
 """`exec` tests the other engine."""
@@ -23,7 +24,6 @@ DEFECTS: list[str] = []
 """Tracebacks of shortcuts that failed in the current test."""
 ANSIBLE_MASK = "$REDACTED$" if find_spec("ansible.module_utils.secrets") else ""
 """What ansible-core shows instead of secrets that it knows, since 2.22; empty if it knows none."""
-MEMCACHED = GVK("cache.example.com", "v1alpha1", "Memcached")
 
 
 @dataclass
@@ -78,21 +78,11 @@ class Runs:
     def job(self, content: Content, **changes: Any) -> Job:
         fields: dict[str, Any] = {
             "ident": f"run-{next(self.idents)}",
-            "gvk": MEMCACHED,
             "key": ObjectKey(self.namespace, "sample"),
-            "content": content,
             "run_dir": self.run_dir,
-            "extra_vars": {},
-            "unsafe_keys": frozenset(),
-            "ignored_variables": (),
-            "verbosity": 0,
-            "ansible_args": "",
-            "max_artifacts": 20,
-            "environment": {},
-            "kubeconfig": "apiVersion: v1\nkind: Config\n",
             "deadline": 120.0,
         }
-        return Job(**{**fields, **changes})
+        return job_value(content=content, **{**fields, **changes})
 
     async def run(self, content: Content, sink: EventSink | None = None, **changes: Any) -> Ran:
         events: list[Event] = []

@@ -19,7 +19,8 @@ from runner.engine.engines import EngineSettings
 from runner.engine.job import Outcome
 from runner.engine.run_engine import RunEngine
 from runner.monitoring.metrics import Metrics
-from tests.integration.engine.runs import DEFECTS, MEMCACHED
+from tests.integration.engine.runs import DEFECTS
+from tests.kit.jobs import MEMCACHED
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 

@@ -29,6 +29,7 @@ from runner.watches.pod_fields import PodPolicy
 from runner.watches.watch import Playbook
 from tests.kit.agents import NAME, Operator, ending
 from tests.kit.agents import Client as AgentClient
+from tests.kit.jobs import job_value
 
 PLAY = "- {hosts: localhost, gather_facts: false, tasks: []}\n"
 _PATHS = {"jobs": "/apis/batch/v1", "secrets": "/api/v1"}
@@ -102,18 +103,11 @@ class Bed:
             "key": self.owner.key,
             "content": Playbook(playbook),
             "run_dir": self.runner_dir / "one",
-            "extra_vars": {},
-            "unsafe_keys": frozenset(),
-            "ignored_variables": (),
-            "verbosity": 0,
-            "ansible_args": "",
-            "max_artifacts": 20,
-            "environment": {},
             "kubeconfig": "",
             "deadline": deadline,
             "pod": PodRun(self.owner, 1, "apply", policy, token, resumed),
         }
-        return Job(**{**fields, **changes})
+        return job_value(**{**fields, **changes})
 
     async def objects(self, kind: str) -> list[Object]:
         """The Jobs or Secrets of the resource's runs, oldest first."""

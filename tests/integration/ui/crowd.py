@@ -12,7 +12,6 @@ from typing import Any
 
 from runner.config.paths import run_dir
 from runner.engine.job import Job, Outcome, RunResult, TaskFailure
-from runner.engine.run_secrets import RunSecrets
 from runner.monitoring.endpoints import Address
 from runner.objects import GVK, MODE, ObjectKey, ObjectRef
 from runner.plan.changes import ObjectChange, ResourcePlan
@@ -23,6 +22,7 @@ from runner.ui.server import StatusPage, StreamTimings
 from runner.watches.policy import Backoff
 from runner.watches.watch import Role
 from runner.workqueue.request import ReconcileRequest, RunReason
+from tests.kit.jobs import job_value
 from tests.kit.page_values import AKind, condition, ended, start, views_of
 
 OBJECTS = 5000
@@ -155,20 +155,11 @@ class Crowd:
 
     def _job(self, key: ObjectKey) -> Job:
         self._runs += 1
-        return Job(
+        return job_value(
             ident=f"20261121T110000.{self._runs:06}Z-aaaaaa",
             gvk=self.kind.gvk,
             key=key,
             content=Role("memcached", Path("/opt/ansible/roles/memcached")),
             run_dir=run_dir(self._folder, self.kind.gvk, key),
-            extra_vars={},
-            unsafe_keys=frozenset(),
-            ignored_variables=(),
-            verbosity=0,
-            ansible_args="",
-            max_artifacts=20,
-            environment={},
             kubeconfig="",
-            deadline=None,
-            secrets=RunSecrets(),
         )

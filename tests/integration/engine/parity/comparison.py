@@ -27,6 +27,7 @@ from runner.objects import GVK, ObjectKey
 from runner.watches.watch import Content, Playbook, Role
 from tests.integration.engine.parity.differences import differences
 from tests.integration.engine.parity.observe import Observation, files, remains
+from tests.kit.jobs import job_value
 from tests.kit.wait import until
 
 PROJECT = Path(__file__).with_name("project")
@@ -205,22 +206,16 @@ class Parity:
             "bare_python": sys._base_executable,  # type: ignore[attr-defined]  # as `venv` finds it
         }
         fields: dict[str, Any] = {
-            "ident": "run-1",
             "gvk": KIND,
             "key": ObjectKey("default", name),
             "content": content,
             "run_dir": place.run_dir(name),
-            "unsafe_keys": frozenset(),
-            "ignored_variables": (),
-            "verbosity": 0,
-            "ansible_args": "",
-            "max_artifacts": 20,
-            "kubeconfig": "apiVersion: v1\nkind: Config\n",
             "deadline": 850.0,
+            **changes,
+            "extra_vars": {**given, **changes.get("extra_vars", {})},
+            "environment": {"ANSIBLE_GATHERING": "explicit", **changes.get("environment", {})},
         }
-        extra_vars = {**given, **changes.pop("extra_vars", {})}
-        environment = {"ANSIBLE_GATHERING": "explicit", **changes.pop("environment", {})}
-        return Job(**{**fields, **changes, "extra_vars": extra_vars, "environment": environment})
+        return job_value(**fields)
 
     def role(self, name: str) -> Role:
         """Return a role of the project."""
