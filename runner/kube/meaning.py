@@ -103,7 +103,7 @@ _F = Follow
 FOLLOWS: Mapping[Request, Mapping[Meaning, Follow]] = MappingProxyType(
     {
         Request.START: _all(_F.REPEAT),
-        Request.SETUP: _each(_F.EXIT, _F.EXIT, _F.READ_AGAIN, _F.ABSENT, _F.EXIT),
+        Request.SETUP: _each(_F.EXIT, _F.REPEAT, _F.REPEAT, _F.ABSENT, _F.REPEAT),
         Request.RIGHTS: _each(_F.OMIT, _F.REPEAT, _F.OMIT, _F.OMIT, _F.REPEAT),
         Request.DISCOVERY: _all(_F.RETRY),
         Request.WATCH: _each(_F.REOPEN, _F.REOPEN, _F.REOPEN, _F.REDISCOVER, _F.REOPEN),

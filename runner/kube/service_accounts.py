@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from runner import log
-from runner.errors import ApiError, ConfigError, ForbiddenError, NotFoundError
+from runner.errors import PASSING, ApiError, ConfigError, ForbiddenError, NotFoundError
 from runner.kube.client import Client
 from runner.watches.watch import Watch
 
@@ -101,6 +101,8 @@ async def _own_user(client: Client) -> str:
     try:
         answer = await client.request("POST", _SELF_REVIEWS, body=body)
     except ApiError as error:
+        if isinstance(error, PASSING):
+            raise
         _log.warning(
             "Cannot read the operator's own user name, so no prefix is added to names of service accounts",
             error=str(error),
