@@ -220,7 +220,7 @@ class _Operator:
                 followed += [pods.pods.follow(), pods.certificates.follow()]
                 own = settings.pod_name, self._environment_of
                 warm_pods = partial(pods.add_warm, client, self._watches, ownership.has_any, *own)
-                for warm in await self._until_answered(client, warm_pods) or ():
+                for warm in await self._until_answered(Request.AUTHORITY, client, warm_pods) or ():
                     stack.push_async_callback(warm.close)
                     followed.append(warm.follow())
             engines: list[Engine] = [engine, *([pods.engine] if pods is not None else [])]
@@ -335,15 +335,17 @@ class _Operator:
 
     async def _set_up(self, client: Client) -> bool:
         """Resolve service accounts, and prepare runs in pods; return False if a signal stops the operator first."""
-        watches = await self._until_answered(client, partial(service_accounts.resolve, client, self._watches))
+        resolve = partial(service_accounts.resolve, client, self._watches)
+        watches = await self._until_answered(Request.ACCOUNT, client, resolve)
         if watches is not None and any(watch.pods for watch in watches):
-            self._pods = await self._until_answered(client, partial(PodSetup.load, self._settings, client))
+            load = partial(PodSetup.load, self._settings, client)
+            self._pods = await self._until_answered(Request.AUTHORITY, client, load)
         self._watches = watches or self._watches
         return not self._signals.stop.is_set()
 
-    async def _until_answered(self, client: Client, send: Callable[[], Awaitable[T]]) -> T | None:
+    async def _until_answered(self, kind: Request, client: Client, send: Callable[[], Awaitable[T]]) -> T | None:
         """Return the result of requests at the start; None if a signal stops the operator first."""
-        return await until_answered(Request.SETUP, client, send, self._signals.stop, self._admin.note_stage)
+        return await until_answered(kind, client, send, self._signals.stop, self._admin.note_stage)
 
     async def _connect(self, client: Client) -> bool:
         """Wait for the API server and log versions; return False if a signal stops the operator first."""

@@ -90,7 +90,7 @@ def test_requests_at_the_start_are_repeated_after_a_temporary_error_and_only_the
             return "resolved"
 
         found: str = virtually(
-            process.until_answered(Request.SETUP, cast("Client", server), resolve, asyncio.Event(), lambda _: None)
+            process.until_answered(Request.AUTHORITY, cast("Client", server), resolve, asyncio.Event(), lambda _: None)
         )
         return found
 
