@@ -105,7 +105,7 @@ CASES = {
     "watch": Case(Request.WATCH, "GET", ".*/things", waits=True),
     "watch-of-references": Case(Request.WATCH, "GET", ".*/secrets", waits=True),
     "watch-of-dependents": Case(Request.WATCH, "GET", ".*/secrets", makes=True),
-    "dependent": Case(Request.RELATED, "GET", ".*/secrets/.*-made", makes=True),
+    "dependent": Case(Request.RELATED, "GET", ".*/secrets/.*-made", makes=True, at_start=False),
     "kinds": Case(Request.KINDS, "GET PATCH", ".*/ansible-operator-dependent-kinds", makes=True),
     "record": Case(Request.AFTERWARDS, "POST PUT", ".*/configmaps(/ansible-operator-created-.*)?", makes=True),
     "plan": Case(Request.PLAN, "GET", ".*/configmaps/.*-plan-.*", makes=True, mode="plan"),
