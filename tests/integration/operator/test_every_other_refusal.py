@@ -58,6 +58,8 @@ IN_POD = f"from runner.kube.credentials import auth\nauth.pod_namespace = lambda
 _NAMESPACED = f"/api/v1/namespaces/{NAMESPACE}"
 _REPEATED = {Request.ACCOUNT, Request.AUTHORITY, Request.PROXY, Request.READ, Request.POD_DELETED}
 _AGAIN = {Follow.REPEAT, Follow.RETRY, Follow.REPORT, Follow.RETURN, Follow.READ_AGAIN}
+_RUNS = {Request.RIGHTS, Request.KINDS, Request.AFTERWARDS, Request.PROXY}
+"""Requests whose failure delays no run."""
 _NEEDED = {("account", "404"), ("new-authority", "404")}
 """Answers that mean that something is missing without which the operator exits."""
 CHANGES = ("reference changed", "dependent changed")
@@ -193,7 +195,7 @@ def test_a_failed_request_of_the_operator_costs_nothing_but_time(world: World, n
         if case.waits or (case.request in _REPEATED and reaction in _AGAIN):
             wait_until(lambda: fault.hits >= (1 if is_slow else visible(deed)), "repeated requests")
             assert [each for each in operator.runs(cell) if each["outcome"] == "succeeded"] == []
-        elif case.request in {Request.RIGHTS, Request.KINDS, Request.AFTERWARDS} or name == "watch-of-dependents":
+        elif case.request in _RUNS or name == "watch-of-dependents":
             things.await_success(cell)
         if name == "watch-of-dependents":  # before the first list
             _change(world, f"{cell}-made")
