@@ -120,7 +120,7 @@ hostile: setup ## Hostile resources on a live operator: HOSTILE_COUNT, HOSTILE_S
 	HOSTILE_COUNT=$(or $(HOSTILE_COUNT),200) $(BIN)/pytest tests/integration/operator/test_hostile.py
 
 refusals: setup ## Each request of the operator, with each answer that is not a success
-	$(BIN)/pytest tests/integration/operator/test_every_refusal.py tests/integration/operator/test_every_other_refusal.py
+	$(BIN)/pytest -n $(WORKERS) tests/integration/operator/test_every_refusal.py tests/integration/operator/test_every_other_refusal.py
 
 rehearse-release: test-programs ## What the release workflow does, on this machine and without publishing: package, images, chart, and a stranger who installs them
 	$(BIN)/pytest -m nightly tests/integration/image/test_release.py

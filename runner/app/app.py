@@ -13,13 +13,13 @@ import asyncio
 import os
 import platform
 import sys
-from collections.abc import Coroutine, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import replace
 from functools import partial
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 from urllib.parse import urlsplit
 
 from runner import __version__, log
@@ -35,6 +35,7 @@ from runner.app.process import (
     ignore_signals,
     return_large_blocks,
     runner_folder,
+    until_answered,
 )
 from runner.app.reload import Reloader, check_engines
 from runner.config import paths
@@ -57,11 +58,12 @@ from runner.kube import service_accounts
 from runner.kube.client import NO_RESPONSE, CallObserver, Client, Params
 from runner.kube.credentials import auth
 from runner.kube.discovery import Discovery
+from runner.kube.meaning import Request
 from runner.monitoring.metrics import Metrics
 from runner.objects import GVK, ObjectKey, ObjectRef
 from runner.pods import setup as pods_setup
 from runner.pods.links import Links
-from runner.pods.setup import PodRuns
+from runner.pods.setup import PodRuns, PodSetup
 from runner.proxy.handlers.discovery_cache import DiscoveryCache
 from runner.proxy.handlers.negotiate import Negotiate
 from runner.proxy.handlers.plan.handler import Planning
@@ -77,6 +79,8 @@ from runner.replicas.lease_guard import ShardOwnership
 from runner.watches.watch import LoadedWatches, Watch
 from runner.workqueue.concurrency import ConcurrencyLimit
 from runner.workqueue.queue import Dispatcher
+
+T = TypeVar("T")
 
 _PROXY_GRACE = 1.0
 """Seconds for calls through the proxy after the end of all runs."""
@@ -142,6 +146,8 @@ class _Operator:
         }
         self._admin = admin
         self._rights = OperatorRights(settings, loaded.watches)
+        self._pods: PodSetup | None = None
+        """None if no watch uses pods."""
         self._controllers: dict[GVK, Controller] = {}
 
     async def run(self) -> LoadedWatches | None:
@@ -151,9 +157,8 @@ class _Operator:
             credentials = await auth.load(settings.kubeconfig, settings.context, auth.HostEnvironment.of_process())
             client = await stack.enter_async_context(Client(credentials, noted=self._noted(credentials)))
             await self._admin.open_probes(stack)
-            if not await self._connect(client):
+            if not (await self._connect(client) and await self._set_up(client)):
                 return None
-            self._watches = await service_accounts.resolve(client, self._watches)
             engine = self._engine()
             if leftovers := await engine.reap_leftovers():
                 _log.warning("Killed leftover processes of an earlier operator's runs", processes=leftovers)
@@ -182,7 +187,7 @@ class _Operator:
             observers = WriteObservers(dependents, references)
             proxy, access = await self._open_proxy(stack, client, dependents, observers)
             self._environment |= await self._admin.open_role_metrics(stack)
-            pods = await self._open_pods(stack, client, discovery, proxy, engine)
+            pods = await self._open_pods(stack, discovery, proxy, engine)
             shared = Shared(
                 settings=settings,
                 metrics=self._metrics,
@@ -214,7 +219,8 @@ class _Operator:
             if pods is not None:
                 followed += [pods.pods.follow(), pods.certificates.follow()]
                 own = settings.pod_name, self._environment_of
-                for warm in await pods.add_warm(client, self._watches, ownership.has_any, *own):
+                warm_pods = partial(pods.add_warm, client, self._watches, ownership.has_any, *own)
+                for warm in await self._until_answered(Request.AUTHORITY, client, warm_pods) or ():
                     stack.push_async_callback(warm.close)
                     followed.append(warm.follow())
             engines: list[Engine] = [engine, *([pods.engine] if pods is not None else [])]
@@ -288,12 +294,12 @@ class _Operator:
         return self._settings.most_runs(of_processes) + sum(watch.pods.most for watch in self._watches if watch.pods)
 
     async def _open_pods(
-        self, stack: AsyncExitStack, client: Client, discovery: Discovery, proxy: Proxy, engine: RunEngine
+        self, stack: AsyncExitStack, discovery: Discovery, proxy: Proxy, engine: RunEngine
     ) -> PodRuns | None:
-        if all(watch.pods is None for watch in self._watches):
+        if self._pods is None:
             return None
         links = Links(proxy.connection, self._admin.role_metrics_connection)
-        return await pods_setup.start(self._settings, client, discovery, links, engine.kept, self._metrics, stack)
+        return await self._pods.start(discovery, links, engine.kept, self._metrics, stack)
 
     async def _open_proxy(
         self, stack: AsyncExitStack, client: Client, dependents: Dependents, observers: WriteObservers
@@ -326,6 +332,20 @@ class _Operator:
 
         exists = partial(service_accounts.exists, client)
         return proxy, RunAccess(proxy, identities, observers, inject=inject, account_exists=exists, known=known)
+
+    async def _set_up(self, client: Client) -> bool:
+        """Resolve service accounts, and prepare runs in pods; return False if a signal stops the operator first."""
+        resolve = partial(service_accounts.resolve, client, self._watches)
+        watches = await self._until_answered(Request.ACCOUNT, client, resolve)
+        if watches is not None and any(watch.pods for watch in watches):
+            load = partial(PodSetup.load, self._settings, client)
+            self._pods = await self._until_answered(Request.AUTHORITY, client, load)
+        self._watches = watches or self._watches
+        return not self._signals.stop.is_set()
+
+    async def _until_answered(self, kind: Request, client: Client, send: Callable[[], Awaitable[T]]) -> T | None:
+        """Return the result of requests at the start; None if a signal stops the operator first."""
+        return await until_answered(kind, client, send, self._signals.stop, self._admin.note_stage)
 
     async def _connect(self, client: Client) -> bool:
         """Wait for the API server and log versions; return False if a signal stops the operator first."""

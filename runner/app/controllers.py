@@ -102,7 +102,7 @@ def make(watch: Watch, shared: Shared) -> Controller:
     finalizer = watch.finalizer.name if watch.finalizer else ""
     selection = Selection(labels=watch.selector, fields=watch.field_selector)
     informer = Informer(shared.client, shared.discovery, watch.gvk, settings.namespaces, selection, finalizer)
-    defaults = RunDefaults.of(settings, shared.environment, shared.engine.forget)
+    defaults = RunDefaults.of(settings, shared.environment)
     bounds = bounds_of(watch, defaults)
     scope = WatchScope(watch, informer, shared.ownership, shared.metrics, shared.events, bounds)
     scope.registry.subscribe(partial(shared.dependents.forget, watch.gvk))

@@ -12,23 +12,26 @@ import hashlib
 import json
 import os
 import signal
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Awaitable, Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import FrameType
-from typing import Any
+from typing import Any, TypeVar
 
 from runner import log
 from runner.config import atomic_file, paths, shortages
 from runner.config.locks import FileLock
 from runner.engine import retention
 from runner.engine.run_dir import private_folder
-from runner.errors import ApiError, ApiUnavailableError, ConfigError, EngineError, UnauthorizedError
+from runner.errors import ApiError, ApiUnavailableError, ConfigError, EngineError, ForbiddenError, UnauthorizedError
 from runner.kube import answers
 from runner.kube.client import Client
+from runner.kube.meaning import Follow, Request, follow
 from runner.objects import GVK, Object, ObjectKey
 from runner.watches.policy import JitteredBackoff
 from runner.watches.watch import Watch
+
+T = TypeVar("T")
 
 _SIGNALS = (signal.SIGTERM, signal.SIGINT)
 _SHORTAGE_INTERVAL = 10.0
@@ -175,15 +178,27 @@ _LONGEST_DELAY = 15.0
 
 
 async def connect(client: Client, stop: asyncio.Event, note: Callable[[str], None]) -> Object | None:
-    """Return the API server's version when it responds; None if `stop` is set first.
+    """Return the API server's version when it responds; None if `stop` is set first."""
+    return await until_answered(Request.START, client, lambda: client.request("GET", "/version"), stop, note)
 
-    `note` receives the reason while the operator waits.
+
+async def until_answered(
+    kind: Request, client: Client, send: Callable[[], Awaitable[T]], stop: asyncio.Event, note: Callable[[str], None]
+) -> T | None:
+    """Return the result of `send`, which sends requests of a kind, when the API server answers them.
+
+    Return None if `stop` is set first. `note` receives the reason while the operator waits.
+
+    Raises:
+        ApiError: an answer after which the kind is not repeated.
     """
     backoff = JitteredBackoff(_FIRST_DELAY, _LONGEST_DELAY)
     while not stop.is_set():
         try:
-            return await client.request("GET", "/version")
+            return await send()
         except (ApiError, ApiUnavailableError) as error:
+            if follow(kind, error) is not Follow.REPEAT:
+                raise
             delay = backoff.next()
             event, advice = _explained(error)
             note(f"{event}: {error}")
@@ -208,7 +223,8 @@ def _explained(error: ApiError | ApiUnavailableError) -> tuple[str, str]:
             "renew the credentials, or select others with --kubeconfig, --context or KUBECONFIG",
         )
     if isinstance(error, ApiError):
-        return "The API server responds with an error", "see the error; the operator needs GET on /version"
+        needs = "; the operator needs GET on /version" if isinstance(error, ForbiddenError) else ""
+        return "The API server responds with an error", f"see the error{needs}"
     return "Cannot reach the API server", answers.advice(error.__cause__)
 
 

@@ -67,13 +67,9 @@ class RunDefaults:
     """Seconds between periodic runs if the watch sets none; 0: off."""
     min_period: float
     """Shortest period that an annotation can set if the watch sets no limit; 0: no limit."""
-    forget: Callable[[Path], Awaitable[None]]
-    """Removes the run folder of an object that is gone."""
 
     @classmethod
-    def of(
-        cls, settings: Settings, environment: Mapping[str, str], forget: Callable[[Path], Awaitable[None]]
-    ) -> RunDefaults:
+    def of(cls, settings: Settings, environment: Mapping[str, str]) -> RunDefaults:
         """Return the defaults that the operator's settings define."""
         return cls(
             runner_dir=settings.runner_dir,
@@ -81,7 +77,6 @@ class RunDefaults:
             environment=environment,
             verbosity=settings.verbosity_for,
             raised=settings.is_raised,
-            forget=forget,
             timeout=settings.run_timeout,
             max_verbosity=settings.max_verbosity,
             period=settings.reconcile_period,
@@ -351,9 +346,9 @@ class Runs(Feature):
             self.supersede(key, RunReason.DELETED)
 
     async def gone(self, key: ObjectKey) -> None:
-        """Remove the run folder of an object that is gone."""
+        """Remove the run folder of an object that is gone, and what remains of its runs."""
         for root in self._roots:
-            await self._defaults.forget(paths.run_dir(root, self._scope.watch.gvk, key))
+            await self._engine.forget(paths.run_dir(root, self._scope.watch.gvk, key))
 
     async def sweep(self) -> None:
         """Once the informer is synced, remove the run folders of objects that are gone.
@@ -376,7 +371,7 @@ class Runs(Feature):
         for run_dir in await asyncio.to_thread(lambda: list(retention.run_folders(base))):
             *namespace, name = run_dir.relative_to(base).parts
             if self._is_gone(ObjectKey("".join(namespace[:1]), name)):
-                await self._defaults.forget(run_dir)
+                await self._engine.forget(run_dir)
 
     def _is_gone(self, key: ObjectKey, uid: str = "") -> bool:
         """Return True if a watched object does not exist. With `uid`: or if another one has its name."""

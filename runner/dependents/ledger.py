@@ -161,6 +161,10 @@ class Ledger:
             if entry.scope != scope:
                 continue
             if key not in missing:
+                if entry.unread is not None:
+                    # Its content is compared when it is read: with the last write that the list contains.
+                    written = (each.state for at, each in reversed(entry.writes) if at != now)
+                    entry.seen = next((state for state in written if state is not None), entry.seen)
                 entry.writes = [(at, write) for at, write in entry.writes if at == now]
             elif entry.seen is not None:
                 notifications += self._gone(key, entry, entry.seen)

@@ -40,7 +40,8 @@ class Request(Enum):
     """Kind of request that the operator itself makes."""
 
     START = "version of the API server, at the start"
-    SETUP = "service accounts, and the certificate authority of runs in pods, at the start"
+    ACCOUNT = "service accounts of watches, and the operator's own name, at the start"
+    AUTHORITY = "certificate authority of runs in pods, at the start"
     RIGHTS = "review of the operator's rights"
     DISCOVERY = "discovery of a kind"
     WATCH = "list and watch of a kind, also of dependents, references and pods"
@@ -83,10 +84,13 @@ class Follow(Enum):
     NEXT_RUN = "logged, and repeated after the next run; the result of the run stays"
     SAVE_LATER = "logged once, and saved again within 10 min; dependents are watched nevertheless"
     EXPIRE = "logged, and repeated until the lease duration ends; then the replica stops its runs"
-    UNAVAILABLE = "the client of the metrics gets 503"
-    FORWARD = "logged; the proxy forwards the request without an owner, or returns the error"
+    UNAVAILABLE = "logged; the client of the metrics gets 503, or 500 if the operator lacks the right"
+    FORWARD = "logged once; the proxy forwards the request without an owner"
+    RETURN = "the run gets 503 from the proxy, and its modules or the next run repeat the request"
     FAIL = "the run fails with the message of the API server, and is retried like any failed run"
-    EXIT = "the operator exits with the error, and Kubernetes restarts it"
+    EXIT = (
+        "the operator exits with the error, and Kubernetes restarts it; also if what the request needs does not exist"
+    )
 
 
 def _each(
@@ -103,7 +107,8 @@ _F = Follow
 FOLLOWS: Mapping[Request, Mapping[Meaning, Follow]] = MappingProxyType(
     {
         Request.START: _all(_F.REPEAT),
-        Request.SETUP: _each(_F.EXIT, _F.EXIT, _F.READ_AGAIN, _F.ABSENT, _F.EXIT),
+        Request.ACCOUNT: _each(_F.OMIT, _F.REPEAT, _F.OMIT, _F.ABSENT, _F.REPEAT),
+        Request.AUTHORITY: _each(_F.EXIT, _F.REPEAT, _F.REPEAT, _F.ABSENT, _F.REPEAT),
         Request.RIGHTS: _each(_F.OMIT, _F.REPEAT, _F.OMIT, _F.OMIT, _F.REPEAT),
         Request.DISCOVERY: _all(_F.RETRY),
         Request.WATCH: _each(_F.REOPEN, _F.REOPEN, _F.REOPEN, _F.REDISCOVER, _F.REOPEN),
@@ -120,7 +125,7 @@ FOLLOWS: Mapping[Request, Mapping[Meaning, Follow]] = MappingProxyType(
         Request.KINDS: _each(_F.SAVE_LATER, _F.REPEAT, _F.REPEAT, _F.SAVE_LATER, _F.REPEAT),
         Request.LEASE: _each(_F.EXPIRE, _F.EXPIRE, _F.READ_AGAIN, _F.READ_AGAIN, _F.EXPIRE),
         Request.METRICS: _all(_F.UNAVAILABLE),
-        Request.PROXY: _all(_F.FORWARD),
+        Request.PROXY: _each(_F.FORWARD, _F.RETURN, _F.FORWARD, _F.FORWARD, _F.RETURN),
         Request.POD_CREATED: _each(_F.FAIL, _F.RETRY, _F.READ_AGAIN, _F.FAIL, _F.RETRY),
         Request.POD_DELETED: _each(_F.REPEAT, _F.REPEAT, _F.REPEAT, _F.ABSENT, _F.REPEAT),
         Request.POD_REST: _all(_F.OMIT),

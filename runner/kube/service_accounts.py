@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from runner import log
-from runner.errors import ApiError, ConfigError, ForbiddenError, NotFoundError
+from runner.errors import PASSING, ApiError, ConfigError, NotFoundError
 from runner.kube.client import Client
 from runner.watches.watch import Watch
 
@@ -41,13 +41,15 @@ def candidates(written: str, namespace: str, own_user: str) -> tuple[str, ...]:
 
 
 async def exists(client: Client, account: str) -> bool | None:
-    """Return whether an account exists; None if the operator may not read it."""
+    """Return whether an account exists; None if the API server refuses to show it."""
     namespace, _, name = account.partition("/")
     try:
         await client.request("GET", f"/api/v1/namespaces/{namespace}/serviceaccounts/{name}")
     except NotFoundError:
         return False
-    except ForbiddenError:
+    except ApiError as error:
+        if isinstance(error, PASSING):
+            raise
         return None
     return True
 
@@ -101,6 +103,8 @@ async def _own_user(client: Client) -> str:
     try:
         answer = await client.request("POST", _SELF_REVIEWS, body=body)
     except ApiError as error:
+        if isinstance(error, PASSING):
+            raise
         _log.warning(
             "Cannot read the operator's own user name, so no prefix is added to names of service accounts",
             error=str(error),

@@ -18,7 +18,7 @@ from runner import log
 from runner.config import atomic_file
 from runner.config.settings import Settings
 from runner.engine.retention import KeptRuns
-from runner.errors import ApiError, ConfigError, ConflictError, ForbiddenError, NotFoundError
+from runner.errors import PASSING, ApiError, ConfigError, ConflictError, ForbiddenError, NotFoundError
 from runner.kube.client import Client
 from runner.kube.credentials.auth import OwnNamespaces
 from runner.kube.discovery import Discovery
@@ -70,6 +70,7 @@ class PodRuns:
 
         Raises:
             ConfigError: the namespace of the operator is unknown.
+            ApiError, ApiUnavailableError: a temporary error of the API server.
         """
         wanted = [watch for watch in watches if watch.pods is not None and watch.pods.warm]
         if not wanted:
@@ -91,59 +92,73 @@ class PodRuns:
         try:
             pod = await client.request("GET", PODS.path(self.namespace, pod_name))
         except ApiError as error:
+            if isinstance(error, PASSING):
+                raise
             _log.warning("Cannot read the operator's pod; its warm pods have no owner", pod=pod_name, error=str(error))
             return []
         found = [each for each in metadata(pod).get("ownerReferences") or [] if each.get("controller")]
         return [{name: each[name] for name in ("apiVersion", "kind", "name", "uid")} for each in found]
 
 
-async def start(
-    settings: Settings,
-    client: Client,
-    discovery: Discovery,
-    links: Links,
-    kept: KeptRuns,
-    metrics: Metrics,
-    stack: AsyncExitStack,
-) -> PodRuns:
-    """Start the server for agents, `links`.
+@dataclass(frozen=True, slots=True)
+class PodSetup:
+    """Parts of an operator whose watches use pods, before its server for agents starts."""
 
-    Raises:
-        ConfigError: a setting is missing, or the certificate authority cannot be stored.
-    """
-    namespace = OwnNamespaces.of_process(settings.leader_election_namespace).others
-    server = _server(settings.pods_address, namespace)
-    name = authority_name(settings)
-    store = _SecretStore(client, namespace, name) if namespace else _FileStore(settings.runner_dir / name)
-    issued = Certificates(await store.load_or_create(), [_NAME])
-    host, _, port = settings.pods_bind_address.rpartition(":")
-    try:
-        bound = await links.start(host.strip("[]") or _ANYWHERE, int(port), issued.context)
-    except OSError as error:
-        raise ConfigError(
-            f"--pods-bind-address: cannot listen on {settings.pods_bind_address}: {error.strerror or error}"
-        ) from error
-    stack.push_async_callback(links.close)
-    _log.info("Serving pods of runs", port=bound, address=server)
-    if unknown := await asyncio.to_thread(payload.unknown_variables, os.environ):
-        _log.warning(
-            "Pods of runs do not get variables that are no settings of ansible-core; set them in podTemplate.env",
-            variables=unknown,
+    settings: Settings
+    client: Client
+    namespace: str
+    """Of the operator, empty if it is unknown."""
+    server: str
+    """Address of the server for agents."""
+    certificates: Certificates
+
+    @classmethod
+    async def load(cls, settings: Settings, client: Client) -> PodSetup:
+        """Load the certificate authority that all replicas share, and create it if it is missing.
+
+        Raises:
+            ConfigError: a setting is missing, or the certificate authority cannot be stored.
+            ApiError, ApiUnavailableError: another error of the API server.
+        """
+        namespace = OwnNamespaces.of_process(settings.leader_election_namespace).others
+        server = _server(settings.pods_address, namespace)
+        name = authority_name(settings)
+        store = _SecretStore(client, namespace, name) if namespace else _FileStore(settings.runner_dir / name)
+        return cls(settings, client, namespace, server, Certificates(await store.load_or_create(), [_NAME]))
+
+    async def start(
+        self, discovery: Discovery, links: Links, kept: KeptRuns, metrics: Metrics, stack: AsyncExitStack
+    ) -> PodRuns:
+        """Start the server for agents, `links`. Raises ConfigError if it cannot listen."""
+        settings, namespace, issued = self.settings, self.namespace, self.certificates
+        host, _, port = settings.pods_bind_address.rpartition(":")
+        try:
+            bound = await links.start(host.strip("[]") or _ANYWHERE, int(port), issued.context)
+        except OSError as error:
+            raise ConfigError(
+                f"--pods-bind-address: cannot listen on {settings.pods_bind_address}: {error.strerror or error}"
+            ) from error
+        stack.push_async_callback(links.close)
+        _log.info("Serving pods of runs", port=bound, address=self.server)
+        if unknown := await asyncio.to_thread(payload.unknown_variables, os.environ):
+            _log.warning(
+                "Pods of runs do not get variables that are no settings of ansible-core; set them in podTemplate.env",
+                variables=unknown,
+            )
+        own = [namespace] if settings.namespaces and namespace else []
+        pods = PodWatch(self.client, discovery, tuple(dict.fromkeys((*settings.namespaces, *own))), namespace)
+
+        def address() -> Address:
+            return Address(self.server, _NAME, issued.authority, issued.key)
+
+        engine = PodEngine(self.client, links, pods, address, namespace, kept, metrics.add_pod_starts())
+        metrics.add_pods(
+            pods.phases,
+            lambda: {"frames": links.frames, "reconnects": links.resumes, "refused": links.refused},
+            lambda: {"begun": engine.begun_runs, "resumed": engine.resumed_runs},
+            engine.warm_counts,
         )
-    watched = tuple(dict.fromkeys((*settings.namespaces, *([namespace] if settings.namespaces and namespace else []))))
-    pods = PodWatch(client, discovery, watched, namespace)
-
-    def address() -> Address:
-        return Address(server, _NAME, issued.authority, issued.key)
-
-    engine = PodEngine(client, links, pods, address, namespace, kept, metrics.add_pod_starts())
-    metrics.add_pods(
-        pods.phases,
-        lambda: {"frames": links.frames, "reconnects": links.resumes, "refused": links.refused},
-        lambda: {"begun": engine.begun_runs, "resumed": engine.resumed_runs},
-        engine.warm_counts,
-    )
-    return PodRuns(engine, pods, issued, links, address, namespace)
+        return PodRuns(engine, pods, issued, links, address, namespace)
 
 
 def authority_name(settings: Settings) -> str:

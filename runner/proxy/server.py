@@ -20,7 +20,7 @@ from http.client import responses
 from typing import NoReturn
 
 from runner import log
-from runner.errors import ApiUnavailableError, ConfigError
+from runner.errors import PASSING, ConfigError
 from runner.kube.credentials.auth import Credentials
 from runner.proxy import request
 from runner.proxy.calls import Answer, Call, Content, Handler, Observer, Proceed, refusal
@@ -130,7 +130,7 @@ class Proxy:
             answer = await self._forward(call)
             for observe_answer in self._answered:
                 await observe_answer(call, answer)
-        except ApiUnavailableError as error:
+        except PASSING as error:
             return refusal(503, f"the API server cannot be reached: {error}")
         return answer
 

@@ -20,7 +20,7 @@ from http import HTTPStatus
 from typing import Protocol
 
 from runner import log
-from runner.errors import ApiError, NotFoundError
+from runner.errors import PASSING, ApiError, NotFoundError
 from runner.kube import discovery
 from runner.kube.discovery import ApiResource, DiscoveryClient
 from runner.objects import Object, ObjectKey, key_of, uid_of
@@ -209,6 +209,8 @@ class Writes:
         try:
             return await self._served.find(call.info)
         except ApiError as error:
+            if isinstance(error, PASSING):
+                raise
             self._warn(call, "Cannot look up the resource: request forwarded without owner", error=str(error))
             return None
 
@@ -266,6 +268,8 @@ class Writes:
             except NotFoundError:
                 current = None
             except ApiError as error:
+                if isinstance(error, PASSING):
+                    raise
                 self._warn(call, "Cannot read the existing object: request forwarded without owner", error=str(error))
                 return None, None
         if media in _MERGES:

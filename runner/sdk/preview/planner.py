@@ -228,7 +228,7 @@ class Planner:
 
     def _prepared(self, watch: Watch, attempt: Attempt) -> tuple[Runs, Attempt]:
         client, settings = self._runtime.client, self._settings
-        defaults = RunDefaults.of(settings, self._runtime.environment, self._runtime.engine.forget)
+        defaults = RunDefaults.of(settings, self._runtime.environment)
         bounds = bounds_of(watch, defaults)
         if watch.gvk not in self._runs:
             informer = Informer(client, Discovery(client), watch.gvk, settings.namespaces, Selection(), "")

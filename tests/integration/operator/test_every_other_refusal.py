@@ -10,10 +10,9 @@ import base64
 import random
 import re
 import sys
-import time
 from collections import Counter
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -21,12 +20,12 @@ import pytest
 
 from runner.kube.meaning import Follow, Request
 from runner.objects import MODE
-from runner.pods.jobs import RUN_OF
+from runner.pods.jobs import RUN_OF, WARM
 from tests.faults.world import _through
 from tests.integration.operator.test_every_refusal import ANSWERS, REQUESTS, SHORT, Fault, expected, visible
+from tests.integration.operator.test_metrics import Scraper, granted
 from tests.kit.objects import GROUP, Things
-from tests.kit.operator import Operator, Project, account_kubeconfig
-from tests.kit.places import ROOT
+from tests.kit.operator import ACCOUNT, Operator, Project, account_kubeconfig
 from tests.kit.relay import Delay, Relay, Rule
 from tests.kit.wait import wait_until
 
@@ -44,14 +43,25 @@ ROLE = """
       apiVersion: v1
       kind: Secret
       metadata: {name: "{{ ansible_operator_meta.name }}-made", namespace: "{{ ansible_operator_meta.namespace }}"}
+    apply: "{{ applies | default(false) }}"
+    server_side_apply: "{{ {'field_manager': 'role'} if applies | default(false) else omit }}"
   when: makes | default(false)
 """
 IN_POD = f"from runner.kube.credentials import auth\nauth.pod_namespace = lambda _: {NAMESPACE!r}\n"
 """In a pod, the operator stores its records in ConfigMaps."""
+_NAMESPACED = f"/api/v1/namespaces/{NAMESPACE}"
+_REPEATED = {Request.ACCOUNT, Request.AUTHORITY, Request.PROXY, Request.READ, Request.POD_DELETED}
+_AGAIN = {Follow.REPEAT, Follow.RETRY, Follow.REPORT, Follow.RETURN, Follow.READ_AGAIN}
+_RUNS = {Request.RIGHTS, Request.KINDS, Request.AFTERWARDS, Request.PROXY}
+"""Requests whose failure delays no run."""
+_NEEDED = {("account", "404"), ("new-authority", "404")}
+"""Answers that mean that something is missing without which the operator exits."""
 CHANGES = ("reference changed", "dependent changed")
+METRICS = ("--metrics-secure", "--metrics-require-rbac")
 OF_PODS = ("--pods-address=127.0.0.1:1", "--pods-bind-address=127.0.0.1:0")
 RULES = [
     {"apiGroups": [""], "resources": ["secrets", "configmaps"], "verbs": ["*"]},
+    {"apiGroups": [""], "resources": ["serviceaccounts"], "verbs": ["get", "impersonate"]},
     {"apiGroups": ["", "batch"], "resources": ["pods", "jobs", "events"], "verbs": ["*"]},
 ]
 
@@ -69,37 +79,45 @@ class Case:
     mode: str = "apply"
     in_pods: bool = False
     flags: tuple[str, ...] = ()
+    options: Mapping[str, Any] = field(default_factory=dict)
+    """Of the watch."""
+    at_start: bool = True
+    """Whether the fault begins before the operator."""
 
     def selects(self, request: web.BaseRequest) -> bool:
-        return request.method in self.methods and re.fullmatch(self.path, request.path) is not None
+        is_own = request.headers.get("User-Agent", "").startswith("ansible-operator/")
+        path = request.path + (f"?{request.query_string}" if self.request is Request.READ else "")
+        return is_own and request.method in self.methods.split() and re.fullmatch(self.path, path) is not None
 
 
 CASES = {
     "start": Case(Request.START, "GET", "/version", waits=True),
+    "account": Case(Request.ACCOUNT, "GET", ".*/serviceaccounts/narrow", options={"serviceAccount": "narrow"}),
+    "own-user": Case(Request.ACCOUNT, "POST", ".*/selfsubjectreviews", options={"serviceAccount": "narrow"}),
+    "authority": Case(Request.AUTHORITY, "GET", ".*/secrets/.*-pods-ca", in_pods=True, flags=OF_PODS),
+    "new-authority": Case(Request.AUTHORITY, "POST", ".*/secrets", in_pods=True, flags=OF_PODS),
     "rights": Case(Request.RIGHTS, "POST", ".*/selfsubjectaccessreviews"),
     "discovery": Case(Request.DISCOVERY, "GET", f"/apis/{GROUP}/v1", waits=True),
     "watch": Case(Request.WATCH, "GET", ".*/things", waits=True),
     "watch-of-references": Case(Request.WATCH, "GET", ".*/secrets", waits=True),
     "watch-of-dependents": Case(Request.WATCH, "GET", ".*/secrets", makes=True),
-    "dependent": Case(Request.RELATED, "GET", ".*/secrets/.*-made", makes=True),
+    "dependent": Case(Request.RELATED, "GET", ".*/secrets/.*-made", makes=True, at_start=False),
     "kinds": Case(Request.KINDS, "GET PATCH", ".*/ansible-operator-dependent-kinds", makes=True),
     "record": Case(Request.AFTERWARDS, "POST PUT", ".*/configmaps(/ansible-operator-created-.*)?", makes=True),
     "plan": Case(Request.PLAN, "GET", ".*/configmaps/.*-plan-.*", makes=True, mode="plan"),
     "lease": Case(Request.LEASE, "GET POST PUT", ".*/leases(/.*)?", waits=True, flags=("--leader-elect",)),
     "shards": Case(Request.LEASE, "GET POST PUT", ".*/leases(/.*)?", waits=True, flags=("--shards=2",)),
-    "pod-secret": Case(Request.POD_CREATED, "POST", ".*/secrets", in_pods=True, flags=OF_PODS),
-    "pod-job": Case(Request.POD_CREATED, "POST", ".*/jobs", in_pods=True, flags=OF_PODS),
+    "proxy-kind": Case(Request.PROXY, "GET", "/api/v1", makes=True, at_start=False),
+    "proxy-object": Case(Request.PROXY, "GET", ".*/secrets/.*-made", makes=True, at_start=False),
+    "runs": Case(Request.READ, "GET", r".*/secrets\?labelSelector=.*", in_pods=True, flags=OF_PODS, at_start=False),
+    "pod-secret": Case(Request.POD_CREATED, "POST", ".*/secrets", in_pods=True, flags=OF_PODS, at_start=False),
+    "pod-job": Case(Request.POD_CREATED, "POST", ".*/jobs", in_pods=True, flags=OF_PODS, at_start=False),
+    "deleted-job": Case(Request.POD_DELETED, "DELETE", ".*/jobs/.*", in_pods=True, flags=OF_PODS, at_start=False),
+    "deleted-secret": Case(Request.POD_DELETED, "DELETE", ".*/secrets/.*", in_pods=True, flags=OF_PODS, at_start=False),
+    "warm-pod": Case(Request.POD_REST, "POST", ".*/jobs", in_pods=True, flags=OF_PODS, options={"warmPods": 1}),
+    "no-pod": Case(Request.POD_REST, "GET", ".*/events", in_pods=True, flags=OF_PODS, at_start=False),
 }
-ELSEWHERE = {
-    Request.READ: "tests/unit/controller/test_planning.py",
-    Request.SETUP: "tests/unit/kube/test_service_accounts.py",
-    Request.METRICS: "tests/integration/operator/test_metrics.py",
-    Request.PROXY: "tests/unit/proxy/handlers/test_writes.py",
-    Request.POD_DELETED: "tests/integration/pods/test_engine.py",
-    Request.POD_REST: "tests/unit/pods/test_warm.py",
-}
-"""Rows that need an agent, a warm pod or a client of the operator, with the tests of their answers."""
-IN_CI = {("watch", "404"), ("kinds", "409"), ("lease", "503"), ("pod-secret", "503")}
+IN_CI = {("watch", "404"), ("kinds", "409"), ("lease", "503"), ("pod-secret", "503"), ("new-authority", "503")}
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,7 +135,8 @@ class World:
 def world(api: Api, devcluster: DevCluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
     folder = tmp_path_factory.mktemp("refusals")
     api.call("POST", "/api/v1/namespaces", {"metadata": {"name": NAMESPACE}})
-    api.call("POST", f"/api/v1/namespaces/{NAMESPACE}/secrets", {"metadata": {"name": "password"}})
+    api.call("POST", f"{_NAMESPACED}/secrets", {"metadata": {"name": "password"}})
+    api.call("POST", f"{_NAMESPACED}/serviceaccounts", {"metadata": {"name": "narrow"}})
     relay = Relay(devcluster.url, Path(devcluster.kubeconfig).parent, random.Random(1))
     kubeconfig = account_kubeconfig(api, Path(devcluster.kubeconfig), NAMESPACE, folder)
     path = f"/apis/rbac.authorization.k8s.io/v1/clusterroles/operator-{NAMESPACE}"
@@ -135,7 +154,9 @@ def _start(world: World, name: str, case: Case) -> Operator:
     project.allow_leases()
     project.role("thing", ROLE)
     pod = {"isolation": "pod", "podTemplate": {"image": "example.com/ee:1"}} if case.in_pods else {"prune": "report"}
-    project.watch("thing", references=[{"version": "v1", "kind": "Secret", "path": "spec.passwordSecret"}], **pod)
+    project.watch(
+        "thing", references=[{"version": "v1", "kind": "Secret", "path": "spec.passwordSecret"}], **pod, **case.options
+    )
     leases = (f"--leader-election-id={name}", f"--leader-election-namespace={NAMESPACE}")
     return project.start(*leases, *case.flags, ready=False, program=[sys.executable, "-P", "-c", IN_POD + SHORT])
 
@@ -153,80 +174,120 @@ def _cells() -> Iterator[Any]:
 @pytest.mark.parametrize(("name", "answer"), [*_cells()])
 def test_a_failed_request_of_the_operator_costs_nothing_but_time(world: World, name: str, answer: str) -> None:
     case, deed, things = CASES[name], ANSWERS[answer], world.things
-    cell = f"{name}-{answer}".replace(" ", "-")
-    is_related = case.request is Request.RELATED  # a run reads the same object
-    fault = Fault(case.selects, passing=0, least=1, lasting=not is_related)
-    rules = (Rule(fault, deed),)
-    world.relay.rules = () if case.in_pods or is_related else rules
+    cell, reaction = f"{name}-{answer}".replace(" ", "-"), expected(case.request, deed)
+    fault = Fault(case.selects, passing=0, least=1, lasting=case.request is not Request.RELATED)
+    world.relay.rules = (Rule(fault, deed),) if case.at_start else ()
     operator = _start(world, cell, case)
-    if case.in_pods:  # at the start, the operator creates another Secret
-        wait_until(operator.is_ready, "the operator to be ready")
-        world.relay.rules = rules
-    things.create(cell, {"passwordSecret": "password", "makes": case.makes}, annotations={MODE: case.mode})
     try:
-        if is_related:
-            things.await_success(cell)
-            world.relay.rules = rules
-            _change(world, f"{cell}-made")
+        if reaction is Follow.EXIT or (name, answer) in _NEEDED:
+            assert operator.process.wait(60) in {1, 2}
+            assert "Traceback" not in operator.log
+            return
+        uid = _begin(world, operator, name, cell, (Rule(fault, deed),))
         wait_until(lambda: fault.hits, "the request")
-        if case.waits:
-            is_slow = isinstance(deed, Delay) and case.request is Request.WATCH  # then the list is late
+        is_slow = isinstance(deed, Delay) and case.request is Request.WATCH  # then the list is late
+        if case.waits or (case.request in _REPEATED and reaction in _AGAIN):
             wait_until(lambda: fault.hits >= (1 if is_slow else visible(deed)), "repeated requests")
-            assert operator.runs(cell) == []
-        elif case.request in {Request.RIGHTS, Request.KINDS, Request.AFTERWARDS} or name == "watch-of-dependents":
+            assert [each for each in operator.runs(cell) if each["outcome"] == "succeeded"] == []
+        elif case.request in _RUNS or name == "watch-of-dependents":
             things.await_success(cell)
+        if name == "watch-of-dependents":  # before the first list
+            _change(world, f"{cell}-made")
         fault.end()
-        _assert_outcome(world, operator, case, cell, fails=expected(case.request, deed) is Follow.FAIL)
+        _assert_outcome(world, operator, name, cell, uid, reaction)
         assert operator.process.poll() is None
     finally:
         world.relay.rules = ()
+        for each in (cell, f"{cell}-first"):
+            things.delete(each)
+        world.api.call("DELETE", f"{_NAMESPACED}/resourcequotas/none")
+        if operator.process.poll() is None:
+            assert operator.stop() == 0
+
+
+def _begin(world: World, operator: Operator, name: str, cell: str, rules: tuple[Rule, ...]) -> str:
+    """Create the object of a cell, and do what leads to the requests; return its UID."""
+    case, things = CASES[name], world.things
+    spec: dict[str, Any] = {"passwordSecret": "password"}  # a watch of Secrets, so only where no other one is tested
+    if case.makes:
+        spec = {"makes": True, "applies": name == "proxy-object"}
+    if not case.at_start:
+        _prepare(world, operator, case, cell, spec)
+        world.relay.rules = rules
+    if name == "warm-pod":  # a run creates a Job too
+        operator.await_line("A warm pod did not start or has ended; starting another one later")
+        world.relay.rules = ()
+    if case.request not in {Request.RELATED, Request.POD_DELETED}:
+        things.create(cell, spec, annotations={MODE: case.mode})
+    found = things.get(cell)
+    assert found is not None
+    if case.request is Request.RELATED:
+        _change(world, f"{cell}-made")
+    if case.request is Request.POD_DELETED:
         things.delete(cell)
-        assert operator.stop() == 0
+    uid: str = found["metadata"]["uid"]
+    return uid
 
 
-def _assert_outcome(world: World, operator: Operator, case: Case, cell: str, *, fails: bool) -> None:
+def _prepare(world: World, operator: Operator, case: Case, cell: str, spec: Mapping[str, Any]) -> None:
+    """Await the state in which the requests of a case come."""
+    wait_until(operator.is_ready, "the operator to be ready")
+    if case.request is Request.PROXY:  # the operator itself looks up the kind of references
+        world.things.create(f"{cell}-first", {"passwordSecret": "password"})
+        world.things.await_success(f"{cell}-first")
+    if case.request is Request.RELATED:
+        world.things.create(cell, spec)
+        world.things.await_success(cell)
+    if case.request is Request.POD_DELETED:
+        uid = world.things.create(cell, spec)["metadata"]["uid"]
+        wait_until(lambda: _objects(world, f"{RUN_OF}%3D{uid}") == [1, 1], "one Job")
+    if case.request is Request.POD_REST:
+        quotas = f"{_NAMESPACED}/resourcequotas"
+        world.api.call("POST", quotas, {"metadata": {"name": "none"}, "spec": {"hard": {"pods": "0"}}})
+        wait_until(lambda: world.api.call("GET", f"{quotas}/none").get("status", {}).get("hard"), "the quota")
+
+
+def _objects(world: World, selector: str) -> list[int]:
+    """Count the Jobs and Secrets with a label."""
+    kinds = f"/apis/batch/v1/namespaces/{NAMESPACE}/jobs", f"{_NAMESPACED}/secrets"
+    return [len(world.api.call("GET", f"{path}?labelSelector={selector}")["items"]) for path in kinds]
+
+
+def _assert_outcome(world: World, operator: Operator, name: str, cell: str, uid: str, reaction: Follow) -> None:
     """Assert the final state of the object, its runs and its Events, and that the log is short."""
-    outcomes = [run["outcome"] for run in operator.runs(cell)]
+    case = CASES[name]
     if case.in_pods:
-        obj = world.things.get(cell)
-        assert obj is not None
-        created = [f"/apis/batch/v1/namespaces/{NAMESPACE}/jobs", f"/api/v1/namespaces/{NAMESPACE}/secrets"]
-        paths = [f"{path}?labelSelector={RUN_OF}%3D{obj['metadata']['uid']}" for path in created]
-        wait_until(lambda: [len(world.api.call("GET", path)["items"]) for path in paths] == [1, 1], "one Job")
-        assert [run["outcome"] for run in operator.runs(cell)] == ["not started"] * fails
+        left = [0, 0] if case.request is Request.POD_DELETED else [1, 1]
+        wait_until(lambda: _objects(world, f"{RUN_OF}%3D{uid}") == left, "one Job, or none")
+        assert [run["outcome"] for run in operator.runs(cell)] == ["not started"] * (reaction is Follow.FAIL)
     elif case.mode == "plan":
         world.things.await_condition(cell, "Planned")
     else:
         world.things.await_success(cell)
         outcomes = [run["outcome"] for run in operator.runs(cell) if run["reason"] not in CHANGES]
-        assert outcomes == ["succeeded"]
+        assert outcomes.count("succeeded") == 1
+        assert len(outcomes) == 1 or reaction is Follow.RETURN, outcomes
+    if name == "warm-pod":
+        wait_until(lambda: _objects(world, WARM) == [1, 1], "the warm pod")
+    if name == "no-pod":
+        running = world.things.await_condition(cell, "Running")
+        wait_until(lambda: "quota" in world.things.conditions(cell)["Running"]["message"], f"the reason: {running}")
+    if case.request is Request.PROXY:
+        made = world.api.call("GET", f"/api/v1/namespaces/{NAMESPACE}/secrets/{cell}-made")
+        assert bool(made["metadata"].get("ownerReferences")) is (reaction is not Follow.FORWARD or "object-404" in cell)
     if cell == "dependent-403":  # without the right, only changes of the metadata start a run
         operator.await_line(
             "Cannot read dependents: changes of their content and status are not detected", needs="verb get on secrets"
         )
-    elif case.request is Request.RELATED:
+    elif case.request in {Request.RELATED, Request.WATCH}:
+        if not case.makes:
+            _change(world, "password")
         operator.await_line("Run ended", name=cell, reason=CHANGES[case.makes], outcome="succeeded")
-    if case.request is Request.WATCH:
-        _await_run_of_change(world, operator, case, cell)
     found = world.api.call("GET", f"/apis/events.k8s.io/v1/namespaces/{NAMESPACE}/events")["items"]
     reasons = Counter(each["reason"] for each in found if each["regarding"]["name"] == cell)
-    assert reasons["RequestRefused"] == 0
+    assert reasons["RequestRefused"] == (reaction is Follow.REPORT)
     repeated = Counter(line["msg"] for line in operator.lines(level="warning"))
     assert max(repeated.values(), default=0) <= 6, repeated
-
-
-def _await_run_of_change(world: World, operator: Operator, case: Case, cell: str) -> None:
-    """Change an object until this starts a run: before the first list of dependents, it starts none."""
-    due = 0.0
-
-    def is_seen() -> bool:
-        nonlocal due
-        if time.monotonic() >= due:
-            _change(world, f"{cell}-made" if case.makes else "password")
-            due = time.monotonic() + 5
-        return bool(operator.lines(msg="Run ended", name=cell, reason=CHANGES[case.makes], outcome="succeeded"))
-
-    wait_until(is_seen, "the run after a change")
 
 
 def _change(world: World, secret: str) -> None:
@@ -235,8 +296,40 @@ def _change(world: World, secret: str) -> None:
     world.api.call("PATCH", path, change, "application/merge-patch+json")
 
 
+@pytest.fixture(scope="module")
+def metered(world: World) -> Iterator[Operator]:
+    """An operator whose clients of metrics need a right."""
+    granted(world.api, "metrics_auth_role.yaml", NAMESPACE, ACCOUNT)
+    granted(world.api, "metrics_reader_role.yaml", NAMESPACE, "reader")
+    world.api.call("POST", f"{_NAMESPACED}/serviceaccounts", {"metadata": {"name": "reader"}})
+    case = Case(Request.METRICS, "POST", ".*/(tokenreviews|subjectaccessreviews)", flags=METRICS)
+    operator = _start(world, "metered", case)
+    wait_until(operator.is_ready, "the operator to be ready")
+    yield operator
+    operator.kill()
+
+
+@pytest.mark.nightly
+@pytest.mark.xdist_group("refusals")
+@pytest.mark.filterwarnings("ignore:Unverified HTTPS request")
+@pytest.mark.parametrize("review", ["tokenreviews", "subjectaccessreviews"])
+@pytest.mark.parametrize("answer", ANSWERS)
+def test_a_client_of_the_metrics_can_repeat_its_request(
+    world: World, metered: Operator, review: str, answer: str
+) -> None:
+    deed, scraper = ANSWERS[answer], Scraper(metered)
+    path = f"{_NAMESPACED}/serviceaccounts/reader/token"
+    token = world.api.call("POST", path, {"spec": {}})["status"]["token"]  # reviews of another one are cached
+    fault = Fault(Case(Request.METRICS, "POST", f".*/{review}").selects, passing=0, least=1, lasting=True)
+    world.relay.rules = (Rule(fault, deed),)
+    try:
+        assert scraper.get(token)[0] == (500 if answer == "403" else 503)
+        assert fault.hits
+        fault.end()
+        assert scraper.get(token)[0] == 200
+    finally:
+        world.relay.rules = ()
+
+
 def test_each_row_of_the_table_is_proven() -> None:
-    proven = {*REQUESTS, *(case.request for case in CASES.values())}
-    assert proven | set(ELSEWHERE) == set(Request)
-    assert not proven & set(ELSEWHERE)
-    assert [path for path in ELSEWHERE.values() if not (ROOT / path).is_file()] == []
+    assert {*REQUESTS, Request.METRICS, *(case.request for case in CASES.values())} == set(Request)

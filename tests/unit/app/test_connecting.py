@@ -12,8 +12,9 @@ import pytest
 from structlog.testing import capture_logs
 
 from runner.app import process
-from runner.errors import ApiUnavailableError, UnauthorizedError
+from runner.errors import ApiUnavailableError, InvalidError, ServerError, ThrottledError, UnauthorizedError
 from runner.kube.client import Client
+from runner.kube.meaning import Request
 from runner.objects import Object
 from tests.kit.virtual_time import virtually
 
@@ -75,6 +76,28 @@ def test_the_delay_between_attempts_grows_to_a_limit() -> None:
     assert [round(delay, 1) for delay in delays] == [line["seconds"] for line in logs]
     assert delays[0] <= 1
     assert all(7.5 <= delay <= 15 for delay in delays[6:])
+
+
+def test_requests_at_the_start_are_repeated_after_a_temporary_error_and_only_then() -> None:
+    server = Server(iter(()))
+
+    def resolved(*failures: Exception) -> str:
+        left = iter(failures)
+
+        async def resolve() -> str:
+            for failure in left:
+                raise failure
+            return "resolved"
+
+        found: str = virtually(
+            process.until_answered(Request.AUTHORITY, cast("Client", server), resolve, asyncio.Event(), lambda _: None)
+        )
+        return found
+
+    busy = ServerError("GET /x: busy (HTTP 503)", status=503)
+    assert resolved(busy, ThrottledError("GET /x: (HTTP 429)", status=429), refused()) == "resolved"
+    with pytest.raises(InvalidError):
+        resolved(busy, InvalidError("GET /x: no (HTTP 422)", status=422))
 
 
 @pytest.mark.parametrize("before", [True, False])

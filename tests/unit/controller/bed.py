@@ -6,6 +6,7 @@ import asyncio
 import copy
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import Any, cast
 
 from runner.controller.attempt import Attempt, WatchScope
@@ -190,6 +191,8 @@ class Engine:
         self.outcome = Outcome.SUCCEEDED
         self.requeue_after: float | None = None
         self.runs: list[Job] = []
+        self.forgotten: list[Path] = []
+        """Run folders of objects that are gone."""
         self.unrecorded: Exception | None = None
         """Why the rest of a run cannot be ended."""
 
@@ -200,6 +203,9 @@ class Engine:
 
     async def resume(self, *_: Any) -> None:
         return None
+
+    async def forget(self, run_dir: Path) -> None:
+        self.forgotten.append(run_dir)
 
     async def recorded(self, _job: Job) -> None:
         if self.unrecorded is not None:

@@ -13,12 +13,14 @@ from runner.controller.decisions import Done, RequeueAfter
 from runner.controller.features import Addition, Feature, FinishedRun, Skip
 from runner.engine.job import Job, Outcome, RunResult, canceled
 from runner.errors import ApiUnavailableError, ServerError
+from runner.kube.cache import Cache
 from runner.objects import ObjectKey
 from runner.status import report
 from runner.status.conditions import make
 from runner.status.report import StatusReport
+from runner.workqueue.request import RunReason
 from tests.kit.watch_values import watch_value
-from tests.unit.controller.bed import Bed
+from tests.unit.controller.bed import KEY, Bed
 
 pytestmark = pytest.mark.usefixtures("no_threads")
 
@@ -62,6 +64,19 @@ async def test_the_result_is_in_the_status_before_a_feature_acts_after_the_run()
         *[(f"{name} status", "Running") for name in ("first", "second")],
         *[(f"{name} after", "Successful") for name in ("first", "second")],
     ]
+
+
+@pytest.mark.virtual_time
+async def test_the_engine_of_the_watch_ends_what_remains_of_an_object_that_is_gone() -> None:
+    bed = Bed(watch_value())
+    bed.server.create()
+    await bed.work(10)
+    (job,) = bed.engine.runs
+    bed.server.stored.clear()
+    bed.server.cache = Cache()
+    bed.controller.queue.add(KEY, RunReason.GONE)
+    await bed.work(10)
+    assert job.run_dir in bed.engine.forgotten
 
 
 class Broken(Feature):

@@ -37,11 +37,6 @@ from runner.watches.watch import Watch
 from runner.workqueue.request import ReconcileRequest, RunReason
 from tests.kit.watch_values import scope_value, watch_value
 
-
-async def _forget(_run_dir: Path) -> None:
-    """Nothing was run."""
-
-
 DEFAULTS = RunDefaults(
     runner_dir=Path("/runner"),
     ansible_args="",
@@ -52,7 +47,6 @@ DEFAULTS = RunDefaults(
     max_verbosity=7,
     period=36000.0,
     min_period=5.0,
-    forget=_forget,
 )
 
 

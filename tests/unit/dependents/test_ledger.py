@@ -204,6 +204,23 @@ def test_a_change_between_a_write_and_the_first_list_causes_a_notification() -> 
     ]
 
 
+@pytest.mark.parametrize(("listed", "value", "reported"), [(5, "b", ["changed: content"]), (5, "a", []), (1, "a", [])])
+def test_content_that_changed_between_a_write_and_the_first_list_causes_a_notification(
+    listed: int, value: str, reported: list[str]
+) -> None:
+    scenario = LedgerScenario().wrote(config_map(1, "a")).begins().seen(config_map(listed, value)).ends()
+    assert scenario.reads == [KEY] * (listed != 1)
+    if scenario.reads:
+        scenario.read(config_map(listed, value))
+    assert scenario.reported == reported
+
+
+def test_a_write_that_another_client_undid_while_no_watch_was_open_causes_a_notification() -> None:
+    scenario = LedgerScenario().seen(config_map(1, "a")).read(config_map(1, "a")).wrote(config_map(2, "b"))
+    assert scenario.begins().seen(config_map(3, "a")).ends().read(config_map(3, "a")).reported == ["changed: content"]
+    assert scenario.seen(config_map(4, "b")).read(config_map(4, "b")).reported == ["changed: content"] * 2
+
+
 def test_a_rollout_between_a_write_and_the_first_list_causes_no_notification() -> None:
     scenario = LedgerScenario().wrote(deployment(1)).begins().seen(deployment(5, status={"ready": 1})).ends()
     assert scenario.reported == []

@@ -16,10 +16,8 @@ from runner.kube.meaning import FOLLOWS, Meaning, Request, meaning
 _MISMATCH = "the server rejected our request due to an error in our request"
 SITES: dict[Request, set[str]] = {
     Request.START: {"app/process:connect"},
-    Request.SETUP: {
-        *("kube/service_accounts:exists", "kube/service_accounts:_may_impersonate", "kube/service_accounts:_own_user"),
-        *("pods/setup:_load", "pods/setup:_create"),
-    },
+    Request.ACCOUNT: {f"kube/service_accounts:{name}" for name in ("exists", "_may_impersonate", "_own_user")},
+    Request.AUTHORITY: {"pods/setup:_load", "pods/setup:_create"},
     Request.RIGHTS: {"rbac/check:_lacks", "rbac/check:_user"},
     Request.DISCOVERY: {"kube/discovery:_request"},
     Request.WATCH: {

@@ -9,7 +9,7 @@ from typing import Any, cast
 
 import pytest
 
-from runner.errors import ApiError, ConfigError, ForbiddenError, NotFoundError
+from runner.errors import ApiError, ConfigError, ForbiddenError, NotFoundError, ServerError
 from runner.kube import service_accounts
 from runner.kube.client import Client
 from tests.kit.watch_values import watch_value
@@ -95,6 +95,11 @@ def test_if_no_account_may_be_read_the_right_to_impersonate_decides() -> None:
 
 def test_without_the_own_user_name_there_is_no_prefix() -> None:
     assert resolved(Server({"home/runs"}, error=ApiError("no", status=404)), "runs") == "home/runs"
+
+
+def test_a_temporary_error_does_not_decide_that_there_is_no_prefix() -> None:
+    with pytest.raises(ServerError):
+        resolved(Server({"home/runs"}, error=ServerError("busy", status=503)), "runs")
 
 
 def test_watches_without_an_account_need_no_request() -> None:

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
 
-from runner.errors import ForbiddenError
+from runner.engine.job import Job, PodRun
+from runner.errors import ConflictError, ForbiddenError
 from runner.kube.client import Client
-from runner.objects import ObjectKey
+from runner.kube.discovery import ApiResource
+from runner.objects import GVK, Object, ObjectKey, ObjectRef
 from runner.pods.records import Records
+from runner.watches.pod_fields import PodPolicy
 
 PREFIX = 'Error creating: pods "run-1-x7k2p" is forbidden: '
 QUOTA = "exceeded quota: small, requested: pods=1, used: pods=5, limited: pods=5"
@@ -47,3 +51,28 @@ async def test_a_pod_is_refused_unless_it_only_waits_for_the_default_account_of_
 ) -> None:
     records = Records(cast("Client", events), lambda: pytest.fail("no address is needed"), "operator")
     assert await records.refusal(ObjectKey("shop", "run-1")) == refusal
+
+
+class Conflicts:
+    """An API server that rejects each creation with 409."""
+
+    def __init__(self, reason: str) -> None:
+        self.reason = reason
+
+    async def create(self, resource: ApiResource, namespace: str, obj: Object) -> Object:
+        assert (resource.plural, namespace, obj["kind"]) == ("jobs", "shop", "Job")
+        raise ConflictError("409", status=409, reason=self.reason)
+
+
+async def test_only_the_reason_already_exists_means_that_the_job_of_a_run_exists() -> None:
+    owner = ObjectRef(GVK("cache.example.com", "v1", "Memcached"), ObjectKey("shop", "main"), "u1")
+    pod = PodRun(owner, 1, "apply", PodPolicy(1, {}, {"image": "ee:1"}), "token")
+    job = cast("Job", SimpleNamespace(deadline=None))
+
+    async def create(reason: str) -> None:
+        records = Records(cast("Client", Conflicts(reason)), lambda: pytest.fail("no address is needed"), "operator")
+        await records.create_job(job, pod, "run-u1-1", "shop")
+
+    await create("AlreadyExists")
+    with pytest.raises(ConflictError):
+        await create("Conflict")

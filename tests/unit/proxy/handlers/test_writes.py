@@ -14,7 +14,7 @@ import pytest
 import yaml
 from structlog.testing import capture_logs
 
-from runner.errors import ForbiddenError, NotFoundError
+from runner.errors import ForbiddenError, NotFoundError, ServerError, ThrottledError
 from runner.kube.discovery import ApiResource
 from runner.objects import Object, ObjectKey, key_of
 from runner.ownership import Owner, OwnerState
@@ -54,9 +54,12 @@ class FakeCluster:
     existing: dict[ObjectKey, Object | Exception] = field(default_factory=dict)
     discoveries: int = 0
     interested: bool = True
+    busy: bool = False
 
     async def request(self, method: str, path: str) -> Object:
         self.discoveries += 1
+        if self.busy:
+            raise ThrottledError("later", status=429)
         if path == "/apis/broken/v1":
             raise ForbiddenError("no", status=403)
         if (method, path) != ("GET", "/api/v1"):
@@ -126,6 +129,24 @@ async def test_content_without_a_change_is_forwarded_byte_by_byte(staged: Staged
     body = b'{ "metadata": {"ownerReferences": [%s]},  "x":1.0, "x": 2}' % orjson.dumps(REFERENCE)
     async with staged(writes) as stage:
         assert (await send(stage, f"POST {PATH}", body)).body == body
+
+
+async def test_a_temporary_error_of_a_lookup_is_returned_and_no_object_is_created_without_owner(
+    staged: Staged, writes: Writes, cluster: FakeCluster
+) -> None:
+    body = orjson.dumps(config_map())
+    header = "Content-Type: application/apply-patch+yaml"
+    async with staged(writes) as stage:
+        cluster.existing[ObjectKey("ns", "a")] = ServerError("etcd is down", status=503)
+        wire = await stage.connect()
+        answer = await wire.ask(stage.request(f"PATCH {PATH}/a", header, body=body))
+        assert answer.status == 503
+        assert b"etcd is down" in answer.body
+        cluster.busy = True
+        wire = await stage.connect()
+        answer = await wire.ask(stage.request("POST /apis/other/v1/namespaces/ns/things", header, body=body))
+        assert answer.status == 503
+        assert stage.api.seen == []
 
 
 @pytest.mark.parametrize("start", [f"PUT {PATH}/a", f"PATCH {PATH}/a"])
