@@ -113,6 +113,7 @@ def install(off: frozenset[str], made: PreparedShortcuts, event_descriptor: int)
     """
     target = _Target(off, made, event_descriptor)
     noted: Mapping[Any, str] = {}
+    import_module("runner.engine.warm.modules.tracebacks").hide()
     for name, install_one in _INSTALLERS.items():
         try:
             result = install_one(target, name not in off)
@@ -120,8 +121,6 @@ def install(off: frozenset[str], made: PreparedShortcuts, event_descriptor: int)
             raise InstallError(name, f"{type(error).__name__}: {error}") from error
         if result is not None:
             noted = result
-    # Ansible's traceback of a failed plugin starts at its own frames and would contain the operator's.
-    import_module("runner.engine.warm.modules.tracebacks").hide()
     return noted
 
 
