@@ -126,6 +126,29 @@ async def test_a_symbol_that_is_gone_disables_one_shortcut_and_runs_succeed(
     assert runs.engine.problem is None
 
 
+async def test_a_shortcut_that_makes_the_playbook_fail_disables_all_and_runs_succeed(plant: Plant, runs: Any) -> None:
+    plant(
+        "runner.engine.warm.patches.commands",
+        """
+        def plant(module):
+            def install():
+                from ansible.plugins.action import ActionBase
+                def execute_module(*_, **__):
+                    raise RuntimeError("a signature has changed")
+                ActionBase._execute_module = execute_module
+            module.install = install
+        """,
+    )
+
+    ran = await runs.run(runs.tasks("- {stat: {path: /}}"))
+
+    assert ran.result.outcome is Outcome.SUCCEEDED
+    assert ran.result.executions.totals.keys() == {"new_interpreter: switched_off"}
+    found = runs.engine.shortfalls()
+    assert {"commands", "modules", "tasks"} <= found.keys()
+    assert "a signature has changed" in found["modules"]
+
+
 async def test_the_self_test_has_none_of_the_effects_that_a_project_configured(
     tmp_path: Path, runs: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
