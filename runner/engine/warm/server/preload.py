@@ -142,16 +142,17 @@ def _plugin(kind: str, name: str) -> None:
         return
     if kind in _JINJA:
         loader.get(name)
-        return
-    loader.get(name, class_only=True)
-    if kind == "vars":
-        # Ansible reads these caches to detect repeated loading, and would use the cached class as an instance.
-        loader._clear_caches()  # noqa: SLF001 - there is no public name
-        loader._paths, loader._plugin_instance_cache = None, {}  # noqa: SLF001 - as above
+    else:
+        loader.get(name, class_only=True)
 
 
 def _loader(kind: str) -> Any:
-    return getattr(loaders, f"{kind}_loader", None)
+    found = getattr(loaders, f"{kind}_loader", None)
+    if kind == "vars" and found:
+        # Ansible loads vars plugins only if its loader has not searched them yet, and would use a cached class as an
+        # instance.
+        return loaders.PluginLoader(found.class_name, found.package, found.config, found.subdir)
+    return found
 
 
 @contextlib.contextmanager

@@ -192,9 +192,12 @@ def _isolate() -> None:
 
     No callback plugin of the project is loaded, no vault password is read, and nothing is written to a log.
     """
-    constants.CALLBACKS_ENABLED = []
-    constants.DEFAULT_VAULT_PASSWORD_FILE = None
-    constants.DEFAULT_VAULT_IDENTITY_LIST = []
+    for name, value in (
+        ("CALLBACKS_ENABLED", []),
+        ("DEFAULT_VAULT_PASSWORD_FILE", None),
+        ("DEFAULT_VAULT_IDENTITY_LIST", []),
+    ):
+        constants.set_constant(name, value)
     os.environ.pop("ORIGINAL_STDOUT_CALLBACK", None)
     callback_loader.all = lambda *_, **__: iter(())
     logging.disable(logging.CRITICAL)
