@@ -143,7 +143,7 @@ async def test_a_shortcut_that_makes_the_playbook_fail_disables_all_and_runs_suc
     ran = await runs.run(runs.tasks("- {stat: {path: /}}"))
 
     assert ran.result.outcome is Outcome.SUCCEEDED
-    assert ran.result.executions.totals.keys() == {"new_interpreter: switched_off"}
+    assert ran.result.executions.totals.keys() == {"new_interpreter: switched_off"}, runs.engine.problem
     found = runs.engine.shortfalls()
     assert {"commands", "modules", "tasks"} <= found.keys()
     assert "a signature has changed" in found["modules"]
