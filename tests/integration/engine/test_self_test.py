@@ -41,7 +41,7 @@ class Planter(importlib.abc.MetaPathFinder):
 
 sys.meta_path.insert(0, Planter())
 """
-REPLACED_WITHOUT_READING = {"_term", "glob", "iter_stack", "time"}
+REPLACED_WITHOUT_READING = {"_term", "glob", "iter_stack"}
 """Names that a shortcut sets, and does not read: Ansible without them is not changed by that."""
 
 Plant = Callable[[str, str], None]
@@ -108,7 +108,7 @@ async def test_a_planted_defect_is_logged_counted_and_ends_no_run(plant: Plant, 
     [
         ("tasks", "runner.engine.warm.patches.tasks", {"forked_worker: switched_off"}),
         ("modules", "runner.engine.warm.modules.preimport", {"new_interpreter: switched_off", "playbook_process"}),
-        ("waiting", "runner.engine.warm.patches.waiting", {"forked_module", "playbook_process"}),
+        ("copies", "runner.engine.warm.patches.copies", {"forked_module", "playbook_process"}),
     ],
 )
 async def test_a_symbol_that_is_gone_disables_one_shortcut_and_runs_succeed(

@@ -35,7 +35,6 @@ NAMES = {
     "templates": "Templates that runs have compiled are compiled in the server, once.",
     "values": "Values that need no template, wrapper or observer are read without the checks for them.",
     "sharing": "Memory of the fork server is laid out so that runs share it, and copy less of it.",
-    "waiting": "A worker's report wakes the one who waits for it, who no longer asks every millisecond.",
 }
 """Each shortcut with its effect."""
 
@@ -203,7 +202,6 @@ _INSTALLERS: Mapping[str, Callable[[_Target, bool], Any]] = {
     "fields": _simple("fields"),
     "listings": _simple("listings"),
     "values": _simple("values"),
-    "waiting": _simple("waiting"),
     "templates": _install_templates,
 }
 """In the order in which they are installed."""
