@@ -147,10 +147,14 @@ def _plugin(kind: str, name: str) -> None:
 
 
 def _loader(kind: str) -> Any:
+    """Return a loader of plugins. Ansible's own loader would keep state that is wrong in a run.
+
+    - Of vars plugins: Ansible loads them only if the loader has not searched them yet, and would use a cached class as
+      an instance.
+    - With a relative folder: the loader would keep the server's working folder in its search path.
+    """
     found = getattr(loaders, f"{kind}_loader", None)
-    if kind == "vars" and found:
-        # Ansible loads vars plugins only if its loader has not searched them yet, and would use a cached class as an
-        # instance.
+    if found and (kind == "vars" or not all(map(os.path.isabs, found.config))):
         return loaders.PluginLoader(found.class_name, found.package, found.config, found.subdir)
     return found
 
