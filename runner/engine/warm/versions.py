@@ -239,10 +239,12 @@ def variable_types() -> tuple[tuple[type, ...], tuple[type, ...], tuple[type, ..
         immutable = (AnsibleUnicode, AnsibleUnsafeBytes, AnsibleUnsafeText, NativeJinjaText, NativeJinjaUnsafeText)
         return immutable, (AnsibleMapping,), (AnsibleSequence,)
     from ansible.module_utils._internal import _datatag  # noqa: PLC0415 - since 2.19
+    from ansible.template import trust_as_template  # noqa: PLC0415 - as above
 
     tagged = _datatag.AnsibleTaggedObject._tagged_type_map
     natives = (str, bytes, int, float, dt.datetime, dt.date, dt.time)
-    immutable = (*(tagged[native] for native in natives), _datatag._AnsibleTagsMapping)
+    tags = type(trust_as_template("")._ansible_tags_mapping)
+    immutable = (*(tagged[native] for native in natives), tags)
     return immutable, (tagged[dict],), (tagged[list],)
 
 

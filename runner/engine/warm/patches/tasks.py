@@ -154,7 +154,7 @@ def _hook_start(current: list[Any], *, with_modules: bool) -> None:
         strategy = current[-1] if current else None
         alone, reason = False, Reason.STRATEGY
         if strategy is not None and _is_known(strategy):
-            alone = with_modules and len(strategy._hosts_cache) == 1
+            alone = with_modules and len(self._task_vars.get("ansible_play_batch", ())) == 1
             reason = _obstacle(self._task, with_modules=alone)
         if reason is not Reason.NONE:
             task_record.expect(reason)
@@ -244,7 +244,6 @@ def _worker_in_this_process(worker: Any, reports: _Reports) -> Any:
     own._play_context = worker._play_context.copy()
     own._loader = _copy(worker._loader)
     own._loader._FILE_CACHE = dict(worker._loader._FILE_CACHE)
-    own._loader._tempfiles = set()
     own._new_stdin = io.StringIO()
     return own
 
