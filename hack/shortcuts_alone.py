@@ -1,7 +1,10 @@
-"""Run the self-test of the warm engine with each shortcut alone: `python -m hack.shortcuts_alone SCRATCH`.
+"""Run the self-test of the warm engine with each shortcut alone.
 
-Prints a line of JSON for each shortcut: its name, and why the self-test failed (empty if it passed). `next_core` runs
-this in the environment of another ansible-core.
+`python -m hack.shortcuts_alone SCRATCH [SHORTCUT ...]`
+
+Prints a line of JSON for each shortcut, or for those that are named: its name, and why the self-test failed (empty if
+it passed). Without names, the last line is for all together. `next_core` runs this in the environment of another
+ansible-core.
 """
 
 from __future__ import annotations
@@ -9,6 +12,7 @@ from __future__ import annotations
 import json
 import os
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 from runner.engine.warm import procfs
@@ -18,7 +22,7 @@ _WITHOUT_TEST = frozenset({"sharing"})
 """It changes how memory is laid out, after the self-test."""
 
 
-def main(scratch: Path) -> None:
+def main(scratch: Path, names: Sequence[str]) -> None:
     """Load Ansible as a fork server does, and run the self-test for each shortcut."""
     shown = procfs.take_over()
     for name in ("ANSIBLE_LOCAL_TEMP", "TMPDIR", "KUBECONFIG"):
@@ -33,7 +37,7 @@ def main(scratch: Path) -> None:
 
     made = playbook.prepare(loaded, Load(), shown)
     refresh = Refresh.of(loaded)
-    for name in (*(each for each in shortcuts.NAMES if each not in _WITHOUT_TEST), "all"):
+    for name in names or (*(each for each in shortcuts.NAMES if each not in _WITHOUT_TEST), "all"):
         off = frozenset() if name == "all" else frozenset(shortcuts.NAMES) - {name}
         found = self_test.run(refresh, made, scratch, off)
         reasons = (*(f"{each}: {reason}" for each, reason in found.disabled.items()), *found.problems)
@@ -41,4 +45,4 @@ def main(scratch: Path) -> None:
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]))
+    main(Path(sys.argv[1]), sys.argv[2:])

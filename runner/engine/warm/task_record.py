@@ -1,16 +1,15 @@
 """Record of how the current task is executed, in the playbook's process and in its workers.
 
-`begin` opens a record, shortcuts add the ways that the task takes, and the slowest of them is appended to the run's
+`begin` opens a record, shortcuts add the ways that the task takes, and `end` appends the slowest of them to the run's
 file of executions. A task that moves to a worker is recorded by the worker.
 """
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import os
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -55,16 +54,16 @@ def expect(reason: Reason) -> None:
     _process.reason = reason
 
 
-@contextlib.contextmanager
-def recorded(name: str) -> Iterator[None]:
-    """Record the task that is executed in this context. If it raises, another process executes and records it."""
+def begin(name: str) -> None:
+    """Open the record of a task that this process executes."""
     here = os.getpid() == _process.playbook
-    _process.task = task = _Task(name, *((Way.PLAYBOOK, Reason.NONE) if here else (Way.WORKER, _process.reason)))
-    try:
-        yield
-    finally:
-        _process.task = None
-    if _process.path:
+    _process.task = _Task(name, *((Way.PLAYBOOK, Reason.NONE) if here else (Way.WORKER, _process.reason)))
+
+
+def end() -> None:
+    """Write the record of the current task, if it is open."""
+    task, _process.task = _process.task, None
+    if task and _process.path:
         value = {"way": task.way.value, "reason": task.reason.value, "name": task.module or task.name}
         executions.note(_process.path, value)
 
@@ -83,14 +82,26 @@ def defect(shortcut: str) -> None:
 
 
 def hook() -> None:
-    """Install recording in Ansible's workers."""
+    """Install recording in Ansible's workers.
+
+    A record is written before the result is sent: Ansible ends the workers of a play as soon as it has all results. A
+    task without a result is executed again by another process, which records it.
+    """
     from ansible.executor.process.worker import WorkerProcess  # noqa: PLC0415 - only where Ansible is loaded
+    from ansible.executor.task_queue_manager import FinalQueue  # noqa: PLC0415 - as above
 
     run: Callable[..., Any] = WorkerProcess._run  # noqa: SLF001 - there is no public name
+    send: Callable[..., Any] = FinalQueue.send_task_result
 
     @functools.wraps(run)
-    def run_recorded(self: Any) -> Any:
-        with recorded(str(self._task.action)):
-            return run(self)
+    def begin_and_run(self: Any) -> Any:
+        begin(str(self._task.action))
+        return run(self)
 
-    WorkerProcess._run = run_recorded  # noqa: SLF001 - as above
+    @functools.wraps(send)
+    def end_and_send(*args: Any, **kwargs: Any) -> Any:
+        end()
+        return send(*args, **kwargs)
+
+    WorkerProcess._run = begin_and_run  # noqa: SLF001 - as above
+    FinalQueue.send_task_result = end_and_send

@@ -7,7 +7,6 @@ introduced secrets. Must be imported only where Ansible is loaded.
 
 from __future__ import annotations
 
-import base64
 import datetime as dt
 import functools
 import importlib
@@ -33,7 +32,6 @@ BUILTIN_MODULE_UTILS = os.path.realpath(Path(module_common.__file__).parent.pare
 SHELL_TAIL = "" if CORE >= (2, 21) else " && sleep 0"
 """Text that Ansible adds after each command for a shell."""
 _PROFILE = "legacy"
-_EMPTY_ARCHIVE = base64.b64encode(b"PK\x05\x06" + bytes(18)).decode()
 _FALLBACK_PACKAGE = "ansible.legacy" if TAGGED else "ansible.modules"
 
 
@@ -130,37 +128,6 @@ def _secrets_in(text: str) -> frozenset[str] | None:
 
     found: frozenset[str] = secrets._secret_masker.secrets_in_json(text)
     return found
-
-
-def wrapper(module_name: str, name: str, call: Call, shebang: str) -> str:
-    """Return the script with which Ansible would run a module, without the module."""
-    if not TAGGED:
-        text: str = module_common.ACTIVE_ANSIBALLZ_TEMPLATE % {
-            "zipdata": _EMPTY_ARCHIVE,
-            "ansible_module": module_name,
-            "module_fqn": name,
-            "params": repr(call.parameters.decode()),
-            "shebang": shebang,
-            "coding": module_common.ENCODING_STRING,
-            "date_time": time.gmtime()[:6],
-            "coverage": "",
-            "rlimit": "",
-        }
-        return text
-    arguments = {
-        "ansible_module": module_name,
-        "module_fqn": name,
-        "profile": call.profile,
-        "date_time": dt.datetime.now(dt.UTC),
-        "rlimit_nofile": 0,
-        "params": call.parameters.decode(),
-        "extensions": {},
-        **({} if call.secrets is None else {"secrets": call.secrets}),
-        "zip_data": _EMPTY_ARCHIVE,
-    }
-    given = "\n".join(f"{key}={value!r}," for key, value in arguments.items())
-    code = module_common._get_ansiballz_code(shebang)
-    return f'{code}\n\n\nif __name__ == "__main__":\n    _ansiballz_main(\n{given}\n)\n'
 
 
 def interpreter(source: bytes, task_vars: Mapping[str, Any], templar: Any) -> str:
@@ -272,10 +239,12 @@ def variable_types() -> tuple[tuple[type, ...], tuple[type, ...], tuple[type, ..
         immutable = (AnsibleUnicode, AnsibleUnsafeBytes, AnsibleUnsafeText, NativeJinjaText, NativeJinjaUnsafeText)
         return immutable, (AnsibleMapping,), (AnsibleSequence,)
     from ansible.module_utils._internal import _datatag  # noqa: PLC0415 - since 2.19
+    from ansible.template import trust_as_template  # noqa: PLC0415 - as above
 
     tagged = _datatag.AnsibleTaggedObject._tagged_type_map
     natives = (str, bytes, int, float, dt.datetime, dt.date, dt.time)
-    immutable = (*(tagged[native] for native in natives), _datatag._AnsibleTagsMapping)
+    tags = type(trust_as_template("")._ansible_tags_mapping)
+    immutable = (*(tagged[native] for native in natives), tags)
     return immutable, (tagged[dict],), (tagged[list],)
 
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING
 
 import pytest
 
 from runner.engine.job import Outcome
+from runner.engine.warm.server.pool import Pool
 from tests.integration.engine.runs import ENGINE
 
 if TYPE_CHECKING:
@@ -44,6 +45,24 @@ ORDINARY = """
 - {name: of a collection, kubernetes.core.k8s: {state: absent, kind: Pod}, ignore_errors: true}
 - {name: information, kubernetes.core.k8s_info: {kind: Pod}, ignore_errors: true}
 - {name: again and again, command: echo, until: true, retries: 2, delay: 0}
+"""
+
+SLOW_END = """
+import time
+from ansible.executor.task_queue_manager import FinalQueue
+from ansible.plugins.action import ActionBase
+from ansible_collections.kubernetes.core.plugins.module_utils import version
+
+class ActionModule(ActionBase):
+    def run(self, tmp=None, task_vars=None):
+        send = FinalQueue.send_task_result
+
+        def send_slowly(*args, **kwargs):
+            send(*args, **kwargs)
+            time.sleep(60)
+
+        FinalQueue.send_task_result = send_slowly
+        return super().run(tmp, task_vars)
 """
 
 
@@ -107,6 +126,28 @@ async def test_a_forked_worker_is_reported_with_its_reason(reason: str, task: st
     ran = await runs.run(runs.tasks(f"- {task}"))
 
     assert ways(ran) == {f"forked_worker: {reason}": 1}
+
+
+async def test_a_worker_is_recorded_although_ansible_ends_it_once_it_has_the_last_result(
+    runs: Runs, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plugins = runs.content / "action_plugins"
+    plugins.mkdir(parents=True)
+    (plugins / "slow_end.py").write_text(SLOW_END, encoding="utf-8")
+    learned: list[str] = []
+    learn = Pool.learn
+
+    def learn_and_keep(self: Pool, environment: Mapping[str, str], lines: str) -> None:
+        learned.append(lines)
+        learn(self, environment, lines)
+
+    monkeypatch.setattr(Pool, "learn", learn_and_keep)
+
+    ran = await runs.run(runs.tasks("- slow_end:"))
+
+    assert ways(ran) == {"forked_worker: action": 1}
+    assert ran.result.duration < 60
+    assert any("ansible_collections.kubernetes.core.plugins.module_utils.version" in lines for lines in learned)
 
 
 @pytest.mark.parametrize(

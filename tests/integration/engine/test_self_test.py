@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 import textwrap
@@ -11,10 +12,13 @@ from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Any
 
+import ansible
 import pytest
 import pytest_asyncio
 from structlog.testing import capture_logs
 
+from bench import symbols
+from hack import next_core
 from runner.engine.engines import EngineSettings
 from runner.engine.job import Outcome
 from runner.engine.run_engine import RunEngine
@@ -42,7 +46,7 @@ class Planter(importlib.abc.MetaPathFinder):
 
 sys.meta_path.insert(0, Planter())
 """
-REPLACED_WITHOUT_READING = {"_term", "glob", "iter_stack", "time"}
+REPLACED_WITHOUT_READING = {"_term", "glob", "iter_stack"}
 """Names that a shortcut sets, and does not read: Ansible without them is not changed by that."""
 
 Plant = Callable[[str, str], None]
@@ -109,7 +113,7 @@ async def test_a_planted_defect_is_logged_counted_and_ends_no_run(plant: Plant, 
     [
         ("tasks", "runner.engine.warm.patches.tasks", {"forked_worker: switched_off"}),
         ("modules", "runner.engine.warm.modules.preimport", {"new_interpreter: switched_off", "playbook_process"}),
-        ("waiting", "runner.engine.warm.patches.waiting", {"forked_module", "playbook_process"}),
+        ("copies", "runner.engine.warm.patches.copies", {"forked_module", "playbook_process"}),
     ],
 )
 async def test_a_symbol_that_is_gone_disables_one_shortcut_and_runs_succeed(
@@ -125,6 +129,29 @@ async def test_a_symbol_that_is_gone_disables_one_shortcut_and_runs_succeed(
     assert [line["shortcut"] for line in lines if "shortcut" in line] == [shortcut]
     assert {name for name in runs.engine.shortfalls() if name != "self-test"} == {shortcut}
     assert runs.engine.problem is None
+
+
+async def test_a_shortcut_that_makes_the_playbook_fail_disables_all_and_runs_succeed(plant: Plant, runs: Any) -> None:
+    plant(
+        "runner.engine.warm.patches.commands",
+        """
+        def plant(module):
+            def install():
+                from ansible.plugins.action import ActionBase
+                def execute_module(*_, **__):
+                    raise RuntimeError("a signature has changed")
+                ActionBase._execute_module = execute_module
+            module.install = install
+        """,
+    )
+
+    ran = await runs.run(runs.tasks("- {stat: {path: /}}"))
+
+    assert ran.result.outcome is Outcome.SUCCEEDED
+    assert ran.result.executions.totals.keys() == {"new_interpreter: switched_off"}, runs.engine.problem
+    found = runs.engine.shortfalls()
+    assert {"commands", "modules", "tasks"} <= found.keys()
+    assert "a signature has changed" in found["modules"]
 
 
 async def test_the_self_test_has_none_of_the_effects_that_a_project_configured(
@@ -161,6 +188,33 @@ async def test_the_self_test_has_none_of_the_effects_that_a_project_configured(
     assert len(effects) == len(set(effects)) == len(["password", "playbook"]), effects
     assert "set_fact" not in (tmp_path / "log").read_text(encoding="utf-8")
     assert runs.engine.shortfalls() == {}
+
+
+async def test_a_changed_private_symbol_fails_the_self_test_of_one_shortcut_and_next_core_names_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    installed = Path(ansible.__file__).parent
+    changed = tmp_path / "changed" / "ansible"
+    shutil.copytree(installed, changed, ignore=shutil.ignore_patterns("__pycache__"))
+    actions = changed / "plugins/action/__init__.py"
+    text = actions.read_text(encoding="utf-8")
+    actions.write_text(text.replace("_is_pipelining_enabled", "_is_pipelined"), encoding="utf-8")
+    monkeypatch.setenv("PYTHONPATH", str(changed.parent))
+
+    results = next_core.self_test(Path(sys.executable), "modules", "values")
+    before, after = symbols.Core(installed), symbols.Core(changed)
+    used = symbols.uses(after)
+    changes = next_core.changes(used, before, after)
+
+    assert "_is_pipelining_enabled" in results["modules"]
+    assert results["values"] == ""
+    assert {name.rpartition(".")[2]: how for name, how in changes.items()} == {
+        "_is_pipelining_enabled": "gone",
+        "_execute_module": "source",  # it calls the other
+    }
+    lines = [line for line in next_core.table(results, used, changes) if line.startswith("| modules |")]
+    assert "_is_pipelining_enabled" in lines[0]
+    assert lines[0].endswith("| 2 |")
 
 
 @pytest.mark.nightly

@@ -48,8 +48,6 @@ class Request:
     module_name: str
     script: str
     """Path to which Ansible would have copied the module."""
-    wrapper: str
-    """Content that Ansible would have copied there, without the payload."""
     parameters: bytes
     profile: str
     """Serialization profile of the result; empty for ansible-core 2.18."""
@@ -78,7 +76,7 @@ def runner(context: ModuleContext) -> Callable[[list[int]], NoReturn]:
         request = _arrive(descriptors)
         _become(context, request)
         before = frozenset(sys.modules)
-        code = _run(request, _payload(context, request))
+        code = _run(request, _payload(context, request).name)
         _learn(context, request, before)
         _end(code)
 
@@ -159,7 +157,7 @@ def _mend() -> None:
             module.KUBE_CONFIG_DEFAULT_LOCATION = os.environ.get("KUBECONFIG", "~/.kube/config")
 
 
-def _run(request: Request, payload: Payload) -> int:
+def _run(request: Request, name: str) -> int:
     """Run the module like AnsiballZ. Return the exit code that an interpreter would have."""
     sys.argv = [request.script]
     sys.orig_argv = [sys.executable, request.script]
@@ -170,14 +168,14 @@ def _run(request: Request, payload: Payload) -> int:
     _hide_frames()
     try:
         if request.profile:
-            _run_with_loader(request, payload.name, library)
+            _run_with_loader(request, name, library)
         else:
-            _run_with_arguments(request, payload.name, library)
+            _run_with_arguments(request, name, library)
     except SystemExit as end:
         return interpreter.code_of(end.code)
     except BaseException as error:  # noqa: BLE001 - as an interpreter does
         with contextlib.suppress(Exception):
-            tracebacks.show(error, payload, request.wrapper, request.script)
+            tracebacks.show(error)
         if isinstance(error, KeyboardInterrupt):
             _flush()
             signal.signal(signal.SIGINT, signal.SIG_DFL)

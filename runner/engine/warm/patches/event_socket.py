@@ -112,22 +112,6 @@ def _redirect(module: Any, sender: socket.socket) -> None:
         held = _Held([sys.stdout, sys.stderr])
         os.register_at_fork(after_in_child=held.forget)
         context.dump = functools.partial(_mark, context, held)  # type: ignore[union-attr]
-        _hook_debug()
-
-
-def _hook_debug() -> None:
-    """Skip the context of the callback for messages that Ansible drops: several for each task."""
-    from ansible import constants  # noqa: PLC0415 - see above
-    from ansible.utils.display import Display  # noqa: PLC0415 - see above
-
-    debug: Callable[..., None] = Display.debug
-
-    @functools.wraps(debug)
-    def debug_if_set(*args: Any, **kwargs: Any) -> None:
-        if constants.DEFAULT_DEBUG:
-            debug(*args, **kwargs)
-
-    Display.debug = debug_if_set
 
 
 def _mark(context: Any, held: _Held, stream: Any, data: Any, width: int = 78, *, flush: bool = False) -> None:

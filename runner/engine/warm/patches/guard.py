@@ -11,17 +11,19 @@ from __future__ import annotations
 import contextlib
 import functools
 import os
+import sys
 import threading
-from collections import defaultdict, deque
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, MutableMapping, MutableSequence, MutableSet
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from ansible import constants
-from ansible.executor.task_executor import TaskExecutor
 from ansible.playbook.task import Task
-from ansible.plugins.loader import connection_loader, filter_loader, lookup_loader, test_loader
+from ansible.plugins.filter import AnsibleJinja2Filter
+from ansible.plugins.loader import Jinja2Loader, PluginLoader, filter_loader, test_loader
+from ansible.plugins.test import AnsibleJinja2Test
 from ansible.utils.collection_loader._collection_finder import _get_collection_metadata as _collection_metadata
 
 from runner.engine import processes
@@ -61,6 +63,8 @@ _COLLECTIONS = frozenset({"ansible.builtin", "ansible.posix", "ansible.utils", "
 _FILTERS_TO_FORK = frozenset({"attr"})
 """Filters that can call any method of a value."""
 _CONNECTIONS = frozenset({"local", "ssh"})
+_OF_CORE = "ansible.builtin."
+"""Prefix of the names of ansible-core's own plugins."""
 _MUTATING = frozenset(
     {
         "add",
@@ -181,8 +185,7 @@ def is_supported() -> bool:
 def install() -> None:
     """Hook Ansible, so that it requires a fork before it runs unknown code."""
     _hook_actions()
-    _hook_connections()
-    _hook_lookups()
+    _hook_loading()
     _hook_filters()
     _hook_values()
 
@@ -218,23 +221,21 @@ def _obstacle(task: Any, unforked: UnforkedTask) -> Reason:
     return Reason.HOSTS if waits and not unforked.with_modules else Reason.NONE
 
 
-def _hook_connections() -> None:
-    get: Callable[..., Any] = TaskExecutor._get_connection
-    become: Callable[..., Any] = TaskExecutor._get_become
+def _hook_loading() -> None:
+    """Require a fork before a lookup or a connection that is not known, or any plugin of `become`, is created."""
+    known = {"connection": (_CONNECTIONS, Reason.CONNECTION), "lookup": (_LOOKUPS, Reason.PLUGIN)}
+    get: Callable[..., Any] = PluginLoader.get_with_context
 
     @functools.wraps(get)
-    def get_connection(self: Any, cvars: Any, templar: Any, current_connection: str) -> Any:
-        if is_unforked() and not _is_core(connection_loader, current_connection, _CONNECTIONS):
-            need_fork(Reason.CONNECTION)
-        return get(self, cvars, templar, current_connection)
+    def get_with_context(self: Any, name: Any, *args: Any, **kwargs: Any) -> Any:
+        if is_unforked():
+            if self.type == "become":
+                need_fork(Reason.BECOME)
+            elif self.type in known and not _is_core(self, name, known[self.type][0]):
+                need_fork(known[self.type][1])
+        return get(self, name, *args, **kwargs)
 
-    @functools.wraps(become)
-    def get_become(self: Any, name: str) -> Any:
-        need_fork(Reason.BECOME)
-        return become(self, name)
-
-    TaskExecutor._get_connection = get_connection
-    TaskExecutor._get_become = get_become
+    PluginLoader.get_with_context = get_with_context
 
 
 def _is_core(loader: Any, name: object, known: frozenset[str]) -> bool:
@@ -242,18 +243,6 @@ def _is_core(loader: Any, name: object, known: frozenset[str]) -> bool:
         return False
     found = loader.find_plugin_with_context(name).plugin_resolved_path
     return bool(found) and found.startswith(actions.CORE) and Path(found).stem in known
-
-
-def _hook_lookups() -> None:
-    get: Callable[..., Any] = lookup_loader.get
-
-    @functools.wraps(get)
-    def get_lookup(name: str, *args: Any, **kwargs: Any) -> Any:
-        if is_unforked() and not _is_core(lookup_loader, name, _LOOKUPS):
-            need_fork(Reason.PLUGIN)
-        return get(name, *args, **kwargs)
-
-    lookup_loader.get = get_lookup
 
 
 def _hook_filters() -> None:
@@ -326,8 +315,8 @@ class _KnownPlugins:
             return  # Ansible may print a message about it each time
         if collection == "ansible.builtin":
             self._found[name] = plugin, "", None
-        elif path := getattr(plugin, "_original_path", None):
-            folder = str(Path(path).parent)
+        elif package := sys.modules.get(f"ansible_collections.{collection}.plugins.{self._loader.type}"):
+            folder = next(iter(package.__path__))
             now = stamp(folder)
             if is_settled(now):
                 self._found[name] = plugin, folder, now
@@ -357,36 +346,18 @@ def _files(folders: Iterable[str]) -> Iterator[str]:
 
 
 def _only_core(loader: Any) -> Any:
-    """Return a copy of a loader that finds no files of the project."""
-    only = _copy(loader)
-    only.__dict__.update(_extra_dirs=[], config=[], _paths=None, _cached_non_collection_wrappers={})
-    only.__dict__.update(_plugin_path_cache=defaultdict(dict), _searched_paths=set())
-    return only
-
-
-def _copy(loader: Any) -> Any:
-    """Copy a loader without the hook. Its `__getstate__` is for other processes."""
-    fresh = object.__new__(type(loader))
-    fresh.__dict__.update(loader.__dict__)
-    fresh.__dict__.pop("get", None)
-    return fresh
+    """Return a loader of filters or tests that finds no files of the project."""
+    kind = AnsibleJinja2Filter if loader is filter_loader else AnsibleJinja2Test
+    return Jinja2Loader(loader.class_name, loader.package, [], loader.subdir, kind)
 
 
 def _names_in_fork(loader: Any) -> frozenset[str] | None:
     """Return the names of the project's plugins; None if they cannot be loaded. A child process loads their files."""
-
-    def act() -> list[str]:
-        fresh = _copy(loader)
-        fresh._ensure_non_collection_wrappers()
-        plugins = fresh._cached_non_collection_wrappers
-        return [name for name, plugin in plugins.items() if not _is_from_core(plugin)]
-
-    names = processes.result_of_fork(act, _NAMES_WITHIN)
-    return None if names is None else frozenset(names)
-
-
-def _is_from_core(plugin: Any) -> bool:
-    return str(getattr(plugin, "_original_path", "")).startswith(actions.CORE)
+    names = processes.result_of_fork(
+        lambda: [plugin.ansible_name for plugin in loader.all() if not plugin.ansible_name.startswith(_OF_CORE)],
+        _NAMES_WITHIN,
+    )
+    return None if names is None else frozenset(name.rpartition(".")[2] for name in names)
 
 
 def _hook_values() -> None:

@@ -120,7 +120,6 @@ class Modules:
             module_name=plain(arguments["module_name"]),
             call=call,
             environment=through,
-            shebang=shebang,
             script=_script(action, payload),
         )
         return versions.built(prepared, shebang)
@@ -134,11 +133,10 @@ class Modules:
                 return False
         return True
 
-    def _request(self, *, payload: Payload, call: versions.Call, shebang: str, **fields: Any) -> Request:
+    def _request(self, *, payload: Payload, call: versions.Call, **fields: Any) -> Request:
         key = (payload.name, payload.path)
         return Request(
             payload=key if key in self.preimported and not payload.overrides else payload,
-            wrapper=versions.wrapper(fields["module_name"], payload.name, call, shebang),
             parameters=call.parameters,
             profile=call.profile,
             open_files=call.open_files,

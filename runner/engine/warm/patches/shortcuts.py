@@ -35,7 +35,6 @@ NAMES = {
     "templates": "Templates that runs have compiled are compiled in the server, once.",
     "values": "Values that need no template, wrapper or observer are read without the checks for them.",
     "sharing": "Memory of the fork server is laid out so that runs share it, and copy less of it.",
-    "waiting": "A worker's report wakes the one who waits for it, who no longer asks every millisecond.",
 }
 """Each shortcut with its effect."""
 
@@ -113,6 +112,7 @@ def install(off: frozenset[str], made: PreparedShortcuts, event_descriptor: int)
     """
     target = _Target(off, made, event_descriptor)
     noted: Mapping[Any, str] = {}
+    import_module("runner.engine.warm.modules.tracebacks").hide()
     for name, install_one in _INSTALLERS.items():
         try:
             result = install_one(target, name not in off)
@@ -120,8 +120,6 @@ def install(off: frozenset[str], made: PreparedShortcuts, event_descriptor: int)
             raise InstallError(name, f"{type(error).__name__}: {error}") from error
         if result is not None:
             noted = result
-    # Ansible's traceback of a failed plugin starts at its own frames and would contain the operator's.
-    import_module("runner.engine.warm.modules.tracebacks").hide()
     return noted
 
 
@@ -204,7 +202,6 @@ _INSTALLERS: Mapping[str, Callable[[_Target, bool], Any]] = {
     "fields": _simple("fields"),
     "listings": _simple("listings"),
     "values": _simple("values"),
-    "waiting": _simple("waiting"),
     "templates": _install_templates,
 }
 """In the order in which they are installed."""

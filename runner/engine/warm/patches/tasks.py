@@ -126,34 +126,10 @@ def install(*, with_modules: bool) -> None:
         task_record.expect(Reason.EXTENSIONS)
         return
     guard.install()
-    _queue_late()
     current: list[Any] = []
     _hook_queue(current)
     _hook_start(current, with_modules=with_modules)
     _hook_results()
-
-
-class _LateQueue:
-    """Replacement for a worker's queue until the worker starts. Most never start; a queue costs five system calls."""
-
-    def __init__(self, make: Callable[[], Any]) -> None:
-        self.make = make
-
-
-def _queue_late() -> None:
-    initialise: Callable[..., Any] = WorkerProcess.__init__
-    real = workers.WorkerQueue
-
-    @functools.wraps(initialise)
-    def initialised(self: Any, *args: Any, **options: Any) -> None:
-        # Only temporarily: the class itself is referenced by this name during its creation.
-        workers.WorkerQueue = lambda **how: _LateQueue(functools.partial(real, **how))
-        try:
-            initialise(self, *args, **options)
-        finally:
-            workers.WorkerQueue = real
-
-    WorkerProcess.__init__ = initialised
 
 
 def _hook_queue(current: list[Any]) -> None:
@@ -173,21 +149,17 @@ def _hook_queue(current: list[Any]) -> None:
 def _hook_start(current: list[Any], *, with_modules: bool) -> None:
     begin: Callable[..., Any] = WorkerProcess.start
 
-    def start(worker: Any) -> Any:
-        worker.worker_queue = worker.worker_queue.make()
-        return begin(worker)
-
     @functools.wraps(begin)
     def start_worker(self: Any) -> Any:
         strategy = current[-1] if current else None
         alone, reason = False, Reason.STRATEGY
         if strategy is not None and _is_known(strategy):
-            alone = with_modules and len(strategy._hosts_cache) == 1
+            alone = with_modules and len(self._task_vars.get("ansible_play_batch", ())) == 1
             reason = _obstacle(self._task, with_modules=alone)
         if reason is not Reason.NONE:
             task_record.expect(reason)
-            return start(self)
-        reports = _Here(self, start, with_modules=alone).run()
+            return begin(self)
+        reports = _Here(self, begin, with_modules=alone).run()
         if reports is not None:
             strategy.__dict__.setdefault("_warm_reports", []).append(reports)
         return None
@@ -272,7 +244,6 @@ def _worker_in_this_process(worker: Any, reports: _Reports) -> Any:
     own._play_context = worker._play_context.copy()
     own._loader = _copy(worker._loader)
     own._loader._FILE_CACHE = dict(worker._loader._FILE_CACHE)
-    own._loader._tempfiles = set()
     own._new_stdin = io.StringIO()
     return own
 

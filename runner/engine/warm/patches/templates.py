@@ -149,12 +149,7 @@ def _passes(plugin: Any) -> str:
 
 def _state(environment: Any) -> tuple[object, ...]:
     """Return the settings that determine the code in addition to the template."""
-    own: tuple[object, ...] = ()
-    if versions.TAGGED:
-        allowed = versions.template_bits()._TemplateConfig.allow_embedded_templates
-        own = environment._debuggable_template_source, allowed
     return (
-        *own,
         type(environment),
         environment.finalize,
         environment.undefined,
@@ -259,7 +254,7 @@ def _may_be_stored(text: str) -> bool:
 
 def _uses(environment: Any, source: str) -> _Uses | None:
     """Return the filters and tests of a compiled template; None if it must not be precompiled."""
-    tree = environment._parse(source, None, None)
+    tree = environment.parse(source)
     if any(True for _ in tree.find_all((nodes.EvalContextModifier, nodes.ScopedEvalContextModifier))):
         return None  # the settings of its own compilation can be computed
     found: dict[tuple[str, str], str] = {}

@@ -28,8 +28,7 @@ def install() -> None:
     _hook_wrapping()
     _hook_templating()
     _hook_access()
-    if versions.CORE >= (2, 20):
-        manager._DEPRECATE_VARS = _Marker(manager._DEPRECATE_VARS)
+    manager._DEPRECATE_VARS = _Marker(manager._DEPRECATE_VARS)
 
 
 def _hook_wrapping() -> None:

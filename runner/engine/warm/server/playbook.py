@@ -15,7 +15,7 @@ from functools import partial
 from typing import Any
 
 from ansible.cli.playbook import main
-from ansible.executor.process.worker import WorkerProcess
+from ansible.executor.task_queue_manager import FinalQueue
 
 from runner.agent import interpreter
 from runner.engine.warm import messages, procfs, task_record
@@ -72,15 +72,17 @@ def run(made: PreparedShortcuts, without: frozenset[str], event_descriptor: int)
 
 
 def _learn_from_workers(before: frozenset[str]) -> None:
-    """Make workers note the Python modules that they loaded: this process never loads what needs a worker."""
-    run_worker: Callable[..., Any] = WorkerProcess._run  # noqa: SLF001 - there is no public name
+    """Make workers note the Python modules that they loaded: this process never loads what needs a worker.
+
+    They do so before they send the result: Ansible ends the workers of a play as soon as it has all results.
+    """
+    send: Callable[..., Any] = FinalQueue.send_task_result
     playbook, environment = os.getpid(), dict(os.environ)  # a plugin may change its process
 
-    @functools.wraps(run_worker)
-    def run_and_note(self: Any) -> Any:
-        result = run_worker(self)
+    @functools.wraps(send)
+    def note_and_send(*args: Any, **kwargs: Any) -> Any:
         if os.getpid() != playbook and (found := preload.worth_loading(before, _OF_WORKERS)):
             messages.note(environment, {"plugins": found})
-        return result
+        return send(*args, **kwargs)
 
-    WorkerProcess._run = run_and_note  # noqa: SLF001 - as above
+    FinalQueue.send_task_result = note_and_send

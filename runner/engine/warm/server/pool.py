@@ -233,11 +233,12 @@ class Pool:
 
     def _report(self, server: Server) -> None:
         """Log what the self-test of a server found."""
-        for name, reason in server.disabled.items():
-            if self._reported.is_new((name, reason)):
+        for reason in dict.fromkeys(server.disabled.values()):
+            names = ", ".join(name for name, why in server.disabled.items() if why == reason)
+            if self._reported.is_new((names, reason)):
                 self._log.warning(
                     "A shortcut of the warm engine failed its self-test and is disabled; runs take longer",
-                    shortcut=name,
+                    shortcut=names,
                     reason=reason,
                 )
         for problem in server.problems:

@@ -142,16 +142,21 @@ def _plugin(kind: str, name: str) -> None:
         return
     if kind in _JINJA:
         loader.get(name)
-        return
-    loader.get(name, class_only=True)
-    if kind == "vars":
-        # Ansible reads these caches to detect repeated loading, and would use the cached class as an instance.
-        loader._clear_caches()  # noqa: SLF001 - there is no public name
-        loader._paths, loader._plugin_instance_cache = None, {}  # noqa: SLF001 - as above
+    else:
+        loader.get(name, class_only=True)
 
 
 def _loader(kind: str) -> Any:
-    return getattr(loaders, f"{kind}_loader", None)
+    """Return a loader of plugins. Ansible's own loader would keep state that is wrong in a run.
+
+    - Of vars plugins: Ansible loads them only if the loader has not searched them yet, and would use a cached class as
+      an instance.
+    - With a relative folder: the loader would keep the server's working folder in its search path.
+    """
+    found = getattr(loaders, f"{kind}_loader", None)
+    if found and (kind == "vars" or not all(map(os.path.isabs, found.config))):
+        return loaders.PluginLoader(found.class_name, found.package, found.config, found.subdir)
+    return found
 
 
 @contextlib.contextmanager

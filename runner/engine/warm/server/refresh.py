@@ -30,7 +30,7 @@ from typing import Any
 
 from ansible import constants
 from ansible.config.manager import find_ini_config_file
-from ansible.plugins.loader import PluginLoader, get_all_plugin_loaders
+from ansible.plugins.loader import PluginLoader
 from ansible.utils import vars as ansible_vars
 from ansible.utils.collection_loader import AnsibleCollectionConfig, _collection_finder
 from ansible.utils.display import Display
@@ -72,8 +72,6 @@ class Refresh:
     model: Model
     settings: tuple[str, ...]
     captures: tuple[Capture, ...]
-    searching: tuple[Any, ...]
-    """Loaders of plugins that have cached the server's working folder in their search path."""
     preloaded: frozenset[str]
     """Names of the Python modules of plugins that a new process has not loaded."""
     sources: Mapping[Stamp, CodeType]
@@ -92,7 +90,6 @@ class Refresh:
             model=model,
             settings=_settings(Path(model.scratch)),
             captures=_captures(model),
-            searching=_searching(model.scratch),
             preloaded=frozenset(
                 name for name in names if name.startswith(("ansible.plugins.", "ansible_collections."))
             ),
@@ -117,14 +114,11 @@ class Refresh:
         for capture in self.captures:
             value = os.environ.get(capture.variable) if capture.variable else str(Path.cwd())
             setattr(sys.modules[capture.module], capture.name, value)
-        for loader in self.searching:
-            loader._paths = None  # noqa: SLF001 - there is no public name
         warnings.resetwarnings()
         warnings.filters.extend(self.model.warning_filters)  # type: ignore[attr-defined]  # a list at runtime
         Display().__init__()  # a singleton with many references
         self._restore_messages()
         ansible_vars.random_int = f"{secrets.randbelow(2**32):08x}"
-        ansible_vars.cur_id = 0
         _check_preloaded(set(self.preloaded), self.sources)
         _reset_collections()
 
@@ -197,15 +191,6 @@ def _captures(model: Model) -> tuple[Capture, ...]:
     return tuple(found)
 
 
-def _searching(scratch: str) -> tuple[Any, ...]:
-    """Find the loaders that search plugins in the server's working folder instead of the run's."""
-    return tuple(
-        loader
-        for _, loader in get_all_plugin_loaders()
-        if any(str(place.path).startswith(scratch) for place in loader._paths or ())  # noqa: SLF001 - as above
-    )
-
-
 def _check_preloaded(preloaded: set[str], sources: Mapping[Stamp, CodeType]) -> None:
     """Hook Ansible's loader: load a plugin again if its file is not the preloaded one, and use compiled plugins."""
     load = PluginLoader._load_module_source  # noqa: SLF001 - there is no public name
@@ -258,7 +243,7 @@ def _same_file(module: Any, path: str) -> bool:
 
 
 def _reset_collections() -> None:
-    """Let Ansible set up its collection finder, but reuse the preloaded one if both search the same paths."""
+    """Let Ansible set up its collection finder, but reuse the preloaded one: runs search the same configured paths."""
     finder: Any = _collection_finder._AnsibleCollectionFinder  # noqa: SLF001 - there is no public name
     config: Any = AnsibleCollectionConfig
     saved = config._collection_finder  # noqa: SLF001 - as above
@@ -267,8 +252,7 @@ def _reset_collections() -> None:
         return
 
     def keep(fresh: Any) -> None:
-        same = fresh._n_configured_paths == saved._n_configured_paths  # noqa: SLF001 - as above
-        if same and Display().verbosity < _SHOWS_COLLECTIONS:
+        if Display().verbosity < _SHOWS_COLLECTIONS:
             config._collection_finder = saved  # noqa: SLF001 - as above
         else:
             _forget_collections()

@@ -1,9 +1,9 @@
 """Self-test of the fork server: a small playbook runs in a trial process before the first run is forked.
 
 The playbook uses what the shortcuts speed up: a module of ansible-core, one of a collection, a skipped task, a template
-and lookups. A shortcut that cannot be installed, or that makes the playbook fail, is disabled for the runs
-of this server. Shortcuts that fall back to a slower way on their own are reported, not disabled. Import this module
-only where `model` has loaded Ansible.
+and lookups. A shortcut that cannot be installed is disabled for the runs of this server. If the playbook fails, but
+succeeds without shortcuts, all are disabled. Shortcuts that fall back to a slower way on their own are reported, not
+disabled. Import this module only where `model` has loaded Ansible.
 """
 
 from __future__ import annotations
@@ -102,10 +102,10 @@ def _examine(bench: _Bench, off: frozenset[str]) -> SelfTestResult:
         disabled[trial.uninstalled] = trial.problem
         trial = bench.run(off | disabled.keys())
     if trial.problem:
-        found = bench.search(off | disabled.keys())
-        disabled |= found
-        if not found:
-            problems.append(f"the playbook of the self-test fails without any shortcut: {trial.problem}")
+        if without := bench.run(frozenset(shortcuts.NAMES)).problem:
+            problems.append(f"the playbook of the self-test fails without any shortcut: {without}")
+        else:
+            disabled |= {name: trial.problem for name in shortcuts.NAMES if name not in off | disabled.keys()}
     else:
         problems += _shortfalls(trial, off | disabled.keys())
     return SelfTestResult(disabled, (*problems, *bench.leftovers))
@@ -137,21 +137,6 @@ class _Bench:
     folder: Path
     leftovers: list[str] = field(default_factory=list)
     """Descriptions of processes that did not end with their trial."""
-
-    def search(self, off: frozenset[str]) -> dict[str, str]:
-        """Return the shortcuts with which the playbook fails; none if it fails without all of them."""
-        names = [name for name in shortcuts.NAMES if name not in off]
-        on: list[str] = []
-        found: dict[str, str] = {}
-        if self.run(off | set(names)).problem:
-            return {}
-        for name in names:
-            trial = self.run(off | (set(names) - {*on, name}))
-            if trial.problem:
-                found[name] = trial.problem
-            else:
-                on.append(name)
-        return found
 
     def run(self, off: frozenset[str]) -> _Trial:
         """Run the playbook once, in a process of its own."""
@@ -207,9 +192,12 @@ def _isolate() -> None:
 
     No callback plugin of the project is loaded, no vault password is read, and nothing is written to a log.
     """
-    constants.CALLBACKS_ENABLED = []
-    constants.DEFAULT_VAULT_PASSWORD_FILE = None
-    constants.DEFAULT_VAULT_IDENTITY_LIST = []
+    for name, value in (
+        ("CALLBACKS_ENABLED", []),
+        ("DEFAULT_VAULT_PASSWORD_FILE", None),
+        ("DEFAULT_VAULT_IDENTITY_LIST", []),
+    ):
+        constants.set_constant(name, value)
     os.environ.pop("ORIGINAL_STDOUT_CALLBACK", None)
     callback_loader.all = lambda *_, **__: iter(())
     logging.disable(logging.CRITICAL)

@@ -122,7 +122,7 @@ def _share_memory() -> None:
 
     gc.unfreeze()
     gc.collect()
-    sharing.share_memory()
+    sharing.make_immortal()
     gc.freeze()
 
 

@@ -117,9 +117,9 @@ MAY_DIFFER: tuple[Field | Text | Unordered | Extra | Ends, ...] = (
     ),
     Text(r"(?<=ansible-local-)[0-9]+[0-9a-z_]{8}", "temporary", "folder of a playbook, by process"),
     Text(
-        r"zip_data='[^']*'(,(\\n|\n) *\^+)?",
-        "payload",
-        "a module's payload, which holds when it was made, in a traceback, and what underlines it",
+        r"(?<=Traceback \(most recent call last\):)((\n|\\n) [^\n]*?(?=\n|\\n))+",
+        "frames",
+        "a module's traceback has files of the payload and frames of its wrapper, or installed files",
     ),
     Text(r"(?<=_payload_)[0-9a-z_]{8}(?=/)", "temporary", "folder that a module runs from"),
     Text(r"(?<=/)tmp[0-9a-z_]{8}\b", "temporary", "name that tempfile chose"),
@@ -190,7 +190,7 @@ class _Compiled:
 _TEXTS = tuple(_Compiled(rule, re.compile(rule.pattern)) for rule in MAY_DIFFER if isinstance(rule, Text))
 
 
-_MAYBE = re.compile("[0-9]|tmp|_payload_|zip_data|<temporary>")
+_MAYBE = re.compile("[0-9]|tmp|_payload_|<temporary>|Traceback")
 """What each text that may differ contains: most texts contain none of it, and are compared as they are."""
 
 

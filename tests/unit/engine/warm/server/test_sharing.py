@@ -30,7 +30,7 @@ def read():
     return found
 
 if sys.argv[1] == "settled":
-    sharing.share_memory()
+    sharing.make_immortal()
 gc.freeze()
 pid = os.fork()
 if pid == 0:
@@ -55,7 +55,7 @@ def count(upto):
         total += number
     return total
 
-assert sharing.share_memory() > 1000
+assert sharing.make_immortal() > 1000
 others["c"] = [thing]
 others["a"].append(text)
 del others["b"], thing
@@ -94,19 +94,3 @@ def test_an_interpreter_that_is_not_known_is_left_as_it_is(monkeypatch: pytest.M
     before = sys.getrefcount(made)
     assert sharing.make_immortal() == 0
     assert sys.getrefcount(made) == before
-
-
-def test_large_pages_are_not_requested_if_the_machine_disables_them(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    setting = tmp_path / "enabled"
-    setting.write_text("always madvise [never]\n")
-    monkeypatch.setattr(sharing, "_SETTING", setting)
-    monkeypatch.setattr("runner.engine.warm.server.sharing.ctypes.CDLL", None)  # nothing may be called
-    sharing.use_large_pages()
-
-
-def test_only_whole_large_pages_of_anonymous_memory_are_requested() -> None:
-    for start, end in sharing._own_memory():
-        assert start < end
-        assert (start % sharing._LARGE, end % sharing._LARGE) == (0, 0)
