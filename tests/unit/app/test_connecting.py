@@ -81,7 +81,7 @@ def test_the_delay_between_attempts_grows_to_a_limit() -> None:
 def test_requests_at_the_start_are_repeated_after_a_temporary_error_and_only_then() -> None:
     server = Server(iter(()))
 
-    def resolved(*failures: Exception) -> str:
+    def resolved(*failures: Exception) -> str | None:
         left = iter(failures)
 
         async def resolve() -> str:
@@ -89,10 +89,9 @@ def test_requests_at_the_start_are_repeated_after_a_temporary_error_and_only_the
                 raise failure
             return "resolved"
 
-        found: str = virtually(
+        return virtually(
             process.until_answered(Request.AUTHORITY, cast("Client", server), resolve, asyncio.Event(), lambda _: None)
         )
-        return found
 
     busy = ServerError("GET /x: busy (HTTP 503)", status=503)
     assert resolved(busy, ThrottledError("GET /x: (HTTP 429)", status=429), refused()) == "resolved"
