@@ -19,6 +19,19 @@ from runner.kube.credentials.auth import HostEnvironment
 from runner.sdk.devcluster import DevCluster
 
 
+def kubeconfig_of(cluster: Mapping[str, Any], user: Mapping[str, Any], **context: str) -> str:
+    """Return a kubeconfig with one context, whose fields can be given, such as `namespace`."""
+    document = {
+        "apiVersion": "v1",
+        "kind": "Config",
+        "current-context": "c",
+        "clusters": [{"name": "k", "cluster": dict(cluster)}],
+        "users": [{"name": "u", "user": dict(user)}],
+        "contexts": [{"name": "c", "context": {"cluster": "k", "user": "u", **context}}],
+    }
+    return yaml.safe_dump(document, sort_keys=False)
+
+
 async def connect(path: Path) -> Client:
     """Make a client of a kubeconfig's cluster."""
     return Client(await auth.load(str(path), None, HostEnvironment({}, path.parent)))

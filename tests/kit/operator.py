@@ -20,6 +20,7 @@ from typing import Any
 import urllib3
 import yaml
 
+from tests.kit.cluster import kubeconfig_of
 from tests.kit.objects import GROUP, Api
 from tests.kit.places import BIN, ROOT
 from tests.kit.wait import DEADLINE, wait_until
@@ -255,18 +256,6 @@ def account_kubeconfig(api: Api, admin: Path, namespace: str, folder: Path) -> P
         content = Path(cluster.pop("certificate-authority")).read_bytes()
         cluster["certificate-authority-data"] = base64.b64encode(content).decode()
     path = folder / "kubeconfig"
-    path.write_text(
-        yaml.safe_dump(
-            {
-                "apiVersion": "v1",
-                "kind": "Config",
-                "current-context": "it",
-                "clusters": [{"name": "it", "cluster": cluster}],
-                "users": [{"name": "it", "user": {"token": token}}],
-                "contexts": [{"name": "it", "context": {"cluster": "it", "user": "it", "namespace": namespace}}],
-            },
-        ),
-        encoding="utf-8",
-    )
+    path.write_text(kubeconfig_of(cluster, {"token": token}, namespace=namespace), encoding="utf-8")
     path.chmod(0o600)
     return path

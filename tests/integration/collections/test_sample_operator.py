@@ -10,6 +10,7 @@ import pytest
 import yaml
 
 from runner import collections
+from tests.kit.cluster import kubeconfig_of
 from tests.kit.places import ROOT
 from tests.kit.wait import wait_until
 
@@ -31,17 +32,8 @@ def operators_kubeconfig(kubectl: Any, namespace: str, login: Callable[[str], di
     options = login(f"{namespace}-controller-manager")
     authority = base64.b64encode(Path(options["ca_cert"]).read_bytes()).decode()
     file = tmp_path / "kubeconfig"
-    config = {
-        "apiVersion": "v1",
-        "kind": "Config",
-        "current-context": "it",
-        "clusters": [
-            {"name": "it", "cluster": {"server": options["host"], "certificate-authority-data": authority}},
-        ],
-        "users": [{"name": "it", "user": {"token": options["api_key"]}}],
-        "contexts": [{"name": "it", "context": {"cluster": "it", "user": "it"}}],
-    }
-    file.write_text(yaml.safe_dump(config))
+    cluster = {"server": options["host"], "certificate-authority-data": authority}
+    file.write_text(kubeconfig_of(cluster, {"token": options["api_key"]}))
     return file
 
 

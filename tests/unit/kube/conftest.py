@@ -11,7 +11,6 @@ from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 from typing import Any
 
-import orjson
 import pytest
 from aiohttp import web
 
@@ -20,6 +19,7 @@ from runner.kube.credentials import auth
 from runner.kube.credentials.auth import HostEnvironment
 from runner.kube.discovery import Discovery
 from runner.kube.watch import Watcher
+from tests.kit.cluster import kubeconfig_of
 from tests.kit.following import Follow, following, policy
 from tests.unit.kube.scripted import (
     DISCOVERY,
@@ -52,16 +52,7 @@ def write_kubeconfig(tmp_path: Path) -> KubeConfigFile:
 
     def write(server: str, *, name: str = "config", user: dict[str, Any] | None = None, **cluster: Any) -> Path:
         path = tmp_path / name
-        path.write_bytes(
-            orjson.dumps(
-                {
-                    "current-context": "c",
-                    "contexts": [{"name": "c", "context": {"cluster": "k", "user": "u"}}],
-                    "clusters": [{"name": "k", "cluster": {"server": server, **cluster}}],
-                    "users": [{"name": "u", "user": user or {}}],
-                }
-            )
-        )
+        path.write_text(kubeconfig_of({"server": server, **cluster}, user or {}))
         return path
 
     return write

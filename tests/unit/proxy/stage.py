@@ -10,8 +10,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TypeAlias
 
-import orjson
-
 from runner.kube.credentials import auth
 from runner.kube.credentials.auth import HostEnvironment
 from runner.objects import GVK, ObjectKey, ObjectRef
@@ -19,6 +17,7 @@ from runner.ownership import Owner
 from runner.proxy.calls import Handler, Observer
 from runner.proxy.identity import Identities, RunIdentity
 from runner.proxy.server import Proxy
+from tests.kit.cluster import kubeconfig_of
 
 OPERATOR_TOKEN = "operators-own"
 OWNER = Owner(
@@ -220,16 +219,7 @@ async def stand(
     server = await asyncio.start_server(api.serve, "127.0.0.1", 0, ssl=tls)
     api.url = f"{'https' if tls else 'http'}://127.0.0.1:{server.sockets[0].getsockname()[1]}"
     path = folder / "operator.kubeconfig"
-    path.write_bytes(
-        orjson.dumps(
-            {
-                "current-context": "c",
-                "contexts": [{"name": "c", "context": {"cluster": "k", "user": "u"}}],
-                "clusters": [{"name": "k", "cluster": {"server": api.url, **cluster}}],
-                "users": [{"name": "u", "user": {"token": OPERATOR_TOKEN, "as": acting_as}}],
-            }
-        )
-    )
+    path.write_text(kubeconfig_of({"server": api.url, **cluster}, {"token": OPERATOR_TOKEN, "as": acting_as}))
     credentials = await auth.load(str(path), None, HostEnvironment({}, folder))
     identities = Identities()
     proxy = Proxy(credentials, identities, handlers, observers)
