@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, time, timedelta
 from itertools import pairwise
+from types import MappingProxyType
 from zoneinfo import ZoneInfo
 
 import yaml
@@ -128,7 +129,7 @@ def _first(given: Fields) -> tuple[int, Mapping[str, str]]:
     labels = {key: value for key, value, _ in inner.pairs("matchLabels")} if inner is not None else {}
     if not labels:
         given.error("first", "selects nothing: set matchLabels, or the number of objects that run first")
-    return 0, labels
+    return 0, MappingProxyType(labels)
 
 
 def _steps(given: Fields) -> tuple[Step, ...]:

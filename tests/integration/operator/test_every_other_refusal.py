@@ -90,6 +90,7 @@ CASES = {
 ELSEWHERE = {
     Request.READ: "tests/unit/controller/test_planning.py",
     Request.SETUP: "tests/unit/kube/test_service_accounts.py",
+    Request.ROLLOUT: "tests/unit/controller/test_rollout.py",
     Request.METRICS: "tests/integration/operator/test_metrics.py",
     Request.PROXY: "tests/unit/proxy/handlers/test_writes.py",
     Request.POD_DELETED: "tests/integration/pods/test_engine.py",

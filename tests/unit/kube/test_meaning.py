@@ -44,6 +44,7 @@ SITES: dict[Request, set[str]] = {
         *("controller/skipping:_write", "controller/prune_records:read", "controller/prune_records:_delete"),
         *("controller/prune_records:_remove_if_gone", "prune/store:_request"),
     },
+    Request.ROLLOUT: {"rollout/store:load", "rollout/store:save"},
     Request.KINDS: {"dependents/store:_try"},
     Request.LEASE: {f"replicas/leases:{name}" for name in ("write", "_get", "_list")},
     Request.METRICS: {"kube/reviews:_create"},
