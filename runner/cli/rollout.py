@@ -11,11 +11,10 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from runner.errors import ConfigError, ConflictError, GoneError, KindNotFoundError, OperatorError
+from runner.errors import ConfigError, ConflictError, KindNotFoundError, OperatorError
 
 if TYPE_CHECKING:
     from runner.kube.client import Client
-    from runner.objects import Object
     from runner.rollout.state import Member, State
     from runner.rollout.store import RolloutStore
 
@@ -40,7 +39,6 @@ examples:
   ansible-operator rollout pause Memcached -n memcached-operator-system"""
 _INTERVAL = 2.0
 _ATTEMPTS = 20
-_PAGE = 500
 _MOST_NAMED = 10
 
 
@@ -132,19 +130,8 @@ async def _members(client: Client, store: RolloutStore) -> list[Member]:
         resource = await Discovery(client).find(store.kind)
     except KindNotFoundError as error:
         raise OperatorError(str(error)) from error
-    items: list[Object] = []
-    cont = ""
-    while True:
-        try:
-            page = await client.list_page(resource, "", Selection(), _PAGE, cont)
-        except GoneError:  # the continue token expired
-            if not cont:
-                raise
-            items, cont = [], ""
-            continue
-        items, cont = [*items, *page.items], page.cont
-        if not cont:
-            return [Member.of(item, {}, "apply") for item in items]
+    page = await client.list_page(resource, "", Selection(), 0, "")  # 0: all objects at once
+    return [Member.of(item, {}, "apply") for item in page.items]
 
 
 def _report(store: RolloutStore, state: State, members: Sequence[Member]) -> list[str]:

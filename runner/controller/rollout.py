@@ -39,6 +39,7 @@ _BATCH = 100
 """Objects to parse without a break."""
 _CONFLICTS = 20
 _UNSYNCED = 0.2
+_NO_WAIT = Wait(WAITING, "")
 _BY_OTHERS = frozenset({RunReason.DEPENDENT, RunReason.REFERENCE, RunReason.REQUESTED})
 
 
@@ -88,7 +89,7 @@ class Rollout(Feature):
         if not is_due and self._fleet is None:
             return Skip(RequeueAfter(_UNSYNCED, RunReason.ROLLOUT))
         if reason is RunReason.DRIFT:  # a check with other content would find differences that are no drift
-            self._waiting.setdefault(attempt.key, Wait(WAITING, ""))
+            self._waiting.setdefault(attempt.key, _NO_WAIT)
             return Skip(Done(None))
         wait = await self._start(member, attempt.content, is_due=is_due)
         if wait is None:
@@ -182,12 +183,17 @@ class Rollout(Feature):
                     state = later
             if state != old:
                 await self._store.save(state)
+            renewed = self._target not in {"", target}
             self._target, self._fleet, self._state = target, fleet, state
         self._report(fleet, old, state)
-        for key, wait in list(self._waiting.items()):
-            member = self._members.get(key)
-            if member is not None and self._wait(state, member[1]) != wait:
-                self.run(key, RunReason.ROLLOUT)
+        for member in members:
+            # Content that is renewed in a running operator, by a restart or an edit, has queued no object.
+            wait = self._waiting.get(member.key, _NO_WAIT if renewed else None)
+            if wait is not None and self._owns(member) and self._wait(state, member) != wait:
+                self.run(member.key, RunReason.ROLLOUT)
+
+    def _owns(self, member: Member) -> bool:
+        return self._scope.ownership.owns(self._scope.watch.gvk, member.key)
 
     async def _look(self) -> list[Member]:
         """Return all objects. Only changed ones are parsed."""
@@ -208,31 +214,18 @@ class Rollout(Feature):
             self._members[key] = kept
         return [member for _, member in self._members.values()]
 
-    def _read(self, attempt: Attempt) -> Member:
-        return Member.of(attempt.obj, self._policy.labels, self._scope.watch.mode)
-
     def _report(self, fleet: Fleet, old: State, new: State) -> None:
         """Write Events about what has changed, and the metrics."""
-        gvk = self._scope.watch.gvk
+        gvk, place = self._scope.watch.gvk, f"step {new.step + 1} of {len(new.limits)}"
         outdated = sum(each.content != new.content and not each.is_new for each in fleet.members)
         self._scope.metrics.rollout(gvk, outdated, new.step + 1, paused=bool(new.paused))
-        step = f"Step {new.step + 1} of {len(new.limits)}: {new.limit} of {len(fleet.members)} objects"
-        changes: list[tuple[bool, EventType, str, str]] = [
-            (
-                new.paused not in {"", old.paused},
-                "Warning",
-                "RolloutPaused",
-                f"Paused at step {new.step + 1}: {new.paused}",
-            ),
-            (
-                bool(new.ended and outdated == 0 and not old.ended),
-                "Normal",
-                "RolloutEnded",
-                "All objects are up to date",
-            ),
-            (not new.ended and (new.content, new.step) != (old.content, old.step), "Normal", "RolloutStep", step),
-        ]
-        for holds, kind, reason, note in changes:
-            if holds:
-                self._log.info("Rollout", reason=reason, detail=note)
-                self._scope.events.record(ApiEvent(self._store.ref, None, kind, reason, "Rollout", note))
+        if new.paused not in {"", old.paused}:
+            self._record("Warning", "RolloutPaused", f"Paused at {place}: {new.paused}")
+        elif new.ended and not old.ended:
+            self._record("Normal", "RolloutEnded", f"All steps have ended; {outdated} objects are outdated")
+        elif not new.ended and (new.content, new.step) != (old.content, old.step):
+            self._record("Normal", "RolloutStep", f"Begins {place}: {new.limit} of {len(fleet.members)} objects")
+
+    def _record(self, kind: EventType, reason: str, note: str) -> None:
+        self._log.info("Rollout", reason=reason, detail=note)
+        self._scope.events.record(ApiEvent(self._store.ref, None, kind, reason, "Rollout", note))

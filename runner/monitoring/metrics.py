@@ -89,12 +89,9 @@ class Metrics:
         self.drifted_objects = self._gauge("ansible_operator_drifted_objects", "Objects with drift", ["GVK"])
         self._drifted: dict[GVK, set[ObjectKey]] = {}
         self._rollouts = [
-            self._gauge(f"ansible_operator_rollout_{name}", text, ["GVK"])
-            for name, text in (
-                ("outdated", "Objects whose last run did not execute the content of the rollout"),
-                ("step", "Step of the rollout, counted from 1"),
-                ("paused", "Whether the rollout is paused (1) or not (0)"),
-            )
+            self._gauge("ansible_operator_rollout_outdated", "Objects that did not run the content", ["GVK"]),
+            self._gauge("ansible_operator_rollout_step", "Step of the rollout, counted from 1", ["GVK"]),
+            self._gauge("ansible_operator_rollout_paused", "Whether the rollout is paused", ["GVK"]),
         ]
         self.feature_failures = self._counter(
             "ansible_operator_feature_failures",

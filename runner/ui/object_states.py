@@ -49,8 +49,6 @@ class WatchedKind(Protocol):
     watch: Watch
     queue: WorkQueue
     workers: int
-    rollout: Callable[[], tuple[State, Fleet] | None]
-    """Returns the state of its rollout."""
 
     @property
     def informer(self) -> InformerView:
@@ -59,6 +57,11 @@ class WatchedKind(Protocol):
 
     def problem(self) -> str | None:
         """Return the problem of its watch."""
+        ...
+
+    @property
+    def rollout(self) -> Callable[[], tuple[State, Fleet] | None]:
+        """Return the source of the state of its rollout."""
         ...
 
 

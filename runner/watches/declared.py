@@ -430,12 +430,11 @@ _ROLLOUT = _section(
     ),
     _duration("pause", "time between the end of a step and the next one; default: none", "10m"),
     _duration("ready", "time for which each object of a step must be `Ready`; default: success is enough", "5m"),
-    _whole("maxFailures", "failed objects of a rollout beyond which it pauses", "1", "0"),
+    _whole("maxFailures", "number of failed objects beyond which the rollout pauses; default: 0", "1"),
     _list(
         "windows",
         "times at which outdated objects begin; default: always",
         '[{days: [Sat], from: "22:00", to: "04:00"}]',
-        "[]",
     ),
 )
 _ROLLOUT_FIRST = _section(
@@ -461,7 +460,7 @@ _WINDOWS = _section(
         required=True,
         frame='rollout: {steps: [100%%], windows: [{from: "22:00", %s}]}',
     ),
-    _text("timeZone", "time zone of these times, as in the tz database", "Europe/Berlin", "UTC"),
+    _text("timeZone", "time zone of these times, as in the tz database; default: `UTC`", "Europe/Berlin"),
 )
 _BLACKLIST = _section(
     "blacklist[]",
