@@ -20,16 +20,16 @@ if TYPE_CHECKING:
 
     Subparsers = argparse._SubParsersAction[argparse.ArgumentParser]  # noqa: SLF001 - argparse has no public name for it
 
-_VERBS = {
-    "status": "show steps, and the objects that wait or failed",
-    "pause": "begin no further outdated object",
-    "resume": "continue; objects that have failed do not pause the rollout again",
-    "restart": "run all objects again, step by step",
-}
+_VERBS = ("status", "pause", "resume", "restart")
 _DESCRIPTION = """\
 Show or change the rollout of a kind whose watch sets `rollout`. The command uses only the API of the cluster of the
 kubeconfig: it reads the objects, and reads and writes the ConfigMap of the rollout in the operator's namespace. The
 operator sees a change within seconds, and before it begins another object.
+
+  status    shows the steps, and the objects that failed or that no step runs
+  pause     lets no further outdated object begin
+  resume    continues; the failures until now do not pause the rollout again
+  restart   runs all objects again, step by step
 
 KIND is a kind, or a qualified name: Memcached, memcached.cache.example.com."""
 _EXAMPLES = """\
@@ -53,8 +53,7 @@ def add_commands(subparsers: Subparsers) -> None:
         formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,
     )
-    verbs = "; ".join(f"{verb}: {meaning}" for verb, meaning in _VERBS.items())
-    parser.add_argument("verb", choices=tuple(_VERBS), metavar="status|pause|resume|restart", help=verbs)
+    parser.add_argument("verb", choices=_VERBS, metavar="status|pause|resume|restart", help="see above")
     parser.add_argument("kind", metavar="KIND", help="kind of the objects")
     parser.add_argument("-n", "--namespace", default="", help="namespace of the operator; default: all are searched")
     parser.add_argument("--watch", action="store_true", help="with status: wait until the rollout ends or is paused")
@@ -147,7 +146,7 @@ def _report(store: RolloutStore, state: State, members: Sequence[Member]) -> lis
         "running": [each for each in members if each.content != state.content and each.uid in state.begun],
         "failed": [each for each in updated if each.failed],
         "not Ready": [each for each in updated if each.unready and not each.failed],
-        "left out": [each for each in members if each.content != state.content and each.out],
+        "omitted": [each for each in members if each.content != state.content and each.out],
     }
     for what, found in groups.items():
         if found:

@@ -1,7 +1,7 @@
 """Rollout of one watch: outdated objects wait for their step, and the loop that ends steps.
 
 Each start of an outdated object is a write of the state, which fails if another replica or a user changed the state
-meanwhile. A replica begins a rollout anew only when its own content is new to it: during an upgrade, replicas with
+meanwhile. A replica starts a rollout only when its own content is new to it: during an upgrade, replicas with
 other content must not compete.
 """
 

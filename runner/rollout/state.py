@@ -271,6 +271,6 @@ def _is_pending(policy: RolloutPolicy, state: State, fleet: Fleet, now: float) -
         if each.content != state.content:
             if each.uid in state.begun:
                 return True
-        elif not each.failed and policy.ready and not now - each.ready_since >= policy.ready:
+        elif each.uid not in state.failed and policy.ready and not now - each.ready_since >= policy.ready:
             return True
     return False

@@ -417,7 +417,7 @@ _ROLLOUT = _section(
     Field(
         "whole number",
         "first",
-        "objects of a step before the others: their number, or a mapping with their labels",
+        "objects of a step before all `steps`: their number, or a mapping with their labels",
         "2",
     ),
     _list(

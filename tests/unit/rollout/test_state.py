@@ -188,6 +188,18 @@ def test_each_object_of_a_step_must_be_ready_for_the_given_time() -> None:
     assert world.state.step == 1
 
 
+def test_an_object_that_is_not_ready_delays_no_step_after_a_user_has_resumed_the_rollout() -> None:
+    world = World(8, replace(POLICY, ready=60.0))
+    world.end(*world.start(), ready_since=NOW)
+    world.advance()
+    world.end(0, ready_since=math.inf, unready=True)
+    world.advance()
+    assert world.state.paused
+    world.state = world.state.resumed()
+    world.advance()
+    assert (world.state.step, world.state.paused) == (1, "")
+
+
 def test_the_pause_begins_when_the_step_has_ended() -> None:
     world = World(8, replace(POLICY, pause=600.0))
     world.now += 5000

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from datetime import UTC, datetime
 from itertools import pairwise
-from typing import TYPE_CHECKING
 from zoneinfo import ZoneInfo
 
 import pytest
@@ -12,11 +12,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from runner.watches.rollout_fields import RolloutPolicy, Step, Window
+from runner.watches.watch import Watch
 from tests.unit.watches.conftest import HEAD
 
-if TYPE_CHECKING:
-    from tests.unit.watches.conftest import Errors, One
-
+One = Callable[..., Watch]
+Errors = Callable[..., list[str]]
 BERLIN = ZoneInfo("Europe/Berlin")
 WHOLE = """
   rollout:
