@@ -190,6 +190,7 @@ class Rollout(Feature):
             # Content that is renewed in a running operator, by a restart or an edit, has queued no object.
             wait = self._waiting.get(member.key, _NO_WAIT if renewed else None)
             if wait is not None and self._owns(member) and self._wait(state, member) != wait:
+                self._waiting.pop(member.key, None)  # another request during its run would run it twice
                 self.run(member.key, RunReason.ROLLOUT)
 
     def _owns(self, member: Member) -> bool:

@@ -260,7 +260,12 @@ def test_two_shards_obey_one_rollout_also_if_one_of_them_is_killed(bed: Bed) -> 
     bed.populate({"steps": [3]})
     bed.version("v2")
     bed.gate.unlink()
-    shards = ("--shards=2", "--leader-elect-lease-duration=6s", "--leader-elect-renew-deadline=3s")
+    shards = (
+        "--shards=2",
+        "--leader-election-id=rollouts",
+        "--leader-elect-lease-duration=6s",
+        "--leader-elect-renew-deadline=3s",
+    )
     a, b = (bed.start(*shards, replica=replica) for replica in ("a", "b"))
     bed.eventually(lambda: len(bed.ran("v2")) == 3, "the runs of the first step")
     bed.stays("v2", names(0, 1, 2))

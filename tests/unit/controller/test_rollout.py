@@ -56,6 +56,7 @@ class Store(RolloutStore):
         return self.stored
 
     async def save(self, state: State) -> None:
+        await asyncio.sleep(0.3)
         self._answer(self.errors)
         if self.seen != self.version:
             raise ConflictError("the object has been modified", status=409)
@@ -91,7 +92,8 @@ class World:
         self.bed = Bed(watch, workers=2)
         self.rollout = Rollout(self.bed.scope, policy, self.store, cast("Any", self.content))
         reconciler = self.bed.controller._reconciler
-        reconciler._features = [*reconciler._features[:5], self.rollout, *reconciler._features[5:]]
+        reconciler._features = [*reconciler._features[:6], self.rollout, *reconciler._features[6:]]
+        cast("Any", self.bed.engine).resume = lambda *_: asyncio.sleep(0.3)
         self.rollout.run = self.bed.controller.queue.add
         informer = cast("Any", self.bed.scope.informer)
         informer.all_keys = lambda: list(self.bed.server.stored)
