@@ -173,8 +173,8 @@ class Planner:
 
         async with asyncio.TaskGroup() as group:
             planning = [group.create_task(one(target)) for target in targets]
-        steps = _steps(targets)
-        return Plan([replace(found := each.result(), step=steps.get(found.resource, 0)) for each in planning])
+        reached = steps(targets)
+        return Plan([replace(found := each.result(), step=reached.get(found.resource, 0)) for each in planning])
 
     async def _prepare(self, watches: Iterable[Watch], count: int) -> None:
         """Load the modules of many runs once; for a few runs, this would take longer than they do."""
@@ -239,7 +239,7 @@ class Planner:
         return self._runs[watch.gvk], replace(attempt, overrides=overrides_of(attempt.obj, bounds))
 
 
-def _steps(targets: Sequence[Target]) -> dict[ObjectRef, int]:
+def steps(targets: Sequence[Target]) -> dict[ObjectRef, int]:
     """Return the step of a rollout that would reach each resource, counted from 1, if all of them were outdated."""
     found: dict[ObjectRef, int] = {}
     for watch in {target.watch.gvk: target.watch for target in targets}.values():
