@@ -76,7 +76,8 @@ class Member:
         """Read an object. `mode` is that of the watch."""
         conditions, meta = conditions_of(obj), metadata(obj)
         updated, failure = find(conditions, UPDATED) or {}, find(conditions, "Failure") or {}
-        ready = find(conditions, kstatus.READY) or find(conditions, "Successful") or {}
+        successful = find(conditions, "Successful") or {}
+        ready = find(conditions, kstatus.READY) or successful
         content = _CONTENT.search(str(updated.get("message")))
         annotation, own = annotations_of(obj).get(ROLLOUT), meta.get("labels") or {}
         observed, generation = failure.get("observedGeneration"), meta.get("generation")
@@ -99,7 +100,7 @@ class Member:
             out=next((why for why, holds in reasons.items() if holds), ""),
             is_next=annotation == "now",
             is_first=bool(labels) and labels.items() <= own.items(),
-            is_new=not failure,
+            is_new=not failure and not successful,
             is_changed=observed < generation if isinstance(observed, int) and isinstance(generation, int) else None,
         )
 

@@ -335,6 +335,13 @@ def test_a_waiting_member_keeps_the_content_of_its_last_run() -> None:
     assert Member.of(obj(Wait(WAITING, "Waits").condition("")), {}, "apply").content == ""
 
 
+def test_a_member_without_a_result_is_new() -> None:
+    running = {"type": "Running", "status": "True", "reason": "Running"}
+    successful = {"type": "Successful", "status": "True", "reason": "Successful"}
+    assert Member.of(obj(running), {}, "apply").is_new
+    assert not Member.of(obj(successful), {}, "apply").is_new
+
+
 @pytest.mark.parametrize(
     ("observed", "is_changed"), [({"observedGeneration": 1}, True), ({"observedGeneration": 2}, False), ({}, None)]
 )
