@@ -170,7 +170,7 @@ class Rollout(Feature):
         return may_run(self._policy, state, self._fleet, member, time.time())
 
     async def _follow(self) -> None:
-        content = await self._executed.digest()
+        content, gvk = await self._executed.digest(), self._scope.watch.gvk
         members = await self._look()
         async with self._writes:
             old = state = self._state or await self._load()
@@ -188,13 +188,11 @@ class Rollout(Feature):
         self._report(fleet, old, state)
         for member in members:
             # Content that is renewed in a running operator, by a restart or an edit, has queued no object.
-            wait = self._waiting.get(member.key, _NO_WAIT if renewed else None)
-            if wait is not None and self._owns(member) and self._wait(state, member) != wait:
+            is_unqueued = renewed and member.content != target and self._scope.ownership.owns(gvk, member.key)
+            wait = self._waiting.get(member.key, _NO_WAIT if is_unqueued else None)
+            if wait is not None and self._wait(state, member) != wait:
                 self._waiting.pop(member.key, None)  # another request during its run would run it twice
                 self.run(member.key, RunReason.ROLLOUT)
-
-    def _owns(self, member: Member) -> bool:
-        return self._scope.ownership.owns(self._scope.watch.gvk, member.key)
 
     async def _look(self) -> list[Member]:
         """Return all objects. Only changed ones are parsed."""
