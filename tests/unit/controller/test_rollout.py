@@ -242,3 +242,14 @@ async def test_up_to_date_objects_cost_no_request_of_the_state() -> None:
     await world.work(20)
     assert len(world.ran) == 4
     assert world.store.saves == []
+
+
+@in_virtual_time
+async def test_a_restart_by_a_user_runs_all_objects_again_step_by_step() -> None:
+    world = World()
+    await world.work(60)
+    world.bed.engine.runs.clear()
+    world.store.change(replace(world.store.stored, salt="1"))
+    await world.work(60)
+    assert (world.ran[0], sorted(world.ran)) == ("o0", ["o0", "o1", "o2", "o3"])
+    assert world.store.stored.ended
