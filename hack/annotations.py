@@ -63,6 +63,12 @@ ON_RESOURCES = (
         "each new value starts a run ([runs.md](runs.md#request-a-run))",
     ),
     Annotation(
+        _OURS + "rollout",
+        "`hold`, `now`",
+        NEW,
+        "`hold`: no step of a [rollout](rollout.md) runs the object; `now`: the object does not wait for its step",
+    ),
+    Annotation(
         _OURS + "last-run",
         "written by the operator",
         NEW,

@@ -73,7 +73,8 @@ def _value(field: Field) -> dict[str, Any]:
     # A reference selects by labels as a watch does.
     section = next((path for path in (field.path, field.name) if path in FIELDS), None)
     if section:
-        return _mapping(section)
+        found = _mapping(section)
+        return found | {"type": [*found["type"], "integer"]} if field.type == "whole number" else found
     return _LIST | {"items": _item(field)} if "list" in field.type else _TYPES[field.type]
 
 

@@ -29,6 +29,7 @@ from runner.controller.planning import PlanReconciler
 from runner.controller.prune_records import PruneDeletion, PruneRecords
 from runner.controller.pruning import Pruner
 from runner.controller.reconcile import Reconciler
+from runner.controller.rollout import Rollout
 from runner.controller.run_access import RunAccess, WriteObservers
 from runner.controller.run_log import RunObserver
 from runner.controller.runs import RunDefaults, Runs, bounds_of
@@ -46,6 +47,7 @@ from runner.prune.sharing import OperatorUses
 from runner.prune.store import ConfigMapRecords, FileRecords
 from runner.references.watching import References
 from runner.replicas.lease_guard import ShardOwnership
+from runner.rollout.store import RolloutStore
 from runner.status.writer import StatusWriter
 from runner.unchanged.content_digest import ContentDigest
 from runner.watches.watch import Watch
@@ -113,6 +115,7 @@ def make(watch: Watch, shared: Shared) -> Controller:
     refusals = Refusals(scope, status)
     contention = ContentionReporter(scope, shared.discovery, status)
     pruner, contents = _pruner(scope, shared), (shared.executed(watch), shared.executed(watch.as_finalizer()))
+    rollout = _rollout(scope, shared, contents[0])
     # The order of all calls. Before a run, each feature can skip those below it. After a run, the first acts first.
     features: list[Feature | None] = [
         RunReports(scope),  # reports the run before the removal of the finalizer lets the object go
@@ -123,6 +126,7 @@ def make(watch: Watch, shared: Shared) -> Controller:
         Annotations(scope),  # reads settings of the features below
         IgnoredReferences(scope),
         runs,  # continues the run of an earlier operator, which cannot be skipped
+        rollout,  # after `runs`, and before the features whose requests and plans an object that waits does not need
         _skipper(scope, shared, pruner),  # before the check of the owner, which can need a request
         owners,  # before plans and checks, which would be useless for a deleted object
         PlanReconciler(scope, shared.client, runs, status, contents, pruner),
@@ -134,7 +138,18 @@ def make(watch: Watch, shared: Shared) -> Controller:
     workers = watch.pods.most if watch.pods is not None else settings.workers_for(watch.gvk)
     account, selector = watch.service_account or None, watch.selector or None
     _log.info("Watching", gvk=str(watch.gvk), workers=workers, selector=selector, service_account=account)
-    return Controller(scope, reconciler, runs, contention, shared.references, workers, shared.dispatcher)
+    controller = Controller(scope, reconciler, runs, contention, shared.references, workers, shared.dispatcher)
+    if rollout is not None:
+        rollout.run, controller.rollout = controller.queue.add, rollout.progress
+    return controller
+
+
+def _rollout(scope: WatchScope, shared: Shared, executed: ContentDigest) -> Rollout | None:
+    watch = scope.watch
+    if watch.rollout is None:
+        return None
+    space = auth.OwnNamespaces.of_process(shared.settings.leader_election_namespace).others or "default"
+    return Rollout(scope, watch.rollout, RolloutStore(shared.client, space, watch.gvk), executed)
 
 
 def _status(scope: WatchScope, shared: Shared) -> StatusWriter:

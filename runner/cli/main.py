@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from runner import __version__
-from runner.cli import logs
+from runner.cli import logs, rollout
 from runner.cli import text as cli_text
 from runner.config.options import Option
 from runner.config.settings import GROUPS, OPTIONS
@@ -124,6 +124,7 @@ def _parser() -> tuple[argparse.ArgumentParser, dict[str, argparse.ArgumentParse
         for option in group:
             _add(section, option)
     logs.add_commands(commands)
+    rollout.add_commands(commands)
     _command(commands, "version", _version, "show the versions of this program and its main dependencies", "", "")
     if has_sdk():
         from runner.cli import authors  # noqa: PLC0415 - the image of an operator does not have what it imports

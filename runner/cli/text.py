@@ -23,6 +23,7 @@ first steps:
   ansible-operator plan --all          show what the roles would change in the cluster of your kubeconfig
   ansible-operator run                 run the operator on the cluster of your kubeconfig
   ansible-operator logs KIND/NAME      show the output of an object's last run
+  ansible-operator rollout status KIND  show how far new content has reached the objects
 
 For details: `ansible-operator COMMAND --help`. Exit codes: 0 success, 1 failure at run time, 2 invalid input.
 `plan` has other exit codes: see its help."""

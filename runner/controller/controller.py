@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+from collections.abc import Callable
 
 from runner import log
 from runner.controller import decisions
@@ -20,6 +21,7 @@ from runner.kube.cache import Change, Summary
 from runner.monitoring.metrics import controller_name
 from runner.objects import ObjectKey
 from runner.references.watching import References
+from runner.rollout.state import Fleet, State
 from runner.workqueue.concurrency import ConcurrencyLimit
 from runner.workqueue.queue import Dispatcher, WorkQueue
 from runner.workqueue.request import ReconcileRequest, RunReason
@@ -47,6 +49,8 @@ class Controller:
         self.informer = scope.informer
         self.contention = contention
         self.workers = workers
+        self.rollout: Callable[[], tuple[State, Fleet] | None] = lambda: None
+        """Returns the state of the watch's rollout, for the status page."""
         self._reconciler = reconciler
         self._runs = runs
         self._metrics = scope.metrics

@@ -101,7 +101,7 @@ class Feature:
         """Remove the data of an object that no longer exists."""
 
     async def sweep(self) -> None:
-        """At the start, remove the data of objects that no longer exist."""
+        """At the start, remove the data of objects that no longer exist. Then work in the background, if necessary."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,7 +22,7 @@ from runner.workqueue.request import RunReason
 _WITHOUT_EVENT = frozenset(
     {
         *(RunReason.DEPENDENT, RunReason.REQUEUED, RunReason.RETRY),
-        *(RunReason.PRUNE, RunReason.RESYNC, RunReason.DRIFT),
+        *(RunReason.PRUNE, RunReason.RESYNC, RunReason.DRIFT, RunReason.ROLLOUT),
     }
 )
 """Reasons of runs that no event of the object itself started, so that nothing shows that it still exists."""

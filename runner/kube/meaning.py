@@ -55,6 +55,7 @@ class Request(Enum):
     EVENT = "Event"
     PLAN = "ConfigMap of a plan"
     AFTERWARDS = "annotation of the last run, records of created objects, and prune"
+    ROLLOUT = "ConfigMap of a rollout"
     KINDS = "ConfigMap with the kinds of dependents"
     LEASE = "Lease, also of shards"
     METRICS = "review of a client of the metrics"
@@ -122,6 +123,7 @@ FOLLOWS: Mapping[Request, Mapping[Meaning, Follow]] = MappingProxyType(
         Request.EVENT: _all(_F.DROP),
         Request.PLAN: _each(_F.OMIT, _F.RETRY, _F.OMIT, _F.OMIT, _F.RETRY),
         Request.AFTERWARDS: _all(_F.NEXT_RUN),
+        Request.ROLLOUT: _each(_F.REPORT, _F.RETRY, _F.READ_AGAIN, _F.RETRY, _F.RETRY),
         Request.KINDS: _each(_F.SAVE_LATER, _F.REPEAT, _F.REPEAT, _F.SAVE_LATER, _F.REPEAT),
         Request.LEASE: _each(_F.EXPIRE, _F.EXPIRE, _F.READ_AGAIN, _F.READ_AGAIN, _F.EXPIRE),
         Request.METRICS: _all(_F.UNAVAILABLE),

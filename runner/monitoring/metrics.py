@@ -88,6 +88,11 @@ class Metrics:
         self.drift_checks = self._counter("ansible_operator_drift_checks", "Drift checks by result", ["GVK", "result"])
         self.drifted_objects = self._gauge("ansible_operator_drifted_objects", "Objects with drift", ["GVK"])
         self._drifted: dict[GVK, set[ObjectKey]] = {}
+        self._rollouts = [
+            self._gauge("ansible_operator_rollout_outdated", "Objects that did not run the content", ["GVK"]),
+            self._gauge("ansible_operator_rollout_step", "Step of the rollout, counted from 1", ["GVK"]),
+            self._gauge("ansible_operator_rollout_paused", "Whether the rollout is paused", ["GVK"]),
+        ]
         self.feature_failures = self._counter(
             "ansible_operator_feature_failures",
             "Failures after a run that do not change its result",
@@ -183,6 +188,11 @@ class Metrics:
         self.drifted_objects.labels(str(gvk)).set_function(found.__len__)
         for result in DRIFT_RESULTS:
             self.drift_checks.labels(str(gvk), result)
+
+    def rollout(self, gvk: GVK, outdated: int, step: int, *, paused: bool) -> None:
+        """Set the series of a kind with a rollout."""
+        for gauge, value in zip(self._rollouts, (outdated, step, paused), strict=True):
+            gauge.labels(str(gvk)).set(value)
 
     def drifted(self, gvk: GVK, key: ObjectKey, *, has_drift: bool) -> None:
         """Note whether an object has drift."""

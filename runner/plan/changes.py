@@ -51,6 +51,8 @@ class ResourcePlan:
     """Why the run failed, or why the resource was skipped."""
     finalizing: bool = False
     """Whether the plan is for the finalizer."""
+    step: int = 0
+    """Step of a rollout that reaches the resource; 0: the watch has none."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -70,6 +70,8 @@ class OperatorRights:
     def _of_settings(self) -> set[Right]:
         settings = self._settings
         found: set[Right] = rights.of_reviews() if settings.metrics_require_rbac else set()
+        if any(watch.rollout is not None for watch in self._watches):
+            found |= rights.of_rollouts(self._own.others or "default")
         if self._own.pod and any(watch.prune.then != "off" for watch in self._watches):
             found |= rights.of_records(self._own.pod)
         if self._own.others and any(watch.pods is not None for watch in self._watches):

@@ -93,6 +93,11 @@ def of_leases(namespace: str, name: str) -> set[Right]:
     return named | {Right("", namespace, "coordination.k8s.io", "leases", verb) for verb in others}
 
 
+def of_rollouts(namespace: str) -> set[Right]:
+    """Return the rights to store the state of rollouts."""
+    return {Right("", namespace, "", "configmaps", verb) for verb in ("create", "get", "update")}
+
+
 def of_records(namespace: str) -> set[Right]:
     """Return the rights to record the objects that runs create, for watches with `prune`."""
     verbs = ("create", "get", "list", "update", "delete")

@@ -276,6 +276,7 @@ class Views:
             "objects": sum(counts.values()),
             "states": counts,
             "problem": kind.problem(),
+            "rollout": _rollout(kind),
         }
 
     def _row(self, row: ObjectRow) -> JSON | None:
@@ -318,6 +319,24 @@ class Views:
             "ways": dict(run.ways),
             "pod": run.pod,
         }
+
+
+def _rollout(kind: WatchedKind) -> JSON | None:
+    """Return the rollout with its steps, and the objects that stopped it."""
+    found = kind.rollout()
+    if found is None:
+        return None
+    state, fleet = found
+    failed = [each.key for each in fleet.members if each.uid in state.failed - state.excused]
+    return {
+        "step": state.step + 1,
+        "limits": list(state.limits),
+        "updated": len(fleet.ran),
+        "outdated": sum(not each.is_new for each in fleet.members if each.uid not in fleet.ran),
+        "paused": state.paused,
+        "ended": state.ended,
+        "failed": [_names(kind.watch.gvk, key) for key in failed[:_MOST_NAMES]],
+    }
 
 
 def _tasks(run: RunRecord) -> list[JSON]:

@@ -40,6 +40,7 @@ _NOT_OF_RUNS = frozenset(
         "finalizer",
         "max_runner_artifacts",
         "prune",
+        "rollout",
     }
 )
 """Fields of a watch that do not affect the result of a run."""

@@ -11,7 +11,7 @@ from typing import Literal, TypeAlias
 
 from runner.config.settings import ENGINES
 from runner.watches.label_selectors import OPERATORS
-from runner.watches.policy import MODES, PROTECTED
+from runner.watches.policy import DAYS, MODES, PROTECTED
 
 Type: TypeAlias = Literal[
     "text", "boolean", "whole number", "number", "duration", "mapping", "list", "list of mappings", "list of names"
@@ -212,6 +212,11 @@ _WATCH = _section(
         "true",
         "false",
     ),
+    _mapping(
+        "rollout",
+        "steps by which changed content reaches the objects, see below ([Upgrade a role over a fleet](rollout.md))",
+        "{steps: [1, 10%, 100%]}",
+    ),
     _text(
         "prune",
         "`report` or `delete`: unused objects that runs created ([prune.md](prune.md)); or a mapping, see below",
@@ -406,6 +411,57 @@ _DRIFT = _section(
         values=("report", "repair"),
     ),
 )
+_ROLLOUT = _section(
+    "rollout",
+    "rollout: {steps: [1, 100%%], %s}",
+    Field(
+        "whole number",
+        "first",
+        "objects of a step before all `steps`: their number, or a mapping with their labels",
+        "2",
+    ),
+    _list(
+        "steps",
+        "objects that may have run the new content after each step: numbers, or percentages, which are rounded up. "
+        "After the last one, all remaining objects follow",
+        "[1, 10%, 100%]",
+        required=True,
+        frame="rollout: {%s}",
+    ),
+    _duration("pause", "time between the end of a step and the next one; default: none", "10m"),
+    _duration("ready", "time for which each object of a step must be `Ready`; default: success is enough", "5m"),
+    _whole("maxFailures", "number of failed objects beyond which the rollout pauses; default: 0", "1"),
+    _list(
+        "windows",
+        "times at which outdated objects begin; default: always",
+        '[{days: [Sat], from: "22:00", to: "04:00"}]',
+    ),
+)
+_ROLLOUT_FIRST = _section(
+    "rollout.first",
+    "rollout: {first: {%s}, steps: [100%%]}",
+    _mapping("matchLabels", "labels of the objects and their values", "{tier: test}", required=True),
+)
+_WINDOWS = _section(
+    "rollout.windows[]",
+    'rollout: {steps: [100%%], windows: [{from: "22:00", to: "04:00", %s}]}',
+    _list("days", "days on which the window opens; default: each", "[Mon, Tue]", values=DAYS),
+    _text(
+        "from",
+        "time at which it opens",
+        '"22:00"',
+        required=True,
+        frame='rollout: {steps: [100%%], windows: [{%s, to: "04:00"}]}',
+    ),
+    _text(
+        "to",
+        "time at which it closes, up to `24:00`; a time before `from` is on the next day",
+        '"04:00"',
+        required=True,
+        frame='rollout: {steps: [100%%], windows: [{from: "22:00", %s}]}',
+    ),
+    _text("timeZone", "time zone of these times, as in the tz database; default: `UTC`", "Europe/Berlin"),
+)
 _BLACKLIST = _section(
     "blacklist[]",
     "blacklist: [{%s}]",
@@ -426,6 +482,9 @@ FIELDS: dict[str, tuple[Field, ...]] = dict(
         _EXPRESSIONS,
         _REFERENCES,
         _DRIFT,
+        _ROLLOUT,
+        _ROLLOUT_FIRST,
+        _WINDOWS,
         _BLACKLIST,
     )
 )

@@ -17,6 +17,8 @@ RunMode: TypeAlias = Literal["apply", "approve", "plan"]
 """`apply`: runs execute the role. `approve`: they plan, and execute an approved plan. `plan`: they only plan."""
 MODES: tuple[RunMode, ...] = ("apply", "approve", "plan")
 """From the least to the most restrictive."""
+DAYS = ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")
+"""Days of the windows of a rollout."""
 PROTECTED = ("CustomResourceDefinition", "Namespace", "PersistentVolumeClaim", "Secret")
 """Kinds that prune never touches unless a watch names them."""
 

@@ -19,10 +19,19 @@ from runner.config import duration, paths
 from runner.config.paths import SearchPath, SearchResult, find_file, find_role
 from runner.config.settings import ENGINES, EngineName, Settings
 from runner.objects import GVK
-from runner.watches import declared, label_selectors, pod_fields, policy_fields, reference_fields, selector_fields
+from runner.watches import (
+    declared,
+    label_selectors,
+    pod_fields,
+    policy_fields,
+    reference_fields,
+    rollout_fields,
+    selector_fields,
+)
 from runner.watches.pod_fields import PodPolicy
 from runner.watches.policy import FinalizerLimit, PrunePolicy, RunMode, RunPolicy, StatusTrigger
 from runner.watches.reference_fields import WatchReference
+from runner.watches.rollout_fields import RolloutPolicy
 from runner.watches.spec_paths import SpecPath
 from runner.yamlfile import tree
 from runner.yamlfile.fields import FieldContext, Fields
@@ -117,6 +126,8 @@ class Watch:
     """None: the flag's value."""
     pods: PodPolicy | None
     """Pods of the runs; None: runs are processes of the operator."""
+    rollout: RolloutPolicy | None
+    """Steps by which changed content reaches the objects; None: all run it at once."""
     line: int
     """First line of the entry in watches.yaml, counted from 1."""
 
@@ -266,6 +277,7 @@ def _watch(fields: Fields, gvk: GVK, folders: _Folders, line: int) -> Watch | No
         prune=_prune(fields, gvk),
         engine=_engine(fields),
         pods=pod_fields.read(fields),
+        rollout=rollout_fields.read(fields),
         line=line,
         **_booleans(fields),
     )

@@ -24,6 +24,7 @@ class RunReason(Enum):
     REQUEUED = "requested by the last run"
     RETRY = "retry"
     PRUNE = "prune check"
+    ROLLOUT = "rollout"
     PRESENT = "present at start"
     GONE = "gone"
     RESYNC = "periodic resync"
@@ -51,6 +52,7 @@ HANDICAP: dict[RunReason, float] = {
     RunReason.REQUEUED: 15.0,
     RunReason.RETRY: 15.0,
     RunReason.PRUNE: 60.0,
+    RunReason.ROLLOUT: 600.0,
     RunReason.PRESENT: 600.0,
     RunReason.GONE: 60.0,
     RunReason.RESYNC: 600.0,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -12,6 +12,7 @@ from runner.engine.job import Event
 from runner.kube.cache import Cache
 from runner.kube.watch_events import Applied, Deleted
 from runner.objects import GVK, Object, ObjectKey
+from runner.rollout.state import Fleet, State
 from runner.ui.journal import Journal
 from runner.ui.views import OperatorInfo, Views
 from runner.watches.watch import Watch
@@ -84,6 +85,7 @@ class AKind:
         self.informer = Objects()
         self.queue = WorkQueue(ConcurrencyLimit.of(workers), Dispatcher(ConcurrencyLimit.of(workers)))
         self.trouble: str | None = None
+        self.rollout: Callable[[], tuple[State, Fleet] | None] = lambda: None
 
     @property
     def gvk(self) -> GVK:

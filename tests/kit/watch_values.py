@@ -46,6 +46,7 @@ _PLAIN = Watch(
     prune=policy.PrunePolicy("off"),
     engine=None,
     pods=None,
+    rollout=None,
     line=1,
 )
 

@@ -33,6 +33,8 @@ class Group:
     """With placeholders, unless the group has one resource only."""
     is_deletion: bool
     """True if the resources are deleted."""
+    step: int = 0
+    """Step of a rollout that reaches the resources; 0: there is none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,13 +59,17 @@ def notices(plans: Sequence[ResourcePlan]) -> list[Notice]:
 
 
 def groups(plans: Sequence[ResourcePlan]) -> list[Group]:
-    """Return the changes of all resources in groups, the largest first."""
+    """Return the changes of all resources in groups, by the step of a rollout; the largest first."""
     found: list[Group] = []
     total = Counter(plan.resource.gvk for plan in plans)
-    for gvk, finalizing in dict.fromkeys((plan.resource.gvk, plan.finalizing) for plan in plans):
-        alike = [plan for plan in plans if (plan.resource.gvk, plan.finalizing) == (gvk, finalizing)]
-        found += _groups(gvk, alike, total[gvk])
-    return sorted(found, key=lambda group: -len(group.resources))
+    for gvk, finalizing, step in dict.fromkeys(map(_part, plans)):
+        alike = [plan for plan in plans if _part(plan) == (gvk, finalizing, step)]
+        found += [replace(group, step=step) for group in _groups(gvk, alike, total[gvk])]
+    return sorted(found, key=lambda group: (str(group.gvk) if group.step else "", group.step, -len(group.resources)))
+
+
+def _part(plan: ResourcePlan) -> tuple[GVK, bool, int]:
+    return plan.resource.gvk, plan.finalizing, plan.step
 
 
 def _groups(gvk: GVK, plans: Sequence[ResourcePlan], total: int) -> Iterable[Group]:
@@ -139,6 +145,7 @@ def document(plan: Plan) -> dict[str, Any]:
                 "kind": group.gvk.kind,
                 "count": len(group.resources),
                 "total": group.total,
+                **({"step": group.step} if group.step else {}),
                 "resources": [_named(each) for each in group.resources],
                 "changes": [_change(each) for each in group.changes],
             }
@@ -163,6 +170,7 @@ def _resource(plan: ResourcePlan) -> dict[str, Any]:
         "state": plan.state,
         "message": plan.message,
         "finalizer": plan.finalizing,
+        **({"step": plan.step} if plan.step else {}),
         "changes": [_change(each) for each in plan.changes],
         "unplanned": [values.task(each) for each in plan.unplanned],
         "moreUnplanned": plan.more_unplanned,

@@ -47,6 +47,7 @@ from runner.proxy.identity import Identities
 from runner.proxy.planning.overlay import Overlay
 from runner.proxy.server import Proxy
 from runner.replicas.lease_guard import LeaseGuard, SoleReplica
+from runner.rollout import state as rollout_state
 from runner.sdk.preview import deletion
 from runner.sdk.preview.selection import ResourceSelection, Selector, Target
 from runner.watches.watch import Watch
@@ -172,7 +173,8 @@ class Planner:
 
         async with asyncio.TaskGroup() as group:
             planning = [group.create_task(one(target)) for target in targets]
-        return Plan([each.result() for each in planning])
+        reached = steps(targets)
+        return Plan([replace(found := each.result(), step=reached.get(found.resource, 0)) for each in planning])
 
     async def _prepare(self, watches: Iterable[Watch], count: int) -> None:
         """Load the modules of many runs once; for a few runs, this would take longer than they do."""
@@ -235,6 +237,22 @@ class Planner:
             scope = WatchScope(watch, informer, SoleReplica(), Metrics(), _NoEvents(), bounds)
             self._runs[watch.gvk] = Runs(scope, self._runtime.engine, (), self._runtime.access, _exists, defaults)
         return self._runs[watch.gvk], replace(attempt, overrides=overrides_of(attempt.obj, bounds))
+
+
+def steps(targets: Sequence[Target]) -> dict[ObjectRef, int]:
+    """Return the step of a rollout that would reach each resource, counted from 1, if all of them were outdated."""
+    found: dict[ObjectRef, int] = {}
+    for watch in {target.watch.gvk: target.watch for target in targets}.values():
+        policy = watch.rollout
+        if policy is None:
+            continue
+        objects = [target.obj for target in targets if target.watch is watch]
+        members = [rollout_state.Member.of(obj, policy.labels, watch.mode) for obj in objects]
+        fleet = rollout_state.Fleet.of(policy, rollout_state.State("another content"), members)
+        for member in members:
+            if (place := fleet.ranks.get(member.uid)) is not None:
+                found[ObjectRef(watch.gvk, member.key)] = 1 + sum(place >= limit for limit in fleet.limits)
+    return found
 
 
 def _overlay(target: Target) -> Overlay:

@@ -52,6 +52,7 @@ def lines(plan: Plan, style: Style) -> Iterator[str]:
 
 def _heading(group: Group) -> str:
     deletion = " (deletion)" if group.is_deletion else ""
+    deletion += f" in step {group.step} of the rollout" if group.step and not deletion else ""
     if len(group.resources) == 1:
         only = f"{group.resources[0]}{deletion}"
         return only if group.total == 1 else f"{only} (1 of {group.total} {group.gvk.kind} resources)"

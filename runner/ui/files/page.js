@@ -218,8 +218,19 @@ async function copy(event) {
 const folded = (summary, ...children) => el("details", {}, el("summary", {}, summary), ...children);
 const block = (label, text) => el("pre", { tabindex: "0", role: "region", "aria-label": label }, text);
 
+const ROLLOUT_COLUMNS = [
+  ["Kind", (kind) => kind.kind],
+  ["Step", ({ rollout }) => (rollout.ended ? "ended" : `${rollout.step} of ${rollout.limits.length}`)],
+  ["Objects after each step", ({ rollout }) => rollout.limits.join(", ")],
+  ["Updated", ({ rollout }) => String(rollout.updated), "number"],
+  ["Outdated", ({ rollout }) => String(rollout.outdated), "number"],
+  ["State", ({ rollout }) => (rollout.paused ? [tag("paused"), " ", isolated(rollout.paused)] : rollout.ended ? "ended" : "in progress")],
+  ["Stopped by", ({ rollout }) => rollout.failed.map((each) => [objectLink(each), " "])],
+];
+
 function drawOverview() {
   const { kinds, live, failures } = overview;
+  const rollouts = kinds.filter((kind) => kind.rollout);
   draw("Overview",
     el("h2", {}, "Kinds"),
     table("Kinds", [
@@ -232,6 +243,7 @@ function drawOverview() {
         el("a", { class: `tag ${TONE[state] || ""}`, href: `#/objects?kind=${encodeURIComponent(kind.id)}&state=${encodeURIComponent(state)}` }, `${count} ${state}`)))],
       ["Watch", (kind) => (kind.problem ? [tag("failing"), " ", isolated(kind.problem)] : "live")],
     ], kinds, "No watched kinds"),
+    rollouts.length ? [el("h2", {}, "Rollouts"), table("Rollouts", ROLLOUT_COLUMNS, rollouts, "")] : null,
     el("h2", {}, "Active"),
     table("Active", RUN_COLUMNS.filter(([heading]) => heading !== "API calls"), live, "No active runs"),
     failures.length ? [el("h2", {}, "Latest failures"), table("Latest failures", FAILURE_COLUMNS, failures, "")] : null,

@@ -111,7 +111,7 @@ async def test_only_a_run_that_no_event_of_the_object_started_reads_it_first(
 ) -> None:
     assert await check.before_run(_attempt(reason)) is EXISTS
     doubtful = {*(RunReason.DEPENDENT, RunReason.REQUEUED, RunReason.RETRY), *(RunReason.PRUNE, RunReason.RESYNC)}
-    doubtful.add(RunReason.DRIFT)
+    doubtful |= {RunReason.DRIFT, RunReason.ROLLOUT}
     assert cluster.reads == (reason in doubtful)
 
 

@@ -42,6 +42,7 @@ SITES: dict[Request, set[str]] = {
         *("controller/skipping:_write", "controller/prune_records:read", "controller/prune_records:_delete"),
         *("controller/prune_records:_remove_if_gone", "prune/store:_request"),
     },
+    Request.ROLLOUT: {"rollout/store:load", "rollout/store:save"},
     Request.KINDS: {"dependents/store:_try"},
     Request.LEASE: {f"replicas/leases:{name}" for name in ("write", "_get", "_list")},
     Request.METRICS: {"kube/reviews:_create"},
@@ -54,8 +55,8 @@ SITES: dict[Request, set[str]] = {
     },
 }
 """Functions that send the requests of each row."""
-_ELSEWHERE = {"sdk", "collections"}
-"""Packages for authors and roles, which the operator does not execute."""
+_ELSEWHERE = {"sdk", "cli", "collections"}
+"""Packages for commands and roles, which the operator does not execute."""
 _NO_REQUESTS = {"agent/relay:_copy"}
 _SENDING = {"get", "patch", "create", "delete", "stream", "read"}
 _POLICY = "things \"one\" is forbidden: ValidatingAdmissionPolicy 'p' with binding 'b' denied request: no"

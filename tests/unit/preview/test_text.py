@@ -5,11 +5,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from runner.kube.discovery import ApiResource
 from runner.objects import GVK, ObjectKey, ObjectRef
 from runner.plan.changes import ObjectChange, Plan, ResourcePlan
 from runner.plan.fields import ABSENT, FieldChange
 from runner.plan.tasks import UnplannedTask
+from runner.sdk.preview import planner
+from runner.sdk.preview.grouping import document
+from runner.sdk.preview.selection import Target
 from runner.sdk.preview.text import Style, lines
+from runner.watches.rollout_fields import RolloutPolicy, Step
+from tests.kit.watch_values import watch_value
 
 MEMCACHED, DEPLOYMENT = GVK("cache.example.com", "v1", "Memcached"), GVK("apps", "v1", "Deployment")
 IMAGE = FieldChange("spec.template.spec.containers[memcached].image", "memcached:1.6.38", "memcached:1.6.39")
@@ -212,3 +218,25 @@ def test_a_deletion_is_marked_and_is_not_grouped_with_changes() -> None:
         "",
         "Memcached shop/b (1 of 2 Memcached resources)",
     ]
+
+
+def test_resources_of_a_rollout_are_grouped_by_the_step_that_reaches_them() -> None:
+    policy = RolloutPolicy((Step(1), Step(3)))
+    watch = watch_value(gvk=MEMCACHED, rollout=policy)
+    resource = ApiResource(MEMCACHED, "memcacheds", namespaced=True, verbs=frozenset(), subresources=frozenset())
+    ran = {"conditions": [{"type": "Failure", "status": "False", "reason": "Successful"}]}
+    metas = [{"name": f"m{number}", "namespace": "shop", "uid": f"uid-{number}"} for number in range(5)]
+    new = {"metadata": {"name": "new", "namespace": "shop", "uid": "uid-new"}}
+    targets = [Target(watch, resource, {"metadata": meta, "status": ran}) for meta in metas]
+    steps = planner.steps([*targets, Target(watch, resource, new)])
+    assert {each.key.name: step for each, step in steps.items()} == {"m0": 1, "m1": 2, "m2": 2, "m3": 3, "m4": 3}
+    plans = [
+        ResourcePlan(each, "complete", (changed(f"{each.key.name}-x", IMAGE),), step=step)
+        for each, step in steps.items()
+    ]
+    assert [line for line in text(*plans).splitlines() if "step" in line] == [
+        "Memcached shop/m0 in step 1 of the rollout (1 of 5 Memcached resources)",
+        "2 of 5 Memcached resources in step 2 of the rollout: shop/m1, shop/m2",
+        "2 of 5 Memcached resources in step 3 of the rollout: shop/m3, shop/m4",
+    ]
+    assert [group["step"] for group in document(Plan(plans))["groups"]] == [1, 2, 3]

@@ -20,9 +20,11 @@ from runner.engine.job import Job, Outcome, RunResult, TaskFailure
 from runner.monitoring.endpoints import Address
 from runner.objects import GVK, ObjectKey
 from runner.proxy.identity import RunStats
+from runner.rollout.state import Fleet, Member, State
 from runner.ui.journal import Journal
 from runner.ui.server import MOST_STREAMS, StatusPage, StreamTimings
 from runner.ui.views import PAGE, OperatorInfo, Views
+from runner.watches.rollout_fields import RolloutPolicy, Step
 from runner.watches.watch import Role
 from runner.workqueue.request import ReconcileRequest, RunReason
 from tests.kit.page_values import AKind, condition, ended, start, views_of
@@ -351,3 +353,15 @@ async def test_a_page_that_closes_ends_its_streams(shown: Callable[..., Any]) ->
         async with asyncio.timeout(20):
             await closing
             assert not (await stream.content.read()).strip()
+
+
+async def test_the_overview_has_the_steps_of_a_rollout_and_the_objects_that_stopped_it() -> None:
+    kind = AKind()
+    kind.informer.put("one", condition("Updated"))
+    members = [Member.of(kind.informer.get(ObjectKey("shop", "one")) or {}, {}, "apply")]
+    state = State("0" * 24, 1, paused="why", limits=(1, 5), failed=frozenset({members[0].uid}))
+    fleet = Fleet.of(RolloutPolicy((Step(1), Step(5))), state, members)
+    kind.rollout = lambda: (state, fleet)
+    shown = (await views_of(kind).overview())["kinds"][0]["rollout"]
+    assert (shown["step"], shown["limits"], shown["paused"]) == (2, [1, 5], "why")
+    assert [each["name"] for each in shown["failed"]] == ["one"]

@@ -60,6 +60,7 @@ class TestDefaults:
             prune=PrunePolicy("off"),
             engine=None,
             pods=None,
+            rollout=None,
             line=1,
         )
 
@@ -166,6 +167,7 @@ class TestDefaults:
                 prune=PrunePolicy("delete", frozenset({"Secret"})),
                 engine="exec",
                 pods=None,
+                rollout=None,
                 line=3,
             ),
         )

@@ -1,0 +1,155 @@
+"""`ansible-operator rollout`: state of a kind's rollout, and its pause, continuation and restart."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import contextlib
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from runner.errors import ConfigError, ConflictError, KindNotFoundError, OperatorError
+
+if TYPE_CHECKING:
+    from runner.kube.client import Client
+    from runner.rollout.state import Member, State
+    from runner.rollout.store import RolloutStore
+
+    Subparsers = argparse._SubParsersAction[argparse.ArgumentParser]  # noqa: SLF001 - argparse has no public name for it
+
+_VERBS = ("status", "pause", "resume", "restart")
+_DESCRIPTION = """\
+Show or change the rollout of a kind whose watch sets `rollout`. The command uses only the API of the cluster of the
+kubeconfig: it reads the objects, and reads and writes the ConfigMap of the rollout in the operator's namespace. The
+operator sees a change within seconds, and before it begins another object.
+
+  status    shows the steps, and the objects that failed or that no step runs
+  pause     lets no further outdated object begin
+  resume    continues; the failures until now do not pause the rollout again
+  restart   runs all objects again, step by step
+
+KIND is a kind, or a qualified name: Memcached, memcached.cache.example.com."""
+_EXAMPLES = """\
+examples:
+  ansible-operator rollout status Memcached
+  ansible-operator rollout status Memcached --watch     until it ends (exit code 0) or is paused (1)
+  ansible-operator rollout pause Memcached -n memcached-operator-system"""
+_INTERVAL = 2.0
+_ATTEMPTS = 20
+_MOST_NAMED = 10
+
+
+def add_commands(subparsers: Subparsers) -> None:
+    """Add `rollout`."""
+    parser = subparsers.add_parser(
+        "rollout",
+        help="show, pause, resume or restart a rollout",
+        usage="ansible-operator rollout status|pause|resume|restart KIND [flags]",
+        description=_DESCRIPTION,
+        epilog=_EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    parser.add_argument("verb", choices=_VERBS, metavar="status|pause|resume|restart", help="see above")
+    parser.add_argument("kind", metavar="KIND", help="kind of the objects")
+    parser.add_argument("-n", "--namespace", default="", help="namespace of the operator; default: all are searched")
+    parser.add_argument("--watch", action="store_true", help="with status: wait until the rollout ends or is paused")
+    parser.add_argument("--kubeconfig", metavar="FILE", help="see `run --help`")
+    parser.add_argument("--context", metavar="NAME", help="see `run --help`")
+    parser.set_defaults(func=lambda arguments: asyncio.run(_rollout(arguments)))
+
+
+async def _rollout(arguments: argparse.Namespace) -> int:
+    from runner.kube.client import Client  # noqa: PLC0415 - slow to import, which --help need not wait for
+    from runner.kube.credentials import auth  # noqa: PLC0415 - as above
+
+    credentials = await auth.load(arguments.kubeconfig, arguments.context, auth.HostEnvironment.of_process())
+    async with Client(credentials) as client:
+        store = await _find(client, arguments.kind, arguments.namespace)
+        if arguments.verb != "status":
+            await _change(store, arguments.verb)
+        while True:
+            state = await store.load()
+            if not arguments.watch or state.ended or state.paused:
+                break
+            await asyncio.sleep(_INTERVAL)
+        sys.stdout.write("\n".join(_report(store, state, await _members(client, store))) + "\n")
+        return 1 if arguments.watch and state.paused else 0
+
+
+async def _find(client: Client, kind: str, namespace: str) -> RolloutStore:
+    """Return the storage of a kind's rollout."""
+    from runner.objects import GVK, key_of  # noqa: PLC0415 - as above
+    from runner.rollout.store import LABELS, RolloutStore  # noqa: PLC0415 - as above
+
+    path = f"/api/v1/namespaces/{namespace}/configmaps" if namespace else "/api/v1/configmaps"
+    found = await client.request("GET", path, params={"labelSelector": ",".join(map("=".join, LABELS.items()))})
+    stores, names = [], []
+    for item in found.get("items") or []:
+        own, _, rest = str((item.get("data") or {}).get("kind", "")).partition(".")
+        version, _, group = rest.partition(".")
+        names.append(own)
+        if kind.lower() in {own.lower(), f"{own}.{group}".lower()}:
+            stores.append(RolloutStore(client, key_of(item).namespace, GVK(group, version, own)))
+    if not stores:
+        known = f"; there are rollouts of {', '.join(sorted(set(names)))}" if names else ""
+        raise OperatorError(f"no rollout of {kind}{known}: set `rollout` in watches.yaml, and start the operator")
+    if len(stores) > 1:
+        places = ", ".join(f"{each.kind.kind}.{each.kind.group} in {each.namespace}" for each in stores)
+        raise ConfigError(f"{kind} has several rollouts: {places}; set --namespace, or write KIND.GROUP")
+    return stores[0]
+
+
+async def _change(store: RolloutStore, verb: str) -> None:
+    from runner.rollout.state import BY_USER  # noqa: PLC0415 - as above
+
+    for _ in range(_ATTEMPTS):
+        state = await store.load()
+        changed = {
+            "pause": replace(state, paused=BY_USER),
+            "resume": state.resumed(),
+            "restart": replace(state, salt=str(time.time_ns())),
+        }[verb]
+        with contextlib.suppress(ConflictError):  # the operator wrote it meanwhile
+            await store.save(changed)
+            return
+    raise OperatorError("the state of the rollout changes all the time; repeat the command")
+
+
+async def _members(client: Client, store: RolloutStore) -> list[Member]:
+    """Read all objects of the kind."""
+    from runner.kube.client import Selection  # noqa: PLC0415 - as above
+    from runner.kube.discovery import Discovery  # noqa: PLC0415 - as above
+    from runner.rollout.state import Member  # noqa: PLC0415 - as above
+
+    try:
+        resource = await Discovery(client).find(store.kind)
+    except KindNotFoundError as error:
+        raise OperatorError(str(error)) from error
+    page = await client.list_page(resource, "", Selection(), 0, "")  # 0: all objects at once
+    return [Member.of(item, {}, "apply") for item in page.items]
+
+
+def _report(store: RolloutStore, state: State, members: Sequence[Member]) -> list[str]:
+    """Return the lines of `status`."""
+    updated = [each for each in members if each.content == state.content]
+    step = "ended" if state.ended else f"step {state.step + 1} of {max(len(state.limits), 1)}"
+    lines = [
+        f"{store.kind.kind}: {step}" + (f", paused: {state.paused}" if state.paused else ""),
+        f"objects after each step: {', '.join(map(str, state.limits)) or 'not known yet'}",
+        f"{len(updated)} of {len(members)} objects ran the content {state.content or '(not known yet)'}",
+    ]
+    groups = {
+        "running": [each for each in members if each.content != state.content and each.uid in state.begun],
+        "failed": [each for each in updated if each.failed],
+        "not Ready": [each for each in updated if each.unready and not each.failed],
+        "omitted": [each for each in members if each.content != state.content and each.out],
+    }
+    for what, found in groups.items():
+        if found:
+            more = f" and {len(found) - _MOST_NAMED} more" if len(found) > _MOST_NAMED else ""
+            lines.append(f"{what}: {', '.join(str(each.key) for each in found[:_MOST_NAMED])}{more}")
+    return lines

@@ -1,0 +1,230 @@
+"""Rollout of one watch: outdated objects wait for their step, and the loop that ends steps.
+
+Each start of an outdated object is a write of the state, which fails if another replica or a user changed the state
+meanwhile. A replica starts a rollout only when its own content is new to it: during an upgrade, replicas with
+other content must not compete.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable
+from dataclasses import replace
+
+from runner import log
+from runner.controller.attempt import Attempt, WatchScope
+from runner.controller.decisions import Done, RequeueAfter
+from runner.controller.features import NOTHING, REQUEST_BACKOFF, Feature, FinishedRun, RequestFailedError, Skip
+from runner.engine.job import Outcome
+from runner.errors import ApiError, ApiUnavailableError, ConflictError
+from runner.events.bodies import ApiEvent, EventType
+from runner.kube.cache import Summary
+from runner.kube.meaning import Request
+from runner.objects import ObjectKey
+from runner.rollout.state import FAILED, UNUSABLE, UPDATED, WAITING, Fleet, Member, State, Wait, advance, may_run
+from runner.rollout.store import RolloutStore
+from runner.status.conditions import conditions_of, find, make
+from runner.status.report import StatusReport
+from runner.unchanged.content_digest import ContentDigest
+from runner.watches.rollout_fields import RolloutPolicy
+from runner.workqueue.request import RunReason
+
+_POLL = 5.0
+"""Seconds between two reads of the state, which commands and other replicas change."""
+_TICK = 0.1
+_LOAD = 10
+"""A look at all objects takes at most this part of the time."""
+_BATCH = 100
+"""Objects to parse without a break."""
+_CONFLICTS = 20
+_UNSYNCED = 0.2
+_NO_WAIT = Wait(WAITING, "")
+_BY_OTHERS = frozenset({RunReason.DEPENDENT, RunReason.REFERENCE, RunReason.REQUESTED})
+
+
+class Rollout(Feature):
+    """Rollout of one watch's content."""
+
+    def __init__(self, scope: WatchScope, policy: RolloutPolicy, store: RolloutStore, executed: ContentDigest) -> None:
+        self.run: Callable[[ObjectKey, RunReason], None] = lambda *_: None
+        """Requests a run; set by the maker of the controller."""
+        self._scope = scope
+        self._policy = policy
+        self._store = store
+        self._executed = executed
+        self._state: State | None = None
+        self._fleet: Fleet | None = None
+        self._members: dict[ObjectKey, tuple[Summary, Member]] = {}
+        self._waiting: dict[ObjectKey, Wait] = {}
+        self._target = ""
+        """Content that this process rolls out."""
+        self._writes = asyncio.Lock()
+        self._log = log.get(__name__, gvk=str(scope.watch.gvk))
+        scope.registry.subscribe(lambda key: self._waiting.pop(key, None))
+
+    def progress(self) -> tuple[State, Fleet] | None:
+        """Return state and objects for the status page; None while they are not known."""
+        return (self._state, self._fleet) if self._state is not None and self._fleet is not None else None
+
+    async def before(self, attempt: Attempt) -> Skip | Attempt:
+        """Let an outdated object wait, unless its step has come or another client requires the run."""
+        if attempt.plan.finalizing or attempt.overrides.mode == "plan" or attempt.resumed is not None:
+            return attempt
+        try:
+            state = self._state or await self._load()
+            attempt = replace(attempt, content=state.target(await self._executed.digest()))
+            member = Member.of(attempt.obj, self._policy.labels, self._scope.watch.mode)
+            if member.content == attempt.content or member.is_new:
+                return attempt
+            return await self._outdated(attempt, member)
+        except (ApiError, ApiUnavailableError) as error:
+            raise RequestFailedError(Request.ROLLOUT, error) from error
+
+    async def _outdated(self, attempt: Attempt, member: Member) -> Skip | Attempt:
+        reason, request = attempt.request.reason, attempt.request
+        # Without generations in the conditions, the reason decides.
+        is_changed = reason is RunReason.CHANGED if member.is_changed is None else member.is_changed
+        is_due = is_changed or reason in _BY_OTHERS
+        if not is_due and self._fleet is None:
+            return Skip(RequeueAfter(_UNSYNCED, RunReason.ROLLOUT))
+        if reason is RunReason.DRIFT:  # a check with other content would find differences that are no drift
+            self._waiting.setdefault(attempt.key, _NO_WAIT)
+            return Skip(Done(None))
+        wait = await self._start(member, attempt.content, is_due=is_due)
+        if wait is None:
+            self._waiting.pop(attempt.key, None)
+            # `skipUnchanged` does not skip this reason.
+            own = RunReason.ROLLOUT if reason in {RunReason.PRESENT, RunReason.RESYNC} else reason
+            return replace(attempt, request=replace(request, reason=own))
+        self._waiting[attempt.key] = wait
+        conditions = [wait.condition(member.content)]
+        if member.out == UNUSABLE:  # the features before this one have accepted the object
+            conditions.append(make("Failure", "False", wait.reason, ""))
+        running = find(conditions_of(attempt.obj), "Running") or {}
+        if (running.get("status"), running.get("reason")) == ("True", "Running"):  # of an operator that was killed
+            conditions.append(make("Running", "False", wait.reason, ""))
+        return Skip(Done(None), StatusReport(tuple(conditions)))
+
+    def status(self, attempt: Attempt, run: FinishedRun) -> StatusReport:
+        """Record the content that the run executed."""
+        result = run.result
+        if not attempt.content or attempt.is_stopped or result.lost or result.outcome is Outcome.CANCELED:
+            return NOTHING
+        if result.outcome is Outcome.SUCCEEDED:
+            return StatusReport((make(UPDATED, "True", UPDATED, f"Last run: content {attempt.content}"),))
+        return StatusReport((make(UPDATED, "False", FAILED, f"The run failed; last run: content {attempt.content}"),))
+
+    async def sweep(self) -> None:
+        """Follow the rollout: end its steps, and run the objects whose step has come."""
+        await self._scope.informer.synced.wait()
+        loop = asyncio.get_running_loop()
+        read_at, seen = -_POLL, -1
+        backoff, delay = 0, 0.0
+        while True:
+            try:
+                if loop.time() - read_at >= _POLL:
+                    async with self._writes:
+                        await self._load()
+                    read_at = loop.time()
+                elif self._scope.informer.revision == seen:
+                    await asyncio.sleep(_TICK)
+                    continue
+                began, seen = loop.time(), self._scope.informer.revision
+                await self._follow()
+                delay, backoff = (loop.time() - began) * _LOAD, 0
+            except ConflictError:
+                read_at = -_POLL
+            except (ApiError, ApiUnavailableError) as error:
+                delay, backoff = REQUEST_BACKOFF.after(backoff), backoff + 1
+                self._log.warning("Cannot store the state of the rollout; retrying", error=str(error))
+            await asyncio.sleep(max(delay, _TICK))
+
+    async def _load(self) -> State:
+        self._state = await self._store.load()
+        return self._state
+
+    async def _start(self, member: Member, target: str, *, is_due: bool) -> Wait | None:
+        """Store that an outdated object runs, or return why it waits. `is_due`: it runs in any case."""
+        async with self._writes:
+            for _ in range(_CONFLICTS):
+                state = self._state or await self._load()
+                if state.content != target and is_due:
+                    return None
+                wait = None if is_due else self._wait(state, member)
+                if wait is not None or member.uid in state.begun:
+                    return wait
+                begun = replace(state, begun=state.begun | {member.uid})
+                try:
+                    await self._store.save(begun)
+                except ConflictError:
+                    await self._load()
+                else:
+                    self._state = begun
+                    return None
+        raise ConflictError("the state of the rollout changes all the time", status=409)
+
+    def _wait(self, state: State, member: Member) -> Wait | None:
+        if state.content != self._target or self._fleet is None:
+            return Wait(WAITING, "Waits for the rollout of other content")
+        return may_run(self._policy, state, self._fleet, member, time.time())
+
+    async def _follow(self) -> None:
+        content, gvk = await self._executed.digest(), self._scope.watch.gvk
+        members = await self._look()
+        async with self._writes:
+            old = state = self._state or await self._load()
+            target = state.target(content)
+            if state.content != target and (target != self._target or not state.content):
+                state = state.begin(target)
+            fleet = Fleet.of(self._policy, state, members)
+            if state.content == target:
+                while (later := advance(self._policy, state, fleet, time.time())) != state:
+                    state = later
+            if state != old:
+                await self._store.save(state)
+            renewed = self._target not in {"", target}
+            self._target, self._fleet, self._state = target, fleet, state
+        self._report(fleet, old, state)
+        for member in members:
+            # Content that is renewed in a running operator, by a restart or an edit, has queued no object.
+            is_unqueued = renewed and member.content != target and self._scope.ownership.owns(gvk, member.key)
+            wait = self._waiting.get(member.key, _NO_WAIT if is_unqueued else None)
+            if wait is not None and self._wait(state, member) != wait:
+                self._waiting.pop(member.key, None)  # another request during its run would run it twice
+                self.run(member.key, RunReason.ROLLOUT)
+
+    async def _look(self) -> list[Member]:
+        """Return all objects. Only changed ones are parsed."""
+        informer, before = self._scope.informer, self._members
+        self._members, parsed = {}, 0
+        for key in informer.all_keys():
+            summary = informer.summary(key)
+            if summary is None or summary.deleting:
+                continue
+            kept = before.get(key)
+            if kept is None or kept[0] is not summary:
+                obj = informer.get(key)
+                if obj is None:
+                    continue
+                kept, parsed = (summary, Member.of(obj, self._policy.labels, self._scope.watch.mode)), parsed + 1
+                if parsed % _BATCH == 0:
+                    await asyncio.sleep(0)
+            self._members[key] = kept
+        return [member for _, member in self._members.values()]
+
+    def _report(self, fleet: Fleet, old: State, new: State) -> None:
+        """Write Events about what has changed, and the metrics."""
+        gvk, place = self._scope.watch.gvk, f"step {new.step + 1} of {len(new.limits)}"
+        outdated = sum(each.content != new.content and not each.is_new for each in fleet.members)
+        self._scope.metrics.rollout(gvk, outdated, new.step + 1, paused=bool(new.paused))
+        if new.paused not in {"", old.paused}:
+            self._record("Warning", "RolloutPaused", f"Paused at {place}: {new.paused}")
+        elif new.ended and not old.ended:
+            self._record("Normal", "RolloutEnded", f"All steps have ended; {outdated} objects are outdated")
+        elif not new.ended and (new.content, new.step) != (old.content, old.step):
+            self._record("Normal", "RolloutStep", f"Begins {place}: {new.limit} of {len(fleet.members)} objects")
+
+    def _record(self, kind: EventType, reason: str, note: str) -> None:
+        self._log.info("Rollout", reason=reason, detail=note)
+        self._scope.events.record(ApiEvent(self._store.ref, None, kind, reason, "Rollout", note))

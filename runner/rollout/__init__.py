@@ -1,0 +1,1 @@
+"""Rollouts: changed content reaches the objects of a watch step by step."""

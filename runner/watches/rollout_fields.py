@@ -1,0 +1,178 @@
+"""Reads the field `rollout` of a watch, and computes its steps and windows. Pure."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from datetime import datetime, time, timedelta
+from itertools import pairwise
+from types import MappingProxyType
+from zoneinfo import ZoneInfo
+
+import yaml
+
+from runner.watches import declared, policy_fields
+from runner.watches.policy import DAYS
+from runner.yamlfile.fields import Fields
+
+_STEP = re.compile(r"([0-9]{1,9})(%?)")
+_TIME = re.compile(r"([01][0-9]|2[0-3]):([0-5][0-9])|24:00")
+_ALL = 100
+_HOUR, _DAY = 60, 24 * 60
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """Number of objects that may have run the new content after a step."""
+
+    number: int
+    is_percent: bool = False
+
+    def limit(self, total: int) -> int:
+        """Return the number of objects of `total`; a part of an object counts as one."""
+        return min(-(-total * self.number // _ALL) if self.is_percent else self.number, total)
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    """Time at which outdated objects begin."""
+
+    days: frozenset[int]
+    """Days on which it opens; Monday is 0."""
+    start: int
+    """Minutes after midnight."""
+    end: int
+    """Minutes after midnight, of the next day if it is before `start`."""
+    zone: str
+
+    def opens(self, now: float) -> float:
+        """Return when the window is open next, `now` if it is open. Times are in seconds since the epoch.
+
+        The times are converted to moments before they are compared. So a change of daylight saving time neither skips
+        a window nor opens it twice.
+        """
+        zone = ZoneInfo(self.zone)
+        today = datetime.combine(datetime.fromtimestamp(now, zone), time())
+        for offset in range(-1, 15):
+            day = today + timedelta(days=offset)
+            if day.weekday() not in self.days:
+                continue
+            begin = (day + timedelta(minutes=self.start)).replace(tzinfo=zone).timestamp()
+            length = self.end if self.end > self.start else self.end + _DAY
+            end = (day + timedelta(minutes=length)).replace(tzinfo=zone).timestamp()
+            if begin < end and now < end:
+                return max(begin, now)
+        return math.inf
+
+
+@dataclass(frozen=True, slots=True)
+class RolloutPolicy:
+    """Steps by which changed content reaches the objects of a watch."""
+
+    steps: tuple[Step, ...]
+    first: int = 0
+    """Number of objects of the first step; 0: there is no such step, or `labels` selects its objects."""
+    labels: Mapping[str, str] = field(default_factory=dict)
+    """Labels of the objects of the first step."""
+    pause: float = 0.0
+    """Seconds between the end of a step and the next one."""
+    ready: float = 0.0
+    """Seconds for which each object of a step must be Ready; 0: success is enough."""
+    max_failures: int = 0
+    windows: tuple[Window, ...] = ()
+
+    def limits(self, total: int, labelled: int) -> tuple[int, ...]:
+        """Return the number of objects after each step, of `total` objects of which `labelled` have the labels."""
+        found = [min(labelled if self.labels else self.first, total)] if self.labels or self.first else []
+        found += [step.limit(total) for step in self.steps]
+        if found[-1] < total:
+            found.append(total)
+        return tuple(max(found[: number + 1]) for number in range(len(found)))
+
+    def opens(self, now: float) -> float:
+        """Return when outdated objects may begin next, `now` if they may begin now."""
+        return min((each.opens(now) for each in self.windows), default=now)
+
+
+def read(fields: Fields) -> RolloutPolicy | None:
+    """Return the policy of a watch; None if it has none."""
+    given = fields.fields("rollout", declared.names("rollout"))
+    if given is None:
+        return None
+    if not fields.boolean("manageStatus", default=True):
+        fields.error("rollout", "needs the status, which contains the content of the last run: remove manageStatus")
+    first, labels = _first(given)
+    failures = given.integer("maxFailures", default=0)
+    if failures < 0:
+        given.error("maxFailures", f"invalid number {failures}: use the number of objects that may fail, or 0")
+    return RolloutPolicy(
+        _steps(given),
+        first,
+        labels,
+        policy_fields.span(given, "pause", off=False) or 0.0,
+        policy_fields.span(given, "ready", off=False) or 0.0,
+        failures,
+        tuple(_windows(given)),
+    )
+
+
+def _first(given: Fields) -> tuple[int, Mapping[str, str]]:
+    """Return number and labels of the objects of the first step."""
+    if not isinstance(given.node("first"), yaml.MappingNode):
+        first = given.integer("first", default=0)
+        if given.node("first") is not None and first < 1:
+            given.error("first", "invalid number: use the number of objects that run first, at least 1, or matchLabels")
+        return first, {}
+    inner = given.fields("first", declared.names("rollout.first"))
+    labels = {key: value for key, value, _ in inner.pairs("matchLabels")} if inner is not None else {}
+    if not labels:
+        given.error("first", "selects nothing: set matchLabels, or the number of objects that run first")
+    return 0, MappingProxyType(labels)
+
+
+def _steps(given: Fields) -> tuple[Step, ...]:
+    advice = "use numbers of objects and percentages that grow, such as [1, 5, 25%, 100%]"
+    steps = []
+    for text in given.texts("steps"):
+        found = _STEP.fullmatch(text)
+        if found is None or not int(found[1]) or (found[2] and int(found[1]) > _ALL):
+            given.error("steps", f"invalid step {text!r}: {advice}")
+        else:
+            steps.append(Step(int(found[1]), bool(found[2])))
+    if not steps and not given.texts("steps"):
+        given.error("steps", f"missing or empty: {advice}")
+    for is_percent in (False, True):
+        alike = [step.number for step in steps if step.is_percent is is_percent]
+        if any(before >= after for before, after in pairwise(alike)):
+            given.error("steps", f"steps do not grow: {advice}")
+    return tuple(steps) or (Step(_ALL, is_percent=True),)
+
+
+def _windows(given: Fields) -> Iterator[Window]:
+    for item in given.items("windows", declared.names("rollout.windows[]")):
+        days = item.texts("days")
+        for day in days:
+            if day not in DAYS:
+                item.error("days", f"invalid day {day!r}: use {', '.join(DAYS)}")
+        start, end, zone = _minutes(item, "from"), _minutes(item, "to"), item.text("timeZone") or "UTC"
+        try:
+            ZoneInfo(zone)
+        except (KeyError, ValueError, OSError):  # also a path, or a folder of the database
+            item.error("timeZone", f"unknown time zone {zone!r}: use a name of the tz database, such as Europe/Berlin")
+            continue
+        if start is None or end is None:
+            continue
+        if start % _DAY == end:
+            item.error("to", "the window has no length: use another time than from, or 24:00 for the end of the day")
+        yield Window(frozenset(map(DAYS.index, filter(DAYS.__contains__, days or DAYS))), start, end, zone)
+
+
+def _minutes(item: Fields, name: str) -> int | None:
+    text = item.text(name)
+    if _TIME.fullmatch(text) and (text != "24:00" or name == "to"):
+        hours, minutes = text.split(":")
+        return int(hours) * _HOUR + int(minutes)
+    item.error(name, f'invalid time {text!r}: use hours and minutes in quotes, such as "22:00"')
+    return None

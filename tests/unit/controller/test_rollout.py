@@ -1,0 +1,241 @@
+"""A controller whose outdated objects wait for the steps of a rollout. Requests of its ConfigMap can be refused."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+from typing import Any, cast
+
+import pytest
+
+from runner.controller.rollout import Rollout
+from runner.engine.job import Outcome
+from runner.errors import ApiUnavailableError, ConflictError, ForbiddenError
+from runner.objects import RUN_REQUESTED
+from runner.rollout.state import State
+from runner.rollout.store import RolloutStore
+from runner.watches.rollout_fields import RolloutPolicy, Step
+from tests.kit.watch_values import watch_value
+from tests.unit.controller.bed import Bed
+
+pytestmark = pytest.mark.usefixtures("no_threads")
+
+OLD, NEW = "0" * 24, "1" * 24
+POLICY = RolloutPolicy((Step(1), Step(3)))
+
+
+class Store(RolloutStore):
+    """A ConfigMap that other clients can change."""
+
+    def __init__(self) -> None:
+        super().__init__(cast("Any", None), "ns", watch_value().gvk)
+        self.stored = State()
+        self.seen = self.version = 0
+        self.saves: list[State] = []
+        self.errors: list[Exception] = []
+        self.lost: list[Exception] = []
+        """As `errors`, but the write takes effect."""
+
+    async def load(self) -> State:
+        self._answer(self.errors)
+        self.seen = self.version
+        return self.stored
+
+    async def save(self, state: State) -> None:
+        await asyncio.sleep(0.3)
+        self._answer(self.errors)
+        if self.seen != self.version:
+            raise ConflictError("the object has been modified", status=409)
+        self.change(state)
+        self._answer(self.lost)
+        self.seen = self.version
+        self.saves.append(state)
+
+    def change(self, state: State) -> None:
+        self.stored = state
+        self.version += 1
+
+    @staticmethod
+    def _answer(errors: list[Exception]) -> None:
+        if errors:
+            raise errors.pop(0)
+
+
+class Content:
+    def __init__(self) -> None:
+        self.value = NEW
+
+    async def digest(self) -> str:
+        return self.value
+
+
+class World:
+    """A controller with four objects that ran the old content."""
+
+    def __init__(self, policy: RolloutPolicy = POLICY, **options: Any) -> None:
+        self.store, self.content = Store(), Content()
+        watch = watch_value(rollout=policy, **options)
+        self.bed = Bed(watch, workers=2)
+        self.rollout = Rollout(self.bed.scope, policy, self.store, cast("Any", self.content))
+        reconciler = self.bed.controller._reconciler
+        reconciler._features = [*reconciler._features[:6], self.rollout, *reconciler._features[6:]]
+        cast("Any", self.bed.engine).resume = lambda *_: asyncio.sleep(0.3)
+        self.rollout.run = self.bed.controller.queue.add
+        informer = cast("Any", self.bed.scope.informer)
+        informer.all_keys = lambda: list(self.bed.server.stored)
+        informer.synced.set()
+        for number in range(4):
+            self.create(number)
+
+    def create(self, number: int, content: str = OLD) -> None:
+        status = {
+            "conditions": [
+                {"type": "Failure", "status": "False", "reason": "Successful", "message": "", "observedGeneration": 1},
+                {"type": "Updated", "status": "True", "reason": "Updated", "message": f"Last run: content {content}"},
+            ]
+        }
+        meta = {"name": f"o{number}", "namespace": "ns", "uid": f"uid-o{number}", "generation": 1}
+        gvk = self.bed.server.gvk
+        self.bed.server.put({"apiVersion": gvk.api_version, "kind": gvk.kind, "metadata": meta, "status": status})
+
+    async def work(self, seconds: float) -> None:
+        sweeping = asyncio.create_task(self.rollout.sweep())
+        await self.bed.work(seconds)
+        sweeping.cancel()
+        await asyncio.gather(sweeping, return_exceptions=True)
+
+    @property
+    def ran(self) -> list[str]:
+        return [job.key.name for job in self.bed.engine.runs]
+
+    def reason(self, number: int) -> str:
+        return str(self.bed.server.condition("Updated", f"o{number}").get("reason"))
+
+
+@pytest.mark.virtual_time
+async def test_all_objects_run_step_by_step_and_each_is_stored_before_it_runs() -> None:
+    world = World()
+    await world.work(60)
+    assert world.ran == ["o0", "o1", "o2", "o3"]
+    assert world.store.stored.ended
+    assert next(sorted(state.begun) for state in world.store.saves if state.begun) == ["uid-o0"]
+    assert {world.reason(number) for number in range(4)} == {"Updated"}
+    assert [each.reason for each in world.bed.events if each.action == "Rollout"] == ["RolloutStep"] * 3 + [
+        "RolloutEnded"
+    ]
+    world.bed.engine.runs.clear()
+    world.content.value = OLD
+    await world.work(60)
+    assert len(world.ran) == 4
+
+
+@pytest.mark.virtual_time
+async def test_a_failure_stops_the_rollout_and_other_objects_report_it() -> None:
+    world = World()
+    world.bed.engine.outcome = Outcome.FAILED
+    await world.work(20)
+    assert set(world.ran) == {"o0"}
+    assert (world.reason(0), world.reason(1)) == ("Failed", "RolloutPaused")
+    assert "RolloutPaused" in world.bed.reasons()
+
+
+@pytest.mark.virtual_time
+async def test_changed_requested_new_and_deleted_objects_do_not_wait() -> None:
+    world = World()
+    world.store.change(State(NEW, paused="a user paused it"))
+    await world.work(5)
+    assert world.ran == []
+    world.bed.server.edit("o1", generation=2)
+    world.bed.server.edit("o2", annotations={RUN_REQUESTED: "now"})
+    world.bed.server.create("new")
+    await world.work(10)
+    assert sorted(world.ran) == ["new", "o1", "o2"]
+    assert world.store.stored.begun == {"uid-o1", "uid-o2"}
+
+
+@pytest.mark.virtual_time
+async def test_another_client_that_pauses_the_rollout_is_obeyed_at_once() -> None:
+    world = World()
+    world.rollout._fleet = None
+    world.store.change(State(NEW, limits=(1, 3, 4)))
+    await world.rollout._load()
+    world.store.change(replace(world.store.stored, paused="a user paused it"))
+    await world.work(20)
+    assert world.ran == []
+
+
+@pytest.mark.virtual_time
+async def test_a_replica_with_older_content_does_not_begin_its_own_rollout() -> None:
+    world = World()
+    await world.work(3)
+    world.store.change(State("2" * 24))
+    await world.work(20)
+    assert world.store.stored.content == "2" * 24
+    assert len(world.ran) < 4
+
+
+@pytest.mark.parametrize(
+    ("error", "reason"),
+    [
+        (ForbiddenError("configmaps is forbidden", status=403), "RequestRefused"),
+        (ApiUnavailableError("reset", sent=True), ""),
+        (ConflictError("modified", status=409), ""),
+    ],
+)
+@pytest.mark.virtual_time
+async def test_a_failed_request_of_the_state_delays_the_rollout(error: Exception, reason: str) -> None:
+    world = World()
+    world.store.errors = [error] * 12
+    await world.work(600)
+    assert sorted(world.ran) == ["o0", "o1", "o2", "o3"]
+    assert (reason in world.bed.reasons()) is bool(reason)
+
+
+@pytest.mark.virtual_time
+async def test_a_write_whose_answer_is_lost_runs_no_object_twice() -> None:
+    world = World()
+    world.store.lost = [ApiUnavailableError("reset", sent=True)] * 3
+    await world.work(600)
+    assert sorted(world.ran) == ["o0", "o1", "o2", "o3"]
+
+
+@pytest.mark.virtual_time
+async def test_a_restarted_operator_continues_the_objects_that_had_begun() -> None:
+    world = World()
+    world.store.change(State(NEW, limits=(1, 3, 4), begun=frozenset({"uid-o2"})))
+    await world.work(60)
+    assert world.ran[0] == "o2"
+    assert sorted(world.ran) == ["o0", "o1", "o2", "o3"]
+
+
+@pytest.mark.virtual_time
+async def test_an_object_that_is_corrected_while_it_waits_runs_later() -> None:
+    world = World()
+    world.bed.server.edit("o0", annotations={"ansible.sdk.operatorframework.io/run-timeout": "never"})
+    await world.work(60)
+    assert sorted(world.ran) == ["o1", "o2", "o3"]
+    world.bed.server.edit("o0", annotations={})
+    await world.work(60)
+    assert world.ran[-1] == "o0"
+
+
+@pytest.mark.virtual_time
+async def test_up_to_date_objects_cost_no_request_of_the_state() -> None:
+    world = World()
+    for number in range(4):
+        world.create(number, NEW)
+    world.store.change(State(NEW, ended=True, limits=(1, 3, 4)))
+    await world.work(20)
+    assert len(world.ran) == 4
+    assert world.store.saves == []
+
+
+@pytest.mark.virtual_time
+async def test_a_restart_by_a_user_runs_all_objects_again_step_by_step() -> None:
+    world = World()
+    await world.work(60)
+    world.bed.engine.runs.clear()
+    world.store.change(replace(world.store.stored, salt="1"))
+    await world.work(60)
+    assert (world.ran[0], sorted(world.ran)) == ("o0", ["o0", "o1", "o2", "o3"])
+    assert world.store.stored.ended
