@@ -17,10 +17,11 @@ from pathlib import Path
 from bench import objects
 from bench.operator_process import Project, running
 from bench.results import Result, show, tell
-from bench.scale_bed import ROLLOUT, WARM, succeeded, trivial, until
+from bench.scale_bed import ROLLOUT, WARM, succeeded, trivial
 from runner.kube.client import Client
 from runner.kube.credentials import auth
 from runner.sdk import devcluster
+from tests.kit.wait import until
 
 _STEPS = {"steps": [1, 5, "25%", "100%"]}
 
