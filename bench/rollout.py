@@ -15,7 +15,7 @@ import time
 from pathlib import Path
 
 from bench import objects
-from bench.operator_process import Project, running
+from bench.operator_process import DEADLINE, Project, running
 from bench.results import Result, show, tell
 from bench.scale_bed import ROLLOUT, WARM, succeeded, trivial
 from runner.kube.client import Client
@@ -72,9 +72,9 @@ async def _upgrade(client: Client, project: Project, count: int) -> float:
             await asyncio.sleep(0.1)
             return len({line["name"] for line in operator.lines("Run ended")}) >= count
 
-        await until(is_done, f"runs of {count} objects")
+        await until(is_done, f"runs of {count} objects", DEADLINE)
         seconds = time.perf_counter() - began
-        await until(lambda: _all_succeeded(client, count), f"{count} objects to succeed")
+        await until(lambda: _all_succeeded(client, count), f"{count} objects to succeed", DEADLINE)
     return seconds
 
 

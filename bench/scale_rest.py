@@ -10,7 +10,7 @@ from collections.abc import AsyncIterator
 from dataclasses import replace
 
 from bench import objects, process_stats, scale_virtual
-from bench.operator_process import OperatorProcess, Project, running
+from bench.operator_process import DEADLINE, OperatorProcess, Project, running
 from bench.results import Result, tell
 from bench.scale_bed import CASE, FAILING, FLAT, NONE, REST, SKIP, WARM, Bed, metric, succeeded, trivial
 from tests.kit.wait import until
@@ -132,7 +132,7 @@ async def _run_again(bed: Bed, operator: OperatorProcess, runs: int) -> None:
     for turn in range(-(-runs // _AT_ONCE)):
         size = int(before) + turn
         await objects.concurrently(range(_AT_ONCE), lambda number, size=size: _touch(bed, f"flat-{number}", size))  # type: ignore[misc]
-        await until(lambda: _all_succeeded(bed), "all to succeed")
+        await until(lambda: _all_succeeded(bed), "all to succeed", DEADLINE)
 
 
 async def _all_succeeded(bed: Bed) -> bool:

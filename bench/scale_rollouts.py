@@ -12,7 +12,7 @@ from typing import Any
 from prometheus_client.parser import text_string_to_metric_families
 
 from bench import objects
-from bench.operator_process import running
+from bench.operator_process import DEADLINE, running
 from bench.results import Result, tell
 from bench.scale_bed import CASE, ROLLOUT, WARM, Bed, succeeded
 from tests.kit.wait import until
@@ -63,7 +63,7 @@ async def rollouts(bed: Bed) -> AsyncIterator[Result]:
             range(count),
             lambda number: bed.client.request("POST", objects.path(ROLLOUT), body=objects.body(names[number])),
         )
-        await until(lambda: _are_done(bed, count), f"{count} objects to succeed")
+        await until(lambda: _are_done(bed, count), f"{count} objects to succeed", DEADLINE)
         alone = [await _change(bed, names[number]) for number in range(repeats)]
         before, reads = len(operator.lines("Run ended")), await _reads(bed)
         pods = [each["metadata"]["name"] for each in (await bed.client.request("GET", _PODS))["items"]]
@@ -73,7 +73,7 @@ async def rollouts(bed: Bed) -> AsyncIterator[Result]:
         meanwhile = [await _change(bed, names[-number - 1]) for number in range(repeats)]
         busy = len(operator.lines("Run ended")) - before < count
         await start
-        await until(lambda: _report_ready(bed, count), f"{count} objects to report their pods")
+        await until(lambda: _report_ready(bed, count), f"{count} objects to report their pods", DEADLINE)
         runs = len(operator.lines("Run ended")) - before - repeats
         reads = await _reads(bed) - reads
     if not busy:
