@@ -136,15 +136,15 @@ class State:
     """Failed objects at the time of the last `resume`."""
 
     @classmethod
-    def parse(cls, text: str) -> State:
-        """Read the ConfigMap's text; the default if it is invalid."""
+    def parse(cls, text: str) -> State | None:
+        """Read the ConfigMap's text; None if it is invalid."""
         try:
             found = orjson.loads(text)
             fields: dict[str, Any] = {name: type(getattr(_NEW, name))(found[name]) for name in _PLAIN}
             fields |= {name: frozenset(str(found[name]).split()) for name in _SETS}
             return cls(**fields, limits=tuple(map(int, found["limits"])))
         except (KeyError, TypeError, ValueError):
-            return cls()
+            return None
 
     def written(self) -> str:
         """Return the ConfigMap's text."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from runner import log
 from runner.errors import NotFoundError
 from runner.kube.client import Client
 from runner.objects import GVK, Object, ObjectKey, ObjectRef, metadata, uid_of
@@ -15,6 +16,7 @@ from runner.rollout.state import State
 
 LABELS = {"app.kubernetes.io/managed-by": "ansible-operator", "app.kubernetes.io/component": "rollout"}
 _NAME = "ansible-operator-rollout-"
+_log = log.get(__name__)
 
 
 @dataclass(slots=True)
@@ -34,14 +36,17 @@ class RolloutStore:
         return ObjectRef(GVK("", "v1", "ConfigMap"), ObjectKey(self.namespace, name), self._uid)
 
     async def load(self) -> State:
-        """Read the state; the default if there is none."""
+        """Read the state; the default if there is none, or an invalid one."""
         try:
             found = await self.client.request("GET", f"{self._path}/{self.ref.key.name}")
         except NotFoundError:
             self._version = ""
             return State()
         self._note(found)
-        return State.parse(str((found.get("data") or {}).get("state", "")))
+        state = State.parse(str((found.get("data") or {}).get("state", "")))
+        if state is None:
+            _log.warning("The state of the rollout is invalid; the rollout starts again", config_map=str(self.ref.key))
+        return state or State()
 
     async def save(self, state: State) -> None:
         """Write the state. Raises ConflictError if another client wrote it since the last `load` or `save`."""
