@@ -222,6 +222,7 @@ def test_an_operator_that_is_killed_again_and_again_never_exceeds_a_step_and_end
     assert operator.stop() == 0
 
 
+@pytest.mark.full
 def test_windows_holds_pauses_and_approvals_delay_single_objects(bed: Bed, things: Things) -> None:
     bed.populate({"steps": ["100%"]}, count=6)
     bed.version("v2")
@@ -277,6 +278,7 @@ def test_two_shards_obey_one_rollout_also_if_one_of_them_is_killed(bed: Bed) -> 
     assert b.stop() == 0
 
 
+@pytest.mark.full
 def test_a_user_pauses_resumes_and_restarts_a_rollout_and_unchanged_objects_run_again(bed: Bed) -> None:
     bed.populate({"steps": [1, "100%"]}, count=5, skipUnchanged=True)
     bed.command("pause")
