@@ -83,7 +83,7 @@ def test_output_of_runs_is_found_with_the_logs_command(
     project.watch("thing")
     operator = project.start()
     starting = operator.await_line("Starting")
-    assert (starting["context"], starting["credentials"]) == ("it", str(project.kubeconfig))
+    assert (starting["context"], starting["credentials"]) == ("c", str(project.kubeconfig))
     assert all(starting[name] for name in ("version", "ansible_core", "ansible_runner", "python", "server", "url"))
     assert starting["namespaces"] == [things.namespace]
     assert operator.await_line("Watching")["workers"] > 0

@@ -183,7 +183,10 @@ def test_the_annotation_plans_one_object_and_its_removal_applies_it(project: Pro
     things.merge("one", {"metadata": {"annotations": {OURS + "mode": None}}})
     things.await_success("one")
     assert api.call("GET", f"{core}/configmaps/one-config") is not None
-    assert api.call("GET", f"{core}/configmaps/{plan['configMap']}") is None
+    # After the status: what is optional comes last.
+    wait_until(
+        lambda: api.call("GET", f"{core}/configmaps/{plan['configMap']}") is None, "the end of the plan's ConfigMap"
+    )
     assert plan_of(things, "one") == {}
     assert things.conditions("one")["Planned"]["status"] == "False"
 
