@@ -6,7 +6,7 @@ nothing of this package.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from enum import Enum
@@ -180,3 +180,9 @@ def finalizers_of(obj: Mapping[str, Any]) -> list[str]:
 def annotations_of(obj: Mapping[str, Any]) -> dict[str, str]:
     """Read `metadata.annotations`."""
     return metadata(obj).get("annotations") or {}
+
+
+def first_names(names: Sequence[str], most: int) -> str:
+    """Return the first names as a list with commas, followed by the number of remaining names."""
+    more = len(names) - most
+    return ", ".join(names[:most]) + (f" and {more} more" if more > 0 else "")

@@ -135,6 +135,8 @@ async def _members(client: Client, store: RolloutStore) -> list[Member]:
 
 def _report(store: RolloutStore, state: State, members: Sequence[Member]) -> list[str]:
     """Return the lines of `status`."""
+    from runner.objects import first_names  # noqa: PLC0415 - as above
+
     updated = [each for each in members if each.content == state.content]
     step = "ended" if state.ended else f"step {state.step + 1} of {max(len(state.limits), 1)}"
     lines = [
@@ -150,6 +152,5 @@ def _report(store: RolloutStore, state: State, members: Sequence[Member]) -> lis
     }
     for what, found in groups.items():
         if found:
-            more = f" and {len(found) - _MOST_NAMED} more" if len(found) > _MOST_NAMED else ""
-            lines.append(f"{what}: {', '.join(str(each.key) for each in found[:_MOST_NAMED])}{more}")
+            lines.append(f"{what}: {first_names([str(each.key) for each in found], _MOST_NAMED)}")
     return lines

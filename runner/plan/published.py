@@ -16,7 +16,7 @@ from typing import Any
 import orjson
 import yaml
 
-from runner.objects import GVK, PLAN_OF, Object, ObjectKey, metadata, uid_of
+from runner.objects import GVK, PLAN_OF, Object, ObjectKey, first_names, metadata, uid_of
 from runner.plan import document
 from runner.plan.changes import ObjectChange, ResourcePlan, lasting
 from runner.plan.differing import DifferingValue
@@ -182,18 +182,14 @@ def named(differing: Sequence[DifferingValue]) -> dict[str, list[str]]:
 def random_values(plan: Mapping[str, Any]) -> str:
     """Return sentences about the fields of `named`, which begin with a separator."""
     covered, others = (list(map(str, plan.get(name) or ())) for name in ("random", "differing"))
-    text = f". The approval covers random values of new Secrets: {_few(covered)}" if covered else ""
+    text = f". The approval covers random values of new Secrets: {first_names(covered, _MOST_NAMED)}" if covered else ""
     if others:
         text += (
-            f". These values differ in each run, so that the plan cannot be executed: {_few(others)}. They are random, "
+            ". These values differ in each run, so that the plan cannot be executed: "
+            f"{first_names(others, _MOST_NAMED)}. They are random, "
             "times, or computed from such values: create them once, in a Secret that the role reads afterwards"
         )
     return text
-
-
-def _few(names: Sequence[str]) -> str:
-    more = len(names) - _MOST_NAMED
-    return ", ".join(names[:_MOST_NAMED]) + (f" and {more} more" if more > 0 else "")
 
 
 def differences(before: Mapping[str, Any], after: PlanBasis) -> tuple[str, ...]:

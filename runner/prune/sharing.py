@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from typing import Protocol, TypeAlias
 
 from runner.kube.cache import Summary
-from runner.objects import GVK, ObjectKey, ObjectRef
+from runner.objects import GVK, ObjectKey, ObjectRef, first_names
 from runner.prune.uses import UseDigests, UsedObjects, Uses
 
 IsUsed: TypeAlias = Callable[[Uses], bool]
@@ -101,11 +101,11 @@ class OtherUsers:
     def __str__(self) -> str:
         """Return why the object stays, as the end of a sentence about it."""
         if self.users:
-            return f"in use by {_listed(map(str, self.users))}"
+            return f"in use by {first_names([*map(str, self.users)], _MOST_NAMED)}"
         if self.unlisted:
             return f"kept, because {self.unlisted}"
-        unknown = (f"{ref} ({why})" if why else str(ref) for ref, why in self.unknown)
-        return f"kept until these resources complete a run: {_listed(unknown)}"
+        unknown = [f"{ref} ({why})" if why else str(ref) for ref, why in self.unknown]
+        return f"kept until these resources complete a run: {first_names(unknown, _MOST_NAMED)}"
 
 
 def other_users(
@@ -121,12 +121,6 @@ def other_users(
         elif uses is None or uses.last is None:
             unknown.append((ref, uses.why if uses is not None else ""))
     return OtherUsers(tuple(users), tuple(unknown))
-
-
-def _listed(names: Iterable[str]) -> str:
-    found = list(names)
-    more = len(found) - _MOST_NAMED
-    return ", ".join(found[:_MOST_NAMED]) + (f" and {more} more" if more > 0 else "")
 
 
 class DeletionGate:

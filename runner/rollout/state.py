@@ -21,6 +21,7 @@ from runner.objects import (
     Object,
     ObjectKey,
     annotations_of,
+    first_names,
     is_deleting,
     is_paused,
     key_of,
@@ -249,8 +250,7 @@ def advance(policy: RolloutPolicy, state: State, fleet: Fleet, now: float) -> St
     state = replace(state, ready=ready, failed=state.failed | failing)
     if len(state.failed - state.excused) > policy.max_failures and not state.paused:
         named = [str(each.key) for each in fleet.members if each.uid in state.failed - state.excused]
-        more = f" and {len(named) - _MOST_NAMED} more" if len(named) > _MOST_NAMED else ""
-        return replace(state, paused=f"failed or not Ready: {', '.join(named[:_MOST_NAMED])}{more}")
+        return replace(state, paused=f"failed or not Ready: {first_names(named, _MOST_NAMED)}")
     if state.paused:
         return state
     if not state.done and _is_pending(policy, state, fleet, now):

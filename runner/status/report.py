@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from runner.engine.job import Outcome, Recap, RunResult, TaskFailure
-from runner.objects import PAUSED, JSONPatch, Object, metadata, uid_of
+from runner.objects import PAUSED, JSONPatch, Object, first_names, metadata, uid_of
 from runner.prune.sharing import OtherUsers
 from runner.status import kstatus
 from runner.status.conditions import Condition, ConditionStatus, conditions_of, find, make, put
@@ -329,22 +329,17 @@ def ignored_references(obj: Object, foreign: Sequence[str], excess: Sequence[str
     sentences = []
     if foreign:
         sentences.append(
-            f"{_listed(foreign)}: not watched, because the watch does not allow these namespaces. "
+            f"{first_names(foreign, _MOST_NAMED)}: not watched, because the watch does not allow these namespaces. "
             "Use objects in the namespace of this object, or allow them with references[].namespaces in watches.yaml."
         )
     if excess:
-        sentences.append(f"{_listed(excess)}: not watched, because the spec names too many objects.")
+        sentences.append(f"{first_names(excess, _MOST_NAMED)}: not watched, because the spec names too many objects.")
     if sentences:
         reason = "NamespaceNotAllowed" if foreign else "TooManyReferences"
         return (make(IGNORED_REFERENCES, "True", reason, _bounded(" ".join(sentences), MAX_MESSAGE)),)
     if find(conditions_of(obj), IGNORED_REFERENCES) is None:
         return ()
     return (make(IGNORED_REFERENCES, "False", "NoneIgnored", ""),)
-
-
-def _listed(names: Sequence[str]) -> str:
-    more = len(names) - _MOST_NAMED
-    return ", ".join(names[:_MOST_NAMED]) + (f" and {more} more" if more > 0 else "")
 
 
 def limited(obj: Object, problems: Sequence[str]) -> tuple[Condition, ...]:
@@ -389,18 +384,20 @@ def _about_unused(found: PruneReport) -> Iterator[str]:
         yield f"Cannot delete {len(found.problems) - _MOST_NAMED} more objects"
     if found.unused:
         advice = "Delete them, or set prune: delete in watches.yaml" if found.deletable else "Delete them"
-        yield f"{_listed(found.unused)}: no longer used by the runs. {advice}; {KEEP_ADVICE}."
+        yield f"{first_names(found.unused, _MOST_NAMED)}: no longer used by the runs. {advice}; {KEEP_ADVICE}."
     if found.deleted:
-        yield f"Deleted: {_listed(found.deleted)}."
+        yield f"Deleted: {first_names(found.deleted, _MOST_NAMED)}."
     by_users: dict[OtherUsers, list[str]] = {}
     for name, others in found.shared:
         by_users.setdefault(others, []).append(name)
-    yield from (f"{_listed(names)}: no longer used by this resource; {why}." for why, names in by_users.items())
+    yield from (
+        f"{first_names(names, _MOST_NAMED)}: no longer used by this resource; {why}." for why, names in by_users.items()
+    )
     by_task: dict[str, list[str]] = {}
     for name, what in found.held:
         by_task.setdefault(what, []).append(name)
     for what, names in by_task.items():
-        yield f"{_listed(names)}: not used by the last run, but kept, because {what}."
+        yield f"{first_names(names, _MOST_NAMED)}: not used by the last run, but kept, because {what}."
     if found.unrecorded:
         yield f"Further objects cannot be pruned: {found.unrecorded}"
 
