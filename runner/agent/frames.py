@@ -13,9 +13,12 @@ import json
 import os
 import ssl
 import struct
+from collections.abc import Awaitable
 from enum import IntEnum
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
+
+T = TypeVar("T")
 
 PROTOCOL = 1
 ALPN_LINK = "ansible-operator-link"
@@ -147,6 +150,22 @@ async def read(reader: asyncio.StreamReader) -> tuple[int, int, bytes]:
     if length > LARGEST:
         raise ValueError("a frame is too long")
     return kind, number, await reader.readexactly(length)
+
+
+async def within(seconds: float, task: Awaitable[T]) -> T:
+    """Return the result of a coroutine. Raises asyncio.TimeoutError.
+
+    In place of `asyncio.wait_for`, which before Python 3.12 ignores a cancellation at the moment of the result.
+    """
+    future = asyncio.ensure_future(task)
+    try:
+        done, _ = await asyncio.wait({future}, timeout=seconds)
+    finally:
+        future.cancel()
+    if not done:
+        await asyncio.wait({future})
+        raise asyncio.TimeoutError
+    return future.result()
 
 
 def text_of(error: BaseException) -> str:

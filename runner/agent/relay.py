@@ -68,7 +68,7 @@ class Relay:
             if self._uplink.operator is not None:
                 settings, address = self._uplink.operator
                 try:
-                    above, upstream = await asyncio.wait_for(frames.connect(settings, address, protocol), CONNECT)
+                    above, upstream = await frames.within(CONNECT, frames.connect(settings, address, protocol))
                 except (OSError, ValueError, asyncio.TimeoutError) as error:
                     problem = frames.text_of(error)
                 else:

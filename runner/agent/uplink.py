@@ -96,7 +96,7 @@ class Uplink:
             settings = Settings.read(self._folder)._replace(**self._assigned)
             server = f"the operator at {settings.host}:{settings.port}"
             found = loop.getaddrinfo(settings.host, settings.port, type=socket.SOCK_STREAM)
-            addresses = [str(each[4][0]) for each in await asyncio.wait_for(found, frames.CONNECT)]
+            addresses = [str(each[4][0]) for each in await frames.within(frames.CONNECT, found)]
         except (OSError, ValueError, asyncio.TimeoutError) as error:
             self._report(f"cannot reach {server}: {frames.text_of(error)}")
             return None
@@ -119,7 +119,7 @@ class Uplink:
 
     async def _connect(self, settings: Settings, address: str) -> Exit | None:
         """Use one connection to its end; return None after ASSIGN. Raises an error if the connection was lost."""
-        reader, writer = await asyncio.wait_for(frames.connect(settings, address, ALPN_LINK), frames.CONNECT)
+        reader, writer = await frames.within(frames.CONNECT, frames.connect(settings, address, ALPN_LINK))
         try:
             writer.write(
                 encode_json(
@@ -136,7 +136,7 @@ class Uplink:
                     },
                 )
             )
-            kind, _, payload = await asyncio.wait_for(frames.read(reader), frames.CONNECT)
+            kind, _, payload = await frames.within(frames.CONNECT, frames.read(reader))
             answer = json.loads(payload)
             if kind == Kind.REFUSED:
                 if answer["final"]:
@@ -149,7 +149,7 @@ class Uplink:
                 return None
             writer.close()
             with contextlib.suppress(OSError, asyncio.TimeoutError):  # the operator closed first, or is gone
-                await asyncio.wait_for(writer.wait_closed(), _CLOSE)
+                await frames.within(_CLOSE, writer.wait_closed())
         except (KeyError, TypeError) as error:
             raise ValueError("invalid response") from error
         else:
@@ -211,7 +211,7 @@ class Uplink:
         part: IO[bytes] | None = None
         try:
             while True:
-                kind, number, payload = await asyncio.wait_for(frames.read(reader), frames.SILENCE)
+                kind, number, payload = await frames.within(frames.SILENCE, frames.read(reader))
                 if kind == Kind.ORDER and not self._has_order:
                     part = self._store(part, payload)
                 elif kind == Kind.ACKNOWLEDGED and number > self._logged:

@@ -211,7 +211,8 @@ async def until_answered(
                 seconds=round(delay, 1),
             )
             with suppress(TimeoutError):
-                await asyncio.wait_for(stop.wait(), delay)
+                async with asyncio.timeout(delay):
+                    await stop.wait()
     return None
 
 

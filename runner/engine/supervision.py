@@ -113,7 +113,8 @@ class Supervision:
         no process is left.
         """
         try:
-            code = await asyncio.wait_for(self._process.wait(), _STOP_WITHIN)
+            async with asyncio.timeout(_STOP_WITHIN):
+                code = await self._process.wait()
         except TimeoutError:
             await self.kill()
             code = await self._process.wait()

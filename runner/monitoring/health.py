@@ -249,7 +249,8 @@ class ProbeServer:
 
         try:
             self._watched.call_soon_threadsafe(run)
-            await asyncio.wait_for(asyncio.wrap_future(done), self._timeouts.response)
+            async with asyncio.timeout(self._timeouts.response):
+                await asyncio.wrap_future(done)
         except TimeoutError:
             silence = self._checks.silence()
             if silence >= self._timeouts.stuck:

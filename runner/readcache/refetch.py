@@ -90,6 +90,7 @@ class Refetcher:
 async def _first(event: asyncio.Event, seconds: float) -> None:
     """Wait for an event, at most for `seconds`."""
     try:
-        await asyncio.wait_for(event.wait(), seconds)
+        async with asyncio.timeout(seconds):
+            await event.wait()
     except TimeoutError:
         return

@@ -217,7 +217,8 @@ class Replica:
     async def _pause(self, seconds: float) -> None:
         spread = random.uniform(0.8, 1.0)  # noqa: S311 - spreads load, guards nothing
         try:
-            await asyncio.wait_for(self._changed.wait(), seconds * spread)
+            async with asyncio.timeout(seconds * spread):
+                await self._changed.wait()
         except TimeoutError:
             return
         self._changed.clear()

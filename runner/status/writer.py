@@ -219,7 +219,8 @@ class StatusWriter:
             seconds = None if found is None else found[1] - asyncio.get_running_loop().time()
             if found is None or (seconds is not None and seconds > 0):
                 with contextlib.suppress(TimeoutError):
-                    await asyncio.wait_for(self._kept.added.wait(), seconds)
+                    async with asyncio.timeout(seconds):
+                        await self._kept.added.wait()
                 continue
             await self._repeat_alone(found[0])
 

@@ -173,7 +173,8 @@ class StatusPage:
                     await response.write(b"event: overview\ndata: " + text + b"\n\n")
                 sent, last = current, clock()
             try:
-                await asyncio.wait_for(self._closing.wait(), self._timings.interval)
+                async with asyncio.timeout(self._timings.interval):
+                    await self._closing.wait()
             except TimeoutError:
                 continue
 

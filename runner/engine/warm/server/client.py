@@ -189,7 +189,8 @@ class Server:
         async with self._lock:  # requests in progress get their answers
             self._connection.close()
         try:
-            await asyncio.wait_for(self._process.wait(), _ANSWER_WITHIN)
+            async with asyncio.timeout(_ANSWER_WITHIN):
+                await self._process.wait()
         except TimeoutError:
             self._kill()
             await self._process.wait()
