@@ -21,7 +21,7 @@ from typing import Any, NoReturn
 from ansible.plugins.loader import module_loader
 
 from runner.engine import processes
-from runner.engine.warm.modules import certificates, module_namespace
+from runner.engine.warm.modules import certificates, kubernetes_client, module_namespace
 from runner.engine.warm.modules import payload as payloads
 from runner.engine.warm.modules.interpreter import Interpreter
 from runner.engine.warm.modules.module_namespace import ModuleNamespace
@@ -98,6 +98,7 @@ def make(names: Iterable[str], imports: Iterable[str], interpreter: Interpreter)
         problems += _report(trial)
         if trial.harmful <= skip:
             namespace = module_namespace.build(found, skip, path, imports)
+            kubernetes_client.prepare()
             if _USES_TLS in namespace.modules:
                 certificates.prepare()
             return Preimported(found, namespace, trial.read, interpreter, tuple(problems))

@@ -126,10 +126,34 @@ def install(*, with_modules: bool) -> None:
         task_record.expect(Reason.EXTENSIONS)
         return
     guard.install()
+    _queue_late()
     current: list[Any] = []
     _hook_queue(current)
     _hook_start(current, with_modules=with_modules)
     _hook_results()
+
+
+class _LateQueue:
+    """Replacement for a worker's queue until the worker starts. Most never start; a queue costs five system calls."""
+
+    def __init__(self, make: Callable[[], Any]) -> None:
+        self.make = make
+
+
+def _queue_late() -> None:
+    initialise: Callable[..., Any] = WorkerProcess.__init__
+    real = workers.WorkerQueue
+
+    @functools.wraps(initialise)
+    def initialised(self: Any, *args: Any, **options: Any) -> None:
+        # Only temporarily: the class itself is referenced by this name during its creation.
+        workers.WorkerQueue = lambda **how: _LateQueue(functools.partial(real, **how))
+        try:
+            initialise(self, *args, **options)
+        finally:
+            workers.WorkerQueue = real
+
+    WorkerProcess.__init__ = initialised
 
 
 def _hook_queue(current: list[Any]) -> None:
@@ -149,6 +173,10 @@ def _hook_queue(current: list[Any]) -> None:
 def _hook_start(current: list[Any], *, with_modules: bool) -> None:
     begin: Callable[..., Any] = WorkerProcess.start
 
+    def start(worker: Any) -> Any:
+        worker.worker_queue = worker.worker_queue.make()
+        return begin(worker)
+
     @functools.wraps(begin)
     def start_worker(self: Any) -> Any:
         strategy = current[-1] if current else None
@@ -158,8 +186,8 @@ def _hook_start(current: list[Any], *, with_modules: bool) -> None:
             reason = _obstacle(self._task, with_modules=alone)
         if reason is not Reason.NONE:
             task_record.expect(reason)
-            return begin(self)
-        reports = _Here(self, begin, with_modules=alone).run()
+            return start(self)
+        reports = _Here(self, start, with_modules=alone).run()
         if reports is not None:
             strategy.__dict__.setdefault("_warm_reports", []).append(reports)
         return None

@@ -1,0 +1,137 @@
+"""The preloaded Kubernetes client does what it did, in less time."""
+
+from __future__ import annotations
+
+import json
+import linecache
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from hypothesis import given
+from hypothesis import strategies as st
+
+from runner.engine.warm.modules import kubernetes_client
+from runner.proxy.handlers.authenticate import kubeconfig
+
+# Their types say nothing of the libraries that they import.
+rest: Any = import_module("kubernetes.client.rest")
+kube_config: Any = import_module("kubernetes.config.kube_config")
+discovery: Any = import_module("kubernetes.dynamic.discovery")
+VALUES = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(),
+    lambda children: st.lists(children) | st.dictionaries(st.text(), children),
+    max_leaves=8,
+)
+
+
+@pytest.fixture
+def _prepared(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(kube_config, "yaml", yaml)
+    monkeypatch.setattr(discovery, "json", json)
+    kubernetes_client.prepare()
+
+
+@pytest.fixture
+def file(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("kubernetes") / "file"
+
+
+def loaded(module: Any, file: Path) -> Any:
+    """Return what a library loads from a file, or its error."""
+    try:
+        with file.open(encoding="utf-8") as stream:
+            return module.safe_load(stream)
+    except yaml.YAMLError as error:
+        return str(error)
+
+
+@pytest.mark.usefixtures("_prepared")
+def test_the_kubeconfig_of_a_run_is_read_without_the_parser_of_yaml(
+    file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    text = kubeconfig("http://127.0.0.1:1", "token")
+    file.write_text(text, encoding="utf-8")
+    monkeypatch.setattr(yaml, "safe_load", lambda _: pytest.fail("parsed as YAML"))
+
+    assert loaded(kube_config.yaml, file) == json.loads(text)
+
+
+@pytest.mark.usefixtures("_prepared")
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "a: [1, 2]\nb: text\n",
+        '{"a": "b", a: 1}',
+        '{"a": 1.5, "b": 1e3, "c": NaN, "d": 010}',
+        '{"a": "\\ud83d\\ude00", "b": "\\/"}',
+        '{"a": "é\u2028"}',
+        '{"a": {"b": 1}, "a": {"c": 2}}',
+        '{"a": "b"}\n---\n{"c": "d"}',
+        '{"a": "b"',
+        '{"' + "k" * 1100 + '": "v"}',
+        '{"<<": {"a": "b"}, "=": "c"}',
+        '{\n\t"a": "b"}',
+        '{"a": "' + "v" * (1 << 16) + '"}',
+    ],
+)
+def test_any_other_kubeconfig_is_read_as_before(text: str, file: Path) -> None:
+    file.write_text(text, encoding="utf-8")
+    assert loaded(kube_config.yaml, file) == loaded(yaml, file)
+
+
+@pytest.mark.lengthy
+@pytest.mark.usefixtures("_prepared")
+@given(value=st.dictionaries(st.text(), VALUES), indent=st.sampled_from([None, 2]))
+def test_json_has_the_value_that_it_has_as_yaml(value: dict[str, Any], indent: int | None) -> None:
+    text = json.dumps(value, indent=indent)
+    try:
+        found = kubernetes_client._parsed(text)
+    except ValueError:
+        return
+    assert found == yaml.safe_load(text)
+
+
+@pytest.mark.usefixtures("_prepared")
+def test_the_cache_of_discovery_has_the_same_content(file: Path) -> None:
+    client: Any = None
+    resource = discovery.Resource(
+        prefix="api", group="", api_version="v1", kind="Pod", namespaced=True, verbs=["get"], name="pods", client=client
+    )
+    cache = {
+        "library_version": "1",
+        "resources": {"api": {"": {"v1": discovery.ResourceGroup(preferred=True, resources={"Pod": [resource]})}}},
+    }
+    with file.open("w", encoding="utf-8") as stream:
+        discovery.json.dump(cache, stream, cls=discovery.CacheEncoder)
+    other = file.with_name("other")
+    with other.open("w", encoding="utf-8") as stream:
+        json.dump(cache, stream, cls=discovery.CacheEncoder)
+
+    assert file.read_bytes() == other.read_bytes()
+    assert b'"_type": "Resource"' in file.read_bytes()
+
+
+@pytest.mark.usefixtures("_prepared")
+def test_the_rest_of_both_libraries_is_there() -> None:
+    assert kube_config.yaml.safe_dump is yaml.safe_dump
+    assert discovery.json.JSONEncoder is json.JSONEncoder
+
+
+@pytest.mark.usefixtures("_prepared")
+def test_lines_of_the_client_are_known_to_tracebacks() -> None:
+    assert rest.__file__ in linecache.cache
+
+
+def test_another_version_of_the_client_keeps_its_own_functions(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delattr(kube_config, "yaml")
+    monkeypatch.setattr(discovery, "json", own := object())
+    monkeypatch.delattr(rest, "contenttype_matches")
+
+    kubernetes_client.prepare()
+
+    assert not hasattr(kube_config, "yaml")
+    assert discovery.json is own
