@@ -8,10 +8,11 @@
 6. Many runs, and a day of periodic runs in virtual time: what grows.
 7. The corpus' small role: a new object alone, 20 and 150 at once, and one behind 40 that were present at start.
 8. Many Deployments that become ready at once: a user's change meanwhile, and the runs and reads that they cause.
+9. A new object of the small role alone, with an API server that is a round trip of 0, 20 and 50 ms away.
 
 `BENCH_PRESENT`, `BENCH_BURST`, `BENCH_OBJECTS`, `BENCH_LONG_RUNS`, `BENCH_SMALL_BURSTS` (numbers, with commas),
 `BENCH_BEHIND`, `BENCH_ROLLOUTS` and `BENCH_REPEATS` make it smaller; `BENCH_PARTS` names parts (`newcomer`, `small`,
-`behind`, `burst`, `failing`, `rest`, `skip`, `flat`, `rollouts`, with commas).
+`behind`, `burst`, `failing`, `rest`, `skip`, `flat`, `rollouts`, `distant`, with commas).
 """
 
 from __future__ import annotations
@@ -40,6 +41,7 @@ _PARTS: dict[str, Callable[[Bed], AsyncIterator[Result]]] = {
     "skip": scale_rest.skip,
     "flat": scale_rest.flat,
     "rollouts": scale_rollouts.rollouts,
+    "distant": scale_bursts.distant,
 }
 
 

@@ -16,9 +16,21 @@ from runner.sdk.devcluster import DevCluster
 from runner.sdk.devcluster.layout import COMPONENTS
 
 CASE = "scale"
-PRESENT, BURST, FAILING, REST, NONE, FLAT, SKIP, SMALL, BEHIND, ROLLOUT = NAMESPACES = tuple(
+PRESENT, BURST, FAILING, REST, NONE, FLAT, SKIP, SMALL, BEHIND, ROLLOUT, DISTANT = NAMESPACES = tuple(
     f"bench-{name}"
-    for name in ("present", "burst", "failing", "rest", "nothing", "flat", "skip", "small", "behind", "rollout")
+    for name in (
+        "present",
+        "burst",
+        "failing",
+        "rest",
+        "nothing",
+        "flat",
+        "skip",
+        "small",
+        "behind",
+        "rollout",
+        "distant",
+    )
 )
 WARM = "--engine=auto"
 
@@ -52,7 +64,9 @@ class Size:
             behind=int(environ.get("BENCH_BEHIND", "40")),
             rollouts=int(environ.get("BENCH_ROLLOUTS", "200")),
             parts=frozenset(
-                environ.get("BENCH_PARTS", "newcomer,small,behind,burst,failing,rest,skip,flat,rollouts").split(",")
+                environ.get("BENCH_PARTS", "newcomer,small,behind,burst,failing,rest,skip,flat,rollouts,distant").split(
+                    ","
+                )
             ),
         )
 

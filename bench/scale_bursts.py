@@ -16,9 +16,10 @@ from bench import objects, process_stats
 from bench.corpus import QUEUE
 from bench.operator_process import OperatorProcess, Project, running
 from bench.results import Result, tell
-from bench.scale_bed import BEHIND, BURST, CASE, PRESENT, SMALL, WARM, Bed, succeeded, trivial
+from bench.scale_bed import BEHIND, BURST, CASE, DISTANT, PRESENT, SMALL, WARM, Bed, succeeded, trivial
 from runner.kube.client import PatchType
 from tests.kit.wait import until
+from tests.kit.wire import Wire
 
 _ROOT = Path(__file__).resolve().parents[1]
 _CRD = _ROOT / "config/crd/bases/cache.example.com_memcacheds.yaml"
@@ -30,6 +31,8 @@ _SERVER_RENEWS = 12.0
 _BURST_WITHIN = 900.0
 _SAMPLE_EVERY = 1.0
 """Seconds between two samples of all processes' memory: the kernel walks all of their pages for each."""
+_ROUND_TRIPS = {0: 0.4, 20: 0.6, 50: 0.95}
+"""Milliseconds between operator and API server, and seconds in which a new object is to succeed."""
 _LIST_EVERY = 1 / 80
 """Seconds between two lists of objects, per object: the benchmark must not take the API server's time from the runs."""
 
@@ -177,6 +180,36 @@ async def behind(bed: Bed) -> AsyncIterator[Result]:
         tell("behind: all others were done before the new object came; too few for this machine")
     what = f"small role, a new object behind {bed.size.behind} present at start, creation to success"
     yield Result(CASE, what, seconds, "s", 1)
+
+
+async def distant(bed: Bed) -> AsyncIterator[Result]:
+    """Measure a new object with an API server that is a round trip away, and how many round trips it waits for."""
+    project, near = await _install(bed, "distant"), 0.0
+    for milliseconds, goal in _ROUND_TRIPS.items():
+        wire = Wire(bed.client.credentials.base_url, delay=milliseconds / 2000)
+        kubeconfig = project.folder / f"kubeconfig-{milliseconds}"
+        server = await wire.start()
+        kubeconfig.write_text(bed.cluster.kubeconfig.read_text().replace(bed.client.credentials.base_url, server))
+        there = Project(project.folder, kubeconfig)
+        async with running(there, DISTANT, WARM, "--log-level=info", "--ansible-log-events=nothing") as operator:
+            await operator.await_ready()
+            await _create_and_wait(bed, DISTANT, _names(f"warm-up-{milliseconds}", _SETTLED_RUNS))
+            await asyncio.sleep(_SERVER_RENEWS)
+            names = _names(f"alone-{milliseconds}", bed.size.repeats * 2)
+            seconds = statistics.median([await _create_and_wait(bed, DISTANT, [name]) for name in names])
+            await bed.client.request("DELETE", QUEUE.path(DISTANT))  # the next operator would run them again
+            await until(lambda: _are_gone(bed), "the objects to go")
+        await wire.stop()
+        what = f"small role, one new object, round trip of {milliseconds} ms"
+        yield Result(CASE, f"{what}, creation to success", seconds, "s", goal)
+        if milliseconds:
+            yield Result(CASE, f"{what}, round trips waited for", (seconds - near) * 1000 / milliseconds, "round trips")
+        else:
+            near = seconds
+
+
+async def _are_gone(bed: Bed) -> bool:
+    return not (await bed.client.request("GET", QUEUE.path(DISTANT)))["items"]
 
 
 async def _install(bed: Bed, name: str) -> Project:

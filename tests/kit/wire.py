@@ -10,9 +10,13 @@ Look = Callable[[bytes], object]
 
 
 class Wire:
-    """A TCP relay: what happens to a network happens here. `reader` makes what reads the requests of a connection."""
+    """A TCP relay: what happens to a network happens here. `reader` makes what reads the requests of a connection.
 
-    def __init__(self, url: str, reader: Callable[[], Look] = lambda: len) -> None:
+    Data takes `delay` seconds in each direction.
+    """
+
+    def __init__(self, url: str, reader: Callable[[], Look] = lambda: len, delay: float = 0) -> None:
+        self._delay = delay
         self._target = urlsplit(url)
         self._reader = reader
         self._open: set[asyncio.StreamWriter] = set()
@@ -77,8 +81,12 @@ class Wire:
             while data := await source.read(1 << 16):
                 await flows.wait()
                 look(data)
-                sink.write(data)
-                await sink.drain()
+                if self._delay:  # later data does not wait for earlier data
+                    asyncio.get_running_loop().call_later(self._delay, sink.write, data)
+                else:
+                    sink.write(data)
+                    await sink.drain()
+            await asyncio.sleep(self._delay)
         except OSError:
             pass  # the other side is gone: so is this one
         finally:
