@@ -149,7 +149,9 @@ def _rollout(scope: WatchScope, shared: Shared, executed: ContentDigest) -> Roll
     if watch.rollout is None:
         return None
     space = auth.OwnNamespaces.of_process(shared.settings.leader_election_namespace).others or "default"
-    return Rollout(scope, watch.rollout, RolloutStore(shared.client, space, watch.gvk), executed)
+    selection = Selection(labels=watch.selector, fields=watch.field_selector)
+    store = RolloutStore(shared.client, space, watch.gvk, shared.settings.namespaces, selection)
+    return Rollout(scope, watch.rollout, store, executed)
 
 
 def _status(scope: WatchScope, shared: Shared) -> StatusWriter:

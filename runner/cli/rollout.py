@@ -82,6 +82,7 @@ async def _rollout(arguments: argparse.Namespace) -> int:
 
 async def _find(client: Client, kind: str, namespace: str) -> RolloutStore:
     """Return the storage of a kind's rollout."""
+    from runner.kube.client import Selection  # noqa: PLC0415 - as above
     from runner.objects import GVK, key_of  # noqa: PLC0415 - as above
     from runner.rollout.store import LABELS, RolloutStore  # noqa: PLC0415 - as above
 
@@ -89,11 +90,15 @@ async def _find(client: Client, kind: str, namespace: str) -> RolloutStore:
     found = await client.request("GET", path, params={"labelSelector": ",".join(map("=".join, LABELS.items()))})
     stores, names = [], []
     for item in found.get("items") or []:
-        own, _, rest = str((item.get("data") or {}).get("kind", "")).partition(".")
+        data = item.get("data") or {}
+        own, _, rest = str(data.get("kind", "")).partition(".")
         version, _, group = rest.partition(".")
         names.append(own)
         if kind.lower() in {own.lower(), f"{own}.{group}".lower()}:
-            stores.append(RolloutStore(client, key_of(item).namespace, GVK(group, version, own)))
+            namespaces = list(filter(None, str(data.get("namespaces", "")).split(",")))
+            selection = Selection(str(data.get("labels", "")), str(data.get("fields", "")))
+            gvk = GVK(group, version, own)
+            stores.append(RolloutStore(client, key_of(item).namespace, gvk, namespaces, selection))
     if not stores:
         known = f"; there are rollouts of {', '.join(sorted(set(names)))}" if names else ""
         raise OperatorError(f"no rollout of {kind}{known}: set `rollout` in watches.yaml, and start the operator")
@@ -120,8 +125,7 @@ async def _change(store: RolloutStore, verb: str) -> None:
 
 
 async def _members(client: Client, store: RolloutStore) -> list[Member]:
-    """Read all objects of the kind."""
-    from runner.kube.client import Selection  # noqa: PLC0415 - as above
+    """Read all objects of the watch."""
     from runner.kube.discovery import Discovery  # noqa: PLC0415 - as above
     from runner.rollout.state import Member  # noqa: PLC0415 - as above
 
@@ -129,8 +133,9 @@ async def _members(client: Client, store: RolloutStore) -> list[Member]:
         resource = await Discovery(client).find(store.kind)
     except KindNotFoundError as error:
         raise OperatorError(str(error)) from error
-    page = await client.list_page(resource, "", Selection(), 0, "")  # 0: all objects at once
-    return [Member.of(item, {}, "apply") for item in page.items]
+    spaces = store.namespaces or [""]
+    pages = [await client.list_page(resource, space, store.selection, 0, "") for space in spaces]  # 0: all at once
+    return [Member.of(item, {}, "apply") for page in pages for item in page.items]
 
 
 def _report(store: RolloutStore, state: State, members: Sequence[Member]) -> list[str]:

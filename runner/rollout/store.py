@@ -6,11 +6,12 @@ cannot start an object after another one has paused the rollout.
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass
 
 from runner import log
 from runner.errors import NotFoundError
-from runner.kube.client import Client
+from runner.kube.client import EVERYTHING, Client, Selection
 from runner.objects import GVK, Object, ObjectKey, ObjectRef, metadata, uid_of
 from runner.rollout.state import State
 
@@ -26,6 +27,10 @@ class RolloutStore:
     client: Client
     namespace: str
     kind: GVK
+    namespaces: Collection[str] = ()
+    """Namespaces of the objects; empty: all."""
+    selection: Selection = EVERYTHING
+    """Objects that the watch selects."""
     _version: str = ""
     _uid: str = ""
 
@@ -54,7 +59,8 @@ class RolloutStore:
         meta: Object = {"name": name, "namespace": self.namespace, "labels": LABELS}
         meta |= {"resourceVersion": self._version} if self._version else {}
         kind = f"{self.kind.kind}.{self.kind.version}.{self.kind.group}".rstrip(".")
-        data = {"kind": kind, "state": state.written()}
+        data = {"kind": kind, "state": state.written(), "namespaces": ",".join(self.namespaces)}
+        data |= {"labels": self.selection.labels, "fields": self.selection.fields}
         body = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": meta, "data": data}
         method, path = ("PUT", f"{self._path}/{name}") if self._version else ("POST", self._path)
         self._note(await self.client.request(method, path, body=body))

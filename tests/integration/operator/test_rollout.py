@@ -14,11 +14,12 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import urllib3
 
+from tests.kit.objects import Things
 from tests.kit.wait import wait_until
 
 if TYPE_CHECKING:
     from runner.sdk.devcluster import DevCluster
-    from tests.kit.objects import Api, Things
+    from tests.kit.objects import Api
     from tests.kit.operator import Operator, Project
 
 COUNT = 20
@@ -183,7 +184,10 @@ def test_a_failure_in_the_first_step_stops_the_new_content_and_mended_content_re
     wait_until(lambda: "RolloutPaused" in bed.events(), "the Event")
     assert metric(operator, "ansible_operator_rollout_paused") == 1
     assert metric(operator, "ansible_operator_rollout_outdated") == 17
+    elsewhere = Things(bed.project.api, "default")
+    elsewhere.create("in-a-namespace-that-the-operator-does-not-watch")
     report = bed.command("status")
+    elsewhere.delete("in-a-namespace-that-the-operator-does-not-watch")
     assert f"Thing: step 1 of 3, paused: failed or not Ready: {things.namespace}/{name(1)}" in report
     assert "3 of 20 objects ran the content" in report
 
