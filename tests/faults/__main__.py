@@ -18,7 +18,7 @@ from pathlib import Path
 
 from runner.sdk import devcluster
 from runner.sdk.devcluster.layout import KWOK, SCHEDULER
-from tests.faults.deeds import FAULTS
+from tests.faults.actions import FAULTS
 from tests.faults.suite import BETWEEN_RESTS, Broken, Plan, Suite, say
 from tests.faults.world import PATIENCE, world
 

@@ -8,7 +8,7 @@ from collections import Counter
 from pathlib import Path
 
 from runner.agent import process_tree
-from tests.faults.deeds import fork_servers
+from tests.faults.actions import fork_servers
 from tests.faults.world import World
 
 _DESCRIPTORS = 60

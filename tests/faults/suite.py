@@ -15,7 +15,7 @@ from collections import Counter
 from dataclasses import dataclass, field
 
 from tests.faults import journal, leaks
-from tests.faults.deeds import FAULTS, Fault
+from tests.faults.actions import FAULTS, Fault
 from tests.faults.world import PATIENCE, World
 from tests.kit.wait import wait_until
 
@@ -96,7 +96,7 @@ class Suite:
         if chance.random() < 0.7:
             self._touch()
             time.sleep(chance.uniform(0, 0.8))  # the fault comes at any moment of a run
-        with fault.deed(self.world):
+        with fault.action(self.world):
             self.made[fault.name] += 1
             for _ in range(chance.randint(1, 3)) if "API server" not in fault.name and "etcd" not in fault.name else ():
                 self._touch()

@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from tests.faults.deeds import FAULTS
+from tests.faults.actions import FAULTS
 from tests.kit.places import ROOT
 
 

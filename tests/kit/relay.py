@@ -73,7 +73,7 @@ class ExpireInStream:
     """A watch opens, and says that it is too old."""
 
 
-Deed: TypeAlias = Refuse | Delay | LoseRequest | LoseAnswer | ExpireInStream
+Action: TypeAlias = Refuse | Delay | LoseRequest | LoseAnswer | ExpireInStream
 
 
 def anything(_: web.BaseRequest) -> bool:
@@ -202,7 +202,7 @@ class Rule:
     """What becomes of a share of some requests."""
 
     which: Callable[[web.BaseRequest], bool]
-    deed: Deed
+    action: Action
     share: float = 1.0
 
 
@@ -215,7 +215,7 @@ class Relay:
         self.expired: frozenset[str] = frozenset()
         """Tokens that are refused."""
         self.made: Counter[str] = Counter()
-        """How often each deed was done."""
+        """How often each action was done."""
         self.lags: dict[str, Lag] = {}
         """By the path of the watches."""
         self.written: list[Written] = []
@@ -316,17 +316,17 @@ class Relay:
         if request.headers.get("Authorization", "").removeprefix("Bearer ") in self.expired:
             self.made["token refused"] += 1
             return _status(Refuse(_UNAUTHORIZED))
-        deed = self._deed(request)
-        if isinstance(deed, Delay):
-            await asyncio.sleep(deed.seconds)
-        if (own := _own(request, deed)) is not None:
+        action = self._action(request)
+        if isinstance(action, Delay):
+            await asyncio.sleep(action.seconds)
+        if (own := _own(request, action)) is not None:
             return own
         if has_effect(request):
-            return await self._write(request, lose=isinstance(deed, LoseAnswer))
+            return await self._write(request, lose=isinstance(action, LoseAnswer))
         lag = self.lags.get(request.path)
         if lag is not None and lag.is_frozen() and lag.past is not None and request.method == "GET":
             return await self._past(request, lag, lag.past)
-        return await self._hand_on(request, lose=isinstance(deed, LoseAnswer))
+        return await self._hand_on(request, lose=isinstance(action, LoseAnswer))
 
     async def _write(self, request: web.BaseRequest, *, lose: bool) -> web.StreamResponse:
         """Hand a write on, and note it; end the operator if it is the one to end it at."""
@@ -404,12 +404,14 @@ class Relay:
     def _url(self, request: web.BaseRequest) -> URL:
         return URL(self._target + request.raw_path, encoded=True)
 
-    def _deed(self, request: web.BaseRequest) -> Deed | None:
+    def _action(self, request: web.BaseRequest) -> Action | None:
         for rule in self.rules:
             if rule.which(request) and self._chance.random() < rule.share:
-                name = f"answered {rule.deed.status}" if isinstance(rule.deed, Refuse) else type(rule.deed).__name__
+                name = (
+                    f"answered {rule.action.status}" if isinstance(rule.action, Refuse) else type(rule.action).__name__
+                )
                 self.made[name] += 1
-                return rule.deed
+                return rule.action
         return None
 
     async def _hand_on(self, request: web.BaseRequest, *, lose: bool) -> web.StreamResponse:
@@ -448,11 +450,11 @@ def _passed_on(headers: Mapping[str, str]) -> dict[str, str]:
     return {name: value for name, value in headers.items() if name.lower() not in _NOT_PASSED_ON}
 
 
-def _own(request: web.BaseRequest, deed: Deed | None) -> web.StreamResponse | None:
+def _own(request: web.BaseRequest, action: Action | None) -> web.StreamResponse | None:
     """Return the answer to a request that the API server does not get; None if it gets the request."""
-    match deed:
+    match action:
         case Refuse():
-            return _status(deed)
+            return _status(action)
         case LoseRequest():
             _abort(request)
             return web.StreamResponse()

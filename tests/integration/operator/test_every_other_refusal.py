@@ -173,21 +173,21 @@ def _cells() -> Iterator[Any]:
 @pytest.mark.xdist_group("refusals")
 @pytest.mark.parametrize(("name", "answer"), [*_cells()])
 def test_a_failed_request_of_the_operator_costs_nothing_but_time(world: World, name: str, answer: str) -> None:
-    case, deed, things = CASES[name], ANSWERS[answer], world.things
-    cell, reaction = f"{name}-{answer}".replace(" ", "-"), expected(case.request, deed)
+    case, action, things = CASES[name], ANSWERS[answer], world.things
+    cell, reaction = f"{name}-{answer}".replace(" ", "-"), expected(case.request, action)
     fault = Fault(case.selects, passing=0, least=1, lasting=case.request is not Request.RELATED)
-    world.relay.rules = (Rule(fault, deed),) if case.at_start else ()
+    world.relay.rules = (Rule(fault, action),) if case.at_start else ()
     operator = _start(world, cell, case)
     try:
         if reaction is Follow.EXIT or (name, answer) in _NEEDED:
             assert operator.process.wait(60) in {1, 2}
             assert "Traceback" not in operator.log
             return
-        uid = _begin(world, operator, name, cell, (Rule(fault, deed),))
+        uid = _begin(world, operator, name, cell, (Rule(fault, action),))
         wait_until(lambda: fault.hits, "the request")
-        is_slow = isinstance(deed, Delay) and case.request is Request.WATCH  # then the list is late
+        is_slow = isinstance(action, Delay) and case.request is Request.WATCH  # then the list is late
         if case.waits or (case.request in _REPEATED and reaction in _AGAIN):
-            wait_until(lambda: fault.hits >= (1 if is_slow else visible(deed)), "repeated requests")
+            wait_until(lambda: fault.hits >= (1 if is_slow else visible(action)), "repeated requests")
             assert [each for each in operator.runs(cell) if each["outcome"] == "succeeded"] == []
         elif case.request in _RUNS or name == "watch-of-dependents":
             things.await_success(cell)
@@ -317,11 +317,11 @@ def metered(world: World) -> Iterator[Operator]:
 def test_a_client_of_the_metrics_can_repeat_its_request(
     world: World, metered: Operator, review: str, answer: str
 ) -> None:
-    deed, scraper = ANSWERS[answer], Scraper(metered)
+    action, scraper = ANSWERS[answer], Scraper(metered)
     path = f"{_NAMESPACED}/serviceaccounts/reader/token"
     token = world.api.call("POST", path, {"spec": {}})["status"]["token"]  # reviews of another one are cached
     fault = Fault(Case(Request.METRICS, "POST", f".*/{review}").selects, passing=0, least=1, lasting=True)
-    world.relay.rules = (Rule(fault, deed),)
+    world.relay.rules = (Rule(fault, action),)
     try:
         assert scraper.get(token)[0] == (500 if answer == "403" else 503)
         assert fault.hits

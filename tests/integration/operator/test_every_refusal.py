@@ -23,7 +23,7 @@ from runner.kube.meaning import Follow, Request, follow
 from tests.faults.world import _through
 from tests.kit.objects import GROUP, Things
 from tests.kit.operator import Operator, Project, account_kubeconfig
-from tests.kit.relay import Deed, Delay, LoseAnswer, LoseRequest, Refuse, Relay, Rule
+from tests.kit.relay import Action, Delay, LoseAnswer, LoseRequest, Refuse, Relay, Rule
 from tests.kit.wait import wait_until
 
 if TYPE_CHECKING:
@@ -46,7 +46,7 @@ sys.exit(main())
 """
 """The operator, with a shorter limit of its own requests."""
 _DENIED = 'admission webhook "relay.example.com" denied the request'
-ANSWERS: dict[str, Deed] = {
+ANSWERS: dict[str, Action] = {
     "401": Refuse(401),
     "403": Refuse(403, message=_DENIED),
     "404": Refuse(404),
@@ -137,11 +137,11 @@ def world(api: Api, devcluster: DevCluster, tmp_path_factory: pytest.TempPathFac
     api.call("DELETE", f"/api/v1/namespaces/{NAMESPACE}")
 
 
-def expected(request: Request, deed: Deed) -> Follow:
+def expected(request: Request, action: Action) -> Follow:
     """Return what the table says about a cell."""
-    if not isinstance(deed, Refuse):
+    if not isinstance(action, Refuse):
         return follow(request, ApiUnavailableError("relay", sent=True))
-    error = answers.of_status("relay", {"kind": "Status", "code": deed.status, "message": deed.message})
+    error = answers.of_status("relay", {"kind": "Status", "code": action.status, "message": action.message})
     assert isinstance(error, ApiError)
     return follow(request, error)
 
@@ -173,8 +173,8 @@ def _cell(request: Request, answer: str, duration: str) -> str:
 @pytest.mark.xdist_group("refusals")
 @pytest.mark.parametrize(("request_", "answer", "duration"), [*_cells()])
 def test_a_failed_request_costs_nothing_but_time(world: World, request_: Request, answer: str, duration: str) -> None:
-    deed, things = ANSWERS[answer], world.things
-    reaction, name = expected(request_, deed), _cell(request_, answer, duration)
+    action, things = ANSWERS[answer], world.things
+    reaction, name = expected(request_, action), _cell(request_, answer, duration)
     neighbour, deletes = f"{name}-neighbour", request_ in {Request.OWNER, Request.FINALIZER_REMOVED}
     if deletes:
         things.create(name, {})
@@ -186,13 +186,13 @@ def test_a_failed_request_costs_nothing_but_time(world: World, request_: Request
         least=2 if reaction is Follow.KEEP else 1,
         lasting=duration == "lasting",
     )
-    world.relay.rules = (Rule(fault, deed),)
+    world.relay.rules = (Rule(fault, action),)
     things.delete(name) if deletes else things.create(name, {})
     wait_until(lambda: fault.hits, "the request")
     things.create(neighbour, {})
     things.await_success(neighbour)
     if duration == "lasting" and reaction is not Follow.PROCEED:
-        wait_until(lambda: fault.hits >= visible(deed), "repeated requests")
+        wait_until(lambda: fault.hits >= visible(action), "repeated requests")
     fault.end()
     _assert_outcome(world, name, neighbour, deletes=deletes)
     reported = reaction in {Follow.REPORT, Follow.KEEP}
@@ -208,14 +208,14 @@ def test_a_failed_request_costs_nothing_but_time(world: World, request_: Request
     world.relay.rules = ()
 
 
-def visible(deed: Deed) -> int:
+def visible(action: Action) -> int:
     """Return after how many failures a caller sees one: the client repeats a deferred request, and a 401 once.
 
     A request that has taken effect may not be repeated at all.
     """
-    if isinstance(deed, LoseAnswer):
+    if isinstance(action, LoseAnswer):
         return 1
-    return ClientLimits().attempts if isinstance(deed, Refuse) and deed.retry_after else 2
+    return ClientLimits().attempts if isinstance(action, Refuse) and action.retry_after else 2
 
 
 def _assert_outcome(world: World, name: str, neighbour: str, *, deletes: bool) -> None:

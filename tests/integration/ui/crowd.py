@@ -103,10 +103,10 @@ class Crowd:
 
         self.do(put)
 
-    def do(self, deed: Callable[[], Any]) -> Any:
+    def do(self, action: Callable[[], Any]) -> Any:
         """Do something in the page's event loop."""
         done: Future[Any] = Future()
-        self._loop.call_soon_threadsafe(lambda: done.set_result(deed()))
+        self._loop.call_soon_threadsafe(lambda: done.set_result(action()))
         return done.result(60)
 
     def fail(self, name: str, message: str = "no such image: memcached:9.9; the registry knows 1.5 and 1.6") -> None:

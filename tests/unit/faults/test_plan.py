@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from collections import Counter
 
-from tests.faults.deeds import FAULTS
+from tests.faults.actions import FAULTS
 from tests.faults.suite import Plan
 
 DECK = Counter({fault.name: fault.times for fault in FAULTS})

@@ -27,7 +27,7 @@ from tests.kit import relay
 from tests.kit.relay import Delay, ExpireInStream, LoseAnswer, Refuse, Rule
 from tests.kit.wait import wait_until
 
-Deed: TypeAlias = Callable[[World], AbstractContextManager[None]]
+Action: TypeAlias = Callable[[World], AbstractContextManager[None]]
 
 _ENDING = (signal.SIGTERM, signal.SIGKILL)
 _SPARE_DESCRIPTORS = 6
@@ -42,32 +42,32 @@ class Fault:
     """A fault, and how often it is in the deck."""
 
     name: str
-    deed: Deed
+    action: Action
     times: int
     restarts: bool = False
     """Whether the operator process ends by it, and another one begins."""
 
 
-def _down(component: str) -> Deed:
+def _down(component: str) -> Action:
     @contextmanager
-    def deed(world: World) -> Iterator[None]:
+    def action(world: World) -> Iterator[None]:
         world.cluster.control.order("stop", component)
         yield
         world.cluster.control.order("start", component)
         wait_until(lambda: _answers(world), f"the API server to be back after {component}", PATIENCE)
 
-    return deed
+    return action
 
 
-def _paused(component: str) -> Deed:
+def _paused(component: str) -> Action:
     @contextmanager
-    def deed(world: World) -> Iterator[None]:
+    def action(world: World) -> Iterator[None]:
         world.cluster.pause(component)
         yield
         world.cluster.resume(component)
         wait_until(lambda: _answers(world), f"the API server to be back after {component}", PATIENCE)
 
-    return deed
+    return action
 
 
 def _answers(world: World) -> bool:
@@ -80,9 +80,9 @@ def _answers(world: World) -> bool:
     return True
 
 
-def _ruled(*rules: Rule) -> Deed:
+def _ruled(*rules: Rule) -> Action:
     @contextmanager
-    def deed(world: World) -> Iterator[None]:
+    def action(world: World) -> Iterator[None]:
         before = world.relay.made.total()
         world.relay.rules = rules
         yield
@@ -91,7 +91,7 @@ def _ruled(*rules: Rule) -> Deed:
             time.sleep(0.05)  # a fault that affects no request does not count
         world.relay.rules = ()
 
-    return deed
+    return action
 
 
 @contextmanager
@@ -239,17 +239,17 @@ def _clock_jumps(world: World) -> Iterator[None]:
     world.clock.jump(0)
 
 
-def _operator(number: signal.Signals) -> Deed:
+def _operator(number: signal.Signals) -> Action:
     """End the operator, and start another one some time later."""
 
     @contextmanager
-    def deed(world: World) -> Iterator[None]:
+    def action(world: World) -> Iterator[None]:
         code = world.stop_operator(number)
         assert code == (0 if number == signal.SIGTERM else -number), f"exit code {code}:\n{world.last_words()}"
         yield
         world.start_operator()
 
-    return deed
+    return action
 
 
 @contextmanager
@@ -289,19 +289,19 @@ def _hit(world: World, find: Callable[[], set[int]], numbers: tuple[signal.Signa
             os.kill(chosen, signal.SIGCONT)
 
 
-def _fork_server(*numbers: signal.Signals) -> Deed:
+def _fork_server(*numbers: signal.Signals) -> Action:
     @contextmanager
-    def deed(world: World) -> Iterator[None]:
+    def action(world: World) -> Iterator[None]:
         yield from _hit(world, lambda: fork_servers(world.life.process.pid), numbers)
 
-    return deed
+    return action
 
 
-def _child(*numbers: signal.Signals) -> Deed:
+def _child(*numbers: signal.Signals) -> Action:
     """One process of a run: its supervisor, Ansible, or what a task started."""
 
     @contextmanager
-    def deed(world: World) -> Iterator[None]:
+    def action(world: World) -> Iterator[None]:
         pid = world.life.process.pid
 
         def find() -> set[int]:
@@ -313,7 +313,7 @@ def _child(*numbers: signal.Signals) -> Deed:
         time.sleep(world.chance.uniform(0, 0.6))  # somewhere within a run
         yield from _hit(world, find, numbers)
 
-    return deed
+    return action
 
 
 _SLOW = 0.7
