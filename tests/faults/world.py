@@ -26,7 +26,7 @@ from tests.faults import journal, surroundings
 from tests.faults.journal import Line, Logged
 from tests.kit.objects import GROUP, THING_CRD, Api, Things
 from tests.kit.operator import ACCOUNT, Operator, account_kubeconfig, log_lines, operators_environment, run_command
-from tests.kit.relay import Relay
+from tests.kit.relay import Relay, through
 from tests.kit.wait import wait_until
 
 T = TypeVar("T")
@@ -360,7 +360,7 @@ def world(cluster: DevCluster, folder: Path, chance: random.Random, command: tup
             disk=disk,
             clock=surroundings.clock(folder),
             token_file=token_file,
-            kubeconfig=_through(url, account_kubeconfig(api, cluster.kubeconfig, NAMESPACE, folder), token_file),
+            kubeconfig=through(url, account_kubeconfig(api, cluster.kubeconfig, NAMESPACE, folder), token_file),
         )
         stack.callback(made.kill_operators)
         write_project(folder, sys.executable)
@@ -371,16 +371,6 @@ def install(api: Api) -> None:
     """Create the kind and the namespace."""
     api.install(THING_CRD)
     api.call("POST", "/api/v1/namespaces", {"metadata": {"name": NAMESPACE}})
-
-
-def _through(url: str, kubeconfig: Path, token_file: Path) -> Path:
-    """Lead a kubeconfig through the relay, its token into a file that can be renewed."""
-    document = yaml.safe_load(kubeconfig.read_text(encoding="utf-8"))
-    document["clusters"][0]["cluster"]["server"] = url
-    token_file.write_text(document["users"][0]["user"]["token"], encoding="utf-8")
-    document["users"][0]["user"] = {"tokenFile": str(token_file)}
-    kubeconfig.write_text(yaml.safe_dump(document), encoding="utf-8")
-    return kubeconfig
 
 
 def write_project(folder: Path, python: str) -> None:

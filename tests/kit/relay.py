@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 import aiohttp
+import yaml
 from aiohttp import web
 from yarl import URL
 
@@ -187,6 +188,13 @@ class KillPoint:
     """From 1."""
     before: bool
     kill: Callable[[], None]
+    path: str = ""
+    """Only writes whose path contains it count."""
+
+    def is_reached(self, request: web.BaseRequest, written: Iterable[Written]) -> bool:
+        """Whether the next write, or the last one, is the one."""
+        count = sum(self.path in each.path for each in written)
+        return self.path in request.path and count == self.number - self.before
 
 
 @dataclass(frozen=True, slots=True)
@@ -331,7 +339,7 @@ class Relay:
     async def _write(self, request: web.BaseRequest, *, lose: bool) -> web.StreamResponse:
         """Hand a write on, and note it; end the operator if it is the one to end it at."""
         point = self.kill_point
-        if point is not None and point.before and len(self.written) == point.number - 1:
+        if point is not None and point.before and point.is_reached(request, self.written):
             self._kill(request, point)
             return web.StreamResponse()
         body, headers = await request.read(), _passed_on(request.headers)
@@ -346,7 +354,7 @@ class Relay:
         except (aiohttp.ClientError, OSError):
             _abort(request)
             return web.StreamResponse()
-        if point is not None and not point.before and len(self.written) == point.number:
+        if point is not None and not point.before and point.is_reached(request, self.written):
             self._kill(request, point)
             return web.StreamResponse()
         if lose:
@@ -484,3 +492,13 @@ def _body(code: int, message: str = "") -> dict[str, Any]:
         "code": code,
         "message": message or f"made by the fault suite: {_REASONS[code]}",
     }
+
+
+def through(url: str, kubeconfig: Path, token_file: Path) -> Path:
+    """Lead a kubeconfig through the relay, its token into a file that can be renewed."""
+    document = yaml.safe_load(kubeconfig.read_text(encoding="utf-8"))
+    document["clusters"][0]["cluster"]["server"] = url
+    token_file.write_text(document["users"][0]["user"]["token"], encoding="utf-8")
+    document["users"][0]["user"] = {"tokenFile": str(token_file)}
+    kubeconfig.write_text(yaml.safe_dump(document), encoding="utf-8")
+    return kubeconfig

@@ -21,12 +21,11 @@ import pytest
 from runner.kube.meaning import Follow, Request
 from runner.objects import MODE
 from runner.pods.jobs import RUN_OF, WARM
-from tests.faults.world import _through
 from tests.integration.operator.test_every_refusal import ANSWERS, REQUESTS, SHORT, Fault, expected, visible
 from tests.integration.operator.test_metrics import Scraper, granted
 from tests.kit.objects import GROUP, Things
 from tests.kit.operator import ACCOUNT, Operator, Project, account_kubeconfig
-from tests.kit.relay import Delay, Relay, Rule
+from tests.kit.relay import Delay, Relay, Rule, through
 from tests.kit.wait import wait_until
 
 if TYPE_CHECKING:
@@ -142,7 +141,7 @@ def world(api: Api, devcluster: DevCluster, tmp_path_factory: pytest.TempPathFac
     path = f"/apis/rbac.authorization.k8s.io/v1/clusterroles/operator-{NAMESPACE}"
     role = api.call("GET", path)
     api.call("PUT", path, {**role, "rules": [*role["rules"], *RULES]})
-    kubeconfig = _through(relay.start(), kubeconfig, folder / "token")
+    kubeconfig = through(relay.start(), kubeconfig, folder / "token")
     yield World(relay, api, Things(api, NAMESPACE), kubeconfig, folder)
     relay.stop()
     api.call("DELETE", f"/api/v1/namespaces/{NAMESPACE}")

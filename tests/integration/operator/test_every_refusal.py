@@ -20,10 +20,9 @@ from runner.errors import ApiError, ApiUnavailableError
 from runner.kube import answers
 from runner.kube.client import ClientLimits
 from runner.kube.meaning import Follow, Request, follow
-from tests.faults.world import _through
 from tests.kit.objects import GROUP, Things
 from tests.kit.operator import Operator, Project, account_kubeconfig
-from tests.kit.relay import Action, Delay, LoseAnswer, LoseRequest, Refuse, Relay, Rule
+from tests.kit.relay import Action, Delay, LoseAnswer, LoseRequest, Refuse, Relay, Rule, through
 from tests.kit.wait import wait_until
 
 if TYPE_CHECKING:
@@ -123,7 +122,7 @@ def world(api: Api, devcluster: DevCluster, tmp_path_factory: pytest.TempPathFac
     api.call("POST", "/api/v1/namespaces", {"metadata": {"name": NAMESPACE}})
     relay = Relay(devcluster.url, Path(devcluster.kubeconfig).parent, random.Random(1))
     kubeconfig = account_kubeconfig(api, Path(devcluster.kubeconfig), NAMESPACE, folder)
-    project = Project(folder / "project", NAMESPACE, _through(relay.start(), kubeconfig, folder / "token"), api)
+    project = Project(folder / "project", NAMESPACE, through(relay.start(), kubeconfig, folder / "token"), api)
     project.folder.mkdir()
     project.role("thing", "- ansible.builtin.debug: {msg: hello}\n")
     project.watch("thing", finalizer={"name": FINALIZER, "vars": {"finalizing": True}})
