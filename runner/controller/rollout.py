@@ -120,7 +120,7 @@ class Rollout(Feature):
         await self._scope.informer.synced.wait()
         loop = asyncio.get_running_loop()
         read_at, seen = -_POLL, -1
-        backoff, delay = 0, 0.0
+        backoff, delay, problem = 0, 0.0, ""
         while True:
             try:
                 if loop.time() - read_at >= _POLL:
@@ -132,12 +132,13 @@ class Rollout(Feature):
                     continue
                 began, seen = loop.time(), self._scope.informer.revision
                 await self._follow()
-                delay, backoff = (loop.time() - began) * _LOAD, 0
+                delay, backoff, problem = (loop.time() - began) * _LOAD, 0, ""
             except ConflictError:
                 read_at = -_POLL
             except (ApiError, ApiUnavailableError) as error:
                 delay, backoff = REQUEST_BACKOFF.after(backoff), backoff + 1
-                self._log.warning("Cannot store the state of the rollout; retrying", error=str(error))
+                if problem != (problem := str(error)):
+                    self._log.warning("Cannot store the state of the rollout; retrying", error=problem)
             await asyncio.sleep(max(delay, _TICK))
 
     async def _load(self) -> State:

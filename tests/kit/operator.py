@@ -162,6 +162,18 @@ class Project:
         name = binding["metadata"]["name"]
         self.api.apply(f"{rbac}/rolebindings/{name}", {**binding, "metadata": {"name": name}})
 
+    def allow_rollouts(self) -> None:
+        """Give the operator's account the rights for the state of rollouts, and for plans in the mode `approve`."""
+        rbac = f"/apis/rbac.authorization.k8s.io/v1/namespaces/{self.namespace}"
+        meta = {"apiVersion": "rbac.authorization.k8s.io/v1", "metadata": {"name": "rollouts"}}
+        verbs = ["create", "get", "update", "patch", "delete"]
+        rules = [{"apiGroups": [""], "resources": ["configmaps"], "verbs": verbs}]
+        self.api.apply(f"{rbac}/roles/rollouts", {**meta, "kind": "Role", "rules": rules})
+        account = {"kind": "ServiceAccount", "name": ACCOUNT, "namespace": self.namespace}
+        role = {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": "rollouts"}
+        binding = {**meta, "kind": "RoleBinding", "subjects": [account], "roleRef": role}
+        self.api.apply(f"{rbac}/rolebindings/rollouts", binding)
+
     def bind_everywhere(self) -> None:
         """Give the operator's account its rights in every namespace."""
         name = f"operator-{self.namespace}"

@@ -419,3 +419,42 @@ def test_an_idle_pod_that_is_deleted_is_replaced(pods: PodProject) -> None:
     )
     pods.things.create("one")
     pods.succeeds("one")
+
+
+def test_a_rollout_reaches_objects_whose_runs_are_in_pods_step_by_step(pods: PodProject) -> None:
+    meta = {field: f"{{{{ ansible_operator_meta.{field} }}}}" for field in ("name", "namespace")}
+
+    def install(version: str, fails: str = "") -> None:
+        made = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": meta, "data": {"version": version}}
+        tasks = [
+            {
+                "name": "Fail",
+                "ansible.builtin.fail": {"msg": "broken"},
+                "when": f"ansible_operator_meta.name == '{fails}'",
+            },
+            {"name": "Record", "kubernetes.core.k8s": {"definition": made}},
+        ]
+        pods.project.watches.clear()
+        pods.watch(json.dumps(tasks), rollout={"steps": [1, "100%"]})
+
+    def versions() -> dict[str, str]:
+        return {name: pods.config_map(name)["data"]["version"] for name in names}
+
+    names = ("a", "b", "c")
+    pods.project.allow_rollouts()
+    install("v1")
+    first = pods.start()
+    for name in names:
+        pods.things.create(name)
+    for name in names:
+        pods.succeeds(name)
+    assert first.stop() == 0
+    install("v2", fails="a")
+    second = pods.start()
+    wait_until(lambda: pods.things.conditions("b")["Updated"]["reason"] == "RolloutPaused", "the pause")
+    assert versions() == dict.fromkeys(names, "v1")
+    assert second.stop() == 0
+    install("v3")
+    third = pods.start()
+    wait_until(lambda: versions() == dict.fromkeys(names, "v3"), "the mended role for all")
+    assert third.await_line("Run ended", name="b")["ts"] > third.runs("a")[0]["ts"], "the failed object ran first"

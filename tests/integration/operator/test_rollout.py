@@ -28,8 +28,6 @@ if TYPE_CHECKING:
 
 COUNT = 20
 ROLLOUT = "ansible.sdk.operatorframework.io/rollout"
-RIGHTS = ["create", "get", "update", "patch", "delete"]
-"""For the state of rollouts, and for plans in the mode `approve`."""
 ROLE = """
 - name: Note the run
   ansible.builtin.shell: echo "{{ ansible_operator_meta.name }} VERSION" >> {{ lookup('env', 'NOTES') }}
@@ -62,14 +60,7 @@ class Bed:
         self.notes = project.folder / "notes"
         self.count = COUNT
         project.allow_leases()
-        rbac = f"/apis/rbac.authorization.k8s.io/v1/namespaces/{project.namespace}"
-        meta = {"apiVersion": "rbac.authorization.k8s.io/v1", "metadata": {"name": "rollouts"}}
-        rules = [{"apiGroups": [""], "resources": ["configmaps"], "verbs": RIGHTS}]
-        api.apply(f"{rbac}/roles/rollouts", {**meta, "kind": "Role", "rules": rules})
-        account = {"kind": "ServiceAccount", "name": "operator", "namespace": project.namespace}
-        role = {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": "rollouts"}
-        binding = {**meta, "kind": "RoleBinding", "subjects": [account], "roleRef": role}
-        api.apply(f"{rbac}/rolebindings/rollouts", binding)
+        project.allow_rollouts()
 
     def version(self, version: str, failing: tuple[str, ...] = ()) -> None:
         """Install a version of the role."""

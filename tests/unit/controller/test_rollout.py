@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import Any, cast
 
 import pytest
+from structlog.testing import capture_logs
 
 from runner.controller.rollout import Rollout
 from runner.engine.job import Outcome
@@ -186,8 +187,10 @@ async def test_a_replica_with_older_content_does_not_begin_its_own_rollout() -> 
 async def test_a_failed_request_of_the_state_delays_the_rollout(error: Exception, reason: str) -> None:
     world = World()
     world.store.errors = [error] * 12
-    await world.work(600)
+    with capture_logs() as logs:
+        await world.work(600)
     assert sorted(world.ran) == ["o0", "o1", "o2", "o3"]
+    assert sum("Cannot store" in line["event"] for line in logs) == (not isinstance(error, ConflictError))
     assert (reason in world.bed.reasons()) is bool(reason)
 
 
