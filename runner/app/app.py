@@ -379,7 +379,7 @@ class _Operator:
         ]
         # Leases are renewed until the last run has ended.
         renewing = asyncio.create_task(ownership.follow())
-        workers = asyncio.ensure_future(asyncio.gather(*(controller.work() for controller in controllers)))
+        workers = asyncio.create_task(self._run_workers())
         stopped = asyncio.create_task(self._signals.stop.wait())
         outdated = asyncio.create_task(self._reloader.outdated.wait())
         awaited: list[asyncio.Future[Any]] = [stopped, renewing, workers, *background]
@@ -398,7 +398,7 @@ class _Operator:
         await self._end_runs(engines)
         done, _ = await asyncio.wait([workers], timeout=_WRITE_GRACE)
         if not done:
-            _log.warning("Cannot write the last runs' status in time", seconds=_WRITE_GRACE)
+            _log.warning("Requests after the last runs did not end in time; some are missing", seconds=_WRITE_GRACE)
             workers.cancel()
         await asyncio.gather(workers, *background, stopped, outdated, return_exceptions=True)
         await self._release_leases(renewing)
@@ -408,6 +408,9 @@ class _Operator:
             # Background tasks never end by themselves, and workers never fail: the cause is a defect.
             raise OperatorError(f"a background task ended unexpectedly: {each.exception()!r}") from each.exception()
         _log.info("Stopped")
+
+    async def _run_workers(self) -> None:
+        await asyncio.gather(*(controller.work() for controller in self._controllers.values()))
 
     async def _release_leases(self, renewing: asyncio.Task[None]) -> None:
         """Release the leases for other replicas."""

@@ -69,6 +69,8 @@ class DependentKind:
         """Earliest time of the next round."""
         self._refused: dict[str, dict[ObjectKey, None]] = {}
         """The same for namespaces in which the API server refused a read."""
+        self._missing: set[ObjectKey] = set()
+        """Keys of the objects that the last read did not find."""
         self._reading = asyncio.Event()
         self._listed = asyncio.Event()
         self._is_comparing = False
@@ -206,7 +208,13 @@ class DependentKind:
         try:
             obj = await self._client.get(self.resource, key)
         except NotFoundError:
-            return self.ledger.absent(key)
+            # One answer can be wrong, for example that of an API server behind a load balancer that has just started.
+            if key in self._missing:
+                self._missing.remove(key)
+                return self.ledger.absent(key)
+            self._missing.add(key)
+            (self._round if is_status else self._to_read)[key] = None
+            return ()
         except ForbiddenError as error:
             self._refuse(error)
             if is_status:
@@ -215,6 +223,7 @@ class DependentKind:
         except (ApiError, ApiUnavailableError):
             (self._round if is_status else self._to_read)[key] = None
             raise
+        self._missing.discard(key)
         state = ObjectState.of(
             obj,
             self._targets(obj),

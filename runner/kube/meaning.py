@@ -113,7 +113,7 @@ FOLLOWS: Mapping[Request, Mapping[Meaning, Follow]] = MappingProxyType(
         Request.RIGHTS: _each(_F.OMIT, _F.REPEAT, _F.OMIT, _F.OMIT, _F.REPEAT),
         Request.DISCOVERY: _all(_F.RETRY),
         Request.WATCH: _each(_F.REOPEN, _F.REOPEN, _F.REOPEN, _F.REDISCOVER, _F.REOPEN),
-        Request.RELATED: _each(_F.OMIT, _F.REPEAT, _F.REPEAT, _F.ABSENT, _F.REPEAT),
+        Request.RELATED: _each(_F.OMIT, _F.REPEAT, _F.REPEAT, _F.GONE, _F.REPEAT),
         Request.OWNER: _each(_F.PROCEED, _F.RETRY, _F.READ_AGAIN, _F.RETRY, _F.RETRY),
         Request.READ: _each(_F.REPORT, _F.RETRY, _F.READ_AGAIN, _F.RETRY, _F.RETRY),
         Request.FINALIZER_ADDED: _each(_F.REPORT, _F.RETRY, _F.READ_AGAIN, _F.RETRY, _F.READ_FIRST),

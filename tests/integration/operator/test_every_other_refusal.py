@@ -116,7 +116,10 @@ CASES = {
     "warm-pod": Case(Request.POD_REST, "POST", ".*/jobs", in_pods=True, flags=OF_PODS, options={"warmPods": 1}),
     "no-pod": Case(Request.POD_REST, "GET", ".*/events", in_pods=True, flags=OF_PODS, at_start=False),
 }
-IN_CI = {("watch", "404"), ("kinds", "409"), ("lease", "503"), ("pod-secret", "503"), ("new-authority", "503")}
+IN_CI = {
+    *(("watch", "404"), ("kinds", "409"), ("lease", "503"), ("pod-secret", "503"), ("new-authority", "503")),
+    *(("dependent", "404"), ("record", "timeout")),
+}
 
 
 @dataclass(frozen=True, slots=True)
