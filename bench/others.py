@@ -17,6 +17,7 @@ import shutil
 import statistics
 import subprocess
 import sys
+import sysconfig
 import tempfile
 import time
 from collections.abc import Callable
@@ -33,7 +34,6 @@ from runner.kube.client import Client
 from runner.kube.credentials import auth
 from runner.sdk import devcluster
 from tests.kit.operator import PROGRAM, operators_environment, run_command
-from tests.kit.places import ROOT
 from tests.kit.wait import until
 
 _HERE = Path(__file__).parent / "compared"
@@ -145,7 +145,7 @@ async def _measure(name: str, bed: Bed, command: list[str]) -> None:
     path = f"{bed.folder / 'path'}{os.pathsep}{os.environ['PATH']}"
     own = {"KUBECONFIG": str(bed.kubeconfig), "WATCH_NAMESPACE": bed.namespace, "PATH": path}
     own |= {
-        "ANSIBLE_COLLECTIONS_PATH": str(ROOT / "runner/collections"),
+        "ANSIBLE_COLLECTIONS_PATH": sysconfig.get_path("purelib"),
         "ANSIBLE_ROLES_PATH": str(bed.folder / "roles"),
     }
     async with Client(await auth.load(str(bed.kubeconfig), None, auth.HostEnvironment.of_process())) as client:
