@@ -2,7 +2,7 @@
 
 Fences of the tutorial contain words for its test after their language. Links to files outside docs/ work in repository
 browsers, but not on the site: the hook keeps their text. Links whose text is a file name get the title of their target.
-Code in tables can break after its separators, not inside a word. A comment `screenshot` becomes the pictures that
+Long code in tables can break after its separators, not inside a word. A comment `screenshot` becomes the pictures that
 hack/screenshots.py has written.
 """
 
@@ -21,6 +21,8 @@ _SCREENSHOT = re.compile(r"<!-- screenshot: (?P<name>[\w-]+): (?P<text>.+) -->")
 _CELL = re.compile(r"<td.*?</td>", re.DOTALL)
 _CODE = re.compile(r"<code>([^<]*)</code>")
 _BREAK = re.compile(r"([/._=,-])(?=\w)")
+_SHORT = 16
+"""Characters of code that does not break."""
 _HEADING = re.compile(r"^#{1,6} (.+)$", re.MULTILINE)
 
 
@@ -38,6 +40,8 @@ def on_page_content(html: str, **_: Any) -> str:
 
 
 def _breakable(code: re.Match[str]) -> str:
+    if len(code[1]) <= _SHORT:
+        return f'<code class="short">{code[1]}</code>'
     return "<code>" + _BREAK.sub(r"\1<wbr>", code[1]) + "</code>"
 
 
