@@ -67,7 +67,9 @@ def release(
         _buildah(store, environ, "push", "--quiet", BASE, f"docker://{base}")
         with build_store() as cached:
             mounts = {"/etc/ansible/ansible.cfg": galaxy_config}
-            cached.build(_context(folder), sample, "--target=sample", f"--build-arg=DEBIAN={DEBIAN}", mounts=mounts)
+            context, debian = _context(folder), f"--build-arg=DEBIAN={DEBIAN}"
+            cached.build(context, BASE, "--target=base", debian)  # writes the file that is mounted below
+            cached.build(context, sample, "--target=sample", debian, mounts=mounts)
             _buildah(cached, environ, "push", "--quiet", sample, f"docker://{sample}")
             _buildah(cached, environ, "rmi", sample)
         yield Release(wheel, sdist, index, images, sample)
