@@ -97,8 +97,11 @@ class Server:
         if key not in self.stored:
             raise NotFoundError("not found", status=404)
         obj = copy.deepcopy(self.stored[key])
-        for operation in patch:
-            _apply(obj, operation)
+        if isinstance(patch, dict):
+            _merge(obj, patch)
+        else:
+            for operation in patch:
+                _apply(obj, operation)
         self.put(obj)
         if (error := self.lose("PATCH", subresource, key)) is not None:
             raise error
@@ -182,6 +185,14 @@ def _apply(obj: Object, operation: dict[str, Any]) -> None:
         where[last] = copy.deepcopy(operation["value"])
     if operation["op"] == "remove":
         del where[last]
+
+
+def _merge(obj: dict[str, Any], patch: dict[str, Any]) -> None:
+    for name, value in patch.items():
+        if isinstance(value, dict):
+            _merge(obj.setdefault(name, {}), value)
+        else:
+            obj[name] = value
 
 
 class Engine:
