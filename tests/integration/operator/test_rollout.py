@@ -23,6 +23,7 @@ from tests.kit.wait import wait_until
 
 if TYPE_CHECKING:
     from runner.sdk.devcluster import DevCluster
+    from tests.kit.browser import Reader
     from tests.kit.objects import Api
     from tests.kit.operator import Operator, Project
 
@@ -347,6 +348,26 @@ def test_a_user_pauses_resumes_and_restarts_a_rollout_and_unchanged_objects_run_
     wait_until(lambda: len(bed.runs("v2")) == 10, "another run of each")
     assert sorted(bed.runs("v2")[5:]) == sorted(names(*range(5)))
     assert bed.runs("v2")[5] == name(0), "the first step"
+    assert operator.stop() == 0
+
+
+@pytest.mark.full
+@pytest.mark.xdist_group("browser")
+def test_the_page_shows_the_steps_of_a_rollout_and_leads_to_the_object_that_stopped_it(
+    bed: Bed, reader: Reader
+) -> None:
+    bed.populate({"steps": [1, "100%"]}, count=3)
+    bed.version("v2", failing=(name(0),))
+    operator = bed.start()
+    bed.await_updated(2, "RolloutPaused")
+    reader.open(operator.await_line("Serving the status page")["url"])
+    reader.await_text("Rollouts", "1 of 2", "1, 3", "paused")
+    (row,) = [row for row in reader.rows() if "1 of 2" in row]
+    assert name(0) in row[-1]
+    reader.script(
+        "[...document.querySelectorAll('a')].find((each) => each.innerText.endsWith(arguments[0])).click()", name(0)
+    )
+    reader.await_text("Updated", "The run failed")
     assert operator.stop() == 0
 
 
