@@ -145,7 +145,10 @@ def confined(project: Project, scratch: Path) -> list[str]:
 
 
 def live(project: Project, scratch: Path, *flags: str, within: Sequence[str] = ()) -> Operator:
-    """Let a Memcached of the sample be made, and go; return the operator, which has ended."""
+    """Let a Memcached of the sample be created, changed and deleted; return the operator, which has ended.
+
+    The change is what makes the runs need `patch`: the first run of an object only creates.
+    """
     api, space = project.api, project.namespace
     memcacheds = f"/apis/cache.example.com/v1alpha1/namespaces/{space}/memcacheds"
     entry = f"/api/v1/namespaces/default/configmaps/memcached.{space}.mc"
@@ -156,6 +159,8 @@ def live(project: Project, scratch: Path, *flags: str, within: Sequence[str] = (
     ended = operator.await_line("Run ended", name="mc")
     assert ended["outcome"] == "succeeded", operator.log[-4000:]
     assert api.call("GET", entry)["data"]["size"] == "1"
+    api.call("PATCH", f"{memcacheds}/mc", {"spec": {"size": 2}}, "application/merge-patch+json")
+    wait_until(lambda: api.call("GET", entry)["data"]["size"] == "2", f"the change:\n{operator.log[-4000:]}")
     api.call("DELETE", f"{memcacheds}/mc")
     wait_until(lambda: api.call("GET", f"{memcacheds}/mc") is None, f"the Memcached to go:\n{operator.log[-4000:]}")
     assert api.call("GET", entry) is None
