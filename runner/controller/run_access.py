@@ -204,9 +204,11 @@ class RunAccess:
         run.secrets.add_initial([token, *self._known()])
         attempt.guard.when_lost(lambda: self._identities.cut(token))
         self._observers.began(owner)
+        ahead = asyncio.create_task(self._proxy.read_ahead(run))
         try:
             yield Grant(self._proxy.kubeconfig_for(token), token, run.stats, run.secrets, run.read_set)
         finally:
+            ahead.cancel()
             self._identities.revoke(token)
             undisturbed = self._observers.ended(owner)
             if run.read_set is not None and undisturbed:

@@ -12,7 +12,8 @@ import hashlib
 import secrets
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
-from typing import Protocol
+from itertools import islice
+from typing import Protocol, TypeAlias
 
 from runner.engine.run_secrets import RunSecrets
 from runner.kube import forbidden
@@ -25,6 +26,11 @@ from runner.unchanged.last_run import ReadSet
 
 _MOST_RIGHTS = 20
 """Missing rights that are recorded for each run."""
+_MOST_DOCUMENTS = 32
+"""Discovery documents that are remembered for each kind."""
+
+DocumentKey: TypeAlias = tuple[str, bytes, bytes]
+"""A discovery document: target, `Accept` and `Accept-Encoding` of its request."""
 
 
 @dataclass(slots=True)
@@ -125,8 +131,8 @@ class RunIdentity:
 class DiscoveryRequests:
     """Discovery requests of a run."""
 
-    requested: dict[tuple[str, bytes, bytes], float] = field(default_factory=dict)
-    """Time of the last request for each document, by target, `Accept` and `Accept-Encoding`."""
+    requested: dict[DocumentKey, float] = field(default_factory=dict)
+    """Time of the last request for each document."""
     bypasses_cache: bool = False
     """Set when the run reads or writes CRDs or APIServices."""
 
@@ -153,6 +159,7 @@ class Identities:
 
     def __init__(self) -> None:
         self._sessions: dict[bytes, Session] = {}
+        self._documents: dict[GVK, tuple[DocumentKey, ...]] = {}
 
     def issue(self, run: RunIdentity, token: str = "") -> str:
         """Create the token of a run, or accept the one that an earlier operator created for it."""
@@ -163,7 +170,14 @@ class Identities:
     def revoke(self, token: str) -> None:
         """Revoke a run's token and close its connections. Revoking it twice has no effect."""
         self.cut(token)
-        self._sessions.pop(_digest(token), None)
+        session = self._sessions.pop(_digest(token), None)
+        if session is not None:
+            found = () if session.discovered.bypasses_cache else islice(session.discovered.requested, _MOST_DOCUMENTS)
+            self._documents[session.run.owner.ref.gvk] = tuple(found)
+
+    def documents(self, run: RunIdentity) -> tuple[DocumentKey, ...]:
+        """Return the cacheable discovery documents that the last run of the same kind requested."""
+        return () if run.service_account else self._documents.get(run.owner.ref.gvk, ())
 
     def cut(self, token: str) -> None:
         """Close the connections of a token. New ones are accepted."""

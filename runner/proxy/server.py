@@ -31,7 +31,7 @@ from runner.proxy.http.connection import Body, BrokenError, MalformedError
 from runner.proxy.http.ends import ClientConnection, ServerConnection
 from runner.proxy.http.messages import Headers, RequestHead
 from runner.proxy.http.upstream import Upstream
-from runner.proxy.identity import Identities
+from runner.proxy.identity import Identities, RunIdentity, Session
 from runner.proxy.observers import read_set, refusals, secrets, uses
 
 _REQUESTED = (secrets.requested, uses.requested)
@@ -40,6 +40,8 @@ _ANSWERED = (secrets.answered, read_set.answered, uses.answered, refusals.answer
 """Observers that are called before the client gets the response."""
 _HEAD_TIMEOUT = 300.0
 """Seconds until an idle connection is closed."""
+_AT_ONCE = 3
+"""Documents that are read ahead at once, each on a connection of its own."""
 _LINGER = 1.0
 """Seconds for which the server still reads after its last response."""
 _BETWEEN_LINES = 60.0
@@ -108,6 +110,30 @@ class Proxy:
         await asyncio.gather(*self._clients, return_exceptions=True)
         self._upstream.close()
         self._malformed.log()
+
+    async def read_ahead(self, run: RunIdentity) -> None:
+        """Request the discovery documents that a new run will probably request, so that they are in the cache.
+
+        Without them the run's own requests reach the API server, so an outage here changes nothing for it.
+        """
+        session, at_once = Session(run), asyncio.Semaphore(_AT_ONCE)
+
+        async def request_one(target: str, accept: bytes, encoding: bytes) -> None:
+            headers = [(b"Accept", accept), (b"Accept-Encoding", encoding)]
+            head = RequestHead("GET", target, [each for each in headers if each[1]], "1.0", 0, False, b"")  # noqa: FBT003
+            call = Call(head, request.parse("GET", target), ClientConnection(), head.headers, b"", session)
+            async with at_once:
+                try:
+                    await self._forward(call)
+                finally:
+                    call.end()
+
+        try:
+            async with asyncio.TaskGroup() as group:
+                for each in self._identities.documents(run):
+                    group.create_task(request_one(*each))
+        except* PASSING as error:
+            _log.debug("Cannot read discovery documents ahead", job=run.ident, error=str(error.exceptions[0]))
 
     def connection(self) -> ClientConnection:
         """Return the protocol of a new client's connection."""

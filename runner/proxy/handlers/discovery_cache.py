@@ -8,6 +8,9 @@ an earlier response:
 
 After two seconds a document with an `ETag` is revalidated by `If-None-Match`.
 
+Clients request one document after the other. So when a run begins, the proxy requests those that the last run of the
+kind requested (`Proxy.read_ahead`), while the run's process starts.
+
 The API server answers if a run requests a document a second time: clients do that if a kind is missing. It also answers
 all requests of a run that reads or writes CRDs or APIServices. A write of these kinds empties the cache.
 
@@ -21,12 +24,12 @@ import re
 from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import TypeAlias
 
 from runner import log
 from runner.proxy.calls import Answer, Call, Proceed, Whole
 from runner.proxy.http import messages
 from runner.proxy.http.messages import Headers
+from runner.proxy.identity import DocumentKey
 
 LARGEST = 4 << 20
 """Largest cached document in bytes. The OpenAPI of a cluster with hundreds of CRDs is larger and is not cached."""
@@ -55,9 +58,6 @@ _NEVER = float("-inf")
 _OK = 200
 _NOT_MODIFIED = 304
 _log = log.get(__name__)
-
-Key: TypeAlias = tuple[str, bytes, bytes]
-"""Target, `Accept` and `Accept-Encoding`."""
 
 
 @dataclass(slots=True)
@@ -93,15 +93,15 @@ class Documents:
 
     def __init__(self) -> None:
         self._size = 0
-        self._documents: OrderedDict[Key, Document] = OrderedDict()
+        self._documents: OrderedDict[DocumentKey, Document] = OrderedDict()
 
-    def get(self, key: Key) -> Document | None:
+    def get(self, key: DocumentKey) -> Document | None:
         """Return a document and mark it as used."""
         if key in self._documents:
             self._documents.move_to_end(key)
         return self._documents.get(key)
 
-    def put(self, key: Key, document: Document) -> None:
+    def put(self, key: DocumentKey, document: Document) -> None:
         """Store a document, unless a newer one is cached."""
         current = self._documents.get(key)
         if current is not None and current.requested > document.requested:
@@ -112,7 +112,7 @@ class Documents:
         while self._size > _CAPACITY:
             self.drop(next(iter(self._documents)))
 
-    def drop(self, key: Key) -> None:
+    def drop(self, key: DocumentKey) -> None:
         """Remove a document."""
         document = self._documents.pop(key, None)
         if document is not None:
@@ -158,7 +158,7 @@ class DiscoveryCache:
                 self._on_change()
                 _log.debug("Cached discovery documents dropped")
 
-    def _not_before(self, call: Call, key: Key) -> float:
+    def _not_before(self, call: Call, key: DocumentKey) -> float:
         """Return the time of the run's last request for this document: an older response must not be returned."""
         now, discovered = self._clock(), call.run.discovered
         before = discovered.requested.get(key, _NEVER)
@@ -170,7 +170,7 @@ class DiscoveryCache:
             return True
         return document.requested > max(not_before, self._clock() - _TIME_TO_LIVE)
 
-    async def _request(self, call: Call, proceed: Proceed, key: Key, known: Document | None) -> Answer:
+    async def _request(self, call: Call, proceed: Proceed, key: DocumentKey, known: Document | None) -> Answer:
         """Request a document from the API server, and cache the response."""
         now, generation = self._clock(), self._generation
         if known is not None and known.etag:
@@ -191,12 +191,12 @@ class DiscoveryCache:
             self._store(key, Document(headers, body, now, generation))
         return answer
 
-    def _store(self, key: Key, document: Document) -> None:
+    def _store(self, key: DocumentKey, document: Document) -> None:
         if document.generation == self._generation:
             self._documents.put(key, document)
 
 
-def _key(call: Call) -> Key | None:
+def _key(call: Call) -> DocumentKey | None:
     """Return the cache key of a call; None if only the API server can answer it."""
     head = call.head
     if head.method != "GET" or head.length or head.upgrade:
@@ -220,7 +220,7 @@ def _is_cacheable(answer: Answer) -> bool:
     return {name.strip().lower() for name in _joined(answer.headers, b"vary").split(b",")} - {b""} <= _VARY
 
 
-def _size(key: Key, document: Document) -> int:
+def _size(key: DocumentKey, document: Document) -> int:
     return sum(map(len, key)) + len(document.body) + _OVERHEAD
 
 

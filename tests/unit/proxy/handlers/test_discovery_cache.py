@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, TypeAlias
 
 import pytest
 
+from runner.objects import GVK, ObjectKey, ObjectRef
+from runner.ownership import Owner
 from runner.proxy.calls import Handler
 from runner.proxy.handlers.discovery_cache import LARGEST, DiscoveryCache
 from tests.kit.wait import until
@@ -20,6 +22,7 @@ if TYPE_CHECKING:
 Staged: TypeAlias = Callable[[Handler], AbstractAsyncContextManager["Stage"]]
 
 CRDS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
+OTHER_KIND = Owner(ObjectRef(GVK("web.example.com", "v1", "Site"), ObjectKey("ns", "sample"), "uid"), namespaced=True)
 PATHS = ["/version", "/api", "/api/v1", "/apis", "/apis/apps", "/apis/apps/v1"]
 
 
@@ -54,6 +57,15 @@ class Cluster:
     def another_run(self, **different: object) -> None:
         """Ask as another run from here on."""
         self.stage.token = self.stage.identities.issue(replace(self.stage.run, **different))  # type: ignore[arg-type]
+
+    async def next_run(self, **different: object) -> None:
+        """End the run. A minute later, ask as another one, whose documents are read ahead."""
+        self.stage.identities.revoke(self.stage.token)
+        self.now += 60
+        self.another_run(**different)
+        run = self.stage.identities.session(self.stage.token)
+        assert run is not None
+        await self.stage.proxy.read_ahead(run.run)
 
 
 @pytest.fixture
@@ -346,3 +358,62 @@ async def test_an_answer_to_a_request_before_a_change_is_not_cached(cluster: Clu
     assert (await slow).body == b"old"
     cluster.another_run()
     assert (await cluster.stage.get("/openapi/v3")).body == b"/openapi/v3 None None"
+
+
+async def test_what_the_last_run_of_the_kind_requested_is_read_before_the_next_one_asks(cluster: Cluster) -> None:
+    for path in PATHS:
+        await cluster.stage.get(path, "Accept: a/b", "Accept-Encoding: gzip")
+    cluster.new_requests()
+    await cluster.next_run()
+    assert sorted(cluster.new_requests()) == sorted(PATHS)
+    for path in PATHS:
+        assert (await cluster.stage.get(path, "Accept: a/b", "Accept-Encoding: gzip")).get("X-Cache") == "HIT"
+    assert cluster.new_requests() == []
+    await cluster.stage.get("/apis", "Accept: a/b", "Accept-Encoding: gzip")
+    assert cluster.new_requests() == ["/apis"]
+
+
+async def test_documents_that_are_no_longer_requested_are_no_longer_read_ahead(cluster: Cluster) -> None:
+    for path in PATHS:
+        await cluster.stage.get(path)
+    await cluster.next_run()
+    await cluster.stage.get("/apis")
+    cluster.new_requests()
+    await cluster.next_run()
+    assert cluster.new_requests() == ["/apis"]
+
+
+@pytest.mark.parametrize("different", [{"service_account": "ns/runs"}, {"owner": OTHER_KIND}])
+async def test_nothing_is_read_ahead_for_runs_of_another_kind_or_account(
+    cluster: Cluster, different: dict[str, object]
+) -> None:
+    await cluster.stage.get("/apis")
+    cluster.new_requests()
+    await cluster.next_run(**different)
+    assert cluster.new_requests() == []
+
+
+async def test_nothing_is_read_ahead_after_a_run_that_deals_with_kinds(cluster: Cluster) -> None:
+    await cluster.stage.get("/apis")
+    await cluster.stage.get(CRDS)
+    cluster.new_requests()
+    await cluster.next_run()
+    assert cluster.new_requests() == []
+
+
+async def test_a_failure_while_documents_are_read_ahead_leaves_the_requests_of_the_run_as_they_are(
+    cluster: Cluster,
+) -> None:
+    async def hang_up(message: Message, _: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.close()
+
+    for path in PATHS:
+        await cluster.stage.get(path)
+    cluster.stage.api.script = hang_up
+    await cluster.next_run()
+    cluster.stage.api.script = cluster.answer
+    cluster.start = "403 Forbidden"
+    await cluster.next_run()
+    assert (await cluster.stage.get("/apis")).status == 403
+    cluster.start = "200 OK"
+    assert (await cluster.stage.get("/apis")).status == 200
