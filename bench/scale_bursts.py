@@ -33,8 +33,6 @@ _SAMPLE_EVERY = 1.0
 """Seconds between two samples of all processes' memory: the kernel walks all of their pages for each."""
 _ROUND_TRIPS = {0: 0.4, 20: 0.6, 50: 0.95}
 """Milliseconds between operator and API server, and seconds in which a new object is to succeed."""
-_QUIET = 1.5
-"""Seconds without the end of a run, after which none is in progress."""
 _LIST_EVERY = 1 / 80
 """Seconds between two lists of objects, per object: the benchmark must not take the API server's time from the runs."""
 
@@ -237,12 +235,10 @@ async def _create_all(bed: Bed, namespace: str, names: list[str]) -> None:
 
 
 async def _alone(bed: Bed, operator: OperatorProcess, namespace: str, name: str) -> float:
-    """Create an object when no run is in progress: one follows when the Deployment of the last object is ready."""
-    runs = -1
-    while (ended := len(operator.lines("Run ended"))) > runs:
-        runs = ended
-        await asyncio.sleep(_QUIET)
-    return await _create_and_wait(bed, namespace, [name])
+    """Create an object; return when the run that follows as soon as its Deployment is ready has ended as well."""
+    seconds = await _create_and_wait(bed, namespace, [name])
+    await operator.await_line("Run ended", name=name, reason="dependent changed")
+    return seconds
 
 
 async def _create_and_wait(bed: Bed, namespace: str, names: list[str]) -> float:

@@ -119,9 +119,9 @@ class Proxy:
         session, at_once = Session(run), asyncio.Semaphore(_AT_ONCE)
 
         async def request_one(target: str, accept: bytes, encoding: bytes) -> None:
-            headers = [(b"Accept", accept), (b"Accept-Encoding", encoding)]
-            head = RequestHead("GET", target, [each for each in headers if each[1]], "1.0", 0, False, b"")  # noqa: FBT003
-            call = Call(head, request.parse("GET", target), ClientConnection(), head.headers, b"", session)
+            headers = [each for each in ((b"Accept", accept), (b"Accept-Encoding", encoding)) if each[1]]
+            head = RequestHead("GET", target, headers, "1.0", length=0, keep_alive=False, upgrade=b"")
+            call = Call(head, request.parse("GET", target), ClientConnection(), headers, b"", session)
             async with at_once:
                 try:
                     await self._forward(call)
