@@ -1,0 +1,17 @@
+"""What tests of hosts share."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.kit import ssh_hosts
+
+
+@pytest.fixture
+def network(tmp_path: Path) -> Iterator[ssh_hosts.Network]:
+    """A network of its own, in which the test starts hosts."""
+    with ssh_hosts.running(tmp_path / "network") as network:
+        yield network
