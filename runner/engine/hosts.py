@@ -168,11 +168,13 @@ def _inventory(hosts: Hosts, folder: Path, sockets: Path) -> dict[str, Any]:
 
 
 def _variables(host: Host, hosts: Hosts, folder: Path) -> dict[str, Any]:
-    known_as = f" -o HostKeyAlias={shlex.quote(host.known_as)}"
+    own = f" -o HostKeyAlias={shlex.quote(host.known_as)}"
+    if not hosts.credentials.private_key:
+        own += " -o IdentityFile=none"  # otherwise ssh uses the keys of the operator's own user
     found: dict[str, Any] = {
         **host.vars,
         "ansible_host": host.address,
-        "ansible_ssh_args": _ssh_arguments(hosts, folder) + known_as,
+        "ansible_ssh_args": _ssh_arguments(hosts, folder) + own,
     }
     if host.port is not None:
         found["ansible_port"] = host.port
@@ -192,6 +194,7 @@ def _ssh_arguments(hosts: Hosts, folder: Path) -> str:
         "HashKnownHosts": "no",
         "VerifyHostKeyDNS": "no",
         "IdentitiesOnly": "yes",
+        "IdentityAgent": "none",
         "ForwardAgent": "no",
     }
     return " ".join(["-C -F /dev/null", *(f"-o {shlex.quote(f'{name}={value}')}" for name, value in options.items())])
