@@ -73,7 +73,7 @@ class Supervisor:
             private_data_dir=order.run_dir,
             ident=order.ident,
             playbook=order.playbook,
-            inventory=order.inventory,
+            inventory=order.inventories,
             verbosity=order.verbosity,
             cmdline=order.ansible_args or None,
             quiet=True,

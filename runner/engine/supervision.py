@@ -56,7 +56,7 @@ class Supervision:
             run_dir=str(folder.path),
             ident=folder.ident,
             playbook=str(folder.playbook),
-            inventory=str(folder.inventory),
+            inventories=[str(each) for each in folder.inventories],
             verbosity=folder.verbosity,
             ansible_args=folder.ansible_args,
             kubeconfig=str(folder.kubeconfig),

@@ -41,7 +41,7 @@ class Order:
     run_dir: str
     ident: str
     playbook: str
-    inventory: str
+    inventories: list[str]
     verbosity: int
     ansible_args: str
     kubeconfig: str

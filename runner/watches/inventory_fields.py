@@ -9,7 +9,9 @@ from pathlib import Path
 from typing import TypeAlias
 
 from runner.config.paths import ImageFiles, find_file
+from runner.objects import GVK
 from runner.watches import declared, label_selectors, policy_fields
+from runner.watches.reference_fields import WatchReference
 from runner.watches.spec_paths import SpecPath
 from runner.yamlfile.fields import Fields
 
@@ -59,11 +61,13 @@ def read(fields: Fields, cwd: Path, image: ImageFiles) -> InventoryPolicy | None
     if given is None:
         return None
     _only_in_process(fields, "inventory")
+    if not fields.boolean("manageStatus", default=True):
+        fields.error("inventory", "it needs status.hosts, which remembers hosts: remove manageStatus: false")
     given.require("hosts", "set the path of the list of hosts, such as spec.hosts")
     given.require("allow", "list the networks and names that a spec may contain, such as 10.20.0.0/16")
     if fields.text("vault") == given.text("hosts") != "":
         fields.error("vault", "the same field as inventory.hosts: use a field with the name of a Secret")
-    hosts, credentials = path(given, "hosts"), path(given, "credentials")
+    hosts, credentials = _path(given, "hosts"), _path(given, "credentials")
     group, keys = given.text("group") or _DEFAULT_GROUP, given.text("hostKeys").lower() or HOST_KEYS[0]
     if not is_group(group):
         given.error("group", f"invalid group {group!r}: use letters, digits and '_', but no name that Ansible defines")
@@ -79,10 +83,16 @@ def read_vault(fields: Fields) -> SpecPath | None:
     """Return the path of the name of the Secret with Vault passwords; None if there is none."""
     if fields.is_present("vault"):
         _only_in_process(fields, "vault")
-    return path(fields, "vault")
+    return _path(fields, "vault")
 
 
-def path(fields: Fields, name: str) -> SpecPath | None:
+def lent(*paths: SpecPath | None) -> tuple[WatchReference, ...]:
+    """Return the Secrets that a spec names as references: their changes run the object."""
+    secret = GVK("", "v1", "Secret")
+    return tuple(WatchReference(secret, path, "", "", "") for path in paths if path is not None)
+
+
+def _path(fields: Fields, name: str) -> SpecPath | None:
     """Return a path in the spec; None if it is absent or, with an error, invalid."""
     if not fields.text(name):
         return None

@@ -260,6 +260,11 @@ def _watch(fields: Fields, gvk: GVK, folders: _Folders, line: int) -> Watch | No
     if content is None and not fields.node("role") and not fields.node("playbook"):
         fields.error("", "no role and no playbook: set one of them")
     finalizer = _finalizer(fields, content, folders)
+    inventory, vault = (
+        inventory_fields.read(fields, folders.cwd, folders.search_path.image),
+        inventory_fields.read_vault(fields),
+    )
+    lent = inventory_fields.lent(inventory.credentials if inventory else None, vault)
     watch = partial(
         Watch,
         gvk=gvk,
@@ -276,7 +281,7 @@ def _watch(fields: Fields, gvk: GVK, folders: _Folders, line: int) -> Watch | No
         selector=selector_fields.read(fields),
         field_selector=selector_fields.read_fields(fields),
         blacklist=_blacklist(fields),
-        references=reference_fields.read(fields),
+        references=(*reference_fields.read(fields), *lent),
         service_account=_service_account(fields),
         policy=policy_fields.read(fields),
         mode=_mode(fields),
@@ -284,8 +289,8 @@ def _watch(fields: Fields, gvk: GVK, folders: _Folders, line: int) -> Watch | No
         engine=_engine(fields),
         pods=pod_fields.read(fields),
         rollout=rollout_fields.read(fields),
-        inventory=inventory_fields.read(fields, folders.cwd, folders.search_path.image),
-        vault=inventory_fields.read_vault(fields),
+        inventory=inventory,
+        vault=vault,
         line=line,
         **_booleans(fields),
     )
