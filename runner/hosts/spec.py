@@ -47,7 +47,7 @@ def read(spec: Any, policy: InventoryPolicy, watch: Watch) -> SpecHosts:
     hosts: dict[str, Host] = {}
     ignored: list[str] = []
     for value in policy.hosts.find(spec):
-        for number, item in enumerate(value if isinstance(value, list) else [value]):
+        for number, item in enumerate(value if isinstance(value, list) else [] if value is None else [value]):
             place = f"{policy.hosts.text}[{number}]"
             host = _host(item, place)
             host = replace(host, vars=_variables(host.vars, host.name, place, watch, ignored))
