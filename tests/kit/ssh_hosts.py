@@ -36,10 +36,20 @@ _GATEWAY_MAC, _HOST_MAC = "02:00:00:00:00:01", "02:00:00:00:00:02"
 _BEHIND_RELAY = 2022
 
 
+def find(program: str) -> str:
+    """Where the program is: Debian puts servers where only root's PATH leads; empty if there is none."""
+    return shutil.which(program, path=os.pathsep.join([os.environ.get("PATH", ""), "/usr/sbin"])) or ""
+
+
 def missing() -> list[str]:
     """Return the programs that hosts need and this machine does not have."""
-    path = os.pathsep.join([os.environ.get("PATH", ""), "/usr/sbin"])
-    return [name for name in PROGRAMS if shutil.which(name, path=path) is None]
+    return [name for name in PROGRAMS if not find(name)]
+
+
+def has_banner(address: str, port: int = 22) -> bool:
+    """True if an SSH server sends its banner. Raises OSError if it does not listen."""
+    with socket.create_connection((address, port), timeout=5) as client:
+        return client.recv(4) == b"SSH-"
 
 
 @functools.cache
@@ -124,8 +134,7 @@ class Host:
         def is_ready() -> bool:
             assert self._process.poll() is None, f"{self.name} ended:\n{self.log.read_text()[-3000:]}"
             try:
-                with socket.create_connection((self.address, 22), timeout=5) as client:
-                    return client.recv(4) == b"SSH-"
+                return has_banner(self.address)
             except OSError:
                 return False
 
@@ -136,7 +145,7 @@ class Host:
         return f"{self.address.rpartition('.')[0]}.254"
 
     def _ip(self, *arguments: str) -> None:
-        _run(*leashed(f"{JOIN}{self._process.pid}", shutil.which("ip") or "/usr/sbin/ip", *arguments))
+        _run(*leashed(f"{JOIN}{self._process.pid}", find("ip"), *arguments))
 
 
 class Network:
@@ -149,6 +158,11 @@ class Network:
         """The private key whose public one each host has in authorized_keys."""
         self.authority = new_key(folder / "authority")
         """The key of the certification authority for users that each host trusts."""
+
+    @property
+    def addresses(self) -> str:
+        """The network that contains all of its hosts."""
+        return f"10.213.{self._number}.0/24"
 
     def host(
         self, name: str, *, keys: bool = True, passwords: bool = True, delay: float = 0, host_key: Path | None = None

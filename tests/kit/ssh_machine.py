@@ -99,7 +99,8 @@ def _users(machine: dict[str, Any]) -> None:
     folder.mkdir(mode=0o700)
     (folder / "authorized_keys").write_text(machine["authorized_keys"])
     subprocess.run(["chown", "-R", f"{user}:", str(folder)], check=True)
-    Path("/etc/sudoers").write_text(f"Defaults rootpw\n{user} ALL=(ALL:ALL) ALL\nroot ALL=(ALL:ALL) ALL\n")
+    defaults = "Defaults rootpw\nDefaults secure_path=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin\n"
+    Path("/etc/sudoers").write_text(f"{defaults}{user} ALL=(ALL:ALL) ALL\nroot ALL=(ALL:ALL) ALL\n")
 
 
 def _server(machine: dict[str, Any]) -> None:

@@ -95,7 +95,8 @@ def _resource(before: Project, wanted: ApiRequest) -> tuple[Resource, list[Resou
 def _inventory_problems(resource: Resource, wanted: ApiRequest) -> list[str]:
     if not wanted.inventory or resource.namespaced:
         return []
-    return ["--inventory and --namespaced=false exclude each other: credentials are a Secret in the object's namespace"]
+    why = "the generated field names a Secret in the namespace of the object"
+    return [f"--inventory and --namespaced=false exclude each other: {why}"]
 
 
 def _values(before: Project, resource: Resource, wanted: ApiRequest, *, watched: bool) -> dict[str, str]:
@@ -130,12 +131,12 @@ def _inventory_values(values: Mapping[str, str]) -> dict[str, str]:
     """Return parts of files that contain the fields of hosts, indented for their places."""
 
     def part(name: str, indent: int) -> str:
-        return textwrap.indent(templates.snippet(f"inventory_{name}", values), " " * indent).strip()
+        return textwrap.indent(templates.snippet(f"inventory_{name}", values), " " * indent).rstrip()
 
     return {
-        "spec_fields": part("spec.yaml", 10),
-        "sample_spec": "\n  " + part("sample.yaml", 2),
-        "arguments": "\n      " + part("arguments.yaml", 6),
+        "spec_fields": part("spec.yaml", 10).lstrip(),
+        "sample_spec": "\n" + part("sample.yaml", 2),
+        "arguments": "\n" + part("arguments.yaml", 6),
         "variables": "\n" + part("variables.md", 0),
     }
 
