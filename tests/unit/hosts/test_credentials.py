@@ -55,6 +55,7 @@ def test_a_secret_without_the_label_is_refused_with_the_command_that_lends_it(la
     credentials.check_lent(secret({"infra.example.com/lend-to-webserver": "true"}), WEB)
 
 
+@pytest.mark.lengthy
 @pytest.mark.parametrize("options", [(), ("-t", "rsa", "-b", "2048", "-m", "PEM"), ("-t", "ecdsa", "-m", "PKCS8")])
 def test_a_key_of_each_format_is_one_that_openssh_reads(
     keygen: Keygen, tmp_path: Path, options: tuple[str, ...]
@@ -79,6 +80,7 @@ def test_passwords_are_read_and_not_shown() -> None:
     assert "root's" not in repr(found)
 
 
+@pytest.mark.lengthy
 def test_a_secret_that_cannot_be_used_is_refused_with_a_remedy(keygen: Keygen) -> None:
     locked = keygen("locked", "-N", "with a passphrase")
     key, other = keygen("one"), keygen("other")
@@ -88,7 +90,7 @@ def test_a_secret_that_cannot_be_used_is_refused_with_a_remedy(keygen: Keygen) -
     plain = key.read_text()
     expired, foreign = (Path(f"{each}-cert.pub").read_text() for each in (key, other))
     begin = "Secret shop/login"
-    for values, message in (
+    cases: list[tuple[dict[str, str | bytes], str]] = [
         ({}, f"{begin}: it has no credentials; set one of ssh-privatekey, "),
         ({"known_hosts": "h k v"}, f"{begin}: it has no credentials"),
         ({"ssh__privatekey": locked.read_text()}, f"{begin}, ssh-privatekey: the key has a passphrase; store the key"),
@@ -98,8 +100,9 @@ def test_a_secret_that_cannot_be_used_is_refused_with_a_remedy(keygen: Keygen) -
         ({"ssh__privatekey": plain, "ssh__publickey__cert": "x"}, f"{begin}, ssh-publickey-cert: it is no certificate"),
         ({"ssh__privatekey": plain, "ssh__publickey__cert": foreign}, "it is not for the key in ssh-privatekey"),
         ({"ssh__privatekey": plain, "ssh__publickey__cert": expired}, "it has expired, or is not valid yet"),
-    ):
-        found = problem(lambda values=values: credentials.of(secret(**values)))  # type: ignore[misc]
+    ]
+    for values, message in cases:
+        found = problem(lambda values=values: credentials.of(secret(None, **values)))  # type: ignore[misc]
         assert message in found
         assert plain[100:140] not in found
 
