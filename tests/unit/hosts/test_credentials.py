@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import base64
 import subprocess
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +18,7 @@ WEB = GVK("infra.example.com", "v1", "WebServer")
 Keygen = Callable[..., Path]
 
 
-def secret(labels: dict[str, str] | None = None, **values: str | bytes) -> dict[str, Any]:
+def secret(labels: Mapping[str, str] | None = None, /, **values: str | bytes) -> dict[str, Any]:
     data = {
         name.replace("__", "-"): base64.b64encode(value if isinstance(value, bytes) else value.encode()).decode()
         for name, value in values.items()
@@ -47,7 +47,7 @@ def problem(call: Callable[[], object]) -> str:
     "labels",
     [None, {}, {"infra.example.com/lend-to-webserver": "false"}, {"infra.example.com/lend-to-other": "true"}],
 )
-def test_a_secret_without_the_label_is_refused_with_the_command_that_lends_it(labels: dict[str, str] | None) -> None:
+def test_a_secret_without_the_label_is_refused_with_the_command_that_lends_it(labels: Mapping[str, str] | None) -> None:
     assert problem(lambda: credentials.check_lent(secret(labels), WEB)) == (
         "Secret shop/login is not lent to WebServer: its owner can lend it with `kubectl label secret login -n shop "
         "infra.example.com/lend-to-webserver=true`. The object is not run until it or the Secret changes"
@@ -110,4 +110,6 @@ def test_a_secret_that_cannot_be_used_is_refused_with_a_remedy(keygen: Keygen) -
 def test_vault_passwords_are_those_of_an_id_and_password_is_the_default() -> None:
     assert credentials.vault_passwords(secret(password="one\n", prod="two")) == {"default": "one", "prod": "two"}
     assert "it has no password" in problem(lambda: credentials.vault_passwords(secret()))
-    assert "a@b: no password of a vault id" in problem(lambda: credentials.vault_passwords(secret(**{"a@b": "x"})))
+    assert "a@b: no password of a vault id" in problem(
+        lambda: credentials.vault_passwords(secret(None, **{"a@b": "x"}))
+    )
