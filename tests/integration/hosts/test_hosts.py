@@ -320,3 +320,29 @@ def processes_of(project: Project) -> tuple[str, str]:
             if f"{project.folder}/runs/test.example.com" in arguments:
                 found.append(((each / "environ").read_bytes().decode(errors="replace"), arguments))
     return "\n".join(each[0] for each in found), "\n".join(each[1] for each in found)
+
+
+def test_a_plan_and_a_drift_check_name_the_changes_of_hosts_and_make_none(
+    project: Project, things: Things, network: Network, lend: Lend
+) -> None:
+    host = network.host("web1")
+    lend(ssh_privatekey=network.user_key.read_text(), username=USER, known_hosts=host.known_hosts())
+    project.role("thing", MARK)
+    project.allow_rollouts()
+    watch(project, drift={"period": "1s"})
+    operator = project.start()
+    annotation = {"ansible.sdk.operatorframework.io/mode": "plan"}
+    things.create("fleet", {"credentials": "login", "hosts": [host.address]}, annotations=annotation)
+    things.await_condition("fleet", "Planned")
+    (change,) = (things.get("fleet") or {})["status"]["plan"]["changes"]
+    named = {"verb": "change", "kind": "Host", "name": host.address, "fields": ["task 'Mark the host'"]}
+    assert change.items() >= named.items()
+    assert host.run("ls /tmp") == ""
+    shown = project.plan("thing/fleet", "--namespace", things.namespace)
+    assert f"change Host {host.address}" in shown.stdout, shown.stdout + shown.stderr
+    things.merge("fleet", {"metadata": {"annotations": {"ansible.sdk.operatorframework.io/mode": None}}})
+    operator.await_line("Run ended", name="fleet", outcome="succeeded")
+    host.run("echo another >/tmp/mark")
+    message = things.await_condition("fleet", "Drifted")["message"]
+    assert message == f"change Host {host.address}: task 'Mark the host'"
+    assert host.run("cat /tmp/mark") == "another\n"
