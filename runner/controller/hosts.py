@@ -63,6 +63,7 @@ class RunHosts(Feature):
             credentials=given,
             first_use=watch.inventory.first_use,
             finalizing=attempt.plan.finalizing,
+            keeps_facts=watch.inventory.fact_cache > 0,
         )
         entries = record.at_start(hosts, before)
         return replace(found, ignored_variables=named.ignored, hosts=hosts, host_entries=entries)

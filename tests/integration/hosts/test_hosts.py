@@ -346,3 +346,21 @@ def test_a_plan_and_a_drift_check_name_the_changes_of_hosts_and_make_none(
     message = things.await_condition("fleet", "Drifted")["message"]
     assert message == f"change Host {host.address}: task 'Mark the host'"
     assert host.run("cat /tmp/mark") == "another\n"
+
+
+@pytest.mark.parametrize("engine", ["warm", "exec"])
+def test_facts_of_a_host_are_kept_between_runs(
+    project: Project, things: Things, network: Network, lend: Lend, engine: str
+) -> None:
+    host = network.host("web1")
+    lend(ssh_privatekey=network.user_key.read_text(), username=USER, known_hosts=host.known_hosts())
+    project.role("thing", "- ansible.builtin.debug: {msg: 'the host is {{ ansible_facts.hostname }}'}")
+    watch(project, factCache="10m", engine=engine)
+    operator = project.start()
+    things.create("fleet", {"credentials": "login", "hosts": [host.address]})
+    operator.await_line("Run ended", name="fleet", outcome="succeeded", reason="created")
+    assert hosts_of(things, "fleet")[0]["ok"] == 2
+    things.merge("fleet", {"spec": {"size": 2}})
+    operator.await_line("Run ended", name="fleet", outcome="succeeded", reason="changed")
+    wait_until(lambda: hosts_of(things, "fleet")[0]["ok"] == 1, "a run that gathers no facts")
+    assert operator.log.count("the host is web1") >= 2
