@@ -5,9 +5,10 @@ Users who may only write the object set annotations, so they must not exceed the
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
+from typing import Any
 
 from runner.config import duration
 from runner.controller import decisions
@@ -216,6 +217,8 @@ class Attempt:
     """The plan that the run executes; None if it needs none."""
     hosts: Hosts | None = None
     """Hosts of the run beside localhost; None: there are none."""
+    host_entries: Sequence[Mapping[str, Any]] | None = None
+    """`status.hosts` from the start of the run: no host is forgotten if the operator dies during the run."""
     vault: Mapping[str, str] = field(default_factory=dict, repr=False)
     """Passwords of Ansible Vault by their id."""
     ignored_variables: tuple[str, ...] = ()

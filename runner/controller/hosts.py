@@ -55,19 +55,18 @@ class RunHosts(Feature):
             return found
         named = spec.read(attempt.obj.get("spec"), watch.inventory, watch)
         given = await self._credentials(watch.inventory, attempt)
-        hosts = record.all_hosts(named.hosts, record.entries(attempt.obj))
-        return replace(
-            found,
-            ignored_variables=named.ignored,
-            hosts=Hosts(
-                group=watch.inventory.group,
-                hosts=await self._checked(hosts, watch.inventory),
-                file=watch.inventory.file,
-                credentials=given,
-                first_use=watch.inventory.first_use,
-                finalizing=attempt.plan.finalizing,
-            ),
+        before = record.entries(attempt.obj)
+        hosts = Hosts(
+            group=watch.inventory.group,
+            hosts=await self._checked(record.all_hosts(named.hosts, before), watch.inventory),
+            file=watch.inventory.file,
+            credentials=given,
+            first_use=watch.inventory.first_use,
+            finalizing=attempt.plan.finalizing,
+            keeps_facts=watch.inventory.fact_cache > 0,
         )
+        entries = record.at_start(hosts, before)
+        return replace(found, ignored_variables=named.ignored, hosts=hosts, host_entries=entries)
 
     async def _credentials(self, policy: InventoryPolicy, attempt: Attempt) -> Credentials:
         path = policy.credentials

@@ -19,6 +19,7 @@ from runner.controller.features import Feature, FinishedRun, Skip
 from runner.controller.run_access import Grant, RunAccess
 from runner.controller.run_log import RunEvents, RunObserver
 from runner.engine import artifacts, params, retention
+from runner.engine.hosts import fact_environment
 from runner.engine.job import SUPERSEDED, Engine, Event, EventSink, Job, PodRun, RunResult, canceled
 from runner.kube.discovery import ApiResource
 from runner.objects import GVK, Object, ObjectKey, ObjectRef, key_of, uid_of
@@ -107,6 +108,8 @@ class JobFactory:
         self._warned: dict[ObjectKey, str] = {}
         """Uids."""
         self._bounds = scope.bounds
+        keeps = watch.inventory.fact_cache if watch.inventory is not None else 0.0
+        self._facts = fact_environment(keeps) if keeps else {}
         scope.registry.subscribe(lambda key: self._warned.pop(key, None))
 
     async def make(self, attempt: Attempt, grant: Grant) -> Job:
@@ -138,7 +141,7 @@ class JobFactory:
             raised=bool(overrides.verbosity) or defaults.raised(watch.gvk),
             ansible_args=defaults.ansible_args,
             max_artifacts=_or(overrides.max_runner_artifacts, watch.max_runner_artifacts),
-            environment=defaults.environment,
+            environment={**defaults.environment, **self._facts},
             kubeconfig=grant.kubeconfig,
             pod=self._pod(attempt, grant),
             hosts=attempt.hosts,

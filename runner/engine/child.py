@@ -79,6 +79,7 @@ class Supervisor:
             quiet=True,
             artifact_dir=str(Path(order.temporary, ARTIFACTS)),
             suppress_output_file=True,
+            fact_cache=order.facts or None,
         )
         config.prepare()
         config.command[0] = ansible_playbook()

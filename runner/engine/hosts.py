@@ -6,6 +6,7 @@ argument and no environment variable contains a secret. Strings of a custom reso
 
 from __future__ import annotations
 
+import math
 import shlex
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
@@ -17,6 +18,8 @@ from runner.engine import extravars
 
 REMOVED = "removed"
 """Group of the hosts that a former run had, and that the resource does not name any more."""
+FACTS = Path("facts")
+"""Folder in the run folder with facts of the hosts, which the next run uses."""
 _KEY, _KNOWN_HOSTS = "ssh_key", "known_hosts"
 _PERSIST = 60
 """Seconds for which an idle connection is kept; the end of the run closes it earlier."""
@@ -75,6 +78,8 @@ class Hosts:
     """Whether the first key of a host is trusted."""
     finalizing: bool = False
     """Whether the removed hosts are in `group` too."""
+    keeps_facts: bool = False
+    """Whether facts of hosts are kept for the next run."""
 
     @property
     def removed(self) -> tuple[str, ...]:
@@ -120,6 +125,11 @@ def vault_arguments(passwords: Mapping[str, str], temporary: Path) -> list[str]:
         _write(folder / str(number), password)
         arguments += ["--vault-id", f"{name}@{folder / str(number)}"]
     return arguments
+
+
+def fact_environment(seconds: float) -> dict[str, str]:
+    """Return the variables of runs that gather facts only if none are kept."""
+    return {"ANSIBLE_GATHERING": "smart", "ANSIBLE_CACHE_PLUGIN_TIMEOUT": str(max(math.ceil(seconds), 1))}
 
 
 def accepted_keys(temporary: Path) -> dict[str, str]:

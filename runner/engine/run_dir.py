@@ -58,6 +58,8 @@ class RunFolder:
     verbosity: int
     ansible_args: str
     environment: Mapping[str, str]
+    facts: Path | None = None
+    """Folder with kept facts of hosts."""
 
     @property
     def kubeconfig(self) -> Path:
@@ -96,6 +98,7 @@ def prepare(job: Job, identity: str, environ: Mapping[str, str]) -> RunFolder:
         verbosity=max(0, min(job.verbosity, MAX_VERBOSITY)),
         ansible_args=arguments,
         environment={**environment, **added},
+        facts=hosts.FACTS if job.hosts and job.hosts.keeps_facts else None,
     )
 
 

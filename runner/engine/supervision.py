@@ -62,6 +62,7 @@ class Supervision:
             kubeconfig=str(folder.kubeconfig),
             temporary=str(folder.path / TEMPORARY),
             memory=memory,
+            facts=str(folder.path / folder.facts) if folder.facts else "",
         )
         started = await starter.start(order, folder.environment)
         try:

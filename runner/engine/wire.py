@@ -48,6 +48,8 @@ class Order:
     temporary: str
     memory: int
     """Bytes that all processes of the run may use together; 0 is unlimited."""
+    facts: str = ""
+    """Folder with facts of hosts that the next run uses; empty: facts are kept during the run only."""
 
 
 @dataclass(frozen=True, slots=True)

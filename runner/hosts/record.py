@@ -36,14 +36,23 @@ def all_hosts(named: Iterable[Host], before: Mapping[str, Entry]) -> tuple[Host,
     return (*present.values(), *(replace(host, is_removed=True) for host in gone if host is not None))
 
 
+def at_start(hosts: Hosts, before: Mapping[str, Entry]) -> list[Entry]:
+    """Return the entries at the start of a run: new hosts have no results."""
+    return _sorted(_entry(host, None, before.get(host.name), {}, keeps=True) for host in hosts.hosts)
+
+
 def after_run(hosts: Hosts, before: Mapping[str, Entry], result: RunResult) -> list[Entry]:
     """Return the entries after a run: hosts that failed first, then by name."""
     recaps = {each.name: each for each in result.hosts}
     found = [
-        _entry(host, recaps.get(host.name), before.get(host.name), result)
+        _entry(host, recaps.get(host.name), before.get(host.name), result.host_keys, keeps=not recaps)
         for host in hosts.hosts
         if not (host.is_removed and _is_clean(recaps.get(host.name)))
     ]
+    return _sorted(found)
+
+
+def _sorted(found: Iterable[Entry]) -> list[Entry]:
     return sorted(found, key=lambda each: (not (each.get("failures") or each.get("unreachable")), each["name"]))
 
 
@@ -51,7 +60,8 @@ def _is_clean(recap: HostRecap | None) -> bool:
     return recap is not None and not (recap.failures or recap.unreachable)
 
 
-def _entry(host: Host, recap: HostRecap | None, before: Entry | None, result: RunResult) -> Entry:
+def _entry(host: Host, recap: HostRecap | None, before: Entry | None, keys: Mapping[str, str], *, keeps: bool) -> Entry:
+    """Return an entry. `keeps`: the run has no results, so that those of the last one stay."""
     entry: dict[str, Any] = {"name": host.name, "address": host.written}
     if host.port is not None:
         entry["port"] = host.port
@@ -59,9 +69,9 @@ def _entry(host: Host, recap: HostRecap | None, before: Entry | None, result: Ru
         entry["user"] = host.user
     if recap is not None:
         entry |= {name: getattr(recap, name) for name in _COUNTS}
-    elif before is not None and not result.hosts:  # the run did not get as far
+    elif before is not None and keeps:
         entry |= {name: before[name] for name in _COUNTS if name in before}
-    if key := host.key or result.host_keys.get(host.known_as, ""):
+    if key := host.key or keys.get(host.known_as, ""):
         entry["hostKey"] = key
     return entry | ({"removed": True} if host.is_removed else {})
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import base64
 import subprocess
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +18,7 @@ WEB = GVK("infra.example.com", "v1", "WebServer")
 Keygen = Callable[..., Path]
 
 
-def secret(labels: dict[str, str] | None = None, **values: str | bytes) -> dict[str, Any]:
+def secret(labels: Mapping[str, str] | None = None, /, **values: str | bytes) -> dict[str, Any]:
     data = {
         name.replace("__", "-"): base64.b64encode(value if isinstance(value, bytes) else value.encode()).decode()
         for name, value in values.items()
@@ -47,7 +47,7 @@ def problem(call: Callable[[], object]) -> str:
     "labels",
     [None, {}, {"infra.example.com/lend-to-webserver": "false"}, {"infra.example.com/lend-to-other": "true"}],
 )
-def test_a_secret_without_the_label_is_refused_with_the_command_that_lends_it(labels: dict[str, str] | None) -> None:
+def test_a_secret_without_the_label_is_refused_with_the_command_that_lends_it(labels: Mapping[str, str] | None) -> None:
     assert problem(lambda: credentials.check_lent(secret(labels), WEB)) == (
         "Secret shop/login is not lent to WebServer: its owner can lend it with `kubectl label secret login -n shop "
         "infra.example.com/lend-to-webserver=true`. The object is not run until it or the Secret changes"
@@ -55,6 +55,7 @@ def test_a_secret_without_the_label_is_refused_with_the_command_that_lends_it(la
     credentials.check_lent(secret({"infra.example.com/lend-to-webserver": "true"}), WEB)
 
 
+@pytest.mark.lengthy
 @pytest.mark.parametrize("options", [(), ("-t", "rsa", "-b", "2048", "-m", "PEM"), ("-t", "ecdsa", "-m", "PKCS8")])
 def test_a_key_of_each_format_is_one_that_openssh_reads(
     keygen: Keygen, tmp_path: Path, options: tuple[str, ...]
@@ -79,6 +80,7 @@ def test_passwords_are_read_and_not_shown() -> None:
     assert "root's" not in repr(found)
 
 
+@pytest.mark.lengthy
 def test_a_secret_that_cannot_be_used_is_refused_with_a_remedy(keygen: Keygen) -> None:
     locked = keygen("locked", "-N", "with a passphrase")
     key, other = keygen("one"), keygen("other")
@@ -88,7 +90,7 @@ def test_a_secret_that_cannot_be_used_is_refused_with_a_remedy(keygen: Keygen) -
     plain = key.read_text()
     expired, foreign = (Path(f"{each}-cert.pub").read_text() for each in (key, other))
     begin = "Secret shop/login"
-    for values, message in (
+    cases: list[tuple[dict[str, str | bytes], str]] = [
         ({}, f"{begin}: it has no credentials; set one of ssh-privatekey, "),
         ({"known_hosts": "h k v"}, f"{begin}: it has no credentials"),
         ({"ssh__privatekey": locked.read_text()}, f"{begin}, ssh-privatekey: the key has a passphrase; store the key"),
@@ -98,8 +100,9 @@ def test_a_secret_that_cannot_be_used_is_refused_with_a_remedy(keygen: Keygen) -
         ({"ssh__privatekey": plain, "ssh__publickey__cert": "x"}, f"{begin}, ssh-publickey-cert: it is no certificate"),
         ({"ssh__privatekey": plain, "ssh__publickey__cert": foreign}, "it is not for the key in ssh-privatekey"),
         ({"ssh__privatekey": plain, "ssh__publickey__cert": expired}, "it has expired, or is not valid yet"),
-    ):
-        found = problem(lambda values=values: credentials.of(secret(**values)))  # type: ignore[misc]
+    ]
+    for values, message in cases:
+        found = problem(lambda values=values: credentials.of(secret(None, **values)))  # type: ignore[misc]
         assert message in found
         assert plain[100:140] not in found
 
@@ -107,4 +110,6 @@ def test_a_secret_that_cannot_be_used_is_refused_with_a_remedy(keygen: Keygen) -
 def test_vault_passwords_are_those_of_an_id_and_password_is_the_default() -> None:
     assert credentials.vault_passwords(secret(password="one\n", prod="two")) == {"default": "one", "prod": "two"}
     assert "it has no password" in problem(lambda: credentials.vault_passwords(secret()))
-    assert "a@b: no password of a vault id" in problem(lambda: credentials.vault_passwords(secret(**{"a@b": "x"})))
+    assert "a@b: no password of a vault id" in problem(
+        lambda: credentials.vault_passwords(secret(None, **{"a@b": "x"}))
+    )
