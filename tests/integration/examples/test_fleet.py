@@ -1,4 +1,4 @@
-"""The example `fleet`: a web server on hosts with SSH, from the creation of the keys to the removal of the last host."""
+"""The example `fleet`: a web server on hosts with SSH, from the creation of the keys to the last removal."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def named(*hosts: Host) -> list[dict[str, Any]]:
 
 def page(host: Host) -> str:
     """Return the page that a host sends; empty if no server runs."""
-    with contextlib.suppress(OSError), urllib.request.urlopen(f"http://{host.address}:8080/", timeout=5) as answer:  # noqa: S310 - HTTP
+    with contextlib.suppress(OSError), urllib.request.urlopen(f"http://{host.address}:8080/", timeout=5) as answer:
         return str(answer.read().decode().strip())
     return ""
 
