@@ -82,6 +82,7 @@ def test_a_host_that_answers_for_another_has_the_wrong_host_key(network: Network
     assert trusting.stdout == "web2\n", trusting.stderr
 
 
+@pytest.mark.full
 def test_a_cut_connection_hangs_until_the_cable_is_mended_and_a_reset_one_ends(network: Network) -> None:
     host = network.host("web1")
     key = identity(network.user_key)
@@ -114,6 +115,7 @@ def test_a_cut_connection_hangs_until_the_cable_is_mended_and_a_reset_one_ends(n
     assert ssh(host, host.known_hosts(), *key).stdout == "web1\n"
 
 
+@pytest.mark.full
 def test_an_address_without_a_host_is_silent_and_a_slow_host_is_slow(network: Network) -> None:
     silent = network.black_hole()
     with pytest.raises(TimeoutError):
@@ -124,6 +126,7 @@ def test_an_address_without_a_host_is_silent_and_a_slow_host_is_slow(network: Ne
     assert time.monotonic() - began > 1  # at least five exchanges
 
 
+@pytest.mark.full
 def test_nothing_of_a_network_is_left_even_if_its_process_is_killed(tmp_path: Path) -> None:
     with running(tmp_path / "first") as network:
         ours = f"ssh{network.host('web1').address.split('.')[2]}-"
