@@ -276,10 +276,10 @@ class _Operator:
         ownership.listen(dependents)
         return dependents
 
-    def _dependent_changed(self, gvk: GVK, key: ObjectKey, why: str) -> None:
-        self._controllers[gvk].dependent_changed(key, why)
+    def _dependent_changed(self, gvk: GVK, key: ObjectKey, why: str, is_status: bool) -> None:  # noqa: FBT001 - TriggerRun
+        self._controllers[gvk].dependent_changed(key, why, is_status=is_status)
 
-    def _reference_changed(self, gvk: GVK, key: ObjectKey, why: str) -> None:
+    def _reference_changed(self, gvk: GVK, key: ObjectKey, why: str, _: bool) -> None:  # noqa: FBT001 - TriggerRun
         self._controllers[gvk].reference_changed(key, why)
 
     def _prune_again(self, ref: ObjectRef, why: str) -> None:

@@ -24,7 +24,7 @@ from runner.references.watching import References
 from runner.rollout.state import Fleet, State
 from runner.workqueue.concurrency import ConcurrencyLimit
 from runner.workqueue.queue import Dispatcher, WorkQueue
-from runner.workqueue.request import ReconcileRequest, RunReason
+from runner.workqueue.request import DEPENDENT_STATUS_HANDICAP, ReconcileRequest, RunReason
 
 _LIST_PATIENCE = 3.0
 """Maximum seconds that reruns wait for the first list."""
@@ -105,11 +105,11 @@ class Controller:
                 await self.informer.synced.wait()
         self.queue.release_reruns()
 
-    def dependent_changed(self, key: ObjectKey, why: str) -> None:
-        """Run an object because a dependent changed."""
+    def dependent_changed(self, key: ObjectKey, why: str, *, is_status: bool) -> None:
+        """Run an object because a dependent changed, or only its status."""
         if self._may_run(key):
             self._log.info("A dependent changed", why=why, **key._asdict())
-            self.queue.add(key, RunReason.DEPENDENT, (why,))
+            self.queue.add(key, RunReason.DEPENDENT, (why,), DEPENDENT_STATUS_HANDICAP if is_status else None)
 
     def _may_run(self, key: ObjectKey) -> bool:
         """Return whether the object is ours and may run without a change of itself."""

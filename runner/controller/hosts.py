@@ -23,7 +23,7 @@ from runner.watches.watch import Watch
 
 
 class RunHosts(Feature):
-    """Hosts and lent Secrets of the runs. `apply` belongs to the preview too."""
+    """Hosts and lent Secrets of the runs. The preview uses `apply` too."""
 
     def __init__(self, watch: Watch, client: Client) -> None:
         self._watch = watch
@@ -74,7 +74,7 @@ class RunHosts(Feature):
         given = credentials.of(secret) if secret is not None else Credentials()
         if given.private_key and not given.known_hosts and not policy.first_use and secret is not None:
             raise TerminalError(
-                f"Secret {key_of(secret)} has no known_hosts, so no host can be trusted: add that key with the checked "
+                f"Secret {key_of(secret)} has no known_hosts, so no host can be trusted. Add that key with the checked "
                 "output of `ssh-keyscan`, or let the administrator set inventory.hostKeys: first"
             )
         return given

@@ -20,8 +20,8 @@ from runner.dependents.loops import Loops, Slowdown, TriggerBudget, TriggerPair
 from runner.dependents.notification import Notification
 from runner.objects import GVK, ObjectKey, ObjectRef
 
-TriggerRun = Callable[[GVK, ObjectKey, str], None]
-"""Requests a run: the owner's kind as it is watched, its key, and the reason."""
+TriggerRun = Callable[[GVK, ObjectKey, str, bool], None]
+"""Requests a run: the owner's kind as it is watched, its key, the reason, and whether only a status changed."""
 
 ROLLOUT_WAITS = (10.0, 120.0)
 """Seconds until a rollout in progress triggers a run: the first one, and each further one."""
@@ -134,10 +134,9 @@ class LoopGuard:
 
     def _pass(self, pair: TriggerPair, notification: Notification) -> None:
         loop = asyncio.get_running_loop()
-        why = f"{pair.kind.kind} {notification.key} {notification.what}"
         slowdown = self._loops.slowdown(pair, notification, loop.time())
         if not slowdown.seconds:
-            self._wake(pair, why)
+            self._wake(pair, notification)
             return
         self._note(pair, notification, slowdown)
         held, due = self._held.get(pair), loop.time() + slowdown.seconds
@@ -150,10 +149,10 @@ class LoopGuard:
             seconds=round(slowdown.seconds, 3),
             fields=list(slowdown.fields if notification.fields else ()),
             gvk=str(pair.target.gvk),
-            **{"reference" if pair.is_reference else "dependent": why},
+            **{"reference" if pair.is_reference else "dependent": _why(pair, notification)},
             **pair.target.key._asdict(),
         )
-        self._held[pair] = _Held(due, loop.call_at(due, self._due, pair, why))
+        self._held[pair] = _Held(due, loop.call_at(due, self._due, pair, notification))
 
     def forget(self, target: ObjectRef) -> None:
         """Drop the state of a deleted owner."""
@@ -165,29 +164,30 @@ class LoopGuard:
             self._end_rollout(pair)
         self._budget.forget(target)
 
-    def _due(self, pair: TriggerPair, why: str) -> None:
+    def _due(self, pair: TriggerPair, notification: Notification) -> None:
         del self._held[pair]
-        self._wake(pair, why)
+        self._wake(pair, notification)
 
-    def _wake(self, pair: TriggerPair, why: str) -> None:
+    def _wake(self, pair: TriggerPair, notification: Notification) -> None:
+        why, is_status = _why(pair, notification), notification.is_status
         if pair.is_reference:
-            self.wake_for_reference(pair.target.gvk, pair.target.key, why)
+            self.wake_for_reference(pair.target.gvk, pair.target.key, why, is_status)
         elif pair.key.namespace == pair.target.key.namespace:
-            self.wake(pair.target.gvk, pair.target.key, why)
+            self.wake(pair.target.gvk, pair.target.key, why, is_status)
         else:
-            self._wake_within_budget(pair.target, why)
+            self._wake_within_budget(pair.target, why, is_status)
 
-    def _wake_within_budget(self, target: ObjectRef, why: str) -> None:
+    def _wake_within_budget(self, target: ObjectRef, why: str, is_status: bool) -> None:  # noqa: FBT001 - see TriggerRun
         if target in self._postponed:
             self.over_budget(target.gvk)
             return
         loop = asyncio.get_running_loop()
         seconds = self._budget.spend(target, loop.time())
         if not seconds:
-            self.wake(target.gvk, target.key, why)
+            self.wake(target.gvk, target.key, why, is_status)
             return
         self.over_budget(target.gvk)
-        self._postponed[target] = loop.call_later(seconds, self._spend_again, target, why)
+        self._postponed[target] = loop.call_later(seconds, self._spend_again, target, why, is_status)
         if self._logged.is_new(target):
             _log.warning(
                 "Dependents in other namespaces trigger an object too often; delaying its runs. Check which client "
@@ -197,9 +197,9 @@ class LoopGuard:
                 **target.key._asdict(),
             )
 
-    def _spend_again(self, target: ObjectRef, why: str) -> None:
+    def _spend_again(self, target: ObjectRef, why: str, is_status: bool) -> None:  # noqa: FBT001 - see TriggerRun
         del self._postponed[target]
-        self._wake_within_budget(target, why)
+        self._wake_within_budget(target, why, is_status)
 
     def _note(self, pair: TriggerPair, notification: Notification, slowdown: Slowdown) -> None:
         """Report the start of a contention, and its end after a quiet period."""
@@ -225,6 +225,10 @@ class LoopGuard:
         if not timers:
             self._contentions.pop(pair.target, None)
             self.contended(pair.target.gvk, pair.target.key, None)
+
+
+def _why(pair: TriggerPair, notification: Notification) -> str:
+    return f"{pair.kind.kind} {notification.key} {notification.what}"
 
 
 def _is_status(name: str) -> bool:

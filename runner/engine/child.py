@@ -35,6 +35,8 @@ from runner.engine.wire import ARTIFACTS, GRACE, HEADER, LEARNED, STOP, Ending, 
 
 _ENDING = 0.02
 """Seconds in which helpers of Ansible usually end by themselves. Waiting costs less than a search for process_tree."""
+_LAST_WORD = 5.0
+"""Seconds after a signal in which an operator that was killed closes its end of the control stream."""
 _LONGEST_NOTES = 16 * 1024 * 1024
 """Bytes of a file of forked runs that are read: a line for each of 200,000 tasks."""
 
@@ -53,11 +55,19 @@ class Supervisor:
         self._spawn = spawn
         self._process: Spawn | None = None
         self._stopping = threading.Event()
+        self._listener: threading.Thread | None = None
         self._memory = 0
         self._stuck = False
 
     def run(self) -> None:
         """Run Ansible. Send every event, then the ending."""
+        signaled = threading.Event()
+
+        def end(*_: object) -> None:
+            signaled.set()
+            threading.Thread(target=self._stop, daemon=True).start()
+
+        signal.signal(signal.SIGTERM, end)
         try:
             ending = self._ansible()
         except Exception as error:  # noqa: BLE001 - whatever ansible-runner raises, the operator must receive it
@@ -66,6 +76,10 @@ class Supervisor:
             self._send(Kind.ENDING, asdict(ending))
         except BrokenPipeError:
             self._abandon()
+        if signaled.is_set() and self._listener is not None:
+            # The kernel sends the signal of a killed operator before it closes all of its streams, so the ending can
+            # have been sent to nobody. The listener then removes the files.
+            self._listener.join(_LAST_WORD)
 
     def _ansible(self) -> Ending:
         order = self._order
@@ -86,7 +100,6 @@ class Supervisor:
         config.env |= utf8_locale()
         self._spawn.started = self._started
         pexpect.spawn = self._spawn
-        signal.signal(signal.SIGTERM, lambda *_: threading.Thread(target=self._stop, daemon=True).start())
         run = _Run(config, event_handler=self._event, cancel_callback=self._stopping.is_set)
         run.take_event = self._take_event
         is_sent = functools.partial(self._is_sent, Path(config.artifact_dir, "job_events"))
@@ -126,7 +139,8 @@ class Supervisor:
     def _started(self, process: Spawn) -> None:
         """Listen to the operator from now on. A second thread before the fork could make the child hang."""
         self._process = process
-        threading.Thread(target=self._listen, daemon=True).start()
+        self._listener = threading.Thread(target=self._listen, daemon=True)
+        self._listener.start()
         MemoryWatch(self._order.memory, self._out_of_memory).start()
 
     def _out_of_memory(self, used: int) -> None:

@@ -65,11 +65,11 @@ class Progress:
     requeue_after: float | None = None
     unfinished: bool = False
     unmatched: bool = False
-    """Whether a play had no hosts."""
+    """True if a play had no hosts."""
 
     @property
     def is_idle(self) -> bool:
-        """Whether a play had no hosts, and no other one had hosts beside localhost."""
+        """True if a play had no hosts, and no other one had hosts beside localhost."""
         return self.unmatched and self.stats is not None and not host_recaps(self.stats)
 
 

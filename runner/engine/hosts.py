@@ -20,7 +20,7 @@ REMOVED = "removed"
 """Group of the hosts that a former run had, and that the resource does not name any more."""
 FACTS = Path("facts")
 """Folder in the run folder with facts of the hosts, which the next run uses."""
-_KEY, _KNOWN_HOSTS = "ssh_key", "known_hosts"
+_KEY, _KNOWN_HOSTS, _INVENTORY = "ssh_key", "known_hosts", "inventory.yml"
 _PERSIST = 60
 """Seconds for which an idle connection is kept; the end of the run closes it earlier."""
 
@@ -98,32 +98,36 @@ class HostRecap:
     unreachable: int
 
 
-def write(hosts: Hosts, temporary: Path, sockets: Path) -> tuple[Path, ...]:
-    """Write the files about the hosts of a run into its temporary folder; return the inventories.
+def write(hosts: Hosts, temporary: Path, sockets: Path, seen: Path | None = None) -> tuple[Path, ...]:
+    """Write the files about the hosts of a run into its temporary folder; return the inventories as Ansible sees them.
 
-    `sockets` is a folder with a short path.
+    `sockets` is a folder with a short path. `seen` is the path of the temporary folder for Ansible, if it differs.
     """
     folder = temporary / "hosts"
     folder.mkdir(mode=0o700)
+    shown = (seen or temporary) / folder.name
     given = hosts.credentials
     _write(folder / _KNOWN_HOSTS, "\n".join((given.known_hosts, *_kept_keys(hosts), "")))
     if given.private_key:
         _write(folder / _KEY, given.private_key)
     if given.certificate:
         _write(folder / f"{_KEY}-cert.pub", given.certificate)
-    inventory = folder / "inventory.yml"
-    _write(inventory, extravars.dump({"all": _inventory(hosts, folder, sockets)}, frozenset({"all"})))
-    return inventory, *([hosts.file] if hosts.file is not None else [])
+    _write(folder / _INVENTORY, extravars.dump({"all": _inventory(hosts, shown, sockets)}, frozenset({"all"})))
+    return shown / _INVENTORY, *([hosts.file] if hosts.file is not None else [])
 
 
-def vault_arguments(passwords: Mapping[str, str], temporary: Path) -> list[str]:
-    """Write the passwords of Ansible Vault by their id; return the arguments of `ansible-playbook` with them."""
+def vault_arguments(passwords: Mapping[str, str], temporary: Path, seen: Path | None = None) -> list[str]:
+    """Write the passwords of Ansible Vault by their id; return the arguments of `ansible-playbook` with them.
+
+    `seen` is as above.
+    """
     folder = temporary / "vault"
     folder.mkdir(mode=0o700)
+    shown = (seen or temporary) / folder.name
     arguments = []
     for number, (name, password) in enumerate(sorted(passwords.items())):
         _write(folder / str(number), password)
-        arguments += ["--vault-id", f"{name}@{folder / str(number)}"]
+        arguments += ["--vault-id", f"{name}@{shown / str(number)}"]
     return arguments
 
 

@@ -131,7 +131,7 @@ class Outcome(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Recap:
-    """Play recap of localhost, or of all hosts if the run has others.
+    """Play recap of localhost, or of all hosts if the run has further ones.
 
     `completion` is ISO 8601 with microseconds, from the recap's event.
     """

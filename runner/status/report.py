@@ -525,7 +525,7 @@ def dropped_fields(obj: Object, report: StatusReport) -> list[str]:
     for name, value in ((PLAN, report.plan), (DRIFT, report.drift)):
         if value and obj["status"].get(name, {}).get("hash") != value.get("hash"):
             missing.add(f"status.{name}")
-    if report.hosts and obj["status"].get(HOSTS) != list(report.hosts):
+    if report.hosts and HOSTS not in obj["status"]:
         missing.add(f"status.{HOSTS}")
     return sorted(missing)
 

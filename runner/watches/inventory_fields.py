@@ -60,7 +60,6 @@ def read(fields: Fields, cwd: Path, image: ImageFiles) -> InventoryPolicy | None
     given = fields.fields("inventory", declared.names("inventory"))
     if given is None:
         return None
-    _only_in_process(fields, "inventory")
     if not fields.boolean("manageStatus", default=True):
         fields.error("inventory", "it needs status.hosts, which remembers hosts: remove manageStatus: false")
     given.require("hosts", "set the path of the list of hosts, such as spec.hosts")
@@ -73,6 +72,11 @@ def read(fields: Fields, cwd: Path, image: ImageFiles) -> InventoryPolicy | None
         given.error("group", f"invalid group {group!r}: use letters, digits and '_', but no name that Ansible defines")
     if keys not in HOST_KEYS:
         given.error("hostKeys", f"invalid value {keys!r}: use strict (known_hosts of the Secret) or first (trust once)")
+    if fields.text("isolation").lower() == "pod":
+        for name in (["hostKeys"] if keys == "first" else []) + (
+            ["factCache"] if given.is_present("factCache") else []
+        ):
+            given.error(name, "keeps data for the next run, but a pod and its files end with the run: remove it")
     facts, allowed, file = policy_fields.span(given, "factCache", off=False), _allowed(given), _file(given, cwd, image)
     if hosts is None:
         return None
@@ -81,8 +85,6 @@ def read(fields: Fields, cwd: Path, image: ImageFiles) -> InventoryPolicy | None
 
 def read_vault(fields: Fields) -> SpecPath | None:
     """Return the path of the name of the Secret with Vault passwords; None if there is none."""
-    if fields.is_present("vault"):
-        _only_in_process(fields, "vault")
     return _path(fields, "vault")
 
 
@@ -101,11 +103,6 @@ def _path(fields: Fields, name: str) -> SpecPath | None:
     except ValueError as error:
         fields.error(name, str(error))
         return None
-
-
-def _only_in_process(fields: Fields, name: str) -> None:
-    if fields.text("isolation").lower() == "pod":
-        fields.error(name, "runs in pods have no hosts yet: remove isolation: pod, or remove this field")
 
 
 def _file(given: Fields, cwd: Path, image: ImageFiles) -> Path | None:

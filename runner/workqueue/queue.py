@@ -85,9 +85,11 @@ class WorkQueue:
         self._holds_reruns = False
         dispatcher.join(self)
 
-    def add(self, key: ObjectKey, reason: RunReason, details: tuple[str, ...] = ()) -> None:
+    def add(
+        self, key: ObjectKey, reason: RunReason, details: tuple[str, ...] = (), handicap: float | None = None
+    ) -> None:
         """Make `key` due now, unless it backs off after a failure and no user changed it."""
-        self._add(key, Cause.of(reason, details))
+        self._add(key, Cause.of(reason, details, handicap))
         self._dispatcher.dispatch()
 
     def add_at_start(self, key: ObjectKey, result: LastResult) -> None:

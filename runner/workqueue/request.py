@@ -60,6 +60,8 @@ HANDICAP: dict[RunReason, float] = {
 }
 """Seconds by which a more urgent request may come later and still go first."""
 
+DEPENDENT_STATUS_HANDICAP = 30.0
+"""The same for a dependent of which only the status changed: the run repairs nothing."""
 HANDICAP_AT_START = {LastResult.NONE: 15.0, LastResult.OUTDATED: 60.0, LastResult.FAILED: 120.0}
 """The same for objects present at start whose last run has no result for the current spec, or failed."""
 
@@ -109,9 +111,9 @@ class Cause:
     handicap: float
 
     @classmethod
-    def of(cls, reason: RunReason, details: tuple[str, ...]) -> Cause:
-        """Return a cause with the handicap of its reason."""
-        return cls(reason, details, HANDICAP[reason])
+    def of(cls, reason: RunReason, details: tuple[str, ...], handicap: float | None = None) -> Cause:
+        """Return a cause, by default with the handicap of its reason."""
+        return cls(reason, details, HANDICAP[reason] if handicap is None else handicap)
 
     @classmethod
     def at_start(cls, result: LastResult) -> Cause:

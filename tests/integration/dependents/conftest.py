@@ -82,7 +82,7 @@ def operate(hand: Hand, make_owner: MakeOwner, tmp_path: Path) -> Operate:
         watches = [watch_of(resource.gvk, **watch) for resource in resources]
         triggered: list[tuple[str, str]] = []
 
-        def wake(_: GVK, key: ObjectKey, why: str) -> None:
+        def wake(_: GVK, key: ObjectKey, why: str, __: bool) -> None:  # noqa: FBT001 - TriggerRun
             triggered.append((key.name, why))
 
         store = store or FileStore(tmp_path)

@@ -57,7 +57,10 @@ def files_below(folder: Path) -> str:
     return "\n".join(each.read_text(errors="replace") for each in folder.rglob("*") if each.is_file())
 
 
-@pytest.mark.parametrize("engine", ["warm", "exec"])
+ENGINES = ["warm", pytest.param("exec", marks=pytest.mark.full)]
+
+
+@pytest.mark.parametrize("engine", ENGINES)
 def test_a_role_runs_on_the_hosts_of_the_spec_with_a_lent_key(
     project: Project, things: Things, network: Network, lend: Lend, engine: str
 ) -> None:
@@ -348,7 +351,7 @@ def test_a_plan_and_a_drift_check_name_the_changes_of_hosts_and_make_none(
     assert host.run("cat /tmp/mark") == "another\n"
 
 
-@pytest.mark.parametrize("engine", ["warm", "exec"])
+@pytest.mark.parametrize("engine", ENGINES)
 def test_facts_of_a_host_are_kept_between_runs(
     project: Project, things: Things, network: Network, lend: Lend, engine: str
 ) -> None:

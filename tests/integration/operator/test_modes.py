@@ -187,7 +187,7 @@ def test_the_annotation_plans_one_object_and_its_removal_applies_it(project: Pro
     wait_until(
         lambda: api.call("GET", f"{core}/configmaps/{plan['configMap']}") is None, "the end of the plan's ConfigMap"
     )
-    assert plan_of(things, "one") == {}
+    wait_until(lambda: plan_of(things, "one") == {}, "the removal of the plan")
     assert things.conditions("one")["Planned"]["status"] == "False"
 
 

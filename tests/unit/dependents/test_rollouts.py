@@ -36,11 +36,14 @@ class Guarded:
 
     def __init__(self) -> None:
         self.triggered: list[float] = []
+        self.statuses: list[bool] = []
+        """Whether only a status changed."""
         self.contentions: list[Contention | None] = []
         self.guard = LoopGuard(self._trigger, self._trigger, lambda *args: self.contentions.append(args[2]))
 
-    def _trigger(self, *_: object) -> None:
+    def _trigger(self, _: GVK, __: ObjectKey, ___: str, is_status: bool) -> None:  # noqa: FBT001 - TriggerRun
         self.triggered.append(asyncio.get_running_loop().time())
+        self.statuses.append(is_status)
 
     async def tell(self, *notifications: Notification, every: float) -> None:
         for notification in notifications:
@@ -59,6 +62,7 @@ async def test_a_rollout_triggers_one_run_at_its_end_and_one_before_it_if_it_las
     await guarded.tell(*[STEP] * steps, STATUS, every=every)
     await asyncio.sleep(1000)
     assert guarded.triggered == pytest.approx(expected)
+    assert all(guarded.statuses)
 
 
 async def test_the_last_step_of_a_rollout_that_never_ends_triggers_a_run() -> None:
@@ -73,6 +77,7 @@ async def test_a_changed_spec_and_a_deletion_do_not_wait_for_a_rollout() -> None
     await guarded.tell(STEP, SPEC, STEP, GONE, every=1.0)
     await asyncio.sleep(1000)
     assert guarded.triggered == [1.0, 3.0]
+    assert guarded.statuses == [False, False]
 
 
 async def test_nothing_waits_for_a_deleted_owner() -> None:

@@ -72,7 +72,7 @@ class Harness:
             client, Discovery(client), namespaces, watches, guard, FileStore(folder), lambda *_: self.is_ours
         )
 
-    def _wake(self, gvk: GVK, key: ObjectKey, why: str) -> None:
+    def _wake(self, gvk: GVK, key: ObjectKey, why: str, _: bool) -> None:  # noqa: FBT001 - TriggerRun
         self.triggered.append((asyncio.get_running_loop().time(), gvk, key, why))
 
     def _count(self, _: GVK) -> None:

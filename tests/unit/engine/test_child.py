@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO, cast
 
 import pytest
 
@@ -35,8 +38,9 @@ sys.stdout.write(mark({{}}))
 """
 
 
-def supervise(folder: Path, playbook_text: str) -> list[tuple[int, dict[str, Any]]]:
-    """Run a supervisor with a program in place of ansible-playbook; return its frames."""
+@contextmanager
+def supervisor(folder: Path, playbook_text: str) -> Iterator[tuple[subprocess.Popen[bytes], BinaryIO, BinaryIO]]:
+    """Start a supervisor with a program in place of ansible-playbook; yield it, its control stream and its frames."""
     playbook = folder / "ansible-playbook"
     playbook.write_text(playbook_text)
     playbook.chmod(0o700)
@@ -52,11 +56,20 @@ def supervise(folder: Path, playbook_text: str) -> list[tuple[int, dict[str, Any
         assert process.stdout is not None
         process.stdin.write(json.dumps(asdict(order)).encode() + b"\n")
         process.stdin.flush()
-        frames = []
-        while header := process.stdout.read(HEADER.size):
-            kind, length = HEADER.unpack(header)
-            frames.append((kind, json.loads(process.stdout.read(length))))
-    return frames
+        yield process, cast("BinaryIO", process.stdin), cast("BinaryIO", process.stdout)
+
+
+def frames(stream: BinaryIO) -> Iterator[tuple[int, dict[str, Any]]]:
+    """Read frames to the end of the stream."""
+    while header := stream.read(HEADER.size):
+        kind, length = HEADER.unpack(header)
+        yield kind, json.loads(stream.read(length))
+
+
+def supervise(folder: Path, playbook_text: str) -> list[tuple[int, dict[str, Any]]]:
+    """Run a supervisor to its end; return its frames."""
+    with supervisor(folder, playbook_text) as (_, _, stream):
+        return list(frames(stream))
 
 
 @pytest.mark.lengthy
@@ -83,3 +96,21 @@ def test_files_that_a_role_writes_to_do_not_decide_the_result(tmp_path: Path, no
 
     assert (last, ending["error"], ending["code"]) == (Kind.ENDING, "", 0)
     assert executions.parse(ending["executions"]).malformed == (0 if notes is None else 3)
+
+
+@pytest.mark.lengthy
+def test_credentials_are_removed_if_the_operator_was_killed_and_its_streams_close_after_the_signal(
+    tmp_path: Path,
+) -> None:
+    """The kernel closes the streams of a killed process one after the other."""
+    kubeconfig, started = tmp_path / "k", tmp_path / "started"
+    kubeconfig.write_text("a token")
+    os.mkfifo(started)
+    waits = f"#!{sys.executable}\nimport time\nopen({str(started)!r}, 'w').close()\ntime.sleep(300)\n"
+    with supervisor(tmp_path, waits) as (process, control, stream):
+        started.read_text()
+        process.send_signal(signal.SIGTERM)
+        assert next(frames(stream))[0] == Kind.ENDING
+        control.close()
+        assert process.wait() == 1
+    assert not kubeconfig.exists()

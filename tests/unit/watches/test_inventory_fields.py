@@ -76,8 +76,10 @@ def test_invalid_fields_are_errors(errors: Errors, fields: str, message: str) ->
     assert any(message in line for line in found), found
 
 
-@pytest.mark.parametrize("field", ["inventory: {hosts: spec.hosts, allow: [a.b]}", "vault: spec.vaultSecret"])
-def test_runs_in_pods_have_no_hosts(errors: Errors, field: str) -> None:
+@pytest.mark.parametrize("field", ["hostKeys: first", "factCache: 10m"])
+def test_pods_keep_nothing_for_the_next_run(errors: Errors, one: One, field: str) -> None:
+    inventory = "  inventory: {hosts: spec.hosts, allow: [a.b], %s}\n"
     pods = "  isolation: pod\n  podTemplate: {image: ee:1}\n"
-    (error,) = errors(f"{HEAD}  role: memcached\n  {field}\n{pods}")
-    assert "runs in pods have no hosts yet: remove isolation: pod" in error
+    (error,) = errors(f"{HEAD}  role: memcached\n{inventory % field}{pods}")
+    assert f"inventory.{field.partition(':')[0]}: keeps data for the next run" in error
+    assert one(f"{inventory % 'hostKeys: strict'}{pods}").inventory is not None

@@ -11,7 +11,7 @@ from runner.objects import ObjectKey
 from runner.watches.policy import MAX_BACKOFF, Backoff
 from runner.workqueue.concurrency import ConcurrencyLimit
 from runner.workqueue.queue import Dispatcher, WorkQueue
-from runner.workqueue.request import HANDICAP, ReconcileRequest, RunReason
+from runner.workqueue.request import DEPENDENT_STATUS_HANDICAP, HANDICAP, ReconcileRequest, RunReason
 
 pytestmark = pytest.mark.virtual_time
 
@@ -54,6 +54,24 @@ async def test_a_request_that_waits_long_overtakes_later_ones() -> None:
     queue.add(B, RunReason.CHANGED)
     queue.add(C, RunReason.PRESENT)
     assert await _drain(queue) == [A, B, C]
+
+
+async def test_a_run_for_a_changed_status_goes_behind_one_for_a_changed_spec_and_behind_new_objects() -> None:
+    queue = a_queue()
+    queue.add(A, RunReason.DEPENDENT, ("Deployment x status.readyReplicas changed",), DEPENDENT_STATUS_HANDICAP)
+    await asyncio.sleep(HANDICAP[RunReason.DEPENDENT] + 1)
+    queue.add(B, RunReason.DEPENDENT, ("Deployment y spec changed",))
+    queue.add(C, RunReason.CREATED)
+    assert await _drain(queue) == [C, B, A]
+
+
+async def test_a_changed_spec_of_a_dependent_moves_up_the_run_for_its_status() -> None:
+    queue = a_queue()
+    queue.add(A, RunReason.DEPENDENT, ("status changed",), DEPENDENT_STATUS_HANDICAP)
+    queue.add(A, RunReason.DEPENDENT, ("spec changed",))
+    await asyncio.sleep(1)
+    queue.add(B, RunReason.DEPENDENT, ("spec changed",))
+    assert await _drain(queue) == [A, B]
 
 
 async def test_a_change_moves_up_what_waits_for_a_background_run_and_takes_its_place() -> None:
