@@ -69,8 +69,9 @@ def test_ansible_reads_hosts_groups_and_credentials(tmp_path: Path) -> None:
         assert variables[name]["ansible_password"] == SECRET.password
         assert variables[name]["ansible_become_password"] == SECRET.become_password
         assert Path(variables[name]["ansible_ssh_private_key_file"]).read_text() == SECRET.private_key
+        assert variables[name]["ansible_pipelining"] is True
     assert variables["old"]["ansible_user"] == "deploy"
-    assert "ansible_password" not in variables["localhost"]
+    assert {"ansible_password", "ansible_pipelining"}.isdisjoint(variables["localhost"])
 
 
 def options(inventory: Mapping[str, Any], name: str) -> dict[str, str]:
@@ -135,11 +136,12 @@ def test_a_role_runs_on_the_group_and_a_finalizer_on_removed_hosts_too(tmp_path:
 @pytest.mark.lengthy
 def test_the_inventory_of_the_project_comes_last_and_its_variables_win(tmp_path: Path) -> None:
     own = tmp_path / "own.yml"
-    own.write_text("web: {vars: {ansible_password: of the project, more: 1}, hosts: {three: {}}}\n")
+    own.write_text("web: {vars: {ansible_password: of the project, ansible_pipelining: false}, hosts: {three: {}}}\n")
     _, folder = prepare(tmp_path, replace(PLAIN, file=own))
     found = listed(folder)
     assert found["web"]["hosts"] == ["one", "two", "three"]
-    assert found["_meta"]["hostvars"]["one"]["ansible_password"] == "of the project"
+    of_one = found["_meta"]["hostvars"]["one"]
+    assert (of_one["ansible_password"], of_one["ansible_pipelining"]) == ("of the project", False)
 
 
 def test_the_keys_that_hosts_presented_are_read(tmp_path: Path) -> None:
