@@ -21,6 +21,8 @@ REMOVED = "removed"
 FACTS = Path("facts")
 """Folder in the run folder with facts of the hosts, which the next run uses."""
 _KEY, _KNOWN_HOSTS, _INVENTORY = "ssh_key", "known_hosts", "inventory.yml"
+_ALIVE = 10
+"""Seconds between two signs of life of a host. After three missing ones, the host counts as unreachable."""
 _PERSIST = 60
 """Seconds for which an idle connection is kept; the end of the run closes it earlier."""
 
@@ -202,6 +204,8 @@ def _ssh_arguments(hosts: Hosts, folder: Path) -> str:
     options = {
         "ControlMaster": "auto",
         "ControlPersist": f"{_PERSIST}s",
+        "ServerAliveInterval": str(_ALIVE),
+        "ServerAliveCountMax": "3",
         "StrictHostKeyChecking": "accept-new" if hosts.first_use else "yes",
         "UserKnownHostsFile": f'"{known}"',
         "GlobalKnownHostsFile": "/dev/null",

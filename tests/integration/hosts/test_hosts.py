@@ -367,3 +367,22 @@ def test_facts_of_a_host_are_kept_between_runs(
     operator.await_line("Run ended", name="fleet", outcome="succeeded", reason="changed")
     wait_until(lambda: hosts_of(things, "fleet")[0]["ok"] == 1, "a run that gathers no facts")
     assert operator.log.count("the host is web1") >= 2
+
+
+@pytest.mark.parametrize("harm", ["reset", pytest.param("cut", marks=pytest.mark.full)])
+def test_a_connection_that_breaks_during_a_task_makes_the_host_unreachable_and_the_next_run_succeeds(
+    project: Project, things: Things, network: Network, lend: Lend, harm: str
+) -> None:
+    host = network.host("web1")
+    lend(ssh_privatekey=network.user_key.read_text(), username=USER, known_hosts=host.known_hosts())
+    project.role("thing", "- ansible.builtin.raw: touch /tmp/began; while test ! -e /tmp/end; do sleep 0.1; done")
+    watch(project, retry={"delay": "1s"})
+    project.start()
+    things.create("fleet", {"credentials": "login", "hosts": [host.address]})
+    wait_until(lambda: "began" in host.run("ls /tmp"), "the run to reach the host")
+    host.reset() if harm == "reset" else host.cut()
+    assert f"Unreachable: {host.address}." in failure_of(things, "fleet", "Unreachable")
+    host.run("touch /tmp/end")
+    host.mend()
+    things.await_success("fleet")
+    assert hosts_of(things, "fleet")[0]["unreachable"] == 0
