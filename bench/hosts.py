@@ -1,9 +1,9 @@
 """What runs on hosts with SSH cost, against `ansible-playbook`: `python -m bench.hosts`. It needs OpenSSH's server.
 
 For each number of hosts in `BENCH_HOSTS` (1,10,50), `BENCH_REPEATS` (3) times in turn: `ansible-playbook` runs one task
-on all hosts, with the inventory and the SSH arguments of a run; a new object does so; and it does so once more. A watch
-with `factCache` repeats this. Both gather facts, with five forks, and no run finds an open connection. Figures are
-medians of wall times: from the start of the program to its end, or from the request to the line `Run ended`.
+on all hosts; a new object does so; and it does so once more. The same follows with an operator whose watch sets
+`factCache`. All gather facts, with five forks, and no run finds an open connection. Figures are medians of wall times:
+from the start of the program to its end, or from the request to the line `Run ended`.
 
 All hosts are addresses of the loopback interface, with one server, which this program starts. So hosts and Ansible
 share the processors.
@@ -23,7 +23,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AsyncExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Self
@@ -131,22 +131,22 @@ def main() -> None:
 
 async def _measure(kubeconfig: Path, folder: Path, servers: Servers, sizes: list[int], repeats: int) -> None:
     credentials = await auth.load(str(kubeconfig), None, auth.HostEnvironment.of_process())
-    async with Client(credentials) as client:
-        namespaces = {more: f"bench-hosts-{number}" for number, more in enumerate(_WATCHES)}
-        await objects.install(client, tuple(namespaces.values()))
-        for more, fields in _WATCHES.items():
-            namespace = namespaces[more]
+    async with Client(credentials) as client, AsyncExitStack() as stack:
+        beds = {}
+        for number, (more, fields) in enumerate(_WATCHES.items()):
+            namespace = f"bench-hosts-{number}"
+            await objects.install(client, (namespace,))
             await client.request("POST", f"/api/v1/namespaces/{namespace}/secrets", body=_secret(servers))
             inventory = {"hosts": "spec.hosts", "credentials": "spec.login", "allow": ["127.0.2.0/24"], **fields}
             own = {"inventory": inventory, "allowAnsibleVariables": list(_VARIABLES), "reconcilePeriod": "off"}
             project = Project.make(folder / namespace, kubeconfig, _TASK, playbook="play.yml", **own)
             (project.folder / "play.yml").write_text(json.dumps([{"hosts": "hosts", **_PLAY}]))
-            async with running(project, namespace) as operator:
-                await operator.await_line("Watching")
-                bed = Bed(client, operator, namespace, servers, folder)
-                await bed.run("warm-up", 1)
-                for count in sizes:
-                    await _compare(bed, count, repeats, more)
+            operator = await stack.enter_async_context(running(project, namespace))
+            await operator.await_line("Watching")
+            beds[more] = Bed(client, operator, namespace, servers)
+            await beds[more].run("warm-up", 1)
+        for count in sizes:
+            await _compare(beds, servers, folder, count, repeats)
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,7 +157,6 @@ class Bed:
     operator: OperatorProcess
     namespace: str
     servers: Servers
-    folder: Path
 
     async def run(self, name: str, count: int) -> float:
         """Create an object with so many hosts, return the seconds until its run ended."""
@@ -182,30 +181,31 @@ class Bed:
         return moment(ended) - began
 
 
-async def _compare(bed: Bed, count: int, repeats: int, more: str) -> None:
+async def _compare(beds: Mapping[str, Bed], servers: Servers, folder: Path, count: int, repeats: int) -> None:
     """Show the figures of one number of hosts."""
-    plain, first, again = [], [], []
+    plain: list[float] = []
+    first: dict[str, list[float]] = {more: [] for more in beds}
+    again: dict[str, list[float]] = {more: [] for more in beds}
     memory: dict[str, list[float]] = {"plain": [], "operator": []}
     for number in range(repeats):
-        tell(f"{count} hosts{more}, {number + 1} of {repeats}")
+        tell(f"{count} hosts, {number + 1} of {repeats}")
         name = f"fleet-{count}-{number}"
-        plain.append(
-            await asyncio.to_thread(_plain, bed.servers, count, bed.folder / f"{bed.namespace}-{name}", memory)
-        )
-        with _Memory(bed.operator.pid) as used:
-            first.append(await bed.run(name, count))
-        memory["operator"].append(used.fork)
-        again.append(await bed.run_again(name))
+        plain.append(await asyncio.to_thread(_plain, servers, count, folder / name, memory))
+        for more, bed in beds.items():
+            with _Memory(bed.operator.pid) as used:
+                first[more].append(await bed.run(name, count))
+            again[more].append(await bed.run_again(name))
+            memory["operator"].append(used.fork)
     base = statistics.median(plain)
-    if not more:
-        show(Result(_CASE, f"ansible-playbook on {count} hosts", base, "s"))
-        show(Result(_CASE, f"first run on {count} hosts", statistics.median(first), "s"))
-        ratio = statistics.median(first) / base
-        show(Result(_CASE, f"first run on {count} hosts, in times of ansible-playbook", ratio, "ratio", _FIRST))
-        for side, values in memory.items():
-            show(Result(_CASE, f"memory of a fork on {count} hosts, {side}", statistics.median(values), "MiB"))
-    ratio = statistics.median(again) / base
-    show(Result(_CASE, f"second run on {count} hosts{more}, in times of ansible-playbook", ratio, "ratio", _AGAIN))
+    show(Result(_CASE, f"ansible-playbook on {count} hosts", base, "s"))
+    seconds = statistics.median(first[""])
+    show(Result(_CASE, f"first run on {count} hosts", seconds, "s"))
+    show(Result(_CASE, f"first run on {count} hosts, in times of ansible-playbook", seconds / base, "ratio", _FIRST))
+    for more, values in again.items():
+        ratio = statistics.median(values) / base
+        show(Result(_CASE, f"second run on {count} hosts{more}, in times of ansible-playbook", ratio, "ratio", _AGAIN))
+    for side, values in memory.items():
+        show(Result(_CASE, f"memory of a fork on {count} hosts, {side}", statistics.median(values), "MiB"))
 
 
 def _plain(servers: Servers, count: int, folder: Path, memory: dict[str, list[float]]) -> float:
