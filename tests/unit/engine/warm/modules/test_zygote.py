@@ -10,14 +10,15 @@ from typing import Any, NoReturn
 import pytest
 
 from runner.engine.executions import Reason
+from runner.engine.warm.modules.module_process import Following
 from runner.engine.warm.modules.zygote import Unavailable, Zygote
 from tests.kit.shortage import no_descriptor_left
 
 
-def ended_by(act: Callable[[], Any]) -> Callable[[list[int]], NoReturn]:
+def ended_by(act: Callable[[], Any]) -> Callable[[list[int], Following | None], NoReturn]:
     """Make what a module's process does: take its streams and its folder, act, end."""
 
-    def run(descriptors: list[int]) -> NoReturn:
+    def run(descriptors: list[int], _: object) -> NoReturn:
         for number, descriptor in enumerate(descriptors[:3]):
             os.dup2(descriptor, number)
         os.fchdir(descriptors[4])
