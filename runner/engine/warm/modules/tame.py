@@ -59,6 +59,7 @@ class Between:
     def __init__(self, namespace: ModuleNamespace) -> None:
         self._namespace = namespace
         self._modules = {name: module for name, module in sys.modules.items() if module_namespace.is_ours(name)}
+        self._names = frozenset(sys.modules)
         self._pool: dict[str, Any] = getattr(self._modules.get(_POOL), "_pool", {})
         self._discovered: list[Stamp | None] = []
         self._recursion = sys.getrecursionlimit, sys.setrecursionlimit, sys.getrecursionlimit()
@@ -99,8 +100,9 @@ class Between:
             if live != saved:
                 live.clear()
                 (live.extend if isinstance(live, list) else live.update)(saved)
-        for name in [name for name in sys.modules if module_namespace.is_ours(name) and name not in self._modules]:
-            del sys.modules[name]
+        for name in sys.modules.keys() - self._names:
+            if module_namespace.is_ours(name):
+                del sys.modules[name]
         sys.modules.update(self._modules)
         sys.getrecursionlimit, sys.setrecursionlimit, limit = self._recursion
         sys.setrecursionlimit(limit)
