@@ -24,6 +24,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from runner.agent import process_tree
 from runner.engine.warm.modules import module_namespace
 from runner.engine.warm.modules.module_namespace import ModuleNamespace
 from runner.engine.warm.stamps import Stamp, stamp
@@ -58,28 +59,23 @@ class Between:
 
     def __init__(self, namespace: ModuleNamespace) -> None:
         self._namespace = namespace
-        self._modules = {name: module for name, module in sys.modules.items() if module_namespace.is_ours(name)}
         self._names = frozenset(sys.modules)
+        self._modules = {name: sys.modules[name] for name in self._names if module_namespace.is_ours(name)}
         self._pool: dict[str, Any] = getattr(self._modules.get(_POOL), "_pool", {})
         self._discovered: list[Stamp | None] = []
         self._recursion = sys.getrecursionlimit, sys.setrecursionlimit, sys.getrecursionlimit()
-        self._handlers = _handlers()
-        variables: dict[int, Any] = {id(each): each for each in (sys.path, sys.meta_path, sys.path_hooks)}
+        self._handlers = {number: signal.getsignal(number) for number in signal.valid_signals()}
+        variables: dict[int, Any] = {id(each): each for each in (sys.path, sys.meta_path)}
         objects: dict[int, Any] = {}
         for module in (found for name, found in self._modules.items() if name.startswith(("ansible.", *_COLLECTIONS))):
             variables[id(vars(module))] = vars(module)
             for name, value in vars(module).items():
-                if name.startswith("__") or value is self._pool:
-                    continue
-                if type(value) in _CONTAINERS:
+                if type(value) in _CONTAINERS and not name.startswith("__") and value is not self._pool:
                     variables[id(value)] = value
                 elif module_namespace.is_ours(type(value).__module__) and hasattr(value, "__dict__"):
                     objects[id(value)] = vars(value)
         self._variables = [(each, each.copy()) for each in variables.values()]
-        self._objects = [
-            (each, {name: value.copy() if type(value) in _CONTAINERS else value for name, value in each.items()})
-            for each in objects.values()
-        ]
+        self._objects = [(each, {name: _copy(value) for name, value in each.items()}) for each in objects.values()]
 
     def begin(self) -> None:
         """Drop clients whose kinds another process has read again. For the environment of the next module."""
@@ -88,7 +84,7 @@ class Between:
 
     def end(self, code: int) -> bool:
         """Remove what a module left, and return True; or return False, because its process must end."""
-        if code or not self._is_clean():
+        if code or not self._is_removable():
             return False
         finalize: Any = weakref.finalize
         atexit.unregister(finalize._exitfunc)  # noqa: SLF001 - it closes the connections of all clients
@@ -100,52 +96,38 @@ class Between:
             if live != saved:
                 live.clear()
                 (live.extend if isinstance(live, list) else live.update)(saved)
-        for name in sys.modules.keys() - self._names:
-            if module_namespace.is_ours(name):
-                del sys.modules[name]
+        for name in filter(module_namespace.is_ours, sys.modules.keys() - self._names):
+            del sys.modules[name]
         sys.modules.update(self._modules)
+        for number, handler in self._handlers.items():
+            if signal.getsignal(number) is not handler:
+                signal.signal(number, handler)
         sys.getrecursionlimit, sys.setrecursionlimit, limit = self._recursion
         sys.setrecursionlimit(limit)
         if client := sys.modules.get("kubernetes.client"):
             client.Configuration.set_default(None)
-        warnings.resetwarnings()  # each warning is then shown once more
+        warnings.resetwarnings()  # or a warning would be shown once only
         module_namespace.forget_settings(self._namespace)
         return True
 
-    def _is_clean(self) -> bool:
+    def _is_removable(self) -> bool:
         """Return True if `end` can remove all that a module left."""
+        finalize: Any = weakref.finalize
+        foreign = (each for each in finalize._registry.values() if each.atexit)  # noqa: SLF001 - as above
         return (
             threading.active_count() == 1
-            and not _has_children()
-            and _handlers() == self._handlers
+            and not process_tree.has_children()
+            and signal.getitimer(signal.ITIMER_REAL) == (0, 0)
             and len(os.listdir("/proc/self/fd")) < _MOST_DESCRIPTORS  # noqa: PTH208 - only their number is needed
             and not getattr(sys.modules.get("kubernetes.config.kube_config"), "_temp_files", None)
             and all(live == saved for live, saved in self._objects)
-            and all(_is_of_client(each) for each in _finalizers())
+            and all(str(getattr(each.func, "__module__", "")).startswith("urllib3.") for each in foreign)
         )
+
+
+def _copy(value: Any) -> Any:
+    return value.copy() if type(value) in _CONTAINERS else value
 
 
 def _discovered() -> list[Stamp | None]:
     return [stamp(str(path)) for path in sorted(Path(tempfile.gettempdir()).glob(_DISCOVERED))]
-
-
-def _handlers() -> list[Any]:
-    return [signal.getitimer(signal.ITIMER_REAL), *map(signal.getsignal, signal.valid_signals())]
-
-
-def _has_children() -> bool:
-    try:
-        os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
-    except ChildProcessError:
-        return False
-    return True
-
-
-def _finalizers() -> list[Any]:
-    """Return what would be called at the end of the process."""
-    finalize: Any = weakref.finalize
-    return [each.func for each in list(finalize._registry.values()) if each.atexit]  # noqa: SLF001 - as above
-
-
-def _is_of_client(function: Any) -> bool:
-    return str(getattr(function, "__module__", "")).startswith("urllib3.")
