@@ -111,6 +111,20 @@ async def bed(
     return made
 
 
+def crd_of(kind: str) -> dict[str, Any]:
+    crd: dict[str, Any] = yaml.safe_load(CRD % {"kind": kind, "plural": f"{kind.lower()}s", "singular": kind.lower()})
+    return crd
+
+
+def instance_of(kind: str) -> dict[str, Any]:
+    return {"apiVersion": "clients.example.com/v1", "kind": kind, "metadata": {"name": "a", "namespace": "default"}}
+
+
+def status_of(kind: str) -> str:
+    """Return the arguments that name the instance."""
+    return f"api_version: clients.example.com/v1, kind: {kind}, name: a, namespace: default"
+
+
 def results(ran: Ran) -> list[dict[str, Any]]:
     """Return the results of tasks that succeeded, in order."""
     return [event["event_data"]["res"] for event in ran.of("runner_on_ok")]
@@ -164,32 +178,27 @@ async def test_a_kubeconfig_that_the_role_replaces_is_used_at_once(bed: Bed, tmp
 
 
 async def test_a_kind_that_the_run_created_is_known_to_the_next_tasks(bed: Bed) -> None:
-    crds = [
-        yaml.safe_load(CRD % {"kind": kind, "plural": f"{kind.lower()}s", "singular": kind.lower()})
-        for kind in ("First", "Second")
-    ]
+    kinds = ("First", "Second")
     tasks = "".join(
         f"""
 - kubernetes.core.k8s:
-    definition: {crd}
+    definition: {crd_of(kind)}
     wait: true
     wait_condition: {{type: Established, status: "True"}}
-- kubernetes.core.k8s:
-    definition: {{apiVersion: clients.example.com/v1, kind: {crd["spec"]["names"]["kind"]}, metadata: {{name: a, namespace: default}}}}
+- kubernetes.core.k8s: {{definition: {instance_of(kind)}}}
   register: made
   until: made is succeeded
   retries: 50
   delay: 0.1
-- operator_sdk.util.k8s_status:
-    {{api_version: clients.example.com/v1, kind: {crd["spec"]["names"]["kind"]}, name: a, namespace: default, status: {{known: "yes"}}}}
+- operator_sdk.util.k8s_status: {{{status_of(kind)}, status: {{known: "yes"}}}}
 """
-        for crd in crds
+        for kind in kinds
     )
     try:
         ran = await bed.run(tasks)
     finally:
-        for crd in crds:
-            bed.kubectl("delete", "crd", crd["metadata"]["name"], "--ignore-not-found")
+        for kind in kinds:
+            bed.kubectl("delete", "crd", crd_of(kind)["metadata"]["name"], "--ignore-not-found")
 
     assert [found["result"]["kind"] for found in results(ran)] == [
         *("CustomResourceDefinition", "First", "First"),
@@ -198,17 +207,13 @@ async def test_a_kind_that_the_run_created_is_known_to_the_next_tasks(bed: Bed) 
 
 
 async def test_what_one_module_reports_is_not_reported_by_the_next(bed: Bed) -> None:
-    crd = yaml.safe_load(CRD % {"kind": "Warned", "plural": "warneds", "singular": "warned"})
-    bed.kubectl.apply(crd)
+    bed.kubectl.apply(crd_of("Warned"))
     bed.kubectl("wait", "--for=condition=Established", "crd/warneds.clients.example.com", "--timeout=60s")
-    bed.kubectl.apply(
-        {"apiVersion": "clients.example.com/v1", "kind": "Warned", "metadata": {"name": "a", "namespace": "default"}}
-    )
-    status = "{api_version: clients.example.com/v1, kind: Warned, name: a, namespace: default, status: {%s}}"
+    bed.kubectl.apply(instance_of("Warned"))
     try:
         ran = await bed.run(f"""
-- {{operator_sdk.util.k8s_status: {status % 'unknown: "a"'}, register: first}}
-- {{operator_sdk.util.k8s_status: {status % 'known: "b"'}, register: second}}
+- {{operator_sdk.util.k8s_status: {{{status_of("Warned")}, status: {{unknown: "a"}}}}, register: first}}
+- {{operator_sdk.util.k8s_status: {{{status_of("Warned")}, status: {{known: "b"}}}}, register: second}}
 - {{{READ}, register: third}}
 - {{operator_sdk.util.requeue_after: {{time: 1h}}, register: fourth}}
 - {{name: said, debug: {{msg: "{{{{ [first, second, third, fourth] | map(attribute='warnings', default=[]) }}}}"}}}}
@@ -224,7 +229,8 @@ async def test_what_one_module_reports_is_not_reported_by_the_next(bed: Bed) -> 
 async def test_after_a_module_that_fails_the_next_one_has_a_new_client(bed: Bed) -> None:
     ran = await bed.run(f"""
 - {READ}
-- kubernetes.core.k8s: {{definition: {{apiVersion: v1, kind: ConfigMap, metadata: {{name: "Not A Name", namespace: default}}}}}}
+- kubernetes.core.k8s:
+    definition: {{apiVersion: v1, kind: ConfigMap, metadata: {{name: "Not A Name", namespace: default}}}}
   ignore_errors: true
 - {READ}
 """)
@@ -240,13 +246,17 @@ async def test_modules_of_several_hosts_at_once_have_their_own_results(bed: Bed)
 - hosts: localhost
   gather_facts: false
   tasks:
-    - add_host: {{name: "host-{{{{ item }}}}", ansible_connection: local, ansible_python_interpreter: "{{{{ ansible_playbook_python }}}}"}}
+    - add_host:
+        name: "host-{{{{ item }}}}"
+        ansible_connection: local
+        ansible_python_interpreter: "{{{{ ansible_playbook_python }}}}"
       loop: [a, b, c, d]
 - hosts: host-*
   gather_facts: false
   tasks:
     - kubernetes.core.k8s:
-        definition: {{apiVersion: v1, kind: ConfigMap, metadata: {{name: "{{{{ inventory_hostname }}}}", namespace: default}}}}
+        definition:
+          {{apiVersion: v1, kind: ConfigMap, metadata: {{name: "{{{{ inventory_hostname }}}}", namespace: default}}}}
     - {READ.replace("}", ', name: "{{ inventory_hostname }}"}')}
     - kubernetes.core.k8s:
         {{state: absent, api_version: v1, kind: ConfigMap, name: "{{{{ inventory_hostname }}}}", namespace: default}}

@@ -55,7 +55,7 @@ def shares(arguments: Mapping[str, Any]) -> bool:
 
 
 class Between:
-    """What happens between two modules of one process. Create it before the first."""
+    """The change from one module of a process to the next. Create it before the first module."""
 
     def __init__(self, namespace: ModuleNamespace) -> None:
         self._namespace = namespace

@@ -3,8 +3,8 @@
 It is forked before the run loads code of the project. So changes of plugins to their process do not reach a module, as
 with new interpreters. Owns the socket for requests to run modules, and the wait for them.
 
-A process can be kept for modules that are known to leave nothing behind: they run in it one after the other, while each
-other module has a process of its own. So does such a module if another one runs.
+One process can be kept for modules that are known to leave nothing behind. They run in it one after the other; each
+other module has a process of its own. If the kept process is busy, such a module has its own too.
 
 Promises: it has a single thread. It ends when no process that could send requests is left. A module that it forked has
 then ended or continues as an orphan, as after a run with new interpreters. If file descriptors run out, it refuses new
