@@ -87,12 +87,20 @@ def runner(context: ModuleContext) -> Callable[[list[int], Following | None], No
             before = frozenset(sys.modules)
             code = _run(request, _payload(context, request).name)
             _learn(context, request, before)
-            if not (following and between and between.end(code) and _flush()):
+            if not (following and between and _ends(between, code)):
                 _end(code)
             _let_go()
             descriptors = following(code)
 
     return run
+
+
+def _ends(between: Between, code: int) -> bool:
+    """Return True if a module has ended, and its process can run the next one."""
+    try:
+        return between.end(code) and _flush()
+    except Exception:  # noqa: BLE001 - what a module left is unusual: its process ends, as that of other modules
+        return False
 
 
 def _let_go() -> None:
