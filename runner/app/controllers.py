@@ -24,6 +24,7 @@ from runner.controller.features import (
     Refusals,
     RunReports,
 )
+from runner.controller.hosts import RunHosts
 from runner.controller.owner_check import OwnerCheck
 from runner.controller.planning import PlanReconciler
 from runner.controller.prune_records import PruneDeletion, PruneRecords
@@ -129,6 +130,7 @@ def make(watch: Watch, shared: Shared) -> Controller:
         rollout,  # after `runs`, and before the features whose requests and plans an object that waits does not need
         _skipper(scope, shared, pruner),  # before the check of the owner, which can need a request
         owners,  # before plans and checks, which would be useless for a deleted object
+        RunHosts(watch, shared.client) if watch.inventory or watch.vault else None,  # plans and checks need them too
         PlanReconciler(scope, shared.client, runs, status, contents, pruner),
         DriftChecks(scope, watch.policy.drift, runs, status),  # after plans: an approved run needs no check
         pruner,  # records the objects of a run that no other feature can skip any more

@@ -5,14 +5,16 @@ Users who may only write the object set annotations, so they must not exceed the
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
+from typing import Any
 
 from runner.config import duration
 from runner.controller import decisions
 from runner.controller.decisions import RetryTerms, RunPlan
 from runner.controller.run_log import ObjectEvents
+from runner.engine.hosts import Hosts
 from runner.engine.job import UnrecordedRun
 from runner.errors import TerminalError
 from runner.events.recorder import EventQueue
@@ -213,6 +215,14 @@ class Attempt:
     """Recorder of the objects that the run uses and creates; None if they are not recorded."""
     approved: ApprovedRun | None = None
     """The plan that the run executes; None if it needs none."""
+    hosts: Hosts | None = None
+    """Hosts of the run beside localhost; None: there are none."""
+    host_entries: Sequence[Mapping[str, Any]] | None = None
+    """`status.hosts` from the start of the run: no host is forgotten if the operator dies during the run."""
+    vault: Mapping[str, str] = field(default_factory=dict, repr=False)
+    """Passwords of Ansible Vault by their id."""
+    ignored_variables: tuple[str, ...] = ()
+    """Variables of hosts that the run does not receive."""
 
     @property
     def key(self) -> ObjectKey:

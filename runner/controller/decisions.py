@@ -25,6 +25,8 @@ from runner.watches.watch import Content, Watch
 from runner.workqueue.request import RunReason
 
 _DIGEST_SIZE = 8
+_LONGEST_UNREACHABLE = 300.0
+"""Maximum seconds until hosts that could not be reached are tried again."""
 POD_BACKOFF = Backoff(1.0, cap=15.0)
 """Before the next attempt of a run that waits for its pod."""
 
@@ -230,6 +232,10 @@ def after_run(run: RunResult, terms: RetryTerms, *, failed_runs: int) -> Decisio
         # The cause of the cancellation has queued the next run, or stops the operator.
         return Decision(Retry(POD_BACKOFF if run.waits else terms.retry.backoff, ran=False))
     failed_runs += 1
+    if run.unreachable and not terms.finalizing:
+        # Neither the object nor the role is wrong, so this does not count as an attempt.
+        backoff = terms.retry.backoff
+        return Decision(Retry(replace(backoff, cap=min(backoff.cap, _LONGEST_UNREACHABLE)), ran=False))
     if not terms.finalizing:
         final = (
             Decision(Terminal(), (_NAMESPACE_TERMINATING,)) if terms.terminating else _final(run, terms, failed_runs)

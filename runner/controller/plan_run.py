@@ -74,6 +74,7 @@ class _Finished:
         message = ""
         try:
             found = changes.reported(self.overlay.changes(), self.secrets, ref, self.overlay.unknown)
+            found += changes.of_hosts(self.tasks.hosts)
         except SearchTimeoutError:
             message = f"the changes are {TOO_SLOW}"
         except RecursionError:

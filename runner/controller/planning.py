@@ -142,6 +142,8 @@ class PlanReconciler(Feature):
         obj = await self._client.get(attempt.resource, attempt.key)
         if uid_of(obj) != uid_of(attempt.obj) or is_deleting(obj) != is_deleting(attempt.obj) or is_paused(obj):
             return None
+        if attempt.hosts is not None and metadata(obj).get("generation") != metadata(attempt.obj).get("generation"):
+            return None  # the hosts are those of the older spec
         return _as_cached(obj)
 
     async def _differing(self, attempt: Attempt, run: PlanRun) -> tuple[DifferingValue, ...] | None:

@@ -154,7 +154,8 @@ class Reconciler:
 
     async def _write_running(self, attempt: Attempt) -> None:
         """Write the `Running` condition. During an outage no run begins: it would fail."""
-        change = report.observed(attempt.obj, report.run_began(attempt.obj))
+        began = replace(report.run_began(attempt.obj), hosts=attempt.host_entries)
+        change = report.observed(attempt.obj, began)
         try:
             await self._status.write(attempt.resource, attempt.obj, change, attempt.guard, keeps=False)
         except (ApiError, ApiUnavailableError) as error:

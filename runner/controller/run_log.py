@@ -249,7 +249,8 @@ class LoggedRun:
         """Log the end of the run."""
         self._log_missing_rights(api, result)
         for failure in result.failures:
-            self._log.error("Task failed", task=failure.task, path=failure.path or None, error=failure.message)
+            place = {"task": failure.task, "host": failure.host or None, "path": failure.path or None}
+            self._log.error("Task failed", **place, error=failure.message)
         if self._output:
             # Masked again: some secret values were not known yet when this output was first written.
             self._settings.writer.write("\n".join([*self._output, ""]), through=self._masked_output)

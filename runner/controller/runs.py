@@ -19,6 +19,7 @@ from runner.controller.features import Feature, FinishedRun, Skip
 from runner.controller.run_access import Grant, RunAccess
 from runner.controller.run_log import RunEvents, RunObserver
 from runner.engine import artifacts, params, retention
+from runner.engine.hosts import fact_environment
 from runner.engine.job import SUPERSEDED, Engine, Event, EventSink, Job, PodRun, RunResult, canceled
 from runner.kube.discovery import ApiResource
 from runner.objects import GVK, Object, ObjectKey, ObjectRef, key_of, uid_of
@@ -107,6 +108,8 @@ class JobFactory:
         self._warned: dict[ObjectKey, str] = {}
         """Uids."""
         self._bounds = scope.bounds
+        keeps = watch.inventory.fact_cache if watch.inventory is not None else 0.0
+        self._facts = fact_environment(keeps) if keeps else {}
         scope.registry.subscribe(lambda key: self._warned.pop(key, None))
 
     async def make(self, attempt: Attempt, grant: Grant) -> Job:
@@ -120,23 +123,29 @@ class JobFactory:
         parameters = await asyncio.to_thread(
             params.build, attempt.obj, watch, cause=cause, finalizing=attempt.plan.finalizing
         )
+        parameters = replace(parameters, reserved=(*parameters.reserved, *attempt.ignored_variables))
         await self._warn(attempt.obj, parameters, overrides)
+        grant.secrets.add_initial(
+            (*attempt.vault.values(), *(attempt.hosts.credentials.secrets if attempt.hosts else ()))
+        )
         return Job(
             ident=attempt.ident,
             gvk=watch.gvk,
             key=attempt.key,
             content=attempt.plan.content,
             run_dir=paths.run_dir(defaults.runner_dir, watch.gvk, attempt.key),
-            extra_vars=parameters.extra_vars,
+            extra_vars=_with_removed(parameters, attempt),
             unsafe_keys=parameters.unsafe_keys,
             ignored_variables=parameters.reserved,
             verbosity=_or(overrides.verbosity, defaults.verbosity(watch.gvk)),
             raised=bool(overrides.verbosity) or defaults.raised(watch.gvk),
             ansible_args=defaults.ansible_args,
             max_artifacts=_or(overrides.max_runner_artifacts, watch.max_runner_artifacts),
-            environment=defaults.environment,
+            environment={**defaults.environment, **self._facts},
             kubeconfig=grant.kubeconfig,
             pod=self._pod(attempt, grant),
+            hosts=attempt.hosts,
+            vault=attempt.vault,
             secrets=grant.secrets,
             engine=watch.engine,
             deadline=_or(overrides.run_timeout, self._bounds.longest_run) or None,
@@ -383,6 +392,14 @@ class Runs(Feature):
     @property
     def _roots(self) -> tuple[Path, Path]:
         return self._defaults.runner_dir, self._defaults.runner_dir / _PLANS
+
+
+def _with_removed(parameters: params.Parameters, attempt: Attempt) -> Mapping[str, object]:
+    """Return the extra vars, with the names of removed hosts."""
+    meta = parameters.extra_vars[params.META]
+    if attempt.hosts is None or not isinstance(meta, dict):
+        return parameters.extra_vars
+    return {**parameters.extra_vars, params.META: {**meta, "removed_hosts": [*attempt.hosts.removed]}}
 
 
 def _or(value: _T | None, default: _T) -> _T:

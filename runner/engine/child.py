@@ -87,12 +87,13 @@ class Supervisor:
             private_data_dir=order.run_dir,
             ident=order.ident,
             playbook=order.playbook,
-            inventory=order.inventory,
+            inventory=order.inventories,
             verbosity=order.verbosity,
             cmdline=order.ansible_args or None,
             quiet=True,
             artifact_dir=str(Path(order.temporary, ARTIFACTS)),
             suppress_output_file=True,
+            fact_cache=order.facts or None,
         )
         config.prepare()
         config.command[0] = ansible_playbook()

@@ -17,6 +17,7 @@ from datetime import datetime
 from typing import Any
 
 from runner.config import duration
+from runner.engine.hosts import HostRecap
 from runner.engine.job import Event, Outcome, Recap, RunResult, TaskFailure
 
 UNKNOWN_FAILURE = "unknown playbook failure"
@@ -29,6 +30,10 @@ _COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 _MAX_MESSAGE = 4096
 _MAX_ITEMS = 10
 _MAX_ERROR_LINES = 12
+_NO_HOSTS = (
+    "no play ran on a host of the resource: either it names no hosts, or `hosts` of each play matches none of them; "
+    "use the group that inventory.group in watches.yaml sets (default: hosts)"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,12 +64,20 @@ class Progress:
     stats: Event | None = None
     requeue_after: float | None = None
     unfinished: bool = False
+    unmatched: bool = False
+    """True if a play had no hosts."""
+
+    @property
+    def is_idle(self) -> bool:
+        """True if a play had no hosts, and no other one had hosts beside localhost."""
+        return self.unmatched and self.stats is not None and not host_recaps(self.stats)
 
 
 @dataclass(frozen=True, slots=True)
 class End:
     """How a run ended, according to its processes.
 
+    `hosts`: whether the run had other hosts than localhost.
     `stopped` is the reason if the operator ended it. `code` and `signal` are ansible-playbook's. `fault` is the problem
     that prevented or interrupted the run, as the end of a sentence.
     """
@@ -75,6 +88,7 @@ class End:
     signal: str
     fault: str
     duration: float
+    hosts: bool = False
 
 
 def fold(progress: Progress, event: Event) -> Progress:
@@ -141,6 +155,10 @@ def _raw(progress: Progress, event: Event) -> Progress:
     return replace(progress, errors=(*progress.errors, *kept)[:_MAX_ERROR_LINES], last_line=last)
 
 
+def _unmatched(progress: Progress, _event: Event) -> Progress:
+    return replace(progress, unmatched=True)
+
+
 _FOLDS: Mapping[str, Callable[[Progress, Event], Progress]] = {
     "playbook_on_task_start": _task_start,
     "playbook_on_handler_task_start": _task_start,
@@ -150,6 +168,7 @@ _FOLDS: Mapping[str, Callable[[Progress, Event], Progress]] = {
     "runner_item_on_ok": _ok,
     "runner_on_ok": _ok,
     "playbook_on_stats": _stats,
+    "playbook_on_no_hosts_matched": _unmatched,
     "verbose": _raw,
     "error": _raw,
 }
@@ -161,13 +180,16 @@ def _data(event: Event) -> Mapping[str, Any]:
 
 
 def _suspect(progress: Progress, data: Mapping[str, Any], *, unreachable: bool) -> Progress:
+    host = str(data.get("host", ""))
     failure = TaskFailure(
         task=str(data.get("task") or ""),
         message=failure_message(data, progress.items),
         path=str(data.get("task_path") or ""),
         terminal=_is(data, _TERMINAL_ACTIONS) and _is_terminal(data.get("res")),
+        host="" if host == _LOCALHOST else host,
+        unreachable=unreachable,
     )
-    suspect = _Suspect(str(data.get("host", "")), unreachable, progress.tasks, failure)
+    suspect = _Suspect(host, unreachable, progress.tasks, failure)
     return replace(progress, suspects=(*progress.suspects, suspect), items=())
 
 
@@ -210,13 +232,15 @@ def _cut(text: str) -> str:
     return text if len(text) <= _MAX_MESSAGE else f"{text[:_MAX_MESSAGE]}… ({len(text)} characters in all)"
 
 
-def recap(event: Event) -> Recap:
-    """Return the play recap of localhost from `playbook_on_stats`."""
+def recap(event: Event, *, every_host: bool = False) -> Recap:
+    """Return the play recap of localhost, or the sum of all hosts, from `playbook_on_stats`."""
     data = _data(event)
 
     def count(name: str) -> int:
         hosts = data.get(name)
-        return int(hosts.get(_LOCALHOST, 0)) if isinstance(hosts, dict) else 0
+        if not isinstance(hosts, dict):
+            return 0
+        return sum(hosts.values()) if every_host else int(hosts.get(_LOCALHOST, 0))
 
     return Recap(
         ok=count("ok"),
@@ -224,6 +248,16 @@ def recap(event: Event) -> Recap:
         skipped=count("skipped"),
         failures=count("failures"),
         completion=_completion(str(event.get("created", ""))),
+    )
+
+
+def host_recaps(event: Event) -> tuple[HostRecap, ...]:
+    """Return the recap of each host but localhost from `playbook_on_stats`."""
+    data = _data(event)
+    counts = ("ok", "changed", "failures", "dark")
+    names = {name for each in (*counts, "skipped", "processed") for name in data.get(each) or {}} - {_LOCALHOST}
+    return tuple(
+        HostRecap(name, *(int((data.get(each) or {}).get(name, 0)) for each in counts)) for name in sorted(names)
     )
 
 
@@ -239,7 +273,8 @@ def conclude(progress: Progress, end: End) -> RunResult:
     outcome, message = _verdict(progress, end)
     return RunResult(
         outcome=outcome,
-        recap=recap(progress.stats) if progress.stats else None,
+        recap=recap(progress.stats, every_host=end.hosts) if progress.stats else None,
+        hosts=host_recaps(progress.stats) if progress.stats and end.hosts else (),
         failures=_failures(progress) if outcome is Outcome.FAILED else (),
         message=message,
         requeue_after=progress.requeue_after,
@@ -249,8 +284,9 @@ def conclude(progress: Progress, end: End) -> RunResult:
 
 
 def _verdict(progress: Progress, end: End) -> tuple[Outcome, str]:
-    if end.code == 0:
-        return Outcome.SUCCEEDED, ""  # also if the operator was about to end it
+    if end.code == 0:  # also if the operator was about to end it
+        is_idle = end.hosts and progress.is_idle
+        return (Outcome.FAILED, _NO_HOSTS) if is_idle else (Outcome.SUCCEEDED, "")
     if end.stopped is not None:
         return end.stopped, f"{_why_stopped(end)} {_where(progress)}"
     if end.signal or end.fault:

@@ -19,6 +19,7 @@ from typing import Any, Protocol, TypeAlias
 
 from runner.config.settings import EngineName
 from runner.engine.executions import Executions
+from runner.engine.hosts import HostRecap, Hosts
 from runner.engine.run_secrets import RunSecrets
 from runner.objects import GVK, ObjectKey, ObjectRef
 from runner.watches.pod_fields import PodPolicy
@@ -109,6 +110,10 @@ class Job:
     """Whether a user raised the verbosity, so that the log contains all output of tasks."""
     pod: PodRun | None = None
     """None: the run is a process of the operator."""
+    hosts: Hosts | None = None
+    """Hosts beside localhost; None: there are none."""
+    vault: Mapping[str, str] = field(default_factory=dict, repr=False)
+    """Passwords of Ansible Vault by their id."""
     secrets: RunSecrets = field(default_factory=RunSecrets, repr=False, compare=False)
     """Values to mask in the run's output and files; grows during the run."""
 
@@ -126,7 +131,10 @@ class Outcome(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Recap:
-    """Play recap of localhost. `completion` is ISO 8601 with microseconds, from the recap's event."""
+    """Play recap of localhost, or of all hosts if the run has further ones.
+
+    `completion` is ISO 8601 with microseconds, from the recap's event.
+    """
 
     ok: int
     changed: int
@@ -144,6 +152,9 @@ class TaskFailure:
     path: str
     terminal: bool = False
     """True if the role declared with this task that a retry cannot succeed."""
+    host: str = ""
+    """The host, unless it is localhost."""
+    unreachable: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,6 +179,18 @@ class RunResult:
     """Whether a run was canceled because its pod was lost."""
     unfinished: bool = False
     """Whether the role requested another run because the object is not in its desired state yet."""
+    hosts: tuple[HostRecap, ...] = ()
+    """Recaps of the hosts beside localhost."""
+    host_keys: Mapping[str, str] = field(default_factory=dict)
+    """Keys that hosts presented, by the name of the host in `known_hosts`."""
+
+    @property
+    def unreachable(self) -> tuple[str, ...]:
+        """Names of unreachable hosts if nothing else failed."""
+        is_other = self.outcome is not Outcome.FAILED or not all(each.unreachable for each in self.failures)
+        if is_other or not self.hosts:
+            return ()
+        return tuple(dict.fromkeys(each.host for each in self.failures))
 
     @property
     def is_terminal(self) -> bool:

@@ -25,6 +25,7 @@ from runner.watches.spec_paths import Step
 from runner.watches.watch import Watch
 
 CAUSE = "ansible_operator_run"
+META = "ansible_operator_meta"
 _CACHED_KEY = 256
 """Characters of the longest key whose conversion is cached. A tenant must not fill the cache with large keys."""
 _KNOWN_WORDS = ("HTTP", "URL", "IP")
@@ -151,7 +152,7 @@ def build(obj: Mapping[str, Any], watch: Watch, *, cause: Mapping[str, Any], fin
     of_object: dict[str, Any] = {
         CAUSE: dict(cause),
         **{name: value for name, value in converted.items() if name not in reserved},
-        "ansible_operator_meta": {"name": key.name, "namespace": key.namespace},
+        META: {"name": key.name, "namespace": key.namespace},
         whole: obj,
         f"{whole}_spec": spec,
     }
@@ -160,6 +161,18 @@ def build(obj: Mapping[str, Any], watch: Watch, *, cause: Mapping[str, Any], fin
         of_watch |= watch.finalizer.vars
     unsafe = frozenset(of_object.keys() - of_watch.keys()) if watch.mark_unsafe else frozenset[str]()
     return Parameters({**of_object, **of_watch}, unsafe, tuple(collisions), tuple(sorted(reserved)))
+
+
+def variables(value: dict[str, Any], watch: Watch) -> dict[str, Any]:
+    """Return a map of the spec with the keys that the run receives. Of two keys that collide, the later one is used.
+
+    Raises:
+        TerminalError: it is nested too deeply.
+    """
+    try:
+        return _convert_map(value, _SPEC, (), []) if watch.snake_case_parameters else value
+    except RecursionError as error:
+        raise TerminalError("the variables of a host nest too deep; flatten them") from error
 
 
 def is_reserved(name: str, allowed: frozenset[str]) -> bool:

@@ -10,7 +10,7 @@ from runner import log
 from runner.agent import machine
 from runner.agent.process_tree import STUCK_ERROR
 from runner.config import shortages
-from runner.engine import advice, executions, wire
+from runner.engine import advice, executions, hosts, wire
 from runner.engine import run_dir as inputdir
 from runner.engine.events import Progress
 from runner.engine.execution_log import ExecutionLog
@@ -113,6 +113,8 @@ class ProcessAttempt:
 
     def _amended(self, result: RunResult) -> RunResult:
         result = advice.add(result, self.limits.core)
+        if self.job.hosts is not None and self.job.hosts.first_use:
+            result = replace(result, host_keys=hosts.accepted_keys(self.folder.path / inputdir.TEMPORARY))
         if kills := machine.oom_kills(_ROOT) - self.kills:
             result = advice.add_kills(result, kills, machine.total_memory(_ROOT), self.limits.memory)
         if not self.supervision.ending:

@@ -26,7 +26,7 @@ from typing import Any
 import runner
 from runner.agent import process_tree
 from runner.config import atomic_file
-from runner.engine import artifacts, extravars, processes, retention
+from runner.engine import artifacts, extravars, hosts, processes, retention
 from runner.engine.job import Job
 from runner.engine.processes import MARKER
 from runner.errors import EngineError
@@ -54,10 +54,12 @@ class RunFolder:
     path: Path
     ident: str
     playbook: Path
-    inventory: Path
+    inventories: tuple[Path, ...]
     verbosity: int
     ansible_args: str
     environment: Mapping[str, str]
+    facts: Path | None = None
+    """Folder with kept facts of hosts."""
 
     @property
     def kubeconfig(self) -> Path:
@@ -77,25 +79,26 @@ def prepare(job: Job, identity: str, environ: Mapping[str, str]) -> RunFolder:
         _make_folders(job.run_dir)
         added = {**job.environment, **_added(job.run_dir, identity, environment)}
         playbook = _write_project(job, explicit=environment.get("ANSIBLE_GATHERING") == "explicit")
-        _write_env(job, added)
-        inventory = _write_inventory(job.run_dir, environment.get("ANSIBLE_INVENTORY", ""))
+        arguments = _write_env(job, added)
+        inventories = _write_inventories(job, environment.get("ANSIBLE_INVENTORY", ""))
     except OSError as error:
-        _forget_kubeconfig(job.run_dir)
+        _forget_secrets(job.run_dir)
         raise EngineError(
             f"the run folder {job.run_dir} cannot be written ({error.strerror}: {error.filename}); "
             "it needs a writable volume with free space",
         ) from error
     except EngineError:
-        _forget_kubeconfig(job.run_dir)
+        _forget_secrets(job.run_dir)
         raise
     return RunFolder(
         path=job.run_dir,
         ident=job.ident,
         playbook=playbook,
-        inventory=inventory,
+        inventories=inventories,
         verbosity=max(0, min(job.verbosity, MAX_VERBOSITY)),
-        ansible_args=job.ansible_args,
+        ansible_args=arguments,
         environment={**environment, **added},
+        facts=hosts.FACTS if job.hosts and job.hosts.keeps_facts else None,
     )
 
 
@@ -124,10 +127,11 @@ def _check(job: Job) -> None:
         raise EngineError(f"--ansible-args {job.ansible_args!r} cannot be split into words: {error}") from error
 
 
-def _forget_kubeconfig(path: Path) -> None:
+def _forget_secrets(path: Path) -> None:
     with contextlib.suppress(OSError):  # if the folder could not be written, it may not exist
         for name in (KUBECONFIG, _EXTRAVARS):
             (path / name).unlink(missing_ok=True)
+        shutil.rmtree(path / TEMPORARY)
 
 
 def _make_folders(path: Path) -> None:
@@ -217,26 +221,34 @@ def _short_temporary(run_dir: Path) -> Path:
     return Path(tempfile.gettempdir(), f"ansible-operator-{os.geteuid()}", name)
 
 
-def _write_env(job: Job, environment: Mapping[str, str]) -> None:
+def _write_env(job: Job, environment: Mapping[str, str]) -> str:
+    """Write `env/`, and return the arguments of the run."""
     env = job.run_dir / "env"
     _write_json(job.run_dir / _ENVVARS, dict(environment))  # first, because it names the run that uses the kubeconfig
     atomic_file.write(job.run_dir / KUBECONFIG, job.kubeconfig)
     atomic_file.write(job.run_dir / _EXTRAVARS, extravars.dump(job.extra_vars, job.unsafe_keys))
     _write_json(env / "settings", {"pexpect_timeout": 1})
-    if job.ansible_args:
-        atomic_file.write(env / "cmdline", job.ansible_args)
+    vault = hosts.vault_arguments(job.vault, job.run_dir / TEMPORARY) if job.vault else []
+    arguments = " ".join(filter(None, (job.ansible_args, shlex.join(vault))))
+    if arguments:
+        atomic_file.write(env / "cmdline", arguments)
+    return arguments
 
 
-def _write_inventory(path: Path, own: str) -> Path:
-    """Write the inventory, or return the user's own, which replaces it."""
-    if own:
-        return Path(own).absolute()
-    hosts = path / "inventory" / "hosts"
+def _write_inventories(job: Job, own: str) -> tuple[Path, ...]:
+    """Write the inventories. The first one is that of localhost, or the user's own, which replaces it."""
+    path = job.run_dir
+    first = Path(own).absolute() if own else _write_localhost(path)
+    return first, *(hosts.write(job.hosts, path / TEMPORARY, _short_temporary(path)) if job.hosts else ())
+
+
+def _write_localhost(path: Path) -> Path:
+    file = path / "inventory" / "hosts"
     # Ansible's files for modules are below the run folder: HOME can be read-only, and a killed run cleans up nothing.
     temporary = shlex.quote(f"ansible_remote_tmp={path / TEMPORARY}")
     interpreter = "ansible_python_interpreter={{ansible_playbook_python}}"
-    atomic_file.write(hosts, f"localhost ansible_connection=local {interpreter} {temporary}\n")
-    return hosts
+    atomic_file.write(file, f"localhost ansible_connection=local {interpreter} {temporary}\n")
+    return file
 
 
 def _write_project(job: Job, *, explicit: bool) -> Path:
@@ -249,7 +261,11 @@ def _write_project(job: Job, *, explicit: bool) -> Path:
         # Roles beside it are found as with `--roles-path`, but roles_path of an ansible.cfg stays in force.
         (project / "roles").symlink_to(job.content.path.parent, target_is_directory=True)
         name = job.content.path.name
-    play = {"hosts": "localhost", "gather_facts": not explicit, "roles": [{"role": name}]}
+    play = {
+        "hosts": job.hosts.group if job.hosts else "localhost",
+        "gather_facts": not explicit,
+        "roles": [{"role": name}],
+    }
     _write_json(project / "main.yml", [play])
     return project / "main.yml"
 

@@ -56,12 +56,13 @@ class Supervision:
             run_dir=str(folder.path),
             ident=folder.ident,
             playbook=str(folder.playbook),
-            inventory=str(folder.inventory),
+            inventories=[str(each) for each in folder.inventories],
             verbosity=folder.verbosity,
             ansible_args=folder.ansible_args,
             kubeconfig=str(folder.kubeconfig),
             temporary=str(folder.path / TEMPORARY),
             memory=memory,
+            facts=str(folder.path / folder.facts) if folder.facts else "",
         )
         started = await starter.start(order, folder.environment)
         try:

@@ -41,13 +41,15 @@ class Order:
     run_dir: str
     ident: str
     playbook: str
-    inventory: str
+    inventories: list[str]
     verbosity: int
     ansible_args: str
     kubeconfig: str
     temporary: str
     memory: int
     """Bytes that all processes of the run may use together; 0 is unlimited."""
+    facts: str = ""
+    """Folder with facts of hosts that the next run uses; empty: facts are kept during the run only."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -48,6 +48,7 @@ class Request(Enum):
     RELATED = "read of a dependent, a reference or an object outside the selection"
     OWNER = "check that the object still exists"
     READ = "other reads before a run"
+    LENT = "Secret with credentials of hosts or Vault passwords, before a run"
     FINALIZER_ADDED = "addition of the finalizer"
     FINALIZER_REMOVED = "removal of the finalizer"
     RUNNING = "condition `Running` at the start of a run"
@@ -116,6 +117,7 @@ FOLLOWS: Mapping[Request, Mapping[Meaning, Follow]] = MappingProxyType(
         Request.RELATED: _each(_F.OMIT, _F.REPEAT, _F.REPEAT, _F.GONE, _F.REPEAT),
         Request.OWNER: _each(_F.PROCEED, _F.RETRY, _F.READ_AGAIN, _F.RETRY, _F.RETRY),
         Request.READ: _each(_F.REPORT, _F.RETRY, _F.READ_AGAIN, _F.RETRY, _F.RETRY),
+        Request.LENT: _each(_F.REPORT, _F.RETRY, _F.READ_AGAIN, _F.ABSENT, _F.RETRY),
         Request.FINALIZER_ADDED: _each(_F.REPORT, _F.RETRY, _F.READ_AGAIN, _F.RETRY, _F.READ_FIRST),
         Request.FINALIZER_REMOVED: _each(_F.REPORT, _F.RETRY, _F.READ_AGAIN, _F.GONE, _F.READ_FIRST),
         Request.RUNNING: _each(_F.KEEP, _F.RETRY, _F.READ_AGAIN, _F.GONE, _F.READ_FIRST),

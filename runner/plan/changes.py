@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal, TypeAlias
 
@@ -72,6 +72,8 @@ class Plan:
         return any(each.changes for each in self.resources)
 
 
+_HOST = GVK("", "ansible", "Host")
+"""Kind of hosts in a plan."""
 _SERVICE = GVK("", "v1", "Service")
 _CHOSEN = frozenset({"clusterIP", "clusterIPs", "healthCheckNodePort", "nodePort"})
 """Fields of a Service that the API server sets if the client does not."""
@@ -97,6 +99,19 @@ def reported(
     mark = UnknownValues().marked if unknown is None else unknown.marked
     found = (_reported(change, _marked(compared(change, owner), mark), secrets) for change in planned)
     return tuple(change for change in found if change is not None)
+
+
+def of_hosts(found: Mapping[str, Mapping[str, str]]) -> tuple[ObjectChange, ...]:
+    """Return the changes of hosts: tasks, with their actions, by the name of the host."""
+    return tuple(
+        ObjectChange(
+            verb="change",
+            gvk=_HOST,
+            key=ObjectKey("", host),
+            fields=tuple(FieldChange(f"task {task!r}", ABSENT, action) for task, action in tasks.items()),
+        )
+        for host, tasks in sorted(found.items())
+    )
 
 
 def compared(change: PlannedChange, owner: ObjectRef | None) -> tuple[FieldChange, ...]:

@@ -1,4 +1,4 @@
-"""Tasks that a run in check mode did not execute. Pure.
+"""Tasks that a run in check mode did not execute, and those that would change other hosts than localhost. Pure.
 
 ansible-core reports these in events of skipped tasks, 2.18 to 2.21 alike:
 - A module without check mode: `remote module (NAME) does not support check mode`.
@@ -44,6 +44,9 @@ _SUPPORTING = re.compile(
     r"|ansible\.builtin\.(?:assert|copy|debug|fail|file|include_.+|import_.+|set_fact|set_stats|stat|template)"
 )
 """Actions that support check mode, so that only a condition can be the hidden reason why such a task was skipped."""
+_LOCALHOST = "localhost"
+_OF_CLUSTER = re.compile(r"kubernetes\.core\..+|operator_sdk\.util\..+")
+"""Actions that change objects, which the plan contains, wherever they are executed."""
 _MOST = 100
 """Number of tasks that a run reports at most."""
 
@@ -65,6 +68,8 @@ class UnplannedTasks:
     found: dict[tuple[str, str], UnplannedTask] = field(default_factory=dict)
     more: int = 0
     """Number of further tasks."""
+    hosts: dict[str, dict[str, str]] = field(default_factory=dict)
+    """Tasks that would change a host, with their actions, by the name of the host."""
 
     def event(self, event: Event) -> None:
         """Read one event of ansible-runner."""
@@ -75,6 +80,7 @@ class UnplannedTasks:
         if not isinstance(result, dict):
             result = _printed(str(event.get("stdout") or "")) if event.get("event") in _SKIPPED else {}
         action = str(data.get("resolved_action") or data.get("task_action") or "")
+        self._note_host(data, result, action)
         reason = _reason(action, result, is_ok=event.get("event") in _OK)
         if not reason:
             return
@@ -90,6 +96,14 @@ class UnplannedTasks:
             self.found[task.path, task.task] = task
         else:
             self.more += 1
+
+    def _note_host(self, data: Mapping[str, Any], result: Mapping[str, Any], action: str) -> None:
+        delegated = result.get("_ansible_delegated_vars")
+        host = (delegated if isinstance(delegated, dict) else {}).get("ansible_delegated_host") or data.get("host")
+        if result.get("changed") is True and host != _LOCALHOST and not _OF_CLUSTER.fullmatch(action):
+            tasks = self.hosts.setdefault(str(host), {})
+            if len(tasks) < _MOST:
+                tasks[str(data.get("task") or "")] = action
 
     @property
     def tasks(self) -> tuple[UnplannedTask, ...]:

@@ -19,6 +19,7 @@ import shlex
 import shutil
 import tempfile
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -29,12 +30,14 @@ import runner
 from runner.agent.frames import RELAY_PORT
 from runner.agent.preload import IDENT
 from runner.config.paths import ansible_configs
-from runner.engine import extravars
+from runner.engine import extravars, hosts
+from runner.engine.hosts import Hosts
 from runner.engine.job import Job
 from runner.engine.run_dir import MAX_VERBOSITY, collection_role
 from runner.errors import EngineError
 from runner.pods.jobs import PRIVATE_DATA
 from runner.proxy.handlers.authenticate import kubeconfig
+from runner.unchanged import content_files
 from runner.unchanged.content_files import BESIDE_A_PLAYBOOK, SKIPPED
 from runner.watches.watch import Playbook
 
@@ -90,9 +93,26 @@ def _make(job: Job, token: str, folder: Path, environ: Mapping[str, str], cwd: P
         "playbook": playbook,
         "verbosity": max(0, min(job.verbosity, MAX_VERBOSITY)),
     }
-    if job.ansible_args:
-        arguments["cmdline"] = job.ansible_args
+    # ansible-runner's worker takes one inventory only.
+    more = _inventories(job.hosts, folder) if job.hosts is not None else []
+    more += hosts.vault_arguments(job.vault, folder / "tmp", Path(_TEMPORARY)) if job.vault else []
+    if job.ansible_args or more:
+        arguments["cmdline"] = " ".join(filter(None, (job.ansible_args, shlex.join(more))))
     return arguments
+
+
+def _inventories(of_run: Hosts, folder: Path) -> list[str]:
+    """Write the inventory of the hosts, and copy that of the project; return the arguments with them."""
+    if of_run.file is not None:
+        own = folder / "project" / _OWN / "inventory"
+        own.mkdir()
+        for each in content_files.of_inventory(of_run.file):
+            target = own / each.relative_to(of_run.file.parent)
+            target.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy2(each, target)
+        of_run = replace(of_run, file=Path(PRIVATE_DATA, "project", _OWN, "inventory", of_run.file.name))
+    written = hosts.write(of_run, folder / "tmp", Path(_TEMPORARY, "cp"), Path(_TEMPORARY))
+    return [argument for each in written for argument in ("-i", str(each))]
 
 
 def _write(path: Path, text: str) -> None:
@@ -167,7 +187,11 @@ def _content(job: Job, project: Path, *, explicit: bool) -> str:
     if name is None:
         shutil.copytree(job.content.path.parent, project / "roles", ignore=_IGNORED)
         name = job.content.path.name
-    play = {"hosts": "localhost", "gather_facts": not explicit, "roles": [{"role": name}]}
+    play = {
+        "hosts": job.hosts.group if job.hosts else "localhost",
+        "gather_facts": not explicit,
+        "roles": [{"role": name}],
+    }
     _write(project / "main.yml", json.dumps([play]))
     return "main.yml"
 

@@ -27,6 +27,7 @@ GONE = "is gone"
 MOST_REFERENCES = 100
 """Maximum number of names in the spec of one object that are watched."""
 _LONGEST_NAME = 253
+_LENDS = "/lend-to-"
 _NO_CONTENT = {"apiVersion", "kind", "metadata", "status"}
 
 
@@ -193,7 +194,10 @@ def _named(value: object, own: str, path: str) -> Iterator[ObjectKey]:
 
 
 def _sealed(obj: Mapping[str, Any]) -> bytes:
-    content = {name: value for name, value in obj.items() if name not in _NO_CONTENT}
+    """Digest the content, and the labels by which the owner of a Secret lends it."""
+    labels = metadata(obj).get("labels") or {}
+    content: dict[str, Any] = {name: value for name, value in obj.items() if name not in _NO_CONTENT}
+    content["lent"] = {name: value for name, value in labels.items() if _LENDS in name}
     text = orjson.dumps(content, option=orjson.OPT_SORT_KEYS)
     return hashlib.blake2b(text, digest_size=_DIGEST_SIZE, key=_KEY).digest()
 

@@ -37,14 +37,16 @@ EXECUTED = "Executed"
 """Reasons of `Planned`."""
 DRIFTED = "Drifted"
 """A condition of objects whose drift checks found changes by other clients."""
-PLAN, DRIFT = "plan", "drift"
-"""Fields of the status with the plan, and with the drift."""
+PLAN, DRIFT, HOSTS = "plan", "drift", "hosts"
+"""Fields of the status with the plan, with the drift, and with the results of hosts."""
 LIMITED_ANNOTATIONS = "LimitedAnnotations"
 """A condition of objects whose annotations exceed the limits of their watch."""
 LIMITED_ANNOTATIONS_ADVICE = (
     "Annotations exceed the limits that the operator's administrator sets; change the annotations, "
     "or the limits in watches.yaml or the flags"
 )
+UNREACHABLE = "Unreachable"
+"""Reason of `Failure` if the only problem of a run is that hosts could not be reached."""
 PRUNABLE = "Prunable"
 """A condition of objects whose runs created objects that they no longer use."""
 KEEP_ADVICE = 'to keep an object, annotate it with ansible.sdk.operatorframework.io/prune: "false"'
@@ -83,6 +85,8 @@ class StatusReport:
     """New `status.plan`; empty removes it; None: it stays."""
     drift: Mapping[str, Any] | None = None
     """New `status.drift`; empty removes it; None: it stays."""
+    hosts: Sequence[Mapping[str, Any]] | None = None
+    """New `status.hosts`; empty removes it; None: it stays."""
 
     def joined(self, other: StatusReport) -> StatusReport:
         """Return the report with the changes of another one, which has priority."""
@@ -93,6 +97,7 @@ class StatusReport:
             self.generation if other.generation is None else other.generation,
             self.plan if other.plan is None else other.plan,
             self.drift if other.drift is None else other.drift,
+            self.hosts if other.hosts is None else other.hosts,
         )
 
     def with_conditions(self, conditions: tuple[Condition, ...]) -> StatusReport:
@@ -165,7 +170,8 @@ def run_ended(result: RunResult, failed: FailureDetails) -> StatusReport:
             (make("Running", "False", "Canceled", message),), kstatus.working(kstatus.CANCELED, message)
         )
     timed_out = result.outcome is Outcome.TIMED_OUT
-    conditions = _failure("TimedOut" if timed_out else "Failed", failure_message(result, failed), result.recap)
+    word = "TimedOut" if timed_out else UNREACHABLE if result.unreachable else "Failed"
+    conditions = _failure(word, failure_message(result, failed), result.recap)
     reason = kstatus.TIMED_OUT if timed_out else kstatus.FAILED
     return StatusReport(conditions, kstatus.failed(reason, first_failure(result, failed.missing), final=failed.final))
 
@@ -407,7 +413,11 @@ def failure_message(result: RunResult, failed: FailureDetails) -> str:
 
     The tasks, advice and `more` follow. Missing rights, advice and `more` are never cut.
     """
-    lines = [failure.message or _UNKNOWN_FAILURE for failure in result.failures]
+    lines = [_message(failure) for failure in result.failures]
+    if names := result.unreachable:
+        lines.insert(
+            0, f"Unreachable: {first_names(names, _MOST_NAMED)}. The operator tries again; other hosts are done."
+        )
     if not lines or result.outcome is not Outcome.FAILED:
         lines.insert(0, result.message or _UNKNOWN_FAILURE)
     lines = [*failed.missing, *lines, *(_place(each) for each in result.failures if each.task or each.path)]
@@ -423,7 +433,7 @@ def first_failure(result: RunResult, missing: Sequence[str] = ()) -> str:
     if not result.failures or result.outcome is not Outcome.FAILED:
         return "; ".join([*missing, result.message or _UNKNOWN_FAILURE])
     first = result.failures[0]
-    message = "; ".join([*missing, first.message or _UNKNOWN_FAILURE])
+    message = "; ".join([*missing, _message(first)])
     most = max(_SHORT, len("; ".join(missing).encode()))
     if len(data := message.encode(errors="replace")) > most:
         message = data[:most].decode(errors="ignore") + "…"
@@ -442,6 +452,7 @@ def observed(obj: Object, report: StatusReport) -> StatusReport:
         generation if report.health else None,
         report.plan,
         report.drift,
+        report.hosts,
     )
 
 
@@ -462,6 +473,7 @@ def without(report: StatusReport, pruned: frozenset[str]) -> StatusReport:
         None if f"status.{OBSERVED}" in pruned else report.generation,
         None if f"status.{PLAN}" in pruned else report.plan,
         None if f"status.{DRIFT}" in pruned else report.drift,
+        None if f"status.{HOSTS}" in pruned else report.hosts,
     )
 
 
@@ -513,6 +525,8 @@ def dropped_fields(obj: Object, report: StatusReport) -> list[str]:
     for name, value in ((PLAN, report.plan), (DRIFT, report.drift)):
         if value and obj["status"].get(name, {}).get("hash") != value.get("hash"):
             missing.add(f"status.{name}")
+    if report.hosts and HOSTS not in obj["status"]:
+        missing.add(f"status.{HOSTS}")
     return sorted(missing)
 
 
@@ -538,12 +552,13 @@ def _observing(obj: Object, status: dict[str, Any], report: StatusReport) -> JSO
 
 
 def _publishing(status: Mapping[str, Any], report: StatusReport) -> Iterator[dict[str, Any]]:
-    """Set or remove `status.plan` and `status.drift`."""
-    for name, value in ((PLAN, report.plan), (DRIFT, report.drift)):
-        if value is None or value == status.get(name, {}):
+    """Set or remove `status.plan`, `status.drift` and `status.hosts`."""
+    hosts = None if report.hosts is None else list(report.hosts)
+    for name, value in ((PLAN, report.plan), (DRIFT, report.drift), (HOSTS, hosts)):
+        if value is None or value == status.get(name, type(value)()):
             continue
         yield (
-            {"op": "add", "path": f"/status/{name}", "value": dict(value)}
+            {"op": "add", "path": f"/status/{name}", "value": value if isinstance(value, list) else dict(value)}
             if value
             else {
                 "op": "remove",
@@ -554,7 +569,7 @@ def _publishing(status: Mapping[str, Any], report: StatusReport) -> Iterator[dic
 
 def without_own(status: Mapping[str, Any]) -> dict[str, Any]:
     """Return a status without the fields and conditions that the operator writes."""
-    kept = {name: value for name, value in status.items() if name not in {PLAN, DRIFT, OBSERVED}}
+    kept = {name: value for name, value in status.items() if name not in {PLAN, DRIFT, HOSTS, OBSERVED}}
     if isinstance(conditions := kept.get("conditions"), list):
         kept["conditions"] = [each for each in conditions if not _is_own(each)]
         if not kept["conditions"]:
@@ -582,6 +597,11 @@ def _with_recap(condition: Condition, recap: Recap | None) -> Condition:
         return condition
     result = {name: getattr(recap, name) for name in ("ok", "changed", "skipped", "failures", "completion")}
     return {**condition, "ansibleResult": result}
+
+
+def _message(failure: TaskFailure) -> str:
+    message = failure.message or _UNKNOWN_FAILURE
+    return f"{failure.host}: {message}" if failure.host else message
 
 
 def _place(failure: TaskFailure) -> str:

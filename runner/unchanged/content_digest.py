@@ -88,6 +88,8 @@ class ContentDigest:
 
     def _paths(self) -> Iterator[Path]:
         yield from content_files.of_content(self.watch.content)
+        if self.watch.inventory is not None and self.watch.inventory.file is not None:
+            yield from content_files.of_inventory(self.watch.inventory.file)
         for root in self.places.roles:
             yield from content_files.below(root)
         for root in self.places.collections:

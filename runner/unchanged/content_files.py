@@ -34,6 +34,13 @@ def of_content(content: Content) -> Iterator[Path]:
                 yield from below(path.parent / name)
 
 
+def of_inventory(file: Path) -> Iterator[Path]:
+    """Yield an inventory and the variables beside it."""
+    yield file
+    for name in ("group_vars", "host_vars"):
+        yield from below(file.parent / name)
+
+
 def of_collections(root: Path) -> Iterator[Path]:
     """Yield the manifest of each installed collection, and all files of one that is source."""
     for collection in sorted(root.glob("*/*")):

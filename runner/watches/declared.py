@@ -252,6 +252,16 @@ _WATCH = _section(
         frame=_IN_POD,
     ),
     _mapping(
+        "inventory",
+        "hosts of the runs, see below ([hosts.md](hosts.md))",
+        "{hosts: spec.hosts, allow: [10.20.0.0/16]}",
+    ),
+    _text(
+        "vault",
+        "path of the name of a Secret with Vault passwords ([hosts.md](hosts.md#vault-passwords))",
+        "spec.vaultSecret",
+    ),
+    _mapping(
         "finalizer",
         "the role or playbook that runs when an object is deleted, see below",
         "{name: cache.example.com/finalizer, role: cleanup}",
@@ -340,6 +350,35 @@ _POD_TEMPLATE = _section(
     _text("priorityClassName", "priority class of the pod", "low"),
     _mappings("volumes", "further volumes", "[{name: data, emptyDir: {}}]"),
     _whole("ttlSecondsAfterFinished", "seconds for which an ended pod remains, with its log; default: 3600", "600"),
+)
+_INVENTORY = _section(
+    "inventory",
+    "inventory: {hosts: spec.hosts, allow: [10.20.0.0/16], %s}",
+    _text(
+        "hosts",
+        "path of the list of hosts: addresses, or mappings with `name`, `address`, `port`, `user`, `vars` and `groups`",
+        "spec.hosts",
+        required=True,
+        frame="inventory: {%s, allow: [10.20.0.0/16]}",
+    ),
+    _text("group", "group of these hosts, and with `role` the hosts of the play; default: `hosts`", "webservers"),
+    _text("file", "path of an inventory or plugin configuration of the project, which is merged", "playbooks/site.yml"),
+    _text("credentials", "path of the name of a Secret, which its owner lends to this kind", "spec.credentials"),
+    _list(
+        "allow",
+        "networks, addresses and names (`*.example.com`) that a spec may contain",
+        '[10.20.0.0/16, "*.lab.example.com"]',
+        required=True,
+        frame="inventory: {hosts: spec.hosts, %s}",
+    ),
+    _text(
+        "hostKeys",
+        "`strict` (the default): only host keys in `known_hosts` of the Secret; `first`: the first key of a host is "
+        "trusted and kept",
+        "first",
+        values=("strict", "first"),
+    ),
+    _duration("factCache", "time for which facts of a host are kept between runs; default: none", "10m"),
 )
 _SELECTOR = _section(
     "selector",
@@ -478,6 +517,7 @@ FIELDS: dict[str, tuple[Field, ...]] = dict(
         _RETRY,
         _PRUNE,
         _POD_TEMPLATE,
+        _INVENTORY,
         _SELECTOR,
         _EXPRESSIONS,
         _REFERENCES,

@@ -21,6 +21,7 @@ from runner.config.settings import ENGINES, EngineName, Settings
 from runner.objects import GVK
 from runner.watches import (
     declared,
+    inventory_fields,
     label_selectors,
     pod_fields,
     policy_fields,
@@ -28,6 +29,7 @@ from runner.watches import (
     rollout_fields,
     selector_fields,
 )
+from runner.watches.inventory_fields import InventoryPolicy
 from runner.watches.pod_fields import PodPolicy
 from runner.watches.policy import FinalizerLimit, PrunePolicy, RunMode, RunPolicy, StatusTrigger
 from runner.watches.reference_fields import WatchReference
@@ -128,6 +130,10 @@ class Watch:
     """Pods of the runs; None: runs are processes of the operator."""
     rollout: RolloutPolicy | None
     """Steps by which changed content reaches the objects; None: all run it at once."""
+    inventory: InventoryPolicy | None
+    """Hosts of the runs; None: only localhost."""
+    vault: SpecPath | None
+    """Field of the spec with the name of a Secret that contains Vault passwords."""
     line: int
     """First line of the entry in watches.yaml, counted from 1."""
 
@@ -254,6 +260,11 @@ def _watch(fields: Fields, gvk: GVK, folders: _Folders, line: int) -> Watch | No
     if content is None and not fields.node("role") and not fields.node("playbook"):
         fields.error("", "no role and no playbook: set one of them")
     finalizer = _finalizer(fields, content, folders)
+    inventory, vault = (
+        inventory_fields.read(fields, folders.cwd, folders.search_path.image),
+        inventory_fields.read_vault(fields),
+    )
+    lent = inventory_fields.lent(inventory.credentials if inventory else None, vault)
     watch = partial(
         Watch,
         gvk=gvk,
@@ -270,7 +281,7 @@ def _watch(fields: Fields, gvk: GVK, folders: _Folders, line: int) -> Watch | No
         selector=selector_fields.read(fields),
         field_selector=selector_fields.read_fields(fields),
         blacklist=_blacklist(fields),
-        references=reference_fields.read(fields),
+        references=(*reference_fields.read(fields), *lent),
         service_account=_service_account(fields),
         policy=policy_fields.read(fields),
         mode=_mode(fields),
@@ -278,6 +289,8 @@ def _watch(fields: Fields, gvk: GVK, folders: _Folders, line: int) -> Watch | No
         engine=_engine(fields),
         pods=pod_fields.read(fields),
         rollout=rollout_fields.read(fields),
+        inventory=inventory,
+        vault=vault,
         line=line,
         **_booleans(fields),
     )

@@ -36,6 +36,7 @@ SMALL = {
     "BENCH_PODS": "3",
     "BENCH_LINES": "20",
     "BENCH_POD_RUNS": "20",
+    "BENCH_HOSTS": "1,2",
 }
 
 
@@ -66,6 +67,7 @@ def test_hours_in_virtual_time_end_and_count_every_run() -> None:
         pytest.param("devcluster", [20], marks=pytest.mark.nightly),
         pytest.param("pods", [], marks=pytest.mark.nightly),
         pytest.param("rollout", [1.1], marks=pytest.mark.nightly),
+        pytest.param("hosts", [0.6, 0.6, 0.6, 0.6, 1, 1], marks=pytest.mark.nightly),
         pytest.param("plan", [1.3, 3, 5], marks=pytest.mark.nightly),
         pytest.param("proxy", [0.3, 0.5, 1, 5, 20, 100], marks=pytest.mark.nightly),
     ],

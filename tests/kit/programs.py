@@ -21,7 +21,7 @@ from runner.errors import ClusterError
 from runner.sdk.devcluster import folders
 from runner.sdk.devcluster.cluster import get_actionlint, get_helm, get_programs
 from runner.sdk.devcluster.nodes import Nodes, missing
-from tests.kit import debian, mariadb, workloads
+from tests.kit import debian, mariadb, ssh_hosts, workloads
 from tests.parity import targets
 
 
@@ -84,6 +84,13 @@ def get_database(progress: TextIO) -> None:
         _install(("mariadb-server-core", "mariadb-client"), "tests of examples", progress)
 
 
+def get_hosts(progress: TextIO) -> None:
+    """Have what hosts with SSH need, which only root can make. Raises ClusterError where it cannot be had."""
+    if os.geteuid() == 0 and shutil.which("apt-get") and ssh_hosts.missing():
+        packages = ("openssh-server", "openssh-client", "sshpass", "sudo", "iproute2", "procps")
+        _install(packages, "tests of hosts", progress)
+
+
 def get_node(environ: Mapping[str, str], progress: TextIO) -> None:
     """Have what a real node needs, which only root can run. Raises ClusterError where it cannot be had."""
     if os.geteuid() != 0 or shutil.which("apt-get") is None:
@@ -133,6 +140,7 @@ if __name__ == "__main__":
         get_browser(sys.stderr)
         get_image_builders(sys.stderr)
         get_database(sys.stderr)
+        get_hosts(sys.stderr)
         get_node(os.environ, sys.stderr)
         get_workloads(sys.stderr)
         get_targets(sys.stderr)

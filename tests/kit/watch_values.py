@@ -47,6 +47,8 @@ _PLAIN = Watch(
     engine=None,
     pods=None,
     rollout=None,
+    inventory=None,
+    vault=None,
     line=1,
 )
 

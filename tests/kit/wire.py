@@ -28,8 +28,9 @@ class Wire:
         self.connections = 0
         self.port = 0
 
-    async def start(self) -> str:
-        self._server = await asyncio.start_server(self._relay, "127.0.0.1", 0)
+    async def start(self, address: str = "127.0.0.1", port: int = 0) -> str:
+        """Listen; return the URL on the loopback interface."""
+        self._server = await asyncio.start_server(self._relay, address, port)
         self.port = self._server.sockets[0].getsockname()[1]
         return f"{self._target.scheme}://127.0.0.1:{self.port}"
 

@@ -140,7 +140,7 @@ class Ways:
         job, results = self._job(case, "exec")
         folder = run_dir.prepare(job, "parity", os.environ)
         program = str(Path(sys.executable).with_name("ansible-playbook"))
-        command = [program, "-i", str(folder.inventory), "-e", f"@{folder.path / 'env/extravars'}"]
+        command = [program, "-i", str(folder.inventories[0]), "-e", f"@{folder.path / 'env/extravars'}"]
         try:
             found = subprocess.run(
                 [*command, str(folder.playbook)],

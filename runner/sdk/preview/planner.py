@@ -21,6 +21,7 @@ from runner.config import paths
 from runner.config.settings import Settings
 from runner.controller import decisions, run_access
 from runner.controller.attempt import Attempt, WatchScope, overrides_of
+from runner.controller.hosts import RunHosts
 from runner.controller.plan_run import plan_run
 from runner.controller.run_access import AccessObserver, RunAccess
 from runner.controller.runs import RunDefaults, Runs, bounds_of, plan_environment
@@ -223,7 +224,9 @@ class Planner:
             ident=new_ident(datetime.now(UTC)),
         )
         try:
-            found = await plan_run(*self._prepared(target.watch, attempt), _overlay(target))
+            runs, attempt = self._prepared(target.watch, attempt)
+            attempt = await RunHosts(target.watch, self._runtime.client).apply(attempt)
+            found = await plan_run(runs, attempt, _overlay(target))
         except OperatorError as error:
             return ResourcePlan(ref, "failed", message=str(error), finalizing=run_plan.finalizing)
         return found.plan

@@ -7,6 +7,7 @@ test. Existing files are only extended.
 from __future__ import annotations
 
 import re
+import textwrap
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import PurePosixPath
@@ -22,6 +23,7 @@ from runner.sdk.scaffold.project import Project
 from runner.yamlfile.edits import insert
 
 _WATCHES = PurePosixPath("watches.yaml")
+_WITHOUT_INVENTORY = {"spec_fields": "default: {}", "sample_spec": " {}", "arguments": "", "variables": ""}
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +41,8 @@ class ApiRequest:
     role: bool = False
     playbook: bool = False
     finalizer: bool = False
+    inventory: bool = False
+    """True if its runs have hosts of the spec."""
     watched: bool = True
     """True if the operator reconciles its objects. Otherwise roles of other kinds read them."""
 
@@ -55,6 +59,7 @@ def add(changes: ChangeSet, before: Project, wanted: ApiRequest) -> list[str]:
         [
             *names.problems_of(resource),
             *(f"{flag} and --watch=false exclude each other: an unwatched kind has no runs" for flag in needless),
+            *_inventory_problems(resource, wanted),
             *(f"--short-name {name}: {why}" for name in wanted.short_names if (why := names.plural_problem(name))),
         ]
     )
@@ -87,6 +92,13 @@ def _resource(before: Project, wanted: ApiRequest) -> tuple[Resource, list[Resou
     return replace(resource, plural=first.plural, namespaced=first.namespaced), others
 
 
+def _inventory_problems(resource: Resource, wanted: ApiRequest) -> list[str]:
+    if not wanted.inventory or resource.namespaced:
+        return []
+    why = "the generated field names a Secret in the namespace of the object"
+    return [f"--inventory and --namespaced=false exclude each other: {why}"]
+
+
 def _values(before: Project, resource: Resource, wanted: ApiRequest, *, watched: bool) -> dict[str, str]:
     """Return the values of the templates' names."""
     # A kind of the same name in another group already uses the plain file names.
@@ -94,20 +106,38 @@ def _values(before: Project, resource: Resource, wanted: ApiRequest, *, watched:
     group = re.sub(r"[^a-z0-9]", "_", resource.group)
     stem = f"{group}_{resource.singular}" if taken else resource.singular
     short = "".join(f"\n      - {name}" for name in wanted.short_names)
-    return {
+    name, is_sample_applied = stem.replace("_", "-"), watched and not wanted.inventory
+    values = {
         "project_name": before.name,
         "api_group": resource.api_group,
         "version": resource.version,
         "kind": resource.kind,
+        "kind_lower": resource.kind.lower(),
         "plural": resource.plural,
         "singular": resource.singular,
         "scope": "Namespaced" if resource.namespaced else "Cluster",
         "short_names": f"\n    shortNames:{short}" if short else "",
         "stem": stem,
         "role": stem,
-        "name": stem.replace("_", "-"),
-        # Molecule applies samples with two underscores, and waits for their runs.
-        "sample": f"{resource.group}_{resource.version}{'_' if watched else '-'}{resource.singular}",
+        "name": name,
+        # Molecule applies samples with two underscores, and waits for their runs. It has no hosts.
+        "sample": f"{resource.group}_{resource.version}{'_' if is_sample_applied else '-'}{resource.singular}",
+        "hosts": re.sub(r"[^a-z0-9]", "_", resource.plural) if wanted.inventory else "localhost",
+    }
+    return values | (_inventory_values(values) if wanted.inventory else _WITHOUT_INVENTORY)
+
+
+def _inventory_values(values: Mapping[str, str]) -> dict[str, str]:
+    """Return parts of files that contain the fields of hosts, indented for their places."""
+
+    def part(name: str, indent: int) -> str:
+        return textwrap.indent(templates.snippet(f"inventory_{name}", values), " " * indent).rstrip()
+
+    return {
+        "spec_fields": part("spec.yaml", 10).lstrip(),
+        "sample_spec": "\n" + part("sample.yaml", 2),
+        "arguments": "\n" + part("arguments.yaml", 6),
+        "variables": "\n" + part("variables.md", 0),
     }
 
 
@@ -115,7 +145,7 @@ def _add_kind(changes: ChangeSet, wanted: ApiRequest, values: Mapping[str, str])
     _refuse_watched(changes, values)
     _create(changes, "api", values)
     if wanted.watched:
-        _create(changes, "watched", values)
+        _create(changes, "inventory_test" if wanted.inventory else "watched", values)
     crd = f"bases/{values['api_group']}_{values['plural']}.yaml"
     name = "crd_version.yaml" if wanted.watched else "crd_version_unwatched.yaml"
     _add_to_list(changes, f"config/crd/{crd}", ("spec", "versions"), templates.snippet(name, values))
@@ -125,12 +155,17 @@ def _add_kind(changes: ChangeSet, wanted: ApiRequest, values: Mapping[str, str])
         _add_to_list(changes, "config/rbac/kustomization.yaml", ("resources",), file)
     for rule in ("rule_resources", "rule_status", "rule_finalizers") if wanted.watched else ("rule_read",):
         _add_to_list(changes, "config/rbac/role.yaml", ("rules",), templates.snippet(f"{rule}.yaml", values))
+    if wanted.inventory:
+        _add_to_list(changes, "config/rbac/role.yaml", ("rules",), templates.snippet("rule_secrets.yaml", values))
     return _add_watch(changes, wanted, values) if wanted.watched else []
 
 
 def _add_watch(changes: ChangeSet, wanted: ApiRequest, values: Mapping[str, str]) -> list[str]:
     content, notes = _add_content(changes, wanted, values)
     entry = templates.snippet("watch.yaml", {**values, "content": content})
+    if wanted.inventory:
+        entry += templates.snippet("watch_inventory.yaml", values)
+        notes = [*notes, f"{_WATCHES} permits hosts of 192.0.2.0/24 only; replace this network in inventory.allow"]
     if wanted.finalizer:
         _create(changes, "finalizer", values)
         entry += templates.snippet("watch_finalizer.yaml", values)
@@ -150,7 +185,7 @@ def _add_content(changes: ChangeSet, wanted: ApiRequest, values: Mapping[str, st
     if wanted.playbook:
         _create(changes, "playbook_of_role" if wanted.role else "playbook", values)
     if wanted.role or not wanted.playbook:
-        _create(changes, "role", values)
+        _create(changes, "role", values, *(["inventory"] if wanted.inventory else []))
     return as_playbook if wanted.playbook else as_role, []
 
 
@@ -181,11 +216,14 @@ def _running(wanted: ApiRequest) -> dict[str, bool]:
         "--generate-role": wanted.role,
         "--generate-playbook": wanted.playbook,
         "--finalizer": wanted.finalizer,
+        "--inventory": wanted.inventory,
     }
 
 
-def _create(changes: ChangeSet, name: str, values: Mapping[str, str]) -> None:
-    for path, text in templates.tree(name, values):
+def _create(changes: ChangeSet, name: str, values: Mapping[str, str], *instead: str) -> None:
+    """Create the files of a folder of templates; files of `instead` replace those of the same path."""
+    files = {path: text for each in (name, *instead) for path, text in templates.tree(each, values)}
+    for path, text in files.items():
         changes.create(path, text)
 
 

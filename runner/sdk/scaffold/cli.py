@@ -99,6 +99,7 @@ def _add_kind(parser: argparse.ArgumentParser) -> None:
     _add_switch(parser, "generate-role", "create a role; the default, unless one exists")
     _add_switch(parser, "generate-playbook", "create a playbook, which runs instead of the role")
     _add_switch(parser, "finalizer", "create a role that runs when an object is deleted")
+    _add_switch(parser, "inventory", "run on the hosts of the spec, with the credentials of a Secret")
     _add_switch(parser, "watch", "reconcile objects of the kind [true]; false: other kinds' roles only read them")
 
 
@@ -173,6 +174,7 @@ def _wanted(arguments: argparse.Namespace) -> api.ApiRequest:
         role=arguments.generate_role == "true",
         playbook=arguments.generate_playbook == "true",
         finalizer=arguments.finalizer == "true",
+        inventory=arguments.inventory == "true",
         watched=arguments.watch != "false",
     )
 

@@ -1,8 +1,8 @@
 """Fields of a CRD that no role reads, and options of a role that no field sets; for `ansible-operator validate`.
 
-The check reads files and executes nothing. A field is read if its variable's name is a word in a file of the role or of
-a role that it uses. If a role can read variables by dynamic names, no warning is given. Only top-level fields are
-checked.
+The check reads files and executes nothing. The operator itself reads the fields that name hosts and credentials.
+Another field is read if its variable's name is a word in a file of the role or of a role that it uses. If a role can
+read variables by dynamic names, no warning is given. Only top-level fields are checked.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from runner.errors import ConfigError
 from runner.objects import GVK
 from runner.sdk.schema import files
 from runner.sdk.schema.fields import OPERATOR_VARIABLES
+from runner.watches.spec_paths import Step
 from runner.watches.watch import Role, Watch
 from runner.yamlfile import tree
 from runner.yamlfile.tree import Problem, Problems
@@ -80,6 +81,7 @@ class _Comparison:
         unread = [
             (key, name, line)
             for key, line in self.crd.lines.items()
+            if key not in self._read_by_operator()
             for name in [snake_case(key) if self.watch.snake_case_parameters else key]
             if not re.search(rf"(?<!\w){re.escape(name)}(?!\w)", whole)
         ]
@@ -92,6 +94,12 @@ class _Comparison:
             names = _list((f"spec.{key}", line) for key, _, line in unread)
             message = f"{role} does not read the variables of {len(unread)} fields: {names}"
         self._warn(self.crd.path, first, message)
+
+    def _read_by_operator(self) -> set[Step]:
+        """Return the fields that name the hosts of a run, their credentials, or Vault passwords."""
+        hosts = self.watch.inventory
+        paths = (hosts.hosts, hosts.credentials) if hosts else ()
+        return {path.steps[0] for path in (*paths, self.watch.vault) if path and path.steps}
 
     def _may_read_anything(self, whole: str) -> bool:
         return (

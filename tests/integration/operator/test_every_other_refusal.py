@@ -114,11 +114,14 @@ CASES = {
     "deleted-job": Case(Request.POD_DELETED, "DELETE", ".*/jobs/.*", in_pods=True, flags=OF_PODS, at_start=False),
     "deleted-secret": Case(Request.POD_DELETED, "DELETE", ".*/secrets/.*", in_pods=True, flags=OF_PODS, at_start=False),
     "warm-pod": Case(Request.POD_REST, "POST", ".*/jobs", in_pods=True, flags=OF_PODS, options={"warmPods": 1}),
+    "lent": Case(
+        *(Request.LENT, "GET", ".*/secrets/lent"), waits=True, at_start=False, options={"vault": "spec.vaultSecret"}
+    ),
     "no-pod": Case(Request.POD_REST, "GET", ".*/events", in_pods=True, flags=OF_PODS, at_start=False),
 }
 IN_CI = {
     *(("watch", "404"), ("kinds", "409"), ("lease", "503"), ("pod-secret", "503"), ("new-authority", "503")),
-    *(("dependent", "404"), ("record", "timeout")),
+    *(("dependent", "404"), ("record", "timeout"), ("lent", "403")),
 }
 
 
@@ -138,6 +141,8 @@ def world(api: Api, devcluster: DevCluster, tmp_path_factory: pytest.TempPathFac
     folder = tmp_path_factory.mktemp("refusals")
     api.call("POST", "/api/v1/namespaces", {"metadata": {"name": NAMESPACE}})
     api.call("POST", f"{_NAMESPACED}/secrets", {"metadata": {"name": "password"}})
+    lent = {"metadata": {"name": "lent", "labels": {f"{GROUP}/lend-to-thing": "true"}}, "stringData": {"password": "x"}}
+    api.call("POST", f"{_NAMESPACED}/secrets", lent)
     api.call("POST", f"{_NAMESPACED}/serviceaccounts", {"metadata": {"name": "narrow"}})
     relay = Relay(devcluster.url, Path(devcluster.kubeconfig).parent, random.Random(1))
     kubeconfig = account_kubeconfig(api, Path(devcluster.kubeconfig), NAMESPACE, folder)
@@ -167,7 +172,8 @@ def _cells() -> Iterator[Any]:
     for name, case in CASES.items():
         for answer in ANSWERS:
             # A watch that is open has no end after which its answer could be lost.
-            if (case.request, answer) != (Request.WATCH, "reset after"):
+            # A Secret that does not exist is awaited, as tests/integration/hosts shows.
+            if (case.request, answer) not in {(Request.WATCH, "reset after"), (Request.LENT, "404")}:
                 mark = pytest.mark.full if (name, answer) in IN_CI else pytest.mark.nightly
                 yield pytest.param(name, answer, marks=mark, id=f"{name}-{answer}".replace(" ", "-"))
 
@@ -210,7 +216,10 @@ def test_a_failed_request_of_the_operator_costs_nothing_but_time(world: World, n
 def _begin(world: World, operator: Operator, name: str, cell: str, rules: tuple[Rule, ...]) -> str:
     """Create the object of a cell, and do what leads to the requests; return its UID."""
     case, things = CASES[name], world.things
-    spec: dict[str, Any] = {"passwordSecret": "password"}  # a watch of Secrets, so only where no other one is tested
+    spec: dict[str, Any] = {
+        "passwordSecret": "password",
+        "vaultSecret": "lent",
+    }  # a watch of Secrets, so only where no other one is tested
     if case.makes:
         spec = {"makes": True, "applies": name == "proxy-object"}
     if not case.at_start:

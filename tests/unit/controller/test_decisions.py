@@ -8,6 +8,7 @@ import pytest
 
 from runner.controller import decisions
 from runner.controller.decisions import Decision, Done, RequeueAfter, Retry, RetryTerms, Terminal
+from runner.engine.hosts import HostRecap
 from runner.engine.job import Outcome, RunResult, TaskFailure
 from runner.watches import policy
 from runner.watches.policy import Backoff, FinalizerLimit, RetryPolicy
@@ -16,6 +17,7 @@ from runner.workqueue.request import RunReason
 BACKOFF = Backoff(3.0, 2.0, 60.0)
 TERMS = RetryTerms(RetryPolicy(BACKOFF, attempts=0), resync_after=100.0, finalizing=False, limit=None, deleted_for=0.0)
 GOOD = RunResult(Outcome.SUCCEEDED, None, (), "", None, 1.0)
+RECAP = HostRecap("web", 0, 0, 0, 1)
 BAD = replace(GOOD, outcome=Outcome.FAILED, failures=(TaskFailure("a", "no", ""),))
 
 
@@ -53,6 +55,16 @@ def test_the_last_failed_attempt_is_terminal_and_has_advice() -> None:
     assert last.advice == (
         "3 runs failed in a row: the operator does not run the object again until the object changes.",
     )
+
+
+def test_a_run_that_could_not_reach_hosts_does_not_count_as_an_attempt() -> None:
+    lost = replace(BAD, failures=(TaskFailure("a", "no", "", host="web", unreachable=True),), hosts=(RECAP,))
+    terms = replace(TERMS, retry=RetryPolicy(replace(BACKOFF, cap=1800.0), attempts=1))
+    assert _decide(lost, terms, failed_runs=9).result == Retry(replace(BACKOFF, cap=300.0), ran=False)
+    short = replace(TERMS, retry=RetryPolicy(replace(BACKOFF, cap=60.0), attempts=1))
+    assert _decide(lost, short).result == Retry(replace(BACKOFF, cap=60.0), ran=False)
+    limited = replace(TERMS, finalizing=True, limit=FinalizerLimit(1, None, release=True))
+    assert _decide(lost, limited).release
 
 
 def test_a_terminal_failure_is_not_retried() -> None:

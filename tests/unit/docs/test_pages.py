@@ -203,6 +203,8 @@ OTHER_YAML = {
     "data:": "Argo CD's; run by tests/unit/test_argocd.py",
     "images:": "ansible-builder's; its version 3.2 built it, and the image ran a role in a pod",
     "kind: NetworkPolicy": "Kubernetes'; tests/unit/scaffold/test_pods.py compares it with the labels and the port",
+    "kind: WebServer": "an object; tests/integration/hosts/test_hosts.py creates such ones",
+    "status:": "results of hosts; tests/integration/hosts/test_hosts.py reads them",
     "kind: Role": "a rule; tests/integration/operator/test_service_account.py grants it",
 }
 
@@ -233,7 +235,7 @@ def in_watches(fragment: object) -> bool:
 @pytest.fixture(scope="module")
 def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
     project = tmp_path_factory.mktemp("project")
-    for role in ("memcached", "memcached_finalizer", "cleanup"):
+    for role in ("memcached", "memcached_finalizer", "cleanup", "webserver"):
         (project / "roles" / role / "tasks").mkdir(parents=True)
     return project
 

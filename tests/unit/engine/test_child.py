@@ -47,7 +47,7 @@ def supervisor(folder: Path, playbook_text: str) -> Iterator[tuple[subprocess.Po
     for name in ("project", "env", "inventory", "artifacts/run"):
         (folder / "run" / name).mkdir(parents=True)
     (folder / "run/project/site.yml").write_text("[]")
-    order = Order(str(folder / "run"), "run", "site.yml", "localhost,", 0, "", str(folder / "k"), str(folder), 0)
+    order = Order(str(folder / "run"), "run", "site.yml", ["localhost,"], 0, "", str(folder / "k"), str(folder), 0)
     program = "import sys; from runner.engine import child; child.ansible_playbook = lambda: sys.argv[1]; child.main()"
     with subprocess.Popen(
         [sys.executable, "-c", program, str(playbook)], stdin=subprocess.PIPE, stdout=subprocess.PIPE

@@ -127,7 +127,7 @@ def test_variables_that_force_colours_are_respected(make_job: MakeJob, name: str
 def test_the_inventory_is_localhost_with_ansibles_own_python(make_job: MakeJob) -> None:
     folder = run_dir.prepare(make_job(), "id", ENVIRONMENT)
 
-    assert folder.inventory.read_text() == (
+    assert folder.inventories[0].read_text() == (
         "localhost ansible_connection=local ansible_python_interpreter={{ansible_playbook_python}} "
         f"ansible_remote_tmp={folder.path / 'tmp'}\n"
     )
@@ -136,7 +136,7 @@ def test_the_inventory_is_localhost_with_ansibles_own_python(make_job: MakeJob) 
 def test_an_inventory_of_the_user_is_used_in_its_place(make_job: MakeJob) -> None:
     folder = run_dir.prepare(make_job(environment={"ANSIBLE_INVENTORY": "/own/inventory"}), "id", ENVIRONMENT)
 
-    assert folder.inventory == Path("/own/inventory")
+    assert folder.inventories == (Path("/own/inventory"),)
     assert list((folder.path / "inventory").iterdir()) == []
 
 

@@ -37,6 +37,7 @@ SITES: dict[Request, set[str]] = {
     Request.RUNNING: {"status/writer:_attempt", "status/writer:_fresh"},
     Request.STATUS: {"status/writer:_attempt", "status/writer:_fresh"},
     Request.EVENT: {"events/recorder:_post", "events/recorder:_repeat"},
+    Request.LENT: {"controller/hosts:_lent"},
     Request.PLAN: {f"controller/plan_run:{name}" for name in ("write", "remove", "_own")},
     Request.AFTERWARDS: {
         *("controller/skipping:_write", "controller/prune_records:read", "controller/prune_records:_delete"),

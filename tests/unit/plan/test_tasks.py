@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from runner.plan import changes
 from runner.plan.tasks import UnplannedTasks
 
 
@@ -113,3 +114,26 @@ def test_a_hidden_task_whose_action_supports_check_mode_was_skipped_by_a_conditi
 def test_a_result_is_read_from_output_of_several_lines_with_more_text() -> None:
     output = 'skipping: [localhost] => {\n    "msg": "remote module (x) does not support check mode"\n}\nmore {text}'
     assert reasons(event() | {"stdout": output}) == ["remote module (x) does not support check mode"]
+
+
+def test_a_task_that_would_change_a_host_is_a_change_of_this_host() -> None:
+    found = UnplannedTasks()
+
+    def ok(host: str, task: str, action: str, **result: Any) -> None:
+        data = {"host": host, "task": task, "resolved_action": action, "res": {"changed": True, **result}}
+        found.event({"event": "runner_on_ok", "event_data": data})
+
+    ok("two", "Copy it", "ansible.builtin.copy")
+    ok("one", "Copy it", "ansible.builtin.copy")
+    ok("one", "Restart it", "ansible.builtin.service")
+    ok("one", "Look", "ansible.builtin.stat", changed=False)
+    ok("localhost", "Copy it here", "ansible.builtin.copy")
+    ok("one", "Create it", "kubernetes.core.k8s")
+    ok("one", "Write here", "ansible.builtin.copy", _ansible_delegated_vars={"ansible_delegated_host": "localhost"})
+    assert found.hosts == {
+        "two": {"Copy it": "ansible.builtin.copy"},
+        "one": {"Copy it": "ansible.builtin.copy", "Restart it": "ansible.builtin.service"},
+    }
+    first, second = changes.of_hosts(found.hosts)
+    assert (first.gvk.kind, first.key.name, second.key.name) == ("Host", "one", "two")
+    assert [each.path for each in first.fields] == ["task 'Copy it'", "task 'Restart it'"]

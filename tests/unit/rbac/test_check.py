@@ -22,6 +22,7 @@ from runner.rbac.check import RightsCheck
 from runner.rbac.privileges import OperatorRights
 from runner.rbac.rights import Right
 from runner.watches.pod_fields import PodPolicy
+from runner.watches.spec_paths import SpecPath
 from runner.watches.watch import Watch
 from tests.kit.virtual_time import virtually
 
@@ -129,3 +130,5 @@ def test_rights_for_pods_are_checked_if_a_watch_uses_them(make_watch: Callable[.
         "forbidden: create, delete jobs.batch in namespace home",
         "forbidden: get, patch pods in namespace home",
     }
+    lending = make_watch(vault=SpecPath.parse("spec.vaultSecret"))
+    assert problems(lending) - problems(make_watch()) == {"forbidden: get secrets in namespace a"}

@@ -68,6 +68,7 @@ def test_a_folder_becomes_a_project_with_all_that_the_contract_names(folder: Pat
 
 def test_no_placeholder_is_left_in_any_file(folder: Path, begun: Type) -> None:
     begun("create api --group cache --kind Memcached --finalizer --generate-role --generate-playbook --short-name mc")
+    begun("create api --group cache --kind Host --finalizer --generate-role --generate-playbook --inventory")
     assert not [path for path, text in snapshot(folder).items() if b"@{" in text or "@{" in path]
 
 
@@ -120,6 +121,8 @@ def test_a_kind_is_entered_everywhere(folder: Path, begun: Type) -> None:
         ("--generate-playbook", {"playbook": "playbooks/memcached.yml"}),
         ("--generate-role=true --generate-playbook=true", {"playbook": "playbooks/memcached.yml"}),
         ("--generate-playbook=false", {"role": "memcached"}),
+        ("--inventory --finalizer", {"role": "memcached"}),
+        ("--inventory --generate-playbook --generate-role", {"playbook": "playbooks/memcached.yml"}),
     ],
 )
 def test_a_generated_project_is_valid(folder: Path, begun: Type, flags: str, runs: dict[str, str]) -> None:
@@ -269,6 +272,39 @@ def test_a_kind_for_which_nothing_runs_is_read_and_not_watched(folder: Path, beg
 
 
 @pytest.mark.lengthy
+def test_a_kind_with_an_inventory_has_typed_hosts_credentials_and_the_right_to_read_them(
+    folder: Path, begun: Type
+) -> None:
+    code, out, _ = begun("create api --group infra --kind WebServer --inventory --finalizer")
+    assert code == 0
+    assert "Note: watches.yaml permits hosts of 192.0.2.0/24 only; replace this network in inventory.allow\n" in out
+    assert parsed(folder / "watches.yaml")[0]["inventory"] == {
+        "hosts": "spec.hosts",
+        "group": "webservers",
+        "credentials": "spec.credentials",
+        "allow": ["192.0.2.0/24"],
+    }
+    [version] = parsed(folder / "config/crd/bases/infra.example.com_webservers.yaml")["spec"]["versions"]
+    spec = version["schema"]["openAPIV3Schema"]["properties"]["spec"]
+    assert (spec["required"], "default" in spec) == (["credentials", "hosts"], False)
+    options = parsed(folder / "roles/webserver/meta/argument_specs.yml")["argument_specs"]["main"]["options"]
+    assert options.keys() == {"ansible_operator_meta", "credentials", "hosts"}
+    host = spec["properties"]["hosts"]["items"]
+    assert host["properties"].keys() == options["hosts"]["options"].keys()
+    # Molecule has no hosts, so it does not apply the sample.
+    assert [path.name for path in (folder / "config/samples").glob("infra*")] == ["infra_v1alpha1-webserver.yaml"]
+    sample = parsed(folder / "config/samples/infra_v1alpha1-webserver.yaml")["spec"]
+    assert {key for each in sample["hosts"] for key in each} <= host["properties"].keys()
+
+    code, _, _ = begun("create api --group infra --kind Proxy --inventory --generate-playbook")
+    assert code == 0
+    assert [play["hosts"] for play in parsed(folder / "playbooks/proxy.yml")] == ["proxies"]
+    rules = parsed(folder / "config/rbac/role.yaml")["rules"]
+    secrets = [rule for rule in rules if rule["resources"] == ["secrets"]]
+    assert secrets == [{"apiGroups": [""], "resources": ["secrets"], "verbs": ["get", "list", "watch"]}]
+
+
+@pytest.mark.lengthy
 def test_the_same_kind_of_two_groups_has_files_of_its_own(folder: Path, begun: Type) -> None:
     assert begun("create api --group cache --kind Backup --finalizer")[0] == 0
     assert begun("create api --group my-db --kind Backup --finalizer")[0] == 0
@@ -303,6 +339,18 @@ def test_the_same_kind_of_two_groups_has_files_of_its_own(folder: Path, begun: T
         (
             "create api --group cache --kind Kind --watch=false --finalizer",
             "--finalizer and --watch=false exclude each other",
+        ),
+        (
+            "create api --group cache --kind Kind --watch=false --inventory",
+            "--inventory and --watch=false exclude each other",
+        ),
+        (
+            "create api --group cache --kind Kind --namespaced=false --inventory",
+            "--inventory and --namespaced=false exclude each other",
+        ),
+        (
+            "create api --group cache --version v2 --kind Memcached --inventory",
+            "--inventory: Memcached already exists",
         ),
         ("create api --group cache --kind Kind --finalizer=maybe", "invalid choice: 'maybe'"),
         ("init --domain example.com", "this folder is already a project"),

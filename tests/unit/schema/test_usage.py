@@ -58,6 +58,18 @@ def test_an_unused_field_is_reported_with_its_place(warnings: Warnings) -> None:
     ]
 
 
+def test_fields_that_name_hosts_and_their_credentials_are_read_by_the_operator(warnings: Warnings) -> None:
+    give_fields("hosts", "credentials", "vaultSecret", "size")
+    give_tasks({"ansible.builtin.debug": {"msg": "a"}})
+    inventory = "  inventory: {hosts: spec.hosts, credentials: spec.credentials, allow: [10.0.0.0/8]}\n"
+    assert "the variables of 4 fields" in warnings()[0]
+    with Path("watches.yaml").open("a") as file:
+        file.write(f"{inventory}  vault: spec.vaultSecret\n")
+    assert [each.partition("warning: ")[2] for each in warnings()] == [
+        f"spec.size: {ROLE} does not read the variable 'size'"
+    ]
+
+
 def test_several_fields_or_variables_of_a_file_are_one_line(warnings: Warnings) -> None:
     give_fields("logLevel", "size", "mode")
     give_tasks({"ansible.builtin.debug": {"msg": "{{ size }}"}})

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from runner.engine.hosts import HostRecap
 from runner.engine.job import Outcome, Recap, RunResult, TaskFailure
 from runner.status import report
 
@@ -319,3 +320,29 @@ def test_a_schema_that_drops_drift_is_noticed() -> None:
     assert report.dropped_fields(_write(_object([]), written), written) == []
     assert report.dropped_fields(_write(_object([]), replace(written, drift=None)), written) == ["status.drift"]
     assert report.without(written, frozenset({"status.drift"})).drift is None
+
+
+def test_hosts_are_written_with_the_conditions_and_only_if_they_differ() -> None:
+    hosts = [{"name": "web", "address": "10.0.0.1", "ok": 1}]
+    wanted = replace(report.run_ended(_result(Outcome.SUCCEEDED), NO_MORE), hosts=hosts)
+    first, later = _write(_object(), wanted), _write(_object([]), wanted)
+    assert first["status"]["hosts"] == later["status"]["hosts"] == hosts
+    assert _write(first, wanted) is first
+    assert report.dropped_fields(later, wanted) == []
+    without = {**later, "status": {"conditions": later["status"]["conditions"], "observedGeneration": 4}}
+    assert report.dropped_fields(without, wanted) == ["status.hosts"]
+    assert report.without(wanted, frozenset({"status.hosts"})).hosts is None
+    assert "hosts" not in _write(later, report.StatusReport((), hosts=[]))["status"]
+    assert report.without_own(later["status"]) == {}
+
+
+def test_unreachable_hosts_are_named_and_have_their_own_reason() -> None:
+    failures = tuple(TaskFailure("Ping", "no route", "", host=each, unreachable=True) for each in ("a", "b"))
+    lost = replace(_result(Outcome.FAILED, *failures), hosts=(HostRecap("a", 0, 0, 0, 1),))
+    condition = _by_type(_write(_object(), report.run_ended(lost, NO_MORE)))["Failure"]
+    assert condition["reason"] == "Unreachable"
+    assert condition["message"].splitlines()[:3] == [
+        "Unreachable: a, b. The operator tries again; other hosts are done.",
+        "a: no route",
+        "b: no route",
+    ]

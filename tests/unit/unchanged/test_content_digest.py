@@ -13,7 +13,9 @@ import pytest
 from runner.config.paths import search_path
 from runner.unchanged import content_digest
 from runner.unchanged.content_digest import ContentDigest
+from runner.watches.inventory_fields import AllowedHosts, InventoryPolicy
 from runner.watches.pod_fields import PodPolicy
+from runner.watches.spec_paths import SpecPath
 from runner.watches.watch import Playbook, Role, Watch
 
 
@@ -132,6 +134,24 @@ async def test_files_are_checked_again_after_a_while_and_read_only_if_changed(
     monkeypatch.setattr(Path, "read_bytes", noted)
     assert await made.digest() != before
     assert read == ["main.yml"]
+
+
+async def test_the_inventory_of_the_project_counts_with_the_variables_beside_it(
+    make: Callable[..., ContentDigest], folder: Path
+) -> None:
+    file, variables = folder / "inventories/base.yml", folder / "inventories/group_vars/web.yml"
+    variables.parent.mkdir(parents=True)
+    file.write_text("web:")
+    policy = InventoryPolicy(
+        SpecPath.parse("spec.hosts"), "web", file, None, AllowedHosts((), ("a.b",)), first_use=False, fact_cache=0.0
+    )
+    found = {await make().digest(), await make(inventory=policy).digest()}
+    variables.write_text("a: 1")
+    found.add(await make(inventory=policy).digest())
+    file.write_text("other:")
+    found.add(await make(inventory=policy).digest())
+    found.add(await make(inventory=replace(policy, allow=AllowedHosts((), ("c.d",)))).digest())
+    assert len(found) == 5
 
 
 async def test_another_image_of_pods_counts_and_their_number_does_not(make: Callable[..., ContentDigest]) -> None:

@@ -61,6 +61,8 @@ class TestDefaults:
             engine=None,
             pods=None,
             rollout=None,
+            inventory=None,
+            vault=None,
             line=1,
         )
 
@@ -168,6 +170,8 @@ class TestDefaults:
                 engine="exec",
                 pods=None,
                 rollout=None,
+                inventory=None,
+                vault=None,
                 line=3,
             ),
         )

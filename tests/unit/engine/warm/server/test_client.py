@@ -101,7 +101,7 @@ def _order(folder: Path) -> Order:
         run_dir=str(folder),
         ident="run",
         playbook="",
-        inventory="",
+        inventories=[],
         verbosity=0,
         ansible_args="",
         kubeconfig="",

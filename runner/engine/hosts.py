@@ -1,0 +1,219 @@
+"""Hosts of a run beside localhost, and what Ansible needs to reach them.
+
+Promises: files with secrets have mode 0600 and are in the temporary folder of the run, which is removed after it. No
+argument and no environment variable contains a secret. Strings of a custom resource are never templated.
+"""
+
+from __future__ import annotations
+
+import math
+import shlex
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from runner.config import atomic_file
+from runner.engine import extravars
+
+REMOVED = "removed"
+"""Group of the hosts that a former run had, and that the resource does not name any more."""
+FACTS = Path("facts")
+"""Folder in the run folder with facts of the hosts, which the next run uses."""
+_KEY, _KNOWN_HOSTS, _INVENTORY = "ssh_key", "known_hosts", "inventory.yml"
+_ALIVE = 10
+"""Seconds between two signs of life of a host. After three missing ones, the host counts as unreachable."""
+_PERSIST = 60
+"""Seconds for which an idle connection is kept; the end of the run closes it earlier."""
+
+
+@dataclass(frozen=True, slots=True)
+class Host:
+    """A host, with the address to which Ansible connects."""
+
+    name: str
+    written: str
+    """Its address in the resource: an IP address or a DNS name."""
+    address: str
+    """The IP address, which was checked. If the name does not resolve, a name that never does."""
+    port: int | None = None
+    user: str = ""
+    vars: Mapping[str, Any] = field(default_factory=dict)
+    groups: tuple[str, ...] = ()
+    is_removed: bool = False
+    key: str = ""
+    """The kept host key, as in `known_hosts` after the name; empty if there is none."""
+
+    @property
+    def known_as(self) -> str:
+        """Its name in `known_hosts`: the address in the resource, as OpenSSH writes it."""
+        return f"[{self.written}]:{self.port}" if self.port not in {None, 22} else self.written
+
+
+@dataclass(frozen=True, slots=True)
+class Credentials:
+    """Values of a Secret, empty where it has none."""
+
+    private_key: str = field(default="", repr=False)
+    certificate: str = ""
+    username: str = ""
+    password: str = field(default="", repr=False)
+    become_password: str = field(default="", repr=False)
+    known_hosts: str = ""
+
+    @property
+    def secrets(self) -> tuple[str, ...]:
+        """The values to mask."""
+        return tuple(filter(None, (self.private_key, self.password, self.become_password)))
+
+
+@dataclass(frozen=True, slots=True)
+class Hosts:
+    """All hosts of a run."""
+
+    group: str
+    hosts: tuple[Host, ...]
+    file: Path | None
+    """Inventory of the project, which is read after that of the resource."""
+    credentials: Credentials
+    first_use: bool
+    """Whether the first key of a host is trusted."""
+    finalizing: bool = False
+    """Whether the removed hosts are in `group` too."""
+    keeps_facts: bool = False
+    """Whether facts of hosts are kept for the next run."""
+
+    @property
+    def removed(self) -> tuple[str, ...]:
+        """Names of the removed hosts."""
+        return tuple(host.name for host in self.hosts if host.is_removed)
+
+
+@dataclass(frozen=True, slots=True)
+class HostRecap:
+    """Play recap of a host. `unreachable` counts the tasks before which it could not be reached."""
+
+    name: str
+    ok: int
+    changed: int
+    failures: int
+    unreachable: int
+
+
+def write(hosts: Hosts, temporary: Path, sockets: Path, seen: Path | None = None) -> tuple[Path, ...]:
+    """Write the files about the hosts of a run into its temporary folder; return the inventories as Ansible sees them.
+
+    `sockets` is a folder with a short path. `seen` is the path of the temporary folder for Ansible, if it differs.
+    """
+    folder = temporary / "hosts"
+    folder.mkdir(mode=0o700)
+    shown = (seen or temporary) / folder.name
+    given = hosts.credentials
+    _write(folder / _KNOWN_HOSTS, "\n".join((given.known_hosts, *_kept_keys(hosts), "")))
+    if given.private_key:
+        _write(folder / _KEY, given.private_key)
+    if given.certificate:
+        _write(folder / f"{_KEY}-cert.pub", given.certificate)
+    _write(folder / _INVENTORY, extravars.dump({"all": _inventory(hosts, shown, sockets)}, frozenset({"all"})))
+    return shown / _INVENTORY, *([hosts.file] if hosts.file is not None else [])
+
+
+def vault_arguments(passwords: Mapping[str, str], temporary: Path, seen: Path | None = None) -> list[str]:
+    """Write the passwords of Ansible Vault by their id; return the arguments of `ansible-playbook` with them.
+
+    `seen` is as above.
+    """
+    folder = temporary / "vault"
+    folder.mkdir(mode=0o700)
+    shown = (seen or temporary) / folder.name
+    arguments = []
+    for number, (name, password) in enumerate(sorted(passwords.items())):
+        _write(folder / str(number), password)
+        arguments += ["--vault-id", f"{name}@{shown / str(number)}"]
+    return arguments
+
+
+def fact_environment(seconds: float) -> dict[str, str]:
+    """Return the variables of runs that gather facts only if none are kept."""
+    return {"ANSIBLE_GATHERING": "smart", "ANSIBLE_CACHE_PLUGIN_TIMEOUT": str(max(math.ceil(seconds), 1))}
+
+
+def accepted_keys(temporary: Path) -> dict[str, str]:
+    """Return the host keys in `known_hosts` of a run by the name of the host in it."""
+    try:
+        text = (temporary / "hosts" / _KNOWN_HOSTS).read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return {}
+    found = (line.split(None, 1) for line in text.splitlines())
+    return {parts[0]: parts[1] for parts in found if len(parts) > 1}
+
+
+def _write(path: Path, text: str) -> None:
+    atomic_file.write(path, text)
+
+
+def _kept_keys(hosts: Hosts) -> Iterator[str]:
+    yield from (f"{host.known_as} {host.key}" for host in hosts.hosts if host.key)
+
+
+def _inventory(hosts: Hosts, folder: Path, sockets: Path) -> dict[str, Any]:
+    """Return the group `all` of the inventory. Credentials are for the hosts of the resource only."""
+    given, group = hosts.credentials, hosts.group
+    login: dict[str, Any] = {
+        "ansible_user": given.username,
+        "ansible_password": given.password,
+        "ansible_become_password": given.become_password,
+        "ansible_ssh_private_key_file": str(folder / _KEY) if given.private_key else "",
+    }
+    # One connection for each module instead of five. It fails only where sudo requires a terminal.
+    login = {name: value for name, value in login.items() if value} | {"ansible_pipelining": True}
+    members: dict[str, dict[str, Any]] = {group: {}, REMOVED: {}}
+    for host in hosts.hosts:
+        groups = [*host.groups] if not host.is_removed else []
+        groups += [REMOVED] if host.is_removed else []
+        groups += [group] if not host.is_removed or hosts.finalizing else []
+        for name in groups:
+            members.setdefault(name, {})[host.name] = {}
+    children: dict[str, Any] = {name: {"hosts": found} for name, found in members.items()}
+    for name in (group, REMOVED):
+        children[name]["vars"] = login
+    return {
+        "hosts": {host.name: _variables(host, hosts, folder) for host in hosts.hosts},
+        "children": children,
+        "vars": {"ansible_ssh_args": _ssh_arguments(hosts, folder), "ansible_control_path_dir": str(sockets)},
+    }
+
+
+def _variables(host: Host, hosts: Hosts, folder: Path) -> dict[str, Any]:
+    own = f" -o HostKeyAlias={shlex.quote(host.known_as)}"
+    if not hosts.credentials.private_key:
+        own += " -o IdentityFile=none"  # otherwise ssh uses the keys of the operator's own user
+    found: dict[str, Any] = {
+        **host.vars,
+        "ansible_host": host.address,
+        "ansible_ssh_args": _ssh_arguments(hosts, folder) + own,
+    }
+    if host.port is not None:
+        found["ansible_port"] = host.port
+    return found | ({"ansible_user": host.user} if host.user else {})
+
+
+def _ssh_arguments(hosts: Hosts, folder: Path) -> str:
+    """Return arguments of `ssh`, `scp` and `sftp`. The first value of an option counts, so no file changes these."""
+    known = str(folder / _KNOWN_HOSTS).replace("%", "%%")
+    options = {
+        "ControlMaster": "auto",
+        "ControlPersist": f"{_PERSIST}s",
+        "ServerAliveInterval": str(_ALIVE),
+        "ServerAliveCountMax": "3",
+        "StrictHostKeyChecking": "accept-new" if hosts.first_use else "yes",
+        "UserKnownHostsFile": f'"{known}"',
+        "GlobalKnownHostsFile": "/dev/null",
+        "UpdateHostKeys": "no",
+        "HashKnownHosts": "no",
+        "VerifyHostKeyDNS": "no",
+        "IdentitiesOnly": "yes",
+        "IdentityAgent": "none",
+        "ForwardAgent": "no",
+    }
+    return " ".join(["-C -F /dev/null", *(f"-o {shlex.quote(f'{name}={value}')}" for name, value in options.items())])

@@ -1,0 +1,1 @@
+"""Hosts of custom resources: their addresses, the credentials that were lent for them, and their results."""

@@ -1,0 +1,141 @@
+"""Addresses to which the operator connects for a user who may only write a custom resource.
+
+An address is checked after the name was resolved, and Ansible connects to the checked address. Addresses that reach the
+operator itself, its node or the cluster's control plane are refused, unless an entry of `allow` is for such addresses
+only: `0.0.0.0/0` does not allow loopback, `127.0.0.0/8` does.
+
+Sources: https://www.iana.org/assignments/iana-ipv4-special-registry and iana-ipv6-special-registry
+"""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections.abc import Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from ipaddress import IPv4Address, IPv6Address, ip_address, ip_network
+from typing import TypeAlias
+
+from runner.errors import TerminalError
+from runner.watches.inventory_fields import AllowedHosts, Network
+
+Address: TypeAlias = IPv4Address | IPv6Address
+
+UNRESOLVED = "unresolved.invalid"
+"""A name that never resolves (RFC 6761), so that Ansible reports the host as unreachable."""
+_PATIENCE = 10.0
+"""Seconds for all names of a resource."""
+_SPECIAL: tuple[tuple[str, tuple[Network, ...]], ...] = tuple(
+    (what, tuple(map(ip_network, networks)))
+    for what, networks in (
+        (
+            "of a cloud's metadata",
+            ("169.254.169.254/32", "169.254.170.2/32", "100.100.100.200/32", "fd00:ec2::254/128"),
+        ),
+        ("a loopback address", ("127.0.0.0/8", "::1/128")),
+        ("unspecified", ("0.0.0.0/8", "::/128")),
+        ("link-local", ("169.254.0.0/16", "fe80::/10")),
+        ("multicast or broadcast", ("224.0.0.0/4", "255.255.255.255/32", "ff00::/8")),
+    )
+)
+_NAT64 = ip_network("64:ff9b::/96")
+_THREADS = 8
+
+
+def plain(address: Address) -> Address:
+    """Return the IPv4 address in an IPv6 address that stands for it (mapped, compatible, 6to4, NAT64), or itself."""
+    if isinstance(address, IPv4Address):
+        return address
+    packed = address.packed
+    if address.ipv4_mapped is not None:
+        return address.ipv4_mapped
+    if address in _NAT64 or (packed[:12] == bytes(12) and int(address) > 1):
+        return IPv4Address(packed[12:])
+    return address.sixtofour or address
+
+
+def parsed(text: str) -> Address | None:
+    """Return an address; None for a name, or an address with a zone."""
+    try:
+        return ip_address(text) if "%" not in text else None
+    except ValueError:
+        return None
+
+
+class AddressCheck:
+    """Check of addresses against `allow`."""
+
+    def __init__(self, allow: AllowedHosts, api_server: Iterable[Address]) -> None:
+        """`api_server` are the addresses of the API server."""
+        self._allow = allow
+        own = tuple(ip_network(plain(each)) for each in api_server)
+        self._special = (("of the API server", own), *_SPECIAL)
+
+    def choose(self, written: str, found: Sequence[Address]) -> Address | str:
+        """Return the address to connect to for an address or name in a resource, or why there is none."""
+        named = parsed(written) is None and self._has_name(written.lower().rstrip("."))
+        reasons = []
+        for each in found:
+            address = plain(each)
+            reason = self._refused(address, named=named)
+            if not reason:
+                return address
+            reasons.append(f"{address} is {reason}" if str(address) != written else f"it is {reason}")
+        return "; ".join(dict.fromkeys(reasons))
+
+    def _refused(self, address: Address, *, named: bool) -> str:
+        allowed = [each for each in self._allow.networks if address.version == each.version and address in each]
+        for what, networks in self._special:
+            special = [each for each in networks if address.version == each.version and address in each]
+            # An entry for addresses of this kind only.
+            if special and not any(_is_within(entry, each) for entry in allowed for each in special):
+                return f"{what}, and no entry of inventory.allow is for such addresses only"
+        return "" if named or allowed else "not in inventory.allow of watches.yaml"
+
+    def _has_name(self, name: str) -> bool:
+        return any(
+            name.endswith(each[1:]) and name != each[2:] if each.startswith("*.") else name == each
+            for each in self._allow.names
+        )
+
+
+def _is_within(inner: Network, outer: Network) -> bool:
+    return inner.version == outer.version and inner.subnet_of(outer)  # type: ignore[arg-type]  # the same version
+
+
+class Resolver:
+    """Resolves names in threads of its own: a slow server must not delay other work of the operator."""
+
+    def __init__(self) -> None:
+        self._threads = ThreadPoolExecutor(_THREADS, thread_name_prefix="resolver")
+
+    async def resolve(self, names: Iterable[str]) -> Mapping[str, Sequence[Address]]:
+        """Return the addresses of names; none for a name that does not resolve in time."""
+        wanted = dict.fromkeys(names)
+        literal = {name: [address] for name in wanted if (address := parsed(name)) is not None}
+        others = [name for name in wanted if name not in literal]
+        loop = asyncio.get_running_loop()
+        tasks = [loop.run_in_executor(self._threads, _lookup, name) for name in others]
+        if tasks:
+            await asyncio.wait(tasks, timeout=_PATIENCE)
+        found = {name: task.result() if task.done() else [] for name, task in zip(others, tasks, strict=True)}
+        for task in tasks:
+            task.cancel()
+        return literal | found
+
+
+def _lookup(name: str) -> list[Address]:
+    try:
+        answers = socket.getaddrinfo(name, None, type=socket.SOCK_STREAM)
+    except (OSError, UnicodeError):
+        return []
+    return list(dict.fromkeys(address for *_, sockaddr in answers if (address := parsed(str(sockaddr[0])))))
+
+
+def refusal(host: str, written: str, reason: str) -> TerminalError:
+    """Return the error about a host whose address is refused."""
+    which = host if host == written else f"{host} ({written})"
+    return TerminalError(
+        f"host {which}: {reason}. Use another host, or let the administrator add it to inventory.allow. "
+        "The object is not run until it changes"
+    )

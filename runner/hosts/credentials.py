@@ -1,0 +1,137 @@
+"""Secrets that their owner lends to a kind: credentials of hosts, and passwords of Ansible Vault. Pure.
+
+A user who may create custom resources but not read Secrets must not use one that was not lent. The owner of a Secret
+lends it with a label.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import re
+import time
+from collections.abc import Mapping
+from typing import Any
+
+from cryptography.exceptions import UnsupportedAlgorithm
+from cryptography.hazmat.primitives import serialization
+from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat, PublicFormat, ssh
+
+from runner.engine.hosts import Credentials
+from runner.errors import TerminalError
+from runner.objects import GVK, Object, ObjectKey, key_of, metadata
+
+_KEYS = ("ssh-privatekey", "ssh-publickey-cert", "username", "password", "become-password", "known_hosts")
+_VAULT_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*")
+_UNTIL = "The object is not run until it or the Secret changes"
+
+
+def label(gvk: GVK) -> str:
+    """Return the label that lends a Secret to a kind."""
+    return f"{gvk.group or 'core'}/lend-to-{gvk.kind.lower()}"
+
+
+def check_lent(secret: Object, gvk: GVK) -> None:
+    """Check the label of a Secret.
+
+    Raises:
+        TerminalError: its owner does not lend it to this kind.
+    """
+    if (metadata(secret).get("labels") or {}).get(label(gvk)) == "true":
+        return
+    key = key_of(secret)
+    raise TerminalError(
+        f"Secret {key} is not lent to {gvk.kind}: its owner can lend it with "
+        f"`kubectl label secret {key.name} -n {key.namespace} {label(gvk)}=true`. {_UNTIL}"
+    )
+
+
+def missing(key: ObjectKey, path: str) -> TerminalError:
+    """Return the error about a Secret that does not exist."""
+    return TerminalError(f"{path}: Secret {key} not found; create it, or correct its name. {_UNTIL}")
+
+
+def of(secret: Object) -> Credentials:
+    """Return the credentials in a Secret.
+
+    Raises:
+        TerminalError: it has none, or a key that cannot be used.
+    """
+    key, found = key_of(secret), _texts(secret)
+    if not any(found.get(name) for name in _KEYS if name != "known_hosts"):
+        raise _unusable(key, "", "it has no credentials", f"set one of {', '.join(_KEYS[:4])}")
+    private, certificate = found.get("ssh-privatekey", ""), found.get("ssh-publickey-cert", "").strip()
+    public = b""
+    if private:
+        private, public = _private_key(private, key)
+    if certificate:
+        certificate = _certificate(certificate, public, key)
+    username, password, become = (
+        found.get(name, "").removesuffix("\n") for name in ("username", "password", "become-password")
+    )
+    return Credentials(private, certificate, username, password, become, found.get("known_hosts", "").strip())
+
+
+def vault_passwords(secret: Object) -> Mapping[str, str]:
+    """Return the passwords of Ansible Vault by their id; the key `password` is that of the id `default`.
+
+    Raises:
+        TerminalError: there is none, or a key cannot be an id.
+    """
+    key, found = key_of(secret), {name: text.strip() for name, text in _texts(secret).items()}
+    if not any(found.values()):
+        raise _unusable(key, "", "it has no password", "set the key password, or a key for each vault id")
+    for name, text in found.items():
+        if not text or not _VAULT_ID.fullmatch(name):
+            raise _unusable(key, name, "no password of a vault id", "use letters and digits, and a value")
+    return {"default" if name == "password" else name: text for name, text in found.items()}
+
+
+def _texts(secret: Object) -> dict[str, str]:
+    found = {}
+    data = secret.get("data")
+    for name, value in (data if isinstance(data, dict) else {}).items():
+        try:
+            found[name] = base64.b64decode(value or "").decode()
+        except (binascii.Error, ValueError, TypeError):
+            raise _unusable(key_of(secret), name, "it is no text", "store text in UTF-8") from None
+    return found
+
+
+def _private_key(text: str, key: ObjectKey) -> tuple[str, bytes]:
+    """Return a private key as OpenSSH reads it, and its public key."""
+    data = f"{text.strip()}\n".replace("\r\n", "\n").encode()
+    is_openssh = b"BEGIN OPENSSH PRIVATE KEY" in data
+    load: Any = serialization.load_ssh_private_key if is_openssh else serialization.load_pem_private_key
+    try:
+        loaded = load(data, None)
+        public: bytes = loaded.public_key().public_bytes(Encoding.OpenSSH, PublicFormat.OpenSSH)
+        if not is_openssh:  # not each ssh reads each other format
+            data = loaded.private_bytes(Encoding.PEM, PrivateFormat.OpenSSH, NoEncryption())
+    except TypeError:
+        advice = "store the key without it (`ssh-keygen -p -N '' -f KEY`)"
+        raise _unusable(key, "ssh-privatekey", "the key has a passphrase", advice) from None
+    except (ValueError, UnsupportedAlgorithm):
+        advice = "store the whole file that `ssh-keygen` wrote, with its first and last line"
+        raise _unusable(key, "ssh-privatekey", "it is no private key that OpenSSH reads", advice) from None
+    return data.decode(), public
+
+
+def _certificate(text: str, public: bytes, key: ObjectKey) -> str:
+    name = "ssh-publickey-cert"
+    try:
+        found = ssh.load_ssh_public_identity(text.encode())
+    except (ValueError, UnsupportedAlgorithm):
+        found = None
+    if not isinstance(found, ssh.SSHCertificate):
+        raise _unusable(key, name, "it is no certificate", "store the file KEY-cert.pub that `ssh-keygen -s` wrote")
+    if found.public_key().public_bytes(Encoding.OpenSSH, PublicFormat.OpenSSH) != public:
+        raise _unusable(key, name, "it is not for the key in ssh-privatekey", "store both parts of one pair")
+    if not found.valid_after <= time.time() < found.valid_before:
+        raise _unusable(key, name, "it has expired, or is not valid yet", "sign the key again")
+    return f"{text}\n"
+
+
+def _unusable(key: ObjectKey, name: str, what: str, advice: str) -> TerminalError:
+    place = f", {name}" if name else ""
+    return TerminalError(f"Secret {key}{place}: {what}; {advice}. {_UNTIL}")

@@ -1,0 +1,132 @@
+"""Reads the fields of a watch about hosts: `inventory` and `vault`. Pure, but for the search of the inventory file."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from ipaddress import IPv4Network, IPv6Network, ip_network
+from pathlib import Path
+from typing import TypeAlias
+
+from runner.config.paths import ImageFiles, find_file
+from runner.objects import GVK
+from runner.watches import declared, label_selectors, policy_fields
+from runner.watches.reference_fields import WatchReference
+from runner.watches.spec_paths import SpecPath
+from runner.yamlfile.fields import Fields
+
+Network: TypeAlias = IPv4Network | IPv6Network
+
+HOST_KEYS = ("strict", "first")
+ANSIBLE_GROUPS = frozenset({"all", "ungrouped", "localhost", "removed"})
+"""Names with a meaning of their own in the inventory of a run."""
+_DEFAULT_GROUP = "hosts"
+_GROUP = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,62}")
+
+
+@dataclass(frozen=True, slots=True)
+class AllowedHosts:
+    """Hosts that a spec may name."""
+
+    networks: tuple[Network, ...]
+    names: tuple[str, ...]
+    """Names in lower case; `*.` at the start stands for any name below."""
+
+
+@dataclass(frozen=True, slots=True)
+class InventoryPolicy:
+    """Hosts of the runs of a watch."""
+
+    hosts: SpecPath
+    group: str
+    file: Path | None
+    """Inventory of the project, which is merged."""
+    credentials: SpecPath | None
+    """Field of the spec that contains the name of the Secret."""
+    allow: AllowedHosts
+    first_use: bool
+    """Whether the first key of a host is trusted and kept."""
+    fact_cache: float
+    """Seconds for which facts are kept; 0: only during a run."""
+
+
+def is_group(name: str) -> bool:
+    """Return whether `name` can be a group: an identifier, so it is no pattern of hosts."""
+    return _GROUP.fullmatch(name) is not None and name not in ANSIBLE_GROUPS
+
+
+def read(fields: Fields, cwd: Path, image: ImageFiles) -> InventoryPolicy | None:
+    """Return the inventory of a watch; None if its runs have no hosts, or with errors."""
+    given = fields.fields("inventory", declared.names("inventory"))
+    if given is None:
+        return None
+    if not fields.boolean("manageStatus", default=True):
+        fields.error("inventory", "it needs status.hosts, which remembers hosts: remove manageStatus: false")
+    given.require("hosts", "set the path of the list of hosts, such as spec.hosts")
+    given.require("allow", "list the networks and names that a spec may contain, such as 10.20.0.0/16")
+    if fields.text("vault") == given.text("hosts") != "":
+        fields.error("vault", "the same field as inventory.hosts: use a field with the name of a Secret")
+    hosts, credentials = _path(given, "hosts"), _path(given, "credentials")
+    group, keys = given.text("group") or _DEFAULT_GROUP, given.text("hostKeys").lower() or HOST_KEYS[0]
+    if not is_group(group):
+        given.error("group", f"invalid group {group!r}: use letters, digits and '_', but no name that Ansible defines")
+    if keys not in HOST_KEYS:
+        given.error("hostKeys", f"invalid value {keys!r}: use strict (known_hosts of the Secret) or first (trust once)")
+    if fields.text("isolation").lower() == "pod":
+        for name in (["hostKeys"] if keys == "first" else []) + (
+            ["factCache"] if given.is_present("factCache") else []
+        ):
+            given.error(name, "keeps data for the next run, but a pod and its files end with the run: remove it")
+    facts, allowed, file = policy_fields.span(given, "factCache", off=False), _allowed(given), _file(given, cwd, image)
+    if hosts is None:
+        return None
+    return InventoryPolicy(hosts, group, file, credentials, allowed, keys == "first", facts or 0.0)
+
+
+def read_vault(fields: Fields) -> SpecPath | None:
+    """Return the path of the name of the Secret with Vault passwords; None if there is none."""
+    return _path(fields, "vault")
+
+
+def lent(*paths: SpecPath | None) -> tuple[WatchReference, ...]:
+    """Return the Secrets that a spec names as references: their changes run the object."""
+    secret = GVK("", "v1", "Secret")
+    return tuple(WatchReference(secret, path, "", "", "") for path in paths if path is not None)
+
+
+def _path(fields: Fields, name: str) -> SpecPath | None:
+    """Return a path in the spec; None if it is absent or, with an error, invalid."""
+    if not fields.text(name):
+        return None
+    try:
+        return SpecPath.parse(fields.text(name))
+    except ValueError as error:
+        fields.error(name, str(error))
+        return None
+
+
+def _file(given: Fields, cwd: Path, image: ImageFiles) -> Path | None:
+    name = given.text("file")
+    if not name:
+        return None
+    found = find_file(name, cwd, image)
+    if found.path is None:
+        given.error("file", f"{name!r} not found; searched {', '.join(map(str, found.searched))}")
+    return found.path
+
+
+def _allowed(given: Fields) -> AllowedHosts:
+    networks: list[Network] = []
+    names: list[str] = []
+    for text in given.texts("allow"):
+        try:
+            networks.append(ip_network(text))
+        except ValueError as error:
+            name = text.lower().rstrip(".")
+            if not label_selectors.is_subdomain(name.removeprefix("*.")) or name.replace(".", "").isdigit():
+                reason = str(error) if "host bits" in str(error) else f"invalid entry {text!r}"
+                given.error("allow", f"{reason}: use a network (10.20.0.0/16), an address, or a name (*.example.com)")
+            names.append(name)
+    if given.node("allow") is not None and not (networks or names):
+        given.error("allow", "empty: list the networks and names that a spec may contain, such as 10.20.0.0/16")
+    return AllowedHosts(tuple(networks), tuple(names))

@@ -1,0 +1,388 @@
+"""Runs that reach the hosts of a resource."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from tests.integration.hosts.lending import LABEL, Lend
+from tests.kit import ssh_hosts
+from tests.kit.ssh_hosts import BECOME_PASSWORD, PASSWORD, USER
+from tests.kit.wait import wait_until
+
+if TYPE_CHECKING:
+    from tests.kit.objects import Api, Things
+    from tests.kit.operator import Project
+    from tests.kit.ssh_hosts import Network
+
+pytestmark = pytest.mark.skipif(bool(ssh_hosts.hindrance()), reason=ssh_hosts.hindrance())
+MARK = """
+- name: Mark the host
+  ansible.builtin.copy:
+    content: "{{ ansible_operator_meta.name }} on {{ inventory_hostname }}, {{ colour | default('none') }}"
+    dest: /tmp/mark
+    mode: "0600"
+"""
+
+
+def watch(project: Project, **different: Any) -> None:
+    inventory = {"hosts": "spec.hosts", "credentials": "spec.credentials", "allow": ["10.213.0.0/16"]}
+    fields = {name: different.pop(name) for name in ("file", "group", "hostKeys", "factCache") if name in different}
+    project.grant([""], ["secrets"])
+    project.watch("thing", inventory=inventory | fields, **different)
+
+
+def failure_of(things: Things, name: str, reason: str) -> str:
+    """Wait until the object has failed for this reason; return the message."""
+
+    def find() -> dict[str, Any] | None:
+        found = things.conditions(name).get("Failure", {})
+        return found if (found.get("status"), found.get("reason")) == ("True", reason) else None
+
+    return str(wait_until(find, lambda: f"{reason} of {name}: {things.get(name)}")["message"])
+
+
+def hosts_of(things: Things, name: str) -> list[dict[str, Any]]:
+    """Wait for the results of hosts; return them."""
+    return wait_until(lambda: ((things.get(name) or {}).get("status") or {}).get("hosts"), f"hosts of {name}")
+
+
+def files_below(folder: Path) -> str:
+    return "\n".join(each.read_text(errors="replace") for each in folder.rglob("*") if each.is_file())
+
+
+ENGINES = ["warm", pytest.param("exec", marks=pytest.mark.full)]
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_a_role_runs_on_the_hosts_of_the_spec_with_a_lent_key(
+    project: Project, things: Things, network: Network, lend: Lend, engine: str
+) -> None:
+    one, two = network.host("web1"), network.host("web2")
+    key = network.user_key.read_text()
+    lend(ssh_privatekey=key, username=USER, known_hosts=one.known_hosts() + two.known_hosts())
+    project.role("thing", MARK)
+    watch(project, engine=engine)
+    operator = project.start()
+    hosts = [one.address, {"name": "second", "address": two.address, "vars": {"colour": "{{ 1 + 1 }}"}}]
+    things.create("fleet", {"credentials": "login", "hosts": hosts})
+    line = operator.await_line("Run ended", name="fleet")
+    assert line["outcome"] == "succeeded", operator.log[-6000:]
+    assert one.run("cat /tmp/mark") == f"fleet on {one.address}, none"
+    assert two.run("cat /tmp/mark") == "fleet on second, {{ 1 + 1 }}"
+    counts = {"ok": 1, "changed": 1, "failures": 0, "unreachable": 0}
+    assert hosts_of(things, "fleet") == [
+        {"name": one.address, "address": one.address, **counts},
+        {"name": "second", "address": two.address, **counts},
+    ]
+    assert operator.stop() == 0
+    left = operator.log + files_below(project.folder / "runs")
+    assert key.splitlines()[2] not in left
+    assert not list((project.folder / "runs").rglob("ssh_key"))
+
+
+CLEAN = """
+- hosts: machines
+  gather_facts: false
+  tasks:
+  - name: Write as root
+    become: true
+    ansible.builtin.copy: {content: "{{ secret_of_the_project }}", dest: /root/mark, mode: "0600"}
+- hosts: removed
+  gather_facts: false
+  tasks:
+  - name: Clean what was removed
+    become: true
+    ansible.builtin.copy: {content: "removed {{ ansible_operator_meta.removed_hosts }}", dest: /root/mark, mode: "0600"}
+"""
+FINALIZE = """
+- hosts: machines
+  gather_facts: false
+  tasks:
+  - name: Clean all
+    become: true
+    ansible.builtin.file: {path: /root/mark, state: absent}
+"""
+
+
+def test_passwords_become_and_vault_work_and_removed_hosts_are_cleaned(
+    project: Project, things: Things, network: Network, lend: Lend
+) -> None:
+    one, two, three = (network.host(f"web{number}", keys=False) for number in (1, 2, 3))
+    known = "".join(each.known_hosts() for each in (one, two, three))
+    lend(username=USER, password=PASSWORD, become_password=BECOME_PASSWORD, known_hosts=known)
+    lend("vault", password="password of the vault")
+    project.write("playbooks/site.yml", CLEAN)
+    project.write("playbooks/finalize.yml", FINALIZE)
+    encrypt(project.write("playbooks/group_vars/machines.yml", "secret_of_the_project: from the vault"))
+    finalizer = {"name": "test.example.com/hosts", "playbook": "playbooks/finalize.yml"}
+    watch(project, playbook="playbooks/site.yml", group="machines", vault="spec.vault", finalizer=finalizer)
+    operator = project.start()
+    spec = {"credentials": "login", "vault": "vault", "hosts": [each.address for each in (one, two, three)]}
+    things.create("fleet", spec)
+    assert operator.await_line("Run ended", name="fleet")["outcome"] == "succeeded", operator.log[-6000:]
+    assert {each.run("cat /root/mark") for each in (one, two, three)} == {"from the vault"}
+    things.merge("fleet", {"spec": {"hosts": [one.address, two.address]}})
+    operator.await_line("Run ended", name="fleet", reason="changed")
+    things.await_success("fleet")
+    assert [each["name"] for each in hosts_of(things, "fleet")] == [one.address, two.address]
+    assert three.run("cat /root/mark") == f"removed ['{three.address}']"
+    three.run("rm /root/mark")
+    two.cut()
+    project.write("playbooks/site.yml", "- {hosts: machines, gather_facts: false, tasks: []}")
+    things.merge("fleet", {"spec": {"hosts": [one.address]}})
+    wait_until(lambda: hosts_of(things, "fleet")[-1].get("removed"), "the host to be removed, and not cleaned")
+    two.mend()
+    things.delete("fleet")
+    things.await_gone("fleet")
+    for each in (one, two):
+        each.run("test ! -e /root/mark")
+    for value in (PASSWORD, BECOME_PASSWORD, "password of the vault"):
+        assert value not in operator.log + files_below(project.folder / "runs")
+
+
+def encrypt(file: Path) -> None:
+    """Encrypt a file with Ansible Vault."""
+    password = file.with_name("password")
+    password.write_text("password of the vault")
+    vault = str(Path(sys.executable).with_name("ansible-vault"))
+    subprocess.run(
+        [vault, "encrypt", "--vault-password-file", str(password), str(file)], check=True, capture_output=True
+    )
+    password.unlink()
+
+
+def test_each_refusal_names_the_host_or_secret_and_the_remedy(
+    project: Project, things: Things, network: Network, lend: Lend, api: Api, namespace: str
+) -> None:
+    host = network.host("web1")
+    project.role("thing", MARK)
+    watch(project)
+    operator = project.start()
+    key = network.user_key.read_text()
+    lend(lent=False, ssh_privatekey=key, username=USER, known_hosts=host.known_hosts())
+    lend("unknown", ssh_privatekey=key, username=USER)
+    hosts = [host.address]
+    things.create("unlabelled", {"credentials": "login", "hosts": hosts})
+    things.create("missing", {"credentials": "none", "hosts": hosts})
+    things.create("no-known-hosts", {"credentials": "unknown", "hosts": hosts})
+    things.create("elsewhere", {"credentials": "login", "hosts": ["10.99.0.1"]})
+    things.create("loopback", {"credentials": "login", "hosts": ["127.0.0.1"]})
+    things.create("hostile", {"credentials": "login", "hosts": [{"name": "all", "address": host.address}]})
+    things.create("foreign", {"credentials": {"name": "login", "namespace": "kube-system"}, "hosts": hosts})
+    for name, message in (
+        ("unlabelled", f"kubectl label secret login -n {namespace} {LABEL}=true"),
+        ("missing", f"spec.credentials: Secret {namespace}/none not found; create it"),
+        ("no-known-hosts", f"Secret {namespace}/unknown has no known_hosts"),
+        ("elsewhere", ""),
+        ("loopback", "spec.hosts[0].name: invalid name '127.0.0.1'"),
+        ("hostile", "spec.hosts[0].name: invalid name 'all'"),
+        ("foreign", "spec.credentials: Secret kube-system/login is in another namespace"),
+    ):
+        assert message in failure_of(things, name, "Unusable"), name
+    assert operator.lines("Run started") == []
+    api.call(
+        "PATCH",
+        f"/api/v1/namespaces/{namespace}/secrets/login",
+        {"metadata": {"labels": {LABEL: "true"}}},
+        "application/merge-patch+json",
+    )
+    operator.await_line("Run ended", name="unlabelled", reason="reference changed", outcome="succeeded")
+    lend("none", ssh_privatekey=key, username=USER, known_hosts=host.known_hosts())
+    operator.await_line("Run ended", name="missing", reason="reference changed", outcome="succeeded")
+    wait_until(
+        lambda: "host 10.99.0.1: it is not in inventory.allow" in things.conditions("elsewhere")["Failure"]["message"],
+        lambda: f"{things.conditions('elsewhere')}",
+    )
+
+
+def test_unreachable_hosts_have_a_reason_of_their_own_and_do_not_undo_the_rest(
+    project: Project, things: Things, network: Network, lend: Lend
+) -> None:
+    host, imposter, victim = (network.host(f"web{number}") for number in (1, 2, 3))
+    imposter.takes_over(victim)
+    known = host.known_hosts() + victim.known_hosts()
+    lend(ssh_privatekey=network.user_key.read_text(), username=USER, known_hosts=known)
+    project.role("thing", MARK)
+    watch(project, retry={"delay": "1s", "attempts": 1})
+    operator = project.start(environment={"ANSIBLE_TIMEOUT": "2"})
+    nobody = network.black_hole()
+    things.create("fleet", {"credentials": "login", "hosts": [victim.address, nobody, host.address, "none.invalid"]})
+    # A name that no entry allows is refused only after it was resolved, and this one is never.
+    message = failure_of(things, "fleet", "Unreachable")
+    assert message.startswith("Unreachable: ")
+    assert f"{victim.address}: " in message
+    assert "Host key verification failed" in message
+    assert "Could not resolve hostname unresolved.invalid" in message
+    states = {each["name"]: (each["ok"], each["unreachable"]) for each in hosts_of(things, "fleet")}
+    assert states == {victim.address: (0, 1), nobody: (0, 1), "none.invalid": (0, 1), host.address: (1, 0)}
+    assert host.run("cat /tmp/mark")
+    # `attempts` is for runs that failed: one that reached nobody is repeated.
+    wait_until(lambda: len(operator.runs("fleet")) > 2, "further attempts")
+    things.create("nobody", {"credentials": "login", "hosts": []})
+    assert "no play ran on a host of the resource" in failure_of(things, "nobody", "Failed")
+
+
+def test_the_first_key_of_a_host_is_trusted_and_another_one_later_is_not(
+    project: Project, things: Things, network: Network, lend: Lend
+) -> None:
+    host, imposter = network.host("web1", keys=False), network.host("web2", keys=False)
+    certificate = ssh_hosts.sign(network.authority, network.user_key)
+    lend(ssh_privatekey=network.user_key.read_text(), ssh_publickey_cert=certificate.read_text(), username=USER)
+    project.role("thing", MARK)
+    watch(project, hostKeys="first")
+    operator = project.start(environment={"ANSIBLE_TIMEOUT": "2"})
+    things.create("fleet", {"credentials": "login", "hosts": [{"name": "web", "address": host.address}]})
+    assert operator.await_line("Run ended", name="fleet")["outcome"] == "succeeded", operator.log[-6000:]
+    (entry,) = hosts_of(things, "fleet")
+    assert host.known_hosts() == f"{host.address} {entry['hostKey']}\n"
+    imposter.takes_over(host)
+    things.merge("fleet", {"spec": {"size": 2}})
+    assert "Host key verification failed" in failure_of(things, "fleet", "Unreachable")
+    assert hosts_of(things, "fleet")[0]["hostKey"] == entry["hostKey"]
+    assert imposter.run("ls /tmp") == ""
+
+
+def test_an_object_and_a_host_cannot_choose_how_ansible_connects(
+    project: Project, things: Things, network: Network, lend: Lend, tmp_path: Path
+) -> None:
+    """The host's interpreter answers each module with facts that would let Ansible run commands as the operator."""
+    host, other = network.host("web1"), network.host("web2")
+    evil = tmp_path / "executed"
+    template = "{{ lookup('pipe', 'touch PATH') }}".replace("PATH", str(evil))
+    facts = {
+        "ansible_connection": "local",
+        "ansible_host": other.address,
+        "ansible_ssh_common_args": f"-o ProxyCommand='touch {evil}'",
+        "ansible_ssh_args": f"-o ProxyCommand='touch {evil}'",
+        "ansible_ssh_executable": str(evil),
+        "ansible_python_interpreter": f"touch {evil};",
+        "ansible_shell_executable": str(evil),
+        "harmless": template,
+    }
+    answer = json.dumps({"changed": False, "ansible_facts": facts})
+    host.run(
+        f"cat > /opt/answer <<'END'\n{answer}\nEND\nprintf '#!/bin/sh\ncat /opt/answer' > /opt/python; chmod 755 /opt/*"
+    )
+    project.role(
+        "thing",
+        """
+- ansible.builtin.setup:
+- ansible.builtin.debug: {msg: "{{ harmless | default('') }}"}
+- ansible.builtin.raw: hostname > /tmp/mark
+- ansible.builtin.debug: {var: colour}
+""",
+    )
+    lend(ssh_privatekey=network.user_key.read_text(), username=USER, known_hosts=host.known_hosts())
+    # The administrator's own inventory: an interpreter that the host controls.
+    project.write("inventory.yml", "all: {vars: {ansible_python_interpreter: /opt/python}}")
+    watch(project, file="inventory.yml")
+    operator = project.start()
+    variables = {name: f"touch {evil}" for name in facts if name != "harmless"}
+    variables["colour"] = template
+    things.create("fleet", {"credentials": "login", "hosts": [{"address": host.address, "vars": variables}]})
+    operator.await_line("Run ended", name="fleet")
+    assert host.run("cat /tmp/mark") == "web1\n", operator.log[-6000:]
+    assert operator.log.count(f'"{template}"') > 1, "the host's fact and the object's variable as they are"
+    assert not evil.exists()
+    assert "ansible_ssh_common_args of host" in things.await_condition("fleet", "IgnoredVariables")["message"]
+
+
+def test_nothing_remains_of_a_run_whose_operator_was_killed(
+    project: Project, things: Things, network: Network, lend: Lend
+) -> None:
+    host = network.host("web1")
+    key = network.user_key.read_text()
+    lend(ssh_privatekey=key, username=USER, known_hosts=host.known_hosts())
+    project.role("thing", "- ansible.builtin.raw: touch /tmp/began; sleep 600")
+    watch(project)
+    operator = project.start()
+    things.create("fleet", {"credentials": "login", "hosts": [host.address]})
+    wait_until(lambda: "began" in host.run("ls /tmp"), "the run to reach the host")
+    environment, arguments = processes_of(project)
+    assert key.splitlines()[2] not in environment + arguments
+    operator.kill()
+    runs = project.folder / "runs"
+    wait_until(lambda: not list(runs.rglob("ssh_key")), "the key to be removed")
+    assert key.splitlines()[2] not in files_below(runs)
+    wait_until(lambda: not processes_of(project)[1], "its processes to end")
+
+
+def processes_of(project: Project) -> tuple[str, str]:
+    """Return environments and arguments of the processes that use the run folders of a project."""
+    found = []
+    for each in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):
+            arguments = (each / "cmdline").read_bytes().decode(errors="replace")
+            if f"{project.folder}/runs/test.example.com" in arguments:
+                found.append(((each / "environ").read_bytes().decode(errors="replace"), arguments))
+    return "\n".join(each[0] for each in found), "\n".join(each[1] for each in found)
+
+
+def test_a_plan_and_a_drift_check_name_the_changes_of_hosts_and_make_none(
+    project: Project, things: Things, network: Network, lend: Lend
+) -> None:
+    host = network.host("web1")
+    lend(ssh_privatekey=network.user_key.read_text(), username=USER, known_hosts=host.known_hosts())
+    project.role("thing", MARK)
+    project.allow_rollouts()
+    watch(project, drift={"period": "1s"})
+    operator = project.start()
+    annotation = {"ansible.sdk.operatorframework.io/mode": "plan"}
+    things.create("fleet", {"credentials": "login", "hosts": [host.address]}, annotations=annotation)
+    things.await_condition("fleet", "Planned")
+    (change,) = (things.get("fleet") or {})["status"]["plan"]["changes"]
+    named = {"verb": "change", "kind": "Host", "name": host.address, "fields": ["task 'Mark the host'"]}
+    assert change.items() >= named.items()
+    assert host.run("ls /tmp") == ""
+    shown = project.plan("thing/fleet", "--namespace", things.namespace)
+    assert f"change Host {host.address}" in shown.stdout, shown.stdout + shown.stderr
+    things.merge("fleet", {"metadata": {"annotations": {"ansible.sdk.operatorframework.io/mode": None}}})
+    operator.await_line("Run ended", name="fleet", outcome="succeeded")
+    host.run("echo another >/tmp/mark")
+    message = things.await_condition("fleet", "Drifted")["message"]
+    assert message == f"change Host {host.address}: task 'Mark the host'"
+    assert host.run("cat /tmp/mark") == "another\n"
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_facts_of_a_host_are_kept_between_runs(
+    project: Project, things: Things, network: Network, lend: Lend, engine: str
+) -> None:
+    host = network.host("web1")
+    lend(ssh_privatekey=network.user_key.read_text(), username=USER, known_hosts=host.known_hosts())
+    project.role("thing", "- ansible.builtin.debug: {msg: 'the host is {{ ansible_facts.hostname }}'}")
+    watch(project, factCache="10m", engine=engine)
+    operator = project.start()
+    things.create("fleet", {"credentials": "login", "hosts": [host.address]})
+    operator.await_line("Run ended", name="fleet", outcome="succeeded", reason="created")
+    assert hosts_of(things, "fleet")[0]["ok"] == 2
+    things.merge("fleet", {"spec": {"size": 2}})
+    operator.await_line("Run ended", name="fleet", outcome="succeeded", reason="changed")
+    wait_until(lambda: hosts_of(things, "fleet")[0]["ok"] == 1, "a run that gathers no facts")
+    assert operator.log.count("the host is web1") >= 2
+
+
+@pytest.mark.parametrize("harm", ["reset", pytest.param("cut", marks=pytest.mark.full)])
+def test_a_connection_that_breaks_during_a_task_makes_the_host_unreachable_and_the_next_run_succeeds(
+    project: Project, things: Things, network: Network, lend: Lend, harm: str
+) -> None:
+    host = network.host("web1")
+    lend(ssh_privatekey=network.user_key.read_text(), username=USER, known_hosts=host.known_hosts())
+    project.role("thing", "- ansible.builtin.raw: touch /tmp/began; while test ! -e /tmp/end; do sleep 0.1; done")
+    watch(project, retry={"delay": "1s"})
+    project.start()
+    things.create("fleet", {"credentials": "login", "hosts": [host.address]})
+    wait_until(lambda: "began" in host.run("ls /tmp"), "the run to reach the host")
+    host.reset() if harm == "reset" else host.cut()
+    assert f"Unreachable: {host.address}." in failure_of(things, "fleet", "Unreachable")
+    host.run("touch /tmp/end")
+    host.mend()
+    things.await_success("fleet")
+    assert hosts_of(things, "fleet")[0]["unreachable"] == 0

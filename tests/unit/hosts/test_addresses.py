@@ -1,0 +1,130 @@
+"""Addresses that a spec may name, with hostile spellings."""
+
+from __future__ import annotations
+
+import socket
+from ipaddress import ip_address, ip_network
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from runner.hosts import addresses
+from runner.hosts.addresses import AddressCheck, Resolver
+from runner.watches.inventory_fields import AllowedHosts
+
+API_SERVER = ip_address("10.96.0.1")
+
+
+def choose(written: str, *found: str, allow: tuple[str, ...]) -> str:
+    networks = tuple(ip_network(each) for each in allow if each[0].isdigit() or ":" in each)
+    names = tuple(each for each in allow if not (each[0].isdigit() or ":" in each))
+    check = AddressCheck(AllowedHosts(networks, names), [API_SERVER])
+    return str(check.choose(written, [ip_address(each) for each in found or (written,)]))
+
+
+@pytest.mark.parametrize(
+    ("written", "found", "allow"),
+    [
+        ("10.20.0.5", (), ("10.20.0.0/16",)),
+        ("db.example.com", ("10.20.0.5",), ("10.20.0.0/16",)),
+        ("db.example.com", ("192.168.7.5",), ("db.example.com",)),
+        ("a.lab.example.com", ("192.168.7.5",), ("*.lab.example.com",)),
+        ("A.B.Lab.Example.com.", ("192.168.7.5",), ("*.lab.example.com",)),
+        ("127.0.0.9", (), ("127.0.0.0/8",)),
+        ("169.254.3.4", (), ("169.254.3.0/24",)),
+        ("10.96.0.1", (), ("10.96.0.1/32",)),
+        ("fd00:1::7", (), ("fd00:1::/64",)),
+    ],
+)
+def test_an_allowed_host_is_connected_to_by_its_checked_address(
+    written: str, found: tuple[str, ...], allow: tuple[str, ...]
+) -> None:
+    assert choose(written, *found, allow=allow) == (found or (written,))[0]
+
+
+EVERYTHING = ("0.0.0.0/0", "::/0", "*.example.com")
+
+
+@pytest.mark.parametrize(
+    ("written", "found", "why"),
+    [
+        ("127.0.0.1", "127.0.0.1", "it is a loopback address"),
+        ("own.example.com", "127.0.0.53", "127.0.0.53 is a loopback address"),
+        ("::1", "::1", "it is a loopback address"),
+        ("::ffff:127.0.0.1", "::ffff:127.0.0.1", "127.0.0.1 is a loopback address"),
+        ("::7f00:1", "::7f00:1", "127.0.0.1 is a loopback address"),
+        ("64:ff9b::7f00:1", "64:ff9b::7f00:1", "127.0.0.1 is a loopback address"),
+        ("2002:7f00:1::", "2002:7f00:1::", "127.0.0.1 is a loopback address"),
+        ("meta.example.com", "169.254.169.254", "169.254.169.254 is of a cloud's metadata"),
+        ("fd00:ec2::254", "fd00:ec2::254", "it is of a cloud's metadata"),
+        ("::ffff:a9fe:a9fe", "::ffff:a9fe:a9fe", "169.254.169.254 is of a cloud's metadata"),
+        ("0.0.0.0", "0.0.0.0", "it is unspecified"),  # noqa: S104 - only compared
+        ("::", "::", "it is unspecified"),
+        ("169.254.0.9", "169.254.0.9", "it is link-local"),
+        ("fe80::1", "fe80::1", "it is link-local"),
+        ("239.1.2.3", "239.1.2.3", "it is multicast"),
+        ("ff02::1", "ff02::1", "it is multicast"),
+        ("255.255.255.255", "255.255.255.255", "it is multicast or broadcast"),
+        ("kubernetes.example.com", "10.96.0.1", "10.96.0.1 is of the API server"),
+    ],
+)
+def test_no_wide_entry_and_no_name_allows_a_special_address(written: str, found: str, why: str) -> None:
+    assert choose(written, found, allow=EVERYTHING).startswith(why)
+
+
+def test_metadata_needs_an_entry_for_it_although_link_local_addresses_are_allowed() -> None:
+    assert "cloud's metadata" in choose("169.254.169.254", allow=("169.254.0.0/16",))
+    assert choose("169.254.169.254", allow=("169.254.169.254",)) == "169.254.169.254"
+
+
+@pytest.mark.parametrize(
+    ("written", "found", "allow"),
+    [
+        ("10.21.0.5", ("10.21.0.5",), ("10.20.0.0/16",)),
+        ("lab.example.com", ("10.1.1.1",), ("*.lab.example.com",)),
+        ("evillab.example.com", ("10.1.1.1",), ("*.lab.example.com",)),
+        ("a.lab.example.com.evil.org", ("10.1.1.1",), ("*.lab.example.com",)),
+        ("db.example.com", ("8.8.8.8",), ("10.20.0.0/16",)),
+    ],
+)
+def test_another_host_is_refused(written: str, found: tuple[str, ...], allow: tuple[str, ...]) -> None:
+    assert choose(written, *found, allow=allow).endswith("not in inventory.allow of watches.yaml")
+
+
+def test_of_several_addresses_the_first_allowed_one_is_used() -> None:
+    assert choose("db.example.com", "127.0.0.1", "10.20.0.5", allow=("10.20.0.0/16",)) == "10.20.0.5"
+
+
+@given(st.integers(0, (1 << 32) - 1))
+def test_each_spelling_of_an_address_in_ipv6_is_decided_as_the_address_itself(number: int) -> None:
+    check = AddressCheck(AllowedHosts((ip_network("0.0.0.0/0"), ip_network("::/0")), ()), [API_SERVER])
+    own = check.choose("", [ip_address(number)])
+    for prefix in (0xFFFF << 32, 0x64FF9B << 96):
+        assert check.choose("", [ip_address(prefix | number)]) == own
+
+
+async def test_names_are_resolved_and_an_address_is_not() -> None:
+    found = await Resolver().resolve(["localhost", "10.0.0.1", "none.invalid", "a" * 70])
+    assert ip_address("127.0.0.1") in found["localhost"]
+    assert (found["10.0.0.1"], found["none.invalid"], found["a" * 70]) == ([ip_address("10.0.0.1")], [], [])
+
+
+async def test_a_slow_name_server_delays_no_other_host(monkeypatch: pytest.MonkeyPatch) -> None:
+    import threading  # noqa: PLC0415 - of this test only
+
+    ends = threading.Event()
+    real = socket.getaddrinfo
+
+    def slow(name: str, *args: Any, **options: Any) -> Any:
+        if name == "slow.example.com":
+            ends.wait(30)
+        return real("127.0.0.1", *args, **options)
+
+    monkeypatch.setattr(addresses, "_PATIENCE", 0.2)
+    monkeypatch.setattr(socket, "getaddrinfo", slow)
+    found = await Resolver().resolve(["slow.example.com", "quick.example.com"])
+    ends.set()
+    assert found["slow.example.com"] == []
+    assert found["quick.example.com"] == [ip_address("127.0.0.1")]

@@ -1,0 +1,85 @@
+"""`inventory` and `vault` of a watch."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from ipaddress import IPv4Network, IPv6Network
+from pathlib import Path
+
+import pytest
+
+from runner.watches.inventory_fields import AllowedHosts, InventoryPolicy
+from runner.watches.spec_paths import SpecPath
+from runner.watches.watch import Watch
+from tests.unit.watches.sample import HEAD
+
+One = Callable[..., Watch]
+Errors = Callable[..., list[str]]
+WHOLE = """
+  vault: spec.vaultSecret
+  inventory:
+    hosts: spec.hosts
+    group: webservers
+    file: playbooks/site.yml
+    credentials: spec.credentials
+    allow: [10.20.0.0/16, "fd00:1::/64", "*.Lab.example.com", db.example.com]
+    hostKeys: first
+    factCache: 10m
+"""
+
+
+def test_all_fields_are_read(one: One, project: Path) -> None:
+    watch = one(WHOLE)
+    assert watch.vault == SpecPath.parse("spec.vaultSecret")
+    assert watch.inventory == InventoryPolicy(
+        SpecPath.parse("spec.hosts"),
+        "webservers",
+        project / "playbooks/site.yml",
+        SpecPath.parse("spec.credentials"),
+        AllowedHosts(
+            (IPv4Network("10.20.0.0/16"), IPv6Network("fd00:1::/64")), ("*.lab.example.com", "db.example.com")
+        ),
+        first_use=True,
+        fact_cache=600.0,
+    )
+    small = one("  inventory: {hosts: spec.hosts, allow: [10.0.0.1]}\n").inventory
+    assert small is not None
+    assert (small.group, small.file, small.credentials, small.first_use, small.fact_cache) == (
+        *("hosts", None, None, False, 0.0),
+    )
+    assert small.allow == AllowedHosts((IPv4Network("10.0.0.1/32"),), ())
+    assert one("").inventory is None
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ("allow: [10.0.0.0/8]", "inventory.hosts: missing or empty: set the path of the list of hosts"),
+        ("hosts: hosts, allow: [10.0.0.0/8]", "inventory.hosts: invalid path 'hosts'"),
+        ("hosts: spec.hosts", "inventory.allow: missing or empty: list the networks and names"),
+        ("hosts: spec.hosts, allow: []", "inventory.allow: empty: list the networks and names"),
+        ("hosts: spec.hosts, allow: [10.0.0.1/8]", "inventory.allow: 10.0.0.1/8 has host bits set: use a network"),
+        ("hosts: spec.hosts, allow: ['*']", "inventory.allow: invalid entry '*': use a network"),
+        ("hosts: spec.hosts, allow: ['web-*.example.com']", "inventory.allow: invalid entry 'web-*.example.com'"),
+        ("hosts: spec.hosts, allow: [10.0.0.300]", "inventory.allow: invalid entry '10.0.0.300'"),
+        ("hosts: spec.hosts, allow: [a.b], group: all", "inventory.group: invalid group 'all'"),
+        ("hosts: spec.hosts, allow: [a.b], group: 'web:!db'", "inventory.group: invalid group 'web:!db'"),
+        ("hosts: spec.hosts, allow: [a.b], hostKeys: no", "inventory.hostKeys: invalid value 'no'"),
+        ("hosts: spec.hosts, allow: [a.b], file: none.yml", "inventory.file: 'none.yml' not found; searched"),
+        ("hosts: spec.hosts, allow: [a.b], factCache: soon", "inventory.factCache: invalid duration 'soon'"),
+        ("hosts: spec.hosts, allow: [a.b]\n  vault: spec.hosts", "vault: the same field as inventory.hosts"),
+    ],
+)
+def test_invalid_fields_are_errors(errors: Errors, fields: str, message: str) -> None:
+    first, _, rest = fields.partition("\n")
+    found = errors(f"{HEAD}  role: memcached\n  inventory: {{{first}}}\n{rest}\n")
+    assert any(message in line for line in found), found
+
+
+@pytest.mark.parametrize("field", ["hostKeys: first", "factCache: 10m"])
+def test_pods_keep_nothing_for_the_next_run(errors: Errors, one: One, field: str) -> None:
+    inventory = "  inventory: {hosts: spec.hosts, allow: [a.b], %s}\n"
+    pods = "  isolation: pod\n  podTemplate: {image: ee:1}\n"
+    (error,) = errors(f"{HEAD}  role: memcached\n{inventory % field}{pods}")
+    assert f"inventory.{field.partition(':')[0]}: keeps data for the next run" in error
+    assert one(f"{inventory % 'hostKeys: strict'}{pods}").inventory is not None
