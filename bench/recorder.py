@@ -7,6 +7,7 @@ least time in which these calls can be made.
 from __future__ import annotations
 
 import http.client
+import itertools
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -27,6 +28,8 @@ class Call:
     target: str
     headers: list[tuple[str, str]] = field(default_factory=list)
     body: bytes = b""
+    connection: int = 0
+    """Number of its connection, from 1."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,8 +44,9 @@ class Relay:
 class _Reader:
     """Reads the requests of one connection; named and called by httptools."""
 
-    def __init__(self, calls: list[Call]) -> None:
+    def __init__(self, calls: list[Call], connection: int) -> None:
         self._calls = calls
+        self._connection = connection
         self._parser = httptools.HttpRequestParser(self)
         self._call = Call("", "")
         self._upgraded = False
@@ -58,7 +62,7 @@ class _Reader:
             self._calls.remove(self._call)
 
     def on_message_begin(self) -> None:
-        self._call = Call("", "")
+        self._call = Call("", "", connection=self._connection)
         self._calls.append(self._call)
 
     def on_url(self, url: bytes) -> None:
@@ -78,7 +82,8 @@ class _Reader:
 async def recording(host: str, port: int) -> AsyncIterator[Relay]:
     """Relay to `host` and `port` for as long as the block lasts."""
     calls: list[Call] = []
-    wire = Wire(f"http://{host}:{port}", lambda: _Reader(calls).feed)
+    numbers = itertools.count(1)
+    wire = Wire(f"http://{host}:{port}", lambda: _Reader(calls, next(numbers)).feed)
     await wire.start()
     try:
         yield Relay(wire.port, calls)

@@ -18,6 +18,8 @@ from pathlib import Path
 from runner.engine.warm import procfs
 from runner.engine.warm.messages import Load
 
+_NEEDS = {"clients": ("modules",)}
+"""Shortcuts that another one is part of."""
 _WITHOUT_TEST = frozenset({"sharing"})
 """It changes how memory is laid out, after the self-test."""
 
@@ -38,7 +40,8 @@ def main(scratch: Path, names: Sequence[str]) -> None:
     made = playbook.prepare(loaded, Load(), shown)
     refresh = Refresh.of(loaded)
     for name in names or (*(each for each in shortcuts.NAMES if each not in _WITHOUT_TEST), "all"):
-        off = frozenset() if name == "all" else frozenset(shortcuts.NAMES) - {name}
+        on = {name, *_NEEDS.get(name, ())}
+        off = frozenset() if name == "all" else frozenset(shortcuts.NAMES) - on
         found = self_test.run(refresh, made, scratch, off)
         reasons = (*(f"{each}: {reason}" for each, reason in found.disabled.items()), *found.problems)
         print(json.dumps({"shortcut": name, "problem": "; ".join(reasons)}), flush=True)

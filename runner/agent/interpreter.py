@@ -10,7 +10,7 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -45,10 +45,11 @@ def import_later_modules() -> None:
             importlib.import_module(name)
 
 
-def close_descriptors() -> None:
+def close_descriptors(but: Iterable[int] = ()) -> None:
     """Close all descriptors but the standard ones. Their limit can be a billion, so it is not a range to go through."""
+    kept = {*range(len(NAMES)), *but}
     for name in [each.name for each in Path("/proc/self/fd").iterdir()]:
-        if int(name) >= len(NAMES):
+        if int(name) not in kept:
             with contextlib.suppress(OSError):  # the descriptor of the listing is closed already
                 os.close(int(name))
 

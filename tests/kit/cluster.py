@@ -89,6 +89,13 @@ class Kubectl:
             finally:
                 process.terminate()
 
+    @contextmanager
+    def proxy(self) -> Iterator[int]:
+        """Serve the API server on a port of the loopback interface, without TLS and as this user."""
+        with self.start("proxy", "--port=0", "--address=127.0.0.1") as process:
+            assert process.stdout
+            yield int(process.stdout.readline().rpartition(":")[2])
+
     def get(self, *arguments: str) -> dict[str, Any]:
         """Read one object; empty when it is not there."""
         found = self("get", *arguments, "--ignore-not-found", "--output=json")

@@ -42,6 +42,12 @@ from ansible_collections.own.short.plugins.module_utils.helper import PROCESS
 module = AnsibleModule(argument_spec={})
 module.exit_json(before=os.getpid() != PROCESS)
 """.lstrip()
+VERSIONED = """
+#!/usr/bin/python
+from ansible.module_utils.basic import AnsibleModule
+
+AnsibleModule(argument_spec={}).exit_json(version="old")
+""".lstrip()
 ZYGOTE, SHELL = "ansible-playboo", "sh"
 """The names of the processes that start a module, as the kernel cuts them."""
 
@@ -101,6 +107,26 @@ async def test_a_collection_s_module_with_a_short_name_is_preloaded_for_the_next
     afterwards = await modules.run(playbook, environment=environment)
 
     assert (before.said("said"), afterwards.said("said")) == (False, True)
+
+
+async def test_a_preloaded_module_that_the_run_changes_is_run_as_changed(modules: Runs) -> None:
+    file = modules.root / "own/ansible_collections/own/changed/plugins/modules/versioned.py"
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_text(VERSIONED, encoding="utf-8")
+    playbook = modules.tasks(f"""
+- {{own.changed.versioned: , register: first}}
+- copy: {{content: "{{{{ lookup('file', '{file}') | replace('old', 'new') }}}}", dest: "{file}"}}
+- {{own.changed.versioned: , register: second}}
+- {{name: said, debug: {{msg: "{{{{ [first.version, second.version] }}}}"}}}}
+""")
+    environment = {"ANSIBLE_COLLECTIONS_PATH": str(modules.root / "own")}
+    await modules.run(playbook, environment=environment)
+    file.write_text(VERSIONED, encoding="utf-8")
+    await modules.engine.settle()
+
+    ran = await modules.run(playbook, environment=environment)
+
+    assert ran.said("said") == ["old", "new"]
 
 
 async def test_modules_that_need_their_own_interpreter_get_a_new_one(modules: Runs) -> None:

@@ -201,12 +201,13 @@ def enter(namespace: ModuleNamespace) -> None:
     sys.meta_path += namespace.finders
     sys.path[:] = namespace.path
     sys.path_importer_cache.update(namespace.listings)
-    warnings.filters[:] = namespace.filters  # type: ignore[index]  # a list, whatever its stub says
-    _forget_controllers_settings()
+    forget_settings(namespace)
     _forget_handlers()
 
 
-def _forget_controllers_settings() -> None:
+def forget_settings(namespace: ModuleNamespace) -> None:
+    """Restore the settings of a new interpreter that code can change while it runs."""
+    warnings.filters[:] = namespace.filters  # type: ignore[index]  # a list, whatever its stub says
     locale.setlocale(locale.LC_ALL, "C")
     with contextlib.suppress(locale.Error):
         locale.setlocale(locale.LC_CTYPE, "")

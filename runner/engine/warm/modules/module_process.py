@@ -23,7 +23,7 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from types import FrameType, ModuleType
-from typing import Any, NoReturn
+from typing import Any, NoReturn, TypeAlias
 
 from runner.agent import interpreter
 from runner.agent.interpreter import Stream
@@ -32,11 +32,16 @@ from runner.engine.warm.modules import module_namespace, tracebacks
 from runner.engine.warm.modules.interpreter import Interpreter
 from runner.engine.warm.modules.module_namespace import ModuleNamespace
 from runner.engine.warm.modules.payload import Payload
+from runner.engine.warm.modules.tame import Between
 
 _OF_NAMES = "abcdefghijklmnopqrstuvwxyz0123456789_"
 """Characters of temporary names."""
 _COLD_DEPTH = 4
 """Position on the stack, from 1, of the function with which AnsiballZ runs a module."""
+
+
+Following: TypeAlias = Callable[[int], list[int]]
+"""Reports the exit code of a module, and returns the descriptors of the next one for this process."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,18 +74,41 @@ class ModuleContext:
     interpreter: Interpreter
 
 
-def runner(context: ModuleContext) -> Callable[[list[int]], NoReturn]:
+def runner(context: ModuleContext) -> Callable[[list[int], Following | None], NoReturn]:
     """Return the function that runs in a module's process with its descriptors."""
 
-    def run(descriptors: list[int]) -> NoReturn:
-        request = _arrive(descriptors)
-        _become(context, request)
-        before = frozenset(sys.modules)
-        code = _run(request, _payload(context, request).name)
-        _learn(context, request, before)
-        _end(code)
+    def run(descriptors: list[int], following: Following | None) -> NoReturn:
+        between = Between(context.namespace) if following else None
+        while True:
+            request = _arrive(descriptors)
+            _become(context, request)
+            if between:
+                between.begin()
+            before = frozenset(sys.modules)
+            code = _run(request, _payload(context, request).name)
+            _learn(context, request, before)
+            if not (following and between and _ends(between, code)):
+                _end(code)
+            _let_go()
+            descriptors = following(code)
 
     return run
+
+
+def _ends(between: Between, code: int) -> bool:
+    """Return True if a module has ended, and its process can run the next one."""
+    try:
+        return between.end(code) and _flush()
+    except Exception:  # noqa: BLE001 - what a module left is unusual: its process ends, as that of other modules
+        return False
+
+
+def _let_go() -> None:
+    """Close the streams of a module, so that its end is visible."""
+    nothing = os.open(os.devnull, os.O_RDWR)
+    for number in range(len(interpreter.NAMES)):
+        os.dup2(nothing, number)
+    os.close(nothing)
 
 
 def _payload(context: ModuleContext, request: Request) -> Payload:
@@ -88,7 +116,7 @@ def _payload(context: ModuleContext, request: Request) -> Payload:
 
 
 def _arrive(descriptors: list[int]) -> Request:
-    """Install the streams and the folder. Close all other descriptors, as after an exec."""
+    """Install the streams and the folder."""
     stdin, stdout, stderr, _, folder, body = descriptors
     os.fchdir(folder)
     with os.fdopen(os.dup(body), "rb") as file:
@@ -96,7 +124,8 @@ def _arrive(descriptors: list[int]) -> Request:
         request: Request = _Unpickler(file).load()
     for number, descriptor in enumerate((stdin, stdout, stderr)):
         os.dup2(descriptor, number)
-    interpreter.close_descriptors()
+    for descriptor in descriptors:
+        os.close(descriptor)
     return request
 
 

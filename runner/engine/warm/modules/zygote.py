@@ -3,15 +3,19 @@
 It is forked before the run loads code of the project. So changes of plugins to their process do not reach a module, as
 with new interpreters. Owns the socket for requests to run modules, and the wait for them.
 
+One process can be kept for modules that are known to leave nothing behind. They run in it one after the other; each
+other module has a process of its own. If the kept process is busy, such a module has its own too.
+
 Promises: it has a single thread. It ends when no process that could send requests is left. A module that it forked has
 then ended or continues as an orphan, as after a run with new interpreters. If file descriptors run out, it refuses new
-modules, and still waits for those that run.
+modules, and still waits for those that run. If a kept process dies, its module ends as one in a process of its own.
 """
 
 from __future__ import annotations
 
 import contextlib
 import errno
+import functools
 import gc
 import os
 import pickle
@@ -19,27 +23,32 @@ import selectors
 import signal
 import socket
 import struct
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import NoReturn, Self
 
+from runner.agent import interpreter
 from runner.config import shortages
 from runner.engine.executions import Reason
-from runner.engine.warm.modules.module_process import Request
+from runner.engine.warm.modules.module_process import Following, Request
 from runner.engine.warm.modules.shell import Output
 
-_RUN_MODULE = b"module"
+_RUN_MODULE, _RUN_KEPT = b"module", b"keeper"
 _DESCRIPTORS = 6
 _STATUS_AT = 3
 """Position of the descriptor for the status among them."""
 _STATUS = struct.Struct("=q")
 _CHUNK = 1 << 16
+_IDLE_WITHIN = 10.0
+"""Seconds after which an idle kept process is replaced, much less than until a server closes an idle connection."""
 _POLL = 0.02
 """Seconds between checks of modules for which the kernel gave no pidfd."""
 _SURVIVED = (signal.SIGHUP, signal.SIGINT, signal.SIGTERM)
 """Signals to a group of processes that the zygote ignores: they are for its modules."""
 
-Run = Callable[[list[int]], NoReturn]
+Run = Callable[[list[int], Following | None], NoReturn]
+"""What a module's process does, with its descriptors. The process that is kept can ask for the following module."""
 
 
 class Unavailable(Exception):  # noqa: N818 - not an error: the module is then run the cold way
@@ -67,7 +76,8 @@ class Zygote:
             ours.close()
             with contextlib.suppress(BaseException):
                 enter()
-                _serve(theirs, run)
+                gc.freeze()
+                _Server(theirs, run).serve()
             os._exit(0)
         theirs.close()
         return cls(pid, ours, set())
@@ -77,17 +87,17 @@ class Zygote:
         """Pids of the modules that this process waits for."""
         return frozenset(self._running)
 
-    def run(self, request: Request, folder: str, begun: Callable[[], None]) -> Output:
+    def run(self, request: Request, folder: str, begun: Callable[[], None], *, kept: bool = False) -> Output:
         """Run a module in a folder to its end. Also wait for processes that hold its output open.
 
-        `begun` is called when it runs.
+        `begun` is called when it runs. `kept`: in the process that is kept, if that is idle.
 
         Raises:
             Unavailable: nothing has run.
         """
         with _Pipes() as pipes:
             try:
-                pipes.send(self._socket, request, folder)
+                pipes.send(self._socket, request, folder, _RUN_KEPT if kept else _RUN_MODULE)
                 pid = pipes.started()
             except OSError as error:
                 raise Unavailable(error) from error
@@ -113,7 +123,7 @@ class _Pipes:
         for descriptor in (*self._ours.values(), *self._theirs):
             os.close(descriptor)
 
-    def send(self, to: socket.socket, request: Request, folder: str) -> None:
+    def send(self, to: socket.socket, request: Request, folder: str, message: bytes) -> None:
         stdin, writer = os.pipe()
         os.close(writer)  # an empty pipe: a module that reads it gets the end of file at once
         self._theirs.append(stdin)
@@ -125,7 +135,7 @@ class _Pipes:
         self._theirs.append(body)
         with open(body, "wb", closefd=False) as file:
             pickle.dump(request, file)
-        socket.send_fds(to, [_RUN_MODULE], self._theirs)
+        socket.send_fds(to, [message], self._theirs)
         while self._theirs:
             os.close(self._theirs.pop())
 
@@ -157,80 +167,157 @@ class _Pipes:
         return Output(int(ended), b"".join(parts["stdout"]), b"".join(parts["stderr"]))
 
 
-def _serve(requests: socket.socket, run: Run) -> None:
-    gc.freeze()
-    handlers = {number: signal.signal(number, signal.SIG_IGN) for number in _SURVIVED}
+@dataclass(slots=True)
+class _Process:
+    """Process of a module, or the one that is kept."""
 
-    def begin(descriptors: list[int]) -> NoReturn:
-        for number, handler in handlers.items():
-            signal.signal(number, handler)
-        run(descriptors)
+    pid: int
+    kept: socket.socket | None
+    status: int = -1
+    """Descriptor for the status of its module; -1 while it has none."""
+    since: float = 0.0
+    """When its last module ended."""
 
-    with selectors.DefaultSelector() as selector:
-        selector.register(requests, selectors.EVENT_READ, None)
-        polled: dict[int, int] = {}
-        while True:
-            for key, _ in selector.select(_POLL if polled else None):
-                if key.data is not None:
-                    selector.unregister(key.fd)
-                    os.close(key.fd)
-                    _reap(*key.data)
-                elif not _answer(requests, selector, polled, begin):
-                    return
-            for pid in [pid for pid in polled if os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT)]:
-                _reap(pid, polled.pop(pid))
+    def begin(self, descriptors: list[int]) -> None:
+        """Report that it runs the module with these descriptors."""
+        self.status = descriptors[_STATUS_AT]
+        _close(each for each in descriptors if each != self.status)
+        _send_status(self.status, self.pid)
+
+    def end(self, code: int) -> None:
+        """Report how its module ended, if it has one."""
+        if self.status >= 0:
+            _send_status(self.status, code)
+            os.close(self.status)
+        self.status, self.since = -1, time.monotonic()
 
 
-def _answer(requests: socket.socket, selector: selectors.BaseSelector, polled: dict[int, int], run: Run) -> bool:
-    """Fork a requested module. Return True if more requests can follow.
+class _Server:
+    """The zygote's own process."""
 
-    `polled` receives the pid and the descriptor of its status if the selector cannot wait for it.
-    """
-    message, descriptors, _, _ = socket.recv_fds(requests, len(_RUN_MODULE), _DESCRIPTORS)
-    if message != _RUN_MODULE:
+    def __init__(self, requests: socket.socket, run: Run) -> None:
+        self._requests = requests
+        self._run = run
+        self._handlers = {number: signal.signal(number, signal.SIG_IGN) for number in _SURVIVED}
+        self._selector = selectors.DefaultSelector()
+        self._polled: list[_Process] = []
+        """Processes for which the kernel gave no pidfd."""
+        self._kept: _Process | None = None
+
+    def serve(self) -> None:
+        """Serve until no client is left."""
+        self._selector.register(self._requests, selectors.EVENT_READ, self._answer)
+        while self._requests.fileno() >= 0:
+            for key, _ in self._selector.select(_POLL if self._polled else None):
+                key.data()
+            for process in list(self._polled):
+                if os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT):
+                    self._polled.remove(process)
+                    self._reap(process)
+
+    def _answer(self) -> None:
+        """Run a requested module."""
+        message, descriptors, _, _ = socket.recv_fds(self._requests, len(_RUN_MODULE), _DESCRIPTORS)
+        if not message:
+            self._requests.close()
+        elif len(descriptors) < _DESCRIPTORS:  # the kernel has closed the others
+            _refuse(descriptors, errno.EMFILE)
+        elif message == _RUN_MODULE or not self._pass_on(descriptors):
+            self._fork(descriptors, kept=message == _RUN_KEPT and self._kept is None)
+
+    def _pass_on(self, descriptors: list[int]) -> bool:
+        """Return True if the kept process runs the module."""
+        process = self._kept
+        if process is None or process.kept is None or process.status >= 0:
+            return False
+        if time.monotonic() - process.since < _IDLE_WITHIN:
+            with contextlib.suppress(OSError):  # it has just ended
+                socket.send_fds(process.kept, [_RUN_KEPT], descriptors)
+                process.begin(descriptors)
+                return True
+        self._forget(process)
         return False
-    if len(descriptors) < _DESCRIPTORS:  # the kernel has closed the others
-        _refuse(descriptors)
-        return True
-    status = descriptors[_STATUS_AT]
-    try:
-        pid = os.fork()
-    except OSError as error:
-        _send_status(status, -(error.errno or 1))
-        pid = -1
-    if pid == 0:
-        _be_module(descriptors, run)
-    for descriptor in descriptors:
-        if descriptor != status or pid < 0:
-            os.close(descriptor)
-    if pid > 0:
-        _send_status(status, pid)
+
+    def _fork(self, descriptors: list[int], *, kept: bool) -> None:
         try:
-            selector.register(os.pidfd_open(pid), selectors.EVENT_READ, (pid, status))
+            ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET) if kept else (None, None)
+            pid = os.fork()
+        except OSError as error:
+            _refuse(descriptors, error.errno or 1)
+            return
+        if pid == 0:
+            self._be_module(descriptors, theirs)
+        process = _Process(pid, ours)
+        process.begin(descriptors)
+        if ours:
+            self._kept = process
+            self._selector.register(ours, selectors.EVENT_READ, lambda: self._hear(process))
+        try:
+            descriptor = os.pidfd_open(pid)
+            self._selector.register(descriptor, selectors.EVENT_READ, lambda: self._end(descriptor, process))
         except OSError:
-            polled[pid] = status
-    return True
+            self._polled.append(process)
+
+    def _be_module(self, descriptors: list[int], kept: socket.socket | None) -> NoReturn:
+        try:
+            for number, handler in self._handlers.items():
+                signal.signal(number, handler)
+            self._requests.close()
+            self._selector.close()
+            others = [kept.fileno()] if kept else []
+            interpreter.close_descriptors((*descriptors, *others))
+            self._run(descriptors, functools.partial(_follow, kept) if kept else None)
+        finally:
+            os._exit(1)
+
+    def _hear(self, process: _Process) -> None:
+        """Read how the module of the kept process ended. Nothing to read means that the process has ended."""
+        code = b""
+        with contextlib.suppress(OSError):
+            code = process.kept.recv(_STATUS.size, socket.MSG_DONTWAIT) if process.kept else b""
+        if code:
+            process.end(*_STATUS.unpack(code))
+        else:
+            self._forget(process)
+
+    def _forget(self, process: _Process) -> None:
+        """Send no more modules to the kept process. It then ends."""
+        if process.kept:
+            self._selector.unregister(process.kept)
+            process.kept.close()
+            process.kept = self._kept = None
+
+    def _end(self, descriptor: int, process: _Process) -> None:
+        self._selector.unregister(descriptor)
+        os.close(descriptor)
+        self._reap(process)
+
+    def _reap(self, process: _Process) -> None:
+        self._hear(process)
+        self._forget(process)
+        _, ended = os.waitpid(process.pid, 0)
+        process.end(os.waitstatus_to_exitcode(ended))
 
 
-def _refuse(descriptors: list[int]) -> None:
-    """Refuse a request of which not all descriptors arrived."""
-    for descriptor in descriptors[_STATUS_AT : _STATUS_AT + 1]:
-        _send_status(descriptor, -errno.EMFILE)
+def _follow(kept: socket.socket, code: int) -> list[int]:
+    """In the kept process: report the exit code of its module, and return the descriptors of the next one."""
+    kept.send(_STATUS.pack(code))
+    message, descriptors, _, _ = socket.recv_fds(kept, len(_RUN_KEPT), _DESCRIPTORS)
+    if len(descriptors) < _DESCRIPTORS:
+        os._exit(1 if message else 0)  # without a message, none follows
+    return descriptors
+
+
+def _refuse(descriptors: list[int], number: int) -> None:
+    """Refuse a request, with the number of an error."""
+    for status in descriptors[_STATUS_AT : _STATUS_AT + 1]:
+        _send_status(status, -number)
+    _close(descriptors)
+
+
+def _close(descriptors: Iterable[int]) -> None:
     for descriptor in descriptors:
         os.close(descriptor)
-
-
-def _be_module(descriptors: list[int], run: Run) -> NoReturn:
-    try:
-        run(descriptors)
-    finally:
-        os._exit(1)
-
-
-def _reap(pid: int, status: int) -> None:
-    _, ended = os.waitpid(pid, 0)
-    _send_status(status, os.waitstatus_to_exitcode(ended))
-    os.close(status)
 
 
 def _send_status(status: int, value: int) -> None:

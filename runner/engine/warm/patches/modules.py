@@ -35,7 +35,7 @@ from ansible.utils.display import Display
 
 from runner.engine.executions import Reason, Way
 from runner.engine.warm import task_record, versions
-from runner.engine.warm.modules import module_process, shell
+from runner.engine.warm.modules import module_process, shell, tame
 from runner.engine.warm.modules.module_process import Request
 from runner.engine.warm.modules.payload import UNRESOLVABLE, Payload, Payloads, encoded, plain
 from runner.engine.warm.modules.zygote import Unavailable, Zygote
@@ -55,6 +55,8 @@ class _Prepared(bytes):
     request: Request
     folder: str
     shells: shell.Shells
+    kept: bool
+    """True if it may run in the process that is kept for tame modules."""
 
 
 class _OwnWay(Exception):  # noqa: N818 - not an error
@@ -72,7 +74,9 @@ class Modules:
     zygote: Zygote
     session: Session
     payloads: Payloads
-    preimported: frozenset[tuple[str, str]]
+    preimported: Mapping[tuple[str, str], Payload]
+    tame: frozenset[tuple[str, str]]
+    """Those of the preloaded modules that can share a process."""
     sensitive: Mapping[str, str | None]
     """Variables that were read during the preload, and their values then."""
     learned: str
@@ -115,12 +119,22 @@ class Modules:
         call = versions.encode(arguments["module_args"], task_vars, templar)
         prepared.folder = action._loader.get_basedir()
         through = _through(prepared.shells, prepared.folder, environment)
-        prepared.request = self._request(
-            payload=payload,
+        key = (payload.name, payload.path)
+        # The files of a module can have changed since the preload, and others can override them.
+        is_preimported = self.preimported.get(key) is payload and not payload.overrides
+        own = environment or call.open_files or call.secrets or not tame.shares(arguments["module_args"])
+        prepared.kept = is_preimported and key in self.tame and not own
+        prepared.request = Request(
+            payload=key if is_preimported else payload,
             module_name=plain(arguments["module_name"]),
-            call=call,
-            environment=through,
             script=_script(action, payload),
+            parameters=call.parameters,
+            profile=call.profile,
+            open_files=call.open_files,
+            secrets=call.secrets,
+            environment=through,
+            umask=_umask(),
+            learned=self.learned,
         )
         return versions.built(prepared, shebang)
 
@@ -133,23 +147,11 @@ class Modules:
                 return False
         return True
 
-    def _request(self, *, payload: Payload, call: versions.Call, **fields: Any) -> Request:
-        key = (payload.name, payload.path)
-        return Request(
-            payload=key if key in self.preimported and not payload.overrides else payload,
-            parameters=call.parameters,
-            profile=call.profile,
-            open_files=call.open_files,
-            secrets=call.secrets,
-            umask=_umask(),
-            learned=self.learned,
-            **fields,
-        )
-
     def run(self, prepared: _Prepared) -> shell.Output:
         """Run a module in a fork."""
+        begun = guard.record_module_start
         try:
-            output = self.zygote.run(prepared.request, prepared.folder, guard.record_module_start)
+            output = self.zygote.run(prepared.request, prepared.folder, begun, kept=prepared.kept)
         except (KeyboardInterrupt, SystemExit):
             if guard.is_unforked():  # there is no worker which Ansible could end together with its modules
                 self.end_running(signal.SIGTERM)

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
 NAMES = {
     "modules": "Modules on local connections run in a fork, not in a new interpreter.",
+    "clients": "Modules of Kubernetes run one after the other in one fork, and share its client.",
     "commands": "Temporary folders are made and removed without a shell.",
     "tasks": "Tasks that never leave the controller, or are skipped, need no worker's process.",
     "actions": "Where a play has one host, actions that run modules need no worker's process either.",
@@ -138,7 +139,7 @@ def _install_modules(target: _Target, is_on: bool) -> None:  # noqa: FBT001 - as
     made = target.made.modules
     if made is None:
         raise RuntimeError(target.made.problems.get("modules", "nothing was made ready for modules"))
-    from runner.engine.warm.modules import module_namespace, module_process  # noqa: PLC0415 - see above
+    from runner.engine.warm.modules import module_namespace, module_process, tame  # noqa: PLC0415 - see above
     from runner.engine.warm.modules.payload import Payloads  # noqa: PLC0415 - as above
     from runner.engine.warm.modules.zygote import Zygote  # noqa: PLC0415 - as above
 
@@ -156,8 +157,13 @@ def _install_modules(target: _Target, is_on: bool) -> None:  # noqa: FBT001 - as
         module_namespace.enter(made.namespace)
 
     zygote = Zygote.start(enter, module_process.runner(context))
+    can_share = frozenset(
+        key
+        for key, payload in context.payloads.items()
+        if payload.name in tame.MODULES and "clients" not in target.off and made.namespace.covers(payload)
+    )
     learned = os.environ.get(LEARNED, "")
-    modules.install(modules.Modules(zygote, session, payloads, frozenset(context.payloads), made.read, learned))
+    modules.install(modules.Modules(zygote, session, payloads, context.payloads, can_share, made.read, learned))
 
 
 def _install_tasks(target: _Target, is_on: bool) -> None:  # noqa: FBT001 - as above

@@ -213,7 +213,7 @@ def _failure_of(output: str) -> str:
 def _tasks(folder: str) -> Any:
     play = {**_PLAYBOOK[0], "tasks": list(_PLAYBOOK[0]["tasks"])}
     if module_loader.find_plugin_with_context(_OF_COLLECTION).resolved:
-        play["tasks"].insert(3, {_OF_COLLECTION: {"time": "1h"}})
+        play["tasks"][3:3] = [{_OF_COLLECTION: {"time": time}} for time in ("1h", "2h")]
     text = json.dumps([play]).replace('"copied"', json.dumps(f"{folder}/copied"))
     return json.loads(text.replace("'copied'", f"'{folder}/copied'"))
 

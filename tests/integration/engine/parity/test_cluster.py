@@ -9,7 +9,7 @@ import pytest
 import yaml
 
 from runner.watches.watch import Role
-from tests.kit.cluster import Kubectl, kubectl_of
+from tests.kit.cluster import Kubectl, kubeconfig_of, kubectl_of
 from tests.kit.places import ROOT
 
 if TYPE_CHECKING:
@@ -30,8 +30,10 @@ def way(kubeconfig: Path) -> str:
     return kubeconfig.read_text(encoding="utf-8")
 
 
-async def test_modules_and_lookups_of_kubernetes_core(parity: Parity, way: str, namespace: str) -> None:
-    cold = await parity("cluster.yml", extra_vars={"namespace": namespace}, kubeconfig=way, settled=True)
+async def test_modules_and_lookups_of_kubernetes_core(parity: Parity, namespace: str, kubectl: Kubectl) -> None:
+    with kubectl.proxy() as port:  # without TLS, as through the operator's proxy
+        way = kubeconfig_of({"server": f"http://127.0.0.1:{port}"}, {})
+        cold = await parity("cluster.yml", extra_vars={"namespace": namespace}, kubeconfig=way, settled=True)
 
     assert str(cold.task("labelled are")["msg"]) == "['applied', 'one', 'served', 'three', 'two']"
     assert cold.result.requeue_after == 45

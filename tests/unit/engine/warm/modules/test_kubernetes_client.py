@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import linecache
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -16,10 +15,8 @@ from hypothesis import strategies as st
 from runner.engine.warm.modules import kubernetes_client
 from runner.proxy.handlers.authenticate import kubeconfig
 
-# Their types say nothing of the libraries that they import.
-rest: Any = import_module("kubernetes.client.rest")
+# Its types say nothing of the library that it imports.
 kube_config: Any = import_module("kubernetes.config.kube_config")
-discovery: Any = import_module("kubernetes.dynamic.discovery")
 VALUES = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(),
     lambda children: st.lists(children) | st.dictionaries(st.text(), children),
@@ -30,7 +27,6 @@ VALUES = st.recursive(
 @pytest.fixture
 def _prepared(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(kube_config, "yaml", yaml)
-    monkeypatch.setattr(discovery, "json", json)
     kubernetes_client.prepare()
 
 
@@ -96,42 +92,13 @@ def test_json_has_the_value_that_it_has_as_yaml(value: dict[str, Any], indent: i
 
 
 @pytest.mark.usefixtures("_prepared")
-def test_the_cache_of_discovery_has_the_same_content(file: Path) -> None:
-    client: Any = None
-    resource = discovery.Resource(
-        prefix="api", group="", api_version="v1", kind="Pod", namespaced=True, verbs=["get"], name="pods", client=client
-    )
-    cache = {
-        "library_version": "1",
-        "resources": {"api": {"": {"v1": discovery.ResourceGroup(preferred=True, resources={"Pod": [resource]})}}},
-    }
-    with file.open("w", encoding="utf-8") as stream:
-        discovery.json.dump(cache, stream, cls=discovery.CacheEncoder)
-    other = file.with_name("other")
-    with other.open("w", encoding="utf-8") as stream:
-        json.dump(cache, stream, cls=discovery.CacheEncoder)
-
-    assert file.read_bytes() == other.read_bytes()
-    assert b'"_type": "Resource"' in file.read_bytes()
-
-
-@pytest.mark.usefixtures("_prepared")
-def test_the_rest_of_both_libraries_is_there() -> None:
+def test_the_rest_of_the_library_is_there() -> None:
     assert kube_config.yaml.safe_dump is yaml.safe_dump
-    assert discovery.json.JSONEncoder is json.JSONEncoder
 
 
-@pytest.mark.usefixtures("_prepared")
-def test_lines_of_the_client_are_known_to_tracebacks() -> None:
-    assert rest.__file__ in linecache.cache
-
-
-def test_another_version_of_the_client_keeps_its_own_functions(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delattr(kube_config, "yaml")
-    monkeypatch.setattr(discovery, "json", own := object())
-    monkeypatch.delattr(rest, "contenttype_matches")
+def test_another_version_of_the_client_keeps_its_own_function(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(kube_config, "yaml", own := object())
 
     kubernetes_client.prepare()
 
-    assert not hasattr(kube_config, "yaml")
-    assert discovery.json is own
+    assert kube_config.yaml is own

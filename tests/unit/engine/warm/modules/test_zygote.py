@@ -3,26 +3,39 @@ from __future__ import annotations
 import os
 import signal
 import sys
+import threading
+import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, NoReturn
 
 import pytest
 
 from runner.engine.executions import Reason
+from runner.engine.warm.modules import zygote as zygote_module
+from runner.engine.warm.modules.module_process import Following
 from runner.engine.warm.modules.zygote import Unavailable, Zygote
 from tests.kit.shortage import no_descriptor_left
 
 
-def ended_by(act: Callable[[], Any]) -> Callable[[list[int]], NoReturn]:
-    """Make what a module's process does: take its streams and its folder, act, end."""
+def ended_by(act: Callable[[], Any]) -> Callable[[list[int], Following | None], NoReturn]:
+    """Make what a module's process does: take its streams and its folder, act, end or continue."""
 
-    def run(descriptors: list[int]) -> NoReturn:
-        for number, descriptor in enumerate(descriptors[:3]):
-            os.dup2(descriptor, number)
-        os.fchdir(descriptors[4])
-        os.closerange(3, 64)
-        os._exit(act() or 0)
+    def run(descriptors: list[int], following: Following | None) -> NoReturn:
+        while True:
+            for number, descriptor in enumerate(descriptors[:3]):
+                os.dup2(descriptor, number)
+            os.fchdir(descriptors[4])
+            for descriptor in descriptors:
+                os.close(descriptor)
+            code = act() or 0
+            if following is None:
+                os._exit(code)
+            with Path(os.devnull).open("r+b") as nothing:
+                for number in range(3):
+                    os.dup2(nothing.fileno(), number)
+            descriptors = following(code)
 
     return run
 
@@ -163,3 +176,95 @@ def test_signals_meant_for_modules_do_not_end_it(zygote_of: ZygoteOf) -> None:
         os.kill(zygote.pid, number)
 
     assert zygote.run(REQUEST, "/", nothing).stdout == b"still there"
+
+
+def pid(zygote: Zygote, folder: str = "/", *, kept: bool = True) -> int:
+    """Run a module that writes its process; return that."""
+    return int(zygote.run(REQUEST, folder, nothing, kept=kept).stdout)
+
+
+def write_pid() -> int:
+    os.write(1, str(os.getpid()).encode())
+    return 0
+
+
+def test_modules_share_the_kept_process_and_others_have_their_own(zygote_of: ZygoteOf) -> None:
+    zygote = zygote_of(write_pid)
+
+    pids = [pid(zygote, kept=kept) for kept in (True, True, False, True)]
+
+    assert pids[0] == pids[1] == pids[3] != pids[2]
+
+
+def test_a_module_that_ends_the_kept_process_has_its_exit_code_and_the_next_one_has_a_new_process(
+    zygote_of: ZygoteOf, tmp_path: Path
+) -> None:
+    def act() -> int:
+        write_pid()
+        if Path("killed").exists():
+            os.kill(os.getpid(), signal.SIGKILL)
+        if Path("ended").exists():
+            os._exit(9)
+        return 7
+
+    zygote = zygote_of(act)
+    first = zygote.run(REQUEST, "/", nothing, kept=True)
+    for file, code in (("killed", -signal.SIGKILL), ("ended", 9)):
+        before = pid(zygote)
+        (tmp_path / file).touch()
+        last = zygote.run(REQUEST, str(tmp_path), nothing, kept=True)
+        (tmp_path / file).unlink()
+        after = zygote.run(REQUEST, "/", nothing, kept=True)
+
+        assert (first.code, last.code, after.code) == (7, code, 7)
+        assert before == int(last.stdout) != int(after.stdout)
+
+
+def test_while_a_module_runs_in_the_kept_process_another_has_its_own(zygote_of: ZygoteOf, tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "waits")
+
+    def act() -> int:
+        if Path("waits").exists():
+            Path("waits").read_bytes()
+        return write_pid()
+
+    zygote, begun = zygote_of(act), threading.Event()
+    before = pid(zygote)
+    with ThreadPoolExecutor() as pool:
+        waiting = pool.submit(zygote.run, REQUEST, str(tmp_path), begun.set, kept=True)
+        assert begun.wait(60)
+        meanwhile = pid(zygote)
+        (tmp_path / "waits").write_bytes(b"")
+        waited = int(waiting.result(60).stdout)
+
+    assert waited == before == pid(zygote) != meanwhile
+
+
+def test_an_idle_kept_process_that_dies_is_replaced(zygote_of: ZygoteOf) -> None:
+    zygote = zygote_of(write_pid)
+    before = pid(zygote)
+
+    os.kill(before, signal.SIGTERM)
+    while Path(f"/proc/{before}").exists():
+        time.sleep(0.01)
+
+    assert pid(zygote) != before
+
+
+def test_a_kept_process_that_was_idle_for_long_is_replaced(
+    zygote_of: ZygoteOf, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(zygote_module, "_IDLE_WITHIN", 0.0)
+    zygote = zygote_of(write_pid)
+
+    assert pid(zygote) != pid(zygote)
+
+
+def test_the_kept_process_ends_with_the_zygote(zygote_of: ZygoteOf) -> None:
+    zygote = zygote_of(write_pid)
+    kept = pid(zygote)
+
+    zygote._socket.close()
+
+    while Path(f"/proc/{kept}").exists():
+        time.sleep(0.01)
