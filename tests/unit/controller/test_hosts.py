@@ -1,0 +1,141 @@
+"""What a run gets to reach hosts. The client is made up; the real one is in tests/integration/hosts."""
+
+from __future__ import annotations
+
+import base64
+from ipaddress import ip_network
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+
+from runner.controller.attempt import Attempt
+from runner.controller.decisions import RunPlan
+from runner.controller.features import RequestFailedError
+from runner.controller.hosts import RunHosts
+from runner.errors import ForbiddenError, NotFoundError, TerminalError
+from runner.kube.client import Client
+from runner.kube.discovery import ApiResource
+from runner.kube.meaning import Request
+from runner.objects import GVK, Object, ObjectKey
+from runner.replicas.lease_guard import LeaseGuard
+from runner.watches.inventory_fields import AllowedHosts, InventoryPolicy
+from runner.watches.spec_paths import SpecPath
+from runner.watches.watch import Role, Watch
+from runner.workqueue.request import ReconcileRequest, RunReason
+from tests.kit.watch_values import watch_value
+
+THINGS = GVK("test.example.com", "v1", "Thing")
+RESOURCE = ApiResource(THINGS, "things", True, frozenset(), frozenset())  # noqa: FBT003 - namespaced
+
+
+class Server:
+    """A client of an API server at 10.96.0.1 with Secrets, all of them lent to Things."""
+
+    def __init__(self, **secrets: dict[str, str]) -> None:
+        self.credentials = SimpleNamespace(base_url="https://10.96.0.1:443")
+        self.secrets = secrets
+        self.forbids = False
+        self.asked: list[ObjectKey] = []
+
+    async def get(self, _resource: ApiResource, key: ObjectKey) -> Object:
+        self.asked.append(key)
+        if self.forbids:
+            raise ForbiddenError("forbidden", status=403)
+        if key.name not in self.secrets:
+            raise NotFoundError("not found", status=404)
+        data = {name: base64.b64encode(value.encode()).decode() for name, value in self.secrets[key.name].items()}
+        labels = {"test.example.com/lend-to-thing": "true"}
+        return {"metadata": {"name": key.name, "namespace": key.namespace, "labels": labels}, "data": data}
+
+
+def watch(**different: Any) -> Watch:
+    inventory = InventoryPolicy(
+        hosts=SpecPath.parse("spec.hosts"),
+        group="web",
+        file=None,
+        credentials=SpecPath.parse("spec.credentials"),
+        allow=AllowedHosts((ip_network("10.0.0.0/8"),), ()),
+        first_use=False,
+        fact_cache=0.0,
+    )
+    return watch_value(**{"gvk": THINGS, "inventory": inventory, **different})
+
+
+def attempt(spec: Any, status: Any = None, *, namespace: str = "ns", finalizing: bool = False) -> Attempt:
+    obj: Object = {"metadata": {"name": "one", "namespace": namespace, "uid": "u"}, "spec": spec, "status": status}
+    request = ReconcileRequest(ObjectKey(namespace, "one"), RunReason.CHANGED, (), 0, 0, 0.0)
+    plan = RunPlan(Role("thing", Path("/roles/thing")), {}, add_first=None, finalizing=finalizing)
+    return Attempt(request, obj, plan, RESOURCE, LeaseGuard(lambda: True), "ident")
+
+
+async def apply(server: Server, to: Attempt, of: Watch | None = None) -> Attempt:
+    return await RunHosts(of or watch(), cast("Client", server)).apply(to)
+
+
+async def test_a_run_gets_hosts_credentials_and_vault_passwords() -> None:
+    server = Server(login={"username": "ops", "password": "secret"}, vault={"password": "of the vault"})
+    spec = {"hosts": ["10.0.0.1"], "credentials": "login", "vault": "vault"}
+    found = await apply(server, attempt(spec), watch(vault=SpecPath.parse("spec.vault")))
+    assert found.hosts is not None
+    assert (found.hosts.hosts[0].address, found.hosts.credentials.username) == ("10.0.0.1", "ops")
+    assert found.vault == {"default": "of the vault"}
+    assert found.host_entries == [{"name": "10.0.0.1", "address": "10.0.0.1"}]
+    assert "secret" not in repr(found)
+    assert "of the vault" not in repr(found)
+
+
+async def test_the_address_of_the_api_server_needs_an_entry_of_its_own() -> None:
+    with pytest.raises(TerminalError, match=r"host 10\.96\.0\.1: it is of the API server"):
+        await apply(Server(), attempt({"hosts": ["10.96.0.1"]}))
+
+
+async def test_a_removed_host_that_is_not_allowed_any_more_is_forgotten() -> None:
+    gone = [{"name": "far", "address": "192.168.0.1"}, {"name": "near", "address": "10.0.0.9"}]
+    found = await apply(Server(), attempt({"hosts": ["10.0.0.1"]}, {"hosts": gone}))
+    assert found.hosts is not None
+    assert found.hosts.removed == ("near",)
+
+
+async def test_a_finalizer_runs_without_a_secret_that_is_gone_and_another_run_does_not() -> None:
+    spec = {"hosts": ["10.0.0.1"], "credentials": "login"}
+    found = await apply(Server(), attempt(spec, finalizing=True))
+    assert found.hosts is not None
+    assert found.hosts.credentials.secrets == ()
+    with pytest.raises(TerminalError, match=r"spec\.credentials: Secret ns/login not found"):
+        await apply(Server(), attempt(spec))
+
+
+async def test_a_secret_that_cannot_be_read_is_a_failed_request() -> None:
+    server = Server()
+    server.forbids = True
+    with pytest.raises(RequestFailedError) as error:
+        await apply(server, attempt({"credentials": "login"}))
+    assert error.value.request is Request.LENT
+
+
+@pytest.mark.parametrize(
+    ("value", "namespace", "result"),
+    [
+        ("login", "ns", ObjectKey("ns", "login")),
+        ({"name": "login"}, "ns", ObjectKey("ns", "login")),
+        ({"name": "login", "namespace": "other"}, "", ObjectKey("other", "login")),
+        ({"name": "login", "namespace": "other"}, "ns", "Secret other/login is in another namespace; use one in ns"),
+        ("login", "", "the object has no namespace"),
+        (["login", "second"], "ns", "not the name of one Secret"),
+        ("../login", "ns", "not the name of one Secret"),
+        (7, "ns", "not the name of one Secret"),
+    ],
+)
+async def test_a_spec_names_one_secret_of_its_own_namespace(
+    value: Any, namespace: str, result: ObjectKey | str
+) -> None:
+    server, to = Server(login={"password": "x"}), attempt({"credentials": value}, namespace=namespace)
+    if isinstance(result, str):
+        with pytest.raises(TerminalError, match=result):
+            await apply(server, to)
+        assert server.asked == []
+        return
+    await apply(server, to)
+    assert server.asked == [result]
