@@ -17,6 +17,7 @@ from runner.agent import process_tree
 from runner.engine import processes
 from runner.engine.processes import MARKER
 from tests.kit.shortage import no_descriptor_left
+from tests.kit.wait import wait_until
 
 Start = Callable[..., subprocess.Popen[bytes]]
 
@@ -81,6 +82,7 @@ def test_a_run_is_its_supervisor_its_descendants_and_all_that_is_marked(start: S
     supervisor = start("env -i sleep 60 & wait", **{MARKER: identity})
     marked = start("exec sleep 60", **{MARKER: identity})
     other = start("exec sleep 60", **{MARKER: f"{identity}-other"})
+    wait_until(lambda: process_tree.descendants(process_tree.table(), [supervisor.pid]), "the child of the supervisor")
 
     found = {process.pid for process in processes.of_run(identity, process_tree.read(supervisor.pid))}
 
