@@ -23,7 +23,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import AsyncExitStack, contextmanager
+from contextlib import AsyncExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Self
@@ -265,20 +265,26 @@ class _Memory:
 
     def _sample(self) -> None:
         while not self._ended.wait(_BETWEEN):
-            found = [size for pid in tree(self.pid) if (size := _size_of_fork(pid)) is not None]
-            if found:
+            if found := list(_sizes_of_forks(self.pid)):
                 self.samples.append(statistics.mean(found))
 
 
-def _size_of_fork(pid: int) -> float | None:
-    """Return the memory of a process; None unless it is a Python process that executes a task, or if it has ended."""
+def _sizes_of_forks(root: int) -> Iterator[float]:
+    """Yield the memory of each process that executes a task: a fork that has no fork itself, and has not ended."""
+    forks = {pid: parent for pid in tree(root) if (parent := _forked_from(pid)) is not None}
+    for pid in forks.keys() - forks.values():
+        with suppress(OSError, ValueError):
+            yield proportional(pid)
+
+
+def _forked_from(pid: int) -> int | None:
+    """Return the parent of a process; None if it executes another program, or has ended."""
     try:
-        status = Path(f"/proc/{pid}/stat").read_text()
-        parent = int(status.rpartition(")")[2].split()[1])
+        parent = int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
         own, above = (Path(f"/proc/{each}/cmdline").read_bytes() for each in (pid, parent))
-        return proportional(pid) if own == above and own else None
-    except (OSError, ValueError):
+    except OSError:
         return None
+    return parent if own and own == above else None
 
 
 def _secret(servers: Servers) -> dict[str, Any]:

@@ -49,8 +49,13 @@ def failure_of(things: Things, name: str, reason: str) -> str:
 
 
 def hosts_of(things: Things, name: str) -> list[dict[str, Any]]:
-    """Wait for the results of hosts; return them."""
-    return wait_until(lambda: ((things.get(name) or {}).get("status") or {}).get("hosts"), f"hosts of {name}")
+    """Wait for the results of hosts; return them. Before the first run, the entries have no counts."""
+
+    def results() -> list[dict[str, Any]]:
+        found: list[dict[str, Any]] = ((things.get(name) or {}).get("status") or {}).get("hosts", [])
+        return found if any("ok" in each for each in found) else []
+
+    return wait_until(results, f"hosts of {name}")
 
 
 def files_below(folder: Path) -> str:
