@@ -31,8 +31,8 @@ _MAX_MESSAGE = 4096
 _MAX_ITEMS = 10
 _MAX_ERROR_LINES = 12
 _NO_HOSTS = (
-    "no play ran on a host of the resource: either it names no hosts, or `hosts` of each play matches none of them; "
-    "use the group that inventory.group in watches.yaml sets (default: hosts)"
+    "no play ran on a host of the resource: `hosts` of each play matches none of them; use the group that "
+    "inventory.group in watches.yaml sets (default: hosts)"
 )
 
 
@@ -77,7 +77,7 @@ class Progress:
 class End:
     """How a run ended, according to its processes.
 
-    `hosts`: whether the run had other hosts than localhost.
+    `hosts`: number of hosts that the resource names; None if its runs have only localhost.
     `stopped` is the reason if the operator ended it. `code` and `signal` are ansible-playbook's. `fault` is the problem
     that prevented or interrupted the run, as the end of a sentence.
     """
@@ -88,7 +88,7 @@ class End:
     signal: str
     fault: str
     duration: float
-    hosts: bool = False
+    hosts: int | None = None
 
 
 def fold(progress: Progress, event: Event) -> Progress:
@@ -273,8 +273,8 @@ def conclude(progress: Progress, end: End) -> RunResult:
     outcome, message = _verdict(progress, end)
     return RunResult(
         outcome=outcome,
-        recap=recap(progress.stats, every_host=end.hosts) if progress.stats else None,
-        hosts=host_recaps(progress.stats) if progress.stats and end.hosts else (),
+        recap=recap(progress.stats, every_host=end.hosts is not None) if progress.stats else None,
+        hosts=host_recaps(progress.stats) if progress.stats and end.hosts is not None else (),
         failures=_failures(progress) if outcome is Outcome.FAILED else (),
         message=message,
         requeue_after=progress.requeue_after,
@@ -285,7 +285,7 @@ def conclude(progress: Progress, end: End) -> RunResult:
 
 def _verdict(progress: Progress, end: End) -> tuple[Outcome, str]:
     if end.code == 0:  # also if the operator was about to end it
-        is_idle = end.hosts and progress.is_idle
+        is_idle = bool(end.hosts) and progress.is_idle
         return (Outcome.FAILED, _NO_HOSTS) if is_idle else (Outcome.SUCCEEDED, "")
     if end.stopped is not None:
         return end.stopped, f"{_why_stopped(end)} {_where(progress)}"

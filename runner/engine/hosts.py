@@ -84,6 +84,11 @@ class Hosts:
     """Whether facts of hosts are kept for the next run."""
 
     @property
+    def named(self) -> int:
+        """Number of hosts that the resource names."""
+        return sum(not host.is_removed for host in self.hosts)
+
+    @property
     def removed(self) -> tuple[str, ...]:
         """Names of the removed hosts."""
         return tuple(host.name for host in self.hosts if host.is_removed)

@@ -162,9 +162,8 @@ async def _run(job: Job, attempt: Attempt, sink: EventSink, stop: Stop, began: f
     else:
         if job.secrets.is_exhausted:
             progress = events.withheld(progress, job.secrets.withheld)
-        end = events.End(
-            ending.stopped, job.deadline, ending.code, ending.signal, ending.fault, seconds, hosts=job.hosts is not None
-        )
+        hosts = None if job.hosts is None else job.hosts.named
+        end = events.End(ending.stopped, job.deadline, ending.code, ending.signal, ending.fault, seconds, hosts)
         result = events.conclude(progress, end)
     await writer.end(ending.files, ending.source)
     return await redaction.result(ending.amend(result) if ending.amend else result, job.secrets)

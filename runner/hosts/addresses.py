@@ -29,13 +29,13 @@ _SPECIAL: tuple[tuple[str, tuple[Network, ...]], ...] = tuple(
     (what, tuple(map(ip_network, networks)))
     for what, networks in (
         (
-            "of a cloud's metadata",
+            "an address of a cloud's metadata",
             ("169.254.169.254/32", "169.254.170.2/32", "100.100.100.200/32", "fd00:ec2::254/128"),
         ),
         ("a loopback address", ("127.0.0.0/8", "::1/128")),
-        ("unspecified", ("0.0.0.0/8", "::/128")),
-        ("link-local", ("169.254.0.0/16", "fe80::/10")),
-        ("multicast or broadcast", ("224.0.0.0/4", "255.255.255.255/32", "ff00::/8")),
+        ("an unspecified address", ("0.0.0.0/8", "::/128")),
+        ("a link-local address", ("169.254.0.0/16", "fe80::/10")),
+        ("a multicast or broadcast address", ("224.0.0.0/4", "255.255.255.255/32", "ff00::/8")),
     )
 )
 _NAT64 = ip_network("64:ff9b::/96")
@@ -69,7 +69,7 @@ class AddressCheck:
         """`api_server` are the addresses of the API server."""
         self._allow = allow
         own = tuple(ip_network(plain(each)) for each in api_server)
-        self._special = (("of the API server", own), *_SPECIAL)
+        self._special = (("an address of the API server", own), *_SPECIAL)
 
     def choose(self, written: str, found: Sequence[Address]) -> Address | str:
         """Return the address to connect to for an address or name in a resource, or why there is none."""

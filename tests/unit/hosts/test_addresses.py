@@ -57,17 +57,17 @@ EVERYTHING = ("0.0.0.0/0", "::/0", "*.example.com")
         ("::7f00:1", "::7f00:1", "127.0.0.1 is a loopback address"),
         ("64:ff9b::7f00:1", "64:ff9b::7f00:1", "127.0.0.1 is a loopback address"),
         ("2002:7f00:1::", "2002:7f00:1::", "127.0.0.1 is a loopback address"),
-        ("meta.example.com", "169.254.169.254", "169.254.169.254 is of a cloud's metadata"),
-        ("fd00:ec2::254", "fd00:ec2::254", "it is of a cloud's metadata"),
-        ("::ffff:a9fe:a9fe", "::ffff:a9fe:a9fe", "169.254.169.254 is of a cloud's metadata"),
-        ("0.0.0.0", "0.0.0.0", "it is unspecified"),  # noqa: S104 - only compared
-        ("::", "::", "it is unspecified"),
-        ("169.254.0.9", "169.254.0.9", "it is link-local"),
-        ("fe80::1", "fe80::1", "it is link-local"),
-        ("239.1.2.3", "239.1.2.3", "it is multicast"),
-        ("ff02::1", "ff02::1", "it is multicast"),
-        ("255.255.255.255", "255.255.255.255", "it is multicast or broadcast"),
-        ("kubernetes.example.com", "10.96.0.1", "10.96.0.1 is of the API server"),
+        ("meta.example.com", "169.254.169.254", "169.254.169.254 is an address of a cloud's metadata"),
+        ("fd00:ec2::254", "fd00:ec2::254", "it is an address of a cloud's metadata"),
+        ("::ffff:a9fe:a9fe", "::ffff:a9fe:a9fe", "169.254.169.254 is an address of a cloud's metadata"),
+        ("0.0.0.0", "0.0.0.0", "it is an unspecified address"),  # noqa: S104 - only compared
+        ("::", "::", "it is an unspecified address"),
+        ("169.254.0.9", "169.254.0.9", "it is a link-local address"),
+        ("fe80::1", "fe80::1", "it is a link-local address"),
+        ("239.1.2.3", "239.1.2.3", "it is a multicast"),
+        ("ff02::1", "ff02::1", "it is a multicast"),
+        ("255.255.255.255", "255.255.255.255", "it is a multicast or broadcast"),
+        ("kubernetes.example.com", "10.96.0.1", "10.96.0.1 is an address of the API server"),
     ],
 )
 def test_no_wide_entry_and_no_name_allows_a_special_address(written: str, found: str, why: str) -> None:
