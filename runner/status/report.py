@@ -413,7 +413,7 @@ def failure_message(result: RunResult, failed: FailureDetails) -> str:
 
     The tasks, advice and `more` follow. Missing rights, advice and `more` are never cut.
     """
-    lines = [_message(failure) for failure in result.failures]
+    lines = [_message(failure, result) for failure in result.failures]
     if names := result.unreachable:
         lines.insert(
             0, f"Unreachable: {first_names(names, _MOST_NAMED)}. The operator tries again; other hosts are done."
@@ -433,7 +433,7 @@ def first_failure(result: RunResult, missing: Sequence[str] = ()) -> str:
     if not result.failures or result.outcome is not Outcome.FAILED:
         return "; ".join([*missing, result.message or _UNKNOWN_FAILURE])
     first = result.failures[0]
-    message = "; ".join([*missing, _message(first)])
+    message = "; ".join([*missing, _message(first, result)])
     most = max(_SHORT, len("; ".join(missing).encode()))
     if len(data := message.encode(errors="replace")) > most:
         message = data[:most].decode(errors="ignore") + "…"
@@ -599,9 +599,10 @@ def _with_recap(condition: Condition, recap: Recap | None) -> Condition:
     return {**condition, "ansibleResult": result}
 
 
-def _message(failure: TaskFailure) -> str:
+def _message(failure: TaskFailure, result: RunResult) -> str:
+    """Return the message of a failed task, with its host if the resource has hosts."""
     message = failure.message or _UNKNOWN_FAILURE
-    return f"{failure.host}: {message}" if failure.host else message
+    return f"{failure.host}: {message}" if failure.host and result.hosts else message
 
 
 def _place(failure: TaskFailure) -> str:

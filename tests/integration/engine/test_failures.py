@@ -92,7 +92,7 @@ async def test_a_hidden_failure_keeps_its_task_and_place_and_odd_messages_are_te
     assert hidden.path == f"{playbook.path}:10"
     assert "no_log" in hidden.message
     assert "secret" not in str(ran.events)
-    assert odd == TaskFailure("list", '["a", {"b": 1}]', f"{playbook.path}:11")
+    assert odd == TaskFailure("list", '["a", {"b": 1}]', f"{playbook.path}:11", host="host2")
 
 
 async def test_an_unreachable_host_is_a_failure(runs: Runs) -> None:

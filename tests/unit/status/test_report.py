@@ -346,3 +346,10 @@ def test_unreachable_hosts_are_named_and_have_their_own_reason() -> None:
         "a: no route",
         "b: no route",
     ]
+
+
+def test_a_host_that_a_play_added_is_not_named_before_the_message_of_its_task() -> None:
+    """Only `localhost` and such hosts are in the runs of a watch without `inventory`; messages stay as they were."""
+    failed = _result(Outcome.FAILED, TaskFailure("Ping", "no", "", host="added"))
+    condition = _by_type(_write(_object(), report.run_ended(failed, NO_MORE)))["Failure"]
+    assert condition["message"].splitlines()[0] == "no"
