@@ -66,10 +66,10 @@ ENGINES = ["warm", pytest.param("exec", marks=pytest.mark.full)]
 
 
 @pytest.mark.parametrize("engine", ENGINES)
-def test_a_role_runs_on_the_hosts_of_the_spec_with_a_lent_key(
+def test_a_role_runs_on_the_hosts_of_the_spec_even_distant_ones_with_a_lent_key(
     project: Project, things: Things, network: Network, lend: Lend, engine: str
 ) -> None:
-    one, two = network.host("web1"), network.host("web2")
+    one, two = network.host("web1"), network.host("web2", delay=0.1)  # seconds, in each direction
     key = network.user_key.read_text()
     lend(ssh_privatekey=key, username=USER, known_hosts=one.known_hosts() + two.known_hosts())
     project.role("thing", MARK)
