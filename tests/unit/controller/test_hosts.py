@@ -87,7 +87,7 @@ async def test_a_run_gets_hosts_credentials_and_vault_passwords() -> None:
 
 
 async def test_the_address_of_the_api_server_needs_an_entry_of_its_own() -> None:
-    with pytest.raises(TerminalError, match=r"host 10\.96\.0\.1: it is of the API server"):
+    with pytest.raises(TerminalError, match=r"host 10\.96\.0\.1: it is an address of the API server"):
         await apply(Server(), attempt({"hosts": ["10.96.0.1"]}))
 
 
