@@ -114,12 +114,13 @@ def write(hosts: Hosts, temporary: Path, sockets: Path, seen: Path | None = None
     folder.mkdir(mode=0o700)
     shown = (seen or temporary) / folder.name
     given = hosts.credentials
-    _write(folder / _KNOWN_HOSTS, "\n".join((given.known_hosts, *_kept_keys(hosts), "")))
+    atomic_file.write(folder / _KNOWN_HOSTS, "\n".join((given.known_hosts, *_kept_keys(hosts), "")))
     if given.private_key:
-        _write(folder / _KEY, given.private_key)
+        atomic_file.write(folder / _KEY, given.private_key)
     if given.certificate:
-        _write(folder / f"{_KEY}-cert.pub", given.certificate)
-    _write(folder / _INVENTORY, extravars.dump({"all": _inventory(hosts, shown, sockets)}, frozenset({"all"})))
+        atomic_file.write(folder / f"{_KEY}-cert.pub", given.certificate)
+    inventory = {"all": _inventory(hosts, shown, sockets)}
+    atomic_file.write(folder / _INVENTORY, extravars.dump(inventory, frozenset(inventory)))
     return shown / _INVENTORY, *([hosts.file] if hosts.file is not None else [])
 
 
@@ -133,7 +134,7 @@ def vault_arguments(passwords: Mapping[str, str], temporary: Path, seen: Path | 
     shown = (seen or temporary) / folder.name
     arguments = []
     for number, (name, password) in enumerate(sorted(passwords.items())):
-        _write(folder / str(number), password)
+        atomic_file.write(folder / str(number), password)
         arguments += ["--vault-id", f"{name}@{shown / str(number)}"]
     return arguments
 
@@ -151,10 +152,6 @@ def accepted_keys(temporary: Path) -> dict[str, str]:
         return {}
     found = (line.split(None, 1) for line in text.splitlines())
     return {parts[0]: parts[1] for parts in found if len(parts) > 1}
-
-
-def _write(path: Path, text: str) -> None:
-    atomic_file.write(path, text)
 
 
 def _kept_keys(hosts: Hosts) -> Iterator[str]:
@@ -182,21 +179,21 @@ def _inventory(hosts: Hosts, folder: Path, sockets: Path) -> dict[str, Any]:
     children: dict[str, Any] = {name: {"hosts": found} for name, found in members.items()}
     for name in (group, REMOVED):
         children[name]["vars"] = login
+    shared = _ssh_arguments(hosts, folder)
+    # Without a key for the hosts of the resource, ssh would use those of the operator's own user.
+    of_hosts = shared if given.private_key else f"{shared} -o IdentityFile=none"
     return {
-        "hosts": {host.name: _variables(host, hosts, folder) for host in hosts.hosts},
+        "hosts": {host.name: _variables(host, of_hosts) for host in hosts.hosts},
         "children": children,
-        "vars": {"ansible_ssh_args": _ssh_arguments(hosts, folder), "ansible_control_path_dir": str(sockets)},
+        "vars": {"ansible_ssh_args": shared, "ansible_control_path_dir": str(sockets)},
     }
 
 
-def _variables(host: Host, hosts: Hosts, folder: Path) -> dict[str, Any]:
-    own = f" -o HostKeyAlias={shlex.quote(host.known_as)}"
-    if not hosts.credentials.private_key:
-        own += " -o IdentityFile=none"  # otherwise ssh uses the keys of the operator's own user
+def _variables(host: Host, ssh_arguments: str) -> dict[str, Any]:
     found: dict[str, Any] = {
         **host.vars,
         "ansible_host": host.address,
-        "ansible_ssh_args": _ssh_arguments(hosts, folder) + own,
+        "ansible_ssh_args": f"{ssh_arguments} -o HostKeyAlias={shlex.quote(host.known_as)}",
     }
     if host.port is not None:
         found["ansible_port"] = host.port
