@@ -3,19 +3,24 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING
+import time
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, Any
 
 import orjson
 import pytest
 
+from runner.errors import ApiUnavailableError
 from runner.kube.client import EVERYTHING, Client
 from runner.kube.discovery import Discovery
 from runner.kube.watch import WatchState, watchers
-from runner.kube.watch_stream import WatchPolicy
+from runner.kube.watch_stream import WatchPolicy, WatchStream
 from runner.objects import GVK, ObjectKey
 from tests.kit.wait import until
 
 if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
     from tests.kit.following import Follow
     from tests.unit.kube.scripted import Api
 
@@ -142,6 +147,25 @@ async def test_missing_bookmarks_cause_a_relist(api: Api, follow: Follow) -> Non
     api.on(ALL, api.stream(api.bookmark(900, ends_list=True)), api.stream("stay"), back)
     async with follow(idle_limit=1.0) as follower:
         await follower.passes("[ ] [ +a ]")
+
+
+async def test_a_watch_that_a_busy_event_loop_opens_late_still_times_out(
+    api: Api, client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stream = client.stream
+
+    @asynccontextmanager
+    async def late(*args: Any, **options: Any) -> AsyncIterator[AsyncIterator[bytes]]:
+        async with stream(*args, **options) as lines:
+            time.sleep(0.1)  # noqa: ASYNC251 - this is the busy event loop
+            yield lines
+
+    monkeypatch.setattr(client, "stream", late)
+    api.on(ALL, api.stream("stay"))
+    watch = WatchStream(client, ALL, {}, WatchPolicy(idle_limit=0.3), metadata_only=False)
+    with pytest.raises(ApiUnavailableError, match="did not respond in time"):
+        _ = [event async for event in watch.events(lambda: None)]
+    assert watch.timed_out
 
 
 @pytest.mark.lengthy
