@@ -14,6 +14,7 @@ import yaml
 
 from bench.recorder import Call, recording
 from runner.engine.engines import EngineSettings
+from runner.engine.executions import Way
 from runner.engine.job import Outcome
 from runner.engine.run_engine import RunEngine
 from tests.integration.engine.runs import ENGINE
@@ -239,6 +240,74 @@ async def test_after_a_module_that_fails_the_next_one_has_a_new_client(bed: Bed)
     before, *between, after = bed.connections("/configmaps")
     assert set(between) == {before}
     assert after != before
+
+
+async def test_lookups_of_a_run_share_one_client_without_a_worker(bed: Bed) -> None:
+    found = "query('kubernetes.core.k8s', kind='ConfigMap', namespace='default')"
+    ran = await bed.run(f"""
+- {{name: said, debug: {{msg: "{{{{ {found} | map(attribute='metadata.name') }}}}"}}}}
+- kubernetes.core.k8s:
+    definition: {{apiVersion: v1, kind: ConfigMap, metadata: {{name: looked-up, namespace: default}}}}
+- {{name: said, debug: {{msg: "{{{{ {found} | map(attribute='metadata.name') }}}}"}}}}
+- kubernetes.core.k8s: {{state: absent, api_version: v1, kind: ConfigMap, name: looked-up, namespace: default}}
+- {{name: said, debug: {{msg: "{{{{ {found.replace("ConfigMap", "NoSuchKind")} }}}}"}}, ignore_errors: true}}
+- {{name: said, debug: {{msg: "{{{{ {found} | map(attribute='metadata.name') }}}}"}}}}
+""")
+
+    lists = [call.connection for call in bed.calls if call.method == "GET" and call.target.endswith("/configmaps")]
+    assert (len(lists), len(set(lists))) == (3, 1)
+    said = [
+        event["event_data"]["res"]["msg"] for event in ran.of("runner_on_ok") if "msg" in event["event_data"]["res"]
+    ]
+    assert ["looked-up" in each for each in said] == [False, True, False]
+    assert Way.WORKER not in {each.way for each in ran.result.executions.each}
+
+
+async def test_a_lookup_with_other_credentials_has_a_worker_and_leaves_nothing_to_the_next(bed: Bed) -> None:
+    own = "query('kubernetes.core.k8s', kind='ConfigMap', namespace='default')"
+    await bed.run(f"""
+- {{set_fact: {{found: "{{{{ {own} }}}}"}}}}
+- {{set_fact: {{found: "{{{{ {own.replace("kind", "impersonate_user='nobody', kind")} }}}}"}}, ignore_errors: true}}
+- {{set_fact: {{found: "{{{{ {own} }}}}"}}}}
+""")
+
+    lists = [call for call in bed.calls if call.target.endswith("/configmaps")]
+    assert [("Impersonate-User", "nobody") in call.headers for call in lists] == [False, True, False]
+    assert lists[0].connection == lists[2].connection != lists[1].connection
+
+
+async def test_a_task_that_needs_a_worker_after_a_lookup_does_not_use_its_connection(bed: Bed) -> None:
+    own = "query('kubernetes.core.k8s', kind='ConfigMap', namespace='default')"
+    await bed.run(f"""
+- {{set_fact: {{found: "{{{{ {own} }}}}"}}}}
+- {{set_fact: {{found: "{{{{ [lookup('pipe', 'true'), {own}] }}}}"}}}}
+- {{set_fact: {{found: "{{{{ {own} }}}}"}}}}
+""")
+
+    first, second, third = bed.connections("/configmaps")
+    assert first == third != second
+
+
+async def test_a_lookup_finds_a_kind_that_the_run_created(bed: Bed) -> None:
+    looked_up = "query('kubernetes.core.k8s', api_version='clients.example.com/v1', kind='Third', namespace='default')"
+    try:
+        ran = await bed.run(f"""
+- {{set_fact: {{found: "{{{{ query('kubernetes.core.k8s', kind='ConfigMap', namespace='default') }}}}"}}}}
+- kubernetes.core.k8s:
+    definition: {crd_of("Third")}
+    wait: true
+    wait_condition: {{type: Established, status: "True"}}
+- kubernetes.core.k8s: {{definition: {instance_of("Third")}}}
+  register: made
+  until: made is succeeded
+  retries: 50
+  delay: 0.1
+- {{name: said, debug: {{msg: "{{{{ {looked_up} | map(attribute='metadata.name') }}}}"}}}}
+""")
+    finally:
+        bed.kubectl("delete", "crd", crd_of("Third")["metadata"]["name"], "--ignore-not-found")
+
+    assert ran.said("said") == ["a"]
 
 
 async def test_modules_of_several_hosts_at_once_have_their_own_results(bed: Bed) -> None:

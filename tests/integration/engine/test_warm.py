@@ -172,7 +172,7 @@ async def test_plugins_that_a_run_loaded_are_preloaded_by_the_next_fork_server(s
     assert afterwards.said("said") == before.said("said")
 
 
-async def test_a_kubernetes_lookup_that_a_worker_loaded_is_preloaded_for_the_next_run(shared: Runs) -> None:
+async def test_a_kubernetes_lookup_is_preloaded_for_the_next_run(shared: Runs) -> None:
     filters = shared.content / "filter_plugins"
     filters.mkdir(parents=True)
     (filters / "own.py").write_text(

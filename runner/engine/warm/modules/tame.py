@@ -1,8 +1,9 @@
 """Tame modules: they run one after the other in one process, and share its client of the API server.
 
-A module of Kubernetes reads the kubeconfig, connects, and reads the kinds of the API server, which takes longer than
-its work. In one process, the pool of clients of kubernetes.core does this once. Owns the list of tame modules, the
-choice of calls, and the state that one module could leave to the next.
+The tame lookup runs in the playbook's process, and shares a client there. A module of Kubernetes reads the kubeconfig,
+connects, and reads the kinds of the API server, which takes longer than its work. In one process, the pool of clients
+of kubernetes.core does this once. Owns the list of tame modules, the choice of calls, and the state that one module
+could leave to the next.
 
 Promises: a module finds what it would find in a process of its own, and the clients of equal configurations. The list
 has modules whose global state is known. They share a process only if they use the run's own kubeconfig. A module that
@@ -13,6 +14,7 @@ from __future__ import annotations
 
 import atexit
 import contextlib
+import functools
 import os
 import signal
 import sys
@@ -20,7 +22,7 @@ import tempfile
 import threading
 import warnings
 import weakref
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -35,6 +37,8 @@ _COLLECTIONS = {
 }
 MODULES = frozenset(f"{prefix}modules.{name}" for prefix, names in _COLLECTIONS.items() for name in names)
 """Python names of the modules."""
+LOOKUP = "kubernetes.core.k8s"
+"""Full name of the tame lookup."""
 _POOL = "ansible_collections.kubernetes.core.plugins.module_utils.k8s.client"
 """Python module with the pool of clients. Its keys contain all that distinguishes their configurations and headers."""
 _DISCOVERED = "k8srcp-*.json"
@@ -54,6 +58,49 @@ def shares(arguments: Mapping[str, Any]) -> bool:
     return all(arguments[name] is None for name in _ACCESS & arguments.keys())
 
 
+class Clients:
+    """The clients that the modules or lookups of this process leave to the next."""
+
+    def __init__(self, pool: dict[str, Any]) -> None:
+        self._pool = pool
+        self._discovered: list[Stamp | None] = []
+
+    def begin(self) -> None:
+        """Drop clients whose kinds another process has read again. For the environment of the next module."""
+        if self._pool and _discovered() != self._discovered:
+            self._pool.clear()
+
+    def end(self) -> None:
+        """Note which kinds the clients have, and remove the configuration that the last module or lookup left."""
+        self._discovered = _discovered()
+        if client := sys.modules.get("kubernetes.client"):
+            client.Configuration.set_default(None)
+
+
+@functools.cache
+def _clients_of_lookups() -> Clients | None:
+    """Return the clients of this process; None if the collection has no pool of clients."""
+    pool = getattr(sys.modules.get(_POOL), "_pool", None)
+    if pool is None:
+        return None
+    # A fork must not read from the connections of this process.
+    os.register_at_fork(after_in_child=pool.clear)
+    return Clients(pool)
+
+
+def look_up(run: Callable[..., Any], need_fork: Callable[[], None], *terms: Any, **options: Any) -> Any:
+    """Run the tame lookup. `need_fork` is called if this process must not run it; it may return in a fork."""
+    clients = _clients_of_lookups() if shares(options) else None
+    if clients is None:
+        need_fork()
+        return run(*terms, **options)
+    clients.begin()
+    try:
+        return run(*terms, **options)
+    finally:
+        clients.end()
+
+
 class Between:
     """The change from one module of a process to the next. Create it before the first module."""
 
@@ -61,8 +108,8 @@ class Between:
         self._namespace = namespace
         self._names = frozenset(sys.modules)
         self._modules = {name: sys.modules[name] for name in self._names if module_namespace.is_ours(name)}
-        self._pool: dict[str, Any] = getattr(self._modules.get(_POOL), "_pool", {})
-        self._discovered: list[Stamp | None] = []
+        pool: dict[str, Any] = getattr(self._modules.get(_POOL), "_pool", {})
+        self._clients = Clients(pool)
         self._recursion = sys.getrecursionlimit, sys.setrecursionlimit, sys.getrecursionlimit()
         self._handlers = {number: signal.getsignal(number) for number in signal.valid_signals()}
         variables: dict[int, Any] = {id(each): each for each in (sys.path, sys.meta_path)}
@@ -70,7 +117,7 @@ class Between:
         for module in (found for name, found in self._modules.items() if name.startswith(("ansible.", *_COLLECTIONS))):
             variables[id(vars(module))] = vars(module)
             for name, value in vars(module).items():
-                if type(value) in _CONTAINERS and not name.startswith("__") and value is not self._pool:
+                if type(value) in _CONTAINERS and not name.startswith("__") and value is not pool:
                     variables[id(value)] = value
                 elif module_namespace.is_ours(type(value).__module__) and hasattr(value, "__dict__"):
                     objects[id(value)] = vars(value)
@@ -78,9 +125,8 @@ class Between:
         self._objects = [(each, {name: _copy(value) for name, value in each.items()}) for each in objects.values()]
 
     def begin(self) -> None:
-        """Drop clients whose kinds another process has read again. For the environment of the next module."""
-        if self._pool and _discovered() != self._discovered:
-            self._pool.clear()
+        """Drop outdated clients. For the environment of the next module."""
+        self._clients.begin()
 
     def end(self, code: int) -> bool:
         """Remove what a module left, and return True; or return False, because its process must end."""
@@ -91,7 +137,7 @@ class Between:
         finalize._registered_with_atexit = False  # noqa: SLF001 - or none would be registered again
         with contextlib.suppress(BaseException):  # it is printed
             atexit._run_exitfuncs()  # noqa: SLF001 - there is no other way
-        self._discovered = _discovered()
+        self._clients.end()
         for live, saved in self._variables:
             if live != saved:
                 live.clear()
@@ -104,8 +150,6 @@ class Between:
                 signal.signal(number, handler)
         sys.getrecursionlimit, sys.setrecursionlimit, limit = self._recursion
         sys.setrecursionlimit(limit)
-        if client := sys.modules.get("kubernetes.client"):
-            client.Configuration.set_default(None)
         warnings.resetwarnings()  # or a warning would be shown once only
         module_namespace.forget_settings(self._namespace)
         return True

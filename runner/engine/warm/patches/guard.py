@@ -29,6 +29,7 @@ from ansible.utils.collection_loader._collection_finder import _get_collection_m
 from runner.engine import processes
 from runner.engine.executions import Reason, Way
 from runner.engine.warm import task_record, versions
+from runner.engine.warm.modules import tame
 from runner.engine.warm.patches import actions
 from runner.engine.warm.patches.actions import Kind
 from runner.engine.warm.stamps import Stamp, is_settled, stamp
@@ -48,6 +49,7 @@ _LOOKUPS = frozenset(
         "items",
         "list",
         "nested",
+        "password",
         "sequence",
         "subelements",
         "template",
@@ -57,7 +59,7 @@ _LOOKUPS = frozenset(
         "vars",
     }
 )
-"""Lookups of ansible-core that only read."""
+"""Lookups of ansible-core that only read, or write one file and find it if they run again."""
 _COLLECTIONS = frozenset({"ansible.builtin", "ansible.posix", "ansible.utils", "community.general", "kubernetes.core"})
 """Collections whose filters and tests have no side effects."""
 _FILTERS_TO_FORK = frozenset({"attr"})
@@ -182,10 +184,13 @@ def is_supported() -> bool:
     return not constants.DEFAULT_JINJA2_EXTENSIONS
 
 
-def install() -> None:
-    """Hook Ansible, so that it requires a fork before it runs unknown code."""
+def install(*, with_clients: bool) -> None:
+    """Hook Ansible, so that it requires a fork before it runs unknown code.
+
+    `with_clients`: the lookup of Kubernetes shares a client in this process.
+    """
     _hook_actions()
-    _hook_loading()
+    _hook_loading(with_clients=with_clients)
     _hook_filters()
     _hook_values()
 
@@ -221,21 +226,36 @@ def _obstacle(task: Any, unforked: UnforkedTask) -> Reason:
     return Reason.HOSTS if waits and not unforked.with_modules else Reason.NONE
 
 
-def _hook_loading() -> None:
+def _hook_loading(*, with_clients: bool) -> None:
     """Require a fork before a lookup or a connection that is not known, or any plugin of `become`, is created."""
     known = {"connection": (_CONNECTIONS, Reason.CONNECTION), "lookup": (_LOOKUPS, Reason.PLUGIN)}
     get: Callable[..., Any] = PluginLoader.get_with_context
 
     @functools.wraps(get)
     def get_with_context(self: Any, name: Any, *args: Any, **kwargs: Any) -> Any:
-        if is_unforked():
+        task = unforked_task()
+        is_tame = with_clients and task is not None and task.with_modules and _is_tame(self, name)
+        if task is not None and not is_tame:
             if self.type == "become":
                 need_fork(Reason.BECOME)
             elif self.type in known and not _is_core(self, name, known[self.type][0]):
                 need_fork(known[self.type][1])
-        return get(self, name, *args, **kwargs)
+        found = get(self, name, *args, **kwargs)
+        if is_tame and not kwargs.get("class_only"):
+            found.object.run = functools.partial(tame.look_up, found.object.run, _need_fork_for_plugin)
+        return found
 
     PluginLoader.get_with_context = get_with_context
+
+
+def _need_fork_for_plugin() -> None:
+    need_fork(Reason.PLUGIN)
+
+
+def _is_tame(loader: Any, name: object) -> bool:
+    if loader.type != "lookup" or not isinstance(name, str) or name.rpartition(".")[2] != "k8s":
+        return False
+    return bool(loader.find_plugin_with_context(name).resolved_fqcn == tame.LOOKUP)
 
 
 def _is_core(loader: Any, name: object, known: frozenset[str]) -> bool:

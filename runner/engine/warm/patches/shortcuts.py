@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 NAMES = {
     "modules": "Modules on local connections run in a fork, not in a new interpreter.",
-    "clients": "Modules of Kubernetes run one after the other in one fork, and share its client.",
+    "clients": "Modules of Kubernetes share a client in one fork, and lookups one in the playbook's process.",
     "commands": "Temporary folders are made and removed without a shell.",
     "tasks": "Tasks that never leave the controller, or are skipped, need no worker's process.",
     "actions": "Where a play has one host, actions that run modules need no worker's process either.",
@@ -168,7 +168,8 @@ def _install_modules(target: _Target, is_on: bool) -> None:  # noqa: FBT001 - as
 
 def _install_tasks(target: _Target, is_on: bool) -> None:  # noqa: FBT001 - as above
     if is_on:
-        _patch("tasks").install(with_modules=not target.off & {"actions", "commands", "modules"})
+        with_modules = not target.off & {"actions", "commands", "modules"}
+        _patch("tasks").install(with_modules=with_modules, with_clients="clients" not in target.off)
 
 
 def _install_events(target: _Target, is_on: bool) -> None:  # noqa: FBT001 - as above

@@ -120,12 +120,12 @@ class _Stream:
         return ""
 
 
-def install(*, with_modules: bool) -> None:
+def install(*, with_modules: bool, with_clients: bool) -> None:
     """Install the execution of tasks in this process. Tasks with modules need both shortcuts for modules."""
     if not guard.is_supported():
         task_record.expect(Reason.EXTENSIONS)
         return
-    guard.install()
+    guard.install(with_clients=with_clients)
     _queue_late()
     current: list[Any] = []
     _hook_queue(current)

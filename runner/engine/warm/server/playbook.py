@@ -6,16 +6,13 @@ state of Ansible. Import this module only where `model` has loaded Ansible.
 
 from __future__ import annotations
 
-import functools
 import multiprocessing.process
 import os
 import sys
-from collections.abc import Callable
 from functools import partial
 from typing import Any
 
 from ansible.cli.playbook import main
-from ansible.executor.task_queue_manager import FinalQueue
 
 from runner.agent import interpreter
 from runner.engine.warm import messages, procfs, task_record
@@ -26,12 +23,6 @@ from runner.engine.warm.patches.shortcuts import PreparedShortcuts
 from runner.engine.warm.server import preload
 from runner.engine.warm.server.model import Model
 from runner.engine.warm.server.refresh import Refresh
-
-_OF_WORKERS = "ansible_collections.kubernetes.core."
-"""Prefix of the Python modules that are preloaded because a worker loaded them: those of the lookup `k8s`, mostly.
-
-Other code that needs a worker is in collections whose import may have any effect.
-"""
 
 
 def prepare(loaded: Model, request: Load, shown: procfs.Shown) -> PreparedShortcuts:
@@ -62,27 +53,9 @@ def run(made: PreparedShortcuts, without: frozenset[str], event_descriptor: int)
     templates = shortcuts.install(without, made, event_descriptor)
     del os.environ[shortcuts.LEARNED]
     before = frozenset(sys.modules)
-    _learn_from_workers(before)
     code = interpreter.exit_code(main)
     if found := preload.worth_loading(before):
         messages.note(os.environ, {"plugins": found})
     if templates:
         messages.note(os.environ, {"templates": list(templates.values())})
     return interpreter.finish(code)
-
-
-def _learn_from_workers(before: frozenset[str]) -> None:
-    """Make workers note the Python modules that they loaded: this process never loads what needs a worker.
-
-    They do so before they send the result: Ansible ends the workers of a play as soon as it has all results.
-    """
-    send: Callable[..., Any] = FinalQueue.send_task_result
-    playbook, environment = os.getpid(), dict(os.environ)  # a plugin may change its process
-
-    @functools.wraps(send)
-    def note_and_send(*args: Any, **kwargs: Any) -> Any:
-        if os.getpid() != playbook and (found := preload.worth_loading(before, _OF_WORKERS)):
-            messages.note(environment, {"plugins": found})
-        return send(*args, **kwargs)
-
-    FinalQueue.send_task_result = note_and_send

@@ -93,14 +93,10 @@ def _constant(tree: ast.Module, name: str) -> str:
     return ""
 
 
-def worth_loading(before: Collection[str], prefix: str = "") -> list[str]:
-    """Return the Python modules that this process has loaded since `before` and that can be preloaded by name.
-
-    Only names with the prefix are returned.
-    """
-    names = sorted(name for name in sys.modules.keys() - set(before) if name.startswith(prefix))
+def worth_loading(before: Collection[str]) -> list[str]:
+    """Return the Python modules that this process has loaded since `before` and that can be preloaded by name."""
     found = []
-    for name in names:
+    for name in sorted(sys.modules.keys() - set(before)):
         spec = getattr(sys.modules[name], "__spec__", None)
         if spec is None or not spec.origin or "." in name[:1]:
             continue

@@ -224,8 +224,8 @@ def test_the_names_of_a_project_are_read_again_after_its_folder_changed(tmp_path
     assert seen(act) == [[], [], ["shout"]]
 
 
-@pytest.mark.parametrize(("name", "known"), [("env", True), ("pipe", False), ("url", False), ("none.such", False)])
-def test_lookups_that_only_read_are_known(name: str, *, known: bool) -> None:
+@pytest.mark.parametrize(("name", "known"), [("env", True), ("password", True), ("pipe", False), ("url", False), ("none.such", False)])
+def test_lookups_without_effects_on_their_process_are_known(name: str, *, known: bool) -> None:
     def act() -> object:
         load_plugins()
         return guard._is_core(lookup_loader, name, guard._LOOKUPS)
