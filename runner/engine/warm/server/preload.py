@@ -163,11 +163,17 @@ def _undo_if_reported() -> Iterator[None]:
     display: Any = Display()
     config: Any = constants.config
     warnings, deprecated = set(config.WARNINGS), list(config.DEPRECATED)
+    shown = [(each, each.copy()) for each in (display._deprecations, display._warns)]  # noqa: SLF001 - no public name
     display.display = lambda *words, **_: reports.append(words)
+    for each, _ in shown:
+        each.clear()  # or what another plugin has reported would not be reported again
     try:
         yield
     finally:
         del display.display
+        for each, before_display in shown:
+            each.clear()
+            each.update(before_display)
         reports += sorted(config.WARNINGS - warnings)
         config.WARNINGS.intersection_update(warnings)
         config.DEPRECATED[:] = deprecated

@@ -100,6 +100,7 @@ MAY_DIFFER: tuple[Field | Text | Unordered | Extra | Ends, ...] = (
     # What a module's interpreter holds of libraries that are loaded ahead
     Extra("warnings", ".*<class '(urllib3|requests)\\..*", "filters that a library adds for warnings of its own"),
     Extra("finders", "Finder", "what a library adds to find its own modules"),
+    Extra("deprecations", ".*_collections_compat.*", "what the lookup k8s imports; only the first import reports it"),
     # Names
     Text(
         r"\b[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}(?![0-9a-f])",
@@ -155,7 +156,8 @@ class _Same:
             if re.fullmatch(rule.shape, text):
                 return f"<{rule.name}{self._number(rule.name, text) if rule.numbered else ''}>"
         if isinstance(value, Mapping):
-            return {self._text(key): self.of(value[key], key) for key in sorted(value, key=_natural)}
+            kept = (key for key in sorted(value, key=_natural) if not _has_only_extras(key, value[key]))
+            return {self._text(key): self.of(value[key], key) for key in kept}
         if isinstance(value, list | tuple):
             items = [self.of(item, name) for item in value if not _is_extra(name, item)]
             return sorted(items, key=str) if re.fullmatch(_UNORDERED, name) else items
@@ -205,6 +207,10 @@ _EXTRAS = tuple(rule for rule in MAY_DIFFER if isinstance(rule, Extra))
 
 def _is_extra(name: str, item: Any) -> bool:
     return any(rule.name == name and re.fullmatch(rule.pattern, str(item)) for rule in _EXTRAS)
+
+
+def _has_only_extras(name: str, value: Any) -> bool:
+    return isinstance(value, list) and bool(value) and all(_is_extra(name, item) for item in value)
 
 
 @cache

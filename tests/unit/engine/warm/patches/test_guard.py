@@ -224,7 +224,9 @@ def test_the_names_of_a_project_are_read_again_after_its_folder_changed(tmp_path
     assert seen(act) == [[], [], ["shout"]]
 
 
-@pytest.mark.parametrize(("name", "known"), [("env", True), ("password", True), ("pipe", False), ("url", False), ("none.such", False)])
+@pytest.mark.parametrize(
+    ("name", "known"), [("env", True), ("password", True), ("pipe", False), ("url", False), ("none.such", False)]
+)
 def test_lookups_without_effects_on_their_process_are_known(name: str, *, known: bool) -> None:
     def act() -> object:
         load_plugins()
