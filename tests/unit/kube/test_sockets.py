@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import contextlib
 import socket
 import ssl
 import threading
@@ -65,7 +66,10 @@ def silent(authority: Authority, tmp_path: Path) -> Iterator[Silent]:
 
 def connections_to(port: int) -> list[str]:
     """The sockets of this process that are connected to a port on loopback."""
-    inodes = {str(each.readlink()) for each in Path("/proc/self/fd").iterdir() if each.is_symlink()}
+    inodes = set()
+    for each in Path("/proc/self/fd").iterdir():
+        with contextlib.suppress(FileNotFoundError):  # another thread closed it
+            inodes.add(str(each.readlink()))
     rows = [line.split() for line in Path("/proc/self/net/tcp").read_text().splitlines()[1:]]
     return [row[1] for row in rows if row[2].endswith(f":{port:04X}") and f"socket:[{row[9]}]" in inodes]
 
