@@ -61,7 +61,7 @@ def test_hours_in_virtual_time_end_and_count_every_run() -> None:
         pytest.param("engine", [0, 2, 2, 8, 10, 10, 25, 40, 45, 80], marks=pytest.mark.nightly),
         pytest.param(
             "scale",
-            [0, 0.4, 1, 1.1, 2, 2, 3, 3, 3, 4, 4, 4, 5, 6, 6, 8, 8, 8, 8, 12, 16, 22, 28, 64, 300, 300],
+            [0, 0.4, 0.4, 0.6, 0.95, 1, 1.1, 2, 2, 3, 3, 3, 4, 4, 4, 5, 6, 6, 8, 8, 8, 8, 12, 16, 22, 28, 64, 300, 300],
             marks=pytest.mark.nightly,
         ),
         pytest.param("devcluster", [20], marks=pytest.mark.nightly),
