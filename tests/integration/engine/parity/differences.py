@@ -23,6 +23,8 @@ _NUMBERING = frozenset({"counter", "start_line", "end_line", "uuid", "parent_uui
 _SHOWN_AROUND = 60
 _SHOWN_DIFFERENCES = 40
 _SHOWN_LINES = 30
+_OTHERS_NETWORK = r"(ansible_)?ssh[0-9]+_[0-9]+"
+"""Facts about interfaces of SSH hosts."""
 _FOLLOWS = re.compile(r"\.(start_line|end_line)$|^files\.run/artifacts/[^/]+/(job_events/|stdout)")
 """Where lines stand, and what events say again."""
 
@@ -96,7 +98,9 @@ MAY_DIFFER: tuple[Field | Text | Unordered | Extra | Ends, ...] = (
     Field("(block|inode)_(available|used)|size_available", "[0-9]+", "space of a file system"),
     Field("ansible_uptime_seconds", "[0-9]+", "seconds since the machine started"),
     Field("ansible_mounts", r"\[.*\]", "file systems that other tests mount meanwhile"),
-    Unordered("ansible_interfaces|ansible_virtualization_tech_(guest|host)", "facts that setup collects as sets"),
+    Field("ansible_all_ipv[46]_addresses|ansible_interfaces", r"\[.*\]", "networks that other tests make meanwhile"),
+    Field("ansible_locally_reachable_ips", r"\{.*\}", "as above"),
+    Unordered("ansible_virtualization_tech_(guest|host)", "facts that setup collects as sets"),
     # What a module's interpreter holds of libraries that are loaded ahead
     Extra("warnings", ".*<class '(urllib3|requests)\\..*", "filters that a library adds for warnings of its own"),
     Extra("finders", "Finder", "what a library adds to find its own modules"),
@@ -156,7 +160,7 @@ class _Same:
             if re.fullmatch(rule.shape, text):
                 return f"<{rule.name}{self._number(rule.name, text) if rule.numbered else ''}>"
         if isinstance(value, Mapping):
-            kept = (key for key in sorted(value, key=_natural) if not _has_only_extras(key, value[key]))
+            kept = (key for key in sorted(value, key=_natural) if not _is_extra_item(key, value[key]))
             return {self._text(key): self.of(value[key], key) for key in kept}
         if isinstance(value, list | tuple):
             items = [self.of(item, name) for item in value if not _is_extra(name, item)]
@@ -209,7 +213,10 @@ def _is_extra(name: str, item: Any) -> bool:
     return any(rule.name == name and re.fullmatch(rule.pattern, str(item)) for rule in _EXTRAS)
 
 
-def _has_only_extras(name: str, value: Any) -> bool:
+def _is_extra_item(name: str, value: Any) -> bool:
+    """Return True if an item of a mapping may be there or not."""
+    if re.fullmatch(_OTHERS_NETWORK, name):
+        return True
     return isinstance(value, list) and bool(value) and all(_is_extra(name, item) for item in value)
 
 
