@@ -242,14 +242,12 @@ def _hook_loading(*, with_clients: bool) -> None:
                 need_fork(known[self.type][1])
         found = get(self, name, *args, **kwargs)
         if is_tame and not kwargs.get("class_only"):
-            found.object.run = functools.partial(tame.look_up, found.object.run, _need_fork_for_plugin)
+            found.object.run = functools.partial(
+                tame.look_up, found.object.run, functools.partial(need_fork, Reason.PLUGIN)
+            )
         return found
 
     PluginLoader.get_with_context = get_with_context
-
-
-def _need_fork_for_plugin() -> None:
-    need_fork(Reason.PLUGIN)
 
 
 def _is_tame(loader: Any, name: object) -> bool:
