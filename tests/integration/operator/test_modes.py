@@ -97,10 +97,14 @@ def changed(before: dict[str, Json], after: dict[str, Json]) -> set[str]:
     return {path for path in differing if "/events/" not in path}
 
 
-def request_plan(operator: Operator, things: Things, name: str) -> None:
-    """Request a plan, and wait for its end."""
+def request_plan(operator: Operator, things: Things, name: str, approved: str = "") -> None:
+    """Request a plan, by an approval if `approved` is not empty, and wait for its end.
+
+    The last plan must have ended: a later end would count as that of the requested one.
+    """
     count = len(operator.lines(msg="Plan ended", name=name))
-    things.merge(name, {"metadata": {"annotations": {OURS + "run-requested": str(count)}}})
+    request = {"approve": approved} if approved else {"run-requested": str(count)}
+    things.merge(name, {"metadata": {"annotations": {OURS + each: value for each, value in request.items()}}})
     wait_until(lambda: len(operator.lines(msg="Plan ended", name=name)) > count, f"the next plan of {name}")
 
 
@@ -334,7 +338,7 @@ def test_an_approved_plan_is_executed_once_and_only_if_nothing_changed(
 
     # The same approval again: no second run, and nothing is left to do.
     approve(things, "one", "")
-    approve(things, "one", plan["hash"])
+    request_plan(operator, things, "one", plan["hash"])
     request_plan(operator, things, "one")
     assert await_plan(things, "one", "NoChanges", after=plan["hash"])["approval"]["state"] == "Succeeded"
     assert len(operator.runs("one")) == 1
