@@ -8,7 +8,7 @@
 6. Many runs, and a day of periodic runs in virtual time: what grows.
 7. The corpus' small role: a new object alone, 20 and 150 at once, and one behind 40 that were present at start.
 8. Many Deployments that become ready at once: a user's change meanwhile, and the runs and reads that they cause.
-9. A new object of the small role alone, with an API server that is a round trip of 0, 20 and 50 ms away.
+9. New objects of the small role, alone and at once, with an API server that is a round trip of 0, 20 and 50 ms away.
 
 `BENCH_PRESENT`, `BENCH_BURST`, `BENCH_OBJECTS`, `BENCH_LONG_RUNS`, `BENCH_SMALL_BURSTS` (numbers, with commas),
 `BENCH_BEHIND`, `BENCH_ROLLOUTS` and `BENCH_REPEATS` make it smaller; `BENCH_PARTS` names parts (`newcomer`, `small`,

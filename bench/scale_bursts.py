@@ -163,7 +163,7 @@ async def small(bed: Bed) -> AsyncIterator[Result]:
         yield Result(CASE, "small role, one new object, creation to success", statistics.median(alone), "s", 0.4)
         for count in bed.size.small_bursts:
             tell(f"small: {count} objects at once")
-            seconds, peak = await _small_burst(bed, operator, _names(f"at-once-{count}", count))
+            seconds, peak = await _small_burst(bed, operator, SMALL, _names(f"at-once-{count}", count))
             yield Result(CASE, f"small role, {count} at once, objects a second", count / seconds, "1/s", 4, "higher")
             yield Result(CASE, f"small role, {count} at once, peak of all processes, PSS", peak, "MiB", 300)
 
@@ -197,11 +197,16 @@ async def distant(bed: Bed) -> AsyncIterator[Result]:
             await asyncio.sleep(_SERVER_RENEWS)
             names = _names(f"alone-{milliseconds}", bed.size.repeats * 2)
             seconds = statistics.median([await _alone(bed, operator, DISTANT, name) for name in names])
+            count = bed.size.small_bursts[0]
+            burst, peak = await _small_burst(bed, operator, DISTANT, _names(f"at-once-{milliseconds}", count))
             await bed.client.request("DELETE", QUEUE.path(DISTANT))  # the next operator would run them again
             await until(lambda: _are_gone(bed), "the objects to go")
         await wire.stop()
         what = f"small role, one new object, round trip of {milliseconds} ms"
         yield Result(CASE, f"{what}, creation to success", seconds, "s", goal)
+        what_burst = f"small role, {count} at once, round trip of {milliseconds} ms"
+        yield Result(CASE, f"{what_burst}, objects a second", count / burst, "1/s", None, "higher")
+        yield Result(CASE, f"{what_burst}, peak of all processes, PSS", peak, "MiB")
         if milliseconds:
             yield Result(CASE, f"{what}, round trips waited for", (seconds - near) * 1000 / milliseconds, "round trips")
         else:
@@ -257,9 +262,9 @@ async def _create_and_wait(bed: Bed, namespace: str, names: list[str]) -> float:
     return time.perf_counter() - began
 
 
-async def _small_burst(bed: Bed, operator: OperatorProcess, names: list[str]) -> tuple[float, float]:
+async def _small_burst(bed: Bed, operator: OperatorProcess, namespace: str, names: list[str]) -> tuple[float, float]:
     """Create objects at once; return the seconds until all have succeeded, and the peak memory of all processes."""
-    working = asyncio.create_task(_create_and_wait(bed, SMALL, names))
+    working = asyncio.create_task(_create_and_wait(bed, namespace, names))
     peak = 0.0
     while not working.done():
         peak = max(peak, await asyncio.to_thread(_proportional, operator.pid))

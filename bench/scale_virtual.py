@@ -163,7 +163,7 @@ def _controller(informer: _Objects, runs: _Runs) -> Controller:
         cast("Runs", runs),
         cast("ContentionReporter", runs),
         cast("References", _NoReferences()),
-        _WORKERS,
+        ConcurrencyLimit.of(_WORKERS),
         Dispatcher(ConcurrencyLimit.of(_WORKERS)),
     )
 

@@ -23,6 +23,7 @@ from typing import Any, TypeVar
 from urllib.parse import urlsplit
 
 from runner import __version__, log
+from runner.agent import machine
 from runner.app import controllers
 from runner.app.admin import AdminServers
 from runner.app.controllers import Shared
@@ -77,7 +78,7 @@ from runner.references.watching import References
 from runner.replicas import setup
 from runner.replicas.lease_guard import ShardOwnership
 from runner.watches.watch import LoadedWatches, Watch
-from runner.workqueue.concurrency import ConcurrencyLimit
+from runner.workqueue.concurrency import ConcurrencyLimit, Surplus
 from runner.workqueue.queue import Dispatcher
 
 T = TypeVar("T")
@@ -203,7 +204,7 @@ class _Operator:
                 ownership=ownership,
                 recorders=self._recorders(writer, form),
                 dependents=dependents,
-                dispatcher=Dispatcher(ConcurrencyLimit.of(self._most_runs())),
+                dispatcher=self._dispatcher(),
                 events=events,
                 uses=controllers.uses(settings, self._watches, ownership, self._prune_again),
             )
@@ -216,6 +217,7 @@ class _Operator:
             stack.callback(self._rights.close)
             followed = [dependents.follow(), references.follow(), self._rights.follow(client, discovery, self._watches)]
             followed.append(self._reloader.follow(self._controllers, engine))
+            followed.append(shared.dispatcher.follow(partial(machine.cpu_stall, Path("/"))))
             if pods is not None:
                 followed += [pods.pods.follow(), pods.certificates.follow()]
                 own = settings.pod_name, self._environment_of
@@ -288,10 +290,14 @@ class _Operator:
     def _contended(self, gvk: GVK, key: ObjectKey, contention: Contention | None) -> None:
         self._controllers[gvk].contention.report(key, contention)
 
-    def _most_runs(self) -> int:
-        """Return how many runs there may be at once. Those in pods need no processor of the operator."""
+    def _dispatcher(self) -> Dispatcher:
+        """Limit how many runs there may be at once. Those in pods need no processor of the operator."""
         of_processes = (watch.gvk for watch in self._watches if watch.pods is None)
-        return self._settings.most_runs(of_processes) + sum(watch.pods.most for watch in self._watches if watch.pods)
+        in_pods = sum(watch.pods.most for watch in self._watches if watch.pods)
+        if machine.cpu_stall(Path("/")) is None:
+            _log.info("The kernel does not report CPU pressure, so that no kind has more runs than workers")
+        limit = ConcurrencyLimit.of(self._settings.most_runs(of_processes) + in_pods)
+        return Dispatcher(limit, Surplus(self._settings.surplus))
 
     async def _open_pods(
         self, stack: AsyncExitStack, discovery: Discovery, proxy: Proxy, engine: RunEngine

@@ -52,6 +52,7 @@ from runner.rollout.store import RolloutStore
 from runner.status.writer import StatusWriter
 from runner.unchanged.content_digest import ContentDigest
 from runner.watches.watch import Watch
+from runner.workqueue.concurrency import ConcurrencyLimit
 from runner.workqueue.queue import Dispatcher
 
 _log = log.get(__name__)
@@ -138,9 +139,11 @@ def make(watch: Watch, shared: Shared) -> Controller:
     present = [feature for feature in features if feature is not None]
     reconciler = Reconciler(scope, shared.client, shared.discovery, runs, status, refusals, present)
     workers = watch.pods.most if watch.pods is not None else settings.workers_for(watch.gvk)
+    surplus = shared.dispatcher.surplus if watch.pods is None and settings.has_surplus(watch.gvk) else None
+    limit = ConcurrencyLimit.of(workers, surplus)
     account, selector = watch.service_account or None, watch.selector or None
     _log.info("Watching", gvk=str(watch.gvk), workers=workers, selector=selector, service_account=account)
-    controller = Controller(scope, reconciler, runs, contention, shared.references, workers, shared.dispatcher)
+    controller = Controller(scope, reconciler, runs, contention, shared.references, limit, shared.dispatcher)
     if rollout is not None:
         rollout.run, controller.rollout = controller.queue.add, rollout.progress
     return controller

@@ -90,7 +90,7 @@ class Settings:
         parse.count,
         None,
         "maximum number of objects of a kind that are reconciled concurrently; default: number of usable CPUs, at "
-        "least 2; MAX_CONCURRENT_RECONCILES_<KIND>_<GROUP> overrides it for one kind",
+        "least 2, and more while the CPU is idle; MAX_CONCURRENT_RECONCILES_<KIND>_<GROUP> overrides it for one kind",
         "N",
     )
     max_concurrent_runs: int | None = option(
@@ -345,6 +345,15 @@ class Settings:
         workers = [self._workers(gvk) for gvk in kinds]
         all_explicit = self.max_concurrent_reconciles is not None
         return max(2 * self.cpus, sum(each.value for each in workers if all_explicit or each.is_explicit))
+
+    @property
+    def surplus(self) -> int:
+        """How many more runs than the default number of workers a kind may have while the CPU is idle."""
+        return max((self.max_concurrent_runs or 2 * self.cpus) - max(_FEWEST_WORKERS, self.cpus), 0)
+
+    def has_surplus(self, gvk: GVK) -> bool:
+        """Return whether a kind has the default number of workers."""
+        return self.max_concurrent_reconciles is None and not self._workers(gvk).is_explicit
 
     def warnings_for(self, kinds: Iterable[GVK]) -> tuple[str, ...]:
         """Return a warning for each problem with the variables of these kinds."""

@@ -41,14 +41,13 @@ class Controller:
         runs: Runs,
         contention: ContentionReporter,
         references: References,
-        workers: int,
+        limit: ConcurrencyLimit,
         dispatcher: Dispatcher,
     ) -> None:
         self.watch = scope.watch
-        self.queue = WorkQueue(ConcurrencyLimit.of(workers), dispatcher)
+        self.queue = WorkQueue(limit, dispatcher)
         self.informer = scope.informer
         self.contention = contention
-        self.workers = workers
         self.rollout: Callable[[], tuple[State, Fleet] | None] = lambda: None
         """Returns the state of the watch's rollout, for the status page."""
         self._reconciler = reconciler
@@ -69,7 +68,7 @@ class Controller:
         self._registry.subscribe(self.queue.forget)
         self._ownership.listen(self)
         metrics, gvk = scope.metrics, scope.watch.gvk
-        metrics.add_kind(gvk, self.queue, workers)
+        metrics.add_kind(gvk, self.queue)
         metrics.objects.labels(str(gvk)).set_function(self.informer.__len__)
         metrics.add_objects(gvk, self.informer.created, self.informer.age)
 
@@ -152,7 +151,7 @@ class Controller:
     async def work(self) -> None:
         """Serve requests until the queue is closed; what is being served then is served to its end."""
         async with asyncio.TaskGroup() as group:
-            for _ in range(self.workers):
+            for _ in range(self.queue.limit.workers + self.queue.limit.surplus.most):
                 group.create_task(self._work())
         await self._reconciler.drain()
 

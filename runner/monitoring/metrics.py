@@ -127,7 +127,9 @@ class Metrics:
         self.reconcile_errors = self._counter(
             "controller_runtime_reconcile_errors", "Reconciles that failed", ["controller"]
         )
-        self.workers = self._gauge("controller_runtime_max_concurrent_reconciles", "Number of workers", ["controller"])
+        self.workers = self._gauge(
+            "controller_runtime_max_concurrent_reconciles", "Maximum number of concurrent requests now", ["controller"]
+        )
         self.objects = self._gauge("ansible_operator_objects", "Watched objects in the cache", ["GVK"])
 
     def _add_process_metrics(self) -> None:
@@ -160,7 +162,7 @@ class Metrics:
     def _on_scrape(self, families: Callable[[], Iterable[Metric]]) -> None:
         self.registry.register(_ScrapeCollector(families))
 
-    def add_kind(self, gvk: GVK, queue: WorkQueue, workers: int) -> None:
+    def add_kind(self, gvk: GVK, queue: WorkQueue) -> None:
         """Create all series of a kind with the value 0."""
         name = controller_name(gvk)
         self.run_seconds.labels(str(gvk))
@@ -172,7 +174,7 @@ class Metrics:
         self.reconcile_seconds.labels(name)
         self.queue_seconds.labels(name, name)
         self.work_seconds.labels(name, name)
-        self.workers.labels(name).set(workers)
+        self.workers.labels(name).set_function(lambda: queue.limit.most)
         for planned in _PLANS:
             self.plans.labels(str(gvk), planned)
         for reason in RunReason:

@@ -48,7 +48,6 @@ class WatchedKind(Protocol):
 
     watch: Watch
     queue: WorkQueue
-    workers: int
 
     @property
     def informer(self) -> InformerView:

@@ -13,12 +13,12 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 
 from runner.objects import LastResult, ObjectKey
 from runner.watches.policy import Backoff
-from runner.workqueue.concurrency import ConcurrencyLimit
+from runner.workqueue.concurrency import ConcurrencyLimit, Surplus
 from runner.workqueue.request import (
     HANDICAP_AT_START,
     Cause,
@@ -30,6 +30,9 @@ from runner.workqueue.request import (
     Turns,
     Waiting,
 )
+
+_PRESSURE_PERIOD = 0.5
+"""Seconds."""
 
 
 @dataclass(slots=True)
@@ -72,7 +75,7 @@ class WorkQueue:
         """Requests that were ever added."""
         self.retries = 0
         """Requests that ever failed and were retried."""
-        self._limit = limit
+        self.limit = limit
         self._dispatcher = dispatcher
         self._waiting: dict[ObjectKey, Waiting] = {}
         self._urgent = Line(dispatcher.turns)
@@ -249,9 +252,9 @@ class WorkQueue:
         urgent, background = self._urgent.first(now), self._background.first(now)
         if self._holds_reruns and background is not None and background.rank > now + HANDICAP_AT_START[LastResult.NONE]:
             background = None
-        if urgent is not None and self._limit.admits(background=False, change_waits=False):
+        if urgent is not None and self.limit.admits(background=False, change_waits=False):
             yield Offer(self, urgent, background=False)
-        if background is not None and self._limit.admits(background=True, change_waits=urgent is not None):
+        if background is not None and self.limit.admits(background=True, change_waits=urgent is not None):
             yield Offer(self, background, background=True)
 
     def hand_out(self, offer: Offer) -> None:
@@ -260,7 +263,7 @@ class WorkQueue:
         key, entry = self._line(background=offer.background).pop(now)
         del self._waiting[key]
         self._running[key] = _Running(entry, now)
-        self._limit.acquire(background=offer.background)
+        self.limit.acquire(background=offer.background)
         failures = self._failures.get(key, _Failures())
         cause = entry.cause
         request = ReconcileRequest(
@@ -270,7 +273,7 @@ class WorkQueue:
 
     def _release(self, key: ObjectKey) -> _Running:
         running = self._running.pop(key)
-        self._limit.release(background=running.entry.is_background)
+        self.limit.release(background=running.entry.is_background)
         self._dispatcher.release(background=running.entry.is_background)
         return running
 
@@ -351,6 +354,8 @@ class Dispatcher:
     """
 
     limit: ConcurrencyLimit
+    surplus: Surplus = field(default_factory=lambda: Surplus(0))
+    """Of each kind that has the default number of workers."""
     turns: Turns = field(default_factory=Turns)
     """Turns of namespaces for users' changes."""
     background_turns: Turns = field(default_factory=Turns)
@@ -359,6 +364,21 @@ class Dispatcher:
     def join(self, queue: WorkQueue) -> None:
         """Serve one more kind."""
         self._queues.append(queue)
+
+    async def follow(self, stall: Callable[[], float | None]) -> None:
+        """Adapt the surplus until canceled. `stall` returns for how many seconds a process waited for a CPU so far."""
+        clock = asyncio.get_running_loop().time
+        before, since = None, 0.0
+        while True:
+            await asyncio.sleep(_PRESSURE_PERIOD)
+            if not any(map(len, self._queues)):
+                before, self.surplus.now = None, 0  # the next burst may compute
+                continue
+            after, now = stall(), clock()
+            if before is not None and after is not None:
+                self.surplus.adapt((after - before) / (now - since))
+                self.dispatch()
+            before, since = after, now
 
     def dispatch(self) -> None:
         """Hand out all requests that may start now."""

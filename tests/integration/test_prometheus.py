@@ -35,7 +35,7 @@ def rules() -> dict[str, Any]:
 async def exposed() -> str:
     """All that an operator shows, though nothing has happened."""
     metrics = Metrics()
-    metrics.add_kind(THING, WorkQueue(ConcurrencyLimit.of(1), Dispatcher(ConcurrencyLimit.of(1))), 1)
+    metrics.add_kind(THING, WorkQueue(ConcurrencyLimit.of(1), Dispatcher(ConcurrencyLimit.of(1))))
     metrics.add_objects(THING, list, lambda: 1.0)
     metrics.add_dependents(lambda: {THING: True}, lambda: 0)
     metrics.add_engine(lambda: None, lambda: {"warm": 0, "exec": 0})

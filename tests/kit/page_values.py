@@ -81,7 +81,6 @@ class AKind:
 
     def __init__(self, watch: Watch | None = None, workers: int = 4) -> None:
         self.watch = watch or watch_value()
-        self.workers = workers
         self.informer = Objects()
         self.queue = WorkQueue(ConcurrencyLimit.of(workers), Dispatcher(ConcurrencyLimit.of(workers)))
         self.trouble: str | None = None

@@ -283,7 +283,9 @@ class Bed:
         contention = ContentionReporter(self.scope, server, self.status)
         dispatcher = Dispatcher(ConcurrencyLimit.of(workers))
         references = cast("References", _NoReferences())
-        self.controller = Controller(self.scope, reconciler, runs, contention, references, workers, dispatcher)
+        self.controller = Controller(
+            self.scope, reconciler, runs, contention, references, ConcurrencyLimit.of(workers), dispatcher
+        )
         self.server.changed = self.controller._changed
 
     async def work(self, seconds: float) -> None:

@@ -147,6 +147,6 @@ async def test_metrics_are_read_as_the_operator_writes_them() -> None:
     gvk = GVK("cache.example.com", "v1alpha1", "Memcached")
     metrics, queue = Metrics(), WorkQueue(ConcurrencyLimit.of(1), Dispatcher(ConcurrencyLimit.of(1)))
     queue.add(ObjectKey("default", "mc"), RunReason.CREATED)
-    metrics.add_kind(gvk, queue, 1)
+    metrics.add_kind(gvk, queue)
     metrics.objects.labels(str(gvk)).set(4)
     assert samples((await metrics.text()).decode()) == [KindSample(KIND, queued=1, objects=4)]

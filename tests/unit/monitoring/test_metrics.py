@@ -54,7 +54,7 @@ QUEUE = f'{CONTROLLER},name="thing-v1-controller"'
 
 async def test_contract_series_of_controller_dashboards_exist_from_the_start() -> None:
     metrics = Metrics()
-    metrics.add_kind(THING, WorkQueue(ConcurrencyLimit.of(2), Dispatcher(ConcurrencyLimit.of(2))), 2)
+    metrics.add_kind(THING, WorkQueue(ConcurrencyLimit.of(2), Dispatcher(ConcurrencyLimit.of(2))))
     metrics.requested("10.0.0.1:443", "GET", 200)
     metrics.requested("10.0.0.1:443", "PATCH", 0)
     text = (await metrics.text()).decode().splitlines()
@@ -89,7 +89,7 @@ async def test_requests_in_progress_count_as_unfinished_work(monkeypatch: pytest
     loop = asyncio.get_running_loop()
     queue = WorkQueue(ConcurrencyLimit.of(2), Dispatcher(ConcurrencyLimit.of(2)))
     metrics, start = Metrics(), loop.time()
-    metrics.add_kind(THING, queue, 2)
+    metrics.add_kind(THING, queue)
     for later, name in ((0.0, "a"), (3.0, "b")):
         monkeypatch.setattr(loop, "time", lambda later=later: start + later)
         queue.add(ObjectKey("shop", name), RunReason.CREATED)
@@ -113,7 +113,7 @@ async def test_contract_the_build_info_has_version_and_commit(
 
 async def test_every_series_of_a_kind_is_there_at_zero() -> None:
     metrics = Metrics()
-    metrics.add_kind(THING, WorkQueue(ConcurrencyLimit.of(2), Dispatcher(ConcurrencyLimit.of(2))), 2)
+    metrics.add_kind(THING, WorkQueue(ConcurrencyLimit.of(2), Dispatcher(ConcurrencyLimit.of(2))))
     waits = await lines(metrics, "ansible_operator_queue_wait_seconds_count")
     assert len(waits) == len(RunReason)
     assert f'ansible_operator_queue_wait_seconds_count{{{KIND},reason="dependent changed"}} 0.0' in waits
