@@ -33,7 +33,8 @@ def _documented() -> tuple[dict[str, set[str]], set[str]]:
 
 @pytest.mark.skipif(sys.version_info < (3, 12), reason="sys.monitoring needs Python 3.12")
 def test_an_event_enters_the_modules_of_the_architecture_page(project: Project, things: Things) -> None:
-    project.role("thing", "- ansible.builtin.debug: {msg: hello}\n")
+    # The watch must deliver the condition `Running` before a run ends: otherwise the write of its result conflicts.
+    project.role("thing", "- ansible.builtin.wait_for: {timeout: 2}\n")
     project.watch("thing")
     things.create("one", {"size": 1})
     record = project.folder / "entered.json"
