@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.kit.wait import DEADLINE
+from tests.kit.wait import DEADLINE, wait_until
 
 if TYPE_CHECKING:
     from tests.kit.objects import Things
@@ -39,7 +39,8 @@ def test_the_failure_condition_contains_the_message_of_each_failed_task(project:
     assert things.conditions("one")["Successful"]["status"] == "False"
     logged = operator.await_line("Task failed", name="one")
     assert logged["path"].endswith("roles/thing/tasks/main.yml:5")
-    assert "Ansible Task StdOut" in operator.log
+    # A thread of the operator writes the output, perhaps after the status.
+    wait_until(lambda: "Ansible Task StdOut" in operator.log, "the output of the task")
 
 
 def test_a_failed_run_is_tried_again_with_growing_delays_until_it_succeeds(project: Project, things: Things) -> None:
