@@ -294,11 +294,17 @@ def _assert_outcome(world: World, operator: Operator, name: str, cell: str, uid:
         if not case.makes:
             _change(world, "password")
         operator.await_line("Run ended", name=cell, reason=CHANGES[case.makes], outcome="succeeded")
-    found = world.api.call("GET", f"/apis/events.k8s.io/v1/namespaces/{NAMESPACE}/events")["items"]
-    reasons = Counter(each["reason"] for each in found if each["regarding"]["name"] == cell)
-    assert reasons["RequestRefused"] == (reaction is Follow.REPORT)
+    if reaction is Follow.REPORT:  # nothing waits for Events
+        wait_until(lambda: _refusals(world, cell), "the Event")
+    assert _refusals(world, cell) == (reaction is Follow.REPORT)
     repeated = Counter(line["msg"] for line in operator.lines(level="warning"))
     assert max(repeated.values(), default=0) <= 6, repeated
+
+
+def _refusals(world: World, name: str) -> int:
+    """Count the Events of refused requests about an object."""
+    found = world.api.call("GET", f"/apis/events.k8s.io/v1/namespaces/{NAMESPACE}/events")["items"]
+    return len([each for each in found if each["regarding"]["name"] == name and each["reason"] == "RequestRefused"])
 
 
 def _change(world: World, secret: str) -> None:
