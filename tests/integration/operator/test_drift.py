@@ -12,7 +12,6 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import TYPE_CHECKING, Any
 
 import pytest
-import urllib3
 
 from runner.pki import Authority
 from tests.kit.wait import wait_until
@@ -148,7 +147,7 @@ class Bed:
     def checks(self, result: str) -> float:
         """Return how many checks had a result so far."""
         (port,) = (line["port"] for line in self.operator.lines(msg="Serving") if "/metrics" in line["paths"])
-        text = urllib3.request("GET", f"http://127.0.0.1:{port}/metrics", retries=False).data.decode()
+        text = self.operator.fetch(port, "/metrics").data.decode()
         found = re.search(rf'^ansible_operator_drift_checks_total{{.*result="{result}"}} (.+)$', text, re.MULTILINE)
         return float(found[1]) if found else 0.0
 

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-import urllib3
-
 from tests.kit.wait import wait_until
 
 if TYPE_CHECKING:
@@ -20,7 +18,7 @@ READY, STARTED = "Fork server is ready", "Run's process started"
 
 def _get(operator: Operator, path: str) -> str:
     (port,) = (line["port"] for line in operator.lines(msg="Serving") if path in line["paths"])
-    return urllib3.request("GET", f"http://127.0.0.1:{port}{path}", retries=False).data.decode()
+    return operator.fetch(port, path).data.decode()
 
 
 def test_an_operator_that_requires_the_warm_engine_is_not_ready_without_it(project: Project) -> None:
