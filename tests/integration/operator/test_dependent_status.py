@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from runner.dependents.loop_guard import ROLLOUT_WAITS
 from tests.kit.wait import wait_until
 
 if TYPE_CHECKING:
@@ -48,8 +49,8 @@ ROLE = """
         namespace: "{{ ansible_operator_meta.namespace }}"
         status: {ready: "{{ found.resources[0].status.readyReplicas | default(0) | int }}"}
 """
-SOON = 2.0
-"""Seconds in which the status of a role must follow."""
+SOON = 0.8 * ROLLOUT_WAITS[0]
+"""Seconds in which the status of a role must follow: sooner than a rollout in progress triggers a run."""
 
 
 @dataclass
