@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -52,6 +53,9 @@ def test_discovery_caches_are_removed_after_runs(
     assert [path for path in home.rglob("*") if ".ansible" not in path.parts] == []
 
     def left() -> list[Path]:
-        return [path for place in (temporary, project.folder) for path in place.rglob("*") if KEPT.search(path.name)]
+        # `Path.rglob` of Python 3.11 raises an error if a folder is removed meanwhile; `os.walk` does not.
+        walks = (each for place in (temporary, project.folder) for each in os.walk(place))
+        found = (Path(where, name) for where, folders, files in walks for name in (*folders, *files))
+        return [path for path in found if KEPT.search(path.name)]
 
-    wait_until(lambda: not left(), f"the last run's folders to be cleared of {left()}")
+    wait_until(lambda: not left(), lambda: f"the last run's folders to be cleared of {left()}")
