@@ -12,6 +12,7 @@ import os
 import signal
 import subprocess
 import textwrap
+import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -63,6 +64,8 @@ class Operator:
         self.path = path
         self._read = 0
         self._lines: list[dict[str, Any]] = []
+        self._lock = threading.Lock()
+        """Held while new lines are read: two threads at once would lose some."""
 
     @property
     def log(self) -> str:
@@ -71,12 +74,12 @@ class Operator:
 
     def lines(self, event: str = "", /, **fields: Any) -> list[dict[str, Any]]:
         """Its structured lines of this event that have these values."""
-        with self.path.open("rb") as file:
+        with self._lock, self.path.open("rb") as file:
             file.seek(self._read)
             new = file.read()
-        whole = new[: new.rfind(b"\n") + 1]
-        self._read += len(whole)
-        self._lines += log_lines(whole.decode(errors="replace"))
+            whole = new[: new.rfind(b"\n") + 1]
+            self._read += len(whole)
+            self._lines += log_lines(whole.decode(errors="replace"))
         wanted = {"msg": event, **fields} if event else fields
         return [line for line in self._lines if all(line.get(name) == value for name, value in wanted.items())]
 
