@@ -9,6 +9,8 @@ import threading
 import time
 from typing import TYPE_CHECKING, Self
 
+from tests.kit.wait import wait_until
+
 if TYPE_CHECKING:
     from tests.kit.objects import Api, Things
     from tests.kit.operator import Operator, Project
@@ -37,6 +39,12 @@ class _Readiness:
     def __exit__(self, *_: object) -> None:
         self._ended.set()
         self._thread.join()
+
+
+def _await_output(operator: Operator, name: str) -> None:
+    """Wait for the last output of a run: a thread of its own writes it, perhaps after the status."""
+    recap = rf"Ansible Task Status Event StdOut \(.*, {name}/"
+    wait_until(lambda: re.search(recap, operator.log), f"the recap of {name}")
 
 
 def test_a_secret_with_thousands_of_values_that_share_a_prefix_does_not_delay_other_objects(
@@ -71,6 +79,7 @@ def test_a_secret_with_thousands_of_values_that_share_a_prefix_does_not_delay_ot
         things.await_success("hostile")
 
     assert readiness.slowest < 5
+    _await_output(operator, "hostile")
     assert "it is ********, not prefix-that-all-values-share-99999 " in operator.log
     assert [value for value in values if value in operator.log] == []
     (kept,) = project.folder.glob("runs/*/v1/Thing/*/hostile/artifacts/latest/stdout")
@@ -119,6 +128,7 @@ def test_text_of_a_resource_is_neither_an_event_nor_a_line_of_the_operator(proje
     assert running["ansibleResult"]["ok"] == 2
     ended = operator.await_line("Run ended", name="hostile")
     assert ended["ok"] == 2
+    _await_output(operator, "hostile")
     assert operator.lines(msg="Run ended", name="victim") == []
     assert f"\n| {line}\n" in operator.log
     assert "\n| " + "-" * 79 + "\n" in operator.log
