@@ -181,8 +181,8 @@ def test_rights_are_recorded_in_a_run_with_a_task_that_has_no_log(project: Proje
     operator = project.start(f"--record-rbac={record}")
     things.create("one", {"size": 1})
     things.await_success("one")
-    assert "Say something" in operator.log
     assert operator.stop() == 0
+    assert "Say something" in operator.log
     assert "Proxy request failed" not in operator.log
     (role,) = yaml.safe_load_all(record.read_text())
     assert [rule for rule in role["rules"] if rule.get("resources") == ["secrets"] and "create" in rule["verbs"]]
