@@ -174,6 +174,8 @@ def test_a_failure_in_the_first_step_stops_the_new_content_and_mended_content_re
     bed.gate.touch()
     bed.await_updated(1, "Failed")
     bed.await_updated(7, "RolloutPaused", f"{things.namespace}/{name(1)}")
+    # The other runs of the step may end after the rollout has paused.
+    wait_until(lambda: metric(operator, "ansible_operator_rollout_outdated") == 17, "the runs of the step to end")
     bed.stays("v2", names(0, 1, 2))
     assert bed.things.conditions(name(7))["Successful"]["status"] == "True"
     assert bed.state()["limits"] == [3, 10, 20]
