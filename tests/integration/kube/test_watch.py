@@ -243,6 +243,12 @@ async def test_after_a_thousand_operations_the_cache_equals_a_direct_list(
     names = [f"m{number}" for number in range(60)]
     existing: set[str] = set()
 
+    async def is_published() -> bool:
+        return ObjectKey(namespace, "kube-root-ca.crt") in await everything(client, resource, namespace)
+
+    # A controller creates it in each namespace, after an outage of the API server perhaps late.
+    await until(is_published, "kube-root-ca.crt")
+
     async def operate(name: str, number: int, choice: float) -> None:
         key = ObjectKey(namespace, name)
         if name not in existing:
