@@ -50,7 +50,7 @@ async def pod(devcluster: DevCluster, client: Client, namespace: str, tmp_path: 
         f"/api/v1/namespaces/{namespace}/serviceaccounts/operator/token",
         body={"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {"expirationSeconds": 600}},
     )
-    authority = await client.get(await Discovery(client).find(CONFIG_MAP), ObjectKey("kube-system", "kube-root-ca.crt"))
+    authority = await client.get(await Discovery(client).find(CONFIG_MAP), ObjectKey("default", "kube-root-ca.crt"))
     contents = {"token": token["status"]["token"], "ca.crt": authority["data"]["ca.crt"], "namespace": namespace}
     for name, content in contents.items():
         tmp_path.joinpath(name).write_text(content)
