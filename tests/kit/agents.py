@@ -167,8 +167,15 @@ def ending(code: int | None = 0, **fields: object) -> bytes:
 
 
 def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        port: int = server.getsockname()[1]
+    """Return a port that is reserved for servers of asyncio until this process ends.
+
+    They share it with the socket here, which does not listen. The kernel gives it to no other socket.
+    """
+    holder = socket.socket()
+    holder.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    holder.bind(("127.0.0.1", 0))
+    port: int = holder.getsockname()[1]
+    holder.detach()
     return port
 
 
