@@ -53,7 +53,7 @@ async def test_the_deadline_of_a_resumed_run_is_that_of_the_run(bed: Bed, monkey
     before = time.time()
     record, second, found = await _detach(bed, deadline=3600)
     assert before <= found.record.began <= time.time()
-    monkeypatch.setattr("runner.pods.attempt._RECONNECT_WITHIN", 0.2)
+    monkeypatch.setattr("runner.pods.attempt._RECONNECT_WITHIN", 2.0)  # the agent must connect within it
     job = bed.job(3600, _earlier(found))
     running = asyncio.create_task(second.run(job, events))
     agent = await bed.agent(record)
@@ -155,6 +155,7 @@ async def test_the_folder_of_a_run_names_its_job_and_its_end(bed: Bed) -> None:
     running = asyncio.create_task(engine.run(job, events))
     agent = await bed.agent(await bed.record())
     kept = Kept(job.run_dir, job.gvk, job.key)
+    await until(lambda: kept.job_of_pod(job.ident), "the files of the run, which an agent does not wait for")
     assert kept.job_of_pod(job.ident) == f"{bed.namespace}/run-{bed.owner.uid}-1"
     assert kept.is_live(job.ident)
     agent.pods.states[agent.run] = PodState("pod", "n1", lost="its node n1 was lost")
@@ -300,12 +301,12 @@ async def test_a_run_whose_objects_cannot_be_deleted_after_its_report_is_not_rep
     bed: Bed, monkeypatch: pytest.MonkeyPatch, kind: ApiResource
 ) -> None:
     monkeypatch.setattr("runner.pods.engine._FIRST_RETRY", 0.05)
-    delete, failures = bed.client.delete, 3
+    delete, failures, is_down = bed.client.delete, 0, True
 
     async def fail_at_first(resource: ApiResource, key: ObjectKey) -> Object:
         nonlocal failures
-        if resource == kind and failures:
-            failures -= 1
+        if resource == kind and is_down:
+            failures += 1
             raise ApiUnavailableError("connection reset")
         return await delete(resource, key)
 
@@ -316,6 +317,8 @@ async def test_a_run_whose_objects_cannot_be_deleted_after_its_report_is_not_rep
     await conclude(engine, job, running)
     with pytest.raises(PodWaitsError, match="not deleted yet"):
         await engine.resume(bed.owner, 1, "apply")
+    await until(lambda: failures >= 3)
+    is_down = False
     await until(lambda: not engine._ended)
     assert await engine.resume(bed.owner, 1, "apply") is None
     assert await bed.objects("secrets") == []
