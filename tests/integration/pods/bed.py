@@ -18,6 +18,7 @@ import orjson
 from runner.agent.frames import HEADER, Kind
 from runner.engine.job import Event, Job, PodRun, RunResult, UnrecordedRun
 from runner.engine.retention import KeptRuns
+from runner.errors import ForbiddenError
 from runner.kube.client import Client
 from runner.objects import GVK, Object, ObjectKey, ObjectRef
 from runner.pods.certificates import Certificates
@@ -30,8 +31,10 @@ from runner.watches.watch import Playbook
 from tests.kit.agents import NAME, Operator, ending
 from tests.kit.agents import Client as AgentClient
 from tests.kit.jobs import job_value
+from tests.kit.wait import until
 
 PLAY = "- {hosts: localhost, gather_facts: false, tasks: []}\n"
+POD: Object = {"containers": [{"name": "ansible", "image": "example.com/ee:1"}]}
 _PATHS = {"jobs": "/apis/batch/v1", "secrets": "/api/v1"}
 
 
@@ -122,6 +125,26 @@ class Bed:
         made = await self.client.request("POST", path, body={"metadata": {"name": name}})
         self.owner = ObjectRef(GVK("", "v1", "ConfigMap"), ObjectKey(self.namespace, name), made["metadata"]["uid"])
 
+    async def forbid(self, what: str, group: str, plural: str, spec: Object) -> str:
+        """Forbid objects by a quota, such as `pods`; return its path once an object with this spec is refused.
+
+        The API server itself learns of a quota, and of the account of a new namespace, a little later.
+        """
+        space = f"namespaces/{self.namespace}"
+        quota = {"metadata": {"name": "none"}, "spec": {"hard": {what: "0"}}}
+        await self.client.request("POST", f"/api/v1/{space}/resourcequotas", body=quota)
+        body, params = {"metadata": {"name": "any"}, "spec": spec}, {"dryRun": "All"}
+
+        async def is_refused() -> bool:
+            try:
+                await self.client.request("POST", f"{group}/{space}/{plural}", params=params, body=body)
+            except ForbiddenError as error:
+                return "exceeded quota" in str(error)
+            return False
+
+        await until(is_refused, f"the quota of {what} to count", 120)
+        return f"/api/v1/{space}/resourcequotas/none"
+
     async def record(self, number: int = 1, *, newest: bool = False) -> dict[str, str]:
         """What the pod of the run with this number gets, when it is there; or the pod of the newest run."""
         async with asyncio.timeout(30):
@@ -135,14 +158,15 @@ class Bed:
                 await asyncio.sleep(0.02)
 
     async def agent(self, record: dict[str, str], last: int = 0) -> Agent:
-        """Connect as the agent of a run. Its pod runs from now on."""
+        """Connect as the agent of a run. Its pod runs from now on. One that has sent lines gets no order."""
         self.pods.states[record["run"]] = PodState(f"{record['run']}-x", "n1")
         async with asyncio.timeout(30):
             while True:
                 agent = Agent(await AgentClient.connect(self.operators[-1]), self.pods, record["run"])
                 agent.client.hello(run=record["run"], token=record["token"], has_order=False, last=last)
                 if (await agent.client.receive())[0] == Kind.WELCOME:
-                    await agent.take_order()
+                    if not last:
+                        await agent.take_order()
                     return agent
                 await asyncio.sleep(0.02)
 

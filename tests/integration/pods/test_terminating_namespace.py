@@ -11,11 +11,13 @@ import pytest
 
 from runner.engine.job import Job, Outcome
 from runner.errors import RunDetachedError
+from runner.kube.client import PatchType
 from runner.kube.discovery import ApiResource
 from runner.objects import GVK, Object, ObjectKey, ObjectRef
 from runner.ownership import PRIMARY_RESOURCE
 from runner.pods.jobs import JOBS, RUN, RUN_OF, run_name
-from tests.integration.pods.bed import Bed, conclude, events
+from tests.integration.pods.bed import POD, Bed, conclude, events
+from tests.kit.wait import until
 
 FINALIZER = "test.example.com/role"
 
@@ -42,13 +44,17 @@ class Doomed:
 
     async def release(self) -> None:
         """Remove the finalizer, as the controller does after a success, and wait until the namespace is gone."""
-        path = f"{self.path}/configmaps/one"
-        found = await self.bed.client.request("GET", path)
-        found["metadata"]["finalizers"] = []
-        await self.bed.client.request("PUT", path, body=found)
-        async with asyncio.timeout(60):
-            while await self.left():
-                await asyncio.sleep(0.1)
+        await self.without_finalizer("configmaps/one")
+
+        async def is_gone() -> bool:
+            return not await self.left()
+
+        await until(is_gone, f"namespace {self.name} to go")
+
+    async def without_finalizer(self, name: str) -> None:
+        """Remove the finalizers of an object, which the namespace controller may change at the same time."""
+        patch = {"metadata": {"finalizers": None}}
+        await self.bed.client.request("PATCH", f"{self.path}/{name}", body=patch, content_type=PatchType.MERGE.value)
 
     async def left(self) -> list[Object]:
         found = await self.bed.client.request("GET", "/api/v1/namespaces")
@@ -151,10 +157,7 @@ async def test_its_name_is_not_that_of_a_pod_which_the_deleted_namespace_still_h
     leaving = asyncio.create_task(agent.leave())
     assert (await conclude(engine, job, running)).outcome is Outcome.SUCCEEDED
     await leaving
-    path = f"{doomed.path}/pods/left"
-    found = await bed.client.request("GET", path)
-    found["metadata"]["finalizers"] = []
-    await bed.client.request("PUT", path, body=found)
+    await doomed.without_finalizer("pods/left")
 
 
 async def test_what_remains_of_a_finalizer_whose_resource_is_gone_is_deleted_at_start(bed: Bed, doomed: Doomed) -> None:
@@ -202,12 +205,9 @@ async def test_a_refusal_in_the_namespace_of_the_operator_is_the_reason(
     bed: Bed, doomed: Doomed, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await doomed.delete()
-    quota = {"metadata": {"name": "none"}, "spec": {"hard": {"count/jobs.batch": "0"}}}
-    path = f"/api/v1/namespaces/{bed.namespace}/resourcequotas"
-    await bed.client.request("POST", path, body=quota)
-    async with asyncio.timeout(30):
-        while not (await bed.client.request("GET", f"{path}/none")).get("status", {}).get("hard"):
-            await asyncio.sleep(0.05)
+    await bed.forbid(
+        "count/jobs.batch", "/apis/batch/v1", "jobs", {"template": {"spec": {**POD, "restartPolicy": "Never"}}}
+    )
     engine = await bed.engine()
     result = await engine.run(doomed.finalizes(), events)
     assert result.outcome is Outcome.NOT_STARTED

@@ -12,24 +12,19 @@ from runner.engine.job import Job, Outcome, RunResult, UnrecordedRun
 from runner.errors import PodWaitsError, RunDetachedError
 from runner.pods.engine import PodEngine
 from runner.pods.states import Patience, PodState
-from tests.integration.pods.bed import Bed, conclude, events
+from tests.integration.pods.bed import POD, Bed, conclude, events
 
 NO_NODE = "it cannot be scheduled: 0/3 nodes are available"
 
 
 @pytest.fixture(autouse=True)
 def _short(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("runner.pods.engine.Patience", lambda: Patience(node=0.2, gone=0.2, pod=20.0))
+    monkeypatch.setattr("runner.pods.engine.Patience", lambda: Patience(node=0.2, gone=0.2, pod=60.0))
 
 
 async def _forbid_pods(bed: Bed) -> str:
     """Forbid pods in the namespace; return the path of the quota."""
-    path = f"/api/v1/namespaces/{bed.namespace}/resourcequotas"
-    await bed.client.request("POST", path, body={"metadata": {"name": "none"}, "spec": {"hard": {"pods": "0"}}})
-    async with asyncio.timeout(30):
-        while not (await bed.client.request("GET", f"{path}/none")).get("status", {}).get("hard"):
-            await asyncio.sleep(0.05)
-    return f"{path}/none"
+    return await bed.forbid("pods", "/api/v1", "pods", POD)
 
 
 def _is_waiting(result: RunResult) -> bool:
@@ -58,7 +53,7 @@ async def _succeeds(bed: Bed, engine: PodEngine, job: Job) -> None:
 async def test_a_run_whose_pod_a_quota_forbids_holds_no_worker_and_the_quota_is_the_reason(bed: Bed) -> None:
     quota = await _forbid_pods(bed)
     engine, job = await bed.engine(), bed.job()
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(30):
         result = await conclude(engine, job, asyncio.create_task(engine.run(job, events)))
     assert _is_waiting(result)
     assert result.message.startswith("The run waits for its pod: the pod cannot be created: exceeded quota: none")
@@ -93,6 +88,7 @@ async def test_a_change_of_the_object_ends_the_wait(bed: Bed) -> None:
     assert await engine.resume(bed.owner, 2, "apply") is None
     left = [each for each in await bed.objects("jobs") if "deletionTimestamp" not in each["metadata"]]
     assert (left, await bed.objects("secrets")) == ([], [])
+    bed.pods.states.clear()  # if its pod is gone already, the next one has its name
     job = bed.job()
     assert job.pod is not None
     await _succeeds(bed, engine, replace(job, pod=replace(job.pod, generation=2)))
@@ -129,13 +125,18 @@ async def test_a_wait_that_is_too_long_fails_with_its_reason(bed: Bed, monkeypat
 
 async def test_the_timeout_of_a_run_includes_its_wait(bed: Bed) -> None:
     engine = await bed.engine()
-    assert _is_waiting(await _unscheduled(bed, engine, bed.job(deadline=1.0)))
-    await asyncio.sleep(1.0)
+    assert _is_waiting(await _unscheduled(bed, engine, bed.job(deadline=3600)))
+    # An hour passes.
+    waiting = engine._waiting[bed.owner.uid].run
+    assert waiting.ends_at is not None
+    waiting.ends_at -= 3600
     found = await engine.resume(bed.owner, 1, "apply")
-    job = bed.job(1.0, found)
-    async with asyncio.timeout(5):
+    assert found is not None
+    found = replace(found, record=replace(found.record, began=found.record.began - 3600))
+    job = bed.job(3600, found)
+    async with asyncio.timeout(30):
         result = await conclude(engine, job, asyncio.create_task(engine.run(job, events)))
-    assert result.message.startswith(f"the pod of the run did not start within 1s: {NO_NODE}")
+    assert result.message.startswith(f"the pod of the run did not start within 1h: {NO_NODE}")
 
 
 async def test_a_pod_that_is_deleted_while_its_run_waits_is_lost(bed: Bed) -> None:
@@ -190,7 +191,7 @@ async def _detached(bed: Bed) -> tuple[PodEngine, UnrecordedRun]:
 async def test_a_run_without_a_pod_still_waits_after_a_restart_and_nothing_of_it_is_withheld(bed: Bed) -> None:
     second, found = await _detached(bed)
     job = bed.job(resumed=found)
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(30):
         result = await conclude(second, job, asyncio.create_task(second.run(job, events)))
     assert _is_waiting(result), result
     assert "exceeded quota: none" in result.message
@@ -206,7 +207,7 @@ async def test_the_time_of_a_run_without_a_pod_does_not_begin_anew_after_a_resta
     second._shared.patience = replace(second._shared.patience, start=600.0)
     found = replace(found, record=replace(found.record, began=found.record.began - 601))
     job = bed.job(resumed=found)
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(30):
         result = await conclude(second, job, asyncio.create_task(second.run(job, events)))
     assert result.outcome is Outcome.NOT_STARTED
     assert result.message.startswith("the Job of the run has created no pod")
