@@ -141,13 +141,13 @@ class Corridor:
     """Set when the client of a silent proxy closes its connection."""
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        head = (await reader.readuntil(b"\r\n\r\n")).decode()
-        self.requests.append(head)
         if self.is_silent:
-            await reader.read()
+            await reader.read()  # of a client that may have no time to ask
             self.ended.set()
             writer.close()
             return
+        head = (await reader.readuntil(b"\r\n\r\n")).decode()
+        self.requests.append(head)
         if self.refuses:
             writer.write(b"HTTP/1.1 407 Proxy Authentication Required\r\nContent-Length: 4\r\n\r\nlong")
             writer.close()
