@@ -18,7 +18,7 @@ from aiohttp import web
 from runner.objects import GVK
 
 Answer: TypeAlias = Callable[[web.Request], Awaitable[web.StreamResponse]]
-Line: TypeAlias = dict[str, Any] | bytes | float | str
+Line: TypeAlias = dict[str, Any] | bytes | float | str | asyncio.Event
 
 WIDGET = GVK("example.com", "v1", "Widget")
 DISCOVERY = "/apis/example.com/v1"
@@ -65,7 +65,10 @@ async def hang(_: web.Request) -> web.StreamResponse:
 
 
 def stream(*lines: Line) -> Answer:
-    """A watch: dicts become lines, bytes are sent as they are, a number waits, "abort" breaks, "stay" stays open."""
+    """A watch: dicts become lines, bytes are sent as they are, "abort" breaks, "stay" stays open.
+
+    A number waits so many seconds, an Event until it is set.
+    """
 
     async def answer(request: web.Request) -> web.StreamResponse:
         response = web.StreamResponse(headers={"Content-Type": "application/json"})
@@ -74,6 +77,8 @@ def stream(*lines: Line) -> Answer:
             match line:
                 case float():
                     await asyncio.sleep(line)
+                case asyncio.Event():
+                    await line.wait()
                 case "stay":
                     await asyncio.Event().wait()
                 case "abort":

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import TYPE_CHECKING
 
 from runner.kube.watch import WatchState
@@ -15,10 +16,12 @@ ALL = "/apis/example.com/v1/widgets"
 
 
 async def test_an_unbroken_period_begins_with_the_end_of_the_list(api: Api, follow: Follow) -> None:
-    api.on(ALL, api.stream(api.event("ADDED", api.widget("a", 1)), 0.05, api.bookmark(3, ends_list=True), "stay"))
+    go = asyncio.Event()
+    api.on(ALL, api.stream(api.event("ADDED", api.widget("a", 1)), go, api.bookmark(3, ends_list=True), "stay"))
     async with follow() as follower:
         await follower.reaches("[ +a")
         assert (follower.watcher.state, follower.watcher.unbroken_period) == (WatchState.LISTING, None)
+        go.set()
         await follower.reaches("[ +a ]")
         assert (follower.watcher.state, follower.watcher.unbroken_period) == (WatchState.LIVE, 1)
 
