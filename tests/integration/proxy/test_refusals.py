@@ -12,6 +12,7 @@ import pytest
 import urllib3
 
 from runner.proxy.identity import RunIdentity, RunStats
+from tests.kit.wait import wait_until
 
 if TYPE_CHECKING:
     from runner.sdk.devcluster import DevCluster
@@ -109,7 +110,13 @@ def test_every_kind_of_refused_call_ends_in_the_rule_that_would_allow_it(
 
 
 def test_refusals_by_admission_contain_no_rule(ask: Ask, narrow: RunIdentity, namespace: str) -> None:
-    insecure = ask("POST", f"/api/v1/namespaces/{namespace}/pods", POD)
+    def refused() -> urllib3.BaseHTTPResponse | None:
+        """Its admission learns of the namespace's label a moment later."""
+        answer = ask("POST", f"/api/v1/namespaces/{namespace}/pods?dryRun=All", POD)
+        return answer if answer.status != 201 else None
+
+    insecure = wait_until(refused, "the pod to be refused")
+    assert insecure is not None
     assert (insecure.status, insecure.json()["reason"]) == (403, "Forbidden")
     assert "violates PodSecurity" in insecure.json()["message"]
     answers = [
