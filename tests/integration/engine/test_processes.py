@@ -216,6 +216,7 @@ async def test_closing_waits_for_runs_then_ends_them_and_starts_no_more(
 async def test_a_sink_that_fails_ends_the_run(runs: Runs, marks: Path, processes_of: ProcessesOf) -> None:
     def fail(event: Event) -> None:
         if event.get("event_data", {}).get("task") == "hanging":
+            wait_until(lambda: started(marks))  # the processes in the background may be late
             raise ValueError("the log is full")
 
     with pytest.raises(ValueError, match="the log is full"):
