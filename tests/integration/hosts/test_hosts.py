@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -59,7 +60,13 @@ def hosts_of(things: Things, name: str) -> list[dict[str, Any]]:
 
 
 def files_below(folder: Path) -> str:
-    return "\n".join(each.read_text(errors="replace") for each in folder.rglob("*") if each.is_file())
+    """Return the content of all files; what is removed meanwhile has none."""
+    found = []
+    for parent, _, names in os.walk(folder):
+        for name in names:
+            with contextlib.suppress(FileNotFoundError):
+                found.append(Path(parent, name).read_text(errors="replace"))
+    return "\n".join(found)
 
 
 ENGINES = ["warm", pytest.param("exec", marks=pytest.mark.full)]
@@ -220,13 +227,18 @@ def test_unreachable_hosts_have_a_reason_of_their_own_and_do_not_undo_the_rest(
     nobody = network.black_hole()
     things.create("fleet", {"credentials": "login", "hosts": [victim.address, nobody, host.address, "none.invalid"]})
     # A name that no entry allows is refused only after it was resolved, and this one is never.
-    message = failure_of(things, "fleet", "Unreachable")
+    states = {victim.address: (0, 1), nobody: (0, 1), "none.invalid": (0, 1), host.address: (1, 0)}
+
+    def told() -> str:
+        """On a busy machine, a host may need more than the 2 seconds of an attempt; then it is another one's turn."""
+        found = {each["name"]: (each["ok"], each["unreachable"]) for each in hosts_of(things, "fleet")}
+        message = failure_of(things, "fleet", "Unreachable")
+        return message if found == states and "Host key verification failed" in message else ""
+
+    message = wait_until(told, lambda: f"{states} in {things.get('fleet')}")
     assert message.startswith("Unreachable: ")
     assert f"{victim.address}: " in message
-    assert "Host key verification failed" in message
     assert "Could not resolve hostname unresolved.invalid" in message
-    states = {each["name"]: (each["ok"], each["unreachable"]) for each in hosts_of(things, "fleet")}
-    assert states == {victim.address: (0, 1), nobody: (0, 1), "none.invalid": (0, 1), host.address: (1, 0)}
     assert host.run("cat /tmp/mark")
     # `attempts` is for runs that failed: one that reached nobody is repeated.
     wait_until(lambda: len(operator.runs("fleet")) > 2, "further attempts")
@@ -242,7 +254,7 @@ def test_the_first_key_of_a_host_is_trusted_and_another_one_later_is_not(
     lend(ssh_privatekey=network.user_key.read_text(), ssh_publickey_cert=certificate.read_text(), username=USER)
     project.role("thing", MARK)
     watch(project, hostKeys="first")
-    operator = project.start(environment={"ANSIBLE_TIMEOUT": "2"})
+    operator = project.start()
     things.create("fleet", {"credentials": "login", "hosts": [{"name": "web", "address": host.address}]})
     assert operator.await_line("Run ended", name="fleet")["outcome"] == "succeeded", operator.log[-6000:]
     (entry,) = hosts_of(things, "fleet")
