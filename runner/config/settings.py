@@ -90,7 +90,7 @@ class Settings:
         parse.count,
         None,
         "maximum number of objects of a kind that are reconciled concurrently; default: number of usable CPUs, at "
-        "least 2, and more while the CPU is idle; MAX_CONCURRENT_RECONCILES_<KIND>_<GROUP> overrides it for one kind",
+        "least 2, more while the CPU is idle. MAX_CONCURRENT_RECONCILES_<KIND>_<GROUP> overrides it for one kind",
         "N",
     )
     max_concurrent_runs: int | None = option(
