@@ -22,7 +22,7 @@ from runner.kube.client import Client
 from runner.kube.discovery import ApiResource
 from runner.kube.object_state import ObjectState
 from runner.kube.watch import Watcher, WatchState
-from runner.kube.watch_events import Applied, Deleted, Restarted, Synced, WatchEvent
+from runner.kube.watch_events import Applied, Deleted, Requested, Restarted, Synced, WatchEvent
 from runner.objects import GVK, ObjectKey, key_of
 from runner.readcache.entries import CacheEntries, ObjectVersion
 from runner.watches.policy import JitteredBackoff
@@ -131,6 +131,9 @@ class DependentKind:
 
     def _take(self, scope: str, event: WatchEvent) -> tuple[Notification, ...]:
         match event:
+            case Requested():
+                self.ledger.requested(scope)
+                return ()
             case Restarted():
                 self._entries.listing(scope)
                 self.ledger.restarted(scope)

@@ -58,7 +58,7 @@ class _Entry:
     scope: str
     seen: ObjectState | None = None
     writes: list[tuple[int, RunWrite]] = field(default_factory=list)
-    """Writes without an event so far, each with the number of the list that was current."""
+    """Writes without an event so far, each with the number of the list that was requested last."""
     unread: ObjectState | None = None
     """Metadata of the object while its content is being read."""
     passed: tuple[str, ...] = ()
@@ -148,12 +148,16 @@ class Ledger:
         """True if a list of `scope` was ever complete."""
         return self._relist.is_synced(scope)
 
+    def requested(self, scope: str) -> None:
+        """Note that a list of `scope` is requested next. The API server may answer before later writes."""
+        self._relist.request(scope)
+
     def restarted(self, scope: str) -> None:
         """Start a list of `scope`."""
         self._relist.begin(scope, (key for key, entry in self._entries.items() if entry.scope == scope))
 
     def synced(self, scope: str) -> LedgerResult:
-        """Complete the list: known objects that it did not contain are gone; it contains all earlier writes."""
+        """Complete the list: known objects that it lacks are gone; it contains all writes before its request."""
         now, missing = self._relist.round(scope), self._relist.end(scope)
         notifications: list[Notification] = []
         unconfirmed: list[ObjectKey] = []

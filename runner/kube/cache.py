@@ -21,7 +21,7 @@ import orjson
 
 from runner.kube import decode
 from runner.kube.object_state import changed_fields
-from runner.kube.watch_events import Applied, Deleted, Relist, Restarted, Synced, WatchEvent
+from runner.kube.watch_events import Applied, Deleted, Relist, Requested, Restarted, Synced, WatchEvent
 from runner.objects import (
     LAST_RUN,
     LastResult,
@@ -132,6 +132,8 @@ class Cache:
     def apply(self, scope: str, event: WatchEvent) -> list[Change]:
         """Process an event of the watcher of `scope`; return the changes."""
         match event:
+            case Requested():
+                return []
             case Restarted():
                 self._relist.begin(scope, (key for key, entry in self._entries.items() if entry.scope == scope))
                 return []

@@ -1,8 +1,9 @@
 """Watcher of one kind in one namespace or in all.
 
-Flow: `connecting` finds out how the kind is served and opens a watch. `listing` yields a complete list between
-`Restarted` and `Synced`. `live` yields each change. `waiting for kind`: the API server does not serve the kind.
-`failing`: the last attempt failed with `last_error`; the next one follows automatically.
+Flow: `connecting` finds out how the kind is served and opens a watch. `listing` yields `Requested` before its
+request, and then a complete list between `Restarted` and `Synced`. `live` yields each change. `waiting for kind`: the
+API server does not serve the kind. `failing`: the last attempt failed with `last_error`; the next one follows
+automatically.
 
 Guarantees: `events` never ends and does not raise errors of the API. A watch that ends is resumed without a list while
 the server supports its resource version. After a 410 a new list follows, in which unchanged objects have their earlier
@@ -38,7 +39,7 @@ from runner.errors import (
 )
 from runner.kube.client import Client, Selection
 from runner.kube.discovery import ApiResource, Discovery
-from runner.kube.watch_events import Applied, Deleted, Restarted, Synced, WatchEvent
+from runner.kube.watch_events import Applied, Deleted, Requested, Restarted, Synced, WatchEvent
 from runner.kube.watch_stream import Pacer, WatchPolicy, WatchStream
 from runner.objects import GVK, annotations_of, metadata
 from runner.watches.policy import JitteredBackoff
@@ -130,6 +131,7 @@ class Watcher:
                 if self._absences > 1 and self._has_delivered:
                     # Discovery lacked the kind twice: the consumer drops all objects.
                     self._has_delivered = False
+                    yield Requested()
                     yield Restarted(self.namespace)
                     yield Synced()
                 delay = self._kind_poll.next()
@@ -164,6 +166,7 @@ class Watcher:
         self._note_success(WatchState.LIVE)
         if not self._is_redundant:
             self._is_redundant = True
+            yield Requested()
             yield Restarted(self.namespace)
             yield Synced()
         await asyncio.sleep(self._policy.longest_kind_poll)
@@ -190,6 +193,7 @@ class Watcher:
         """List by a watch that begins with all existing objects, and continue to watch."""
         stream = self._stream(resource, {"sendInitialEvents": "true", "resourceVersionMatch": "NotOlderThan"})
         stream.patience = self._policy.list_idle_limit
+        yield Requested()
         try:
             async with aclosing(self._read(stream, listing=True)) as events:
                 async for event in events:
@@ -235,6 +239,7 @@ class Watcher:
         """List page by page; the watch that follows is a separate step."""
         policy, pacer = self._policy, Pacer(self._policy.slice)
         limit, cont, begun = policy.first_page, "", False
+        yield Requested()
         while True:
             page = await self._client.list_page(resource, self.namespace, self._selection, limit, cont)
             self._note_contact()

@@ -14,6 +14,11 @@ from runner.objects import Object, ObjectKey
 
 
 @dataclass(frozen=True, slots=True)
+class Requested:
+    """A list is requested next: it contains the writes whose response came before."""
+
+
+@dataclass(frozen=True, slots=True)
 class Restarted:
     """Start of a list of `scope` (a namespace, or `""` for all); `Synced` ends it."""
 
@@ -39,21 +44,24 @@ class Synced:
     """End of the list that `Restarted` began: other objects of the scope do not exist."""
 
 
-WatchEvent: TypeAlias = Restarted | Applied | Deleted | Synced
+WatchEvent: TypeAlias = Requested | Restarted | Applied | Deleted | Synced
 
 
 class Relist:
-    """The lists of one kind, by scope. `begin`, `saw` and `end` follow the events of the watchers."""
+    """The lists of one kind, by scope. `request`, `begin`, `saw` and `end` follow the events of the watchers."""
 
     def __init__(self) -> None:
         self._missing: dict[str, dict[ObjectKey, None]] = {}
         self._rounds: dict[str, int] = {}
         self._synced: set[str] = set()
 
+    def request(self, scope: str) -> None:
+        """Note that a list of `scope` is requested next."""
+        self._rounds[scope] = self.round(scope) + 1
+
     def begin(self, scope: str, known: Iterable[ObjectKey]) -> None:
         """Start a list of `scope`, which is expected to contain the `known` objects."""
         self._missing[scope] = dict.fromkeys(known)
-        self._rounds[scope] = self.round(scope) + 1
 
     def saw(self, key: ObjectKey) -> None:
         """Note an event of an object or a write to it, so that its absence from the list is not a deletion."""
@@ -74,5 +82,5 @@ class Relist:
         return scope in self._missing and scope not in self._synced
 
     def round(self, scope: str) -> int:
-        """Return how many lists of the scope have begun."""
+        """Return how many lists of the scope were requested."""
         return self._rounds.get(scope, 0)

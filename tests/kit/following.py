@@ -9,7 +9,7 @@ from typing import Any, TypeAlias
 
 from runner.kube.cache import Cache, Change
 from runner.kube.watch import Watcher
-from runner.kube.watch_events import Applied, Deleted, Restarted, Synced, WatchEvent
+from runner.kube.watch_events import Applied, Deleted, Requested, Restarted, Synced
 from runner.kube.watch_stream import WatchPolicy
 from runner.objects import key_of
 from tests.kit.wait import until
@@ -38,12 +38,13 @@ class Follower:
     def __init__(self, watcher: Watcher) -> None:
         self.watcher = watcher
         self.cache = Cache()
-        self.events: list[WatchEvent] = []
+        self.events: list[Restarted | Applied | Deleted | Synced] = []
         self.changes: list[Change] = []
 
     async def run(self) -> None:
         async for happened in self.watcher.events():
-            self.events.append(happened)
+            if not isinstance(happened, Requested):
+                self.events.append(happened)
             self.changes += self.cache.apply(self.watcher.namespace, happened)
 
     def __str__(self) -> str:
@@ -82,7 +83,7 @@ async def following(watcher: Watcher) -> AsyncIterator[Follower]:
         await asyncio.gather(task, return_exceptions=True)
 
 
-def _word(happened: WatchEvent) -> str:
+def _word(happened: Restarted | Applied | Deleted | Synced) -> str:
     match happened:
         case Restarted():
             return "["

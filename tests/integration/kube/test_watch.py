@@ -119,7 +119,7 @@ async def test_a_cluster_scoped_kind_is_watched_once_whatever_the_namespaces(
             if names[-1] == "Synced":
                 break
         said.append(names)
-    assert said == [["Restarted", "Applied", "Synced"], ["Restarted", "Synced"]]
+    assert said == [["Requested", "Restarted", "Applied", "Synced"], ["Requested", "Restarted", "Synced"]]
 
 
 async def test_missing_rights_are_named_and_do_once_they_are_granted(

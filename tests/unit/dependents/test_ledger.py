@@ -67,6 +67,7 @@ class LedgerScenario:
         return self
 
     def begins(self) -> LedgerScenario:
+        self.ledger.requested("")
         self.ledger.restarted("")
         return self
 
@@ -258,8 +259,17 @@ def test_a_dependent_missing_from_a_list_causes_a_notification() -> None:
     assert LedgerScenario().begins().seen(deployment(1)).ends().begins().ends().reported == ["was deleted"]
 
 
+def test_a_run_s_write_between_the_request_of_a_list_and_its_first_object_causes_no_notification() -> None:
+    scenario = LedgerScenario().wrote(deployment(1))
+    scenario.ledger.requested("")
+    scenario.wrote(deployment(2, generation=2))
+    scenario.ledger.restarted("")
+    assert scenario.seen(deployment(1)).ends().seen(deployment(2, generation=2)).reported == []
+
+
 def test_the_list_of_one_namespace_does_not_affect_another() -> None:
     scenario = LedgerScenario().begins().seen(deployment(1)).ends()
+    scenario.ledger.requested("elsewhere")
     scenario.ledger.restarted("elsewhere")
     assert scenario.ledger.synced("elsewhere") == LedgerResult()
 

@@ -41,4 +41,11 @@ def test_lists_are_initial_until_one_is_complete() -> None:
     assert not relist.is_initial("ns")
     assert relist.is_synced("ns")
     assert not relist.is_synced("")
-    assert relist.round("ns") == 3
+
+
+def test_the_requests_of_lists_are_counted_by_scope() -> None:
+    relist = Relist()
+    relist.request("ns")
+    relist.begin("ns", [])
+    relist.request("ns")
+    assert (relist.round("ns"), relist.round("")) == (2, 0)

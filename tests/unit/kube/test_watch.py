@@ -336,8 +336,8 @@ async def test_with_several_namespaces_one_watcher_lists_a_cluster_scoped_kind(a
                 break
         return received
 
-    assert await first_events(0) == ["Restarted", "Applied", "Synced"]
-    assert await first_events(1) == ["Restarted", "Synced"]
+    assert await first_events(0) == ["Requested", "Restarted", "Applied", "Synced"]
+    assert await first_events(1) == ["Requested", "Restarted", "Synced"]
     assert made[1].state is WatchState.LIVE
     assert len(api.of(ALL)) == 1
 
