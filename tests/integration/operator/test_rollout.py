@@ -156,7 +156,7 @@ def bed(project: Project, things: Things, api: Api, devcluster: DevCluster) -> B
 
 def metric(operator: Operator, wanted: str) -> float:
     (port,) = (line["port"] for line in operator.lines(msg="Serving") if "/metrics" in line["paths"])
-    text = urllib3.request("GET", f"http://127.0.0.1:{port}/metrics", retries=False).data.decode()
+    text = urllib3.request("GET", f"http://127.0.0.1:{port}/metrics", retries=False, timeout=30).data.decode()
     (value,) = [line.split()[-1] for line in text.splitlines() if line.startswith(f"{wanted}{{")]
     return float(value)
 

@@ -182,7 +182,7 @@ def _all_that_is_told(url: str, found: dict[str, Any]) -> str:
 
 
 def _ask(url: str, view: str, **query: str) -> bytes:
-    return urllib3.request("GET", f"{url}api/{view}", fields=query, retries=False).data
+    return urllib3.request("GET", f"{url}api/{view}", fields=query, retries=False, timeout=30).data
 
 
 def test_a_run_is_shown_while_it_is_active_and_after_a_restart_of_the_operator(

@@ -51,6 +51,7 @@ def ask(standing: Standing, narrow: RunIdentity) -> Ask:
             body=None if body is None else json.dumps(body),
             headers={"Authorization": f"Bearer {token}", "Content-Type": "application/json", **headers},
             retries=False,
+            timeout=60,
         )
 
     return send
