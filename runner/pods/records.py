@@ -38,6 +38,8 @@ PLAN = "plan"
 """Purpose of plans. No other operator continues one: its changes are in the memory of the operator that began it."""
 _REFUSED = re.compile(r'^Error creating: (?:pods "[^"]*" is forbidden: )?')
 """Begin of the job controller's message, with a name that differs each time."""
+_MOST_EVENTS = "10"
+"""Events of a Job that are read: each refused pod has one."""
 _COUNTS = ("active", "failed", "succeeded", "uncountedTerminatedPods")
 """Fields in the status of a Job that has created a pod."""
 _log = log.get(__name__)
@@ -103,16 +105,15 @@ class Records:
         fields = f"involvedObject.kind=Job,involvedObject.name={job.name},reason=FailedCreate"
         try:
             answer = await self._client.request(
-                "GET", EVENTS.path(job.namespace), params={"fieldSelector": fields, "limit": "1"}
+                "GET", EVENTS.path(job.namespace), params={"fieldSelector": fields, "limit": _MOST_EVENTS}
             )
         except (ApiError, ApiUnavailableError) as error:
             if self._logged.is_new("events"):
                 _log.warning("Cannot read why a Job has no pod", job=str(job), error=str(error))
             return ""
-        items = answer.get("items") or []
-        why = _REFUSED.sub("", str(items[0].get("message") or "")) if items else ""
-        # Kubernetes creates it soon after the namespace, and repeats the pod.
-        return "" if 'serviceaccount "default" not found' in why else why
+        reasons = (_REFUSED.sub("", str(each.get("message") or "")) for each in answer.get("items") or [])
+        # Kubernetes creates the account soon after the namespace, and repeats the pod: another reason may follow.
+        return next((why for why in reasons if 'serviceaccount "default" not found' not in why), "")
 
     async def sweep(self, gvk: GVK, is_gone: Callable[[ObjectKey, str], bool]) -> None:
         """Delete Secrets and Jobs of objects that are gone, which Kubernetes does not delete with them."""

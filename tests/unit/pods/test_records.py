@@ -42,6 +42,9 @@ ABSENT = 'error looking up service account shop/{0}: serviceaccount "{0}" not fo
         pytest.param(Events(PREFIX + QUOTA), QUOTA, id="a-quota"),
         pytest.param(Events(PREFIX + ABSENT.format("runs")), ABSENT.format("runs"), id="a-missing-account"),
         pytest.param(Events(PREFIX + ABSENT.format("default")), "", id="the-default-account-of-a-new-namespace"),
+        pytest.param(
+            Events(PREFIX + ABSENT.format("default"), PREFIX + QUOTA), QUOTA, id="the-default-account-and-then-a-quota"
+        ),
         pytest.param(Events(), "", id="no-event"),
         pytest.param(Events(refuses=True), "", id="no-permission"),
     ],
