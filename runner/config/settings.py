@@ -342,14 +342,12 @@ class Settings:
         """
         if self.max_concurrent_runs is not None:
             return self.max_concurrent_runs
-        workers = [self._workers(gvk) for gvk in kinds]
-        all_explicit = self.max_concurrent_reconciles is not None
-        return max(2 * self.cpus, sum(each.value for each in workers if all_explicit or each.is_explicit))
+        return max(2 * self.cpus, sum(self.workers_for(gvk) for gvk in kinds if not self.has_surplus(gvk)))
 
     @property
     def surplus(self) -> int:
         """How many more runs than the default number of workers a kind may have while the CPU is idle."""
-        return max((self.max_concurrent_runs or 2 * self.cpus) - max(_FEWEST_WORKERS, self.cpus), 0)
+        return max((self.max_concurrent_runs or 2 * self.cpus) - self._default_workers, 0)
 
     def has_surplus(self, gvk: GVK) -> bool:
         """Return whether a kind has the default number of workers."""
@@ -367,8 +365,12 @@ class Settings:
     def _verbosity(self, gvk: GVK) -> _Override:
         return _override(self.overrides, (_VERBOSITY,), gvk, parse.verbosity, self.ansible_verbosity)
 
+    @property
+    def _default_workers(self) -> int:
+        return max(_FEWEST_WORKERS, self.cpus)
+
     def _workers(self, gvk: GVK) -> _Override:
-        default = self.max_concurrent_reconciles or max(_FEWEST_WORKERS, self.cpus)
+        default = self.max_concurrent_reconciles or self._default_workers
         return _override(self.overrides, (_WORKERS, _OLD_WORKERS), gvk, parse.count, default)
 
 

@@ -12,8 +12,6 @@ from dataclasses import dataclass, field
 
 _WORKERS_PER_RESERVED = 4
 """One of so many workers is reserved, and at least one if there are two."""
-
-
 _IDLE, _BUSY = 0.5, 0.75
 """Shares of a period in which a process waited for a CPU: below the first, each kind may have one more run; above the
 second, one less."""
@@ -23,7 +21,7 @@ second, one less."""
 class Surplus:
     """How many more runs each kind may have than it has workers, because the CPU is idle."""
 
-    most: int
+    most: int = 0
     now: int = 0
 
     def adapt(self, stalled: float) -> None:
@@ -40,7 +38,7 @@ class ConcurrencyLimit:
 
     workers: int
     background: int
-    surplus: Surplus = field(default_factory=lambda: Surplus(0))
+    surplus: Surplus = field(default_factory=Surplus)
     active: int = 0
     active_background: int = 0
     _after_background: bool = False
@@ -49,7 +47,7 @@ class ConcurrencyLimit:
     def of(cls, workers: int, surplus: Surplus | None = None) -> ConcurrencyLimit:
         """Divide `workers`, at least one. `surplus` comes on top; None: nothing does."""
         reserved = max(workers // _WORKERS_PER_RESERVED, 1) if workers > 1 else 0
-        return cls(workers, workers - reserved, surplus or Surplus(0))
+        return cls(workers, workers - reserved, surplus or Surplus())
 
     @property
     def most(self) -> int:

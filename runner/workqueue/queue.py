@@ -354,7 +354,7 @@ class Dispatcher:
     """
 
     limit: ConcurrencyLimit
-    surplus: Surplus = field(default_factory=lambda: Surplus(0))
+    surplus: Surplus = field(default_factory=Surplus)
     """Of each kind that has the default number of workers."""
     turns: Turns = field(default_factory=Turns)
     """Turns of namespaces for users' changes."""
