@@ -8,7 +8,6 @@ Ansible.
 
 from __future__ import annotations
 
-import ast
 import contextlib
 import importlib
 import importlib.util
@@ -16,15 +15,12 @@ import os
 import sys
 from collections.abc import Collection, Iterable, Iterator
 from pathlib import Path
-from types import CodeType, SimpleNamespace
 from typing import Any
 
 import ansible
 from ansible import constants
 from ansible.plugins import loader as loaders
 from ansible.utils.display import Display
-
-from runner.engine.warm.stamps import Stamp, stamp
 
 _CORE = f"{Path(ansible.__file__).parent}{os.sep}"
 _WHOLE = ("become", "cache", "callback", "connection", "inventory", "shell", "strategy", "vars")
@@ -62,35 +58,6 @@ def load_modules(names: Iterable[str]) -> None:
         _try(kind, plugin)
         with contextlib.suppress(Exception), _undo_if_reported():
             importlib.import_module(name)
-
-
-def compile_configured() -> dict[Stamp, CodeType]:
-    """Compile the plugins in configured folders, and read their documentation.
-
-    Loading them can have side effects, so each run loads them itself.
-    """
-    found = {}
-    for loader in vars(loaders).values():
-        if not isinstance(loader, loaders.PluginLoader) or not loader.class_name:
-            continue
-        for path in (path for folder in loader.config or () for path in sorted(Path(folder).glob("*.py"))):
-            with contextlib.suppress(Exception), _undo_if_reported():
-                before_read = stamp(str(path))
-                tree = ast.parse(path.read_bytes(), str(path))
-                if before_read:  # taken before the read, so that a concurrent change is detected
-                    found[before_read] = compile(tree, str(path), "exec", dont_inherit=True)
-                described = SimpleNamespace(DOCUMENTATION=_constant(tree, "DOCUMENTATION"))
-                loader._load_config_defs(path.stem, described, str(path))  # noqa: SLF001 - there is no public name
-    return found
-
-
-def _constant(tree: ast.Module, name: str) -> str:
-    """Return the string that a module assigns to a name; empty if none."""
-    for node in tree.body:
-        match node:
-            case ast.Assign(targets=[ast.Name(id=found)], value=ast.Constant(value=str(text))) if found == name:
-                return text
-    return ""
 
 
 def worth_loading(before: Collection[str]) -> list[str]:

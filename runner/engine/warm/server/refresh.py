@@ -25,7 +25,6 @@ import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from types import CodeType, ModuleType
 from typing import Any
 
 from ansible import constants
@@ -36,9 +35,7 @@ from ansible.utils.collection_loader import AnsibleCollectionConfig, _collection
 from ansible.utils.display import Display
 from ansible.utils.path import cleanup_tmp_file
 
-from runner.engine.warm.server import preload
 from runner.engine.warm.server.model import Model
-from runner.engine.warm.stamps import Stamp, stamp
 from runner.engine.wire import PER_RUN
 
 _OWN = PER_RUN | {"AWX_ISOLATED_DATA_DIR", "ANSIBLE_CACHE_PLUGIN_CONNECTION"}
@@ -74,8 +71,6 @@ class Refresh:
     captures: tuple[Capture, ...]
     preloaded: frozenset[str]
     """Names of the Python modules of plugins that a new process has not loaded."""
-    sources: Mapping[Stamp, CodeType]
-    """Compiled plugins that each run loads itself."""
 
     @classmethod
     def of(cls, model: Model) -> Refresh:
@@ -84,7 +79,6 @@ class Refresh:
         tempfile.tempdir = None
         for handler in logging.root.handlers:
             handler.close()  # a handler opens its file again when it writes
-        sources = {} if constants.DEFAULT_DEBUG else preload.compile_configured()
         names = sys.modules.keys() - model.initial_modules
         return cls(
             model=model,
@@ -93,7 +87,6 @@ class Refresh:
             preloaded=frozenset(
                 name for name in names if name.startswith(("ansible.plugins.", "ansible_collections."))
             ),
-            sources=sources,
         )
 
     def mismatch(self, environment: Mapping[str, str]) -> str:
@@ -119,7 +112,7 @@ class Refresh:
         Display().__init__()  # a singleton with many references
         self._restore_messages()
         ansible_vars.random_int = f"{secrets.randbelow(2**32):08x}"
-        _check_preloaded(set(self.preloaded), self.sources)
+        _check_preloaded(set(self.preloaded))
         _reset_collections()
 
     def _restore_messages(self) -> None:
@@ -191,11 +184,10 @@ def _captures(model: Model) -> tuple[Capture, ...]:
     return tuple(found)
 
 
-def _check_preloaded(preloaded: set[str], sources: Mapping[Stamp, CodeType]) -> None:
-    """Hook Ansible's loader: load a plugin again if its file is not the preloaded one, and use compiled plugins."""
+def _check_preloaded(preloaded: set[str]) -> None:
+    """Hook Ansible's loader: load a plugin again if its file is not the preloaded one."""
     load = PluginLoader._load_module_source  # noqa: SLF001 - there is no public name
     signature = inspect.signature(load)
-    compiled = {path for path, *_ in sources}
 
     def checked(self: Any, *args: Any, **kwargs: Any) -> Any:
         given = signature.bind(self, *args, **kwargs).arguments
@@ -206,35 +198,12 @@ def _check_preloaded(preloaded: set[str], sources: Mapping[Stamp, CodeType]) -> 
             loaded = sys.modules.get(full_name)  # None if the collections were unloaded meanwhile
             if loaded is not None and not _same_file(loaded, path):
                 del sys.modules[full_name]
-                _forget_settings(self.type, full_name.rpartition(".")[2])
-        if full_name not in sys.modules and path in compiled:
-            seen = stamp(path)
-            if seen and seen in sources:
-                return _execute(full_name, path, sources[seen])
-            _forget_settings(self.type, Path(path).stem)
+                # Ansible reads the plugin's documentation again.
+                plugin = full_name.rpartition(".")[2]
+                constants.config._plugins.get(self.type, {}).pop(plugin, None)  # noqa: SLF001 - as above
         return load(self, *args, **kwargs)
 
     PluginLoader._load_module_source = checked  # noqa: SLF001 - as above
-
-
-def _forget_settings(kind: str, plugin: str) -> None:
-    """Drop the cached settings of a plugin, so that Ansible reads its documentation again."""
-    constants.config._plugins.get(kind, {}).pop(plugin, None)  # noqa: SLF001 - there is no public name
-
-
-def _execute(name: str, path: str, code: CodeType) -> ModuleType:
-    """Load a module as Ansible does, from compiled code."""
-    spec = importlib.util.spec_from_file_location(name, path)
-    if spec is None:
-        raise ImportError(f"{path} cannot be loaded as {name}")
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[name] = module
-    try:
-        exec(code, vars(module))  # noqa: S102 - importing executes the code
-    except Exception:
-        del sys.modules[name]
-        raise
-    return module
 
 
 def _same_file(module: Any, path: str) -> bool:

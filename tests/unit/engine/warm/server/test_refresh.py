@@ -11,7 +11,7 @@ from runner.engine.warm.server.refresh import Refresh
 
 def refresh(environment: Mapping[str, str]) -> Refresh:
     model = Model(environment, "/scratch", (), {}, b"", frozenset(), (), {}, (frozenset(), ()))
-    return Refresh(model, (), (), frozenset(), {})
+    return Refresh(model, (), (), frozenset())
 
 
 @pytest.fixture(autouse=True)

@@ -40,6 +40,7 @@ def _descriptors():
 
 def _standard():
     """Only the three that programs count on, and whether others would be inherited by what is started."""
+    gc.collect()  # at an allocation below, it would close descriptors that are listed already
     found = _descriptors()
     inherited = [name for name in found if int(name) > 2 and os.get_inheritable(int(name))]
     return {"standard": {name: found.get(name) for name in "012"}, "inheritable": [found[name] for name in inherited]}
