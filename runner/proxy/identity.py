@@ -135,6 +135,8 @@ class DiscoveryRequests:
     """Time of the last request for each document."""
     bypasses_cache: bool = False
     """Set when the run reads or writes CRDs or APIServices."""
+    are_ahead: bool = False
+    """Whether the proxy itself requests the documents, before the run does."""
 
 
 class Closeable(Protocol):

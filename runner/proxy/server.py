@@ -31,7 +31,7 @@ from runner.proxy.http.connection import Body, BrokenError, MalformedError
 from runner.proxy.http.ends import ClientConnection, ServerConnection
 from runner.proxy.http.messages import Headers, RequestHead
 from runner.proxy.http.upstream import Upstream
-from runner.proxy.identity import Identities, RunIdentity, Session
+from runner.proxy.identity import DiscoveryRequests, Identities, RunIdentity, Session
 from runner.proxy.observers import read_set, refusals, secrets, uses
 
 _REQUESTED = (secrets.requested, uses.requested)
@@ -116,7 +116,7 @@ class Proxy:
 
         Without them the run's own requests reach the API server, so an outage here changes nothing for it.
         """
-        session, at_once = Session(run), asyncio.Semaphore(_AT_ONCE)
+        session, at_once = Session(run, discovered=DiscoveryRequests(are_ahead=True)), asyncio.Semaphore(_AT_ONCE)
 
         async def request_one(target: str, accept: bytes, encoding: bytes) -> None:
             headers = [each for each in ((b"Accept", accept), (b"Accept-Encoding", encoding)) if each[1]]

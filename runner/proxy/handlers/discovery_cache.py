@@ -9,7 +9,8 @@ an earlier response:
 After two seconds a document with an `ETag` is revalidated by `If-None-Match`.
 
 Clients request one document after the other. So when a run begins, the proxy requests those that the last run of the
-kind requested (`Proxy.read_ahead`), while the run's process starts.
+kind requested (`Proxy.read_ahead`), while the run's process starts. Documents older than a second are included: they
+could expire before the run requests them.
 
 The API server answers if a run requests a document a second time: clients do that if a kind is missing. It also answers
 all requests of a run that reads or writes CRDs or APIServices. A write of these kinds empties the cache.
@@ -39,6 +40,8 @@ _OVERHEAD = 1 << 10
 """Approximate bytes of a document's headers."""
 _TIME_TO_LIVE = 2.0
 """Seconds. kubectl does not repeat its first request if a kind is missing, so this must remain short."""
+_OLDEST_AHEAD = 1.0
+"""Seconds after which a document is requested again when a run begins."""
 
 _KINDS = frozenset({("apiextensions.k8s.io", "customresourcedefinitions"), ("apiregistration.k8s.io", "apiservices")})
 _READS = frozenset({"get", "list", "watch"})
@@ -142,7 +145,7 @@ class DiscoveryCache:
         if key is None:
             return await proceed(call)
         document, not_before = self._documents.get(key), self._not_before(call, key)
-        if document is not None and self._is_fresh(document, not_before):
+        if document is not None and (document.is_immutable or document.requested > not_before):
             return document.answer(call, b"HIT", self._clock())
         return await self._request(call, proceed, key, document)
 
@@ -159,16 +162,13 @@ class DiscoveryCache:
                 _log.debug("Cached discovery documents dropped")
 
     def _not_before(self, call: Call, key: DocumentKey) -> float:
-        """Return the time of the run's last request for this document: an older response must not be returned."""
+        """Return a time: a response that was requested before must not be returned."""
         now, discovered = self._clock(), call.run.discovered
         before = discovered.requested.get(key, _NEVER)
         discovered.requested[key] = now
-        return now if discovered.bypasses_cache else before
-
-    def _is_fresh(self, document: Document, not_before: float) -> bool:
-        if document.is_immutable:
-            return True
-        return document.requested > max(not_before, self._clock() - _TIME_TO_LIVE)
+        if discovered.bypasses_cache:
+            return now
+        return max(before, now - (_OLDEST_AHEAD if discovered.are_ahead else _TIME_TO_LIVE))
 
     async def _request(self, call: Call, proceed: Proceed, key: DocumentKey, known: Document | None) -> Answer:
         """Request a document from the API server, and cache the response."""

@@ -60,8 +60,11 @@ class Cluster:
 
     async def next_run(self, **different: object) -> None:
         """End the run. A minute later, ask as another one, whose documents are read ahead."""
-        self.stage.identities.revoke(self.stage.token)
         self.now += 60
+        await self.next_run_at_once(**different)
+
+    async def next_run_at_once(self, **different: object) -> None:
+        self.stage.identities.revoke(self.stage.token)
         self.another_run(**different)
         run = self.stage.identities.session(self.stage.token)
         assert run is not None
@@ -371,6 +374,18 @@ async def test_what_the_last_run_of_the_kind_requested_is_read_before_the_next_o
     assert cluster.new_requests() == []
     await cluster.stage.get("/apis", "Accept: a/b", "Accept-Encoding: gzip")
     assert cluster.new_requests() == ["/apis"]
+
+
+async def test_documents_that_would_expire_during_the_next_run_are_read_ahead_too(cluster: Cluster) -> None:
+    await cluster.stage.get("/apis")
+    cluster.now += 0.8
+    await cluster.stage.get("/version")
+    cluster.new_requests()
+    cluster.now += 0.9
+    await cluster.next_run_at_once()
+    assert cluster.new_requests() == ["/apis"]
+    cluster.now += 0.9
+    assert [(await cluster.stage.get(path)).get("X-Cache") for path in ("/apis", "/version")] == ["HIT", "HIT"]
 
 
 async def test_documents_that_are_no_longer_requested_are_no_longer_read_ahead(cluster: Cluster) -> None:
