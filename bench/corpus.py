@@ -69,6 +69,8 @@ CASES = (
     Case("queue", creates=True, small_objects=True),
     Case("tenants"),
     Case("feed"),
+    Case("typical"),
+    Case("directory"),
 )
 QUEUE = CASES[2]
 

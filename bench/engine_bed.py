@@ -33,6 +33,8 @@ _VERBOSITY = 2
 _KEPT_RUNS = 20
 _WITHIN = 120.0
 _NUMBERS = itertools.count(1)
+_EXAMPLE = "http://127.0.0.1:8000"
+"""URL of the external service in objects of the corpus."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,8 +108,7 @@ class Bed:
 
     async def _object(self, case: Case, name: str) -> dict[str, Any]:
         body = case.sample(name)
-        if "service" in body["spec"]:
-            body["spec"]["service"] = self.service
+        body["spec"] |= {name: self.service for name, value in body["spec"].items() if value == _EXAMPLE}
         if "database" in body["spec"]:
             body["spec"]["database"]["container"] = self.exec_container
         path = case.path(self.namespace, name)
@@ -129,7 +130,13 @@ class _Service(http.server.BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
 
     def do_GET(self) -> None:
-        self._answer(http.HTTPStatus.OK, b"[]")
+        if self.path.startswith("/director/"):  # the API of Icinga Director has a document for each object
+            self._answer(http.HTTPStatus.NOT_FOUND, b'{"error": "there is none"}')
+        else:
+            self._answer(http.HTTPStatus.OK, b"[]")
+
+    def do_POST(self) -> None:
+        self.do_PUT()
 
     def do_PUT(self) -> None:
         self.rfile.read(int(self.headers.get("Content-Length", 0)))
