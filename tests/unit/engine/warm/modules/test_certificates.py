@@ -13,7 +13,7 @@ from runner.engine.warm.modules import certificates
 
 @pytest.fixture
 def made(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[Any]:
-    """The contexts that are made from now on; one of them is made before."""
+    """The contexts that are made from now on; two are made before."""
     authorities = tmp_path / "authorities.pem"
     authorities.touch()
     monkeypatch.setenv("SSL_CERT_FILE", str(authorities))
@@ -31,7 +31,7 @@ def made(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[Any]:
     return seen
 
 
-def test_the_first_context_is_created_in_advance(made: list[Any]) -> None:
+def test_the_first_contexts_are_created_in_advance(made: list[Any]) -> None:
     first = ssl.create_default_context(cafile=None)
 
     assert made == []
@@ -39,9 +39,12 @@ def test_the_first_context_is_created_in_advance(made: list[Any]) -> None:
     assert first.check_hostname
 
 
-def test_each_further_context_is_a_new_one(made: list[Any]) -> None:
-    assert ssl.create_default_context() is not ssl.create_default_context()
+def test_each_context_is_given_once(made: list[Any]) -> None:
+    first, second = ssl.create_default_context(), ssl.create_default_context()
+    assert made == []
+    assert ssl.create_default_context() not in {first, second}
     assert made == [((), {})]
+    assert first is not second
 
 
 def test_connections_of_http_client_get_it(made: list[Any]) -> None:
