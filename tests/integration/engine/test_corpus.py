@@ -41,7 +41,7 @@ _RECAPS = {
     "feed": (13, 0),
     "typical": (29, 11),
 }
-"""How many tasks of the first run for a new object are ok and skipped. Each core has its own `directory`."""
+"""How many tasks of the first run for a new object are ok and skipped."""
 _WAYS = {
     "portal": {"playbook_process": 130, "forked_module": 16},
     "registry": {"playbook_process": 33, "forked_module": 24},
@@ -51,6 +51,7 @@ _WAYS = {
     "typical": {"playbook_process": 27, "forked_module": 13},
 }
 """How the tasks of such a run are executed. Their lookups, `k8s` and `password` too, need no worker."""
+_MODULES_OF_DIRECTORY = 7
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="session")
@@ -88,6 +89,8 @@ async def test_a_role_of_the_corpus_needs_no_new_interpreter(
     new = [each for each in result.executions.each if each.way is Way.INTERPRETER]
     assert [each for each in new if (case.name, each.reason) not in _NEW_INTERPRETERS] == []
     assert result.recap is not None
-    recap = result.recap.ok, result.recap.skipped
-    assert recap == _RECAPS.get(case.name, recap)
-    assert result.executions.totals == _WAYS.get(case.name, {**result.executions.totals, "forked_module": 7})
+    if case.name == "directory":  # each core has its own version of this role
+        assert result.executions.totals["forked_module"] == _MODULES_OF_DIRECTORY
+    else:
+        assert (result.recap.ok, result.recap.skipped) == _RECAPS[case.name]
+        assert result.executions.totals == _WAYS[case.name]
