@@ -380,9 +380,10 @@ def test_an_operator_that_ends_before_or_after_any_of_its_writes_completes_the_w
             view.world.things.delete(thing["metadata"]["name"])
         view.converge({})
         name = f"story-{number}-{'before' if before else 'after'}"
-        _story(view, name, KillPoint(number, before, partial(_kill, view)))
+        writes = _story(view, name, KillPoint(number, before, partial(_kill, view)))
         view.check()
-        assert view.kills == 1, f"the operator was not ended at write {number}"
-        killed.append(name)
+        # A slow machine can add a write to a story, so another one can end before it.
+        assert view.kills == 1 or writes < number, f"the operator was not ended at write {number} of {writes}"
+        killed += [name] * view.kills
     sys.stdout.write(f"{len(killed)} kills\n")
     assert killed

@@ -24,6 +24,8 @@ def ended_by(act: Callable[[], Any]) -> Callable[[list[int], Following | None], 
     """Make what a module's process does: take its streams and its folder, act, end or continue."""
 
     def run(descriptors: list[int], following: Following | None) -> NoReturn:
+        if following:
+            descriptors = following(None)
         while True:
             for number, descriptor in enumerate(descriptors[:3]):
                 os.dup2(descriptor, number)
@@ -51,7 +53,7 @@ def zygote_of() -> Iterator[Callable[[Callable[[], Any]], Zygote]]:
 
     yield start
     for zygote in begun:
-        zygote._socket.close()
+        zygote.close()
         os.waitpid(zygote.pid, 0)
 
 
