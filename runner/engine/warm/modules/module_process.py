@@ -40,8 +40,8 @@ _COLD_DEPTH = 4
 """Position on the stack, from 1, of the function with which AnsiballZ runs a module."""
 
 
-Following: TypeAlias = Callable[[int], list[int]]
-"""Reports the exit code of a module, and returns the descriptors of the next one for this process."""
+Following: TypeAlias = Callable[[int | None], list[int]]
+"""Reports the exit code of a module, if there was one, and returns the descriptors of the next one for this process."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +79,8 @@ def runner(context: ModuleContext) -> Callable[[list[int], Following | None], No
 
     def run(descriptors: list[int], following: Following | None) -> NoReturn:
         between = Between(context.namespace) if following else None
+        if following:
+            descriptors = following(None)
         while True:
             request = _arrive(descriptors)
             _become(context, request)

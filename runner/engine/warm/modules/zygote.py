@@ -3,8 +3,9 @@
 It is forked before the run loads code of the project. So changes of plugins to their process do not reach a module, as
 with new interpreters. Owns the socket for requests to run modules, and the wait for them.
 
-One process can be kept for modules that are known to leave nothing behind. They run in it one after the other; each
-other module has a process of its own. If the kept process is busy, such a module has its own too.
+One process is kept for modules that are known to leave nothing behind. It is forked while the run loads its playbook.
+They run in it one after the other; each other module has a process of its own. If the kept process is busy, such a
+module has its own too.
 
 Promises: it has a single thread. It ends when no process that could send requests is left. A module that it forked has
 then ended or continues as an orphan, as after a run with new interpreters. If file descriptors run out, it refuses new
@@ -25,7 +26,7 @@ import socket
 import struct
 import time
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import NoReturn, Self
 
 from runner.agent import interpreter
@@ -48,7 +49,7 @@ _SURVIVED = (signal.SIGHUP, signal.SIGINT, signal.SIGTERM)
 """Signals to a group of processes that the zygote ignores: they are for its modules."""
 
 Run = Callable[[list[int], Following | None], NoReturn]
-"""What a module's process does, with its descriptors. The process that is kept can ask for the following module."""
+"""What a module's process does, with its descriptors. The process that is kept has none, and asks for each module."""
 
 
 class Unavailable(Exception):  # noqa: N818 - not an error: the module is then run the cold way
@@ -81,6 +82,10 @@ class Zygote:
             os._exit(0)
         theirs.close()
         return cls(pid, ours, set())
+
+    def close(self) -> None:
+        """Let the zygote end, unless another process still uses it."""
+        self._socket.close()
 
     @property
     def running(self) -> frozenset[int]:
@@ -172,11 +177,11 @@ class _Process:
     """Process of a module, or the one that is kept."""
 
     pid: int
-    kept: socket.socket | None
+    kept: socket.socket | None = None
     status: int = -1
     """Descriptor for the status of its module; -1 while it has none."""
-    since: float = 0.0
-    """When its last module ended."""
+    since: float = field(default_factory=time.monotonic)
+    """When it started or its last module ended."""
 
     def begin(self, descriptors: list[int]) -> None:
         """Report that it runs the module with these descriptors."""
@@ -207,6 +212,7 @@ class _Server:
     def serve(self) -> None:
         """Serve until no client is left."""
         self._selector.register(self._requests, selectors.EVENT_READ, self._answer)
+        self._keep()
         while self._requests.fileno() >= 0:
             for key, _ in self._selector.select(_POLL if self._polled else None):
                 key.data()
@@ -223,40 +229,52 @@ class _Server:
         elif len(descriptors) < _DESCRIPTORS:  # the kernel has closed the others
             _refuse(descriptors, errno.EMFILE)
         elif message == _RUN_MODULE or not self._pass_on(descriptors):
-            self._fork(descriptors, kept=message == _RUN_KEPT and self._kept is None)
+            self._run_alone(descriptors)
 
     def _pass_on(self, descriptors: list[int]) -> bool:
         """Return True if the kept process runs the module."""
         process = self._kept
+        if process and process.status < 0 and time.monotonic() - process.since > _IDLE_WITHIN:
+            self._forget(process)
+        if self._kept is None:
+            self._keep()
+        process = self._kept
         if process is None or process.kept is None or process.status >= 0:
             return False
-        if time.monotonic() - process.since < _IDLE_WITHIN:
-            with contextlib.suppress(OSError):  # it has just ended
-                socket.send_fds(process.kept, [_RUN_KEPT], descriptors)
-                process.begin(descriptors)
-                return True
+        with contextlib.suppress(OSError):  # it has just ended
+            socket.send_fds(process.kept, [_RUN_KEPT], descriptors)
+            process.begin(descriptors)
+            return True
         self._forget(process)
         return False
 
-    def _fork(self, descriptors: list[int], *, kept: bool) -> None:
+    def _run_alone(self, descriptors: list[int]) -> None:
         try:
-            ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET) if kept else (None, None)
-            pid = os.fork()
+            process = self._fork(descriptors)
         except OSError as error:
             _refuse(descriptors, error.errno or 1)
-            return
-        if pid == 0:
-            self._be_module(descriptors, theirs)
-        process = _Process(pid, ours)
-        process.begin(descriptors)
-        if ours:
-            self._kept = process
+        else:
+            process.begin(descriptors)
+
+    def _keep(self) -> None:
+        with contextlib.suppress(OSError):  # a module that needs it is refused, if it has no process of its own either
+            ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+            with theirs:
+                process = self._kept = self._fork([], theirs)
+            process.kept = ours
             self._selector.register(ours, selectors.EVENT_READ, lambda: self._hear(process))
+
+    def _fork(self, descriptors: list[int], kept: socket.socket | None = None) -> _Process:
+        pid = os.fork()
+        if pid == 0:
+            self._be_module(descriptors, kept)
+        process = _Process(pid)
         try:
             descriptor = os.pidfd_open(pid)
             self._selector.register(descriptor, selectors.EVENT_READ, lambda: self._end(descriptor, process))
         except OSError:
             self._polled.append(process)
+        return process
 
     def _be_module(self, descriptors: list[int], kept: socket.socket | None) -> NoReturn:
         try:
@@ -299,9 +317,10 @@ class _Server:
         process.end(os.waitstatus_to_exitcode(ended))
 
 
-def _follow(kept: socket.socket, code: int) -> list[int]:
-    """In the kept process: report the exit code of its module, and return the descriptors of the next one."""
-    kept.send(_STATUS.pack(code))
+def _follow(kept: socket.socket, code: int | None) -> list[int]:
+    """In the kept process: report the exit code of its last module, and return the descriptors of the next one."""
+    if code is not None:
+        kept.send(_STATUS.pack(code))
     message, descriptors, _, _ = socket.recv_fds(kept, len(_RUN_KEPT), _DESCRIPTORS)
     if len(descriptors) < _DESCRIPTORS:
         os._exit(1 if message else 0)  # without a message, none follows

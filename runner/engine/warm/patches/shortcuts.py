@@ -7,6 +7,7 @@ ansible-core moves disables that shortcut alone. Must be imported only where Ans
 
 from __future__ import annotations
 
+import atexit
 import os
 import signal
 from collections.abc import Callable, Mapping
@@ -157,6 +158,7 @@ def _install_modules(target: _Target, is_on: bool) -> None:  # noqa: FBT001 - as
         module_namespace.enter(made.namespace)
 
     zygote = Zygote.start(enter, module_process.runner(context))
+    atexit.register(zygote.close)
     can_share = frozenset(
         key
         for key, payload in context.payloads.items()
