@@ -10,6 +10,7 @@ import socket
 import sys
 import time
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 import orjson
@@ -48,8 +49,30 @@ class ServerDiedError(ServerError):
     """The server ended before it answered. The request had no effect."""
 
 
+@dataclass(frozen=True, slots=True)
+class _Forked:
+    """A supervisor without an order, and the descriptors of its streams."""
+
+    pid: int
+    control: int
+    events: int
+    errors: int
+
+    def takes_an_order(self) -> bool:
+        """Return True if it lives. Otherwise close its streams."""
+        with contextlib.suppress(ChildProcessError):
+            if os.waitpid(self.pid, os.WNOHANG) == (0, 0):
+                return True
+        self.close()
+        return False
+
+    def close(self) -> None:
+        """Close its streams. Without an order, it then ends."""
+        _close(self.control, self.events, self.errors)
+
+
 class Server:
-    """A fork server that is ready."""
+    """A fork server that is ready, with a supervisor that waits for the next run."""
 
     def __init__(self, process: asyncio.subprocess.Process, connection: socket.socket, scratch: Path) -> None:
         self._process = process
@@ -61,6 +84,8 @@ class Server:
         self._stamps: dict[str, Stamp | None] = {}
         self._checked_at = 0.0
         self._closed = False
+        self._ahead: asyncio.Task[_Forked] | None = None
+        """The fork of the next run's supervisor."""
         self.started_at = time.monotonic()
         self.runs = 0
         self.disabled: Mapping[str, str] = {}
@@ -132,7 +157,25 @@ class Server:
         return not self._closed and self._process.returncode is None
 
     async def run(self, order: Order, environment: Mapping[str, str], without: Sequence[str]) -> Started:
-        """Start a run's supervisor. Raises `OSError` if descriptors run out here, and `ServerError`."""
+        """Give a run's order to a supervisor. Raises `OSError` if descriptors run out here, and `ServerError`."""
+        forked = await self._take_ahead() or await self._fork()
+        self.runs += 1
+        if self._ahead is None and not self._closed:
+            self._ahead = asyncio.create_task(self._fork())
+        writer = await _writer(forked.control)
+        events_in, errors_in = await _reader(forked.events), await _reader(forked.errors)
+        setup = {"environment": dict(environment), "without": list(without)}
+        writer.write(orjson.dumps(setup) + b"\n" + starter.line(order))
+
+        async def wait() -> int | None:
+            try:
+                return await wait_for_exit(forked.pid)
+            finally:
+                writer.close()
+
+        return Started(forked.pid, writer, events_in, errors_in, wait)
+
+    async def _fork(self) -> _Forked:
         shortages.check_descriptors(_TAKEN_BY_RUN)
         pipes = [os.pipe() for _ in range(messages.STREAMS)]
         (server_control, control), (events, server_events), (errors, server_errors) = pipes
@@ -146,19 +189,24 @@ class Server:
         if answer.problem:
             _close(control, events, errors)
             raise ForkError(f"the fork server cannot fork: {answer.problem}")
-        self.runs += 1
-        writer = await _writer(control)
-        events_in, errors_in = await _reader(events), await _reader(errors)
-        setup = {"environment": dict(environment), "without": list(without)}
-        writer.write(orjson.dumps(setup) + b"\n" + starter.line(order))
+        return _Forked(answer.pid, control, events, errors)
 
-        async def wait() -> int | None:
-            try:
-                return await wait_for_exit(answer.pid)
-            finally:
-                writer.close()
+    async def _take_ahead(self) -> _Forked | None:
+        """Return the supervisor that waits; None if there is none, or it has died."""
+        ahead, self._ahead = self._ahead, None
+        if ahead is None:
+            return None
+        try:
+            forked = await ahead
+        except (OSError, ServerError):  # it is raised again if the next fork fails too
+            return None
+        return forked if forked.takes_an_order() else None
 
-        return Started(answer.pid, writer, events_in, errors_in, wait)
+    async def _end_ahead(self) -> None:
+        if forked := await self._take_ahead():
+            forked.close()
+            os.kill(forked.pid, signal.SIGKILL)  # it has done nothing yet
+            await wait_for_exit(forked.pid)
 
     async def is_current(self) -> bool:
         """Return True if the server is alive and its loaded files are up to date. Checks at most once a second."""
@@ -175,6 +223,7 @@ class Server:
         if self._closed:
             return ""
         await self._stderr_task
+        await self._end_ahead()
         async with self._lock:  # requests in progress notice the end first
             self._connection.close()
         await _remove(self._scratch)
@@ -186,6 +235,7 @@ class Server:
     async def close(self) -> None:
         """End the server. Its runs continue."""
         self._closed = True
+        await self._end_ahead()
         async with self._lock:  # requests in progress get their answers
             self._connection.close()
         try:
