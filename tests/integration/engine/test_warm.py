@@ -28,6 +28,11 @@ pytestmark = pytest.mark.asyncio(loop_scope="session")
 
 RunsOf = Callable[[RunEngine, Path, Path], Any]
 HELLO = "- {name: hello, debug: {msg: hi}}"
+ANCESTORS = """
+- name: ancestors
+  debug: {msg: "{{ lookup('pipe', command) }}"}
+  vars: {command: "p=$$; while [ $p -gt 1 ]; do echo $p; p=$(sed -n 's/^PPid:[[:space:]]*//p' /proc/$p/status); done"}
+"""
 
 
 @pytest_asyncio.fixture(loop_scope="session")
@@ -89,6 +94,45 @@ async def test_a_request_that_a_killed_server_has_not_answered_goes_to_the_next_
     assert [(await order).result.outcome for order in orders] == [Outcome.SUCCEEDED] * 2
     assert warm.engine.servers != [first]
     assert warm.engine.problem is None
+
+
+async def waiting(runs: Runs, before: set[int]) -> int:
+    """Return the pid of the supervisor that the server has forked for the next run."""
+
+    def found() -> set[int]:
+        own = {each.pid for each in process_tree.table().values() if each.parent == os.getpid() and not each.zombie}
+        return own - before - set(runs.engine.servers)
+
+    await until(lambda: len(found()) == 1)
+    return found().pop()
+
+
+async def test_a_supervisor_that_dies_before_it_has_an_order_is_no_loss(warm: Runs) -> None:
+    before = {each.pid for each in process_tree.table().values()}
+    await warm.run(warm.tasks(HELLO))
+    first = await waiting(warm, before)
+
+    os.kill(first, signal.SIGKILL)
+    await until(lambda: not lives(first))
+    ran = await warm.run(warm.tasks(HELLO))
+
+    assert ran.result.outcome is Outcome.SUCCEEDED
+    assert await waiting(warm, before) != first
+    assert warm.engine.problem is None
+
+
+async def test_a_supervisor_that_waits_gets_the_next_order_and_ends_with_its_server(warm: Runs) -> None:
+    before = {each.pid for each in process_tree.table().values()}
+    await warm.run(warm.tasks(HELLO))
+    first = await waiting(warm, before)
+
+    ran = await warm.run(warm.tasks(ANCESTORS))
+    second = await waiting(warm, before)
+    await warm.engine.close(0)
+
+    assert str(first) in str(ran.said("ancestors")).split()
+    assert process_tree.read(first) is None
+    assert process_tree.read(second) is None
 
 
 async def test_content_installed_or_configured_later_is_used_by_the_next_run(
