@@ -261,7 +261,7 @@ def _operator_stopped(world: World) -> Iterator[None]:
 
 
 def fork_servers(pid: int) -> set[int]:
-    """The children of an operator that runs are forked from."""
+    """The children of an operator that runs are forked from, and their forks that wait for an order."""
     found = set()
     for each in process_tree.table().values():
         if each.parent == pid and not each.zombie:

@@ -55,6 +55,12 @@ def _of_runs(world: World) -> list[process_tree.Process]:
     return [table[each] for each in (below | marked) - fork_servers(pid) - {pid}]
 
 
+def _servers(world: World) -> list[int]:
+    """The fork servers, without the supervisors that wait for an order: those have sessions of their own."""
+    table = process_tree.table()
+    return [pid for pid in fork_servers(world.life.process.pid) if pid in table and table[pid].session != pid]
+
+
 def _is_ours(world: World, pid: int) -> bool:
     """Whether a process was started below the world's operators, wherever it is now."""
     if pid == os.getpid():
@@ -66,7 +72,7 @@ def _is_ours(world: World, pid: int) -> bool:
 
 def _processes(world: World) -> list[str]:
     left = [f"process {_describe(each)}" for each in _of_runs(world)]
-    servers = fork_servers(world.life.process.pid)
+    servers = _servers(world)
     return left + ([f"{len(servers)} fork servers"] if len(servers) > _MOST_SERVERS else [])
 
 
@@ -81,7 +87,7 @@ def _describe(process: process_tree.Process) -> str:
 
 def _files(world: World) -> list[str]:
     runs = world.disk.folder / "runs"
-    servers = fork_servers(world.life.process.pid)
+    servers = _servers(world)
     scratch = sorted(runs.glob(".warm-*"))
     left = [f"scratch folders {[each.name for each in scratch]} of {len(servers)} fork servers"] * (
         len(scratch) > len(servers)

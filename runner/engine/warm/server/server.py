@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 
 _RUNS_BEFORE_SHARING = 5
-"""Runs after which the server prepares its memory for forks. That costs as much CPU time as these runs lose without it,
+"""Forks for runs after which the server prepares its memory. That costs as much CPU time as these runs lose without it,
 and many servers are replaced sooner."""
 
 
