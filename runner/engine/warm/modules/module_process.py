@@ -79,9 +79,10 @@ def runner(context: ModuleContext) -> Callable[[list[int], Following | None], No
 
     def run(descriptors: list[int], following: Following | None) -> NoReturn:
         between = Between(context.namespace) if following else None
-        if following:
-            descriptors = following(None)
+        code: int | None = None
         while True:
+            if following:
+                descriptors = following(code)
             request = _arrive(descriptors)
             _become(context, request)
             if between:
@@ -92,7 +93,6 @@ def runner(context: ModuleContext) -> Callable[[list[int], Following | None], No
             if not (following and between and _ends(between, code)):
                 _end(code)
             _let_go()
-            descriptors = following(code)
 
     return run
 

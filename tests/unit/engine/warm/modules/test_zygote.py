@@ -24,9 +24,10 @@ def ended_by(act: Callable[[], Any]) -> Callable[[list[int], Following | None], 
     """Make what a module's process does: take its streams and its folder, act, end or continue."""
 
     def run(descriptors: list[int], following: Following | None) -> NoReturn:
-        if following:
-            descriptors = following(None)
+        code = None
         while True:
+            if following:
+                descriptors = following(code)
             for number, descriptor in enumerate(descriptors[:3]):
                 os.dup2(descriptor, number)
             os.fchdir(descriptors[4])
@@ -38,7 +39,6 @@ def ended_by(act: Callable[[], Any]) -> Callable[[list[int], Following | None], 
             with Path(os.devnull).open("r+b") as nothing:
                 for number in range(3):
                     os.dup2(nothing.fileno(), number)
-            descriptors = following(code)
 
     return run
 
