@@ -96,38 +96,38 @@ async def test_a_request_that_a_killed_server_has_not_answered_goes_to_the_next_
     assert warm.engine.problem is None
 
 
-async def waiting(runs: Runs, before: set[int]) -> int:
-    """Return the pid of the supervisor that the server has forked for the next run."""
+async def waiting(before: set[int]) -> int:
+    """Return the pid of the supervisor that the server has forked for the next run. It has a session of its own."""
 
-    def found() -> set[int]:
-        own = {each.pid for each in process_tree.table().values() if each.parent == os.getpid() and not each.zombie}
-        return own - before - set(runs.engine.servers)
+    def found() -> list[int]:
+        own = [each for each in process_tree.table().values() if each.parent == os.getpid() and not each.zombie]
+        return [each.pid for each in own if each.session == each.pid and each.pid not in before]
 
     await until(lambda: len(found()) == 1)
-    return found().pop()
+    return found()[0]
 
 
 async def test_a_supervisor_that_dies_before_it_has_an_order_is_no_loss(warm: Runs) -> None:
     before = {each.pid for each in process_tree.table().values()}
     await warm.run(warm.tasks(HELLO))
-    first = await waiting(warm, before)
+    first = await waiting(before)
 
     os.kill(first, signal.SIGKILL)
     await until(lambda: not lives(first))
     ran = await warm.run(warm.tasks(HELLO))
 
     assert ran.result.outcome is Outcome.SUCCEEDED
-    assert await waiting(warm, before) != first
+    assert await waiting(before) != first
     assert warm.engine.problem is None
 
 
 async def test_a_supervisor_that_waits_gets_the_next_order_and_ends_with_its_server(warm: Runs) -> None:
     before = {each.pid for each in process_tree.table().values()}
     await warm.run(warm.tasks(HELLO))
-    first = await waiting(warm, before)
+    first = await waiting(before)
 
     ran = await warm.run(warm.tasks(ANCESTORS))
-    second = await waiting(warm, before)
+    second = await waiting(before)
     await warm.engine.close(0)
 
     assert str(first) in str(ran.said("ancestors")).split()

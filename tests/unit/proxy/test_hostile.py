@@ -13,6 +13,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from structlog.testing import capture_logs
 
+from tests.kit.wait import until
+
 if TYPE_CHECKING:
     from collections.abc import Callable, MutableMapping, Sequence
     from contextlib import AbstractAsyncContextManager
@@ -209,21 +211,28 @@ def test_no_bytes_break_the_proxy(with_stage: Callable[..., None], raw: list[byt
 async def test_malformed_requests_of_clients_that_are_gone_are_one_counted_line_a_minute(
     staged: Callable[..., AbstractAsyncContextManager[Stage]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("runner.proxy.server._BETWEEN_LINES", 0.2)
     with capture_logs() as logs:
         async with staged() as stage:
-            for lines in (1, 2):
+            malformed = stage.proxy._malformed
+            for lines in (0, 1):
                 for _ in range(30):
-                    with socket.create_connection(("127.0.0.1", stage.port)) as gone:
-                        gone.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
-                        gone.sendall(b"\x16\x03\x01 no HTTP\r\n\r\n")
-                async with asyncio.timeout(5):
-                    while len(rejected(logs)) < lines:
-                        await asyncio.sleep(0.01)
+                    send_malformed_and_reset(stage.port)
+                await until(lambda: malformed._count == 30)
+                assert len(rejected(logs)) == lines
+                malformed.log()  # as after a minute
+            monkeypatch.setattr("runner.proxy.server._BETWEEN_LINES", 0.01)
+            send_malformed_and_reset(stage.port)
+            await until(lambda: len(rejected(logs)) == 3)
             assert not stage.proxy._clients
             assert (await stage.get()).status == 200
-    assert [each["count"] for each in rejected(logs)] == [30, 30]
+    assert [each["count"] for each in rejected(logs)] == [30, 30, 1]
     assert not [each for each in logs if "traceback" in each]
+
+
+def send_malformed_and_reset(port: int) -> None:
+    with socket.create_connection(("127.0.0.1", port)) as gone:
+        gone.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        gone.sendall(b"\x16\x03\x01 no HTTP\r\n\r\n")
 
 
 def rejected(logs: Sequence[MutableMapping[str, Any]]) -> list[MutableMapping[str, Any]]:
