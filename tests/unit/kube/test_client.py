@@ -277,7 +277,7 @@ async def test_watches_keep_no_call_waiting(api: Api, client: Client) -> None:
 
 async def test_a_stream_that_falls_silent_ends_with_an_error(api: Api, client: Client) -> None:
     api.on("/watch", api.stream({"n": 1}, "stay"))
-    async with client.stream("/watch", {}, idle=0.05) as lines:
+    async with client.stream("/watch", {}, idle=1.0) as lines:  # also for the head
         assert await anext(lines) == b'{"n":1}'
         with pytest.raises(errors.ApiUnavailableError):
             await anext(lines)
