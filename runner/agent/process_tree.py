@@ -183,8 +183,11 @@ def living_below() -> list[Process]:
     """Return the living processes below this one."""
     if not has_children():
         return []  # reading all processes is slow
-    processes = table()
-    return living(processes[pid] for pid in descendants(processes, [os.getpid()]))
+    # Twice: a process whose parent ends while the table is read can seem to be below nobody.
+    for processes in (table() for _ in range(2)):
+        if found := living(processes[pid] for pid in descendants(processes, [os.getpid()])):
+            return found
+    return []
 
 
 def ending(grace: float, kill_within: float = 5.0) -> Iterator[None]:
@@ -194,16 +197,18 @@ def ending(grace: float, kill_within: float = 5.0) -> Iterator[None]:
     most. Those of other users remain.
     """
     kill_at = time.monotonic() + grace
+    killed_at: float | None = None
     notified: set[int] = set()
     foreign: set[int] = set()
     while found := [each for each in living_below() if each.pid not in foreign]:
         now = time.monotonic()
-        if now >= kill_at + kill_within:
+        if killed_at is not None and now >= killed_at + kill_within:
             return
         if now < kill_at:
             foreign |= send((each for each in found if each.pid not in notified), signal.SIGTERM)
             notified |= {each.pid for each in found}
         else:
+            killed_at = killed_at or now
             foreign |= send(found, signal.SIGKILL)
         yield
 

@@ -168,7 +168,6 @@ class Supervisor:
     def _listen(self) -> None:
         while self._control.readline() == STOP:
             self._stop()
-        self._stop()
         self._abandon()
 
     def _stop(self) -> None:
@@ -176,7 +175,8 @@ class Supervisor:
         process_tree.end_descendants(GRACE)
 
     def _abandon(self) -> None:
-        """End without an operator: remove the files that the operator would have removed."""
+        """End without an operator: end all processes, and remove the files that the operator would have removed."""
+        self._stop()
         Path(self._order.kubeconfig).unlink(missing_ok=True)
         shutil.rmtree(self._order.temporary, ignore_errors=True)
         process_tree.reap_children()
