@@ -263,11 +263,13 @@ async def test_nothing_outlives_an_operator_that_is_killed(
     operator.kill()
     operator.wait()
 
-    def left() -> list[str]:
-        pids = {*alive(marks), *processes_of(root)}
-        return [f"{pid} {Path('/proc', str(pid), 'cmdline').read_bytes()!r}: {process_tree.read(pid)}" for pid in pids]
+    def left() -> dict[int, bytes]:
+        return {pid: Path(f"/proc/{pid}/cmdline").read_bytes() for pid in pids()}
 
-    await until(lambda: not alive(marks) and not processes_of(root), lambda: f"the end of {left()}", deadline=60)
+    def pids() -> set[int]:
+        return {*alive(marks), *processes_of(root)}
+
+    await until(lambda: not pids(), lambda: f"the end of {left()}", deadline=60)
     assert len(daemons) == 2
     await until(lambda: not list(root.rglob("kubeconfig")), deadline=5)
 

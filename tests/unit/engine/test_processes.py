@@ -193,6 +193,19 @@ def test_children_of_a_killed_fork_server_are_reaped() -> None:
 
 
 @pytest.mark.lengthy
+def test_a_process_is_killed_even_if_the_time_for_that_is_over_at_the_first_look() -> None:
+    code = (
+        "import subprocess\n"
+        "from runner.agent import process_tree\n"
+        "below = subprocess.Popen(['sleep', '60'])\n"
+        "list(process_tree.ending(0.0, kill_within=0.0))\n"
+        "assert below.wait(30) == -9\n"
+    )
+
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
+
+
+@pytest.mark.lengthy
 def test_an_adopted_zombie_of_another_session_is_reaped() -> None:
     code = (
         "import os, sys, time\n"
