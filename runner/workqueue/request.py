@@ -60,7 +60,7 @@ HANDICAP: dict[RunReason, float] = {
 }
 """Seconds by which a more urgent request may come later and still go first."""
 
-DEPENDENT_STATUS_HANDICAP = 30.0
+DEPENDENT_STATUS_HANDICAP = 60.0
 """The same for a dependent of which only the status changed: the run repairs nothing."""
 HANDICAP_AT_START = {LastResult.NONE: 15.0, LastResult.OUTDATED: 60.0, LastResult.FAILED: 120.0}
 """The same for objects present at start whose last run has no result for the current spec, or failed."""
