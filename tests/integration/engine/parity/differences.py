@@ -131,6 +131,7 @@ MAY_DIFFER: tuple[Field | Text | Unordered | Extra | Ends, ...] = (
     Text(r"(?<=/)tmp[0-9a-z_]{8}\b", "temporary", "name that tempfile chose"),
     Text(r"(?<=<temporary>/)\.[0-9a-z_]{8}(?= TO )", "temporary", "the same, as -vvv shows it"),
     Field("_original_basename", r'"\.[0-9a-z_]{8}"', "the same, as copy and template pass it on"),
+    Text(r"(?<=<frame at )0x[0-9a-f]+", "address", "a frame, as 2.18 shows it after the timeout of a task"),
     Field("stream_name", '"[0-9]+"', "number of an open file, by which Python names a stream that it opened by number"),
     # Line ends
     Ends(
