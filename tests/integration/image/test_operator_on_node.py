@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from runner.sdk import devcluster as clusters
 from tests.integration.scaffold.installed import get
@@ -154,6 +155,13 @@ class Deployed:
         wait_until(lambda: self.conditions(name).get("Running", {}).get("reason") == "Running", f"the run of {name}")
 
 
+def recorded_with_patch(deployed: Deployed) -> str:
+    """Return the recorded permissions once they allow to change a ConfigMap; empty before."""
+    recorded = deployed.execute("cat", "/tmp/rights.yaml")
+    rules = [rule for role in yaml.safe_load_all(recorded) for rule in role["rules"]]
+    return recorded if any("configmaps" in rule["resources"] and "patch" in rule["verbs"] for rule in rules) else ""
+
+
 def record_permissions(deployed: Deployed) -> str:
     """Return the permissions that the operator records while it may do everything."""
     account = f"--serviceaccount={NAMESPACE}:nap-operator-controller-manager"
@@ -168,7 +176,8 @@ def record_permissions(deployed: Deployed) -> str:
     deployed.nap("recorded", seconds=0)
     deployed.succeeds("recorded")
     deployed.sh("kubectl", "delete", "nap", "recorded")
-    recorded = deployed.execute("cat", "/tmp/rights.yaml")
+    # The file is written once a second.
+    recorded = wait_until(lambda: recorded_with_patch(deployed), "the right of the last run")
     deployed.sh("kubectl", "delete", "clusterrolebinding", "everything")
     return recorded
 
