@@ -143,6 +143,14 @@ MAY_DIFFER: tuple[Field | Text | Unordered | Extra | Ends, ...] = (
     Text(
         r"(?<=Previous line repeated )[0-9]+", "depth", "what is left of the stack for a module that recurses for ever"
     ),
+    Text(
+        r"(An unhandled exception occurred while templating '\{\{ recursive \}\}'\. "
+        r"Error was a <class 'ansible\.errors\.AnsibleError'>, original message: )+"
+        r"recursive loop detected in template string: \{\{ recursive \}\}\. "
+        r"maximum recursion depth exceeded( while calling a Python object)?",
+        "depth",
+        "the same for a template, in ansible-core 2.18",
+    ),
     Text(r"(?<=j)[0-9]+\.[0-9]+(?=\b)", "async", "job of an async task"),
 )
 
@@ -198,7 +206,7 @@ class _Compiled:
 _TEXTS = tuple(_Compiled(rule, re.compile(rule.pattern)) for rule in MAY_DIFFER if isinstance(rule, Text))
 
 
-_MAYBE = re.compile("[0-9]|tmp|_payload_|<temporary>|Traceback")
+_MAYBE = re.compile("[0-9]|tmp|_payload_|<temporary>|Traceback|recursive")
 """What each text that may differ contains: most texts contain none of it, and are compared as they are."""
 
 

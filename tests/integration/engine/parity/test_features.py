@@ -38,7 +38,8 @@ async def test_modules_that_roles_use_and_the_files_they_leave(parity: Parity) -
     cold = await parity("modules.yml", settled=True)
 
     assert cold.task("uri posting")["content"].startswith("POST /post")
-    assert cold.task("args")["stdout"] == "args"
+    if not version("ansible-core").startswith("2.18."):  # which refuses these arguments
+        assert cold.task("args")["stdout"] == "args"
 
 
 async def test_plugins_of_every_type(parity: Parity) -> None:
