@@ -139,7 +139,7 @@ class Parity:
             extra_vars = {"where": where, "how": how}
             one = await self.observe("hanging.yml", engine, act, extra_vars=extra_vars, **changes)
             assert one.result.outcome is expected, f"{one.result}\n{one.stdout()[-3000:]}"
-            seen.append(one.without_files() if broken_off else one)
+            seen.append(one.broken_off() if broken_off else one)
         self._compare(seen[0], seen[1], f"{where} {how}:", any_order=False)
         return seen[0]
 

@@ -33,9 +33,9 @@ class Observation:
         del result["executions"]  # how tasks are executed is what differs between engines
         return {"result": result, "events": self.events, "files": self.files, "processes": self.processes}
 
-    def without_files(self) -> Observation:
-        """Leave out what was being written when the run was cut short."""
-        return replace(self, files={})
+    def broken_off(self) -> Observation:
+        """Leave out what was being written when the run was cut short, and that the playbook saw its worker end."""
+        return replace(self, files={}, events=[event for event in self.events if event["event"] != "error"])
 
     def of(self, name: str) -> list[Event]:
         """Return the events of one kind."""
