@@ -3,7 +3,8 @@
 1. With many objects present at start, a new one: how long until it is done, in run times.
 2. A burst of new objects of the sample operator with the warm engine, against one object at a time.
 3. An object that can only fail: runs in its first half minute, and in its first hour in virtual time.
-4. Many objects that were run and rest: memory of each, all told; Ansible is left out (`bench.without_ansible`).
+4. Many objects that were run and rest: memory of each, also with five dependents each, and CPU; Ansible is left out
+   (`bench.without_ansible`).
 5. The same objects after a restart, with `skipUnchanged`: what it costs to find that none need be run.
 6. Many runs, and a day of periodic runs in virtual time: what grows.
 7. The corpus' small role: a new object alone, 20 and 150 at once, and one behind 40 that were present at start.

@@ -6,13 +6,16 @@ import asyncio
 import statistics
 import sys
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Coroutine
 from dataclasses import replace
+from typing import Any
 
 from bench import objects, process_stats, scale_virtual
 from bench.operator_process import DEADLINE, OperatorProcess, Project, running
 from bench.results import Result, tell
 from bench.scale_bed import CASE, FAILING, FLAT, NONE, REST, SKIP, WARM, Bed, metric, succeeded, trivial
+from runner.dependents.store import FileStore
+from runner.objects import GVK, Object
 from tests.kit.wait import until
 
 _OBJECT_BYTES = 1024
@@ -20,6 +23,11 @@ _KIB = 1024
 _INSTANT = ("-m", "bench.without_ansible")
 _CALM = 5.0
 """Seconds after which what a burst of work left in buffers and caches has gone."""
+_IDLE = 10.0
+"""Seconds at rest in which the CPU time of the operator is measured."""
+_DEPENDENTS = 5
+"""ConfigMaps that each object owns."""
+_WATCHED, _CONFIG_MAP = GVK(objects.GROUP, objects.VERSION, objects.KIND), GVK("", "v1", "ConfigMap")
 _REST_WITHIN = 1800.0
 _WARM_UP = 60
 """Runs after which an operator has loaded and cached what it will."""
@@ -61,6 +69,28 @@ async def rest(bed: Bed) -> AsyncIterator[Result]:
     yield Result(
         CASE, "memory of an object that was there at start, RSS", (again[0] - none[0]) * _KIB / count, "KiB", 8
     )
+    tell(f"rest: creating {count * _DEPENDENTS} ConfigMaps that the objects own")
+    await _create_dependents(bed)
+    await FileStore(project.runs).save({_WATCHED: frozenset({_CONFIG_MAP})})
+    owning = await _resting(project, REST, count, dependents=True)
+    more = (owning[0] - again[0]) * _KIB / (count * _DEPENDENTS)
+    yield Result(CASE, "memory of a dependent of an object that rests, RSS", more, "KiB")
+    yield Result(CASE, "CPU at rest with all objects and their dependents", owning[3], "% of a core", 1)
+
+
+async def _create_dependents(bed: Bed) -> None:
+    config_maps = f"/api/v1/namespaces/{REST}/configmaps"
+    owners = [
+        {"apiVersion": found["apiVersion"], "kind": found["kind"]}
+        | {field: found["metadata"][field] for field in ("name", "uid")}
+        for found in (await bed.client.request("GET", objects.path(REST)))["items"]
+    ]
+
+    def make(number: int) -> Coroutine[Any, Any, Object]:
+        metadata = {"name": f"dependent-{number:06}", "ownerReferences": [owners[number // _DEPENDENTS]]}
+        return bed.client.request("POST", config_maps, body={"metadata": metadata, "data": {"size": "3"}})
+
+    await objects.concurrently(range(len(owners) * _DEPENDENTS), make)
 
 
 async def skip(bed: Bed) -> AsyncIterator[Result]:
@@ -86,8 +116,13 @@ async def skip(bed: Bed) -> AsyncIterator[Result]:
     yield Result(CASE, "resync of an object that has not changed, CPU", cpu / left * 1000, "ms")
 
 
-async def _resting(project: Project, namespace: str, count: int) -> tuple[float, float, float]:
-    """Bring all objects to rest; return memory (RSS, PSS, in MiB), and the CPU seconds since it was ready."""
+async def _resting(
+    project: Project, namespace: str, count: int, *, dependents: bool = False
+) -> tuple[float, float, float, float]:
+    """Bring all objects to rest.
+
+    Return memory (RSS, PSS, in MiB), the CPU seconds since the start, and the CPU at rest in percent of a core.
+    """
     async with running(project, namespace, "--log-level=info", "--ansible-log-events=nothing") as operator:
         await operator.await_ready()
 
@@ -95,12 +130,15 @@ async def _resting(project: Project, namespace: str, count: int) -> tuple[float,
             await asyncio.sleep(0.5)
             done = await metric(operator, "controller_runtime_reconcile_total", result="success")
             waiting = await metric(operator, "workqueue_depth")
-            return done >= count and waiting == 0
+            watched = await metric(operator, "ansible_operator_dependents_watched")
+            return done >= count and waiting == 0 and watched == dependents
 
         await until(all_ran, f"{count} objects to be run", _REST_WITHIN)
         await asyncio.sleep(_CALM)
         pid = operator.pid
-        return process_stats.resident(pid), process_stats.proportional(pid), process_stats.cpu_seconds(pid)
+        memory, cpu = (process_stats.resident(pid), process_stats.proportional(pid)), process_stats.cpu_seconds(pid)
+        await asyncio.sleep(_IDLE)
+        return *memory, cpu, (process_stats.cpu_seconds(pid) - cpu) / _IDLE * 100
 
 
 async def flat(bed: Bed) -> AsyncIterator[Result]:

@@ -21,6 +21,8 @@ _EVERY = 30.0
 """Seconds between two writes of a repeated Event."""
 _MOST = 4096
 """Limit of series, and of objects, in memory."""
+_OF_ALL, _OF_OBJECT = (100, 2), (30, 1 / 20)
+"""New Events at once and then in a second: of all objects, and of each one."""
 
 
 @dataclass(slots=True)
@@ -60,7 +62,7 @@ class EventAggregator:
     def __init__(self, now: float) -> None:
         self._series: OrderedDict[tuple[str, ...], EventSeries] = OrderedDict()
         self._objects: OrderedDict[str, TokenBucket] = OrderedDict()
-        self._all = TokenBucket(100, 2, now)
+        self._all = TokenBucket(*_OF_ALL, now)
         self._due: list[tuple[float, int, EventSeries]] = []
         self._number = itertools.count()
 
@@ -109,7 +111,7 @@ class EventAggregator:
         return self._all.take(now, reserve=0 if what.type == "Warning" else 25)
 
     def _of(self, uid: str, now: float) -> TokenBucket:
-        budget = self._objects.pop(uid, None) or TokenBucket(30, 1 / 20, now)
+        budget = self._objects.pop(uid, None) or TokenBucket(*_OF_OBJECT, now)
         self._objects[uid] = budget
         if len(self._objects) > _MOST:
             self._objects.popitem(last=False)

@@ -98,7 +98,7 @@ CASES = {
     "rights": Case(Request.RIGHTS, "POST", ".*/selfsubjectaccessreviews"),
     "discovery": Case(Request.DISCOVERY, "GET", f"/apis/{GROUP}/v1", waits=True),
     "watch": Case(Request.WATCH, "GET", ".*/things", waits=True),
-    "watch-of-references": Case(Request.WATCH, "GET", ".*/secrets", waits=True),
+    "watch-of-references": Case(Request.WATCH, "GET", ".*/secrets"),
     "watch-of-dependents": Case(Request.WATCH, "GET", ".*/secrets", makes=True),
     "dependent": Case(Request.RELATED, "GET", ".*/secrets/.*-made", makes=True, at_start=False),
     "kinds": Case(Request.KINDS, "GET PATCH", ".*/ansible-operator-dependent-kinds", makes=True),
@@ -197,7 +197,7 @@ def test_a_failed_request_of_the_operator_costs_nothing_but_time(world: World, n
         if case.waits or (case.request in _REPEATED and reaction in _AGAIN):
             wait_until(lambda: fault.hits >= (1 if is_slow else visible(action)), "repeated requests")
             assert [each for each in operator.runs(cell) if each["outcome"] == "succeeded"] == []
-        elif case.request in _RUNS or name == "watch-of-dependents":
+        elif case.request in _RUNS or name.startswith("watch-of-"):
             things.await_success(cell)
         if name == "watch-of-dependents":  # before the first list
             _change(world, f"{cell}-made")

@@ -38,12 +38,14 @@ _LIMIT = 5.0
 """Seconds that the operator waits for an answer."""
 SHORT = f"""
 import functools, sys
+from runner.events import series
 from runner.kube import client
 client.ClientLimits = functools.partial(client.ClientLimits, total={_LIMIT})
+series._OF_ALL = (10_000, 100)
 from runner.cli.main import main
 sys.exit(main())
 """
-"""The operator, with a shorter limit of its own requests."""
+"""The operator, with a shorter limit of its own requests, and without one of Events: the cells follow each other."""
 _DENIED = 'admission webhook "relay.example.com" denied the request'
 ANSWERS: dict[str, Action] = {
     "401": Refuse(401),
