@@ -25,6 +25,8 @@ _CALM = 5.0
 """Seconds after which what a burst of work left in buffers and caches has gone."""
 _IDLE = 10.0
 """Seconds at rest in which the CPU time of the operator is measured."""
+_IDLE_BELOW = 5.0
+"""Percent of a core below which an operator has nothing left to read."""
 _DEPENDENTS = 5
 """ConfigMaps that each object owns."""
 _WATCHED, _CONFIG_MAP = GVK(objects.GROUP, objects.VERSION, objects.KIND), GVK("", "v1", "ConfigMap")
@@ -136,9 +138,22 @@ async def _resting(
         await until(all_ran, f"{count} objects to be run", _REST_WITHIN)
         await asyncio.sleep(_CALM)
         pid = operator.pid
-        memory, cpu = (process_stats.resident(pid), process_stats.proportional(pid)), process_stats.cpu_seconds(pid)
-        await asyncio.sleep(_IDLE)
-        return *memory, cpu, (process_stats.cpu_seconds(pid) - cpu) / _IDLE * 100
+        cpu = process_stats.cpu_seconds(pid)
+        if dependents:  # each dependent of a kind without generation is read once
+            await until(lambda: _is_idle(pid), "the operator to rest", _REST_WITHIN)
+        memory = process_stats.resident(pid), process_stats.proportional(pid)
+        return *memory, cpu, await _share(pid, _IDLE)
+
+
+async def _share(pid: int, seconds: float) -> float:
+    """Return the CPU that a process uses, in percent of a core."""
+    began, before = time.perf_counter(), process_stats.cpu_seconds(pid)
+    await asyncio.sleep(seconds)
+    return (process_stats.cpu_seconds(pid) - before) / (time.perf_counter() - began) * 100
+
+
+async def _is_idle(pid: int) -> bool:
+    return await _share(pid, 2.0) < _IDLE_BELOW
 
 
 async def flat(bed: Bed) -> AsyncIterator[Result]:
