@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
+import time
 from pathlib import Path
 
 _MIB = 1024.0
@@ -33,6 +35,13 @@ def cpu_seconds(pid: int) -> float:
     """Return how long the threads that live now have run so far; the kernel counts nanoseconds here."""
     threads = Path(f"/proc/{pid}/task").iterdir()
     return sum(int((thread / "schedstat").read_bytes().split()[0]) for thread in threads) / 1e9
+
+
+async def cpu_percent(pid: int, seconds: float) -> float:
+    """Return the share of a core that the threads of a process use from now on, in percent."""
+    began, before = time.perf_counter(), cpu_seconds(pid)
+    await asyncio.sleep(seconds)
+    return (cpu_seconds(pid) - before) / (time.perf_counter() - began) * 100
 
 
 def cpu_seconds_of_tree(pid: int) -> float:

@@ -7,6 +7,7 @@ import statistics
 import sys
 import time
 from collections.abc import AsyncIterator, Coroutine
+from contextlib import asynccontextmanager
 from dataclasses import replace
 from typing import Any
 
@@ -74,10 +75,13 @@ async def rest(bed: Bed) -> AsyncIterator[Result]:
     tell(f"rest: creating {count * _DEPENDENTS} ConfigMaps that the objects own")
     await _create_dependents(bed)
     await FileStore(project.runs).save({_WATCHED: frozenset({_CONFIG_MAP})})
-    owning = await _resting(project, REST, count, dependents=True)
-    more = (owning[0] - again[0]) * _KIB / (count * _DEPENDENTS)
-    yield Result(CASE, "memory of a dependent of an object that rests, RSS", more, "KiB")
-    yield Result(CASE, "CPU at rest with all objects and their dependents", owning[3], "% of a core", 1)
+    async with _rested(project, REST, count, kinds=1) as pid:
+        # Each dependent of a kind without generation is read once.
+        await until(lambda: _is_idle(pid), "the operator to have read all dependents", _REST_WITHIN)
+        more = (process_stats.resident(pid) - again[0]) * _KIB / (count * _DEPENDENTS)
+        yield Result(CASE, "memory of a dependent of an object that rests, RSS", more, "KiB")
+        idle = await process_stats.cpu_percent(pid, _IDLE)
+        yield Result(CASE, "CPU at rest with all objects and their dependents", idle, "% of a core", 1)
 
 
 async def _create_dependents(bed: Bed) -> None:
@@ -118,13 +122,15 @@ async def skip(bed: Bed) -> AsyncIterator[Result]:
     yield Result(CASE, "resync of an object that has not changed, CPU", cpu / left * 1000, "ms")
 
 
-async def _resting(
-    project: Project, namespace: str, count: int, *, dependents: bool = False
-) -> tuple[float, float, float, float]:
-    """Bring all objects to rest.
+async def _resting(project: Project, namespace: str, count: int) -> tuple[float, float, float]:
+    """Bring all objects to rest; return memory (RSS, PSS, in MiB), and the CPU seconds since it was ready."""
+    async with _rested(project, namespace, count) as pid:
+        return process_stats.resident(pid), process_stats.proportional(pid), process_stats.cpu_seconds(pid)
 
-    Return memory (RSS, PSS, in MiB), the CPU seconds since the start, and the CPU at rest in percent of a core.
-    """
+
+@asynccontextmanager
+async def _rested(project: Project, namespace: str, count: int, kinds: int = 0) -> AsyncIterator[int]:
+    """Yield the process of an operator that has run all objects, and watches this number of kinds of dependents."""
     async with running(project, namespace, "--log-level=info", "--ansible-log-events=nothing") as operator:
         await operator.await_ready()
 
@@ -133,27 +139,15 @@ async def _resting(
             done = await metric(operator, "controller_runtime_reconcile_total", result="success")
             waiting = await metric(operator, "workqueue_depth")
             watched = await metric(operator, "ansible_operator_dependents_watched")
-            return done >= count and waiting == 0 and watched == dependents
+            return done >= count and waiting == 0 and watched == kinds
 
         await until(all_ran, f"{count} objects to be run", _REST_WITHIN)
         await asyncio.sleep(_CALM)
-        pid = operator.pid
-        cpu = process_stats.cpu_seconds(pid)
-        if dependents:  # each dependent of a kind without generation is read once
-            await until(lambda: _is_idle(pid), "the operator to rest", _REST_WITHIN)
-        memory = process_stats.resident(pid), process_stats.proportional(pid)
-        return *memory, cpu, await _share(pid, _IDLE)
-
-
-async def _share(pid: int, seconds: float) -> float:
-    """Return the CPU that a process uses, in percent of a core."""
-    began, before = time.perf_counter(), process_stats.cpu_seconds(pid)
-    await asyncio.sleep(seconds)
-    return (process_stats.cpu_seconds(pid) - before) / (time.perf_counter() - began) * 100
+        yield operator.pid
 
 
 async def _is_idle(pid: int) -> bool:
-    return await _share(pid, 2.0) < _IDLE_BELOW
+    return await process_stats.cpu_percent(pid, 2.0) < _IDLE_BELOW
 
 
 async def flat(bed: Bed) -> AsyncIterator[Result]:

@@ -257,10 +257,7 @@ async def _idle(bed: _Bed, project: Project) -> float:
     async with running(project, _MANY) as operator:
         await _full(operator, bed.size.objects)
         await asyncio.sleep(_CALM)
-        began, before = time.perf_counter(), process_stats.cpu_seconds(operator.pid)
-        await asyncio.sleep(bed.size.idle_seconds)
-        used = process_stats.cpu_seconds(operator.pid) - before
-        return used / (time.perf_counter() - began) * 100
+        return await process_stats.cpu_percent(operator.pid, bed.size.idle_seconds)
 
 
 async def _lag(bed: _Bed, project: Project) -> AsyncIterator[Result]:
