@@ -2,7 +2,7 @@
 
 The hash covers the object's UID and generation, the digest of the role, what the run read, and all changes with masked
 values. It also covers a random nonce, so that it is valid for one plan only. No secret value is part of it, because
-every reader of the status could test guesses (decision 31).
+every reader of the status could test guesses (decision 30).
 """
 
 from __future__ import annotations
