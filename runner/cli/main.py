@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from runner import __version__
 from runner.cli import logs, rollout
 from runner.cli import text as cli_text
-from runner.config.options import Option
+from runner.config.options import Option, removed_flags
 from runner.config.settings import GROUPS, OPTIONS
 from runner.errors import ConfigError, OperatorError
 
@@ -76,7 +76,11 @@ def _dispatch(arguments: list[str]) -> int:
     if not command.startswith("-") and command not in commands:
         absent = "" if has_sdk() else " (the image of an operator has no commands for authors)"
         raise ConfigError(f"{_unknown('command', command, list(commands))}{absent}; see `ansible-operator --help`")
-    parsed, unknown = parser.parse_known_args(_joined(arguments))
+    joined = _joined(arguments)
+    removed = removed_flags(joined) if command in _CONFIGURED else []
+    if removed:
+        raise ConfigError("\n".join(removed))
+    parsed, unknown = parser.parse_known_args(joined)
     if unknown:
         see = f"see `ansible-operator {'' if command.startswith('-') else command + ' '}--help`"
         known = list(commands[command]._option_string_actions) if command in commands else ["--help"]  # noqa: SLF001

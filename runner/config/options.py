@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar, cast
 
@@ -14,6 +14,9 @@ PREFIX = "ANSIBLE_OPERATOR_"
 RUNS, ANSIBLE, CLUSTER, ENDPOINTS = "Runs", "Ansible", "Cluster", "Endpoints"
 REPLICAS, LOGGING, DEPRECATED = "Replicas", "Logging", "Deprecated"
 _DEPRECATED_VARIABLES = {"OPERATOR_NAME"}
+
+REMOVED: dict[str, str] = {}
+"""Removed flags of `run`, without dashes in front, and the advice what to do instead."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,3 +93,19 @@ def alias(group: str, name: str, of: str, convert: Callable[[str], Any], metavar
 def deprecated(declared: Option, advice: str) -> Option:
     """Mark a flag as deprecated; using it logs the advice."""
     return replace(declared, group=DEPRECATED, help=advice, deprecated=advice)
+
+
+def removed_flags(arguments: Iterable[str]) -> list[str]:
+    """Return an error for each removed flag of a command line."""
+    given = dict.fromkeys(each.partition("=")[0] for each in arguments)
+    return [f"--{name} was removed: {advice}" for name, advice in REMOVED.items() if f"--{name}" in given]
+
+
+def removed_variables(environ: Mapping[str, str]) -> list[str]:
+    """Return an error for each variable that sets a removed flag."""
+    variables = {PREFIX + name.replace("-", "_").upper(): name for name in REMOVED}
+    return [
+        f"environment variable {variable}: --{name} was removed: {REMOVED[name]}"
+        for variable, name in variables.items()
+        if environ.get(variable)
+    ]

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 from runner.agent import machine
 from runner.config import option_values
-from runner.config.options import Option
+from runner.config.options import Option, removed_variables
 from runner.config.settings import DEVELOPMENT_LOG, OPTIONS, Settings, is_override
 from runner.errors import ConfigError
 
@@ -35,7 +35,7 @@ def load(namespace: Namespace, environ: Mapping[str, str]) -> LoadedSettings:
     reader = _Reader(namespace, environ)
     found = {option.flag: reader.read(option) for option in OPTIONS if not reader.is_alias(option)}
     values = {option.field: found[option.flag] for option in OPTIONS if option.field and option.flag in found}
-    reader.errors += _conflicts(values)
+    reader.errors += [*removed_variables(environ), *_conflicts(values)]
     debug_logs = reader.environment(("ANSIBLE_DEBUG_LOGS",), option_values.boolean, default=False)
     verbosity = reader.environment(("ANSIBLE_VERBOSITY",), option_values.verbosity, default=0)
     if reader.errors:

@@ -509,6 +509,8 @@ _BLACKLIST = _section(
     _text("kind", "the kind's kind", "X", frame="blacklist: [{group: apps, version: v1, %s}]"),
     go="yes",
 )
+REMOVED: dict[str, str] = {}
+"""Removed fields by path in lower case (`rollout.windows[].days`), and the advice what to do instead."""
 FIELDS: dict[str, tuple[Field, ...]] = dict(
     (
         _WATCH,

@@ -185,7 +185,7 @@ def examine(
     Raises ConfigError if the file cannot be read.
     """
     source = tree.expand(str(path), tree.read(cwd / path, str(path)), environ)
-    context = FieldContext(source, problems, "")
+    context = FieldContext(source, problems, "", removed=declared.REMOVED)
     roots = tree.documents(source, problems)
     if not roots:
         if not problems.errors:

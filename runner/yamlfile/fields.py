@@ -7,8 +7,9 @@ Field names match without regard to case. An absent or null field has its defaul
 from __future__ import annotations
 
 import difflib
-from collections.abc import Sequence
-from dataclasses import dataclass
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import yaml
@@ -25,10 +26,12 @@ class FieldContext:
     problems: Problems
     subject: str
     path: str = ""
+    removed: Mapping[str, str] = field(default_factory=dict)
+    """Removed fields by path in lower case, with `[]` for each item of a list, and the advice what to do instead."""
 
     def below(self, name: str) -> FieldContext:
         """Return the context of the mapping in a field."""
-        return FieldContext(self.source, self.problems, self.subject, self._full(name))
+        return replace(self, path=self._full(name))
 
     def error(self, node: yaml.Node, name: str, message: str) -> None:
         """Record an error of the field `name` (empty: of the whole mapping) at the node's line."""
@@ -37,6 +40,10 @@ class FieldContext:
     def warn(self, node: yaml.Node, name: str, message: str) -> None:
         """Record a warning."""
         self.problems.warnings.append(self._problem(node, name, message))
+
+    def advice(self, key: yaml.Node) -> str:
+        """Return the advice about a removed field; empty for other keys."""
+        return self.removed.get(re.sub(r"\[\d+\]", "[]", self._full(str(key.value))).lower(), "")
 
     def _problem(self, node: yaml.Node, name: str, message: str) -> Problem:
         subject = ": ".join(part for part in (self.subject, self._full(name)) if part)
@@ -64,7 +71,11 @@ class Fields:
         for key, value in self._pairs():
             name = spelling.get(str(key.value).lower())
             if name is None:
-                context.warn(key, "", _unknown(key, known))
+                advice = context.advice(key)
+                if advice:
+                    context.error(key, str(key.value), f"was removed: {advice}")
+                else:
+                    context.warn(key, "", _unknown(key, known))
                 continue
             if name in self._values and key.value != name:
                 context.warn(key, name, f"duplicate field in different case; the value of {key.value!r} is used")

@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 from runner.cli import main
+from runner.config import options
 from runner.config.settings import OPTIONS
 
 
@@ -93,6 +94,39 @@ def test_commands_of_older_sdks_are_answered_with_todays(
 ) -> None:
     assert main.main(arguments.split()) == 2
     assert today in capsys.readouterr().err
+
+
+@pytest.fixture
+def a_removed_flag(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(options.REMOVED, "old-way", "use --new-way")
+
+
+@pytest.mark.usefixtures("a_removed_flag")
+@pytest.mark.parametrize("form", [["--old-way=3"], ["--old-way", "3"], ["--old-way"]], ids=" ".join)
+@pytest.mark.parametrize("command", ["run", "validate"])
+def test_a_removed_flag_is_one_error_with_advice(
+    command: str, form: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main.main([command, *form]) == 2
+    assert capsys.readouterr().err == "error: --old-way was removed: use --new-way\n"
+
+
+@pytest.mark.usefixtures("a_removed_flag")
+@pytest.mark.parametrize("command", ["run", "validate"])
+def test_the_variable_of_a_removed_flag_is_one_error_with_advice(
+    command: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("ANSIBLE_OPERATOR_OLD_WAY", "3")
+    assert main.main([command]) == 2
+    said = "environment variable ANSIBLE_OPERATOR_OLD_WAY: --old-way was removed: use --new-way"
+    assert capsys.readouterr().err == f"error: {said}\n"
+
+
+@pytest.mark.parametrize("name", options.REMOVED)
+def test_each_removed_flag_is_refused(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert name not in {option.flag for option in OPTIONS}
+    assert main.main(["run", f"--{name}=1"]) == 2
+    assert capsys.readouterr().err == f"error: --{name} was removed: {options.REMOVED[name]}\n"
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ import pytest
 
 from runner.errors import ConfigError
 from runner.objects import GVK
-from runner.watches import policy
+from runner.watches import declared, policy
 from runner.watches import watch as watches
 from runner.watches.policy import Backoff, FinalizerLimit, PrunePolicy, RetryPolicy, RunPolicy
 from runner.watches.reference_fields import WatchReference
@@ -381,3 +381,29 @@ def test_prune_of_config_maps_needs_a_selector(errors: Errors, load: Load) -> No
 def test_an_invalid_prune_is_refused_with_the_values(errors: Errors, text: str, message: str) -> None:
     (line,) = errors(f"{HEAD}  role: memcached\n  prune: {text}\n")
     assert message in line
+
+
+def nested(path: str) -> str:
+    """Return a watch's field as YAML in flow style: `rollout: {windows: [{days: x}]}` of `rollout.windows[].days`."""
+    first, dot, rest = path.partition(".")
+    name = first.removesuffix("[]")
+    if not dot:
+        return f"{name}: x"
+    return f"{name}: [{{{nested(rest)}}}]" if name != first else f"{name}: {{{nested(rest)}}}"
+
+
+@pytest.mark.parametrize("path", ["oldWay", "finalizer.oldWay", "references[].oldWay"])
+def test_a_removed_field_is_one_error_with_advice(errors: Errors, monkeypatch: pytest.MonkeyPatch, path: str) -> None:
+    monkeypatch.setitem(declared.REMOVED, path.lower(), "use newWay")
+    found = errors(f"{HEAD}  role: memcached\n  {nested(path)}\n")
+    named = path.replace("[]", "[0]")
+    assert [each for each in found if "oldWay" in each] == [
+        f"watches.yaml:5: {MEMCACHED}: {named}: was removed: use newWay"
+    ]
+
+
+@pytest.mark.parametrize("path", declared.REMOVED)
+def test_each_removed_field_is_refused_in_any_case(errors: Errors, path: str) -> None:
+    assert path not in {field.path.lower() for section in declared.FIELDS.values() for field in section}
+    found = errors(f"{HEAD}  role: memcached\n  {nested(path)}\n")
+    assert len([each for each in found if f"was removed: {declared.REMOVED[path]}" in each]) == 1
