@@ -33,7 +33,7 @@ from runner.controller.reconcile import Reconciler
 from runner.controller.rollout import Rollout
 from runner.controller.run_access import RunAccess, WriteObservers
 from runner.controller.run_log import RunObserver
-from runner.controller.runs import RunDefaults, Runs, bounds_of
+from runner.controller.runs import JobFactory, Runs, bounds_of
 from runner.controller.skipping import RunSkipper
 from runner.dependents.watching import Dependents
 from runner.engine.job import Engine
@@ -106,18 +106,18 @@ def make(watch: Watch, shared: Shared) -> Controller:
     finalizer = watch.finalizer.name if watch.finalizer else ""
     selection = Selection(labels=watch.selector, fields=watch.field_selector)
     informer = Informer(shared.client, shared.discovery, watch.gvk, settings.namespaces, selection, finalizer)
-    defaults = RunDefaults.of(settings, shared.environment)
-    bounds = bounds_of(watch, defaults)
-    scope = WatchScope(watch, informer, shared.ownership, shared.metrics, shared.events, bounds)
+    scope = WatchScope(watch, informer, shared.ownership, shared.metrics, shared.events, bounds_of(watch, settings))
     scope.registry.subscribe(partial(shared.dependents.forget, watch.gvk))
     engine = shared.pods if watch.pods is not None and shared.pods is not None else shared.engine
     owners = OwnerCheck(scope, shared.client)
-    runs = Runs(scope, engine, shared.recorders, shared.access, owners.during_run, defaults)
+    jobs = JobFactory(scope, settings, shared.environment)
+    runs = Runs(scope, engine, shared.recorders, shared.access, owners.during_run, jobs)
     status = _status(scope, shared)
     refusals = Refusals(scope, status)
     contention = ContentionReporter(scope, shared.discovery, status)
-    pruner, contents = _pruner(scope, shared), (shared.executed(watch), shared.executed(watch.as_finalizer()))
-    rollout = _rollout(scope, shared, contents[0])
+    executed = shared.executed(watch)
+    contents = (executed, shared.executed(watch.as_finalizer()) if watch.finalizer else executed)
+    pruner, rollout = _pruner(scope, shared, executed), _rollout(scope, shared, executed)
     # The order of all calls. Before a run, each feature can skip those below it. After a run, the first acts first.
     features: list[Feature | None] = [
         RunReports(scope),  # reports the run before the removal of the finalizer lets the object go
@@ -129,7 +129,7 @@ def make(watch: Watch, shared: Shared) -> Controller:
         IgnoredReferences(scope),
         runs,  # continues the run of an earlier operator, which cannot be skipped
         rollout,  # after `runs`, and before the features whose requests and plans an object that waits does not need
-        _skipper(scope, shared, pruner),  # before the check of the owner, which can need a request
+        _skipper(scope, shared, executed, pruner),  # before the check of the owner, which can need a request
         owners,  # before plans and checks, which would be useless for a deleted object
         RunHosts(watch, shared.client) if watch.inventory or watch.vault else None,  # plans and checks need them too
         PlanReconciler(scope, shared.client, runs, status, contents, pruner),
@@ -173,11 +173,10 @@ def _status(scope: WatchScope, shared: Shared) -> StatusWriter:
     return writer
 
 
-def _skipper(scope: WatchScope, shared: Shared, pruner: Pruner | None) -> RunSkipper | None:
+def _skipper(scope: WatchScope, shared: Shared, executed: ContentDigest, pruner: Pruner | None) -> RunSkipper | None:
     if not scope.watch.skip_unchanged:
         return None
     must_run: Callable[[Attempt], Awaitable[bool]] = pruner.is_pending if pruner is not None else _never
-    executed = shared.executed(scope.watch)
     return RunSkipper(scope, shared.client, shared.dependents, shared.references, executed, must_run)
 
 
@@ -185,7 +184,7 @@ async def _never(_attempt: Attempt) -> bool:
     return False
 
 
-def _pruner(scope: WatchScope, shared: Shared) -> Pruner | None:
+def _pruner(scope: WatchScope, shared: Shared, executed: ContentDigest) -> Pruner | None:
     watch, client, recorder = scope.watch, shared.client, shared.uses
     if recorder is None:
         return None
@@ -195,4 +194,4 @@ def _pruner(scope: WatchScope, shared: Shared) -> Pruner | None:
         space = auth.pod_namespace(auth.HostEnvironment.of_process())
         store = ConfigMapRecords(client, space) if space else FileRecords(shared.settings.runner_dir)
         found = PruneRecords(scope, client, shared.discovery, store)
-    return Pruner(scope, shared.executed(watch), recorder, found, deletion)
+    return Pruner(scope, executed, recorder, found, deletion)

@@ -22,7 +22,7 @@ from runner.engine import artifacts, params, retention
 from runner.engine.hosts import fact_environment
 from runner.engine.job import SUPERSEDED, Engine, Event, EventSink, Job, PodRun, RunResult, canceled
 from runner.kube.discovery import ApiResource
-from runner.objects import GVK, Object, ObjectKey, ObjectRef, key_of, uid_of
+from runner.objects import Object, ObjectKey, ObjectRef, key_of, uid_of
 from runner.ownership import OwnerState
 from runner.plan import tasks
 from runner.plan.changes import ResourcePlan
@@ -49,67 +49,33 @@ def plan_environment(environment: Mapping[str, str]) -> dict[str, str]:
     return {**environment, **tasks.OUTPUT}
 
 
-@dataclass(frozen=True, slots=True)
-class RunDefaults:
-    """Settings that all runs of the operator share."""
-
-    runner_dir: Path
-    ansible_args: str
-    environment: Mapping[str, str]
-    """Added to the operator's own environment."""
-    timeout: float
-    """Seconds that a run may take if neither watch nor object sets a limit; 0: no limit."""
-    verbosity: Callable[[GVK], int]
-    raised: Callable[[GVK], bool]
-    """Whether a user raised the verbosity of a kind."""
-    max_verbosity: int
-    """Highest verbosity that an annotation can set if the watch sets no limit."""
-    period: float
-    """Seconds between periodic runs if the watch sets none; 0: off."""
-    min_period: float
-    """Shortest period that an annotation can set if the watch sets no limit; 0: no limit."""
-
-    @classmethod
-    def of(cls, settings: Settings, environment: Mapping[str, str]) -> RunDefaults:
-        """Return the defaults that the operator's settings define."""
-        return cls(
-            runner_dir=settings.runner_dir,
-            ansible_args=settings.ansible_args,
-            environment=environment,
-            verbosity=settings.verbosity_for,
-            raised=settings.is_raised,
-            timeout=settings.run_timeout,
-            max_verbosity=settings.max_verbosity,
-            period=settings.reconcile_period,
-            min_period=settings.min_reconcile_period,
-        )
-
-
-def bounds_of(watch: Watch, defaults: RunDefaults) -> AnnotationBounds:
+def bounds_of(watch: Watch, settings: Settings) -> AnnotationBounds:
     """Return the limits of annotations. Values that the watch itself uses are always within them."""
-    period = _or(watch.reconcile_period, defaults.period)
-    shortest = _or(watch.min_reconcile_period, defaults.min_period)
+    period = _or(watch.reconcile_period, settings.reconcile_period)
+    shortest = _or(watch.min_reconcile_period, settings.min_reconcile_period)
     return AnnotationBounds(
         period=period,
         shortest_period=min(shortest, period) if period else shortest,
-        longest_run=_or(watch.policy.timeout, defaults.timeout),
+        longest_run=_or(watch.policy.timeout, settings.run_timeout),
         mode=watch.mode,
-        highest_verbosity=max(_or(watch.max_verbosity, defaults.max_verbosity), defaults.verbosity(watch.gvk)),
+        highest_verbosity=max(_or(watch.max_verbosity, settings.max_verbosity), settings.verbosity_for(watch.gvk)),
     )
 
 
 class JobFactory:
     """Makes the jobs of one watch, and warns once per object about its spec and annotations."""
 
-    def __init__(self, scope: WatchScope, defaults: RunDefaults) -> None:
+    def __init__(self, scope: WatchScope, settings: Settings, environment: Mapping[str, str]) -> None:
+        """`environment` is added to the operator's own environment."""
+        self.runner_dir = settings.runner_dir
         self._watch = watch = scope.watch
-        self._defaults = defaults
+        self._settings = settings
         self._log = log.get(__name__, gvk=str(watch.gvk))
         self._warned: dict[ObjectKey, str] = {}
         """Uids."""
         self._bounds = scope.bounds
         keeps = watch.inventory.fact_cache if watch.inventory is not None else 0.0
-        self._facts = fact_environment(keeps) if keeps else {}
+        self._environment = {**environment, **(fact_environment(keeps) if keeps else {})}
         scope.registry.subscribe(lambda key: self._warned.pop(key, None))
 
     async def make(self, attempt: Attempt, grant: Grant) -> Job:
@@ -118,7 +84,7 @@ class JobFactory:
         Raises:
             TerminalError: the object cannot become variables.
         """
-        watch, defaults, overrides = self._watch, self._defaults, attempt.overrides
+        watch, settings, overrides = self._watch, self._settings, attempt.overrides
         cause = attempt.request.cause
         parameters = await asyncio.to_thread(
             params.build, attempt.obj, watch, cause=cause, finalizing=attempt.plan.finalizing
@@ -133,15 +99,15 @@ class JobFactory:
             gvk=watch.gvk,
             key=attempt.key,
             content=attempt.plan.content,
-            run_dir=paths.run_dir(defaults.runner_dir, watch.gvk, attempt.key),
+            run_dir=paths.run_dir(self.runner_dir, watch.gvk, attempt.key),
             extra_vars=_with_removed(parameters, attempt),
             unsafe_keys=parameters.unsafe_keys,
             ignored_variables=parameters.reserved,
-            verbosity=_or(overrides.verbosity, defaults.verbosity(watch.gvk)),
-            raised=bool(overrides.verbosity) or defaults.raised(watch.gvk),
-            ansible_args=defaults.ansible_args,
+            verbosity=_or(overrides.verbosity, settings.verbosity_for(watch.gvk)),
+            raised=bool(overrides.verbosity) or settings.is_raised(watch.gvk),
+            ansible_args=settings.ansible_args,
             max_artifacts=_or(overrides.max_runner_artifacts, watch.max_runner_artifacts),
-            environment={**defaults.environment, **self._facts},
+            environment=self._environment,
             kubeconfig=grant.kubeconfig,
             pod=self._pod(attempt, grant),
             hosts=attempt.hosts,
@@ -226,7 +192,7 @@ class Runs(Feature):
         recorders: Sequence[RunObserver],
         access: RunAccess,
         owner_state: Callable[[ApiResource, ObjectRef], Awaitable[OwnerState]],
-        defaults: RunDefaults,
+        jobs: JobFactory,
     ) -> None:
         """`owner_state` returns the state of the object of a run."""
         self._scope = scope
@@ -234,8 +200,7 @@ class Runs(Feature):
         self._recorders = recorders
         self._access = access
         self._owner_state = owner_state
-        self._defaults = defaults
-        self._jobs = JobFactory(scope, defaults)
+        self._jobs = jobs
         self._running: dict[ObjectKey, _Running] = {}
 
     async def before(self, attempt: Attempt) -> Skip | Attempt:
@@ -292,7 +257,7 @@ class Runs(Feature):
             job = prepared.job
             job = replace(
                 job,
-                run_dir=paths.run_dir(self._defaults.runner_dir / _PLANS, job.gvk, job.key),
+                run_dir=paths.run_dir(self._jobs.runner_dir / _PLANS, job.gvk, job.key),
                 ansible_args=f"{job.ansible_args} {_CHECK}".strip(),
                 environment=plan_environment(job.environment),
                 max_artifacts=artifacts.KEEP_NONE,
@@ -391,7 +356,7 @@ class Runs(Feature):
 
     @property
     def _roots(self) -> tuple[Path, Path]:
-        return self._defaults.runner_dir, self._defaults.runner_dir / _PLANS
+        return self._jobs.runner_dir, self._jobs.runner_dir / _PLANS
 
 
 def _with_removed(parameters: params.Parameters, attempt: Attempt) -> Mapping[str, object]:

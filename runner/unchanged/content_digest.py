@@ -8,7 +8,6 @@ thread, at most once in some seconds.
 from __future__ import annotations
 
 import asyncio
-import math
 import platform
 import re
 import time
@@ -54,7 +53,7 @@ _PASSING = re.compile(
 
 @dataclass(slots=True)
 class ContentDigest:
-    """Digest of one watch's content."""
+    """Digest of one watch's content, which all features of the watch share."""
 
     watch: Watch
     places: SearchPath
@@ -67,15 +66,16 @@ class ContentDigest:
 
     async def digest(self) -> str:
         """Return the digest, at most some seconds old."""
-        if not self._known or time.monotonic() - self._at >= _FRESH:
-            self._known = await asyncio.to_thread(self._look)
-            self._at = time.monotonic()
-        return self._known
+        is_known = bool(self._known) and time.monotonic() - self._at < _FRESH
+        return self._known if is_known else await self.fresh()
 
     async def fresh(self) -> str:
         """Return the digest of the files as they are now."""
-        self._at = -math.inf
-        return await self.digest()
+        began = time.monotonic()
+        found = await asyncio.to_thread(self._look)
+        if began >= self._at:  # a later call can have ended first
+            self._known, self._at = found, began
+        return found
 
     def _look(self) -> str:
         contents = self._files.take(self._paths())

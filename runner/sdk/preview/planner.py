@@ -24,7 +24,7 @@ from runner.controller.attempt import Attempt, WatchScope, overrides_of
 from runner.controller.hosts import RunHosts
 from runner.controller.plan_run import plan_run
 from runner.controller.run_access import AccessObserver, RunAccess
-from runner.controller.runs import RunDefaults, Runs, bounds_of, plan_environment
+from runner.controller.runs import JobFactory, Runs, bounds_of, plan_environment
 from runner.engine.artifacts import new_ident
 from runner.engine.engines import EngineSettings
 from runner.engine.run_engine import RunEngine
@@ -233,12 +233,12 @@ class Planner:
 
     def _prepared(self, watch: Watch, attempt: Attempt) -> tuple[Runs, Attempt]:
         client, settings = self._runtime.client, self._settings
-        defaults = RunDefaults.of(settings, self._runtime.environment)
-        bounds = bounds_of(watch, defaults)
+        bounds = bounds_of(watch, settings)
         if watch.gvk not in self._runs:
             informer = Informer(client, Discovery(client), watch.gvk, settings.namespaces, Selection(), "")
             scope = WatchScope(watch, informer, SoleReplica(), Metrics(), _NoEvents(), bounds)
-            self._runs[watch.gvk] = Runs(scope, self._runtime.engine, (), self._runtime.access, _exists, defaults)
+            jobs = JobFactory(scope, settings, self._runtime.environment)
+            self._runs[watch.gvk] = Runs(scope, self._runtime.engine, (), self._runtime.access, _exists, jobs)
         return self._runs[watch.gvk], replace(attempt, overrides=overrides_of(attempt.obj, bounds))
 
 

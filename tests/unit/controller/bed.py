@@ -9,7 +9,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, cast
 
-from runner.controller.attempt import Attempt, WatchScope
+from runner.controller.attempt import WatchScope
 from runner.controller.controller import Controller
 from runner.controller.features import (
     Annotations,
@@ -23,7 +23,7 @@ from runner.controller.features import (
 from runner.controller.owner_check import OwnerCheck
 from runner.controller.reconcile import Reconciler
 from runner.controller.run_access import Grant, RunAccess
-from runner.controller.runs import RunDefaults, Runs
+from runner.controller.runs import JobFactory, Runs
 from runner.engine.job import Job, Outcome, RunResult
 from runner.engine.run_secrets import RunSecrets
 from runner.errors import NotFoundError, PatchTestError
@@ -41,7 +41,7 @@ from runner.watches.watch import Watch
 from runner.workqueue.concurrency import ConcurrencyLimit
 from runner.workqueue.queue import Dispatcher
 from tests.kit.watch_values import RecordedEvents, scope_value
-from tests.unit.controller.test_runs import DEFAULTS
+from tests.unit.controller.test_runs import SETTINGS
 
 KEY = ObjectKey("ns", "one")
 TEST_FAILED = "the server rejected our request due to an error in our request: testing value failed"
@@ -262,7 +262,7 @@ class Bed:
             (),
             cast("RunAccess", _Access()),
             owners.during_run,
-            DEFAULTS,
+            JobFactory(self.scope, SETTINGS, {}),
         )
         common = [
             refusals,
@@ -300,6 +300,3 @@ class Bed:
     def reasons(self) -> list[str]:
         """The reasons of the Events so far."""
         return [each.reason for each in self.events]
-
-
-__all__ = ["DEFAULTS", "KEY", "Attempt", "Bed", "Engine", "RunDefaults", "Server"]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from argparse import Namespace
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -11,6 +12,8 @@ from typing import Any
 
 import pytest
 
+from runner.config import sources
+from runner.config.settings import Settings
 from runner.controller.attempt import (
     RECONCILE_PERIOD,
     RUN_TIMEOUT,
@@ -21,7 +24,7 @@ from runner.controller.attempt import (
 )
 from runner.controller.decisions import plan
 from runner.controller.run_access import Grant
-from runner.controller.runs import JobFactory, RunDefaults, bounds_of
+from runner.controller.runs import JobFactory, bounds_of
 from runner.engine import params
 from runner.engine.job import Job
 from runner.engine.run_secrets import RunSecrets
@@ -37,17 +40,7 @@ from runner.watches.watch import Watch
 from runner.workqueue.request import ReconcileRequest, RunReason
 from tests.kit.watch_values import scope_value, watch_value
 
-DEFAULTS = RunDefaults(
-    runner_dir=Path("/runner"),
-    ansible_args="",
-    environment={},
-    timeout=0.0,
-    verbosity=lambda _: 2,
-    raised=lambda _: False,
-    max_verbosity=7,
-    period=36000.0,
-    min_period=5.0,
-)
+SETTINGS = replace(sources.load(Namespace(), {}).settings, runner_dir=Path("/runner"))
 
 
 @pytest.mark.parametrize(
@@ -98,7 +91,7 @@ def test_contract_the_annotation_or_the_environment_raises_the_verbosity(
 
 
 def _job(its_watch: Watch, obj: Object, *, timeout: float = 0.0, raised: bool = False) -> Job:
-    defaults = replace(DEFAULTS, timeout=timeout, raised=lambda _: raised)
+    settings = replace(SETTINGS, run_timeout=timeout, raised_verbosity=raised)
     attempt = Attempt(
         ReconcileRequest(ObjectKey("default", "one"), RunReason.CREATED, (), 0, 0, 0.0),
         obj,
@@ -108,13 +101,13 @@ def _job(its_watch: Watch, obj: Object, *, timeout: float = 0.0, raised: bool = 
         "ident",
     )
     grant = Grant("", "", RunStats(), RunSecrets(), None)
-    scope = scope_value(its_watch, bounds=bounds_of(its_watch, defaults))
+    scope = scope_value(its_watch, bounds=bounds_of(its_watch, settings))
     attempt = replace(attempt, overrides=overrides_of(obj, scope.bounds))
-    return asyncio.run(JobFactory(scope, defaults).make(attempt, grant))
+    return asyncio.run(JobFactory(scope, settings, {}).make(attempt, grant))
 
 
-def _overrides(watch: Watch, defaults: RunDefaults, obj: Object) -> AnnotationOverrides:
-    return overrides_of(obj, bounds_of(watch, defaults))
+def _overrides(watch: Watch, settings: Settings, obj: Object) -> AnnotationOverrides:
+    return overrides_of(obj, bounds_of(watch, settings))
 
 
 @pytest.mark.parametrize(
@@ -135,7 +128,7 @@ def test_a_period_of_an_object_has_a_lower_limit(
     annotation: str, watch: dict[str, float], period: float, seconds: float
 ) -> None:
     obj = {"metadata": {"annotations": {RECONCILE_PERIOD: annotation}}}
-    overrides = _overrides(watch_value(**watch), replace(DEFAULTS, period=period), obj)
+    overrides = _overrides(watch_value(**watch), replace(SETTINGS, reconcile_period=period), obj)
     assert overrides.reconcile_period == seconds
     is_limited = annotation == "1ns" and seconds >= 1
     assert [RECONCILE_PERIOD in each for each in overrides.limited] == [True] * is_limited
@@ -148,9 +141,9 @@ def test_a_period_of_an_object_has_a_lower_limit(
 def test_the_verbosity_of_an_object_has_an_upper_limit(
     annotation: str, most: int | None, of_kind: int, verbosity: int
 ) -> None:
-    defaults = replace(DEFAULTS, verbosity=lambda _: of_kind)
+    settings = replace(SETTINGS, ansible_verbosity=of_kind)
     obj = {"metadata": {"annotations": {VERBOSITY: annotation}}}
-    overrides = _overrides(watch_value(max_verbosity=most), defaults, obj)
+    overrides = _overrides(watch_value(max_verbosity=most), settings, obj)
     assert overrides.verbosity == verbosity
     sentence = f"annotation {VERBOSITY}: '7' is beyond the limit; {verbosity} is used"
     assert overrides.limited == (() if int(annotation) == verbosity else (sentence,))
@@ -176,7 +169,7 @@ def test_the_annotation_can_only_tighten_the_mode(
 ) -> None:
     annotations = {} if annotation is None else {MODE: annotation}
     obj: Object = {"metadata": {"name": "one", "namespace": "default", "uid": "u", "annotations": annotations}}
-    overrides = _overrides(watch_value(mode=watch), DEFAULTS, obj)
+    overrides = _overrides(watch_value(mode=watch), SETTINGS, obj)
     assert overrides.mode == mode
     assert [f"{mode} is used" in each for each in overrides.limited] == [True] * is_limited
 
@@ -184,7 +177,7 @@ def test_the_annotation_can_only_tighten_the_mode(
 def test_an_object_with_an_invalid_mode_does_not_run() -> None:
     obj: Object = {"metadata": {"name": "one", "namespace": "default", "annotations": {MODE: "aprove"}}}
     with pytest.raises(TerminalError, match="'aprove' is invalid; write plan, approve or apply"):
-        _overrides(watch_value(), DEFAULTS, obj)
+        _overrides(watch_value(), SETTINGS, obj)
 
 
 def test_the_condition_names_limited_annotations_until_they_are_changed() -> None:
