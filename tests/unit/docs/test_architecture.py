@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from tests.kit.places import ROOT
-
 import ast
 import re
 from pathlib import Path
+
+from tests.kit.places import ROOT
 
 PAGE = ROOT / "docs/architecture.md"
 ROW = re.compile(r"^\| \d+ \| \[([^]]+)\]\(\.\./([^)]+)\) \| ([^|]+) \|", re.MULTILINE)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from tests.kit.places import ROOT
-
 import argparse
 import re
 import textwrap
@@ -22,6 +20,7 @@ from runner.cli import main
 from runner.config import paths
 from runner.watches import declared, validation, watch
 from runner.watches.watch import LoadedWatches
+from tests.kit.places import ROOT
 
 PAGES = [*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").rglob("*.md"))]
 NAMES = [str(page.relative_to(ROOT)) for page in PAGES]
@@ -182,7 +181,9 @@ def _containers(obj: dict[str, Any]) -> list[dict[str, Any]]:
 @pytest.mark.parametrize("file", [*PAGES, ROOT / "runner/cli/logs.py"], ids=[*NAMES, "logs.py"])
 def test_objects_of_an_operator_have_the_names_that_a_project_generates(file: Path) -> None:
     text = re.sub(r"^<!-- from: .*?```\n.*?^```$", "", file.read_text(), flags=re.DOTALL | re.MULTILINE)
-    named = set(re.findall(r"(?:deploy|deployment|svc|service|sa|serviceaccount)/([\w-]*controller-manager[\w-]*)", text))
+    named = set(
+        re.findall(r"(?:deploy|deployment|svc|service|sa|serviceaccount)/([\w-]*controller-manager[\w-]*)", text)
+    )
     named |= set(re.findall(r"(?:-n |--namespace[= ])([\w-]+-system)\b", text))
     named |= set(re.findall(r"kubectl .*(-c [\w-]+)", text))
     assert named <= objects()
@@ -287,7 +288,9 @@ def test_the_index_of_decisions_lists_each_decision_by_its_title() -> None:
 def test_each_page_that_names_the_oldest_python_names_that_of_the_package() -> None:
     (oldest,) = re.findall(r'^requires-python = ">=(.+)"$', (ROOT / "pyproject.toml").read_text(), re.MULTILINE)
     stated = re.compile(r"[Pp]ython3?`? \(?(3\.\d+) or (?:newer|later)")
-    stated_versions = {name: found for name, page in zip(NAMES, PAGES, strict=True) for found in stated.findall(page.read_text())}
+    stated_versions = {
+        name: found for name, page in zip(NAMES, PAGES, strict=True) for found in stated.findall(page.read_text())
+    }
     assert {"README.md", "CONTRIBUTING.md", "docs/guide.md"} <= stated_versions.keys()
     assert {name: found for name, found in stated_versions.items() if found != oldest} == {}
 
@@ -302,9 +305,15 @@ def test_a_link_whose_text_is_a_file_name_shows_the_heading_that_it_leads_to_on_
     page = SimpleNamespace(file=SimpleNamespace(abs_src_path=str(ROOT / "docs/status.md")))
     text = "[runs.md](runs.md), [runs.md](runs.md#request-a-run), [why](runs.md), [runs.md](runs.md#none)"
     assert book.on_page_markdown(text, page=page) == (
-        "[Runs: triggers, timeouts and retries](runs.md), [Request a run](runs.md#request-a-run), [why](runs.md), [runs.md](runs.md#none)"
+        "[Runs: triggers, timeouts and retries](runs.md), [Request a run](runs.md#request-a-run), "
+        "[why](runs.md), [runs.md](runs.md#none)"
     )
     for name, path in zip(NAMES, PAGES, strict=True):
         if name.startswith("docs/"):
             page.file.abs_src_path = str(path)
             assert re.findall(r"\[[\w./-]+\.md\]\([^)]*\)", book.on_page_markdown(path.read_text(), page=page)) == []
+
+
+def test_each_page_but_the_reference_of_watches_has_at_most_2500_words() -> None:
+    words = {name: len(re.findall(r"\S*\w\S*", page.read_text())) for name, page in zip(NAMES, PAGES, strict=True)}
+    assert {name for name, count in words.items() if count > 2500} == {"docs/watches.md"}

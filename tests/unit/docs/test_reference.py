@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from tests.kit.places import ROOT
-
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -20,6 +18,7 @@ from runner.watches.declared import FIELDS, Field, Type
 from runner.watches.watch import Watch
 from runner.yamlfile import fields as yamlfields
 from runner.yamlfile.fields import FieldContext
+from tests.kit.places import ROOT
 
 EACH = [field for fields in FIELDS.values() for field in fields]
 KIND = {"group": "cache.example.com", "version": "v1alpha1", "kind": "Memcached", "role": "memcached"}
