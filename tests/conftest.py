@@ -10,6 +10,8 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, settings
 
+from tests.kit import once_more
+
 _UNIT = Path(__file__).parent / "unit"
 
 # The same examples each time, and no limit of time: a slow machine is no failure. `test-nightly` asks for many more.
@@ -30,6 +32,10 @@ _no_bytecode, sys.dont_write_bytecode = sys.dont_write_bytecode, False
 
 # Collection only allocates: the garbage collector would traverse all modules and tests many times and free nothing.
 gc.disable()
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    once_more.register(config)
 
 
 def pytest_collection_finish() -> None:
