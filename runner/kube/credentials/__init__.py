@@ -1,1 +1,1 @@
-"""Credentials for the API server: kubeconfig, exec plugins, OIDC, tokens, TLS and proxies."""
+"""Credentials for the API server: kubeconfig, exec plugins, tokens, TLS and proxies."""

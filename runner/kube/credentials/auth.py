@@ -26,12 +26,9 @@ from runner.errors import ApiUnavailableError, ConfigError
 from runner.kube.credentials import kubeconfig, proxies, tls
 from runner.kube.credentials.exec_plugin import ExecPlugin
 from runner.kube.credentials.kubeconfig import KubeConfig
-from runner.kube.credentials.oidc import OidcLogin
 from runner.kube.credentials.tls import AuthorizationSource, FixedAuthorization, TokenFile
 
 _REFRESH_INTERVAL = 5.0
-_PROVIDED = ("id-token", "refresh-token", "access-token", "client-secret")
-"""Secret settings of a login provider."""
 _OF_TOKENS = "!#$&'*+-.^_`|~"
 """Characters besides letters and digits that the name of a header permits (RFC 9110, 5.6.2), without the percent."""
 _log = log.get(__name__)
@@ -114,7 +111,7 @@ class Credentials:
     async def headers(self) -> CIMultiDict[str]:
         """Return the headers that identify the client.
 
-        Raises ApiUnavailableError if a credential plugin failed or a login server is unavailable.
+        Raises ApiUnavailableError if a credential plugin failed.
         """
         headers: CIMultiDict[str] = CIMultiDict()
         authorization = await self._token.authorization()
@@ -155,10 +152,7 @@ class Credentials:
     def secret_values(self) -> list[str]:
         """Return the secrets of these credentials that are in use, without renewing any."""
         user = self._config.user
-        provider = user.get("auth-provider") or {}
-        settings = provider.get("config") or {} if isinstance(provider, dict) else {}
         values = [user.get("token"), user.get("password"), self._shown.partition(" ")[2]]
-        values += [settings.get(name) for name in _PROVIDED]
         values.append(tls.decode(user, "client-key", self._config.origin).decode(errors="replace"))
         return [str(value) for value in values if value]
 
@@ -221,8 +215,12 @@ def _token_source(config: KubeConfig, environ: Mapping[str, str]) -> Authorizati
     user = config.user
     if user.get("exec"):
         return ExecPlugin(config, environ)
-    if user.get("auth-provider"):
-        return OidcLogin(config)
+    if provider := user.get("auth-provider"):
+        name = provider.get("name") if isinstance(provider, dict) else provider
+        raise ConfigError(
+            f"{config.origin}: auth-provider {name!r} is not supported: use a credential plugin (exec), such as "
+            "kubelogin for oidc"
+        )
     if user.get("tokenFile"):
         return TokenFile(Path(user["tokenFile"]))
     return FixedAuthorization(user)

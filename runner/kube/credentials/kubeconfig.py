@@ -19,7 +19,6 @@ from typing import Any
 
 import yaml
 
-from runner.config import atomic_file
 from runner.errors import ConfigError
 
 
@@ -36,9 +35,6 @@ class KubeConfig:
     """Source files, for messages."""
     context: str = ""
     """Its name; empty for the service account of a pod."""
-    user_name: str = ""
-    user_file: Path | None = None
-    """File and name of the user: renewed OIDC tokens are written to it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,19 +64,7 @@ def read(files: Sequence[Path], context: str | None) -> KubeConfig:
         namespace=str(chosen.get("namespace") or "default"),
         origin=origin,
         context=name,
-        user_name=user_name,
-        user_file=user.file if user is not None else None,
     )
-
-
-def save_tokens(file: Path, user_name: str, tokens: Mapping[str, str]) -> None:
-    """Write renewed OIDC tokens to the file, as kubectl does, because a refresh token may be valid once only."""
-    document = _parse(file)
-    for entry in document.get("users") or []:
-        if entry.get("name") == user_name:
-            entry["user"]["auth-provider"]["config"].update(tokens)
-    target = file.resolve()
-    atomic_file.write(target, yaml.safe_dump(document, sort_keys=False), mode=target.stat().st_mode & 0o777)
 
 
 def _parse(file: Path) -> dict[str, Any]:
@@ -138,11 +122,6 @@ def _whole_user(entry: _Entry) -> dict[str, Any]:
     plugin = user.get("exec")
     if isinstance(plugin, dict) and os.sep in str(plugin.get("command") or ""):
         user["exec"] = {**plugin, "command": str(_beside(entry.file, plugin["command"]))}
-    provider = user.get("auth-provider")
-    if isinstance(provider, dict):
-        settings = dict(provider.get("config") or {})
-        _embed(settings, "idp-certificate-authority", entry.file)
-        user["auth-provider"] = {**provider, "config": settings}
     return user
 
 

@@ -1,6 +1,6 @@
 """Parts of credentials: TLS contexts from the certificates of a kubeconfig, and plain sources of `Authorization`.
 
-Keys are on disk only for a moment, in a private directory. The other sources are `exec_plugin` and `oidc`.
+Keys are on disk only for a moment, in a private directory. The other source is `exec_plugin`.
 """
 
 from __future__ import annotations

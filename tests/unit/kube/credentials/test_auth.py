@@ -7,13 +7,11 @@ import datetime as dt
 import json
 import ssl
 import sys
-import time
 from collections.abc import AsyncIterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-import yaml
 from aiohttp import web
 
 from runner.errors import ApiUnavailableError, ConfigError
@@ -23,7 +21,7 @@ from runner.kube.credentials.auth import Credentials, HostEnvironment
 from runner.pki import Authority
 
 if TYPE_CHECKING:
-    from tests.unit.kube.scripted import Api, KubeConfigFile
+    from tests.unit.kube.scripted import KubeConfigFile
 
 PLUGIN = """
 import json, os, sys
@@ -296,6 +294,10 @@ async def test_a_plugin_that_is_not_installed_is_named_with_its_hint(
         ({"exec": {"apiVersion": V1, "command": "x", "interactiveMode": "Always"}}, "no terminal|has none"),
         ({"exec": {"apiVersion": V1, "command": "x", "env": [{"name": "A"}]}}, "name and value"),
         ({"auth-provider": {"name": "gcp"}}, "'gcp' is not supported"),
+        (
+            {"auth-provider": {"name": "oidc", "config": {"id-token": "t"}}},
+            r"'oidc'.*\(exec\), such as kubelogin",
+        ),
         ({"client-certificate-data": encoded(b"x")}, "must be given together"),
         ({"client-certificate-data": encoded(b"x"), "client-key-data": encoded(b"x")}, "cannot be used"),
         ({"client-certificate-data": "%"}, "base64"),
@@ -306,56 +308,6 @@ async def test_users_that_can_never_work_are_refused_at_once(
 ) -> None:
     with pytest.raises(ConfigError, match=message):
         await load(write_kubeconfig("https://x", user=user), tmp_path)
-
-
-# Logins by OpenID Connect
-
-
-def id_token(expires: float) -> str:
-    parts = (json.dumps({"alg": "none"}), json.dumps({"exp": expires, "n": expires}))
-    return ".".join([*(base64.urlsafe_b64encode(part.encode()).decode().rstrip("=") for part in parts), "signature"])
-
-
-def login(api: Api, token: str, **more: str) -> dict[str, Any]:
-    api.on("/.well-known/openid-configuration", api.reply({"token_endpoint": f"{api.url}/token"}))
-    settings = {"client-id": "c", "client-secret": "s", "idp-issuer-url": api.url, "id-token": token, **more}
-    return {"auth-provider": {"name": "oidc", "config": {"refresh-token": "r1", **settings}}}
-
-
-async def test_a_good_id_token_is_used_as_it_is(api: Api, write_kubeconfig: KubeConfigFile, tmp_path: Path) -> None:
-    token = id_token(time.time() + 3600)
-    found = await load(write_kubeconfig("http://x", user=login(api, token)), tmp_path)
-    assert (await found.headers())["Authorization"] == f"Bearer {token}"
-    assert {token, "r1", "s"} <= set(found.secret_values())
-    assert not api.seen
-
-
-async def test_an_id_token_that_ended_is_renewed_and_written_back(
-    api: Api, write_kubeconfig: KubeConfigFile, tmp_path: Path
-) -> None:
-    fresh = id_token(time.time() + 3600)
-    path = write_kubeconfig("http://x", user=login(api, id_token(time.time() - 1)))
-    api.on("/token", api.reply({"id_token": fresh, "refresh_token": "r2"}))
-    found = await load(path, tmp_path)
-    for _ in range(2):
-        assert (await found.headers())["Authorization"] == f"Bearer {fresh}"
-    (refresh,) = api.of("/token")
-    assert refresh.body == b"grant_type=refresh_token&refresh_token=r1"
-    assert refresh.headers["Authorization"] == "Basic " + encoded(b"c:s")
-    written = yaml.safe_load(path.read_text())["users"][0]["user"]["auth-provider"]["config"]
-    assert (written["id-token"], written["refresh-token"]) == (fresh, "r2")
-
-
-async def test_an_error_of_a_login_that_cannot_be_renewed_has_advice(
-    api: Api, write_kubeconfig: KubeConfigFile, tmp_path: Path
-) -> None:
-    found = await load(write_kubeconfig("http://x", user=login(api, "", **{"refresh-token": ""})), tmp_path)
-    with pytest.raises(ApiUnavailableError, match="log in again"):
-        await found.headers()
-    found = await load(write_kubeconfig("http://x", user=login(api, "garbage")), tmp_path)
-    api.on("/token", api.refuse(400, "invalid_grant"))
-    with pytest.raises(ApiUnavailableError, match="log in again"):
-        await found.headers()
 
 
 # TLS

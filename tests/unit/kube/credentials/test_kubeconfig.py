@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import base64
-import stat
 from pathlib import Path
 from typing import Any
 
@@ -119,15 +118,3 @@ def test_files_that_cannot_be_read_are_named(tmp_path: Path) -> None:
     (tmp_path / "list").write_text("- a")
     with pytest.raises(ConfigError, match="is not a kubeconfig"):
         kubeconfig.read([tmp_path / "list"], None)
-
-
-def test_renewed_tokens_are_written_to_their_user_alone(tmp_path: Path) -> None:
-    provider = {"auth-provider": {"name": "oidc", "config": {"id-token": "old", "client-id": "c"}}}
-    path = whole(tmp_path, **named("user", u=provider, v={"token": "t"}))
-    path.chmod(0o640)
-    kubeconfig.save_tokens(path, "u", {"id-token": "new"})
-    users = {entry["name"]: entry["user"] for entry in yaml.safe_load(path.read_text())["users"]}
-    assert users["u"]["auth-provider"]["config"] == {"id-token": "new", "client-id": "c"}
-    assert users["v"] == {"token": "t"}
-    assert stat.S_IMODE(path.stat().st_mode) == 0o640
-    assert [file.name for file in tmp_path.iterdir()] == ["config"]
