@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import copy
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import PurePosixPath
 from typing import Any
@@ -18,11 +18,11 @@ import yaml
 
 from runner.errors import ConfigError
 from runner.sdk.packaging import deployments, descriptors, scopes
-from runner.sdk.packaging.bundle_rules import PREFIX, Bundle
 
 Json = dict[str, Any]
 Files = dict[PurePosixPath, str]
 
+_PREFIX = "operators.operatorframework.io.bundle."
 _SCORECARD = "operators.operatorframework.io.test."
 _TARGETS = {
     "name": "WATCH_NAMESPACE",
@@ -50,18 +50,21 @@ class BundleMetadata:
     """RFC 3339."""
 
 
-def make(documents: Iterable[Json], edition: BundleMetadata) -> tuple[Bundle, Files]:
-    """Return a bundle and its files.
+def make(documents: Iterable[Json], edition: BundleMetadata) -> tuple[Json, Files]:
+    """Return a bundle's ClusterServiceVersion and all of its files.
 
     Raises:
         ConfigError: a required manifest is missing.
     """
     maker = _Maker(list(documents), edition)
     csv = maker.csv()
-    manifests = (csv, *maker.others())
-    annotations = maker.annotations()
-    bundle = Bundle(manifests, annotations)
-    return bundle, dict(_files(bundle, maker.scorecard()))
+    folder = PurePosixPath("bundle")
+    files = {
+        folder / "manifests" / f"{edition.package}.clusterserviceversion.yaml": _dump(csv),
+        **{folder / "manifests" / _file_name(each): _dump(each) for each in maker.others()},
+        **_metadata(folder, maker.annotations(), maker.scorecard()),
+    }
+    return csv, files
 
 
 class _Maker:
@@ -120,12 +123,12 @@ class _Maker:
     def annotations(self) -> dict[str, str]:
         edition = self._edition
         made = {
-            f"{PREFIX}mediatype.v1": "registry+v1",
-            f"{PREFIX}manifests.v1": "manifests/",
-            f"{PREFIX}metadata.v1": "metadata/",
-            f"{PREFIX}package.v1": edition.package,
-            f"{PREFIX}channels.v1": ",".join(edition.channels),
-            f"{PREFIX}channel.default.v1": edition.default_channel,
+            f"{_PREFIX}mediatype.v1": "registry+v1",
+            f"{_PREFIX}manifests.v1": "manifests/",
+            f"{_PREFIX}metadata.v1": "metadata/",
+            f"{_PREFIX}package.v1": edition.package,
+            f"{_PREFIX}channels.v1": ",".join(edition.channels),
+            f"{_PREFIX}channel.default.v1": edition.default_channel,
         }
         if self.scorecard() is not None:
             made |= {f"{_SCORECARD}mediatype.v1": "scorecard+v1", f"{_SCORECARD}config.v1": "tests/scorecard/"}
@@ -230,23 +233,20 @@ def _name(document: Json) -> str:
     return str((document.get("metadata") or {}).get("name"))
 
 
-def _files(bundle: Bundle, scorecard: Json | None) -> Iterator[tuple[PurePosixPath, str]]:
-    folder = PurePosixPath("bundle")
-    for each in bundle.manifests:
-        yield folder / "manifests" / _file_name(each, bundle), _dump(each)
-    yield folder / "metadata/annotations.yaml", _dump({"annotations": dict(bundle.annotations)})
+def _metadata(folder: PurePosixPath, annotations: Mapping[str, str], scorecard: Json | None) -> Files:
+    """Return the files that describe a bundle: its annotations, its tests, and the Dockerfile with the same labels."""
+    files = {folder / "metadata/annotations.yaml": _dump({"annotations": dict(annotations)})}
     if scorecard is not None:
-        yield folder / "tests/scorecard/config.yaml", _dump(scorecard)
-    labels = "".join(f"LABEL {key}={value}\n" for key, value in bundle.annotations.items())
+        files[folder / "tests/scorecard/config.yaml"] = _dump(scorecard)
+    labels = "".join(f"LABEL {key}={value}\n" for key, value in annotations.items())
     copies = "COPY bundle/manifests /manifests/\nCOPY bundle/metadata /metadata/\n"
     tests = "COPY bundle/tests/scorecard /tests/scorecard/\n" if scorecard is not None else ""
-    yield PurePosixPath("bundle.Dockerfile"), f"FROM scratch\n\n{labels}\n{copies}{tests}"
+    files[PurePosixPath("bundle.Dockerfile")] = f"FROM scratch\n\n{labels}\n{copies}{tests}"
+    return files
 
 
-def _file_name(document: Json, bundle: Bundle) -> str:
+def _file_name(document: Json) -> str:
     kind, name = str(document["kind"]), str(document["metadata"]["name"])
-    if document is bundle.csv:
-        return f"{bundle.annotations[f'{PREFIX}package.v1']}.clusterserviceversion.yaml"
     if kind == "CustomResourceDefinition":
         plural, _, group = name.partition(".")
         return f"{group}_{plural}.yaml"

@@ -89,11 +89,11 @@ def _chart(arguments: argparse.Namespace) -> int:
 
 
 def _bundle(arguments: argparse.Namespace) -> int:
-    from runner.sdk.packaging import bundle, bundle_rules, descriptors, manifests  # noqa: PLC0415 - the same
+    from runner.sdk.packaging import bundle, descriptors, manifests  # noqa: PLC0415 - the same
 
     known = manifests.known_project()
     version = manifests.version(arguments.bundle_version, "--bundle-version")
-    base = descriptors.ensure(known)
+    descriptors.ensure(known)
     channels = tuple(each.strip() for each in arguments.channels.split(",") if each.strip())
     before = descriptors.name_before(known.name, version)
     documents = manifests.read(arguments.manifests, "config/manifests")
@@ -108,15 +108,12 @@ def _bundle(arguments: argparse.Namespace) -> int:
         f"{known.domain}/{known.name}:v{version}" if image in _PLACEHOLDERS else image,
         descriptors.created_at(),
     )
-    made, files = bundle.make(documents, edition)
-    problems = bundle_rules.check(made)
-    if problems:
-        raise ConfigError("\n".join([f"the bundle is invalid and was not written; edit {base}", *problems]))
+    csv, files = bundle.make(documents, edition)
     folder = PurePosixPath("bundle")
     _replace(Path("bundle"), {path.relative_to(folder): text for path, text in files.items() if folder in path.parents})
     Path("bundle.Dockerfile").write_text(files[PurePosixPath("bundle.Dockerfile")], encoding="utf-8")
     upgrades = f", upgrades {edition.replaces}" if edition.replaces else ""
-    sys.stdout.write(f"bundle: {made.csv['metadata']['name']}, channels {', '.join(channels)}{upgrades}\n")
+    sys.stdout.write(f"bundle: {csv['metadata']['name']}, channels {', '.join(channels)}{upgrades}\n")
     return 0
 
 

@@ -113,11 +113,11 @@ _ICON = (
 _BUNDLE = Path("bundle/manifests")
 
 
-def ensure(project: Project) -> Path:
-    """Return the file of the project's own ClusterServiceVersion. Create it if it is missing."""
+def ensure(project: Project) -> None:
+    """Create the project's own ClusterServiceVersion if it is missing."""
     path = Path(f"config/manifests/bases/{project.name}.clusterserviceversion.yaml")
     if path.exists():
-        return path
+        return
     kinds = sorted({resource.kind for resource in project.resources})
     values = {
         "name": project.name,
@@ -132,7 +132,6 @@ def ensure(project: Project) -> Path:
     [(_, text)] = templates.tree("bundle", values, _ROOT)
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(text, encoding="utf-8")
-    return path
 
 
 def name_before(package: str, version: str) -> str:

@@ -21,11 +21,6 @@ _SEMVER = re.compile(r"(0|[1-9]\d*)\.(0|[1-9]\d*)\.(0|[1-9]\d*)(?:-([0-9A-Za-z.-
 _Key = tuple[int, int, int, bool, tuple[tuple[bool, int, str], ...]]
 
 
-def is_version(text: str) -> bool:
-    """Return True if the text is a version without `v`."""
-    return _SEMVER.fullmatch(text) is not None
-
-
 def key(text: str) -> _Key:
     """Return the sort key of a version. A version with a suffix is lower than the same version without one.
 
@@ -75,7 +70,7 @@ def version(given: str | None, flag: str) -> str:
         found = _TAG.fullmatch(git("describe", "--tags", "--long", "--match", "v[0-9]*"))
         return "0.0.1" if found is None else _of_tag(found)
     plain = given.removeprefix("v")
-    if not is_version(plain):
+    if _SEMVER.fullmatch(plain) is None:
         raise ConfigError(f"{flag}: invalid version {given!r}; use a semantic version such as 1.2.3 or 1.2.3-rc.1")
     return plain
 

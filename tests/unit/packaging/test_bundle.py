@@ -1,8 +1,7 @@
-"""What a bundle for OLM is made of, and that each rule of the catalogs refuses a bundle that breaks it."""
+"""What a bundle for OLM is made of."""
 
 from __future__ import annotations
 
-import copy
 import json
 import subprocess
 from collections.abc import Callable
@@ -13,15 +12,13 @@ import pytest
 import yaml
 
 from runner.cli import main
-from runner.sdk.packaging import bundle_rules, descriptors
-from runner.sdk.packaging.bundle_rules import PREFIX, Bundle
+from runner.sdk.packaging import descriptors
 from runner.sdk.packaging.manifests import key as version_key
 
 pytestmark = pytest.mark.lengthy
 
 Json = dict[str, Any]
 Type = Callable[..., tuple[int, str, str]]
-Break = Callable[[Json, list[Json], dict[str, str]], object]
 
 BASE = Path("config/manifests/bases/shop.clusterserviceversion.yaml")
 CSV = Path("bundle/manifests/shop.clusterserviceversion.yaml")
@@ -178,8 +175,8 @@ def test_annotations_and_image_labels_name_the_same_channels(typed: Type) -> Non
     configuration = obj("Configuration", "config", "scorecard.operatorframework.io/v1alpha3")
     assert typed(line, configuration)[0] == 0
     annotations = yaml.safe_load(Path("bundle/metadata/annotations.yaml").read_text())["annotations"]
-    assert annotations[f"{PREFIX}channels.v1"] == "alpha,stable"
-    assert annotations[f"{PREFIX}channel.default.v1"] == "stable"
+    assert annotations["operators.operatorframework.io.bundle.channels.v1"] == "alpha,stable"
+    assert annotations["operators.operatorframework.io.bundle.channel.default.v1"] == "stable"
     assert annotations["operators.operatorframework.io.test.config.v1"] == "tests/scorecard/"
     lines = Path("bundle.Dockerfile").read_text().splitlines()
     assert [line for line in lines if line.startswith("LABEL")] == [f"LABEL {k}={v}" for k, v in annotations.items()]
@@ -206,124 +203,6 @@ def test_the_time_is_the_last_commits(typed: Type, monkeypatch: pytest.MonkeyPat
         subprocess.run(["git", *identity, *command], check=True, capture_output=True)
     assert typed("generate bundle --manifests all.yaml")[0] == 0
     assert csv()["metadata"]["annotations"]["createdAt"] == "2020-02-02T02:02:02Z"
-
-
-def test_a_bundle_that_would_be_refused_is_not_written(typed: Type) -> None:
-    assert typed("generate bundle --manifests all.yaml --bundle-version 1.0.0")[0] == 0
-    BASE.write_text(BASE.read_text().replace("maturity: alpha", "maturity: alpha\n  displayName: ''"))
-    code, _, err = typed("generate bundle --manifests all.yaml --bundle-version 1.1.0")
-    assert code == 2
-    assert f"was not written; edit {BASE}" in err
-    assert "spec.displayName is empty" in err
-    assert csv()["spec"]["version"] == "1.0.0"
-
-
-@pytest.fixture(scope="module")
-def made(tmp_path_factory: pytest.TempPathFactory) -> tuple[Json, list[Json], dict[str, str]]:
-    """A good bundle: its ClusterServiceVersion, its other manifests, its annotations."""
-    folder = tmp_path_factory.mktemp("made") / "shop"
-    folder.mkdir()
-    with pytest.MonkeyPatch.context() as patch:
-        patch.chdir(folder)
-        assert main.main(["init", "--domain=example.org", "--project-name=shop"]) == 0
-        Path("all.yaml").write_text("kind: Nothing\n")
-        assert main.main(["generate", "bundle", "--manifests=all.yaml"]) == 2
-        Path("all.yaml").write_text(yaml.safe_dump_all(manifests()))
-        assert main.main(["generate", "bundle", "--manifests=all.yaml", "--bundle-version=1.0.0"]) == 0
-        others = [
-            yaml.safe_load(each.read_text()) for each in Path("bundle/manifests").iterdir() if each.name != CSV.name
-        ]
-        annotations = yaml.safe_load(Path("bundle/metadata/annotations.yaml").read_text())["annotations"]
-        return csv(), others, annotations
-
-
-@pytest.fixture
-def good(made: tuple[Json, list[Json], dict[str, str]]) -> tuple[Json, list[Json], dict[str, str]]:
-    """A copy of the good bundle."""
-    found, others, annotations = copy.deepcopy(made)
-    assert bundle_rules.check(Bundle((found, *others), annotations)) == []
-    return found, others, annotations
-
-
-def put(*path: Any, value: Any) -> Break:
-    """Break a bundle by a value somewhere in its ClusterServiceVersion."""
-
-    def change(found: Json, _others: list[Json], _annotations: dict[str, str]) -> None:
-        node: Any = found
-        for key in path[:-1]:
-            node = node[key]
-        node[path[-1]] = value
-
-    return change
-
-
-ANNOTATIONS = ("metadata", "annotations")
-STRATEGY = ("spec", "install", "spec")
-OWNED = ("spec", "customresourcedefinitions", "owned", 0)
-BROKEN: dict[str, Break] = {
-    "is not a valid DNS name": put("metadata", "name", value="Shop_v1"),
-    "must be the package's name and version": put("metadata", "name", value="shop.v1.0.1"),
-    "spec.version 'one' is not a semantic version": put("spec", "version", value="one"),
-    "spec.replaces names the bundle itself": put("spec", "replaces", value="shop.v1.0.0"),
-    "is not a bundle of shop": put("spec", "replaces", value="other.v0.1.0"),
-    "spec.minKubeVersion '1.25' is not a semantic version": put("spec", "minKubeVersion", value="1.25"),
-    "olm.skipRange 'all' is not a range": put(*ANNOTATIONS, "olm.skipRange", value="all"),
-    "spec.displayName is empty": put("spec", "displayName", value=" "),
-    "spec.description is empty": put("spec", "description", value=None),
-    "spec.provider has no name": put("spec", "provider", value={}),
-    "spec.maintainers is empty": put("spec", "maintainers", value=[]),
-    "needs a name and an e-mail address": put("spec", "maintainers", value=[{"name": "a", "email": "a"}]),
-    "a URL with http:// or https://": put("spec", "links", value=[{"name": "a", "url": "example.org"}]),
-    "spec.icon contains 0 icons": put("spec", "icon", value=[]),
-    "is not one of image/gif": put("spec", "icon", value=[{"mediatype": "text/plain", "base64data": ""}]),
-    "base64data is not valid base64": put("spec", "icon", 0, "base64data", value="<svg>"),
-    "the annotation capabilities 'All' is not one of": put(*ANNOTATIONS, "capabilities", value="All"),
-    "the annotation categories has Toys": put(*ANNOTATIONS, "categories", value="Database, Toys"),
-    "the annotation certified is not a string": put(*ANNOTATIONS, "certified", value=False),
-    "Everywhere is not one of OwnNamespace": put("spec", "installModes", 0, "type", value="Everywhere"),
-    "at least one mode must be supported": put(
-        "spec", "installModes", value=[{"type": "AllNamespaces", "supported": False}]
-    ),
-    "must be `deployment`": put("spec", "install", "strategy", value="job"),
-    "deployments is empty": put(*STRATEGY, "deployments", value=[]),
-    "OLM creates the ServiceAccount": lambda _, others, __: others.append(obj("ServiceAccount", ACCOUNT)),
-    "baskets.example.org v2 is owned, but no CRD": put(*OWNED, "version", value="v2"),
-    "serves v1, which is missing from spec.customresourcedefinitions": lambda found, _, __: found["spec"][
-        "customresourcedefinitions"
-    ]["owned"].pop(),
-    "needs a displayName and a description": put(*OWNED, "description", value=""),
-    "alm-examples is not valid JSON": put(*ANNOTATIONS, "alm-examples", value="[{]"),
-    "alm-examples has no example of Basket v1": put(*ANNOTATIONS, "alm-examples", value="[]"),
-    "alm-examples has an example of Sack v1": put(
-        *ANNOTATIONS, "alm-examples", value='[{"kind": "Sack", "apiVersion": "a/v1"}]'
-    ),
-    "a bundle cannot contain a Pod": lambda _, others, __: others.append(obj("Pod", "one")),
-    "the compressed manifests have": lambda _, others, __: others.append(
-        obj("ConfigMap", "one", data={"a": random_text()})
-    ),
-    "mediatype.v1 must be 'registry+v1'": lambda _, __, notes: notes.update({f"{PREFIX}mediatype.v1": "plain"}),
-    "package.v1 is not a valid DNS name": lambda _, __, notes: notes.pop(f"{PREFIX}package.v1"),
-    "are empty or contain an invalid name": lambda _, __, notes: notes.update({f"{PREFIX}channels.v1": "a b"}),
-    "the default channel 'beta' is not one of": lambda _, __, notes: notes.update(
-        {f"{PREFIX}channel.default.v1": "beta"}
-    ),
-    "exactly one ClusterServiceVersion": lambda found, others, _: others.append(copy.deepcopy(found)),
-}
-
-
-def random_text() -> str:
-    """Text that does not get smaller by compressing it."""
-    import random  # noqa: PLC0415 - for one test
-
-    return random.Random(1).randbytes(1_100_000).hex()
-
-
-@pytest.mark.parametrize("problem", BROKEN)
-def test_each_rule_refuses_a_bundle_that_breaks_it(good: tuple[Json, list[Json], dict[str, str]], problem: str) -> None:
-    found, others, annotations = good
-    BROKEN[problem](found, others, annotations)
-    problems = bundle_rules.check(Bundle((found, *others), annotations))
-    assert any(problem in each for each in problems), problems
 
 
 def test_fields_are_described_by_what_they_hold() -> None:
