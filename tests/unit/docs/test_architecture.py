@@ -39,12 +39,6 @@ def test_each_file_and_function_on_the_way_of_an_event_exists() -> None:
         assert set(names) <= symbols(ROOT / file), file
 
 
-def test_the_page_names_at_most_twenty_files_as_steps_of_an_event() -> None:
-    files = [file for _, file, _ in steps()]
-    assert 5 <= len(files) <= 20
-    assert len(set(files)) == len(files)
-
-
 def test_each_package_is_described() -> None:
     packages = {path.parent.name for path in (ROOT / "runner").glob("*/__init__.py")}
     table = PAGE.read_text().partition("## Packages")[2].partition("## ")[0]

@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
 
 import pytest
 import yaml
@@ -157,43 +156,6 @@ def test_targets_of_make_exist(page: Path) -> None:
             assert {word for word in call.split() if "=" not in word} <= known, line
 
 
-@cache
-def objects() -> frozenset[str]:
-    """Names and namespaces that the projects of this repository deploy, and names of containers."""
-    found: set[str] = set()
-    for default in [ROOT / "config/default", *ROOT.glob("examples/*/config/default")]:
-        overlay = yaml.safe_load((default / "kustomization.yaml").read_text())
-        found.add(overlay["namespace"])
-        for file in default.parent.glob("*/*.yaml"):
-            for obj in yaml.safe_load_all(file.read_text()):
-                if isinstance(obj, dict) and (name := obj.get("metadata", {}).get("name")):
-                    found.add(overlay["namePrefix"] + name)
-                    found |= {f"-c {each['name']}" for each in _containers(obj)}
-    # The tutorial's project is generated as that of the sample is.
-    return frozenset(found | {name.replace("memcached-operator-", "shop-operator-") for name in found})
-
-
-def _containers(obj: dict[str, Any]) -> list[dict[str, Any]]:
-    found: list[dict[str, Any]] = obj.get("spec", {}).get("template", {}).get("spec", {}).get("containers", [])
-    return found
-
-
-@pytest.mark.parametrize("file", [*PAGES, ROOT / "runner/cli/logs.py"], ids=[*NAMES, "logs.py"])
-def test_objects_of_an_operator_have_the_names_that_a_project_generates(file: Path) -> None:
-    text = re.sub(r"^<!-- from: .*?```\n.*?^```$", "", file.read_text(), flags=re.DOTALL | re.MULTILINE)
-    named = set(
-        re.findall(r"(?:deploy|deployment|svc|service|sa|serviceaccount)/([\w-]*controller-manager[\w-]*)", text)
-    )
-    named |= set(re.findall(r"(?:-n |--namespace[= ])([\w-]+-system)\b", text))
-    named |= set(re.findall(r"kubectl .*(-c [\w-]+)", text))
-    assert named <= objects()
-
-
-def test_troubleshooting_names_objects_of_an_operator() -> None:
-    assert {"memcached-operator-controller-manager", "memcached-operator-system", "-c manager"} <= objects()
-    assert "deploy/memcached-operator-controller-manager" in (ROOT / "docs/troubleshooting.md").read_text()
-
-
 # A test does all that this page says, as it stands there.
 DONE = "docs/guide.md"
 
@@ -283,22 +245,6 @@ def test_the_index_of_decisions_lists_each_decision_by_its_title() -> None:
     missing = [page.name for page in decisions if f"[{page.read_text().splitlines()[0][2:]}]({page.name})" not in index]
     assert decisions
     assert missing == []
-
-
-def test_each_page_that_names_the_oldest_python_names_that_of_the_package() -> None:
-    (oldest,) = re.findall(r'^requires-python = ">=(.+)"$', (ROOT / "pyproject.toml").read_text(), re.MULTILINE)
-    stated = re.compile(r"[Pp]ython3?`? \(?(3\.\d+) or (?:newer|later)")
-    stated_versions = {
-        name: found for name, page in zip(NAMES, PAGES, strict=True) for found in stated.findall(page.read_text())
-    }
-    assert {"README.md", "CONTRIBUTING.md", "docs/guide.md"} <= stated_versions.keys()
-    assert {name: found for name, found in stated_versions.items() if found != oldest} == {}
-
-
-def test_each_wait_of_a_command_has_a_timeout() -> None:
-    waits = [(each.page, line) for each in blocks("sh") for line in each.text.splitlines() if "kubectl wait " in line]
-    assert waits
-    assert [wait for wait in waits if "--timeout=" not in wait[1]] == []
 
 
 def test_a_link_whose_text_is_a_file_name_shows_the_heading_that_it_leads_to_on_the_site() -> None:

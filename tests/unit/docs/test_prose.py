@@ -61,14 +61,6 @@ def test_a_sentence_of_more_than_25_words_counts_against_an_allowance_of_its_own
     assert findings("word " * 25 + ".") == []
 
 
-@pytest.mark.lengthy
-def test_docstrings_messages_and_help_texts_are_read() -> None:
-    texts = list(prose.code())
-    assert any(each.file == "runner/config/options.py" and each.part == "help texts" for each in texts)
-    assert any(each.file == "runner/errors.py" and each.part == "runner/errors.py" for each in texts)
-    assert {each.part for each in texts} >= {"runner/engine", "runner/proxy", "runner/kube"}
-
-
 def test_an_allowance_that_is_exceeded_fails_and_names_the_findings(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -15,20 +14,6 @@ PAGE = ROOT / "docs/threats.md"
 MASKING = ROOT / "docs/masking.md"
 FILE = re.compile(r"`([\w/]*test_\w+\.py|tests/[\w/]+)`")
 NAME = re.compile(r"`(test_\w+)`")
-SECTION = re.compile(r"^#{2,3} (.+)$", re.MULTILINE)
-
-
-def sections(text: str) -> dict[str, str]:
-    """Return the text below each heading, without that of the headings below it."""
-    _, *parts = SECTION.split(text)
-    return dict(zip(parts[::2], parts[1::2], strict=True))
-
-
-def tables(text: str) -> Iterator[tuple[list[str], list[list[str]]]]:
-    """Yield heads and rows of each table."""
-    for table in re.findall(r"(?:^\|.*\|\n)+", text, re.MULTILINE):
-        head, _, *rows = ([cell.strip() for cell in line.strip("| ").split(" | ")] for line in table.splitlines())
-        yield head, rows
 
 
 def files(text: str) -> list[Path]:
@@ -58,35 +43,6 @@ def missing(text: str) -> list[str]:
 )
 def test_each_test_that_is_named_exists(block: str) -> None:
     assert missing(block) == []
-
-
-def test_each_row_of_a_table_with_tests_names_one() -> None:
-    rows = [(head, row) for head, rows in tables(PAGE.read_text()) if head[-1] == "tests" for row in rows]
-    assert len(rows) >= 25
-    assert [row for head, row in rows if len(row) != len(head) or not files(row[-1])] == []
-
-
-def test_each_threat_and_each_section_about_masking_names_tests() -> None:
-    page = PAGE.read_text()
-    threats = sections(page.partition("\n## Threats\n")[2].partition("\n## Least privilege\n")[0])
-    assert len(threats) >= 12
-    assert [title for title, text in threats.items() if not files(text)] == []
-    masked = sections(MASKING.read_text())
-    assert [title for title, text in masked.items() if not files(text)] == ["Limits of masking"]
-
-
-def test_each_protection_against_tenants_has_a_test() -> None:
-    (rows,) = (rows for head, rows in tables(PAGE.read_text()) if head[0] == "a tenant cannot")
-    assert len(rows) >= 7
-    for claim, protection, tests in rows:
-        assert protection, claim
-        assert files(tests), claim
-
-
-def test_the_page_names_remote_code_execution_where_roles_are_trusted_to_prevent_it() -> None:
-    (rows,) = (rows for head, rows in tables(PAGE.read_text()) if head[0] == "a tenant can")
-    (row,) = (row for row in rows if "remote code execution" in row[1])
-    assert "markUnsafe" in row[0]
 
 
 def test_a_test_that_does_not_exist_is_found() -> None:

@@ -31,10 +31,6 @@ def refusals(entry: dict[str, Any]) -> list[str]:
     return [error.json_path.removeprefix("$[0].") for error in errors if error]
 
 
-def test_the_schema_is_a_valid_schema() -> None:
-    VALIDATOR.check_schema(VALIDATOR.schema)
-
-
 @pytest.mark.parametrize("name", FILES)
 def test_a_watches_file_of_the_repository_is_valid(name: str) -> None:
     document = editor.read((ROOT / name).read_text())

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from tests.kit.generated import ReadmeError, commands_of, foreign_files, generate, missing_files, missing_lines
+from tests.kit.generated import commands_of, foreign_files, generate, missing_files, missing_lines
 from tests.kit.places import ROOT
 
 EXAMPLES = sorted(path.parent.name for path in (ROOT / "examples").glob("*/README.md"))
@@ -71,34 +71,3 @@ def test_removed_moved_and_added_parts_are_named(small: tuple[Path, dict[str, st
     assert missing_lines(tmp_path, texts, ("config/*", "Makefile")) == []
     assert foreign_files(tmp_path, texts, ()) == ["config/b.yaml", "molecule/c/d.yml"]
     assert foreign_files(tmp_path, texts, ("molecule/*",)) == ["config/b.yaml"]
-
-
-def test_the_commands_are_those_of_the_one_block_that_makes_the_project() -> None:
-    text = """
-```sh
-ansible-operator dev
-```
-
-```sh
-mkdir shop-operator && cd shop-operator
-ansible-operator init --domain example.com
-ansible-operator create api --group shop \\
-  --version v1 --kind 'Shop'
-```
-"""
-    init, kind = ["init", "--domain", "example.com"], ["create", "api", "--group", "shop", "--version", "v1"]
-    assert commands_of(text, "shop-operator") == [init, [*kind, "--kind", "Shop"]]
-
-
-@pytest.mark.parametrize(
-    "readme",
-    [
-        "```sh\nansible-operator dev\n```\n",
-        "```sh\nansible-operator init\n```\n\n```sh\nansible-operator create api\n```\n",
-        "```sh\nansible-operator init\nansible-operator generate crds\n```\n",
-        "```sh\nmkdir other && cd other\nansible-operator init\n```\n",
-    ],
-)
-def test_a_readme_without_exactly_one_block_of_commands_is_refused(readme: str) -> None:
-    with pytest.raises(ReadmeError, match=r"block"):
-        commands_of(readme, "shop-operator")
