@@ -35,16 +35,18 @@ def test_the_error_of_a_broken_conditional_names_the_setting_that_helps(message:
     assert "allow_broken_conditionals" in found.message
 
 
-@pytest.mark.parametrize("core", ["2.18.6", "2.23.0", "3.0", "unknown"])
-def test_a_core_without_the_setting_gets_no_advice(core: str) -> None:
-    assert advice.add(failed(BROKEN), core) == failed(BROKEN)
-
-
 @pytest.mark.parametrize(
-    "message", ["", "no space left", "the result must be a boolean", "Conditional result is unknown"]
+    ("message", "core"),
+    [
+        *((BROKEN, core) for core in ("2.18.6", "2.23.0", "3.0", "unknown")),
+        *(
+            (text, "2.21.5")
+            for text in ("", "no space left", "the result must be a boolean", "Conditional result is x")
+        ),
+    ],
 )
-def test_other_failures_are_left_as_they_are(message: str) -> None:
-    assert advice.add(failed(message, message=message), "2.21.5") == failed(message, message=message)
+def test_other_failures_and_cores_without_the_setting_get_no_advice(message: str, core: str) -> None:
+    assert advice.add(failed(message, message=message), core) == failed(message, message=message)
 
 
 def test_only_failures_of_conditionals_and_the_message_of_the_run_get_the_advice() -> None:
@@ -65,21 +67,12 @@ def test_failures_of_a_run_name_the_processes_that_the_kernel_killed_and_the_lim
     assert advised.message == ""
 
 
-def test_a_run_that_died_names_killed_processes_in_its_message() -> None:
+def test_a_run_that_died_names_killed_processes_in_its_message_and_other_outcomes_do_not() -> None:
     died = replace(failed(message="ansible-playbook was killed by SIGKILL"), outcome=Outcome.DIED)
-
     message = advice.add_kills(died, 2, 768 << 20, 0).message
-
     assert message.startswith("ansible-playbook was killed by SIGKILL (during this run, the kernel killed 2 processes")
     assert "--run-memory-limit is 0, so runs are not limited" in message
-
-
-@pytest.mark.parametrize("outcome", [Outcome.SUCCEEDED, Outcome.TIMED_OUT, Outcome.CANCELED, Outcome.NOT_STARTED])
-def test_other_outcomes_than_failures_do_not_mention_killed_processes(outcome: Outcome) -> None:
-    result = replace(failed(message="the run was ended"), outcome=outcome)
-
-    assert advice.add_kills(result, 1, 768 << 20, 0) == result
-
-
-def test_without_killed_processes_failures_are_left_as_they_are() -> None:
-    assert advice.add_kills(failed("other"), 0, 768 << 20, 0) == failed("other")
+    assert advice.add_kills(died, 0, 768 << 20, 0) == died
+    for outcome in (Outcome.SUCCEEDED, Outcome.TIMED_OUT, Outcome.CANCELED, Outcome.NOT_STARTED):
+        other = replace(died, outcome=outcome)
+        assert advice.add_kills(other, 1, 768 << 20, 0) == other

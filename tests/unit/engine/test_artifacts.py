@@ -39,19 +39,6 @@ def test_the_newest_are_kept(tmp_path: Path, keep: int, left: set[str]) -> None:
     assert names(tmp_path) == left
 
 
-def test_rotating_a_missing_folder_is_not_an_error(tmp_path: Path) -> None:
-    artifacts.rotate(tmp_path / "none", 3)
-
-
-def test_latest_is_moved_on(tmp_path: Path) -> None:
-    make(tmp_path, 2)
-
-    artifacts.point_latest(tmp_path, "run-0")
-
-    assert (tmp_path / "latest").readlink() == Path("run-0")
-    assert names(tmp_path) == {"run-0", "run-1", "latest"}
-
-
 def test_removing_an_object_takes_an_empty_namespace_along(tmp_path: Path) -> None:
     for name in ("one", "two"):
         make(tmp_path / "ns" / name / "artifacts", 1)

@@ -21,24 +21,25 @@ def event(name: str, action: str = "command", stdout: str = "changed: [localhost
     }
 
 
-def test_a_task_begins_with_its_own_title() -> None:
-    text = blocks.block(event("playbook_on_task_start", stdout="\r\nTASK [a task] ******"), "tasks")
-
-    assert text == (
-        "\n--------------------------- Ansible Task StdOut -------------------------------\n"
-        f"TASK [a task] ******\n{DASHES}\n"
-    )
-
-
-def test_a_failure_is_shown_with_its_file_and_line() -> None:
-    text = blocks.block(event("runner_on_failed", stdout="fatal: no"), "tasks")
-
+@pytest.mark.parametrize(
+    ("given", "shown"),
+    [
+        (
+            event("playbook_on_task_start", stdout="\r\nTASK [a task] ******"),
+            ["TASK [a task] ******"],
+        ),
+        (
+            event("runner_on_failed", stdout="fatal: no"),
+            ["TASK [a task] ********************************", "task path: /r/main.yml:7", "fatal: no"],
+        ),
+    ],
+    ids=["a task has its own title", "a failure has its file and line"],
+)
+def test_a_block_has_a_title_and_ends_with_a_line(given: Event, shown: list[str]) -> None:
+    text = blocks.block(given, "tasks")
     assert text is not None
-    assert text.splitlines()[2:5] == [
-        "TASK [a task] ********************************",
-        "task path: /r/main.yml:7",
-        "fatal: no",
-    ]
+    first = "--------------------------- Ansible Task StdOut -------------------------------"
+    assert text.splitlines() == ["", first, *shown, DASHES]
 
 
 @pytest.mark.parametrize(
@@ -63,6 +64,9 @@ def test_a_failure_is_shown_with_its_file_and_line() -> None:
 )
 def test_which_events_make_a_block(name: str, action: str, shown: bool) -> None:  # noqa: FBT001 - a table's column
     assert (blocks.block(event(name, action), "tasks") is not None) is shown
+    assert blocks.block(event(name, action), "nothing") is None
+    assert blocks.block(event(name, action, stdout="\n"), "tasks") is None or name.startswith("playbook_on_")
+    assert f'"event": "{name}", "task": "a task"' in str(blocks.block(event(name, action, stdout=""), "everything"))
 
 
 @pytest.mark.parametrize(
@@ -82,20 +86,6 @@ def test_contract_a_raised_verbosity_shows_all_output_of_tasks(name: str, action
     assert blocks.block(event(name, action), "nothing", raised=True) is None
     assert blocks.block(event(name, action, stdout=""), "tasks", raised=True) is None
     assert blocks.block({"event": "verbose", "stdout": "Using x", "event_data": {}}, "tasks", raised=True) is None
-
-
-def test_an_event_without_output_makes_no_block() -> None:
-    assert blocks.block(event("runner_item_on_ok", stdout="\n"), "tasks") is None
-
-
-def test_everything_shows_every_event_and_nothing_none() -> None:
-    start = event("runner_on_start", stdout="")
-
-    everything = blocks.block(start, "everything")
-
-    assert everything is not None
-    assert '"event": "runner_on_start", "task": "a task"' in everything
-    assert blocks.block(event("playbook_on_task_start"), "nothing") is None
 
 
 @pytest.mark.parametrize(
@@ -123,18 +113,21 @@ def test_a_line_of_text_never_looks_like_a_line_of_the_operator(line: str) -> No
     assert f"\n| {line.strip()}\n" in recap
 
 
-def test_ordinary_output_is_not_changed() -> None:
-    output = (
-        'ok: [localhost] => {\n    "a": [\n        {\n            "b": 1\n        },\n        {}\n    ]\n}\n'
-        "[WARNING]: careful\n--- before\n+++ äé"
-    )
-    assert blocks.attributable(output) == output
-
-
-def test_control_characters_are_visible_and_colours_are_dropped() -> None:
-    text = "\x1b[0;31mfatal\x1b[0m: \x1b[2J\x07 \x1b\x1b[1m[K over\rwritten \x85\x9b1m \u202eevil\u2028\ttab"
-    visible = r"fatal: \x1b[2J\x07 \x1b[K over\x0dwritten \x85\x9b1m \u202eevil\u2028" + "\ttab"
-    assert blocks.attributable(text) == visible
+@pytest.mark.parametrize(
+    ("output", "shown"),
+    [
+        pytest.param(
+            "\x1b[0;31mfatal\x1b[0m: \x1b[2J\x07 \x1b\x1b[1m[K over\rwritten \x85\x9b1m \u202eevil\u2028\ttab",
+            r"fatal: \x1b[2J\x07 \x1b[K over\x0dwritten \x85\x9b1m \u202eevil\u2028" + "\ttab",
+            id="control characters are visible and colours are dropped",
+        ),
+        pytest.param(
+            text := 'ok: => {\n    "a": [\n        {}\n    ]\n}\n[WARNING]: careful\n--- äé', text, id="ordinary"
+        ),
+    ],
+)
+def test_output_is_attributable(output: str, shown: str) -> None:
+    assert blocks.attributable(output) == shown
 
 
 def test_the_recap_names_the_object() -> None:
@@ -161,17 +154,6 @@ class Stuck(io.StringIO):
         self.entered.set()
         self.back.wait(10)
         return super().write(text)
-
-
-def test_blocks_come_out_whole_and_in_order() -> None:
-    stream = io.StringIO()
-    writer = blocks.BlockWriter(stream)
-
-    for number in range(100):
-        writer.write(f"{number}\n")
-    writer.close()
-
-    assert stream.getvalue() == "".join(f"{number}\n" for number in range(100))
 
 
 def test_a_stuck_reader_does_not_block_the_writer_and_gets_the_number_of_dropped_blocks() -> None:

@@ -29,41 +29,29 @@ def stats(**counts: Any) -> Event:
     return {"event": "playbook_on_stats", "created": "2026-11-21T11:00:12.067313+00:00", "event_data": counts}
 
 
-def said(line: str) -> Event:
-    return {"event": "verbose", "stdout": line}
+def said(*lines: str) -> list[Event]:
+    return [{"event": "verbose", "stdout": line} for line in lines]
+
+
+def requeue(action: str = "requeue_after", **res: Any) -> Event:
+    return {"event": "runner_on_ok", "event_data": {"task_action": action, "res": res}}
 
 
 def result(*run: Event, **end: Any) -> RunResult:
-    fields: dict[str, Any] = {
-        "stopped": None,
-        "deadline": None,
-        "code": 2,
-        "signal": "",
-        "fault": "",
-        "duration": 1.5,
-    }
-    return events.conclude(reduce(events.fold, run, events.Progress()), events.End(**{**fields, **end}))
+    fields = {"stopped": None, "deadline": None, "code": 2, "signal": "", "fault": "", "duration": 1.5, **end}
+    return events.conclude(reduce(events.fold, run, events.Progress()), events.End(**fields))
 
 
 ONE_FAILED = stats(failures={"localhost": 1})
+START = task_start("a")
 
 
 class TestFailures:
     def test_a_run_that_ends_well_succeeds_with_its_recap(self) -> None:
-        ended = result(
-            task_start("a"),
-            stats(ok={"localhost": 3, "other": 9}, changed={"localhost": 2}, skipped={"localhost": 1}, failures={}),
-            code=0,
-        )
-
-        assert ended == RunResult(
-            Outcome.SUCCEEDED,
-            Recap(3, 2, 1, 0, "2026-11-21T11:00:12.067313+00:00"),
-            (),
-            "",
-            None,
-            1.5,
-        )
+        counts = {"ok": {"localhost": 3, "other": 9}, "changed": {"localhost": 2}, "skipped": {"localhost": 1}}
+        recap = Recap(3, 2, 1, 0, "2026-11-21T11:00:12.067313+00:00")
+        ended = result(START, stats(**counts, failures={}), code=0)
+        assert ended == RunResult(Outcome.SUCCEEDED, recap, (), "", None, 1.5)
 
     @pytest.mark.parametrize(
         ("res", "message"),
@@ -84,11 +72,9 @@ class TestFailures:
         ],
     )
     def test_a_failed_task_is_named_with_its_message(self, res: Any, message: str) -> None:
-        ended = result(task_start("a"), failed("a", res), ONE_FAILED)
-
-        assert ended.outcome is Outcome.FAILED
+        ended = result(START, failed("a", res), ONE_FAILED)
+        assert (ended.outcome, ended.message) == (Outcome.FAILED, "")
         assert ended.failures == (TaskFailure("a", message, "/r/main.yml:1"),)
-        assert ended.message == ""
 
     @pytest.mark.parametrize(
         ("action", "extra", "terminal"),
@@ -105,163 +91,154 @@ class TestFailures:
         self, action: str, extra: dict[str, object], *, terminal: bool
     ) -> None:
         event = failed("a", {"msg": "never", **extra}, task_action=action)
-        assert result(task_start("a"), event, ONE_FAILED).is_terminal is terminal
-        assert not result(task_start("a"), event, stats(), code=0).is_terminal
+        assert result(START, event, ONE_FAILED).is_terminal is terminal
+        assert not result(START, event, stats(), code=0).is_terminal
 
     def test_a_very_long_message_is_cut_and_contains_its_length(self) -> None:
-        ended = result(failed("a", {"msg": "x" * 100_000}), ONE_FAILED)
-
-        assert len(ended.failures[0].message) < 5000
-        assert ended.failures[0].message.endswith("… (100000 characters in all)")
+        (failure,) = result(failed("a", {"msg": "x" * 100_000}), ONE_FAILED).failures
+        assert len(failure.message) < 5000
+        assert failure.message.endswith("… (100000 characters in all)")
 
     def test_each_failed_item_is_reported_once_and_at_most_ten_are(self) -> None:
-        many = [item_failed(f"item {number}") for number in range(12)]
-
-        ended = result(
-            task_start("a"), item_failed("item 0"), *many, failed("a", {"msg": "One or more items failed"}), ONE_FAILED
-        )
-
-        message = ended.failures[0].message
-        assert message.startswith("One or more items failed: item 0; item 1; ")
-        assert message.endswith("item 9; and 2 more")
+        items = [item_failed(f"item {number}") for number in (0, *range(12))]
+        (failure,) = result(START, *items, failed("a", {"msg": "One or more items failed"}), ONE_FAILED).failures
+        assert failure.message.startswith("One or more items failed: item 0; item 1; ")
+        assert failure.message.endswith("item 9; and 2 more")
 
     def test_failed_items_of_an_ignored_task_are_not_reported_for_the_next_task(self) -> None:
-        ended = result(
-            item_failed("of the first"),
-            failed("first", {"msg": "One or more items failed"}, ignore_errors=True),
-            failed("second", {"msg": "second"}),
-            ONE_FAILED,
-        )
-
+        ignored = failed("first", {"msg": "One or more items failed"}, ignore_errors=True)
+        ended = result(item_failed("of the first"), ignored, failed("second", {"msg": "second"}), ONE_FAILED)
         assert [failure.message for failure in ended.failures] == ["second"]
 
-    def test_rescued_failures_are_not_reported(self) -> None:
-        ended = result(
-            failed("rescued", {"msg": "1"}),
-            failed("in rescue", {"msg": "2"}),
-            stats(failures={"localhost": 1}, rescued={"localhost": 1}),
-        )
-
-        assert [failure.task for failure in ended.failures] == ["in rescue"]
-
-    def test_failures_are_counted_for_each_host(self) -> None:
-        ended = result(
-            failed("a", {"msg": "rescued"}, host="one"),
-            failed("b", {"msg": "failed"}, host="two"),
-            failed("c", {"msg": "failed"}, host="one"),
-            stats(failures={"one": 1, "two": 1}, rescued={"one": 1}),
-        )
-
-        assert [failure.task for failure in ended.failures] == ["b", "c"]
-
-    def test_an_unreachable_host_is_a_failure_unless_it_was_ignored(self) -> None:
-        unreachable = failed("reach", {"msg": "refused", "unreachable": True}) | {"event": "runner_on_unreachable"}
-
-        counted = result(unreachable, stats(dark={"localhost": 1}), code=4)
-        ignored = result(unreachable, failed("b", {"msg": "b"}), stats(dark={}, failures={"localhost": 1}))
-
-        assert [failure.task for failure in counted.failures] == ["reach"]
-        assert [failure.task for failure in ignored.failures] == ["b"]
-
-    def test_without_a_recap_only_the_last_task_can_have_failed_the_run(self) -> None:
-        ended = result(
-            task_start("a"), failed("a", {"msg": "rescued"}), task_start("b"), failed("b", {"msg": "b"}), code=250
-        )
-
-        assert [failure.task for failure in ended.failures] == ["b"]
-        assert ended.recap is None
+    @pytest.mark.parametrize(
+        ("run", "reported"),
+        [
+            pytest.param(
+                (failed("a", {}), failed("b", {}), stats(failures={"localhost": 1}, rescued={"localhost": 1})),
+                ["b"],
+                id="a rescued failure is not reported",
+            ),
+            pytest.param(
+                (
+                    failed("a", {}, host="one"),
+                    failed("b", {}, host="two"),
+                    failed("c", {}, host="one"),
+                    stats(failures={"one": 1, "two": 1}, rescued={"one": 1}),
+                ),
+                ["b", "c"],
+                id="failures are counted for each host",
+            ),
+            pytest.param(
+                (failed("a", {}) | {"event": "runner_on_unreachable"}, stats(dark={"localhost": 1})),
+                ["a"],
+                id="an unreachable host is a failure",
+            ),
+            pytest.param(
+                (failed("a", {}) | {"event": "runner_on_unreachable"}, failed("b", {}), ONE_FAILED),
+                ["b"],
+                id="an unreachable host was ignored",
+            ),
+            pytest.param(
+                (START, failed("a", {}), task_start("b"), failed("b", {})),
+                ["b"],
+                id="without a recap only the last task can have failed the run",
+            ),
+        ],
+    )
+    def test_failures_that_the_recap_counts_are_reported(self, run: tuple[Event, ...], reported: list[str]) -> None:
+        assert [failure.task for failure in result(*run, code=4).failures] == reported
 
 
 class TestWithoutTasks:
     @pytest.mark.parametrize("first", ["ERROR! conflicting action statements", "[ERROR]: conflicting", "ERROR: locale"])
     def test_the_error_that_ansible_printed_is_the_message(self, first: str) -> None:
-        ended = result(said("[WARNING]: before"), said(first), said(""), said("Origin: /r/main.yml:4:5"), code=4)
+        ended = result(*said("[WARNING]: before", first, "", "Origin: /r/main.yml:4:5"), code=4)
+        assert (ended.outcome, ended.message) == (Outcome.FAILED, f"{first}\nOrigin: /r/main.yml:4:5")
 
-        assert ended.outcome is Outcome.FAILED
-        assert ended.message == f"{first}\nOrigin: /r/main.yml:4:5"
-
-    def test_colours_are_dropped(self) -> None:
-        assert result(said("\x1b[0;31mERROR! no\x1b[0m"), code=4).message == "ERROR! no"
-
-    def test_the_message_is_cut_to_a_dozen_lines(self) -> None:
-        ended = result(said("ERROR! no"), *(said(f"line {number}") for number in range(100)), code=4)
-
-        assert len(ended.message.splitlines()) == 12
-
-    def test_an_error_does_not_contain_the_usage_text(self) -> None:
-        ended = result(said("ansible-playbook: error: unrecognized arguments: -Z"), said("usage: ansible-playbook"))
-
-        assert ended.message == "ansible-playbook: error: unrecognized arguments: -Z"
+    def test_the_message_has_a_dozen_lines_no_colours_and_no_usage_text(self) -> None:
+        assert result(*said("\x1b[0;31mERROR! no\x1b[0m"), code=4).message == "ERROR! no"
+        many = said("ERROR! no", *(f"line {number}" for number in range(100)))
+        assert len(result(*many, code=4).message.splitlines()) == 12
+        unknown = "ansible-playbook: error: unrecognized arguments: -Z"
+        assert result(*said(unknown, "usage: ansible-playbook")).message == unknown
 
     def test_an_end_without_any_error_names_code_task_and_last_line(self) -> None:
-        ended = result(task_start("a"), said("odd"), code=250)
-
-        assert ended.outcome is Outcome.DIED
-        assert ended.message == (
-            "ansible-playbook ended with exit code 250 during task 'a' (/r/main.yml:1); its last output: odd"
-        )
-
-
-class TestEnds:
-    def test_a_timeout_names_duration_and_task_and_no_failures(self) -> None:
-        ended = result(
-            task_start("a"), failed("a", {"msg": "killed"}), stopped=Outcome.TIMED_OUT, deadline=90.0, code=None
-        )
-
-        assert ended.outcome is Outcome.TIMED_OUT
-        assert ended.message == "the run took longer than 1m30s and was ended during task 'a' (/r/main.yml:1)"
-        assert ended.failures == ()
-
-    def test_a_run_that_succeeded_just_before_it_was_to_be_ended_has_succeeded(self) -> None:
-        assert result(stats(), stopped=Outcome.TIMED_OUT, deadline=1.0, code=0).outcome is Outcome.SUCCEEDED
-
-    def test_the_message_of_a_canceled_run_names_its_task(self) -> None:
-        ended = result(stopped=Outcome.CANCELED, code=None)
-
-        assert (ended.outcome, ended.message) == (
-            Outcome.CANCELED,
-            "the run was ended by the operator before its first task",
-        )
-
-    def test_a_signal_is_named(self) -> None:
-        ended = result(task_start("a", ""), code=None, signal="SIGTERM")
-
+        ended = result(START, *said("odd"), code=250)
         assert (ended.outcome, ended.message) == (
             Outcome.DIED,
-            "ansible-playbook was killed by SIGTERM during task 'a'",
+            "ansible-playbook ended with exit code 250 during task 'a' (/r/main.yml:1); its last output: odd",
         )
 
-    def test_a_fault_before_any_event_means_that_it_did_not_start(self) -> None:
-        before = result(code=None, fault="the run's supervisor ended with exit code 1")
-        after = result(task_start("a"), code=None, fault="the run's supervisor was killed by SIGKILL")
 
-        assert (before.outcome, after.outcome) == (Outcome.NOT_STARTED, Outcome.DIED)
-        assert after.message == "the run's supervisor was killed by SIGKILL during task 'a' (/r/main.yml:1)"
+@pytest.mark.parametrize(
+    ("run", "end", "outcome", "message"),
+    [
+        pytest.param(
+            (START, failed("a", {"msg": "killed"})),
+            {"stopped": Outcome.TIMED_OUT, "deadline": 90.0},
+            Outcome.TIMED_OUT,
+            "the run took longer than 1m30s and was ended during task 'a' (/r/main.yml:1)",
+            id="timeout",
+        ),
+        pytest.param(
+            (),
+            {"stopped": Outcome.CANCELED},
+            Outcome.CANCELED,
+            "the run was ended by the operator before its first task",
+            id="canceled",
+        ),
+        pytest.param(
+            (task_start("a", ""),),
+            {"signal": "SIGTERM"},
+            Outcome.DIED,
+            "ansible-playbook was killed by SIGTERM during task 'a'",
+            id="signal",
+        ),
+        pytest.param(
+            (),
+            {"fault": "it ended"},
+            Outcome.NOT_STARTED,
+            "it ended before its first task",
+            id="fault before any event",
+        ),
+        pytest.param(
+            (START,),
+            {"fault": "it was killed"},
+            Outcome.DIED,
+            "it was killed during task 'a' (/r/main.yml:1)",
+            id="fault after an event",
+        ),
+    ],
+)
+def test_the_end_of_a_run_that_did_not_end_by_itself_is_explained(
+    run: tuple[Event, ...], end: dict[str, Any], outcome: Outcome, message: str
+) -> None:
+    ended = result(*run, code=None, **end)
+    assert (ended.outcome, ended.message, ended.failures) == (outcome, message, ())
 
 
-class TestRequeue:
-    @pytest.mark.parametrize(
-        ("action", "period", "seconds"),
-        [
-            ("operator_sdk.util.requeue_after", "1m30s", 90.0),
-            ("requeue_after", "500ms", 0.5),
-            ("requeue_after", "nonsense", None),
-            ("requeue_after", None, None),
-            ("debug", "1m", None),
-        ],
-    )
-    def test_the_module_requests_the_next_run(self, action: str, period: Any, seconds: float | None) -> None:
-        event = {"event": "runner_on_ok", "event_data": {"task_action": action, "res": {"period": period}}}
+def test_a_run_that_succeeded_just_before_it_was_to_be_ended_has_succeeded() -> None:
+    assert result(stats(), stopped=Outcome.TIMED_OUT, deadline=1.0, code=0).outcome is Outcome.SUCCEEDED
 
-        found = result(event, stats(), code=0)
-        assert (found.requeue_after, found.unfinished) == (seconds, seconds is not None)
 
-    @pytest.mark.parametrize(("done", "unfinished"), [(True, False), (False, True), (None, True), ("yes", True)])
-    def test_the_role_reports_whether_the_object_is_done(self, done: Any, unfinished: bool) -> None:  # noqa: FBT001 - a table's column
-        res = {"period": "1h", "done": done}
-        event = {"event": "runner_on_ok", "event_data": {"task_action": "requeue_after", "res": res}}
+@pytest.mark.parametrize(
+    ("action", "period", "seconds"),
+    [
+        ("operator_sdk.util.requeue_after", "1m30s", 90.0),
+        ("requeue_after", "500ms", 0.5),
+        ("requeue_after", "nonsense", None),
+        ("requeue_after", None, None),
+        ("debug", "1m", None),
+    ],
+)
+def test_a_module_requests_the_next_run(action: str, period: Any, seconds: float | None) -> None:
+    found = result(requeue(action, period=period), stats(), code=0)
+    assert (found.requeue_after, found.unfinished) == (seconds, seconds is not None)
 
-        assert result(event, stats(), code=0).unfinished is unfinished
+
+@pytest.mark.parametrize(("done", "unfinished"), [(True, False), (False, True), (None, True), ("yes", True)])
+def test_a_role_reports_whether_the_object_is_done(done: Any, unfinished: bool) -> None:  # noqa: FBT001 - a table's column
+    assert result(requeue(period="1h", done=done), stats(), code=0).unfinished is unfinished
 
 
 @pytest.mark.parametrize("event", [{}, {"event": "unknown"}, {"event": "runner_on_failed", "event_data": None}])
@@ -271,7 +248,6 @@ def test_events_of_unknown_structure_are_ignored(event: Event) -> None:
 
 def test_a_completion_on_the_full_second_has_microseconds_too() -> None:
     event = stats() | {"created": "2026-11-21T11:00:12+00:00"}
-
     assert events.recap(event).completion == "2026-11-21T11:00:12.000000+00:00"
     assert events.recap(event | {"created": "odd"}).completion == "odd"
 

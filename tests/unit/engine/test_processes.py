@@ -4,6 +4,7 @@ import os
 import signal
 import subprocess
 import sys
+import textwrap
 import time
 import uuid
 from collections.abc import Callable, Iterator
@@ -46,30 +47,19 @@ def start() -> Iterator[Start]:
         process.communicate()
 
 
-def test_a_process_is_read_with_its_parent_until_it_has_ended(start: Start) -> None:
-    process = start("exec sleep 60")
-
+def test_a_process_is_read_with_its_parent_until_it_has_ended_whatever_its_name_is(
+    start: Start, tmp_path: Path
+) -> None:
+    odd = tmp_path / "a ) (b c"
+    odd.symlink_to("/bin/sleep")
+    process = start(f"exec '{odd}' 60")
+    wait_until(lambda: b"a ) (b" in Path(f"/proc/{process.pid}/stat").read_bytes(), "the name of the process")
     found = process_tree.read(process.pid)
-
     assert found is not None
     assert (found.parent, found.session, found.zombie) == (os.getpid(), os.getsid(0), False)
     process.kill()
     process.wait()
     assert process_tree.read(process.pid) is None
-
-
-def test_a_process_name_with_spaces_and_brackets_is_parsed(start: Start, tmp_path: Path) -> None:
-    odd = tmp_path / "a ) (b c"
-    odd.symlink_to("/bin/sleep")
-
-    process = start(f"exec '{odd}' 60")
-
-    deadline = time.monotonic() + 5
-    while b"a ) (b" not in Path(f"/proc/{process.pid}/stat").read_bytes():
-        assert time.monotonic() < deadline
-    found = process_tree.read(process.pid)
-    assert found is not None
-    assert found.parent == os.getpid()
 
 
 @pytest.fixture
@@ -154,77 +144,59 @@ def test_leftovers_are_those_of_this_root_whose_operator_is_dead(start: Start, t
 
 def test_a_zombie_of_the_own_session_is_not_a_stray(start: Start) -> None:
     ordinary = start("exit 0")
-    deadline = time.monotonic() + 5
-    while not (found := process_tree.read(ordinary.pid)) or not found.zombie:
-        assert time.monotonic() < deadline
-
+    wait_until(lambda: (found := process_tree.read(ordinary.pid)) and found.zombie, "the process to end")
     assert ordinary.pid not in processes.orphaned_zombies(set())
 
 
+REAPING = {
+    "children of a killed fork server": """
+        server = os.fork()
+        if not server:
+            if not os.fork():
+                os.setsid(); os.fork(); signal.pause()
+            signal.pause()
+        own = os.getpid()
+        while len(left := process_tree.descendants(process_tree.table(), [own])) < 3:
+            pass
+        supervision._REAP_EVERY = 0.01
+        async def main():
+            reaping = asyncio.create_task(supervision.reap_orphans(set()))
+            os.kill(server, signal.SIGKILL)
+            os.waitpid(server, 0)
+            for pid in left - {server}:
+                os.kill(pid, signal.SIGKILL)
+            while process_tree.has_children():
+                await asyncio.sleep(0.01)
+            reaping.cancel()
+        asyncio.run(main())
+    """,
+    "an adopted zombie of another session": """
+        if not os.fork():
+            if not os.fork():
+                os.setsid(); time.sleep(0.2)
+            os._exit(0)
+        os.wait()
+        while not (strays := processes.orphaned_zombies(set())):
+            time.sleep(0.01)
+        assert processes.orphaned_zombies(strays) == set()
+        processes.reap(strays)
+        assert processes.orphaned_zombies(set()) == set()
+    """,
+    "a process that is killed although the time for that is over at the first look": """
+        below = subprocess.Popen(["sleep", "60"])
+        list(process_tree.ending(0.0, kill_within=0.0))
+        assert below.wait(30) == -9
+    """,
+}
+
+
 @pytest.mark.lengthy
-def test_children_of_a_killed_fork_server_are_reaped() -> None:
-    code = (
-        "import asyncio, os, signal\n"
-        "from runner.agent import process_tree\n"
-        "from runner.engine import supervision\n"
-        "process_tree.adopt_orphans()\n"
-        "server = os.fork()\n"
-        "if not server:\n"
-        "    if not os.fork():\n"
-        "        os.setsid(); os.fork(); signal.pause()\n"
-        "    signal.pause()\n"
-        "own = os.getpid()\n"
-        "while len(left := process_tree.descendants(process_tree.table(), [own])) < 3:\n"
-        "    pass\n"
-        "supervision._REAP_EVERY = 0.01\n"
-        "async def main():\n"
-        "    reaping = asyncio.create_task(supervision.reap_orphans(set()))\n"
-        "    os.kill(server, signal.SIGKILL)\n"
-        "    os.waitpid(server, 0)\n"
-        "    for pid in left - {server}:\n"
-        "        os.kill(pid, signal.SIGKILL)\n"
-        "    while process_tree.has_children():\n"
-        "        await asyncio.sleep(0.01)\n"
-        "    reaping.cancel()\n"
-        "asyncio.run(main())\n"
-    )
-
-    subprocess.run([sys.executable, "-c", code], check=True, timeout=20)
-
-
-@pytest.mark.lengthy
-def test_a_process_is_killed_even_if_the_time_for_that_is_over_at_the_first_look() -> None:
-    code = (
-        "import subprocess\n"
-        "from runner.agent import process_tree\n"
-        "below = subprocess.Popen(['sleep', '60'])\n"
-        "list(process_tree.ending(0.0, kill_within=0.0))\n"
-        "assert below.wait(30) == -9\n"
-    )
-
+@pytest.mark.parametrize("case", REAPING)
+def test_processes_are_reaped(case: str) -> None:
+    imports = "import asyncio, os, signal, subprocess, time\nfrom runner.agent import process_tree\n"
+    imports += "from runner.engine import processes, supervision\nprocess_tree.adopt_orphans()\n"
+    code = imports + textwrap.dedent(REAPING[case])
     subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
-
-
-@pytest.mark.lengthy
-def test_an_adopted_zombie_of_another_session_is_reaped() -> None:
-    code = (
-        "import os, sys, time\n"
-        "from runner.agent import process_tree\n"
-        "from runner.engine import processes\n"
-        "process_tree.adopt_orphans()\n"
-        "if not os.fork():\n"
-        "    if not os.fork():\n"
-        "        os.setsid(); time.sleep(0.2)\n"
-        "    os._exit(0)\n"
-        "os.wait()\n"
-        "while not (strays := processes.orphaned_zombies(set())):\n"
-        "    time.sleep(0.01)\n"
-        "assert processes.orphaned_zombies(strays) == set()\n"
-        "processes.reap(strays)\n"
-        "assert processes.orphaned_zombies(set()) == set()\n"
-    )
-
-    subprocess.run([sys.executable, "-c", code], check=True, timeout=10)
 
 
 def test_without_descriptors_reading_a_process_is_an_error_and_kills_nothing(start: Start) -> None:

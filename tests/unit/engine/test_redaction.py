@@ -249,7 +249,3 @@ async def test_a_result_waits_while_reported_arguments_are_added(monkeypatch: py
     passed = [event async for event in redaction.events(stream(), secrets)]
     await adding
     assert passed[0]["stdout"] == f"ok: (item={{'password': '{MASK}'}})"
-
-
-def test_nothing_known_is_shown_by_repr() -> None:
-    assert "hunter2" not in repr(knowing("hunter2hunter2"))

@@ -48,61 +48,60 @@ def runs_in(run_dir: Path) -> list[str]:
     return sorted(path.name for path in (run_dir / "artifacts").glob("run-*"))
 
 
-def test_below_the_limit_everything_stays(make: Make, root: Path) -> None:
-    runs = KeptRuns(root, 10 * BIG)
-    folders = [make(name, 3) for name in ("one", "two")]
+def ran(runs: KeptRuns, *folders: Path) -> None:
+    """Begin and end a run in each folder."""
     for folder in folders:
         runs.begin(folder)
         runs.end(folder, KEEP)
+
+
+def size_of(*folders: Path) -> int:
+    return sum(map(retention.used, folders))
+
+
+def test_below_the_limit_everything_stays(make: Make, root: Path) -> None:
+    runs = KeptRuns(root, 10 * BIG)
+    folders = [make(name, 3) for name in ("one", "two")]
+    ran(runs, *folders)
     assert [runs_in(folder) for folder in folders] == [["run-0", "run-1", "run-2"]] * 2
-    assert runs.size == sum(map(retention.used, folders)) > 6 * BIG
+    assert runs.size == size_of(*folders) > 6 * BIG
 
 
 def test_older_runs_of_the_least_recently_run_objects_are_removed_first(make: Make, root: Path) -> None:
     runs = KeptRuns(root, 8 * BIG)
     folders = [make(name, 3) for name in ("one", "two", "three")]
-    for folder in folders:
-        runs.begin(folder)
-        runs.end(folder, KEEP)
+    ran(runs, *folders)
     assert [len(runs_in(folder)) for folder in folders] == [1, 3, 3]
     assert runs_in(folders[0]) == ["run-2"]
     assert (folders[0] / "artifacts" / "latest").exists()
-    assert runs.size == sum(map(retention.used, folders)) <= 8 * BIG
+    assert runs.size == size_of(*folders) <= 8 * BIG
 
 
 def test_whole_folders_are_removed_next_least_recently_run_objects_first(make: Make, root: Path) -> None:
     runs = KeptRuns(root, int(3.5 * BIG))
     folders = {name: make(name) for name in ("one", "two", "three", "four")}
-    for name in ("one", "two", "three", "one", "four"):
-        runs.begin(folders[name])
-        runs.end(folders[name], KEEP)
+    ran(runs, *(folders[name] for name in ("one", "two", "three", "one", "four")))
     assert {name for name, folder in folders.items() if folder.exists()} == {"one", "three", "four"}
-    assert runs.size == sum(map(retention.used, folders.values())) <= 3.5 * BIG
+    assert runs.size == size_of(*folders.values()) <= 3.5 * BIG
 
 
 def test_a_namespace_that_keeps_many_runs_loses_them_before_a_namespace_that_keeps_few(make: Make, root: Path) -> None:
     runs = KeptRuns(root, int(6.5 * BIG))
     neighbour = make("one", 2, namespace="neighbour")
-    runs.begin(neighbour)
-    runs.end(neighbour, KEEP)
+    ran(runs, neighbour)
     greedy = [make(name, 5, namespace="greedy") for name in ("one", "two", "three")]
-    for folder in greedy:
-        runs.begin(folder)
-        runs.end(folder, KEEP)
+    ran(runs, *greedy)
     assert len(runs_in(neighbour)) == 2
     assert [len(runs_in(folder)) for folder in greedy] == [1, 1, 1]
-    assert runs.size == sum(map(retention.used, (neighbour, *greedy))) <= 6.5 * BIG
+    assert runs.size == size_of(neighbour, *greedy) <= 6.5 * BIG
 
 
 def test_if_all_folders_of_the_largest_namespace_are_in_use_the_next_one_loses_some(make: Make, root: Path) -> None:
     runs = KeptRuns(root, 5 * BIG)
     busy, idle, last = make("one", 4, namespace="busy"), make("one", 3, namespace="idle"), make("one")
     runs.begin(busy)
-    runs.begin(busy)
-    runs.end(busy, KEEP)
-    for folder in (idle, last):
-        runs.begin(folder)
-        runs.end(folder, KEEP)
+    ran(runs, busy)
+    ran(runs, *(idle, last))
     assert (len(runs_in(busy)), idle.exists(), last.exists()) == (4, False, False)
     runs.end(busy, KEEP)
     assert runs.size == retention.used(busy) <= 5 * BIG
@@ -112,11 +111,9 @@ def test_a_folder_in_use_is_not_touched(make: Make, root: Path) -> None:
     runs = KeptRuns(root, BIG)
     busy, idle = make("busy", 3), make("idle", 3)
     runs.begin(busy)
-    runs.begin(busy)
-    runs.end(busy, KEEP)
+    ran(runs, busy)
     runs.remove(busy)
-    runs.begin(idle)
-    runs.end(idle, KEEP)
+    ran(runs, idle)
     assert len(runs_in(busy)) == 3
     assert not idle.exists()
     runs.end(busy, KEEP)
@@ -125,31 +122,28 @@ def test_a_folder_in_use_is_not_touched(make: Make, root: Path) -> None:
 
 
 def test_nothing_at_all_is_left_of_an_object_that_keeps_none(make: Make, root: Path) -> None:
-    runs = KeptRuns(root, 0)
     folder = make("one")
+    runs = KeptRuns(root, 0)
     runs.begin(folder)
     runs.end(folder, artifacts.KEEP_NONE)
-    assert not folder.exists()
     assert not folder.parent.exists()
 
 
 def test_folders_of_an_earlier_operator_count_and_are_removed_first(make: Make, root: Path) -> None:
     old, older, fresh = make("old", 2, when=200), make("older", 2, when=100), make("fresh", 2)
     runs = KeptRuns(root, int(4.5 * BIG))
-    runs.begin(fresh)
-    runs.end(fresh, KEEP)
+    ran(runs, fresh)
     runs.survey()
-    assert runs.size == sum(map(retention.used, (old, older, fresh))) <= 4.5 * BIG
+    assert runs.size == size_of(old, older, fresh) <= 4.5 * BIG
     assert len(runs_in(fresh)) == 2
     runs.survey()
-    assert runs.size == sum(map(retention.used, (old, older, fresh)))
+    assert runs.size == size_of(old, older, fresh)
 
 
 def test_an_object_that_is_gone_leaves_nothing(make: Make, root: Path) -> None:
     runs = KeptRuns(root, 10 * BIG)
     folder = make("one")
-    runs.begin(folder)
-    runs.end(folder, KEEP)
+    ran(runs, folder)
     runs.remove(folder)
     runs.remove(folder)
     assert (runs.size, folder.exists()) == (0, False)
@@ -171,8 +165,7 @@ def test_without_a_limit_nothing_is_measured(make: Make, root: Path) -> None:
     runs = KeptRuns(root, 0)
     folder = make("one", 3)
     runs.survey()
-    runs.begin(folder)
-    runs.end(folder, KEEP)
+    ran(runs, folder)
     assert (runs.size, len(runs_in(folder))) == (0, 3)
 
 
@@ -188,22 +181,20 @@ def test_run_folders_are_found_without_looking_into_them(make: Make, root: Path)
 def undeletable(monkeypatch: pytest.MonkeyPatch) -> set[Path]:
     """Folders whose files belong to another user."""
     folders: set[Path] = set()
-    rotate, remove = artifacts.rotate, artifacts.remove
 
-    def refuse(folder: Path) -> None:
-        if folder in folders:
-            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(folder))
+    def refusing(name: str) -> Callable[..., None]:
+        act = getattr(artifacts, name)
 
-    def try_rotate(folder: Path, keep: int) -> None:
-        refuse(folder.parent)
-        rotate(folder, keep)
+        def run(folder: Path, *more: int) -> None:
+            run_dir = folder.parent if name == "rotate" else folder
+            if run_dir in folders:
+                raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(run_dir))
+            act(folder, *more)
 
-    def try_remove(folder: Path) -> None:
-        refuse(folder)
-        remove(folder)
+        return run
 
-    monkeypatch.setattr(artifacts, "rotate", try_rotate)
-    monkeypatch.setattr(artifacts, "remove", try_remove)
+    for name in ("rotate", "remove"):
+        monkeypatch.setattr(artifacts, name, refusing(name))
     return folders
 
 
@@ -214,18 +205,14 @@ def test_a_folder_that_cannot_be_removed_does_not_end_the_limit_for_others(
     stuck = make("stuck", 3, namespace="stuck")
     undeletable.add(stuck)
     with capture_logs() as lines:
-        for name in ("stuck", "one", "two", "three", "stuck"):
-            folder = stuck if name == "stuck" else make(name)
-            runs.begin(folder)
-            runs.end(folder, KEEP)
+        ran(runs, stuck, make("one"), make("two"), make("three"), stuck)
     kept = {name for name in ("one", "two", "three") if (root / f"g/v1/Kind/ns/{name}").exists()}
     assert kept == {"two", "three"}
     assert stuck.exists()
     warnings = [line for line in lines if line["log_level"] == "warning"]
     assert [line["folder"] for line in warnings] == [str(stuck)]
     undeletable.clear()
-    runs.begin(stuck)
-    runs.end(stuck, KEEP)
+    ran(runs, stuck)
     assert len(runs_in(stuck)) <= 1
     assert runs.size <= 2.5 * BIG
 

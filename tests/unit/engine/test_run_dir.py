@@ -124,22 +124,6 @@ def test_variables_that_force_colours_are_respected(make_job: MakeJob, name: str
     assert folder.environment.get("ANSIBLE_NOCOLOR", "x") == "x"
 
 
-def test_the_inventory_is_localhost_with_ansibles_own_python(make_job: MakeJob) -> None:
-    folder = run_dir.prepare(make_job(), "id", ENVIRONMENT)
-
-    assert folder.inventories[0].read_text() == (
-        "localhost ansible_connection=local ansible_python_interpreter={{ansible_playbook_python}} "
-        f"ansible_remote_tmp={folder.path / 'tmp'}\n"
-    )
-
-
-def test_an_inventory_of_the_user_is_used_in_its_place(make_job: MakeJob) -> None:
-    folder = run_dir.prepare(make_job(environment={"ANSIBLE_INVENTORY": "/own/inventory"}), "id", ENVIRONMENT)
-
-    assert folder.inventories == (Path("/own/inventory"),)
-    assert list((folder.path / "inventory").iterdir()) == []
-
-
 @pytest.mark.parametrize(
     ("path", "gathering", "name", "facts"),
     [
@@ -163,10 +147,46 @@ def test_a_role_gets_a_playbook(make_job: MakeJob, path: str, gathering: str, na
         assert roles.readlink() == Path("/opt/ansible/roles")
 
 
-def test_a_playbook_is_run_from_where_it_lies(make_job: MakeJob) -> None:
-    folder = run_dir.prepare(make_job(), "id", ENVIRONMENT)
+@pytest.mark.parametrize(
+    ("different", "problem"),
+    [
+        *(({"ident": ident}, "cannot name a run") for ident in ("", ".", "..", "a/b", "latest")),
+        ({"run_dir": Path("/tmp/a/../b")}, "cannot be the run folder"),
+        ({"run_dir": Path("/proc/run")}, "the run folder /proc/run cannot be written"),
+    ],
+)
+def test_a_folder_that_cannot_be_that_of_a_run_is_refused(
+    make_job: MakeJob, different: dict[str, Any], problem: str
+) -> None:
+    with pytest.raises(EngineError, match=problem):
+        run_dir.prepare(make_job(**different), "id", ENVIRONMENT)
 
-    assert folder.playbook == Path("/opt/ansible/playbook.yml")
+
+def test_a_folder_that_is_a_link_is_refused(make_job: MakeJob, tmp_path: Path) -> None:
+    job = make_job()
+    job.run_dir.parent.mkdir(parents=True)
+    job.run_dir.symlink_to(tmp_path)
+    with pytest.raises(EngineError, match="is not a folder of our own"):
+        run_dir.prepare(job, "id", ENVIRONMENT)
+
+
+def test_values_that_cannot_be_written_leave_no_kubeconfig(make_job: MakeJob) -> None:
+    job = make_job(extra_vars={"a": b"bytes"})
+    with pytest.raises(EngineError, match="a bytes cannot be an extra var"):
+        run_dir.prepare(job, "id", ENVIRONMENT)
+    assert not (job.run_dir / "env" / "kubeconfig").exists()
+
+
+def test_the_inventory_is_localhost_with_ansibles_own_python_or_that_of_the_user(make_job: MakeJob) -> None:
+    folder = run_dir.prepare(make_job(), "id", ENVIRONMENT)
+    assert folder.playbook == Path("/opt/ansible/playbook.yml"), "a playbook is run from where it is"
+    assert folder.inventories[0].read_text() == (
+        "localhost ansible_connection=local ansible_python_interpreter={{ansible_playbook_python}} "
+        f"ansible_remote_tmp={folder.path / 'tmp'}\n"
+    )
+    folder = run_dir.prepare(make_job(environment={"ANSIBLE_INVENTORY": "/own/inventory"}), "id", ENVIRONMENT)
+    assert folder.inventories == (Path("/own/inventory"),)
+    assert list((folder.path / "inventory").iterdir()) == []
 
 
 @pytest.mark.parametrize(("asked", "used"), [(-1, 0), (0, 0), (4, 4), (7, 7), (99, 7)])
@@ -174,57 +194,14 @@ def test_verbosity_stays_within_ansibles_own(make_job: MakeJob, asked: int, used
     assert run_dir.prepare(make_job(verbosity=asked), "id", ENVIRONMENT).verbosity == used
 
 
-@pytest.mark.parametrize("ident", ["", ".", "..", "a/b", "latest"])
-def test_an_ident_that_names_no_folder_is_refused(make_job: MakeJob, ident: str) -> None:
-    with pytest.raises(EngineError, match="cannot name a run"):
-        run_dir.prepare(make_job(ident=ident), "id", ENVIRONMENT)
-
-
-def test_a_path_that_leads_out_is_refused(make_job: MakeJob, tmp_path: Path) -> None:
-    with pytest.raises(EngineError, match="cannot be the run folder"):
-        run_dir.prepare(make_job(run_dir=tmp_path / "a" / ".." / "b"), "id", ENVIRONMENT)
-
-
-def test_a_folder_that_is_a_link_is_refused(make_job: MakeJob, tmp_path: Path) -> None:
-    job = make_job()
-    job.run_dir.parent.mkdir(parents=True)
-    job.run_dir.symlink_to(tmp_path)
-
-    with pytest.raises(EngineError, match="is not a folder of our own"):
-        run_dir.prepare(job, "id", ENVIRONMENT)
-
-
-def test_values_that_cannot_be_written_leave_no_kubeconfig(make_job: MakeJob) -> None:
-    job = make_job(extra_vars={"a": b"bytes"})
-
-    with pytest.raises(EngineError, match="a bytes cannot be an extra var"):
-        run_dir.prepare(job, "id", ENVIRONMENT)
-
-    assert not (job.run_dir / "env" / "kubeconfig").exists()
-
-
-def test_an_error_of_the_disk_names_the_path(make_job: MakeJob) -> None:
-    with pytest.raises(EngineError, match="the run folder /proc/run cannot be written"):
-        run_dir.prepare(make_job(run_dir=Path("/proc/run")), "id", ENVIRONMENT)
-
-
-def test_clearing_removes_what_the_run_alone_may_use(make_job: MakeJob) -> None:
-    job = make_job()
-    folder = run_dir.prepare(job, "id", ENVIRONMENT)
-
-    run_dir.clear(folder.path)
-
-    assert not folder.kubeconfig.exists()
-    assert not (job.run_dir / "tmp").exists()
-    assert not (job.run_dir / "env" / "extravars").exists()
-    assert run_dir.unfinished(job.run_dir.parent) == []
-
-
-def test_kubeconfigs_are_found_with_their_runs(make_job: MakeJob, tmp_path: Path) -> None:
+def test_what_a_run_alone_may_use_is_found_until_it_is_cleared(make_job: MakeJob, tmp_path: Path) -> None:
     here, cleared = make_job(), make_job(run_dir=tmp_path / "runner" / "v1" / "Secret" / "n" / "s")
     run_dir.prepare(here, "its run", ENVIRONMENT)
-    run_dir.clear(run_dir.prepare(cleared, "other", ENVIRONMENT).path)
-
+    folder = run_dir.prepare(cleared, "other", ENVIRONMENT)
+    run_dir.clear(folder.path)
+    assert not folder.kubeconfig.exists()
+    assert not (folder.path / "tmp").exists()
+    assert not (folder.path / "env" / "extravars").exists()
     assert run_dir.unfinished(tmp_path) == [(here.run_dir, "its run")]
 
 

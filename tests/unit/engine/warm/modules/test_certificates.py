@@ -31,26 +31,14 @@ def made(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[Any]:
     return seen
 
 
-def test_the_first_contexts_are_created_in_advance(made: list[Any]) -> None:
-    first = ssl.create_default_context(cafile=None)
-
-    assert made == []
-    assert first.verify_mode is ssl.CERT_REQUIRED
-    assert first.check_hostname
-
-
-def test_each_context_is_given_once(made: list[Any]) -> None:
-    first, second = ssl.create_default_context(), ssl.create_default_context()
-    assert made == []
+def test_each_context_is_given_once_also_to_connections_of_http_client(made: list[Any]) -> None:
+    names: Any = ssl
+    first, second = ssl.create_default_context(cafile=None), names._create_default_https_context()
+    assert made == [], "they were created in advance"
+    assert (first.verify_mode, first.check_hostname) == (ssl.CERT_REQUIRED, True)
     assert ssl.create_default_context() not in {first, second}
     assert made == [((), {})]
     assert first is not second
-
-
-def test_connections_of_http_client_get_it(made: list[Any]) -> None:
-    names: Any = ssl
-    names._create_default_https_context()
-    assert made == []
 
 
 @pytest.mark.parametrize(
@@ -61,16 +49,13 @@ def test_a_context_with_other_arguments_is_a_new_one(given: dict[str, Any], made
     assert made == [((), given)]
 
 
-@pytest.mark.parametrize("name", ["SSL_CERT_FILE", "SSL_CERT_DIR", "SSLKEYLOGFILE"])
-def test_a_changed_variable_needs_a_new_context(
-    name: str, made: list[Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("changed", ["SSL_CERT_FILE", "SSL_CERT_DIR", "SSLKEYLOGFILE", "authorities"])
+def test_a_changed_variable_or_authority_needs_a_new_context(
+    changed: str, made: list[Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv(name, str(tmp_path / "other"))
-    ssl.create_default_context()
-    assert made == [((), {})]
-
-
-def test_changed_authorities_need_a_new_context(made: list[Any], tmp_path: Path) -> None:
-    (tmp_path / "authorities.pem").write_text("\n", encoding="ascii")
+    if changed == "authorities":
+        (tmp_path / "authorities.pem").write_text("\n", encoding="ascii")
+    else:
+        monkeypatch.setenv(changed, str(tmp_path / "other"))
     ssl.create_default_context()
     assert made == [((), {})]

@@ -65,17 +65,17 @@ ZygoteOf = Callable[[Callable[[], Any]], Zygote]
 REQUEST: Any = "a request is passed on as it is"
 
 
-def test_standard_output_standard_error_and_exit_code_are_returned_separately(
+def test_standard_output_standard_error_and_exit_code_are_returned_and_standard_input_is_empty(
     zygote_of: ZygoteOf, tmp_path: Path
 ) -> None:
     def act() -> int:
-        os.write(1, b"out " + bytes(Path.cwd()))
+        os.write(1, b"out " + bytes(Path.cwd()) + b"<" + os.read(0, 10) + b">")
         os.write(2, b"err")
         return 7
 
     output = zygote_of(act).run(REQUEST, str(tmp_path), nothing)
 
-    assert (output.code, output.stdout, output.stderr) == (7, b"out " + bytes(tmp_path), b"err")
+    assert (output.code, output.stdout, output.stderr) == (7, b"out " + bytes(tmp_path) + b"<>", b"err")
 
 
 @pytest.mark.lengthy
@@ -88,18 +88,6 @@ def test_much_output_on_both_streams_does_not_block(zygote_of: ZygoteOf) -> None
     output = zygote_of(act).run(REQUEST, "/", nothing)
 
     assert (len(output.stdout), len(output.stderr)) == (64 * 65536, 64 * 65536)
-
-
-def test_the_exit_code_of_a_killed_module_contains_the_signal(zygote_of: ZygoteOf) -> None:
-    output = zygote_of(lambda: os.kill(os.getpid(), signal.SIGKILL)).run(REQUEST, "/", nothing)
-
-    assert output.code == -signal.SIGKILL
-
-
-def test_the_standard_input_of_a_module_is_empty(zygote_of: ZygoteOf) -> None:
-    output = zygote_of(lambda: os.write(1, b"<" + os.read(0, 10) + b">") and 0).run(REQUEST, "/", nothing)
-
-    assert output.stdout == b"<>"
 
 
 @pytest.mark.lengthy

@@ -105,21 +105,16 @@ def test_a_slow_supervisor_does_not_block_the_callback(
     assert receiver.take(last) == {"n": 41}
 
 
-def test_a_supervisor_that_is_gone_changes_nothing(
-    cache: _SocketCache, ends: tuple[socket.socket, socket.socket], files: Files
-) -> None:
-    ends[0].close()
-    name = tell(cache, {"n": 1})
-    assert files.written == [(name, {"n": 1})]
-
-
-def test_events_of_an_ended_callback_are_still_received(
-    cache: _SocketCache, ends: tuple[socket.socket, socket.socket], receiver: EventReceiver
+def test_events_of_an_ended_callback_are_still_received_and_a_supervisor_that_is_gone_changes_nothing(
+    cache: _SocketCache, ends: tuple[socket.socket, socket.socket], receiver: EventReceiver, files: Files
 ) -> None:
     name = tell(cache, {"n": 1})
     ends[1].close()
     assert receiver.take("another") is None
     assert receiver.take(name) == {"n": 1}
+    ends[0].close()
+    last = tell(cache, {"n": 2})
+    assert files.written == [(last, {"n": 2})]
 
 
 def test_workers_processes_write_files(cache: _SocketCache, files: Files, receiver: EventReceiver) -> None:
@@ -200,51 +195,29 @@ def held(terminal: Terminal) -> _Held:
     return _Held([terminal.out, terminal.err])
 
 
-def test_an_event_reaches_the_terminal_in_one_write(terminal: Terminal, held: _Held) -> None:
-    held.begin(terminal.out)
-    assert [terminal.out.write(each) for each in ("begin", "a line\n", "end")] == [5, 7, 3]
-    assert terminal.wrote == []
-    terminal.out.flush()
-    assert (terminal.wrote, terminal.flushed) == (["begina line\nend"], 1)
-    terminal.out.write("between events\n")
-    assert terminal.wrote[1:] == ["between events\n"]
-
-
-def test_output_to_another_stream_keeps_its_order(terminal: Terminal, held: _Held) -> None:
-    held.begin(terminal.out)
-    for stream, text in ((terminal.out, "1"), (terminal.err, "2"), (terminal.out, "3")):
-        stream.write(text)
-    terminal.out.flush()
-    assert "".join(terminal.wrote) == "123"
-
-
-def test_an_event_on_the_second_stream_is_held_too(terminal: Terminal, held: _Held) -> None:
-    held.begin(terminal.err)
-    terminal.err.write("1")
-    terminal.err.write("2")
-    terminal.out.write("3")
-    assert terminal.wrote == ["12", "3"]
-
-
-def test_a_stream_that_is_not_known_is_left_alone(terminal: Terminal, held: _Held) -> None:
-    other = io.StringIO()
-    held.begin(other)
-    other.write("other")
-    terminal.out.write("out")
-    assert (other.getvalue(), terminal.wrote) == ("other", ["out"])
-
-
-def test_an_event_that_never_ended_is_written_before_the_next(terminal: Terminal, held: _Held) -> None:
-    held.begin(terminal.out)
-    terminal.out.write("1")
-    held.begin(terminal.out)
-    terminal.out.write("2")
-    terminal.out.flush()
-    assert terminal.wrote == ["1", "2"]
-
-
-def test_writing_bytes_to_a_text_stream_is_a_type_error(terminal: Terminal, held: _Held) -> None:
-    held.begin(terminal.out)
+@pytest.mark.parametrize(
+    ("begins", "acts", "wrote"),
+    [
+        pytest.param("out", "o1 o2 of o3", ["12", "3"], id="an event reaches the terminal in one write"),
+        pytest.param("out", "o1 e2 o3 of", ["1", "2", "3"], id="output to another stream keeps its order"),
+        pytest.param("err", "e1 e2 o3", ["12", "3"], id="an event on the second stream is held too"),
+        pytest.param("out", "o1 begin o2 of", ["1", "2"], id="an event that never ended is written before the next"),
+        pytest.param("", "o1 o2", ["1", "2"], id="a stream that is not known is left alone"),
+    ],
+)
+def test_an_event_is_held_until_it_ends(
+    terminal: Terminal, held: _Held, begins: str, acts: str, wrote: list[str]
+) -> None:
+    streams = {"out": terminal.out, "err": terminal.err, "o": terminal.out, "e": terminal.err}
+    held.begin(streams.get(begins) or io.StringIO())
+    for act in acts.split():
+        if act == "begin":
+            held.begin(terminal.out)
+        elif act == "of":
+            terminal.out.flush()
+        else:
+            assert streams[act[0]].write(act[1]) == 1
+    assert terminal.wrote == wrote
     with pytest.raises(TypeError):
         terminal.out.write(b"bytes")  # type: ignore[arg-type]
 

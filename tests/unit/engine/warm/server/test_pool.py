@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import math
-from collections.abc import Mapping
+from collections.abc import AsyncIterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -82,6 +82,10 @@ class Launches:
         """How long a server loads."""
         self.deaths = 0
         """Servers that die while they load."""
+        self.cleanups = 0
+
+    def clean_up(self) -> None:
+        self.cleanups += 1
 
     async def __call__(self, environment: Mapping[str, str], folder: Path, load: Load) -> Any:
         del environment, folder
@@ -97,22 +101,30 @@ class Launches:
         return self.servers[-1]
 
 
-def pool(launches: Launches) -> Pool:
-    return Pool(Path("/nowhere"), Cold(), (), launches)
+@pytest.fixture
+def launches() -> Launches:
+    return Launches("")
 
 
-async def test_a_run_without_a_fork_server_uses_a_new_process_and_the_reason_is_reported() -> None:
-    warm = pool(Launches("no room"))
+@pytest.fixture
+async def warm(launches: Launches) -> AsyncIterator[Pool]:
+    made = Pool(Path("/nowhere"), Cold(), (), launches, launches.clean_up)
+    yield made
+    await made.close()
+
+
+async def test_a_run_without_a_fork_server_uses_a_new_process_and_the_reason_is_reported(
+    launches: Launches, warm: Pool
+) -> None:
+    launches.reason = "no room"
 
     assert (await warm.start(ORDER, ENVIRONMENT)).pid == 1
 
     assert warm.problem == "no room"
-    await warm.close()
 
 
-async def test_runs_do_not_delay_the_next_attempt_to_start_a_server() -> None:
-    launches = Launches("no room")
-    warm = pool(launches)
+async def test_runs_do_not_delay_the_next_attempt_to_start_a_server(launches: Launches, warm: Pool) -> None:
+    launches.reason = "no room"
 
     for _ in range(100):
         await asyncio.gather(*(warm.start(ORDER, ENVIRONMENT) for _ in range(3)))
@@ -122,12 +134,10 @@ async def test_runs_do_not_delay_the_next_attempt_to_start_a_server() -> None:
     pauses = [round(later - earlier - 0.1) for earlier, later in zip(launches.at, launches.at[1:], strict=False)]
     assert pauses == [1, 2, 4, 8]
     assert asyncio.get_running_loop().time() - began < 31
-    await warm.close()
 
 
-async def test_a_server_is_started_without_a_run_when_the_problem_is_solved() -> None:
-    launches = Launches("no room")
-    warm = pool(launches)
+async def test_a_server_is_started_without_a_run_when_the_problem_is_solved(launches: Launches, warm: Pool) -> None:
+    launches.reason = "no room"
     await warm.warm_up(ENVIRONMENT)
     assert (warm.servers(), warm.problem) == ([], "no room")
 
@@ -136,12 +146,10 @@ async def test_a_server_is_started_without_a_run_when_the_problem_is_solved() ->
 
     assert (warm.servers(), warm.problem) == ([4711], None)
     assert (await warm.start(ORDER, ENVIRONMENT)).pid == 4711
-    await warm.close()
 
 
-async def test_a_problem_lasts_since_it_began_whatever_the_latest_reason_is() -> None:
-    launches = Launches("no room")
-    warm = pool(launches)
+async def test_a_problem_lasts_since_it_began_whatever_the_latest_reason_is(launches: Launches, warm: Pool) -> None:
+    launches.reason = "no room"
     await warm.warm_up(ENVIRONMENT)
     assert warm.lasting_problem(10) is None
 
@@ -150,22 +158,17 @@ async def test_a_problem_lasts_since_it_began_whatever_the_latest_reason_is() ->
 
     assert warm.lasting_problem(10) == "no memory"
     assert warm.lasting_problem(20) is None
-    await warm.close()
 
 
-async def test_a_run_that_was_not_forked_although_there_is_a_server_is_a_problem() -> None:
-    warm = pool(Launches(""))
+async def test_a_run_that_was_not_forked_although_there_is_a_server_is_a_problem(warm: Pool) -> None:
     await warm.warm_up(ENVIRONMENT)
 
     warm.learn(ENVIRONMENT, '{"plugins": []}\n{"mismatch": "runs have other values of A than the fork server"}\n')
 
     assert warm.problem == "runs have other values of A than the fork server"
-    await warm.close()
 
 
-async def test_findings_of_the_self_test_are_reported_and_are_not_a_problem() -> None:
-    launches = Launches("")
-    warm = pool(launches)
+async def test_findings_of_the_self_test_are_reported_and_are_not_a_problem(launches: Launches, warm: Pool) -> None:
     await warm.warm_up(ENVIRONMENT)
     (server,) = launches.servers
 
@@ -173,25 +176,20 @@ async def test_findings_of_the_self_test_are_reported_and_are_not_a_problem() ->
 
     assert warm.shortfalls() == {"templates": "disabled: AttributeError", "self-test": "a module was slow"}
     assert warm.problem is None
-    await warm.close()
 
 
-async def test_modules_and_plugins_learned_from_runs_are_not_a_problem() -> None:
-    warm = pool(Launches(""))
+async def test_modules_and_plugins_learned_from_runs_are_not_a_problem(warm: Pool) -> None:
     await warm.warm_up(ENVIRONMENT)
 
     warm.learn(ENVIRONMENT, '{"plugins": ["ansible.plugins.lookup.sequence"]}\n')
 
     assert warm.problem is None
-    await warm.close()
 
 
 @pytest.mark.parametrize(("runs", "later", "replaced"), [(5, 0, 10), (4, 0, 30), (4, 1, 20), (0, 5, 20)])
 async def test_a_server_is_replaced_by_one_that_preloads_more_soon_if_it_has_many_runs(
-    runs: int, later: int, replaced: float
+    launches: Launches, warm: Pool, runs: int, later: int, replaced: float
 ) -> None:
-    launches = Launches("")
-    warm = pool(launches)
     await warm.warm_up(ENVIRONMENT)
     for _ in range(runs):
         await warm.start(ORDER, ENVIRONMENT)
@@ -204,12 +202,11 @@ async def test_a_server_is_replaced_by_one_that_preloads_more_soon_if_it_has_man
     started, renewed = launches.at
     assert renewed - started == pytest.approx(replaced, abs=0.5)
     assert launches.servers[0].is_closed
-    await warm.close()
 
 
-async def test_runs_that_begin_while_the_new_server_loads_do_not_replace_it_at_once() -> None:
-    launches = Launches("")
-    warm = pool(launches)
+async def test_runs_that_begin_while_the_new_server_loads_do_not_replace_it_at_once(
+    launches: Launches, warm: Pool
+) -> None:
     await warm.warm_up(ENVIRONMENT)
     for _ in range(5):
         await warm.start(ORDER, ENVIRONMENT)
@@ -222,24 +219,20 @@ async def test_runs_that_begin_while_the_new_server_loads_do_not_replace_it_at_o
     await asyncio.sleep(1.0)
 
     assert len(launches.at) == 2
-    await warm.close()
 
 
-async def test_a_server_that_dies_soon_after_its_start_is_replaced_at_once_without_a_problem() -> None:
-    launches = Launches("")
-    warm = pool(launches)
+async def test_a_server_that_dies_soon_after_its_start_is_replaced_at_once_without_a_problem(
+    launches: Launches, warm: Pool
+) -> None:
     await warm.warm_up(ENVIRONMENT)
 
     launches.servers[-1].die()
     await asyncio.sleep(0.5)
 
     assert (len(launches.servers), warm.servers(), warm.problem) == (2, [4711], None)
-    await warm.close()
 
 
-async def test_if_servers_die_repeatedly_runs_use_new_processes_for_a_while() -> None:
-    launches = Launches("")
-    warm = pool(launches)
+async def test_if_servers_die_repeatedly_runs_use_new_processes_for_a_while(launches: Launches, warm: Pool) -> None:
     await warm.warm_up(ENVIRONMENT)
     for _ in range(2):
         launches.servers[-1].die()
@@ -250,12 +243,9 @@ async def test_if_servers_die_repeatedly_runs_use_new_processes_for_a_while() ->
 
     await asyncio.sleep(1)
     assert (await warm.start(ORDER, ENVIRONMENT)).pid == 4711
-    await warm.close()
 
 
-async def test_closing_ends_all_servers_of_concurrent_environments() -> None:
-    launches = Launches("")
-    warm = pool(launches)
+async def test_closing_ends_all_servers_of_concurrent_environments(launches: Launches, warm: Pool) -> None:
     environments = [{"A": str(number)} for number in range(9)]
     for _ in range(3):
         for number, environment in enumerate(environments):
@@ -271,69 +261,46 @@ async def test_closing_ends_all_servers_of_concurrent_environments() -> None:
     assert [server for server in launches.servers if not server.is_closed] == []
 
 
-async def test_closing_while_servers_start_leaves_none() -> None:
-    launches = Launches("")
-    warm = pool(launches)
-    for seconds in (0.0, 0.05, 0.1, 0.15):
-        running = [asyncio.create_task(warm.start(ORDER, {"A": str(number)})) for number in range(9)]
-        await asyncio.sleep(seconds)
-        async with asyncio.timeout(60):
-            await warm.close()
-        await asyncio.gather(*running, return_exceptions=True)
-        assert [server for server in launches.servers if not server.is_closed] == []
-        warm = pool(launches)
+@pytest.mark.parametrize("seconds", [0.0, 0.05, 0.1, 0.15])
+async def test_closing_while_servers_start_leaves_none(launches: Launches, warm: Pool, seconds: float) -> None:
+    running = [asyncio.create_task(warm.start(ORDER, {"A": str(number)})) for number in range(9)]
+    await asyncio.sleep(seconds)
+    async with asyncio.timeout(60):
+        await warm.close()
+    await asyncio.gather(*running, return_exceptions=True)
+    assert [server for server in launches.servers if not server.is_closed] == []
 
 
-async def test_cleanup_runs_after_a_server_dies_or_fails_to_start_and_not_after_it_is_closed() -> None:
-    calls: list[str] = []
-    launches = Launches("")
-    warm = Pool(Path("/nowhere"), Cold(), (), launches, lambda: calls.append("lost"))
+async def test_cleanup_runs_after_a_server_dies_or_fails_to_start_and_not_after_it_is_closed(
+    launches: Launches, warm: Pool
+) -> None:
     await warm.warm_up(ENVIRONMENT)
-    assert calls == []
-
+    assert launches.cleanups == 0
     launches.servers[0].die()
     await asyncio.sleep(5)
-    assert calls == ["lost"]
-
+    assert launches.cleanups == 1
     launches.reason = "no room"
     await warm.warm_up({"B": "1"})
-    assert calls == ["lost"] * 2
-
+    assert launches.cleanups == 2
     await warm.close()
-    assert calls == ["lost"] * 2
+    assert launches.cleanups == 2
 
 
-async def test_a_server_killed_while_loading_is_started_once_more_with_the_same_load() -> None:
-    calls: list[str] = []
-    launches, learned = Launches(""), Load(plugins=frozenset({"a"}))
-    warm = Pool(Path("/nowhere"), Cold(), (), launches, lambda: calls.append("lost"))
+@pytest.mark.parametrize("deaths", [1, 2])
+async def test_a_server_killed_while_loading_is_started_once_more_and_then_without_a_load(
+    launches: Launches, warm: Pool, deaths: int
+) -> None:
+    learned = Load(plugins=frozenset({"a"}))
     warm.preload(ENVIRONMENT, learned)
-    launches.deaths = 1
-
+    launches.deaths = deaths
     await warm.warm_up(ENVIRONMENT)
-
-    assert launches.loads == [learned] * 2
-    assert calls == ["lost"]
-    assert warm.problem is None
-    await warm.close()
+    assert launches.loads == [learned, learned, Load()][: deaths + 1]
+    assert (warm.problem, launches.cleanups) == (None, deaths)
 
 
-async def test_a_load_that_kills_servers_repeatedly_is_no_longer_preloaded() -> None:
-    launches, learned = Launches(""), Load(plugins=frozenset({"a"}))
-    warm = pool(launches)
-    warm.preload(ENVIRONMENT, learned)
-    launches.deaths = 2
-
-    await warm.warm_up(ENVIRONMENT)
-
-    assert launches.loads == [learned, learned, Load()]
-    assert warm.problem is None
-    await warm.close()
-
-
-async def test_a_server_that_cannot_be_replaced_after_many_runs_serves_on_and_the_next_attempts_are_rare() -> None:
-    launches = Launches("")
-    warm = pool(launches)
+async def test_a_server_that_cannot_be_replaced_after_many_runs_serves_on_and_the_next_attempts_are_rare(
+    launches: Launches, warm: Pool
+) -> None:
     await warm.warm_up(ENVIRONMENT)
     launches.servers[0].runs = 2000
     launches.reason = "no room"
@@ -351,12 +318,11 @@ async def test_a_server_that_cannot_be_replaced_after_many_runs_serves_on_and_th
     launches.reason = ""
     await asyncio.sleep(20)
     assert [server.is_closed for server in launches.servers] == [True, False]
-    await warm.close()
 
 
-async def test_a_server_that_cannot_be_replaced_by_one_that_preloads_more_is_no_problem() -> None:
-    launches = Launches("")
-    warm = pool(launches)
+async def test_a_server_that_cannot_be_replaced_by_one_that_preloads_more_is_no_problem(
+    launches: Launches, warm: Pool
+) -> None:
     await warm.warm_up(ENVIRONMENT)
     launches.reason = "no room"
 
@@ -370,12 +336,11 @@ async def test_a_server_that_cannot_be_replaced_by_one_that_preloads_more_is_no_
     launches.reason = ""
     await asyncio.sleep(2)
     assert [server.is_closed for server in launches.servers] == [True, False]
-    await warm.close()
 
 
-async def test_a_server_that_is_out_of_date_and_cannot_be_replaced_is_a_problem_with_its_reason() -> None:
-    launches = Launches("")
-    warm = pool(launches)
+async def test_a_server_that_is_out_of_date_and_cannot_be_replaced_is_a_problem_with_its_reason(
+    launches: Launches, warm: Pool
+) -> None:
     await warm.warm_up(ENVIRONMENT)
     launches.reason = "no room"
     warm.preload(ENVIRONMENT, Load(modules=frozenset({"kubernetes.core.k8s"})))
@@ -385,12 +350,11 @@ async def test_a_server_that_is_out_of_date_and_cannot_be_replaced_is_a_problem_
 
     assert (await warm.start(ORDER, ENVIRONMENT)).pid == 1
     assert warm.problem == "no room"
-    await warm.close()
 
 
-async def test_a_run_that_the_server_cannot_fork_uses_a_new_process_and_the_reason_is_reported() -> None:
-    launches = Launches("")
-    warm = pool(launches)
+async def test_a_run_that_the_server_cannot_fork_uses_a_new_process_and_the_reason_is_reported(
+    launches: Launches, warm: Pool
+) -> None:
     await warm.warm_up(ENVIRONMENT)
     launches.servers[0].cannot_fork = "Resource temporarily unavailable"
 
@@ -402,13 +366,12 @@ async def test_a_run_that_the_server_cannot_fork_uses_a_new_process_and_the_reas
     await asyncio.sleep(2)  # the next server can
     assert [*problems, warm.problem] == ["Resource temporarily unavailable", None]
     assert (await warm.start(ORDER, ENVIRONMENT)).pid == 4711
-    await warm.close()
 
 
-async def test_while_a_server_loads_for_long_runs_use_new_processes_and_then_the_server() -> None:
-    launches = Launches("")
+async def test_while_a_server_loads_for_long_runs_use_new_processes_and_then_the_server(
+    launches: Launches, warm: Pool
+) -> None:
     launches.seconds = 100.0
-    warm = pool(launches)
 
     began = asyncio.get_running_loop().time()
     assert (await warm.start(ORDER, ENVIRONMENT)).pid == 1
@@ -419,4 +382,3 @@ async def test_while_a_server_loads_for_long_runs_use_new_processes_and_then_the
     assert [*problems, warm.problem] == ["the fork server loads for more than 60 seconds", None]
     assert (await warm.start(ORDER, ENVIRONMENT)).pid == 4711
     assert len(launches.at) == 1
-    await warm.close()
