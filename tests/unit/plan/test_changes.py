@@ -30,13 +30,14 @@ def reported(verb: Verb, before: Object | None, after: Object | None, **more: An
     return list(changes.reported([planned], RunSecrets()))
 
 
-def test_a_changed_object_has_the_fields_that_differ() -> None:
+def test_a_changed_object_has_the_fields_that_differ_but_not_maintained_metadata() -> None:
     (found,) = reported("change", state(1), state(2, "2"))
     assert found == ObjectChange("change", DEPLOYMENT, KEY, (FieldChange("spec.replicas", 1, 2),))
-
-
-def test_a_change_of_maintained_metadata_alone_is_none() -> None:
     assert reported("change", state(1), state(1, "2")) == []
+    (found,) = reported("change", state(1), state(1, "2"), recreated=True)
+    assert (found.fields, found.recreated) == ((), True), "it is created again, so it is reported"
+    (found,) = reported("delete", state(1), None)
+    assert (found.verb, found.fields) == ("delete", ())
 
 
 def test_the_status_is_compared_only_if_the_run_changed_it() -> None:
@@ -46,8 +47,8 @@ def test_the_status_is_compared_only_if_the_run_changed_it() -> None:
     assert [each.path for each in found.fields] == ["status.ready"]
 
 
-def test_a_new_object_has_one_field_with_its_content_and_no_status() -> None:
-    (found,) = reported("create", None, state(1, status={}))
+def test_a_new_object_has_one_field_with_its_content_and_no_status_unless_the_run_wrote_it() -> None:
+    (found,) = reported("create", None, state(1, status={}), reason="namespace shop is planned")
     (content,) = found.fields
     assert (content.path, content.before) == ("", ABSENT)
     assert content.after == {
@@ -56,23 +57,6 @@ def test_a_new_object_has_one_field_with_its_content_and_no_status() -> None:
         "metadata": {"name": "web", "namespace": "shop"},
         "spec": {"replicas": 1},
     }
-
-
-def test_the_status_of_a_new_object_is_reported_if_the_run_wrote_it() -> None:
+    assert found.not_validated == "namespace shop is planned"
     (found,) = reported("create", None, state(1, status={"ready": 1}), writes=2)
     assert found.fields[0].after["status"] == {"ready": 1}
-
-
-def test_a_deleted_object_has_no_fields() -> None:
-    (found,) = reported("delete", state(1), None)
-    assert (found.verb, found.fields) == ("delete", ())
-
-
-def test_an_object_that_is_created_again_is_reported_even_without_differences() -> None:
-    (found,) = reported("change", state(1), state(1, "2"), recreated=True)
-    assert (found.fields, found.recreated) == ((), True)
-
-
-def test_an_object_that_the_api_server_did_not_validate_has_the_reason() -> None:
-    (found,) = reported("create", None, state(1), reason="namespace shop is planned")
-    assert found.not_validated == "namespace shop is planned"

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+
 from runner.engine.run_secrets import RunSecrets
 from runner.objects import GVK
 from runner.plan.fields import ABSENT, FieldChange, differences
@@ -13,9 +15,12 @@ SECRET, CONFIG = GVK("", "v1", "Secret"), GVK("", "v1", "ConfigMap")
 PASSWORD = "correct-horse-battery"
 
 
-def secrets(*values: str) -> RunSecrets:
+OTHER = "another-fine-password"
+
+
+def secrets() -> RunSecrets:
     found = RunSecrets()
-    found.add_initial(values)
+    found.add_initial([PASSWORD, OTHER])
     return found
 
 
@@ -24,21 +29,57 @@ def shown(gvk: GVK, before: Any, after: Any, known: RunSecrets | None = None) ->
     return [(each.path, each.before, each.after) for each in changes]
 
 
-def test_a_changed_value_of_a_secret_is_masked_and_visible_as_a_change() -> None:
-    before = {"data": {"password": "YQ==", "user": "YQ=="}}
-    after = {"data": {"password": "Yg==", "user": "YQ=="}}
-    assert shown(SECRET, before, after) == [("data.password", MASKED, CHANGED)]
-
-
-def test_added_and_removed_values_of_a_secret_are_masked() -> None:
-    assert shown(SECRET, {"data": {"old": "YQ=="}}, {"data": {"new": "YQ=="}}) == [
-        ("data.new", ABSENT, MASKED),
-        ("data.old", MASKED, ABSENT),
-    ]
-    assert shown(SECRET, {}, {"data": {"new": "YQ=="}, "stringData": {"x": "y"}}) == [
-        ("data", ABSENT, {"new": MASKED}),
-        ("stringData", ABSENT, {"x": MASKED}),
-    ]
+@pytest.mark.parametrize(
+    ("gvk", "before", "after", "changes"),
+    [
+        pytest.param(
+            SECRET,
+            {"data": {"password": "YQ==", "user": "YQ=="}},
+            {"data": {"password": "Yg==", "user": "YQ=="}},
+            [("data.password", MASKED, CHANGED)],
+            id="a changed value of a Secret",
+        ),
+        pytest.param(
+            SECRET,
+            {"data": {"old": "YQ=="}},
+            {"data": {"new": "YQ=="}},
+            [("data.new", ABSENT, MASKED), ("data.old", MASKED, ABSENT)],
+            id="added and removed values of a Secret",
+        ),
+        pytest.param(
+            SECRET,
+            {},
+            {"data": {"new": "YQ=="}, "stringData": {"x": "y"}},
+            [("data", ABSENT, {"new": MASKED}), ("stringData", ABSENT, {"x": MASKED})],
+            id="all values of a Secret",
+        ),
+        pytest.param(
+            SECRET,
+            {"immutable": False},
+            {"immutable": True},
+            [("immutable", False, True)],
+            id="other fields of a Secret",
+        ),
+        pytest.param(
+            CONFIG,
+            {"data": {"url": "https://db"}},
+            {"data": {"url": f"https://u:{PASSWORD}@db"}},
+            [("data.url", "https://db", "https://u:********@db")],
+            id="a known value in another object",
+        ),
+        pytest.param(
+            CONFIG,
+            {"data": {"url": f"https://u:{PASSWORD}@db"}},
+            {"data": {"url": f"https://u:{OTHER}@db"}},
+            [("data.url", "https://u:********@db", f"https://u:{CHANGED}@db")],
+            id="a change between two known values is visible",
+        ),
+    ],
+)
+def test_secret_values_are_masked_and_their_changes_are_visible(
+    gvk: GVK, before: Any, after: Any, changes: list[tuple[str, Any, Any]]
+) -> None:
+    assert shown(gvk, before, after) == changes
 
 
 def test_a_new_secret_shows_its_keys_and_no_value() -> None:
@@ -47,32 +88,13 @@ def test_a_new_secret_shows_its_keys_and_no_value() -> None:
     assert found.after == {"metadata": {"name": "x"}, "data": {"password": MASKED}, "type": "Opaque"}
 
 
-def test_other_fields_of_a_secret_are_shown() -> None:
-    assert shown(SECRET, {"immutable": False}, {"immutable": True}) == [("immutable", False, True)]
-
-
-def test_known_values_are_masked_in_other_objects() -> None:
-    known = secrets(PASSWORD)
-    before, after = {"data": {"url": "https://db"}}, {"data": {"url": f"https://u:{PASSWORD}@db"}}
-    assert shown(CONFIG, before, after, known) == [("data.url", "https://db", "https://u:********@db")]
-
-
-def test_a_change_between_two_known_values_is_visible() -> None:
-    known = secrets(PASSWORD, "another-fine-password")
-    before = {"data": {"url": f"https://u:{PASSWORD}@db"}}
-    after = {"data": {"url": "https://u:another-fine-password@db"}}
-    assert shown(CONFIG, before, after, known) == [("data.url", "https://u:********@db", f"https://u:{CHANGED}@db")]
-
-
 def test_a_known_value_in_a_list_that_is_replaced_is_visible_as_a_change() -> None:
-    known = secrets(PASSWORD, "another-fine-password")
-    change = FieldChange("args", [PASSWORD], ["another-fine-password"])
-    (found,) = masked(CONFIG, [change], known)
+    (found,) = masked(CONFIG, [FieldChange("args", [PASSWORD], [OTHER])], secrets())
     assert (found.before, found.after) == (["********"], [CHANGED])
 
 
 def test_values_are_withheld_if_the_run_read_more_secrets_than_can_be_masked() -> None:
-    known = secrets()
+    known = RunSecrets()
     known.exhaust("withheld: too many")
     assert shown(CONFIG, {"data": {"a": "1"}}, {"data": {"a": "2"}}, known) == [
         ("(fields)", ABSENT, "withheld: too many")

@@ -26,94 +26,83 @@ def reasons(*events: dict[str, Any]) -> list[str]:
     return [each.reason for each in found.tasks]
 
 
-@pytest.mark.parametrize(
-    "message",
-    [
-        "remote module (x) does not support check mode",
-        "This action (x) does not support check mode.",
-        "Check mode is not supported for this task.",
-        "check mode not (yet) supported for this module",
-        "Command would have run if not in check mode",
-    ],
+UNSUPPORTED = "remote module (x) does not support check mode"
+IN_CHECK_MODE = "Command would have run if not in check mode"
+HIDDEN: dict[str, Any] = {"censored": "the output has been hidden", "changed": False}
+OTHER_REASONS: tuple[dict[str, Any], ...] = (
+    {"skipped": True, "skip_reason": "Conditional result was False", "false_condition": "size > 3"},
+    {"skipped": True, "skipped_reason": "No items in the list"},
+    {"skipped": True, "skipped_reason": "Verbosity threshold not met."},
+    {"skipped": True, "msg": "All items skipped"},
 )
-def test_a_task_that_does_not_support_check_mode_is_found(message: str) -> None:
-    assert reasons(event(skipped=True, msg=message)) == [message]
-
-
-def test_raw_is_skipped_without_a_reason() -> None:
-    assert reasons(event(action="ansible.builtin.raw", skipped=True)) == [
-        "ansible.builtin.raw does not run in check mode"
-    ]
+SEVERAL_LINES = f'skipping: [localhost] => {{\n    "msg": "{UNSUPPORTED}"\n}}\nmore {{text}}'
 
 
 @pytest.mark.parametrize(
-    "result",
+    ("given", "reason"),
     [
-        {"skip_reason": "Conditional result was False", "false_condition": "size > 3"},
-        {"skipped_reason": "No items in the list"},
-        {"skipped_reason": "Verbosity threshold not met."},
-        {"msg": "All items skipped"},
+        *(
+            pytest.param(event(skipped=True, msg=message), message, id=message)
+            for message in (
+                UNSUPPORTED,
+                "This action (x) does not support check mode.",
+                "Check mode is not supported for this task.",
+                "check mode not (yet) supported for this module",
+                IN_CHECK_MODE,
+            )
+        ),
+        pytest.param(
+            event(action="ansible.builtin.raw", skipped=True),
+            "ansible.builtin.raw does not run in check mode",
+            id="raw is skipped without a reason",
+        ),
+        pytest.param(
+            event(skip_reason="Conditional result was False", false_condition="not ansible_check_mode"),
+            "the role skips it in check mode: not ansible_check_mode",
+            id="a condition of the role",
+        ),
+        pytest.param(
+            event("runner_on_ok", changed=True, msg=IN_CHECK_MODE), IN_CHECK_MODE, id="a command with creates"
+        ),
+        *(
+            pytest.param(
+                event() | {"stdout": output}, "it was skipped, and its output does not contain the reason", id=output
+            )
+            for output in ("skipping: [localhost]", "skipping: [localhost] => {broken", "")
+        ),
+        pytest.param(event(**HIDDEN), "it was skipped, and no_log hides the reason", id="the result is hidden"),
+        pytest.param(event() | {"stdout": SEVERAL_LINES}, UNSUPPORTED, id="output of several lines"),
     ],
 )
-def test_other_reasons_to_skip_a_task_are_no_gap(result: dict[str, Any]) -> None:
-    for action in ("x", "raw"):
-        assert reasons(event(action=action, **{"skipped": True, **result})) == []
+def test_a_task_that_check_mode_leaves_out_is_listed_with_the_reason(given: dict[str, Any], reason: str) -> None:
+    assert reasons(given) == [reason]
 
 
-def test_a_condition_of_the_role_on_check_mode_is_found() -> None:
-    found = reasons(event(skip_reason="Conditional result was False", false_condition="not ansible_check_mode"))
-    assert found == ["the role skips it in check mode: not ansible_check_mode"]
+@pytest.mark.parametrize(
+    "given",
+    [
+        *(event(action=action, **result) for action in ("x", "raw") for result in OTHER_REASONS),
+        event("runner_on_ok", changed=True, msg="other text about check mode"),
+        *(
+            event(action=action, **HIDDEN)  # it supports check mode, so a condition skipped it
+            for action in ("kubernetes.core.k8s", "operator_sdk.util.k8s_status", "ansible.builtin.set_fact")
+        ),
+        {},
+        {"event": "runner_on_skipped"},
+        event("runner_on_ok") | {"event_data": {}},
+    ],
+)
+def test_other_tasks_are_no_gap_of_a_plan(given: dict[str, Any]) -> None:
+    assert reasons(given) == []
 
 
-def test_a_command_with_creates_reports_a_change_that_it_did_not_make() -> None:
-    message = "Command would have run if not in check mode"
-    assert reasons(event("runner_on_ok", changed=True, msg=message)) == [message]
-    assert reasons(event("runner_on_ok", changed=True, msg="other text about check mode")) == []
-
-
-def test_a_task_is_listed_once_for_all_its_items() -> None:
-    skipped = event("runner_item_on_skipped", skipped=True, msg="remote module (x) does not support check mode")
-    assert len(reasons(skipped, skipped)) == 1
-
-
-def test_the_number_of_tasks_is_limited_and_the_rest_counted() -> None:
+def test_a_task_is_listed_once_for_all_its_items_with_place_and_action_up_to_a_limit() -> None:
     found = UnplannedTasks()
-    for number in range(150):
-        found.event(event(task=f"{number}", skipped=True, msg="x does not support check mode"))
+    for number in (42, *range(150)):
+        found.event(event("runner_item_on_skipped", "script", f"{number}", skipped=True, msg=UNSUPPORTED))
     assert (len(found.tasks), found.more) == (100, 50)
-
-
-def test_the_place_and_the_action_are_known() -> None:
-    found = UnplannedTasks()
-    found.event(event(action="script", task="Run", skipped=True, msg="Check mode is not supported for this task."))
-    (task,) = found.tasks
-    assert (task.task, task.path, task.action) == ("Run", "/roles/r/tasks/main.yml:3", "script")
-
-
-@pytest.mark.parametrize("broken", [{}, {"event": "runner_on_skipped"}, event("runner_on_ok") | {"event_data": {}}])
-def test_an_event_without_data_is_ignored(broken: dict[str, Any]) -> None:
-    assert reasons(broken) == []
-
-
-@pytest.mark.parametrize("output", ["skipping: [localhost]", "skipping: [localhost] => {broken", ""])
-def test_a_skipped_task_whose_reason_is_unknown_is_listed(output: str) -> None:
-    assert reasons(event() | {"stdout": output}) == ["it was skipped, and its output does not contain the reason"]
-
-
-def test_a_skipped_task_whose_result_is_hidden_is_listed() -> None:
-    assert reasons(event(censored="the output has been hidden", changed=False)) == [
-        "it was skipped, and no_log hides the reason"
-    ]
-
-
-@pytest.mark.parametrize("action", ["kubernetes.core.k8s", "operator_sdk.util.k8s_status", "ansible.builtin.set_fact"])
-def test_a_hidden_task_whose_action_supports_check_mode_was_skipped_by_a_condition(action: str) -> None:
-    assert reasons(event(action=action, censored="the output has been hidden", changed=False)) == []
-
-
-def test_a_result_is_read_from_output_of_several_lines_with_more_text() -> None:
-    output = 'skipping: [localhost] => {\n    "msg": "remote module (x) does not support check mode"\n}\nmore {text}'
-    assert reasons(event() | {"stdout": output}) == ["remote module (x) does not support check mode"]
+    task = found.tasks[0]
+    assert (task.task, task.path, task.action) == ("42", "/roles/r/tasks/main.yml:2", "script")
 
 
 def test_a_task_that_would_change_a_host_is_a_change_of_this_host() -> None:

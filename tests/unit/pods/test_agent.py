@@ -265,17 +265,6 @@ async def test_without_operator_for_too_long_ansible_ends(operator: Operator, st
     assert not is_alive(child)
 
 
-async def test_ansible_continues_while_the_operator_restarts(operator: Operator, start: Start, tmp_path: Path) -> None:
-    link = operator.open()
-    await start(VERSION + f"echo 1; while [ ! -e {tmp_path}/continue ]; do sleep 0.02; done; echo 2")
-    assert (await link.receive()).payload == b"1"
-    await operator.links.close()
-    (tmp_path / "continue").touch()
-    await operator.start()
-    frames = await receive_all(operator.open())
-    assert [frame.payload for frame in frames[:-1]] == [b"1", b"2"]
-
-
 async def test_ansible_never_starts_twice_in_a_pod(operator: Operator, start: Start) -> None:
     link = operator.open()
     first = await start(VERSION + "echo begun; exec sleep 1000")
@@ -358,15 +347,6 @@ async def test_api_calls_pass_and_wait_while_the_operator_restarts(operator: Ope
     await operator.start()
     operator.open()
     assert await waiting == b"echo:GET /"
-
-
-async def test_metrics_of_roles_pass_with_the_token_of_the_run(operator: Operator, start: Start) -> None:
-    link = operator.open()
-    started = await start(VERSION + "sleep 600")
-    await until(lambda: link.is_connected)
-    assert await call(started.metrics) == b"metrics:GET /"
-    link.fence()
-    assert (await started.end())[0] == Exit.REFUSED
 
 
 async def test_a_port_for_metrics_in_use_is_an_error_of_metrics_only(operator: Operator, start: Start) -> None:

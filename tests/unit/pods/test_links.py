@@ -13,12 +13,12 @@ from typing import Self
 import orjson
 import pytest
 
-from runner.agent import frames, uplink
+from runner.agent import frames
 from runner.agent.frames import ALPN_HTTP, ALPN_METRICS, HEADER, Exit, Kind
 from runner.pods import connection, links
 from runner.pods.certificates import issue, make_authority, server_context
 from runner.pods.connection import MalformedError, parse
-from runner.pods.links import ClosedError, Ending, Link, Links
+from runner.pods.links import ClosedError, Ending, Links
 from runner.pods.spool import Frame
 from tests.kit.agents import NAME, ORDER, RUN, TOKEN, Client, Operator, Pod, ending, receive_all
 from tests.kit.wait import until
@@ -55,36 +55,6 @@ async def test_a_run_gets_its_order_and_its_frames_arrive_once_and_in_order(
     assert (link.connects, operator.links.frames, operator.links.resumes) == (1, len(FRAMES), 0)
     assert not link.is_connected
     assert link.last_seen is not None
-
-
-@pytest.mark.lengthy
-async def test_a_connection_that_ends_at_any_frame_loses_and_repeats_nothing(
-    operator: Operator, pod: StartPod, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    for cut in range(1, len(LINES) + 2):
-        link = operator.open()
-        taken = link.receive_frame
-
-        def receive_and_cut(
-            kind: int,
-            number: int,
-            payload: bytes,
-            link: Link = link,
-            taken: Callable[..., None] = taken,
-            cut: int = cut,
-        ) -> None:
-            taken(kind, number, payload)
-            if number == cut and link.connects == 1 and link._connection is not None:
-                link._connection._transport.abort()  # type: ignore[union-attr]
-
-        monkeypatch.setattr(link, "receive_frame", receive_and_cut)
-        agent_ = pod(output=OUTPUT)
-        assert await receive_all(link) == FRAMES, cut
-        assert await link.recorded(20), cut
-        assert await agent_.keeping is Exit.DONE
-        assert link.connects == 2, cut
-        link.close()
-    assert operator.links.resumes == len(LINES) + 1
 
 
 class Cutter:
@@ -244,14 +214,6 @@ async def test_an_agent_reports_a_problem_once_and_reads_changed_settings(
     operator.settings()
     await until(lambda: link.is_connected)
     assert not agent_.keeping.done()
-
-
-@pytest.mark.lengthy
-async def test_an_agent_without_operator_gives_up(
-    operator: Operator, pod: StartPod, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(uplink, "_PATIENCE", 0.1)
-    assert await pod().keeping is Exit.ABANDONED
 
 
 async def test_after_a_fence_nothing_of_the_run_is_accepted(operator: Operator, pod: StartPod, client: Connect) -> None:
@@ -447,14 +409,6 @@ async def test_an_invalid_hello_closes_its_connection_without_an_answer(
     assert await receive_all(link) == FRAMES
 
 
-async def test_bytes_that_are_not_tls_close_their_connection(operator: Operator) -> None:
-    reader, writer = await asyncio.open_connection("127.0.0.1", operator.port)
-    writer.write(b"GET / HTTP/1.1\r\n\r\n")
-    async with asyncio.timeout(20):
-        await reader.read()
-    writer.close()
-
-
 @pytest.mark.lengthy
 async def test_a_client_that_sends_nothing_is_closed(
     operator: Operator, client: Connect, monkeypatch: pytest.MonkeyPatch
@@ -587,13 +541,6 @@ async def test_metrics_without_the_token_of_a_run_are_refused(operator: Operator
     peer = await client(ALPN_METRICS)
     peer.writer.write(sent)
     assert await peer.rest() == b""
-
-
-async def test_a_handshake_without_the_authority_is_an_error_of_the_client_alone(operator: Operator) -> None:
-    context = ssl.create_default_context()
-    with pytest.raises(ssl.SSLCertVerificationError):
-        await asyncio.open_connection("127.0.0.1", operator.port, ssl=context, server_hostname=NAME)
-    await until(lambda: not operator.links._connections)
 
 
 def test_a_certificate_is_for_its_names_and_one_that_is_not_of_the_authority_is_an_error(

@@ -26,8 +26,10 @@ def _condition(kind: str, status: str, reason: str = "", message: str = "") -> l
     return [{"type": kind, "status": status, "reason": reason, "message": message}]
 
 
-def test_a_running_pod_has_no_problem() -> None:
+def test_only_a_pod_that_no_node_takes_waits_and_it_has_the_schedulers_message() -> None:
     assert states.of(_pod()) == PodState("run-1-x", "n1")
+    pod = _pod("Pending", conditions=_condition("PodScheduled", "False", "Unschedulable", "0/3 nodes are available"))
+    assert states.of(pod).waits == "it cannot be scheduled: 0/3 nodes are available"
 
 
 def test_an_image_that_cannot_be_pulled_is_named_with_the_reason() -> None:
@@ -39,32 +41,24 @@ def test_an_image_that_cannot_be_pulled_is_named_with_the_reason() -> None:
     )
 
 
-def test_a_pod_that_no_node_takes_has_the_schedulers_message() -> None:
-    pod = _pod("Pending", conditions=_condition("PodScheduled", "False", "Unschedulable", "0/3 nodes are available"))
-    assert states.of(pod).waits == "it cannot be scheduled: 0/3 nodes are available"
-
-
-def test_a_container_that_used_too_much_memory_is_told_with_its_limit() -> None:
-    ended = {"terminated": {"reason": "OOMKilled", "exitCode": 137}}
-    assert "more memory than its limit of 256Mi" in states.of(_pod("Failed", container={"state": ended})).ended
-
-
 @pytest.mark.parametrize(
-    ("status", "expected"),
+    ("terminated", "status", "expected"),
     [
-        ({"reason": "Evicted", "message": "The node was low on resource: memory."}, "it was evicted: The node was low"),
-        ({"reason": "DeadlineExceeded"}, "activeDeadlineSeconds"),
-        ({}, "it ended without a result"),
+        ({}, {"reason": "Evicted", "message": "The node was low on resource: memory."}, "it was evicted: The node was"),
+        ({}, {"reason": "DeadlineExceeded"}, "activeDeadlineSeconds"),
+        ({}, {}, "it ended without a result"),
+        ({"reason": "OOMKilled", "exitCode": 137}, {}, "more memory than its limit of 256Mi"),
+        (
+            {"exitCode": 1, "message": "python3: not found\n"},
+            {},
+            "its container ended with exit code 1; the last it said: python3: not found",
+        ),
     ],
+    ids=["evicted", "deadline", "without a reason", "out of memory", "last output"],
 )
-def test_the_end_of_a_pod_is_explained(status: dict[str, Any], expected: str) -> None:
-    assert expected in states.of(_pod("Failed", **status)).ended
-
-
-def test_the_last_output_of_a_container_is_told() -> None:
-    ended = {"terminated": {"exitCode": 1, "message": "python3: not found\n"}}
-    found = states.of(_pod("Failed", container={"state": ended})).ended
-    assert found == "its container ended with exit code 1; the last it said: python3: not found"
+def test_the_end_of_a_pod_is_explained(terminated: dict[str, Any], status: dict[str, Any], expected: str) -> None:
+    state = {"state": {"terminated": terminated}} if terminated else None
+    assert expected in states.of(_pod("Failed", container=state, **status)).ended
 
 
 @pytest.mark.parametrize(

@@ -18,7 +18,6 @@ from runner.kube.discovery import ApiResource
 from runner.objects import GVK, LAST_APPLIED, Object, ObjectKey
 from runner.sdk.preview import cli, deletion, selection
 from runner.sdk.preview.deletion import Owned
-from runner.sdk.preview.selection import ResourceSelection
 from tests.kit.watch_values import watch_value
 
 SHOP = GVK("shop.example.com", "v1", "Shop")
@@ -117,27 +116,6 @@ def test_kubernetes_deletes_objects_all_of_whose_owners_are_deleted() -> None:
     objects = [owned("below", "first"), owned("first", "root"), owned("shared", "root", "other"), owned("loop", "loop")]
     both = owned("both", "first", "below")
     assert [each.uid for each in deletion.collected("root", [*objects, both])] == ["first", "below", "both"]
-
-
-@pytest.mark.parametrize(
-    ("text", "options"),
-    [
-        ("Shop/a", {"files": ["a"]}),
-        ("", {"files": ["a"], "everything": True}),
-        ("", {"deletes": True, "everything": True}),
-    ],
-)
-def test_arguments_that_exclude_each_other_are_an_error(text: str, options: dict[str, Any]) -> None:
-    with pytest.raises(ConfigError, match=r"-f plans|--delete plans"):
-        ResourceSelection.parse(text, "", **{"everything": False, **options})
-
-
-def test_a_deletion_needs_one_object() -> None:
-    assert ResourceSelection.parse("Shop/a", "town", everything=False, deletes=True) == ResourceSelection(
-        "Shop", "a", "town", deletes=True
-    )
-    with pytest.raises(ConfigError, match="names no object"):
-        ResourceSelection.parse("Shop", "", everything=False, deletes=True)
 
 
 @pytest.mark.lengthy

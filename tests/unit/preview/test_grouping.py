@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import pytest
+
 from runner.objects import GVK, ObjectKey, ObjectRef
 from runner.plan.changes import ObjectChange, ResourcePlan
 from runner.plan.fields import ABSENT, FieldChange
 from runner.proxy.planning.overlay import Verb
-from runner.sdk.preview.grouping import Group, groups
+from runner.sdk.preview.grouping import groups
 
 MEMCACHED, DEPLOYMENT = GVK("cache.example.com", "v1", "Memcached"), GVK("apps", "v1", "Deployment")
 
@@ -24,10 +26,6 @@ IMAGE = FieldChange("spec.image", "a", "b")
 
 def planned(name: str, *changes: ObjectChange, namespace: str = "shop") -> ResourcePlan:
     return ResourcePlan(resource(name, namespace), "complete", changes)
-
-
-def sizes(found: list[Group]) -> list[tuple[int, int]]:
-    return [(len(group.resources), group.total) for group in found]
 
 
 def test_equal_changes_of_many_resources_are_one_group() -> None:
@@ -56,51 +54,55 @@ def test_values_with_the_name_namespace_or_uid_of_the_resource_are_equal() -> No
     )
 
 
-def test_a_short_name_replaces_whole_words_only() -> None:
-    found = groups([planned("a", change("a", FieldChange("x", "banana", "a-b"))), planned("b", change("b", IMAGE))])
-    assert sizes(found) == [(1, 2), (1, 2)]
+MORE, OTHER = FieldChange("spec.size", 1, 2), FieldChange("spec.image", "a", "c")
+REDIS = ObjectRef(GVK("cache.example.com", "v1", "Redis"), ObjectKey("shop", "y"))
 
 
-def test_a_group_of_one_resource_has_the_real_names() -> None:
-    (group,) = groups([planned("a", change("a-memcached", IMAGE))])
-    assert group.changes == (change("a-memcached", IMAGE),)
-
-
-def test_different_values_are_different_groups_and_the_largest_is_first() -> None:
-    other = FieldChange("spec.image", "a", "c")
-    plans = [planned("x", change("x", other)), planned("y", change("y", IMAGE)), planned("z", change("z", IMAGE))]
-    assert sizes(groups(plans)) == [(2, 3), (1, 3)]
-
-
-def test_a_change_that_all_share_is_grouped_apart_from_one_that_some_have() -> None:
-    more = FieldChange("spec.size", 1, 2)
-    plans = [
-        planned("x", change("x", IMAGE), change("x-more", more)),
-        planned("y", change("y", IMAGE)),
-    ]
-    assert [(len(group.resources), len(group.changes)) for group in groups(plans)] == [(2, 1), (1, 1)]
+@pytest.mark.parametrize(
+    ("plans", "sizes"),
+    [
+        pytest.param(
+            [planned("a", change("a", FieldChange("x", "banana", "a-b"))), planned("b", change("b", IMAGE))],
+            [(1, 1, 2), (1, 1, 2)],
+            id="a short name replaces whole words only",
+        ),
+        pytest.param(
+            [planned("x", change("x", OTHER)), planned("y", change("y", IMAGE)), planned("z", change("z", IMAGE))],
+            [(2, 1, 3), (1, 1, 3)],
+            id="different values are different groups and the largest is first",
+        ),
+        pytest.param(
+            [planned("x", change("x", IMAGE), change("x-more", MORE)), planned("y", change("y", IMAGE))],
+            [(2, 1, 2), (1, 1, 2)],
+            id="a change that all share is grouped apart from one that some have",
+        ),
+        pytest.param(
+            [
+                planned("x", change("x", FieldChange("a", ABSENT, 1))),
+                planned("y", change("y", FieldChange("a", None, 1))),
+            ],
+            [(1, 1, 2), (1, 1, 2)],
+            id="a missing value is not null",
+        ),
+        pytest.param(
+            [planned("x", change("x", verb="delete")), planned("y", change("y"))],
+            [(1, 1, 2), (1, 1, 2)],
+            id="another verb is another group",
+        ),
+        pytest.param(
+            [planned("x", change("x", IMAGE)), ResourcePlan(REDIS, "complete")],
+            [(1, 1, 1)],
+            id="kinds are counted apart",
+        ),
+    ],
+)
+def test_resources_are_grouped_by_their_changes(plans: list[ResourcePlan], sizes: list[tuple[int, int, int]]) -> None:
+    assert [(len(group.resources), len(group.changes), group.total) for group in groups(plans)] == sizes
 
 
 def test_changes_that_the_same_resources_share_are_one_group() -> None:
     plans = [planned(name, change(name, IMAGE), change(f"{name}-more", IMAGE)) for name in ("x", "y")]
     (group,) = groups(plans)
     assert [each.key.name for each in group.changes] == ["<name>", "<name>-more"]
-
-
-def test_a_missing_value_is_not_the_value_null() -> None:
-    plans = [
-        planned("x", change("x", FieldChange("a", ABSENT, 1))),
-        planned("y", change("y", FieldChange("a", None, 1))),
-    ]
-    assert sizes(groups(plans)) == [(1, 2), (1, 2)]
-
-
-def test_another_verb_is_another_group() -> None:
-    plans = [planned("x", change("x", verb="delete")), planned("y", change("y"))]
-    assert sizes(groups(plans)) == [(1, 2), (1, 2)]
-
-
-def test_kinds_are_counted_apart() -> None:
-    other = GVK("cache.example.com", "v1", "Redis")
-    plans = [planned("x", change("x", IMAGE)), ResourcePlan(ObjectRef(other, ObjectKey("shop", "y")), "complete")]
-    assert sizes(groups(plans)) == [(1, 1)]
+    (group,) = groups(plans[:1])
+    assert [each.key.name for each in group.changes] == ["x", "x-more"], "a group of one resource has the real names"

@@ -116,40 +116,66 @@ def test_a_resource_is_looked_for_in_the_given_namespace() -> None:
         find(cluster, "Memcached/a")
 
 
-@pytest.mark.parametrize("text", ["", "Memcached", "Memcached/", "/a", "Memcached/a/b"])
-def test_an_argument_of_another_form_is_refused(text: str) -> None:
-    with pytest.raises(ConfigError, match="write KIND/NAME, such as Memcached/sample, or --all"):
-        ResourceSelection.parse(text, "", everything=False)
+@pytest.mark.parametrize(
+    ("text", "everything", "message"),
+    [
+        *((text, False, "write KIND/NAME, such as Memcached/sample, or --all") for text in ("", "Memcached", "/a")),
+        *(
+            (text, False, "write KIND/NAME, such as Memcached/sample, or --all")
+            for text in ("Memcached/", "Memcached/a/b")
+        ),
+        ("Memcached/a", True, "write `plan Memcached/a`, or `plan --all Memcached`"),
+        ("memcache/a", False, r"no watch is for kind 'memcache': did you mean Memcached.cache.example.com"),
+    ],
+)
+def test_an_argument_that_names_no_resource_or_kind_is_refused(text: str, message: str, *, everything: bool) -> None:
+    with pytest.raises(ConfigError, match=message):
+        find(Cluster(), text, everything=everything)
 
 
-def test_all_takes_a_kind_and_no_name() -> None:
-    with pytest.raises(ConfigError, match="write `plan Memcached/a`, or `plan --all Memcached`"):
-        ResourceSelection.parse("Memcached/a", "", everything=True)
+@pytest.mark.parametrize(
+    ("text", "options"),
+    [
+        ("Shop/a", {"files": ["a"]}),
+        ("", {"files": ["a"], "everything": True}),
+        ("", {"deletes": True, "everything": True}),
+        ("Shop", {"deletes": True}),
+    ],
+    ids=["a name and files", "all and files", "a deletion of all", "a deletion without a name"],
+)
+def test_arguments_that_exclude_each_other_are_an_error(text: str, options: dict[str, Any]) -> None:
+    with pytest.raises(ConfigError, match=r"-f plans|--delete plans|names no object"):
+        ResourceSelection.parse(text, "", **{"everything": False, **options})
 
 
-def test_a_kind_without_a_watch_is_refused_with_the_kinds_that_have_one() -> None:
-    with pytest.raises(ConfigError, match=r"no watch is for kind 'memcache': did you mean Memcached.cache.example.com"):
-        find(Cluster(), "memcache/a")
+@pytest.mark.parametrize(
+    ("kinds", "error", "message"),
+    [
+        pytest.param(
+            [MEMCACHED, GVK("other.example.com", "v1", "Memcached")],
+            ConfigError,
+            r"may be one of .*: write KIND.GROUP/a",
+            id="several kinds have the name",
+        ),
+        pytest.param(
+            [GVK("cache.example.com", "v1", "Other")], KindNotFoundError, "install its CRD", id="it is not served"
+        ),
+    ],
+)
+def test_a_kind_of_the_watches_that_is_not_clear_or_not_served_is_an_error(
+    kinds: list[GVK], error: type[Exception], message: str
+) -> None:
+    selector = Selector(cast("Client", Cluster(obj("a"))), [watch_value(gvk=kind) for kind in kinds], ())
+    with pytest.raises(error, match=message):
+        asyncio.run(selector.find(ResourceSelection(kinds[0].kind, "a", "")))
 
 
-def test_a_name_of_several_kinds_is_refused() -> None:
-    watches = [watch_value(gvk=MEMCACHED), watch_value(gvk=GVK("other.example.com", "v1", "Memcached"))]
-    selector = Selector(cast("Client", Cluster(obj("a"))), watches, ())
-    with pytest.raises(ConfigError, match=r"may be one of .*: write KIND.GROUP/a"):
-        asyncio.run(selector.find(ResourceSelection("Memcached", "a", "")))
-
-
-def test_a_kind_that_is_not_served_is_an_error() -> None:
-    selector = Selector(cast("Client", Cluster()), [watch_value(gvk=GVK("cache.example.com", "v1", "Other"))], ())
-    with pytest.raises(KindNotFoundError, match="install its CRD"):
-        asyncio.run(selector.find(ResourceSelection("Other", "a", "")))
-
-
-def test_a_resource_that_the_watch_does_not_select_is_refused() -> None:
+def test_a_resource_that_the_watch_does_not_select_is_refused_and_not_among_all() -> None:
     cluster = Cluster(obj("a"), obj("b"), selected=("b",))
     with pytest.raises(OperatorError, match="does not select Memcached shop/a: selector 'app=web'"):
         find(cluster, "Memcached/a", selector="app=web")
     assert names(find(cluster, "Memcached/b", selector="app=web")) == ["b"]
+    assert names(find(cluster, "Memcached", everything=True, selector="app=web")) == ["b"]
 
 
 def test_a_deleted_resource_with_our_finalizer_is_planned_even_if_no_selector_selects_it() -> None:
@@ -173,11 +199,6 @@ def test_all_resources_of_all_watched_namespaces_are_found_in_order() -> None:
     assert names(find(cluster, "", "third", everything=True)) == ["d"]
     assert names(find(cluster, "mc", everything=True)) == ["c", "a", "b", "d"]
     assert names(find(cluster, "Redis", everything=True)) == []
-
-
-def test_all_resources_are_selected_by_the_watch() -> None:
-    cluster = Cluster(obj("a"), obj("b"), selected=("b",))
-    assert names(find(cluster, "Memcached", everything=True, selector="app=web")) == ["b"]
 
 
 @pytest.mark.parametrize("expires", [False, True])

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+import pytest
+
 from runner.kube.discovery import ApiResource
 from runner.objects import GVK, ObjectKey, ObjectRef
 from runner.plan.changes import ObjectChange, Plan, ResourcePlan
@@ -38,19 +40,45 @@ def of_fields(*fields: FieldChange) -> Sequence[str]:
     return [line.removeprefix("      ") for line in found[2:-2]]
 
 
-def test_no_change_is_one_line() -> None:
-    assert text(ResourcePlan(ref("a"), "complete")) == "Plan: no changes for 1 resource"
-
-
-def test_a_changed_field_is_one_line() -> None:
-    plan = ResourcePlan(ref("a"), "complete", (changed("a-memcached", IMAGE),))
-    assert text(plan).splitlines() == [
-        "Memcached shop/a",
-        "  ~ change Deployment shop/a-memcached",
-        "      spec.template.spec.containers[memcached].image: memcached:1.6.38 → memcached:1.6.39",
-        "",
-        "Plan: 1 of 1 resource with changes; objects: 1 to change",
-    ]
+@pytest.mark.parametrize(
+    ("change", "shown"),
+    [
+        pytest.param(FieldChange("a", 1, "1"), ['a: 1 → "1"'], id="text that could be a number is quoted"),
+        pytest.param(FieldChange("b", "", None), ['b: "" → null'], id="empty text is quoted"),
+        pytest.param(FieldChange("c", 1.5, "true"), ['c: 1.5 → "true"'], id="text that could be a boolean is quoted"),
+        pytest.param(FieldChange("a", ABSENT, 1), ["a: (added) 1"], id="an added field"),
+        pytest.param(FieldChange("b", "x", ABSENT), ["b: (removed) x"], id="a removed field"),
+        pytest.param(FieldChange("c", ABSENT, {}), ["c: (added) {}"], id="an added empty mapping"),
+        pytest.param(
+            FieldChange("a", {"b": 1}, [{"c": 2}]), ["a:", "  - b: 1", "  + - c: 2"], id="a structure is YAML"
+        ),
+        pytest.param(
+            FieldChange("data.conf", "a\nb\nc\n", "a\nB\nc\n"),
+            ["data.conf:", "  @@ -1,3 +1,3 @@", "   a", "  -b", "  +B", "   c"],
+            id="text of several lines is compared by line",
+        ),
+        pytest.param(
+            FieldChange("a", "x\n", "x"), ["a:", "  (only line breaks at the end differ)"], id="the last line break"
+        ),
+        pytest.param(
+            FieldChange("data.conf", ABSENT, "a: 1\nb\x1b\n"),
+            ["data.conf:", "  + a: 1", "  + b\\x1b"],
+            id="new text of several lines",
+        ),
+        pytest.param(
+            FieldChange("data.conf", "a\nb", 3),
+            ["data.conf:", "  - a", "  - b", "  + 3"],
+            id="text of several lines ends",
+        ),
+        pytest.param(
+            FieldChange("a", "x", "\x1b]0;title\x07y"),
+            [r"a: x → \x1b]0;title\x07y"],
+            id="no value controls the terminal",
+        ),
+    ],
+)
+def test_a_changed_field_is_shown(change: FieldChange, shown: list[str]) -> None:
+    assert of_fields(change) == shown
 
 
 def test_equal_changes_of_a_fleet_are_shown_once() -> None:
@@ -66,7 +94,8 @@ def test_equal_changes_of_a_fleet_are_shown_once() -> None:
 
 
 def test_a_new_object_shows_its_content_and_a_deleted_one_does_not() -> None:
-    content = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "x"}, "data": {"size": "3"}}
+    data = {"size": "3", "conf": "a: 1\nb: 2\n"}
+    content = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "x"}, "data": data}
     config = GVK("", "v1", "ConfigMap")
     plan = ResourcePlan(
         ref("a"),
@@ -82,54 +111,17 @@ def test_a_new_object_shows_its_content_and_a_deleted_one_does_not() -> None:
         "      +   name: x",
         "      + data:",
         "      +   size: '3'",
+        "      +   conf: |",
+        "      +     a: 1",
+        "      +     b: 2",
         "  - delete ConfigMap shop/y",
         "",
         "Plan: 1 of 1 resource with changes; objects: 1 to create, 1 to delete",
     ]
 
 
-def test_values_that_could_be_of_another_type_are_quoted() -> None:
-    assert of_fields(FieldChange("a", 1, "1"), FieldChange("b", "", None), FieldChange("c", 1.5, "true")) == [
-        'a: 1 → "1"',
-        'b: "" → null',
-        'c: 1.5 → "true"',
-    ]
-
-
-def test_added_and_removed_fields_are_named_as_such() -> None:
-    assert of_fields(FieldChange("a", ABSENT, 1), FieldChange("b", "x", ABSENT), FieldChange("c", ABSENT, {})) == [
-        "a: (added) 1",
-        "b: (removed) x",
-        "c: (added) {}",
-    ]
-
-
-def test_a_structure_is_shown_as_yaml() -> None:
-    assert of_fields(FieldChange("a", {"b": 1}, [{"c": 2}])) == ["a:", "  - b: 1", "  + - c: 2"]
-
-
-def test_text_of_several_lines_is_compared_by_line() -> None:
-    assert of_fields(FieldChange("data.conf", "a\nb\nc\n", "a\nB\nc\n")) == [
-        "data.conf:",
-        "  @@ -1,3 +1,3 @@",
-        "   a",
-        "  -b",
-        "  +B",
-        "   c",
-    ]
-
-
-def test_a_change_of_the_last_line_break_is_visible() -> None:
-    assert of_fields(FieldChange("a", "x\n", "x")) == ["a:", "  (only line breaks at the end differ)"]
-
-
-def test_a_value_cannot_control_the_terminal() -> None:
-    shown = text(ResourcePlan(ref("a"), "complete", (changed("a", FieldChange("a", "x", "\x1b]0;title\x07y")),)))
-    assert "\x1b" not in shown
-    assert "\x07" not in shown
-
-
 def test_colour_is_used_only_if_asked_for() -> None:
+    assert text(ResourcePlan(ref("a"), "complete")) == "Plan: no changes for 1 resource"
     plan = ResourcePlan(ref("a"), "complete", (changed("a", IMAGE),))
     assert "\x1b[31mmemcached:1.6.38\x1b[0m → \x1b[32mmemcached:1.6.39\x1b[0m" in text(plan, colour=True)
     assert "\x1b" not in text(plan)
@@ -183,27 +175,6 @@ def test_equal_reasons_of_several_resources_are_shown_once() -> None:
     ]
 
 
-def test_an_object_that_several_resources_write_is_counted_once() -> None:
-    plans = [ResourcePlan(ref(name), "complete", (changed("shared", IMAGE),)) for name in ("a", "b")]
-    assert text(*plans).splitlines()[-1] == "Plan: 2 of 2 resources with changes; objects: 1 to change"
-
-
-def test_new_text_of_several_lines_is_a_block() -> None:
-    content = {"apiVersion": "v1", "kind": "ConfigMap", "data": {"conf": "a: 1\nb: 2\n", "other": "x"}}
-    config = ObjectChange(
-        "create", GVK("", "v1", "ConfigMap"), ObjectKey("shop", "x"), (FieldChange("", ABSENT, content),)
-    )
-    assert text(ResourcePlan(ref("a"), "complete", (config,))).splitlines()[2:7] == [
-        "      + data:",
-        "      +   conf: |",
-        "      +     a: 1",
-        "      +     b: 2",
-        "      +   other: x",
-    ]
-    assert of_fields(FieldChange("data.conf", ABSENT, "a: 1\nb\x1b\n")) == ["data.conf:", "  + a: 1", "  + b\\x1b"]
-    assert of_fields(FieldChange("data.conf", "a\nb", 3)) == ["data.conf:", "  - a", "  - b", "  + 3"]
-
-
 def test_a_deletion_is_marked_and_is_not_grouped_with_changes() -> None:
     gone = ObjectChange("delete", MEMCACHED, ObjectKey("shop", "a"), ())
     dependent = ObjectChange("delete", DEPLOYMENT, ObjectKey("shop", "a-x"), (), is_collected=True)
@@ -240,3 +211,8 @@ def test_resources_of_a_rollout_are_grouped_by_the_step_that_reaches_them() -> N
         "2 of 5 Memcached resources in step 3 of the rollout: shop/m3, shop/m4",
     ]
     assert [group["step"] for group in document(Plan(plans))["groups"]] == [1, 2, 3]
+
+
+def test_an_object_that_several_resources_write_is_counted_once() -> None:
+    plans = [ResourcePlan(ref(name), "complete", (changed("shared", IMAGE),)) for name in ("a", "b")]
+    assert text(*plans).splitlines()[-1] == "Plan: 2 of 2 resources with changes; objects: 1 to change"

@@ -54,6 +54,11 @@ def ended(
     return record.ended(basis, used, covered, counts=counts, may_prune=lambda each: records.may_prune(DELETE, each))
 
 
+def ended_twice(record: CreationRecord, basis: Basis, **options: Any) -> None:
+    for _ in range(2):
+        ended(record, basis, **options)
+
+
 @pytest.mark.parametrize("changed", [CHANGED, OTHER_ROLE])
 def test_an_object_is_unused_after_two_complete_runs_without_it_that_follow_a_change(
     record: CreationRecord, changed: Basis
@@ -81,11 +86,9 @@ def test_a_run_that_uses_the_object_again_or_is_incomplete_starts_over(record: C
     ended(record, CHANGED)
     assert record.unused() == []
     ended(record, CHANGED, "a")
-    ended(record, CHANGED)
-    ended(record, CHANGED)
+    ended_twice(record, CHANGED)
     assert (record.unused(), record.is_pending()) == ([], False)
-    ended(record, Basis("3", "role"))
-    ended(record, Basis("3", "role"))
+    ended_twice(record, Basis("3", "role"))
     assert [each.key.name for each in record.unused()] == ["a"]
 
 
@@ -95,8 +98,7 @@ def test_a_run_that_leaves_out_more_than_the_last_one_with_the_object_does_not_c
 ) -> None:
     entry(record)
     ended(record, replace(FIRST, omitted=before), "a")
-    ended(record, replace(CHANGED, omitted=now))
-    ended(record, replace(CHANGED, omitted=now))
+    ended_twice(record, replace(CHANGED, omitted=now))
     assert len(record.unused()) == unused
 
 
@@ -146,8 +148,7 @@ def test_a_list_or_a_watch_of_the_kind_uses_its_objects(record: CreationRecord) 
     other.listed("configmaps", "ns", {"items": [obj("b")]})
     for used, count in ((listed, 0), (coarse, 0), (watched, 0), (other, 1)):
         ended(record, FIRST, "a")
-        ended(record, CHANGED, used=used)
-        ended(record, CHANGED, used=used)
+        ended_twice(record, CHANGED, used=used)
         assert len(record.unused()) == count
         ended(record, FIRST, "a")
 
@@ -155,8 +156,7 @@ def test_a_list_or_a_watch_of_the_kind_uses_its_objects(record: CreationRecord) 
 def test_objects_of_a_helm_release_are_used_while_the_run_reads_the_release(record: CreationRecord) -> None:
     named = {"meta.helm.sh/release-name": "shop", "meta.helm.sh/release-namespace": "ns"}
     entry(record).found(obj(annotations=named))
-    ended(record, CHANGED)
-    ended(record, CHANGED)
+    ended_twice(record, CHANGED)
     assert record.unused() == []  # where helm stores the release is not known
     entry(record, "sh.helm.release.v1.shop.v1", SECRET, "secrets")
     reads = UsedObjects()
@@ -164,8 +164,7 @@ def test_objects_of_a_helm_release_are_used_while_the_run_reads_the_release(reco
     ended(record, Basis("3", "role"), used=reads)
     ended(record, Basis("4", "role"), used=reads)
     assert record.unused() == []
-    ended(record, Basis("5", "role"))
-    ended(record, Basis("5", "role"))
+    ended_twice(record, Basis("5", "role"))
     assert [each.key.name for each in record.unused()] == ["a"]
 
 
@@ -175,8 +174,7 @@ def test_objects_of_a_helm_release_are_used_while_the_run_reads_the_release(reco
 )
 def test_objects_that_helm_does_not_touch_again_are_never_unused(record: CreationRecord, more: dict[str, Any]) -> None:
     entry(record).found(obj(**more))
-    ended(record, CHANGED)
-    ended(record, CHANGED)
+    ended_twice(record, CHANGED)
     assert (record.unused(), record.is_pending()) == ([], False)
 
 

@@ -70,6 +70,14 @@ class World:
         for number in numbers:
             self.members[number] = replace(self.members[number], content=NEW, **different)
 
+    def ended(self, *numbers: int, **different: Any) -> None:
+        self.end(*numbers, **different)
+        self.advance()
+
+    def pass_time(self, seconds: float) -> None:
+        self.now += seconds
+        self.advance()
+
 
 def obj(*conditions: dict[str, Any], **meta: Any) -> dict[str, Any]:
     found = {"name": "one", "namespace": "ns", "uid": "01234567-89ab-cdef", "generation": 2, **meta}
@@ -80,8 +88,7 @@ def test_each_step_lets_as_many_objects_run_as_its_limit_and_the_last_one_all() 
     world, sizes = World(40), []
     while began := world.start():
         sizes.append(len(began))
-        world.end(*began)
-        world.advance()
+        world.ended(*began)
     assert sizes == [1, 4, 5, 30]
     assert world.state.ended
     assert world.start() == []
@@ -90,8 +97,7 @@ def test_each_step_lets_as_many_objects_run_as_its_limit_and_the_last_one_all() 
 def test_objects_run_in_the_order_of_their_names() -> None:
     world = World(8)
     assert world.start() == [0]
-    world.end(0)
-    world.advance()
+    world.ended(0)
     assert world.start() == [1, 2, 3, 4]
 
 
@@ -111,8 +117,7 @@ def test_failed_objects_come_first_then_those_of_the_first_step() -> None:
     world.advance()
     assert world.state.limits == (1, 1, 2, 4)
     assert world.start() == [3]
-    world.end(3, failed=False)
-    world.advance()
+    world.ended(3, failed=False)
     assert world.start() == [2]
 
 
@@ -131,12 +136,10 @@ def test_an_object_that_has_begun_continues_even_in_a_paused_rollout() -> None:
 
 def test_a_failure_pauses_the_rollout_until_a_user_resumes_it() -> None:
     world = World(40)
-    world.end(*world.start())
-    world.advance()
+    world.ended(*world.start())
     began = world.start()
     world.end(*began[1:])
-    world.end(began[0], failed=True)
-    world.advance()
+    world.ended(began[0], failed=True)
     assert world.state.paused == "failed or not Ready: ns/one-001"
     assert (world.state.step, world.start()) == (1, [])
     world.state = world.state.resumed()
@@ -147,53 +150,42 @@ def test_a_failure_pauses_the_rollout_until_a_user_resumes_it() -> None:
 def test_an_object_that_recovers_counts_as_failed_nevertheless() -> None:
     world = World(8)
     began = world.start()
-    world.end(*began, failed=True)
-    world.advance()
-    world.end(*began, failed=False)
-    world.advance()
+    world.ended(*began, failed=True)
+    world.ended(*began, failed=False)
     assert world.state.paused
     assert world.start() == []
 
 
 def test_as_many_objects_may_fail_as_the_policy_permits() -> None:
     world = World(8, replace(POLICY, max_failures=1))
-    world.end(*world.start(), failed=True)
-    world.advance()
+    world.ended(*world.start(), failed=True)
     assert (world.state.paused, world.state.step) == ("", 1)
-    world.end(*world.start()[:1], failed=True)
-    world.advance()
+    world.ended(*world.start()[:1], failed=True)
     assert world.state.paused == "failed or not Ready: ns/one-000, ns/one-001"
 
 
 def test_an_object_that_becomes_unready_after_its_run_is_a_failure_and_one_that_never_was_ready_is_not() -> None:
     world = World(8, replace(POLICY, ready=60.0))
-    world.end(*world.start(), ready_since=math.inf, unready=True)
-    world.advance()
+    world.ended(*world.start(), ready_since=math.inf, unready=True)
     assert (world.state.paused, world.state.step) == ("", 0)
-    world.end(0, ready_since=world.now, unready=False)
-    world.advance()
-    world.end(0, ready_since=math.inf, unready=True)
-    world.advance()
+    world.ended(0, ready_since=world.now, unready=False)
+    world.ended(0, ready_since=math.inf, unready=True)
     assert world.state.paused
 
 
 def test_each_object_of_a_step_must_be_ready_for_the_given_time() -> None:
     world = World(8, replace(POLICY, ready=60.0))
     world.end(*world.start(), ready_since=NOW)
-    world.now = NOW + 59
-    world.advance()
+    world.pass_time(59)
     assert world.state.step == 0
-    world.now = NOW + 60
-    world.advance()
+    world.pass_time(1)
     assert world.state.step == 1
 
 
 def test_an_object_that_is_not_ready_delays_no_step_after_a_user_has_resumed_the_rollout() -> None:
     world = World(8, replace(POLICY, ready=60.0))
-    world.end(*world.start(), ready_since=NOW)
-    world.advance()
-    world.end(0, ready_since=math.inf, unready=True)
-    world.advance()
+    world.ended(*world.start(), ready_since=NOW)
+    world.ended(0, ready_since=math.inf, unready=True)
     assert world.state.paused
     world.state = world.state.resumed()
     world.advance()
@@ -203,27 +195,21 @@ def test_an_object_that_is_not_ready_delays_no_step_after_a_user_has_resumed_the
 def test_the_pause_begins_when_the_step_has_ended() -> None:
     world = World(8, replace(POLICY, pause=600.0))
     world.now += 5000
-    world.end(*world.start())
-    world.advance()
-    world.now += 599
-    world.advance()
+    world.ended(*world.start())
+    world.pass_time(599)
     assert world.state.step == 0
-    world.now += 1
-    world.advance()
+    world.pass_time(1)
     assert world.state.step == 1
 
 
 @pytest.mark.parametrize(("jump", "step"), [(-86400.0, 0), (86400.0, 1)])
 def test_a_clock_that_jumps_lets_no_more_objects_run_and_the_rollout_continues(jump: float, step: int) -> None:
     world = World(8, replace(POLICY, pause=600.0))
-    world.end(*world.start())
-    world.advance()
-    world.now += jump
-    world.advance()
+    world.ended(*world.start())
+    world.pass_time(jump)
     assert world.state.step == step
     assert len(world.start()) == 4 * step
-    world.now += 600
-    world.advance()
+    world.pass_time(600)
     assert world.state.step == 1
 
 
@@ -231,15 +217,13 @@ def test_an_object_that_runs_for_another_reason_counts_for_its_step() -> None:
     world = World(8)
     world.state = replace(world.state, begun=frozenset({"uid-007"}))
     assert world.start() == []
-    world.end(7)
-    world.advance()
+    world.ended(7)
     assert len(world.start()) == 4
 
 
 def test_objects_that_begin_for_other_reasons_after_the_fleet_was_read_take_the_places_of_others() -> None:
     world = World(40)
-    world.end(*world.start())
-    world.advance()
+    world.ended(*world.start())
     fleet = world.fleet
     world.state = replace(world.state, begun=world.state.begun | {"uid-030", "uid-031", "uid-032"})
     began = []
@@ -256,8 +240,7 @@ def test_an_object_that_is_left_out_neither_runs_nor_delays_a_step(why: str) -> 
     world.members[1] = replace(world.members[1], out=why)
     assert world.start() == [0, 2]
     assert world.wait(1) == Wait(WAITING, f"Outdated; {why}")
-    world.end(0, 2)
-    world.advance()
+    world.ended(0, 2)
     assert world.state.ended
     world.members[1] = replace(world.members[1], out="")
     assert world.start() == [1]
@@ -284,8 +267,7 @@ def test_outdated_objects_begin_only_inside_a_window() -> None:
     world.now = opens
     assert world.start() == [0]
     world.now = opens + 6 * 3600
-    world.end(0)
-    world.advance()
+    world.ended(0)
     assert (world.state.step, world.start()) == (1, [])
 
 
@@ -296,8 +278,7 @@ def test_a_fleet_without_objects_has_nothing_to_roll_out() -> None:
 
 def test_other_content_begins_anew_and_only_the_pause_of_a_user_lasts() -> None:
     world = World(8)
-    world.end(*world.start(), failed=True)
-    world.advance()
+    world.ended(*world.start(), failed=True)
     assert world.state.begin(OLD) == State(OLD)
     assert replace(world.state, paused=BY_USER).begin(OLD) == State(OLD, paused=BY_USER)
 
