@@ -237,7 +237,7 @@ async def _memory(bench: _Bench) -> AsyncIterator[Result]:
     added = await bench.runs.added_memory(jobs) / len(jobs)
     yield bench.result(f"{QUEUE.name}: memory added by each of {len(jobs)} at once, peak PSS", added, "MiB", 45)
     await bench.runs.engine.settle()
-    yield bench.result("idle fork server, PSS", memory(bench.runs.engine.servers), "MiB", 80)
+    yield bench.result("idle fork server, PSS", memory(bench.runs.engine.starters.pool.servers()), "MiB", 80)
 
 
 def _median(costs: Sequence[Cost]) -> float:

@@ -55,8 +55,8 @@ class Runs:
     async def run(self, jobs: Sequence[Job]) -> Cost:
         """Run them at once. A run that fails, or is not started as its job says, is a RuntimeError."""
         seen: list[list[Event]] = [[] for _ in jobs]
-        self._servers = {pid for pid in (*self._servers, *self.engine.servers) if _lives(pid)}
-        servers, started_runs = self._servers, self.engine.started_runs
+        self._servers = {pid for pid in (*self._servers, *self.engine.starters.pool.servers()) if _lives(pid)}
+        servers, started_runs = self._servers, self.engine.starters.started_runs
         before, began = _spent(servers), time.perf_counter()
         results = await asyncio.gather(
             *(self.engine.run(job, events.append) for job, events in zip(jobs, seen, strict=True))
@@ -67,8 +67,8 @@ class Runs:
                 last = "\n".join(event.get("stdout") or "" for event in events[-8:])
                 raise RuntimeError(f"a run of the benchmark failed: {result}\n{last[-4000:]}")
         wanted = sum(job.engine == "warm" for job in jobs)
-        if self.engine.started_runs["warm"] - started_runs["warm"] != wanted:
-            raise RuntimeError(f"runs were not warm: {self.engine.problem}")
+        if self.engine.starters.started_runs["warm"] - started_runs["warm"] != wanted:
+            raise RuntimeError(f"runs were not warm: {self.engine.starters.pool.problem}")
         recaps = [result.recap for result in results if result.recap]
         did = tuple((recap.ok, recap.changed, recap.skipped, recap.failures) for recap in recaps)
         return Cost(wall, cpu, did, tuple(seen), tuple(result.executions for result in results))
@@ -77,7 +77,7 @@ class Runs:
         """Return the fork servers' and the runs' processes."""
         prefix = processes.run_id(self._root, "").partition(":")[0]
         table = process_tree.table()
-        servers = set(self.engine.servers)
+        servers = set(self.engine.starters.pool.servers())
         roots = {pid for pid in table if (processes.marker(pid) or "").startswith(f"{prefix}:")} | servers
         return [pid for pid in roots | process_tree.descendants(table, roots) if pid in table and not table[pid].zombie]
 

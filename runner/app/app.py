@@ -180,7 +180,7 @@ class _Operator:
             )
             dependents = self._dependents(client, discovery, guard, ownership)
             references = References(client, discovery, settings.namespaces, self._watches, guard, ownership.owns)
-            self._metrics.add_engine(lambda: engine.problem, lambda: engine.started_runs)
+            self._metrics.add_engine(lambda: engine.starters.pool.problem, lambda: engine.starters.started_runs)
             self._metrics.add_dependents(dependents.live, lambda: dependents.bodies.size)
             events = EventRecorder(client, settings.pod_name or platform.node(), asyncio.get_running_loop().time)
             self._metrics.add_events(lambda: events.dropped)
@@ -210,8 +210,8 @@ class _Operator:
             )
             self._expect_runs(engine)
             self._controllers = {watch.gvk: controllers.make(watch, shared) for watch in self._watches}
-            self._admin.watch(self._controllers.values(), engine.unmet)
-            self._admin.note_shortfalls(engine.shortfalls)
+            self._admin.watch(self._controllers.values(), engine.starters.unmet)
+            self._admin.note_shortfalls(engine.starters.pool.shortfalls)
             await self._admin.open_metrics(stack, self._metrics, client)
             await self._admin.open_page(stack, credentials.base_url, self._controllers.values())
             stack.callback(self._rights.close)
@@ -257,7 +257,7 @@ class _Operator:
 
     def _expect_runs(self, engine: RunEngine) -> None:
         """Prepare the engine for runs. Their environment must be complete: a prepared process serves no other one."""
-        watches = [watch for watch in self._watches if watch.pods is None and engine.is_warm(watch.engine)]
+        watches = [watch for watch in self._watches if watch.pods is None and engine.starters.is_warm(watch.engine)]
         planned = [watch for watch in watches if watch.mode != "apply"]
         applied = [watch for watch in watches if watch.mode != "plan"]
         for some, environment in ((applied, self._environment), (planned, plan_environment(self._environment))):

@@ -60,4 +60,4 @@ def check_engines(engine: RunEngine, watches: Iterable[Watch]) -> None:
         ConfigError: an engine cannot be used here.
     """
     for watch in watches:
-        engine.check(watch.engine, f"watches.yaml, line {watch.line}: engine")
+        engine.starters.check(watch.engine, f"watches.yaml, line {watch.line}: engine")

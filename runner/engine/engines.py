@@ -52,7 +52,8 @@ class Starters:
         self._logged = log.Once()
         self._demanded = False
         self._cold = ColdStarter()
-        self._warm = Pool(root, self._cold, settings.without, Server.start, on_server_loss)
+        self.pool = Pool(root, self._cold, settings.without, Server.start, on_server_loss)
+        """Starter of warm runs."""
         self._default: EngineName = settings.engine
         self.check(settings.engine, "--engine")
 
@@ -72,14 +73,14 @@ class Starters:
         if name == "exec":
             return self._cold
         if self._problem is None:
-            return self._warm
+            return self.pool
         if self._logged.is_new():
             self._log.info("Runs start new interpreters (engine exec), not the warm engine", reason=self._problem)
         return self._cold
 
     def is_warm(self, name: EngineName | None) -> bool:
         """Return True if runs with this engine are forked; None is the default engine."""
-        return self.of(name) is self._warm
+        return self.of(name) is self.pool
 
     async def expect(self, contents: Iterable[Content], environment: Mapping[str, str]) -> None:
         """Preload modules for warm runs of these contents with this environment."""
@@ -87,36 +88,14 @@ class Starters:
         names = await asyncio.to_thread(
             lambda: frozenset().union(*(content.modules(each, explicit=explicit) for each in contents))
         )
-        self._warm.preload(environment, Load(modules=names))
-        await self._warm.warm_up(environment)
-
-    async def settle(self) -> None:
-        """Wait until the modules that earlier runs used are preloaded for the next run."""
-        await self._warm.settle()
+        self.pool.preload(environment, Load(modules=names))
+        await self.pool.warm_up(environment)
 
     @property
     def started_runs(self) -> dict[str, int]:
         """Number of runs that were forked (`warm`) and that started a new interpreter (`exec`)."""
-        return {"warm": self._warm.started_runs, "exec": self._cold.started_runs}
-
-    @property
-    def problem(self) -> str | None:
-        """The reason why runs are not warm although they should be; None if they are."""
-        return self._warm.problem
+        return {"warm": self.pool.started_runs, "exec": self._cold.started_runs}
 
     def unmet(self) -> str | None:
         """Return why runs do not get the engine that a user required (`auto` requires none); None if they get it."""
-        return self._warm.lasting_problem(_GRACE) if self._demanded else None
-
-    def shortfalls(self) -> dict[str, str]:
-        """Return the findings of the fork servers' self-tests, by the shortcut's name."""
-        return self._warm.shortfalls()
-
-    @property
-    def servers(self) -> list[int]:
-        """Pids of the fork servers that are ready."""
-        return self._warm.servers()
-
-    async def close(self) -> None:
-        """End the fork servers."""
-        await self._warm.close()
+        return self.pool.lasting_problem(_GRACE) if self._demanded else None

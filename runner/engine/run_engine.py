@@ -20,7 +20,6 @@ from typing import Any
 from runner import log
 from runner.agent import process_tree
 from runner.config import shortages
-from runner.config.settings import EngineName
 from runner.engine import artifacts, process_attempt, processes
 from runner.engine import run_dir as inputdir
 from runner.engine.engines import EngineSettings, Starters
@@ -50,7 +49,8 @@ class RunEngine:
 
     def __init__(self, root: Path, settings: EngineSettings) -> None:
         self._root = root
-        self._starters = Starters(root, settings, self._reap_orphans)
+        self.starters = Starters(root, settings, self._reap_orphans)
+        """Starters of the runs' processes, by engine."""
         self._supervisors: set[int] = set()
         self._limits = RunLimits(settings.memory_limit, version("ansible-core"), ExecutionLog(), self._supervisors)
         self.kept = KeptRuns(root, settings.disk_limit)
@@ -62,10 +62,6 @@ class RunEngine:
         self._expecting: set[asyncio.Task[None]] = set()
         self._reaping: asyncio.Task[None] | None = None
         process_tree.adopt_orphans()
-
-    def is_warm(self, engine: EngineName | None) -> bool:
-        """Return True if runs with this engine are forked; None is the default engine."""
-        return self._starters.is_warm(engine)
 
     def expect(self, contents: Iterable[Content], environment: Mapping[str, str]) -> None:
         """Start to preload modules for warm runs of these roles and playbooks. Runs do not wait for it."""
@@ -88,11 +84,11 @@ class RunEngine:
         """Wait until the requested modules and those that earlier runs used are preloaded."""
         if self._expecting:
             await asyncio.wait(self._expecting)
-        await self._starters.settle()
+        await self.starters.pool.settle()
 
     async def _expect(self, contents: tuple[Content, ...], environment: Mapping[str, str]) -> None:
         shared = inputdir.shared_environment(os.environ, environment)
-        await self._starters.expect(contents, shared)
+        await self.starters.expect(contents, shared)
 
     async def run(self, job: Job, sink: EventSink) -> RunResult:
         """Run a job to its end. If the awaiting task is canceled, every process of the run ends first.
@@ -128,38 +124,7 @@ class RunEngine:
             task.cancel()
         self.kept.close()
         await asyncio.gather(*others, return_exceptions=True)
-        await self._starters.close()
-
-    def check(self, engine: EngineName | None, source: str) -> None:
-        """Check that an engine is available; `source` names the setting that requires it.
-
-        Raises:
-            ConfigError: the engine is not available.
-        """
-        self._starters.check(engine, source)
-
-    @property
-    def started_runs(self) -> dict[str, int]:
-        """Number of runs that were forked (`warm`) and that started a new interpreter (`exec`)."""
-        return self._starters.started_runs
-
-    @property
-    def problem(self) -> str | None:
-        """The reason why runs are not warm although they should be; None if they are."""
-        return self._starters.problem
-
-    def unmet(self) -> str | None:
-        """Return why runs do not get the engine that a user required (`auto` requires none); None if they get it."""
-        return self._starters.unmet()
-
-    def shortfalls(self) -> dict[str, str]:
-        """Return the findings of the fork servers' self-tests, by the shortcut's name."""
-        return self._starters.shortfalls()
-
-    @property
-    def servers(self) -> list[int]:
-        """Pids of the fork servers that are ready."""
-        return self._starters.servers
+        await self.starters.pool.close()
 
     async def reap_leftovers(self) -> int:
         """End the processes that a dead operator's runs on the same root left. Return their number.
@@ -208,7 +173,7 @@ class RunEngine:
         identity = processes.run_id(self._root, job.ident)
         folder = await asyncio.to_thread(inputdir.prepare, job, identity, os.environ)
         try:
-            return await process_attempt.start(job, folder, identity, self._starters.of(job.engine), self._limits)
+            return await process_attempt.start(job, folder, identity, self.starters.of(job.engine), self._limits)
         except BaseException as error:
             await shortages.outlast(inputdir.clear, job.run_dir)
             if isinstance(error, OSError):

@@ -172,7 +172,7 @@ class Ways:
         if result.executions.defects:
             raise ParityError("\n".join([f"{case.name}: a shortcut failed", *result.executions.defects]))
         if engine == "warm" and not result.executions.each:
-            raise ParityError(f"{case.name}: the run was not forked: {self.engine.problem or result}")
+            raise ParityError(f"{case.name}: the run was not forked: {self.engine.starters.pool.problem or result}")
         return self._read(results)
 
     def _read(self, results: Path) -> dict[str, Any]:

@@ -158,7 +158,7 @@ class Planner:
         """Plan the targets, several at the same time, as many as the operator would run."""
         watches = {target.watch.gvk: target.watch for target in targets}
         for watch in watches.values():
-            self._runtime.engine.check(watch.engine, f"engine of {watch.gvk}")
+            self._runtime.engine.starters.check(watch.engine, f"engine of {watch.gvk}")
         await self._prepare(watches.values(), len(targets))
         workers = {gvk: asyncio.Semaphore(self._settings.workers_for(gvk)) for gvk in watches}
         slots = asyncio.Semaphore(max(self._settings.most_runs(watches), 1))
@@ -179,7 +179,7 @@ class Planner:
 
     async def _prepare(self, watches: Iterable[Watch], count: int) -> None:
         """Load the modules of many runs once; for a few runs, this would take longer than they do."""
-        warm = [watch for watch in watches if self._runtime.engine.is_warm(watch.engine)]
+        warm = [watch for watch in watches if self._runtime.engine.starters.is_warm(watch.engine)]
         contents = [content for watch in warm for content in watch.contents]
         if contents and count >= _FLEET:
             self._runtime.engine.expect(contents, plan_environment(self._runtime.environment))

@@ -23,7 +23,7 @@ async def engine(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[tupl
     root = tmp_path_factory.mktemp("engine") / "runner"
     engine = RunEngine(root, EngineSettings(ENGINE, WITHOUT, 0))
     yield engine, root
-    problem = engine.problem
+    problem = engine.starters.pool.problem
     await engine.close(0)
     assert problem is None, "not every run was forked"
 

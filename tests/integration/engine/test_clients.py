@@ -106,7 +106,7 @@ async def bed(
 ) -> Bed:
     kubectl, ((calls, way), (other_calls, other_way)) = ways
     made = Bed(runs_of(*warm, tmp_path), kubectl, calls, way, other_calls, other_way)
-    if not made.runs.engine.servers:  # it has what modules import from their second run on
+    if not made.runs.engine.starters.pool.servers():  # it has what modules import from their second run on
         await made.run(USED)
         await made.runs.engine.settle()
     return made

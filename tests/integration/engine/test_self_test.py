@@ -100,7 +100,7 @@ async def test_a_planted_defect_is_logged_counted_and_ends_no_run(plant: Plant, 
     assert ["TypeError: memoryview" in line["traceback"] for line in logged] == [True]
     warnings = [line["problem"] for line in lines if line["log_level"] == "warning" and "problem" in line]
     assert any("operator_sdk.util.requeue_after" in problem and "defect" in problem for problem in warnings)
-    assert "requeue_after" in runs.engine.shortfalls()["self-test"]
+    assert "requeue_after" in runs.engine.starters.pool.shortfalls()["self-test"]
     metrics = Metrics()
     metrics.run_ended(MEMCACHED, "default", ran.result, 0)
     text = (await metrics.text()).decode()
@@ -127,8 +127,8 @@ async def test_a_symbol_that_is_gone_disables_one_shortcut_and_runs_succeed(
     assert ran.result.outcome is Outcome.SUCCEEDED
     assert ran.result.executions.totals.keys() == ways
     assert [line["shortcut"] for line in lines if "shortcut" in line] == [shortcut]
-    assert {name for name in runs.engine.shortfalls() if name != "self-test"} == {shortcut}
-    assert runs.engine.problem is None
+    assert {name for name in runs.engine.starters.pool.shortfalls() if name != "self-test"} == {shortcut}
+    assert runs.engine.starters.pool.problem is None
 
 
 async def test_a_shortcut_that_makes_the_playbook_fail_disables_all_and_runs_succeed(plant: Plant, runs: Any) -> None:
@@ -148,8 +148,8 @@ async def test_a_shortcut_that_makes_the_playbook_fail_disables_all_and_runs_suc
     ran = await runs.run(runs.tasks("- {stat: {path: /}}"))
 
     assert ran.result.outcome is Outcome.SUCCEEDED
-    assert ran.result.executions.totals.keys() == {"new_interpreter: switched_off"}, runs.engine.problem
-    found = runs.engine.shortfalls()
+    assert ran.result.executions.totals.keys() == {"new_interpreter: switched_off"}, runs.engine.starters.pool.problem
+    found = runs.engine.starters.pool.shortfalls()
     assert {"commands", "modules", "tasks"} <= found.keys()
     assert "a signature has changed" in found["modules"]
 
@@ -187,7 +187,7 @@ async def test_the_self_test_has_none_of_the_effects_that_a_project_configured(
     effects = (tmp_path / "effects").read_text(encoding="utf-8").splitlines()
     assert len(effects) == len(set(effects)) == len(["password", "playbook"]), effects
     assert "set_fact" not in (tmp_path / "log").read_text(encoding="utf-8")
-    assert runs.engine.shortfalls() == {}
+    assert runs.engine.starters.pool.shortfalls() == {}
 
 
 async def test_a_changed_private_symbol_fails_the_self_test_of_one_shortcut_and_next_core_names_it(

@@ -59,7 +59,7 @@ async def _ready(runs_of: RunsOf, folder: Path) -> AsyncIterator[Any]:
 
 
 def server(runs: Runs) -> int:
-    (pid,) = runs.engine.servers
+    (pid,) = runs.engine.starters.pool.servers()
     return pid
 
 
@@ -73,11 +73,11 @@ async def test_a_server_that_dies_is_replaced_before_it_is_needed(warm: Runs) ->
     await asyncio.sleep(0)
 
     os.kill(first, signal.SIGKILL)
-    await until(lambda: warm.engine.servers not in ([], [first]))
+    await until(lambda: warm.engine.starters.pool.servers() not in ([], [first]))
     ran = await warm.run(warm.tasks(HELLO))
 
     assert ran.result.outcome is Outcome.SUCCEEDED
-    assert warm.engine.problem is None
+    assert warm.engine.starters.pool.problem is None
 
 
 async def test_a_request_that_a_killed_server_has_not_answered_goes_to_the_next_server(warm: Runs) -> None:
@@ -92,8 +92,8 @@ async def test_a_request_that_a_killed_server_has_not_answered_goes_to_the_next_
     os.kill(first, signal.SIGKILL)
 
     assert [(await order).result.outcome for order in orders] == [Outcome.SUCCEEDED] * 2
-    assert warm.engine.servers != [first]
-    assert warm.engine.problem is None
+    assert warm.engine.starters.pool.servers() != [first]
+    assert warm.engine.starters.pool.problem is None
 
 
 async def waiting(before: set[int]) -> int:
@@ -118,7 +118,7 @@ async def test_a_supervisor_that_dies_before_it_has_an_order_is_no_loss(warm: Ru
 
     assert ran.result.outcome is Outcome.SUCCEEDED
     assert await waiting(before) != first
-    assert warm.engine.problem is None
+    assert warm.engine.starters.pool.problem is None
 
 
 async def test_a_supervisor_that_waits_gets_the_next_order_and_ends_with_its_server(warm: Runs) -> None:
@@ -179,9 +179,9 @@ async def test_if_nothing_can_be_preloaded_runs_use_new_processes_and_the_reason
         ran = await runs.run(runs.tasks(HELLO))
 
         assert ran.result.outcome is Outcome.SUCCEEDED
-        assert engine.servers == []
-        assert engine.problem is not None
-        assert "DEFAULT_FILTER_PLUGIN_PATH depend on the working folder" in engine.problem
+        assert engine.starters.pool.servers() == []
+        assert engine.starters.pool.problem is not None
+        assert "DEFAULT_FILTER_PLUGIN_PATH depend on the working folder" in engine.starters.pool.problem
     finally:
         await engine.close(0)
 
@@ -196,13 +196,13 @@ async def test_runs_whose_environment_has_empty_variables_are_forked(
         ran = await runs.run(runs.tasks("- {name: said, debug: {msg: \"<{{ lookup('env', 'WATCH_NAMESPACE') }}>\"}}"))
 
         assert ran.said("said") == "<>"
-        assert engine.problem is None
+        assert engine.starters.pool.problem is None
     finally:
         await engine.close(0)
 
 
 async def test_plugins_that_a_run_loaded_are_preloaded_by_the_next_fork_server(shared: Runs) -> None:
-    first = set(shared.engine.servers)
+    first = set(shared.engine.starters.pool.servers())
     playbook = shared.tasks(
         "- {name: said, debug: {msg: \"{{ '1.2' is version('1.1', '>') }} {{ lookup('sequence', 'end=2') }}\"}}"
     )
@@ -244,7 +244,7 @@ async def test_each_environment_has_a_server_of_its_own(shared: Runs) -> None:
         "- {name: said, debug: {msg: \"{{ lookup('env', 'OWN') }} {{ lookup('config', 'DEFAULT_FORKS') }}\"}}"
     )
 
-    before = set(shared.engine.servers)
+    before = set(shared.engine.starters.pool.servers())
 
     said = [
         (await shared.run(playbook, environment=environment)).said("said")
@@ -252,7 +252,7 @@ async def test_each_environment_has_a_server_of_its_own(shared: Runs) -> None:
     ]
 
     assert said == ["a 5", "b 3", "a 5"]
-    assert len(set(shared.engine.servers) - before) == 2
+    assert len(set(shared.engine.starters.pool.servers()) - before) == 2
 
 
 async def test_a_run_that_uses_too_much_memory_is_ended_with_the_cause(
@@ -284,7 +284,7 @@ OPERATOR = textwrap.dedent("""
         engine = RunEngine(Path(sys.argv[1]), EngineSettings("warm", frozenset(), 0))
         engine.expect([], {})
         await engine.settle()
-        print(*engine.servers, flush=True)
+        print(*engine.starters.pool.servers(), flush=True)
         await asyncio.sleep(600)
 
     asyncio.run(main())

@@ -46,9 +46,9 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
 async def parity(place: Place, processes_of: Callable[[Path], list[int]]) -> AsyncIterator[Parity]:
     engine = RunEngine(place.root, EngineSettings("exec", WITHOUT, 0))
     name: EngineName = "exec" if os.environ.get("PARITY_ENGINE") == "exec" else "warm"
-    engine.check(name, "PARITY_ENGINE")
+    engine.starters.check(name, "PARITY_ENGINE")
     keep = os.environ.get("PARITY_KEEP")
     yield Parity(engine, name, place, processes_of, Path(keep) if keep else None)
-    problem = engine.problem
+    problem = engine.starters.pool.problem
     await engine.close(0)
     assert problem is None, "not every run was warm"
