@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 
 from hack import prose
@@ -59,19 +57,3 @@ def test_a_sentence_of_more_than_25_words_counts_against_an_allowance_of_its_own
     (found,) = prose.check(prose.Text("a.md", 1, "docs", "word " * 26 + "."), RULES)
     assert found.part == "long sentences"
     assert findings("word " * 25 + ".") == []
-
-
-def test_an_allowance_that_is_exceeded_fails_and_names_the_findings(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    allowed = tmp_path / "allowed.toml"
-    allowed.write_text('"docs" = 1\n')
-    monkeypatch.setattr(prose, "ALLOWED", allowed)
-    monkeypatch.setattr(prose, "code", lambda: iter(()))
-    page = prose.Text("docs/a.md", 1, "docs", "Nobody asks.")
-    monkeypatch.setattr(prose, "pages", lambda: iter([page]))
-    assert prose.main([]) == 1
-    assert "docs/a.md:1: 'Nobody'" in capsys.readouterr().out
-    monkeypatch.setattr(prose, "pages", lambda: iter([page._replace(text="Nobody reads.")]))
-    assert prose.main([]) == 0
-    assert prose.main(["docs/a"]) == 1

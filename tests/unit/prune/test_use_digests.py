@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import sys
-
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -52,13 +49,3 @@ def test_beyond_the_limit_all_objects_of_the_kinds_with_the_most_objects_count_a
     assert found.has("secrets", ObjectKey("a", "x"))
     assert not found.has("configmaps", ObjectKey("b", "0"))
     assert not found.has("secrets", ObjectKey("a", "unnamed"))
-
-
-@pytest.mark.parametrize("objects", [20])
-def test_the_uses_of_ten_thousand_resources_need_a_few_megabytes(objects: int) -> None:
-    used = UsedObjects()
-    for number in range(objects):
-        used.name("configmaps", ObjectKey("a", str(number)))
-    found = UseDigests.of(used)
-    size = sys.getsizeof(found) + sys.getsizeof(found.digests) + sys.getsizeof(found.kinds)
-    assert size * 10_000 < 6 << 20

@@ -43,6 +43,7 @@ def test_lines_of_several_runs_are_merged_and_truncated_lines_are_skipped() -> N
         '{"plugins": ["ansible.plugins.lookup.sequence"]}\n'
         '{"module": "kubernetes.core.k8s", "imports": ["kubernetes", "jsonpatch"]}\n'
         '{"module": "", "imports": ["yaml"]}\n'
+        '{"templates": ["one", "other"]}\n'
         '[1]\n{"plugins": 3}\n{"module": "cut'
     )
 
@@ -50,6 +51,7 @@ def test_lines_of_several_runs_are_merged_and_truncated_lines_are_skipped() -> N
         plugins=frozenset({"ansible.plugins.lookup.sequence"}),
         modules=frozenset({"kubernetes.core.k8s"}),
         imports=frozenset({"kubernetes", "jsonpatch", "yaml"}),
+        templates=frozenset({"one", "other"}),
     )
 
 
@@ -95,7 +97,3 @@ def test_at_most_as_many_templates_are_requested_as_fit_into_a_message() -> None
 
     assert {each[0] for each in (known | more).templates} == {"a", "b", "d"}
     assert (known | more) | more == known | more
-
-
-def test_templates_that_runs_have_compiled_are_requested() -> None:
-    assert Load.of_lines('{"templates": ["one", "other"]}').templates == {"one", "other"}

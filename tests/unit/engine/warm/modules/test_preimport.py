@@ -48,10 +48,6 @@ def forgotten() -> None:
         sys.modules.pop(name, None)
 
 
-def test_a_library_without_side_effects_is_preimported(imported: Imported) -> None:
-    assert "own_library" in imported("value = sum(range(10))\n").namespace.shared
-
-
 def test_a_library_that_keeps_the_traceback_of_a_failed_import_is_preimported(imported: Imported) -> None:
     text = (
         "import traceback\n"

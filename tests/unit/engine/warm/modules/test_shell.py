@@ -29,23 +29,6 @@ def through_real_shells(shells: Shells, folder: Path, given: Mapping[bytes, byte
     return seen
 
 
-@pytest.mark.lengthy
-@pytest.mark.parametrize("tail", TAILS)
-@pytest.mark.parametrize("outer", ["/bin/sh", "/bin/bash"])
-@pytest.mark.parametrize("inner", ["/bin/sh", "/bin/bash"])
-def test_a_program_gets_the_environment_that_real_shells_give_it(
-    outer: str, inner: str, tail: str, tmp_path: Path
-) -> None:
-    shells = Shells(outer, inner, tail)
-    for extra in ({}, {b"PWD": b"/", b"OLDPWD": b"/nowhere", b"SHLVL": b"4", b"not-a-name": b"1"}):
-        given = {b"PATH": os.environb[b"PATH"], b"LC_ALL": b"C.UTF-8", b"A": b"\xc3\xa4 b", **extra}
-
-        expected = through_real_shells(shells, tmp_path, given)
-
-        found = shell.environment(shells, PROGRAM, str(tmp_path), given)
-        assert {os.fsdecode(name): os.fsdecode(value) for name, value in found.items()} == expected
-
-
 def test_the_name_of_the_folder_that_leads_there_is_kept(tmp_path: Path) -> None:
     folder, link = tmp_path / "folder", tmp_path / "link"
     folder.mkdir()
@@ -77,6 +60,12 @@ LOGIN = {
     "SHELL": "/bin/bash",
     "SHLVL": "not a number",
 }
+EXPORTED = {
+    "nothing": {},
+    "other": {"PWD": "/", "OLDPWD": "/nowhere", "SHLVL": "4", "not-a-name": "1"},
+    "tmux": TMUX,
+    "all": VENV | TMUX | LOGIN,
+}
 
 
 @pytest.fixture(params=["dash", "bash", "bash as sh"])
@@ -91,13 +80,14 @@ def a_shell(request: pytest.FixtureRequest, tmp_path: Path) -> str:
 
 @pytest.mark.lengthy
 @pytest.mark.parametrize("tail", TAILS)
-@pytest.mark.parametrize("exported", [VENV, TMUX, LOGIN, VENV | TMUX | LOGIN], ids=["venv", "tmux", "login", "all"])
+@pytest.mark.parametrize("exported", EXPORTED.values(), ids=EXPORTED)
+@pytest.mark.parametrize("outer", ["/bin/sh", "/bin/bash", ""])
 def test_variables_of_interactive_shells_reach_a_program_as_through_real_shells(
-    exported: Mapping[str, str], tail: str, a_shell: str, tmp_path: Path
+    outer: str, exported: Mapping[str, str], tail: str, a_shell: str, tmp_path: Path
 ) -> None:
-    shells = Shells(a_shell, a_shell, tail)
+    shells = Shells(outer or a_shell, a_shell, tail)
     given = {os.fsencode(name): os.fsencode(value) for name, value in exported.items()}
-    given |= {b"PATH": os.environb[b"PATH"], b"LC_ALL": b"C.UTF-8"}
+    given |= {b"PATH": os.environb[b"PATH"], b"LC_ALL": b"C.UTF-8", b"A": b"\xc3\xa4 b"}
 
     found = shell.environment(shells, PROGRAM, str(tmp_path), given)
 

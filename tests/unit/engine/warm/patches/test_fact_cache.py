@@ -54,21 +54,14 @@ def test_unchanged_facts_are_not_written_again_but_get_a_new_time(tmp_path: Path
 
 
 @since_2_19
-def test_changed_facts_are_written(tmp_path: Path) -> None:
+@pytest.mark.parametrize("how", ["changed", "removed", "replaced"])
+def test_facts_or_a_file_that_changed_are_written(tmp_path: Path, how: str) -> None:
     def act(cache: Any, file: Path) -> object:
-        cache.set("host", TWO)
-        first = file.read_text(encoding="utf-8")
-        cache.set("host", ONE)
-        return "2" in payload(first), "1" in payload(file.read_text(encoding="utf-8"))
-
-    assert steps(tmp_path, act) == "(True, True)"
-
-
-@since_2_19
-@pytest.mark.parametrize("how", ["removed", "replaced"])
-def test_a_file_that_another_process_changed_is_written(tmp_path: Path, how: str) -> None:
-    def act(cache: Any, file: Path) -> object:
-        file.unlink()
+        if how == "changed":
+            cache.set("host", TWO)
+            assert "2" in payload(file.read_text(encoding="utf-8"))
+        else:
+            file.unlink()
         if how == "replaced":
             file.write_text("{}", encoding="utf-8")
         cache.set("host", dict(ONE))

@@ -19,6 +19,11 @@ from runner.engine.wire import Order
 from tests.kit.shortage import no_descriptor_left
 
 
+async def start_in(home: Path, load: Load | None = None) -> Server:
+    environment = {"PATH": os.environ["PATH"], "HOME": str(home)}
+    return await Server.start(environment, home / "folder", load or Load())
+
+
 def test_stopping_does_not_wait_for_a_server_that_is_loading(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     begun = tmp_path / "begun"
     start = tmp_path / "start.py"
@@ -33,8 +38,7 @@ def test_stopping_does_not_wait_for_a_server_that_is_loading(tmp_path: Path, mon
     monkeypatch.setattr(client, "_ANSWER_WITHIN", 3600.0)  # the test does not wait for that either
 
     async def scenario() -> None:
-        environment = {"PATH": os.environ["PATH"], "HOME": str(tmp_path)}
-        starting = asyncio.create_task(Server.start(environment, tmp_path / "folder", Load()))
+        starting = asyncio.create_task(start_in(tmp_path))
         while not await asyncio.to_thread(begun.exists):
             await asyncio.sleep(0.01)
         starting.cancel()
@@ -54,9 +58,8 @@ def test_a_server_that_ends_before_it_answers_is_quoted(tmp_path: Path, monkeypa
     monkeypatch.setattr(client, "_START", start)
 
     async def scenario() -> None:
-        environment = {"PATH": os.environ["PATH"], "HOME": str(tmp_path)}
         with pytest.raises(ServerDiedError, match=r"^the fork server ended: no room for me$"):
-            await Server.start(environment, tmp_path / "folder", Load())
+            await start_in(tmp_path)
 
     asyncio.run(scenario())
     assert list((tmp_path / "folder").iterdir()) == []
@@ -87,9 +90,8 @@ def that_has_nothing_to_load(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
 @pytest.mark.lengthy
 @pytest.mark.usefixtures("that_has_nothing_to_load")
 async def test_a_request_and_an_answer_can_be_larger_than_the_buffer_of_a_socket(tmp_path: Path) -> None:
-    environment = {"PATH": os.environ["PATH"], "HOME": str(tmp_path)}
     large = frozenset(f"/nonexistent/{number:06}" for number in range(60_000))
-    server = await Server.start(environment, tmp_path / "folder", Load(plugins=large))
+    server = await start_in(tmp_path, Load(plugins=large))
     try:
         assert set(server._stamps) == large
     finally:
@@ -97,27 +99,16 @@ async def test_a_request_and_an_answer_can_be_larger_than_the_buffer_of_a_socket
 
 
 def _order(folder: Path) -> Order:
-    return Order(
-        run_dir=str(folder),
-        ident="run",
-        playbook="",
-        inventories=[],
-        verbosity=0,
-        ansible_args="",
-        kubeconfig="",
-        temporary="",
-        memory=0,
-    )
+    return Order(str(folder), "run", "", [], verbosity=0, ansible_args="", kubeconfig="", temporary="", memory=0)
 
 
 @pytest.mark.usefixtures("that_has_nothing_to_load")
 async def test_a_server_that_cannot_fork_is_no_error_of_the_run_and_leaves_no_pipe(tmp_path: Path) -> None:
-    environment = {"PATH": os.environ["PATH"], "HOME": str(tmp_path)}
-    server = await Server.start(environment, tmp_path / "folder", Load())
+    server = await start_in(tmp_path)
     try:
         before = _open_files()
         with pytest.raises(ServerError, match=r"^the fork server cannot fork: no more processes$"):
-            await server.run(_order(tmp_path), environment, ())
+            await server.run(_order(tmp_path), {}, ())
         assert (_open_files(), server.alive, server.runs) == (before, True, 0)
     finally:
         await server.close()
@@ -125,14 +116,13 @@ async def test_a_server_that_cannot_fork_is_no_error_of_the_run_and_leaves_no_pi
 
 @pytest.mark.usefixtures("that_has_nothing_to_load")
 async def test_without_descriptors_a_run_is_not_started_and_no_pipe_is_left(tmp_path: Path) -> None:
-    environment = {"PATH": os.environ["PATH"], "HOME": str(tmp_path)}
-    server = await Server.start(environment, tmp_path / "folder", Load())
+    server = await start_in(tmp_path)
     order = _order(tmp_path)
     try:
         before = _open_files()
         for spare in range(7):
             with no_descriptor_left(spare), pytest.raises(OSError, match="Too many open files"):
-                await server.run(order, environment, ())
+                await server.run(order, {}, ())
         assert _open_files() == before
     finally:
         await server.close()
@@ -140,10 +130,9 @@ async def test_without_descriptors_a_run_is_not_started_and_no_pipe_is_left(tmp_
 
 
 async def test_without_descriptors_no_server_is_started_and_no_folder_is_left(tmp_path: Path) -> None:
-    environment = {"PATH": os.environ["PATH"], "HOME": str(tmp_path)}
     for spare in range(10):
         with no_descriptor_left(spare), pytest.raises(ServerError, match="Too many open files"):
-            await Server.start(environment, tmp_path / "folder", Load())
+            await start_in(tmp_path)
     assert not (tmp_path / "folder").exists() or list((tmp_path / "folder").iterdir()) == []
 
 
@@ -164,8 +153,7 @@ async def test_a_folder_that_cannot_be_removed_is_removed_when_descriptors_are_f
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(shortages, "_RETRY_INTERVAL", 0)
-    environment = {"PATH": os.environ["PATH"], "HOME": str(tmp_path)}
-    server = await Server.start(environment, tmp_path / "folder", Load())
+    server = await start_in(tmp_path)
     (scratch,) = (tmp_path / "folder").iterdir()
     (scratch / "TMPDIR" / "something").touch()
     attempts: list[Path] = []

@@ -113,16 +113,6 @@ async def warm(launches: Launches) -> AsyncIterator[Pool]:
     await made.close()
 
 
-async def test_a_run_without_a_fork_server_uses_a_new_process_and_the_reason_is_reported(
-    launches: Launches, warm: Pool
-) -> None:
-    launches.reason = "no room"
-
-    assert (await warm.start(ORDER, ENVIRONMENT)).pid == 1
-
-    assert warm.problem == "no room"
-
-
 async def test_runs_do_not_delay_the_next_attempt_to_start_a_server(launches: Launches, warm: Pool) -> None:
     launches.reason = "no room"
 
@@ -136,9 +126,11 @@ async def test_runs_do_not_delay_the_next_attempt_to_start_a_server(launches: La
     assert asyncio.get_running_loop().time() - began < 31
 
 
-async def test_a_server_is_started_without_a_run_when_the_problem_is_solved(launches: Launches, warm: Pool) -> None:
+async def test_runs_without_a_fork_server_use_new_processes_until_the_problem_is_solved(
+    launches: Launches, warm: Pool
+) -> None:
     launches.reason = "no room"
-    await warm.warm_up(ENVIRONMENT)
+    assert (await warm.start(ORDER, ENVIRONMENT)).pid == 1
     assert (warm.servers(), warm.problem) == ([], "no room")
 
     launches.reason = ""
@@ -178,14 +170,6 @@ async def test_findings_of_the_self_test_are_reported_and_are_not_a_problem(laun
     assert warm.problem is None
 
 
-async def test_modules_and_plugins_learned_from_runs_are_not_a_problem(warm: Pool) -> None:
-    await warm.warm_up(ENVIRONMENT)
-
-    warm.learn(ENVIRONMENT, '{"plugins": ["ansible.plugins.lookup.sequence"]}\n')
-
-    assert warm.problem is None
-
-
 @pytest.mark.parametrize(("runs", "later", "replaced"), [(5, 0, 10), (4, 0, 30), (4, 1, 20), (0, 5, 20)])
 async def test_a_server_is_replaced_by_one_that_preloads_more_soon_if_it_has_many_runs(
     launches: Launches, warm: Pool, runs: int, later: int, replaced: float
@@ -194,6 +178,7 @@ async def test_a_server_is_replaced_by_one_that_preloads_more_soon_if_it_has_man
     for _ in range(runs):
         await warm.start(ORDER, ENVIRONMENT)
     warm.learn(ENVIRONMENT, '{"plugins": ["ansible.plugins.lookup.sequence"]}\n')
+    assert warm.problem is None
     await asyncio.sleep(20.0)
     for _ in range(later):
         await warm.start(ORDER, ENVIRONMENT)

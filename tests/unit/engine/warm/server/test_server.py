@@ -41,7 +41,7 @@ def serve(monkeypatch: pytest.MonkeyPatch) -> Iterator[Serve]:
     monkeypatch.setattr(server, "_fork", fork)
     monkeypatch.setattr(server, "_share_memory", prepare)
 
-    def run(client: Client, *, at_once: bool = False, shares: bool = True) -> list[int]:
+    def run(client: Client, *, at_once: bool = False) -> list[int]:
         def act() -> None:
             client(ours, is_prepared)
             ours.shutdown(socket.SHUT_WR)
@@ -51,7 +51,7 @@ def serve(monkeypatch: pytest.MonkeyPatch) -> Iterator[Serve]:
         if at_once:
             acting.join()
         base: Any = None
-        server._serve(theirs, base, shares=shares)
+        server._serve(theirs, base, shares=True)
         acting.join()
         assert len(runs) == RUNS
         return prepared
@@ -83,11 +83,3 @@ def test_no_request_waits_for_the_preparation_of_memory(serve: Serve) -> None:
 
     # The end of the requests waits as well: a server that ends prepares nothing.
     assert serve(together, at_once=True) == []
-
-
-def test_memory_is_not_prepared_if_that_is_switched_off(serve: Serve) -> None:
-    def requests(connection: socket.socket, _: threading.Event) -> None:
-        for _number in range(RUNS):
-            request(connection)
-
-    assert serve(requests, shares=False) == []
