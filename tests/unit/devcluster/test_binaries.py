@@ -10,7 +10,7 @@ import pytest
 
 from runner.errors import ClusterError
 from runner.sdk.devcluster import binaries
-from runner.sdk.devcluster.binaries import CONTROL_PLANE, PROGRAMS, Program, Target, Toolset, UnavailableError
+from runner.sdk.devcluster.binaries import CONTROL_PLANE, Program, Target, Toolset, UnavailableError
 from runner.sdk.devcluster.cluster import get_helm
 from runner.sdk.devcluster.progress import Progress
 
@@ -140,13 +140,6 @@ def test_an_interrupted_build_continues_with_the_missing_programs(environ: dict[
     assert builds.built == ["kwok"]
 
 
-def test_half_a_program_is_never_found(environ: dict[str, str], quiet: Progress) -> None:
-    with pytest.raises(ClusterError):
-        binaries.provide(environ, (Breaks(at="etcd"),), quiet, _TWO)
-    assert binaries.find(environ, binaries.this_machine(), _TWO) == {}
-    assert [path.name for path in _cache(environ).iterdir()] == ["lock"]
-
-
 def test_if_every_source_fails_the_error_names_each_with_advice(environ: dict[str, str], quiet: Progress) -> None:
     with pytest.raises(ClusterError) as caught:
         binaries.provide(environ, (Closed(),), quiet, _TWO)
@@ -201,17 +194,6 @@ def test_a_killed_builder_does_not_block_the_next_one(tmp_path: Path, environ: d
     builds = Builds()
     binaries.provide(environ, (builds,), quiet, _TWO)
     assert builds.built == ["etcd", "kwok"]
-
-
-def test_the_control_plane_has_its_six_programs() -> None:
-    assert [program.name for program in PROGRAMS] == [
-        "etcd",
-        "kube-apiserver",
-        "kube-controller-manager",
-        "kube-scheduler",
-        "kubectl",
-        "kwok",
-    ]
 
 
 def test_helm_in_path_is_used_before_the_cached_one(tmp_path: Path) -> None:

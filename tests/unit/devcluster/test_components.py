@@ -1,8 +1,6 @@
 from __future__ import annotations
 
-import json
 import re
-from datetime import UTC, datetime
 from pathlib import Path
 
 import yaml
@@ -12,10 +10,6 @@ from runner.sdk.devcluster.components import Ports, arguments
 from runner.sdk.devcluster.layout import APISERVER, COMPONENTS, Layout
 
 _PORTS = Ports(apiserver=20001, kwok=20002)
-
-
-def test_each_component_has_a_command_line() -> None:
-    assert set(arguments(_PORTS, ())) == set(COMPONENTS)
 
 
 def test_nothing_listens_but_on_the_loopback_interface() -> None:
@@ -32,13 +26,6 @@ def test_added_flags_of_the_api_server_come_last_so_that_they_win() -> None:
     flags = arguments(_PORTS, ("--min-request-timeout=5",))
     assert flags[APISERVER][-1] == "--min-request-timeout=5"
     assert not any("--min-request-timeout=5" in flags[name] for name in COMPONENTS if name != APISERVER)
-
-
-def test_the_api_server_and_the_node_get_their_ports_as_flags() -> None:
-    flags = arguments(_PORTS, ())
-    assert "--secure-port=20001" in flags["kube-apiserver"]
-    assert {"--server-address=127.0.0.1:20002", "--node-port=20002"} <= set(flags["kwok"])
-    assert _PORTS.url == "https://127.0.0.1:20001"
 
 
 def test_the_node_is_waited_for_longer_than_kwok_lets_it_be_silent() -> None:
@@ -64,15 +51,6 @@ def test_the_name_of_containers_for_commands_cannot_be_guessed_and_is_valid() ->
     names = {kwok.new_exec_container() for _ in range(10)}
     assert len(names) == 10
     assert all(re.fullmatch(r"exec-[0-9a-f]{32}", name) for name in names)
-
-
-def test_the_node_has_no_status_of_its_own() -> None:
-    assert "status" not in json.loads(json.dumps(kwok.node()))
-
-
-def test_a_log_line_has_the_form_that_kubelets_read() -> None:
-    at = datetime(2026, 1, 2, 3, 4, 5, 6, tzinfo=UTC)
-    assert kwok.log_line("hello, world", at) == "2026-01-02T03:04:05.000006000Z stdout F hello, world\n"
 
 
 def test_a_pods_log_file_is_named_by_its_absolute_path(monkeypatch: object, tmp_path: Path) -> None:

@@ -62,14 +62,6 @@ def test_the_users_choice_of_toolchain_stays() -> None:
     assert gobuild.environment({"GOTOOLCHAIN": "local"}, _LINUX)["GOTOOLCHAIN"] == "local"
 
 
-def test_the_version_is_set_at_link_time() -> None:
-    apiserver = next(program for program in PROGRAMS if program.name == "kube-apiserver")
-    command = gobuild.command("go", apiserver, Path("/new/kube-apiserver"))
-    assert f"gitVersion={binaries.KUBERNETES}" in command[command.index("-ldflags") + 1]
-    assert "-mod=readonly" in command
-    assert command[-1] == "k8s.io/kubernetes/cmd/kube-apiserver"
-
-
 def test_a_failed_build_contains_the_output_of_go_and_stores_it(go: Path, tmp_path: Path, quiet: Progress) -> None:
     go.write_text(_FAKE_GO.replace("while", "echo 'dial tcp: no route to host' >&2; exit 1\nwhile"))
     with pytest.raises(ClusterError, match="no route to host") as caught:
@@ -83,11 +75,6 @@ def test_without_go_builds_are_unavailable(monkeypatch: pytest.MonkeyPatch, tmp_
     monkeypatch.setattr(gobuild, "_USUAL_PLACES", (tmp_path / "usual",))
     with pytest.raises(UnavailableError, match=str(tmp_path / "usual")):
         GoBuild({"PATH": str(tmp_path)}, tmp_path).fetch(_KWOK, _LINUX, tmp_path / "kwok", quiet)
-
-
-def test_go_is_found_where_its_installer_puts_it(monkeypatch: pytest.MonkeyPatch, go: Path, tmp_path: Path) -> None:
-    monkeypatch.setattr(gobuild, "_USUAL_PLACES", (go.parent,))
-    assert gobuild.find_go({"PATH": str(tmp_path)}) == str(go)
 
 
 @pytest.mark.parametrize("old", ["go version go1.19.8 linux/amd64", "shim: no version is set"])

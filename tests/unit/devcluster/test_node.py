@@ -12,13 +12,12 @@ import tarfile
 import tomllib
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from runner.errors import ClusterError, ConfigError
 from runner.sdk.devcluster import containerd, kwok, node, nodes, pause, processes
-from runner.sdk.devcluster.binaries import NODE_PROGRAMS, this_machine
+from runner.sdk.devcluster.binaries import this_machine
 from runner.sdk.devcluster.components import Ports, arguments, node_arguments
 from runner.sdk.devcluster.layout import APISERVER, COMPONENTS, CONTROLLERS, KWOK, Layout
 from runner.sdk.devcluster.nodes import Nodes, choose
@@ -27,22 +26,11 @@ _PORTS = Ports(apiserver=20001, kwok=20002)
 _LAYOUT = Layout(Path('/clusters/"mine"'))
 
 
-def test_the_programs_of_the_node_have_the_version_of_the_control_plane() -> None:
-    assert [program.name for program in NODE_PROGRAMS] == ["kubelet", "kube-proxy"]
-    assert all(("k8s.io/component-base/version.gitVersion", "v1.35.4") in each.variables for each in NODE_PROGRAMS)
-
-
 def test_containerd_reads_its_configuration() -> None:
     made = tomllib.loads(node.containerd_configuration(_LAYOUT))
     cri = made["plugins"]["io.containerd.grpc.v1.cri"]
     assert cri["sandbox_image"] == pause.IMAGE
     assert cri["cni"]["conf_dir"] == '/clusters/"mine"/run/cni'
-
-
-def test_images_stay_on_the_node_because_no_registry_has_them() -> None:
-    made = node.kubelet_configuration(_LAYOUT)
-    assert made["imageGCHighThresholdPercent"] == 100
-    assert made["evictionHard"]["imagefs.available"] == "0%"
 
 
 def test_each_cluster_has_a_cgroup() -> None:
@@ -220,15 +208,6 @@ def pause_files(tmp_path: Path) -> Mapping[str, bytes]:
     pause.write(tmp_path / "pause.tar", next(iter(pause.MACHINES)))
     with tarfile.open(tmp_path / "pause.tar") as tar:
         return {member.name: tar.extractfile(member).read() for member in tar}  # type: ignore[union-attr]
-
-
-def test_the_pause_image_is_one_program_in_one_layer(pause_files: Mapping[str, bytes]) -> None:
-    (image,) = json.loads(pause_files["manifest.json"])
-    config: Any = json.loads(pause_files[image["Config"]])
-    assert image["RepoTags"] == [pause.IMAGE]
-    assert config["config"]["Entrypoint"] == ["/pause"]
-    with tarfile.open(fileobj=io.BytesIO(pause_files[image["Layers"][0]])) as layer:
-        assert layer.getnames() == ["pause"]
 
 
 @pytest.mark.lengthy

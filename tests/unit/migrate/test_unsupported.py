@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import subprocess
 from collections.abc import Callable
-from pathlib import Path
 
 import pytest
 
 from runner.cli import main
-from tests.unit.migrate.projects import Analyse, Write
+from tests.unit.migrate.projects import Analyse
 
 Rules = Callable[..., list[tuple[str, str]]]
 MAIN = "roles/shop/tasks/main.yml"
@@ -82,18 +80,3 @@ def test_plays_have_removed_includes_and_lists_of_variables(rules: Rules) -> Non
         "more.yml": "- hosts: localhost\n  vars: [{a: 1}]\n",
     }
     assert rules(files) == [("vars-list", "more.yml:2"), ("vars-list", "site.yml:5"), ("removed-module", "site.yml:6")]
-
-
-@pytest.mark.lengthy
-def test_short_names_are_written_in_full(
-    project: Path, write: Write, analyse: Analyse, capsys: pytest.CaptureFixture[str]
-) -> None:
-    write(MAIN, "- name: Report\n  k8s_status: {}\n- k8s_facts:\n")
-    for command in ("init -q", "add .", "-c user.name=a -c user.email=a@example.com commit -qm a"):
-        subprocess.run(["git", *command.split()], check=True)
-    main.main(["migrate", "--write"])
-    capsys.readouterr()
-    assert (project / MAIN).read_text() == (
-        "- name: Report\n  operator_sdk.util.k8s_status: {}\n- kubernetes.core.k8s_info:\n"
-    )
-    assert analyse().findings == ()

@@ -127,14 +127,6 @@ def test_a_project_without_requirements_gets_the_collections_that_it_uses(
     )
 
 
-def test_a_watch_in_flow_style_remains_for_the_user(migrate: Callable[..., tuple[int, str]], project: Path) -> None:
-    sample = "apiVersion: shop.example.com/v1\nkind: Shop\nspec: {title: '{{ x }}'}\n"
-    before = (project / "watches.yaml").read_text()
-    code, _ = migrate({"config/samples/shop.yaml": sample})
-    assert (code, (project / "watches.yaml").read_text()) == (1, before)
-    assert "config/samples/shop.yaml:3" in (project / "MIGRATION.md").read_text()
-
-
 def test_fields_that_a_watch_already_has_are_changed_in_their_place(
     migrate: Callable[..., tuple[int, str]], project: Path
 ) -> None:

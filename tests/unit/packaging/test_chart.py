@@ -152,10 +152,6 @@ def test_watched_namespaces_of_the_manifests_are_the_default() -> None:
     assert yaml.safe_load(made[PurePosixPath("values.yaml")])["watchNamespaces"] == ["a", "b"]
 
 
-def test_namespaces_are_left_to_helm() -> None:
-    assert [name for name in texts(obj("Namespace", "system")) if "namespace" in name] == []
-
-
 @pytest.mark.parametrize("names", [(), ("one", "two"), ("a-controller-manager", "b-controller-manager")])
 def test_manifests_without_one_operator_are_refused(names: tuple[str, ...]) -> None:
     with pytest.raises(ConfigError, match=f"contain {len(names)} Deployments that may be the operator's"):

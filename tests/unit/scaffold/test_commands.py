@@ -134,19 +134,6 @@ def test_a_generated_project_is_valid(folder: Path, begun: Type, flags: str, run
     assert (report.problems.errors, report.problems.warnings) == ([], [])
 
 
-@pytest.mark.parametrize(
-    ("flags", "where"),
-    [
-        ("--finalizer", "roles/memcached/tasks/main.yml"),
-        ("--generate-playbook", "playbooks/memcached.yml"),
-        ("--generate-playbook --generate-role", "roles/memcached/tasks/main.yml"),
-    ],
-)
-def test_the_output_names_the_next_step(begun: Type, flags: str, where: str) -> None:
-    _, out, _ = begun(f"create api --group cache --kind Memcached {flags}")
-    assert out.endswith(f"\nNext: add tasks to {where}; run them with `ansible-operator dev`\n")
-
-
 def test_a_role_that_is_there_is_used(folder: Path, begun: Type) -> None:
     (folder / "roles/memcached/tasks").mkdir(parents=True)
     (folder / "roles/memcached/tasks/main.yml").write_text("[]\n")

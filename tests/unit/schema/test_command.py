@@ -106,13 +106,6 @@ def test_only_the_watched_version_is_written(typed: Type) -> None:
     assert "properties" not in spec_of(1)
 
 
-def test_a_default_of_another_type_is_skipped_with_a_warning(typed: Type) -> None:
-    specs(options={"size": {"type": "int", "default": "many"}})
-    code, _, err = typed("generate crds")
-    assert code == 0
-    assert err == f"warning: {CRD}: spec.size: the default 'many' is skipped, because its type is not integer\n"
-
-
 @pytest.mark.lengthy
 @pytest.mark.parametrize(
     ("break_it", "why"),

@@ -50,14 +50,6 @@ def line_of(path: Path, text: str) -> int:
     return next(n for n, line in enumerate(path.read_text().splitlines(), start=1) if text in line)
 
 
-def test_an_unused_field_is_reported_with_its_place(warnings: Warnings) -> None:
-    give_fields("logLevel", "size")
-    give_tasks({"ansible.builtin.debug": {"msg": "{{ size }} and log_levels"}})
-    assert warnings() == [
-        f"{CRD}:{line_of(CRD, 'logLevel:')}: warning: spec.logLevel: {ROLE} does not read the variable 'log_level'"
-    ]
-
-
 def test_fields_that_name_hosts_and_their_credentials_are_read_by_the_operator(warnings: Warnings) -> None:
     give_fields("hosts", "credentials", "vaultSecret", "size")
     give_tasks({"ansible.builtin.debug": {"msg": "a"}})
@@ -132,13 +124,6 @@ def test_an_option_without_a_field_is_reported_with_its_place(warnings: Warnings
     SPECS.write_text("---\nargument_specs:\n  main:\n    options:\n      size: {}\n      image: {}\n      _own: {}\n")
     expected = f"{SPECS}:6: warning: image: no field of {CRD} sets this variable; `ansible-operator generate crds` "
     assert warnings() == [f"{expected}generates fields from meta/argument_specs.yml"]
-
-
-def test_without_an_argument_spec_the_defaults_are_the_options_of_a_role(warnings: Warnings) -> None:
-    give_fields("size")
-    give_tasks({"ansible.builtin.debug": {"msg": "{{ size }} {{ image }}"}})
-    (ROLE / "defaults/main.yml").write_text("---\nimage: a\n")
-    assert [f"{ROLE}/defaults/main.yml:2: warning: image: no field" in each for each in warnings()] == [True]
 
 
 def test_a_variable_of_the_watch_needs_no_field(warnings: Warnings) -> None:
