@@ -35,25 +35,6 @@ def test_an_event_is_counted_up_when_it_happens_again(
     assert "memcached-operator" in described
 
 
-def test_a_named_event_with_another_reason_counts_from_one(
-    module: Any, about: dict[str, Any], kubectl: Any, namespace: str
-) -> None:
-    named = {**about, "name": "cache-event", "namespace": namespace}
-    module("k8s_event", **named)
-    module("k8s_event", **named)
-    other = module("k8s_event", **{**named, "reason": "Recovered", "type": "Normal"})
-    assert (other["result"]["count"], other["result"]["metadata"]["name"]) == (1, "cache-event")
-    assert events(kubectl, namespace) == []
-
-
-def test_with_a_timestamp_each_event_is_one_of_its_own(
-    module: Any, about: dict[str, Any], kubectl: Any, namespace: str
-) -> None:
-    for _ in range(2):
-        module("k8s_event", **about, name="cache-event", namespace=namespace, appendTimestamp=True)
-    assert len(events(kubectl, namespace)) == 2
-
-
 def test_check_mode_records_nothing(module: Any, about: dict[str, Any], kubectl: Any, namespace: str) -> None:
     would = module("k8s_event", **about, check=True)
     assert would["changed"]

@@ -38,10 +38,6 @@ def strict(kubectl: Any, namespace: str) -> dict[str, str]:
     return {"api_version": f"{GROUP}/v1", "kind": "Strict", "name": namespace}
 
 
-def condition(status: dict[str, Any], kind: str) -> dict[str, Any]:
-    return next(dict(entry) for entry in status["conditions"] if entry["type"] == kind)
-
-
 def test_fields_are_merged_and_the_second_time_nothing_changes(
     module: Any, memcached: dict[str, str], status: Callable[[], dict[str, Any]], kubectl: Any
 ) -> None:
@@ -55,37 +51,6 @@ def test_fields_are_merged_and_the_second_time_nothing_changes(
     assert more["diff"]["after"]["status"]["odd"] == {"y": [{}], "w": 2}
     resource = kubectl.get("memcached", "cache", "-n", memcached["namespace"])
     assert resource["metadata"]["generation"] == 1
-
-
-def test_a_list_shrinks_only_when_lists_are_replaced(
-    module: Any, memcached: dict[str, str], status: Callable[[], dict[str, Any]]
-) -> None:
-    module("k8s_status", **memcached, status={"nodes": ["a", "b"]})
-    kept = module("k8s_status", **memcached, status={"nodes": ["b"]})
-    shrunk = module("k8s_status", **memcached, status={"nodes": ["b"]}, replace_lists=True)
-    assert [kept["changed"], shrunk["changed"]] == [False, True]
-    assert status()["nodes"] == ["b"]
-
-
-def test_the_transition_time_moves_only_with_the_status(
-    module: Any, memcached: dict[str, str], status: Callable[[], dict[str, Any]], kubectl: Any
-) -> None:
-    past = "2020-01-01T00:00:00Z"
-    operators = {"type": "Running", "status": "True", "lastTransitionTime": past, "ansibleResult": {"ok": 3}}
-    ready = {"type": "Ready", "status": "True", "lastTransitionTime": past, "reason": "AllUp"}
-    patch = json.dumps({"status": {"conditions": [operators, ready]}})
-    kubectl(
-        "patch", "memcached/cache", "-n", memcached["namespace"], "--subresource=status", "--type=merge", "-p", patch
-    )
-
-    module("k8s_status", **memcached, conditions=[{"type": "Ready", "status": True, "reason": "StillUp"}])
-    assert condition(status(), "Ready") == {**ready, "reason": "StillUp"}
-
-    module("k8s_status", **memcached, conditions=[{"type": "Ready", "status": "False", "observedGeneration": 1}])
-    moved = condition(status(), "Ready")
-    assert moved.pop("lastTransitionTime") > past
-    assert moved == {"type": "Ready", "status": "False", "observedGeneration": 1}
-    assert condition(status(), "Running") == operators
 
 
 def test_replacing_leaves_nothing_else(
@@ -162,21 +127,6 @@ def test_a_missing_object_or_kind_is_an_error_with_its_name(module: Any, memcach
     for absent in ({"kind": "Nothing"}, {"api_version": "nothing.example.com/v1"}):
         kind_missing = module("k8s_status", **{**memcached, **absent}, status={"nodes": []})
         assert kind_missing["msg"].startswith("Failed to find exact match for")
-
-
-def test_conditions_that_break_the_conventions_are_refused(module: Any, memcached: dict[str, str]) -> None:
-    wrong = [{"type": "Ready", "status": "False", "reason": "The ping failed"}]
-    refused = module("k8s_status", **memcached, conditions=wrong)
-    assert refused["msg"] == "The specified conditions failed to validate"
-    assert refused["error"] == "Condition 'reason' must be a single, CamelCase word"
-    assert "condition 'Ready': reason is 'The ping failed'" in refused["details"]
-    late = module("k8s_status", **memcached, conditions=[{"type": "A", "status": "True", "lastTransitionTime": "now"}])
-    assert late["msg"] == "The specified conditions failed to validate"
-    assert late["error"] == "'lastTransitionTime' must be an RFC3339 compliant datetime string"
-    assert "lastTransitionTime is 'now'" in late["details"]
-    twice = module("k8s_status", **memcached, conditions=wrong, status={"conditions": wrong})
-    assert twice["msg"] == "You cannot specify conditions in both the 'status' and 'conditions' parameters"
-    assert "give them in one place" in twice["details"]
 
 
 def test_an_api_server_that_does_not_answer_is_an_error_of_one_sentence(module: Any, memcached: dict[str, str]) -> None:

@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 import yaml
 
-from runner import collections
 from tests.kit.cluster import kubeconfig_of
 from tests.kit.places import ROOT
 from tests.kit.wait import wait_until
@@ -104,12 +103,6 @@ def sized(namespace: str, size: Any) -> dict[str, Any]:
     }
 
 
-@pytest.mark.parametrize("size", [-1, "three", 1.5])
-def test_the_schema_refuses_a_size_that_cannot_be(kubectl: Any, namespace: str, size: Any) -> None:
-    with pytest.raises(AssertionError, match=r"spec\.size"):
-        kubectl.apply(sized(namespace, size))
-
-
 def test_a_size_that_is_not_given_is_one(kubectl: Any, namespace: str) -> None:
     kubectl.apply({**sized(namespace, 0), "spec": {}})
     assert kubectl.get("memcached", "sized", "-n", namespace)["spec"] == {"size": 1}
@@ -160,24 +153,3 @@ def test_the_operators_pod_is_one_that_the_strictest_pod_security_lets_in(kubect
     spec["securityContext"] = {}
     with pytest.raises(AssertionError, match=r"violates PodSecurity.*runAsNonRoot.*seccompProfile"):
         admitted()
-
-
-def test_the_api_server_takes_the_sample(kubectl: Any, namespace: str) -> None:
-    sample = kubectl("kustomize", str(ROOT / "config" / "samples"))
-    assert "created" in kubectl("apply", "--dry-run=server", "-n", namespace, "-f", "-", stdin=sample)
-
-
-@pytest.mark.parametrize("folder", ["manager", "prometheus", "rbac", "scorecard"])
-def test_every_folder_can_be_built_by_itself(kubectl: Any, folder: str) -> None:
-    assert list(yaml.safe_load_all(kubectl("kustomize", str(ROOT / "config" / folder))))
-
-
-def test_ansible_shows_the_modules_documentation(ansible: Any) -> None:
-    names = [f"operator_sdk.util.{name}" for name in ("k8s_event", "k8s_status", "osdk_metric", "requeue_after")]
-    shown = json.loads(ansible("ansible-doc", "--json", "--type", "module", *names))
-    assert sorted(shown) == names
-    for name in names:
-        assert Path(shown[name]["doc"]["filename"]).is_relative_to(collections.PATH)
-        assert shown[name]["examples"]
-    options = shown["operator_sdk.util.k8s_status"]["doc"]["options"]
-    assert {"kubeconfig", "api_version", "conditions", "replace_lists"} <= options.keys()

@@ -51,12 +51,6 @@ def _create(cluster: DevCluster, what: str, name: str) -> None:
     subprocess.run(command, capture_output=True, check=True)
 
 
-def test_a_cluster_that_has_started_answers_at_once() -> None:
-    with devcluster.start(name="quick") as cluster:
-        asked = _get(cluster, "namespaces")
-    assert asked.returncode == 0, asked.stderr
-
-
 def test_two_clusters_are_independent_and_leave_nothing(processes_in: ProcessesIn) -> None:
     with devcluster.start(name="first") as first, devcluster.start(name="second") as second:
         assert first.url != second.url
@@ -121,14 +115,6 @@ def test_a_stopped_cluster_takes_no_orders() -> None:
 def test_an_unknown_component_is_named_with_those_there_are(own: DevCluster) -> None:
     with pytest.raises(ClusterError, match="kube-scheduler"):
         own.pause("kubelet")
-
-
-def test_logs_are_kept_in_the_configured_folder(tmp_path: Path) -> None:
-    with devcluster.start(name="logged", logs=tmp_path / "logs"):
-        pass
-    assert {f"{name}.log" for name in (*COMPONENTS, "supervisor")} <= {
-        path.name for path in (tmp_path / "logs").iterdir()
-    }
 
 
 def test_a_flag_that_the_api_server_refuses_is_an_error_with_its_log() -> None:

@@ -130,13 +130,6 @@ def test_a_command_in_a_pod_gets_input_and_reports_its_exit_code(kubectl: Kubect
     assert kubectl.run("exec", web, "--", "sh", "-c", "exit 7", check=False).returncode == 7
 
 
-def test_files_are_copied_into_a_pod_and_out_of_it(kubectl: Kubectl, web: str, tmp_path: Path) -> None:
-    (tmp_path / "sent").write_text("content")
-    kubectl("cp", str(tmp_path / "sent"), f"{web}:/copied")
-    kubectl("cp", f"{web}:/copied", str(tmp_path / "received"))
-    assert (tmp_path / "received").read_text() == "content"
-
-
 def test_a_port_of_a_service_is_forwarded_to_this_machine(kubectl: Kubectl, web: str) -> None:
     assert web
     with kubectl.start("port-forward", "service/site", ":80", "--address=127.0.0.1") as forwarding:
@@ -145,15 +138,6 @@ def test_a_port_of_a_service_is_forwarded_to_this_machine(kubectl: Kubectl, web:
         assert match
         with urllib.request.urlopen(f"http://127.0.0.1:{match[1]}/", timeout=10) as answer:
             assert answer.read() == b"hello\n"
-
-
-def test_a_container_can_be_attached_to(kubectl: Kubectl) -> None:
-    script = 'read line; echo "got $line"; sleep 1000'
-    kubectl("apply", "-f", "-", stdin=_pod("listens", script, container={"stdin": True}))
-    kubectl("wait", "pod/listens", "--for=condition=Ready", "--timeout=50s")
-    attached = kubectl.run("attach", "-i", "listens", stdin="hello\n")
-    assert attached.returncode == 0
-    wait_until(lambda: kubectl("logs", "listens") == "got hello\n")
 
 
 def test_a_container_over_its_memory_limit_is_killed(kubectl: Kubectl) -> None:

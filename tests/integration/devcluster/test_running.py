@@ -30,28 +30,9 @@ def test_client_and_server_have_the_promised_version(kubectl: Kubectl) -> None:
     assert version["clientVersion"]["gitVersion"] == version["serverVersion"]["gitVersion"] == "v1.35.4"
 
 
-def test_the_pods_of_a_deployment_become_ready(kubectl: Kubectl) -> None:
-    kubectl("create", "deployment", "web", "--image=nginx", "--replicas=3")
-    kubectl("rollout", "status", "deployment/web", "--timeout=30s")
-    kubectl("wait", "pod", "--selector=app=web", "--for=condition=Ready", "--timeout=30s")
-
-
-def test_dependents_are_garbage_collected_with_their_owner(kubectl: Kubectl) -> None:
-    kubectl("create", "deployment", "web", "--image=nginx")
-    kubectl("rollout", "status", "deployment/web", "--timeout=30s")
-    kubectl("delete", "deployment", "web")
-    wait_until(lambda: not kubectl("get", "pods,replicasets", "--output=name"))
-
-
 def test_jobs_complete(kubectl: Kubectl) -> None:
     kubectl("create", "job", "once", "--image=busybox", "--", "true")
     kubectl("wait", "job/once", "--for=condition=Complete", "--timeout=30s")
-
-
-def test_a_namespace_gets_its_service_account_and_authority(kubectl: Kubectl) -> None:
-    wait_until(
-        lambda: kubectl.run("get", "serviceaccount/default", "configmap/kube-root-ca.crt", check=False).returncode == 0
-    )
 
 
 def test_the_token_of_a_service_account_is_accepted_and_has_no_rights(
@@ -94,16 +75,6 @@ def test_requests_without_valid_credentials_are_refused(devcluster: DevCluster) 
 
 def test_a_pod_has_a_log_without_having_a_file(kubectl: Kubectl, pod: str) -> None:
     assert kubectl("logs", pod) == f"{kwok.NO_LOG}\n"
-
-
-def test_a_pods_log_is_the_file_that_is_named(
-    devcluster: DevCluster, kubectl: Kubectl, namespace: str, pod: str, tmp_path: Path
-) -> None:
-    log = tmp_path / "web.log"
-    log.write_text(kwok.log_line("first", datetime.now(UTC)) + kwok.log_line("second", datetime.now(UTC)))
-    devcluster.set_pod_logs(namespace, pod, log)
-    wait_until(lambda: kubectl("logs", pod) == "first\nsecond\n")
-    assert kubectl("logs", pod, "--tail=1") == "second\n"
 
 
 def test_a_log_can_be_followed(

@@ -78,12 +78,6 @@ def generated(tmp_path: Path) -> Iterator[Project]:
         yield project
 
 
-@pytest.mark.nightly  # the guide's test runs the same scenario with a generated role
-@pytest.mark.xdist_group("molecule")
-def test_the_scenario_of_the_sample_passes(sample: Project) -> None:
-    assert sample.molecule("test") == dict.fromkeys(STEPS, True)
-
-
 LOAD = """
     - name: Load the image of its pods
       ansible.builtin.command:

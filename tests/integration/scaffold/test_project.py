@@ -14,7 +14,7 @@ import pytest
 import yaml
 
 from runner.sdk import devcluster as clusters
-from tests.kit.places import BIN, ROOT
+from tests.kit.places import BIN
 from tests.kit.shell import Sh
 from tests.kit.wait import wait_until
 
@@ -143,13 +143,6 @@ def test_a_role_of_three_lines_reconciles_and_its_deletion_waits_for_the_finaliz
     assert "example.org" not in sh("kubectl", "get", "crd")
 
 
-def test_undeploy_leaves_nothing_behind(sh: Sh) -> None:
-    sh("make", "deploy")
-    sh("make", "undeploy", "TIMEOUT=120s")
-    left = sh("kubectl", "get", "namespaces,clusterroles,clusterrolebindings,crd", "--output=name")
-    assert "shop" not in left
-
-
 def test_the_installer_holds_all_manifests_in_one_file(sh: Sh, project: Path) -> None:
     sh("make", "build-installer", "IMG=registry.example.org/shop-operator:v1")
     documents = list(yaml.safe_load_all((project / "dist/install.yaml").read_text()))
@@ -161,21 +154,6 @@ def test_the_installer_holds_all_manifests_in_one_file(sh: Sh, project: Path) ->
     assert "Error" in sh("make", "build-installer", "KUBECTL=false", check=False).splitlines()[-1]
     assert "Error" in sh("make", "build-installer", "WATCH_NAMESPACES=No", check=False).splitlines()[-1]
     assert (project / "dist/install.yaml").read_text() == written
-
-
-def test_the_sample_of_this_repository_is_deployed_by_the_same_targets(sh: Sh, tmp_path: Path) -> None:
-    shutil.copy(ROOT / "Makefile", tmp_path)
-    shutil.copytree(ROOT / "config", tmp_path / "config")
-    sh("make", f"--directory={tmp_path}", "build-installer", "IMG=example.org/memcached:v1")
-    documents = list(yaml.safe_load_all((tmp_path / "dist/install.yaml").read_text()))
-    assert {"memcacheds.cache.example.com", "memcached-operator-controller-manager"} <= {
-        each["metadata"]["name"] for each in documents
-    }
-    assert "image: example.org/memcached:v1\n" in (tmp_path / "dist/install.yaml").read_text()
-    output = sh("make", f"--directory={tmp_path}", "--dry-run", "install", "deploy", "undeploy")
-    assert (
-        output.index("config/remove-resources.sh") < output.index("delete -k config/crd") < output.index("delete -f -")
-    )
 
 
 def test_the_api_server_accepts_the_manifests_that_olm_generates_from_the_bundle(sh: Sh, project: Path) -> None:
@@ -196,8 +174,3 @@ def test_the_api_server_accepts_the_manifests_that_olm_generates_from_the_bundle
     assert output.count("(server dry run)") == len(made)
     owned = {(each["kind"], each["version"]) for each in csv["spec"]["customresourcedefinitions"]["owned"]}
     assert owned == {("Basket", "v1alpha1"), ("Basket", "v1"), ("Market", "v1alpha1"), ("Secret", "v1alpha1")}
-
-
-def test_make_help_lists_every_target(sh: Sh) -> None:
-    output = sh("make", "help")
-    assert all(f"  {target} " in output for target in ("run", "docker-build", "deploy", "bundle", "catalog-push"))
