@@ -30,7 +30,6 @@ NAMESPACE = "nap-operator-system"
 IMAGE = "example.com/nap-operator:v0.0.1"
 DEPLOYMENT = "deployment/nap-operator-controller-manager"
 SELECTOR = "--selector=control-plane=controller-manager"
-METRICS = f"https://nap-operator-controller-manager-metrics-service.{NAMESPACE}.svc:8443/metrics"
 
 ROLE = """---
 - name: Sleep
@@ -223,20 +222,6 @@ def test_the_recorded_permissions_are_sufficient(operator: Deployed) -> None:
     assert "forbidden" not in log.lower()
 
 
-def test_metrics_are_for_service_accounts_with_the_right(operator: Deployed) -> None:
-    def status(*options: str) -> str:
-        return operator.execute("curl", "-sk", "-o", "/dev/null", "-w", "%{http_code}", *options, METRICS)
-
-    def of(account: str) -> str:
-        token = operator.sh("kubectl", "create", "token", account).strip()
-        return status("-H", f"Authorization: Bearer {token}")
-
-    operator.sh("kubectl", "create", "serviceaccount", "reader")
-    role = "--clusterrole=nap-operator-metrics-reader"
-    operator.sh("kubectl", "create", "clusterrolebinding", "reads-metrics", role, "--serviceaccount=default:reader")
-    assert (status(), of("default"), of("reader")) == ("401", "403", "200")
-
-
 def test_a_run_that_needs_too_much_memory_fails_alone(operator: Deployed) -> None:
     before = operator.restarts()
     operator.nap("greedy", mebibytes=2000)
@@ -262,16 +247,6 @@ def test_a_failure_names_the_limit_if_the_kernel_killed_a_process_of_the_run(ope
     assert "may use 768 MiB, and --run-memory-limit allows 576 MiB" in message
     operator.sh("kubectl", "delete", "nap", "bursting")
     operator.was_not_restarted(before)
-
-
-@pytest.mark.nightly
-def test_a_container_that_is_killed_is_started_again_and_repeats_its_run(operator: Deployed) -> None:
-    before = operator.restarts()
-    operator.nap("interrupted", seconds=5)
-    operator.begins("interrupted")
-    operator.signal("KILL")
-    wait_until(lambda: operator.restarts() == before + 1, "another container")
-    operator.succeeds("interrupted")
 
 
 @pytest.mark.nightly
@@ -312,19 +287,6 @@ def test_the_standby_continues_when_the_leaders_pod_is_deleted(operator: Deploye
     operator.succeeds("handed-over")
     operator.sh("kubectl", "scale", DEPLOYMENT, f"--namespace={NAMESPACE}", "--replicas=1")
     wait_until(lambda: len(operator.pods()) == 1, "one pod")
-
-
-def test_a_missing_image_leaves_the_old_operator_at_work(operator: Deployed) -> None:
-    def states() -> list[str]:
-        statuses = [status for pod in operator.pods() for status in pod["status"].get("containerStatuses", [])]
-        return [status["state"].get("waiting", {}).get("reason", "") for status in statuses]
-
-    operator.patch_container(image="example.com/missing:1")
-    wait_until(lambda: {"ErrImagePull", "ImagePullBackOff"} & set(states()), "the failure of the new pod")
-    operator.nap("meanwhile")
-    operator.succeeds("meanwhile")
-    operator.sh("kubectl", "rollout", "undo", DEPLOYMENT, f"--namespace={NAMESPACE}")
-    operator.rollout()
 
 
 @pytest.mark.nightly

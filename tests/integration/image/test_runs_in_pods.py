@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import json
 import os
 import signal
-import subprocess
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -47,20 +45,6 @@ def test_a_role_runs_in_a_pod_and_its_objects_are_owned(pods: PodProject) -> Non
     assert pods.objects("secrets") == []
 
 
-def test_a_metric_of_a_role_is_among_those_of_the_operator(pods: PodProject) -> None:
-    count = {"name": "backups_total", "description": "Backups made", "counter": {"increment": True}}
-    pods.watch(f"- name: Count\n  operator_sdk.util.osdk_metric: {json.dumps(count)}\n")
-    operator = pods.start()
-    pods.things.create("one")
-    pods.succeeds("one")
-    (port,) = {line["port"] for line in operator.lines(msg="Serving") if "/metrics" in line["paths"]}
-    command = ["curl", "--silent", "--fail", f"http://127.0.0.1:{port}/metrics"]
-    within = ["nsenter", f"--net=/proc/{pods.project.network}/ns/net", *command]
-    shown = subprocess.run(within, capture_output=True, text=True, check=True).stdout
-    assert "backups_total 1.0" in shown.splitlines()
-    assert 'ansible_operator_pod_runs_total{start="begun"} 1.0' in shown.splitlines()
-
-
 def _waits_at_gate(pods: PodProject, name: str) -> None:
     """Wait until the role has made its first call to the API server."""
 
@@ -83,20 +67,6 @@ def test_a_run_continues_when_the_operator_is_killed(pods: PodProject, tmp_path:
     pods.succeeds("one")
     assert len(pods.objects("jobs")) == 1
     assert [len(each.runs("one")) for each in (first, second)] == [0, 1]
-
-
-def test_a_run_that_an_operator_leaves_behind_ends_if_its_object_changed(pods: PodProject) -> None:
-    pods.watch()
-    first = pods.start()
-    pods.things.create("one", {"gate": "open"})
-    _waits_at_gate(pods, "one")
-    assert first.stop() == 0
-    pods.things.merge("one", {"spec": {"gate": None, "size": 5}})
-    second = pods.start()
-    second.await_line("Ending an unfinished run of the object")
-    pods.succeeds("one")
-    assert pods.config_map("one-made")["data"] == {"size": "5"}
-    assert len(pods.objects("secrets")) == 0
 
 
 def test_a_run_whose_pod_is_deleted_is_repeated_and_did_not_fail(pods: PodProject) -> None:
@@ -129,17 +99,6 @@ def test_an_outcome_that_could_not_be_written_is_written_later_without_another_r
     wait_until(lambda: not pods.objects("secrets"), "the record of the run to go")
     files = [each.name for each in pods.project.folder.glob("runs/**/.*")]
     assert [name for name in files if name.startswith((".order", ".received"))] == []
-
-
-def test_a_change_cancels_the_run_if_the_watch_wants_it(pods: PodProject) -> None:
-    pods.watch(onChange="cancel")
-    operator = pods.start()
-    pods.things.create("one", {"gate": "open"})
-    _waits_at_gate(pods, "one")
-    pods.things.merge("one", {"spec": {"gate": None, "size": 2}})
-    pods.succeeds("one")
-    assert [run["outcome"] for run in operator.runs("one")] == ["canceled", "succeeded"]
-    assert pods.config_map("one-made")["data"] == {"size": "2"}
 
 
 @pytest.mark.parametrize("flag", ["--shards=2", pytest.param("--leader-elect", marks=pytest.mark.nightly)])
@@ -197,25 +156,6 @@ def _written(pods: PodProject, name: str) -> list[str]:
     """Return the gates after which the runs of an object wrote."""
     path = f"/api/v1/namespaces/{pods.namespace}/configmaps?labelSelector=by%3D{name}"
     return sorted(each["metadata"]["labels"]["at"] for each in pods.api.call("GET", path)["items"])
-
-
-@pytest.mark.nightly
-def test_a_run_has_one_outcome_whenever_its_operator_is_killed(pods: PodProject) -> None:
-    gates = _gates(8)
-    pods.watch(_gated(gates))
-    operator = pods.start()
-    pods.things.create("one")
-    wait_until(lambda: pods.objects("jobs"), "the Job of the run")
-    for gate in gates:
-        operator.kill()
-        pods.open_gate(f"one-{gate}")
-        operator = pods.start()
-        operator.await_line("Continuing a run that an earlier operator began")
-        wait_until(lambda gate=gate: gate in _written(pods, "one"), f"the task after {gate}")  # type: ignore[misc]
-    pods.succeeds("one")
-    assert len(pods.objects("jobs")) == 1
-    assert [len(each.runs("one")) for each in pods.project.operators] == [0] * len(gates) + [1]
-    assert _written(pods, "one") == gates
 
 
 @pytest.mark.parametrize("end", ["agent", pytest.param("pod", marks=pytest.mark.nightly)])
@@ -419,42 +359,3 @@ def test_an_idle_pod_that_is_deleted_is_replaced(pods: PodProject) -> None:
     )
     pods.things.create("one")
     pods.succeeds("one")
-
-
-def test_a_rollout_reaches_objects_whose_runs_are_in_pods_step_by_step(pods: PodProject) -> None:
-    meta = {field: f"{{{{ ansible_operator_meta.{field} }}}}" for field in ("name", "namespace")}
-
-    def install(version: str, fails: str = "") -> None:
-        made = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": meta, "data": {"version": version}}
-        tasks = [
-            {
-                "name": "Fail",
-                "ansible.builtin.fail": {"msg": "broken"},
-                "when": f"ansible_operator_meta.name == '{fails}'",
-            },
-            {"name": "Record", "kubernetes.core.k8s": {"definition": made}},
-        ]
-        pods.project.watches.clear()
-        pods.watch(json.dumps(tasks), rollout={"steps": [1, "100%"]})
-
-    def versions() -> dict[str, str]:
-        return {name: pods.config_map(name)["data"]["version"] for name in names}
-
-    names = ("a", "b", "c")
-    pods.project.allow_rollouts()
-    install("v1")
-    first = pods.start()
-    for name in names:
-        pods.things.create(name)
-    for name in names:
-        pods.succeeds(name)
-    assert first.stop() == 0
-    install("v2", fails="a")
-    second = pods.start()
-    wait_until(lambda: pods.things.conditions("b")["Updated"]["reason"] == "RolloutPaused", "the pause")
-    assert versions() == dict.fromkeys(names, "v1")
-    assert second.stop() == 0
-    install("v3")
-    third = pods.start()
-    wait_until(lambda: versions() == dict.fromkeys(names, "v3"), "the mended role for all")
-    assert third.await_line("Run ended", name="b")["ts"] > third.runs("a")[0]["ts"], "the failed object ran first"

@@ -15,11 +15,9 @@ from tests.integration.operator.test_secrets import (
 )
 from tests.integration.operator.test_tenant_input import (
     test_a_secret_with_thousands_of_values_that_share_a_prefix_does_not_delay_other_objects,
-    test_annotations_cannot_exceed_the_limits_of_the_watch,
 )
 from tests.integration.operator.test_tenants import (
     tenant,
-    test_a_watch_disables_annotations_about_owners_that_a_role_copies,
     test_an_annotation_that_names_an_owner_in_another_namespace_counts_only_on_objects_that_its_runs_wrote,
     test_objects_that_nest_too_deeply_are_reported_and_all_others_run,
     test_references_to_other_namespaces_are_not_watched_unless_the_watch_allows_them,
@@ -37,9 +35,7 @@ __all__ = [
     "tenant",
     "test_a_secret_with_thousands_of_values_that_share_a_prefix_does_not_delay_other_objects",
     "test_a_spec_cannot_select_a_connection_an_interpreter_or_a_command",
-    "test_a_watch_disables_annotations_about_owners_that_a_role_copies",
     "test_an_annotation_that_names_an_owner_in_another_namespace_counts_only_on_objects_that_its_runs_wrote",
-    "test_annotations_cannot_exceed_the_limits_of_the_watch",
     "test_objects_that_nest_too_deeply_are_reported_and_all_others_run",
     "test_references_to_other_namespaces_are_not_watched_unless_the_watch_allows_them",
     "test_values_of_secrets_are_masked_everywhere_and_other_output_is_readable",

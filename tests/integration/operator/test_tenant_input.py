@@ -134,26 +134,3 @@ def test_text_of_a_resource_is_neither_an_event_nor_a_line_of_the_operator(proje
     assert "\n| " + "-" * 79 + "\n" in operator.log
     assert r"\x1b[2J\x1b]0;title\x07 \u202e end" in operator.log
     assert not {"\x1b", "\x07", "\u202e"} & set(operator.log)
-
-
-def test_annotations_cannot_exceed_the_limits_of_the_watch(project: Project, things: Things) -> None:
-    project.role("thing", "- ansible.builtin.command: sleep {{ seconds }}\n")
-    project.watch("thing", runTimeout="10s", minReconcilePeriod="1h", maxVerbosity=3, retry={"attempts": 1})
-    operator = project.start()
-    prefix = "ansible.sdk.operatorframework.io"
-    beyond = {f"{prefix}/run-timeout": "off", f"{prefix}/reconcile-period": "1ns", f"{prefix}/verbosity": "7"}
-    things.create("hostile", {"seconds": 60}, annotations=beyond)
-    things.create("modest", {"seconds": 0}, annotations={f"{prefix}/verbosity": "3", f"{prefix}/run-timeout": "9s"})
-
-    assert things.await_condition("hostile", "Failure")["reason"] == "TimedOut"
-    limited = things.await_condition("hostile", "LimitedAnnotations")
-    for name, used in (("run-timeout", "10s"), ("reconcile-period", "1h"), ("verbosity", "3")):
-        assert re.search(rf"{name}: '\w+' is beyond the limit; {used}\S* is used", limited["message"]), limited
-    assert operator.await_line("Run started", name="hostile")["verbosity"] == 3
-    things.await_success("modest")
-    assert "LimitedAnnotations" not in things.conditions("modest")
-    assert operator.await_line("Run started", name="modest")["verbosity"] == 3
-
-    things.merge("hostile", {"spec": {"seconds": 0}, "metadata": {"annotations": dict.fromkeys(beyond)}})
-    things.await_success("hostile")
-    things.await_condition("hostile", "LimitedAnnotations", "False")

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tests.kit.objects import GROUP, Things
+from tests.kit.objects import Things
 from tests.kit.wait import wait_until
 
 if TYPE_CHECKING:
@@ -130,42 +130,6 @@ def test_references_to_other_namespaces_are_not_watched_unless_the_watch_allows_
 
     tenant.merge("spy", {"spec": {"secrets": ["own"]}})
     tenant.await_condition("spy", "IgnoredReferences", "False")
-
-
-COPIES = """
-    - kubernetes.core.k8s:
-        definition:
-          apiVersion: v1
-          kind: ConfigMap
-          metadata:
-            name: "{{ ansible_operator_meta.name }}"
-            namespace: "{{ ansible_operator_meta.namespace }}"
-            annotations: "{{ annotations }}"
-"""
-
-
-def test_a_watch_disables_annotations_about_owners_that_a_role_copies(
-    project: Project, things: Things, api: Api, namespace: str
-) -> None:
-    project.role("copies", COPIES)
-    project.watch("copies", ownerAnnotations=False, snakeCaseExcept=["spec.annotations"])
-    project.grant([""], ["configmaps"])
-    operator = project.start()
-    annotations = {
-        "team": "a",
-        "ansible.sdk.operatorframework.io/inject-owner": "false",
-        "ansible.sdk.operatorframework.io/adopt": "true",
-        "operator-sdk/primary-resource": "victim/one",
-        "operator-sdk/primary-resource-type": f"Thing.{GROUP}",
-    }
-    things.create("one", {"annotations": annotations})
-    things.await_success("one")
-    meta = api.call("GET", f"/api/v1/namespaces/{namespace}/configmaps/one")["metadata"]
-    assert meta["annotations"] == {"team": "a"}
-    assert [(owner["kind"], owner["name"]) for owner in meta["ownerReferences"]] == [("Thing", "one")]
-    operator.await_line(
-        "Removed annotations about owners from an object of the role, because the watch sets ownerAnnotations: false"
-    )
 
 
 MAKES_FAR = """
