@@ -132,32 +132,3 @@ def test_the_status_of_a_role_follows_its_deployment_with_few_runs(bed: Bed) -> 
     assert bed.runs_by(scale) == ["changed", "dependent changed"]
     assert bed.runs_by(lose) == ["dependent changed", "dependent changed"]
     assert bed.operator.stop() == 0
-
-
-def test_runs_are_skipped_at_start_unless_a_status_changed_while_the_operator_was_down(
-    project: Project, things: Things, api: Api
-) -> None:
-    project.role("reports", ROLE)
-    project.watch("reports", skipUnchanged=True)
-    bed = Bed(project.start("--engine=warm"), things, api)
-
-    def record() -> str:
-        annotations = (things.get("one") or {})["metadata"].get("annotations", {})
-        return str(annotations.get("ansible.sdk.operatorframework.io/last-run", ""))
-
-    bed.things.create("one", {"size": 1})
-    unrecorded = {"msg": "The next periodic run is not skipped", "name": "one"}
-    wait_until(lambda: record() or bed.operator.lines(**unrecorded), "the first run to be recorded, or not")
-    first = record()
-    bed.start_pods(1)
-    bed.reports(1)
-    wait_until(lambda: record() not in {"", first}, "the record of the last run")
-    assert bed.operator.stop() == 0
-    bed.operator = project.start("--engine=warm")
-    bed.operator.await_line("Run skipped", name="one")
-    assert bed.operator.stop() == 0
-    api.call("DELETE", f"{bed.pods}/{bed.names(ready=True)[0]}")
-    wait_until(lambda: bed.ready_replicas() == 0, "the controllers")
-    bed.operator = project.start("--engine=warm")
-    wait_until(lambda: (things.get("one") or {})["status"]["ready"] == 0, "the role to report the loss")
-    assert bed.operator.stop() == 0

@@ -104,27 +104,6 @@ def test_an_object_is_not_run_after_its_last_attempt_or_a_final_failure_until_it
         assert len(operator.runs(name)) == runs + 1
 
 
-def test_a_failing_finalizer_is_removed_at_the_limit_of_its_watch(project: Project, things: Things) -> None:
-    project.role("thing", "- name: Do nothing\n  ansible.builtin.debug: {msg: fine}\n")
-    project.role("cleanup", "- name: Fail\n  ansible.builtin.fail: {msg: the server is gone}\n")
-    project.watch(
-        "thing",
-        retry={"delay": "100ms"},
-        finalizer={
-            "name": "test.example.com/cleanup",
-            "role": "cleanup",
-            "limit": {"attempts": 2, "then": "release"},
-        },
-    )
-    operator = project.start()
-    things.create("one", {})
-    things.await_success("one")
-    things.delete("one")
-    things.await_gone("one")
-    assert "2 runs of the finalizer failed" in operator.await_line("No further run", name="one")["why"]
-    assert [run["outcome"] for run in operator.runs("one")] == ["succeeded", "failed", "failed"]
-
-
 def test_a_paused_object_does_not_run_until_it_is_resumed(project: Project, things: Things) -> None:
     annotation = "ansible.sdk.operatorframework.io/paused"
     project.role("thing", "- name: Do nothing\n  ansible.builtin.debug: {msg: fine}\n")
@@ -146,17 +125,3 @@ def test_a_paused_object_does_not_run_until_it_is_resumed(project: Project, thin
     things.merge("one", {"metadata": {"annotations": {annotation: None}}})
     things.await_gone("one")
     assert len(operator.runs("one")) == 2
-
-
-def test_an_annotation_requests_a_run_of_any_object(project: Project, things: Things) -> None:
-    project.role("thing", "- name: Refuse\n  operator_sdk.util.fail_terminal: {msg: no}\n  when: size == 1\n")
-    project.watch("thing", reconcilePeriod="off", skipUnchanged=True)
-    operator = project.start()
-    things.create("done", {"size": 2})
-    things.create("refused", {"size": 1})
-    things.await_success("done")
-    things.await_condition("refused", "Failure")
-    for name in ("done", "refused"):
-        things.merge(name, {"metadata": {"annotations": {"ansible.sdk.operatorframework.io/run-requested": "now"}}})
-        operator.await_line("Run ended", name=name, reason="requested")
-        assert [run["reason"] for run in operator.runs(name)] == ["created", "requested"]

@@ -93,24 +93,6 @@ def test_dependents_are_owned_corrected_recreated_and_garbage_collected(
     assert operator.stop() == 0
 
 
-def test_a_rollout_after_a_run_costs_at_most_one_further_run(project: Project, things: Things, api: Api) -> None:
-    deployment = Child(api, f"/apis/apps/v1/namespaces/{things.namespace}/deployments/one")
-    project.role("thing", MAKE)
-    project.watch("thing")
-    project.role("other", "- ansible.builtin.debug: {msg: hello}\n")
-    operator = project.start()
-    things.create("one", {"size": 3})
-    things.await_success("one")
-    wait_until(lambda: deployment.get().get("status", {}).get("readyReplicas") == 3, "the rollout")
-    # A change that is processed after all runs that the rollout triggered.
-    things.merge("one", {"spec": {"size": 4}})
-    things.await_success("one")
-    wait_until(lambda: deployment.get().get("status", {}).get("readyReplicas") == 4, "the second rollout")
-    things.create("two", {"size": 1})
-    things.await_success("two")
-    assert len(operator.runs("one")) <= 4
-
-
 def test_without_owner_injection_nothing_is_owned(project: Project, things: Things, api: Api) -> None:
     config = Child(api, f"/api/v1/namespaces/{things.namespace}/configmaps/one")
     project.role("thing", MAKE)

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import json
-import random
 import re
-import shutil
 import subprocess
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
@@ -15,7 +13,6 @@ import yaml
 
 from runner.plan.fields import ABSENT, FieldChange, differences, normalised
 from runner.sdk.devcluster import DevCluster
-from tests.kit.places import ROOT
 from tests.kit.wait import wait_until
 
 if TYPE_CHECKING:
@@ -440,106 +437,6 @@ def test_a_resource_in_a_file_is_planned_as_if_it_were_applied(administered: Pro
     done = project.plan("-f", "things/a.yaml", "-n", space)
     assert (done.returncode, done.stdout) == (FAILED, "")
     assert re.match(r"error: things/a\.yaml:1: Thing \S+/UPPER: .*invalid", done.stderr, re.IGNORECASE | re.DOTALL)
-
-
-_OWN = ("Deployment", "ConfigMap", "Secret")
-_REVISION = "deployment.kubernetes.io/revision"
-
-
-def _states(api: Api, namespace: str) -> dict[tuple[str, str], Json]:
-    """Return the objects that the roles write."""
-    found = {}
-    for kind, version, base in (
-        ("Deployment", "apps/v1", "/apis/apps/v1"),
-        ("ConfigMap", "v1", "/api/v1"),
-        ("Secret", "v1", "/api/v1"),
-    ):
-        for item in api.call("GET", f"{base}/namespaces/{namespace}/{kind.lower()}s")["items"]:
-            found[kind, item["metadata"]["name"]] = {"apiVersion": version, "kind": kind, **item}
-    return found
-
-
-def _effects(before: Mapping[Any, Json], after: Mapping[Any, Json]) -> dict[tuple[str, str], list[FieldChange]]:
-    """Return what differs, apart from the revision, which a controller writes."""
-    effects = {}
-    for each in before.keys() | after.keys():
-        old, new = before.get(each, {}), after[each]
-        annotations = new["metadata"].get("annotations", {})
-        revision = old.get("metadata", {}).get("annotations", {}).get(_REVISION)
-        annotations.pop(_REVISION, None)
-        if revision:
-            annotations[_REVISION] = revision
-        states = [normalised(state, with_status=False) for state in (old, new)]
-        changes = list(differences(*states)) if old else [FieldChange("", ABSENT, states[1])]
-        if changes:
-            effects[each] = changes
-    return effects
-
-
-def _planned_effects(plan: Json) -> dict[tuple[str, str], list[FieldChange]]:
-    changes = [each for resource in plan["resources"] for each in resource["changes"] if each["kind"] in _OWN]
-    assert len({(each["kind"], each["name"]) for each in changes}) == len(changes)
-    return {(each["kind"], each["name"]): fields(each) for each in changes}
-
-
-@pytest.mark.nightly
-@pytest.mark.timeout(900)
-def test_the_plans_of_50_specs_of_two_examples_are_what_their_runs_do(administered: Project, api: Api) -> None:
-    project, space = administered, administered.namespace
-    chance = random.Random(18)
-    restarter = ROOT / "examples/restarter"
-    crd = yaml.safe_load(next(restarter.glob("config/crd/bases/*.yaml")).read_text())
-    api.apply(f"/apis/apiextensions.k8s.io/v1/customresourcedefinitions/{crd['metadata']['name']}", crd)
-    shutil.copytree(ROOT / "roles", project.folder / "roles")
-    shutil.copytree(restarter / "roles", project.folder / "roles", dirs_exist_ok=True)
-    (sample,) = yaml.safe_load((ROOT / "watches.yaml").read_text())
-    sample["vars"]["memcached_directory_namespace"] = space
-    project.watches += [sample]
-    project.watches += yaml.safe_load((restarter / "watches.yaml").read_text())
-    caches = f"/apis/cache.example.com/v1alpha1/namespaces/{space}/memcacheds"
-    restarters = f"/apis/rollout.example.com/v1alpha1/namespaces/{space}/restarters"
-    core, apps = f"/api/v1/namespaces/{space}", f"/apis/apps/v1/namespaces/{space}"
-    wait_until(lambda: api.call("GET", restarters) is not None, "restarters to be served")
-
-    def write_specs() -> None:
-        for number in range(25):
-            spec: Json = {"size": chance.randrange(3)}
-            if chance.random() < 0.5:
-                spec["memcachedMemoryMib"] = chance.choice([32, 128])
-            body = {"apiVersion": "cache.example.com/v1alpha1", "kind": "Memcached", "spec": spec}
-            api.apply(f"{caches}/cache-{number}", {**body, "metadata": {"name": f"cache-{number}"}})
-            api.apply(
-                f"{core}/secrets/db-{number}",
-                {
-                    "apiVersion": "v1",
-                    "kind": "Secret",
-                    "metadata": {"name": f"db-{number}"},
-                    "stringData": {"password": f"password-{chance.randrange(3)}", "user": f"u{chance.randrange(9)}"},
-                },
-            )
-            names = [f"web-{number}-{each}" for each in range(1, 3)]
-            secret = {"name": f"db-{number}", **({"fields": ["password"]} if chance.random() < 0.5 else {})}
-            spec = {"secret": secret, "deployments": names[: chance.randrange(1, 3)]}
-            body = {"apiVersion": "rollout.example.com/v1alpha1", "kind": "Restarter", "spec": spec}
-            api.apply(f"{restarters}/shop-{number}", {**body, "metadata": {"name": f"shop-{number}"}})
-
-    for number in range(25):
-        for each in range(1, 3):
-            labels = {"app": f"web-{number}-{each}"}
-            pod = {"metadata": {"labels": labels}, "spec": {"containers": [{"name": "main", "image": "example"}]}}
-            spec = {"replicas": 0, "selector": {"matchLabels": labels}, "template": pod}
-            api.call("POST", f"{apps}/deployments", {"metadata": {"name": f"web-{number}-{each}"}, "spec": spec})
-    for _ in range(2):
-        write_specs()
-        done = project.plan("--all", "-n", space, "--output=json")
-        assert done.returncode == CHANGES, done.stderr + done.stdout
-        before = _states(api, space)
-        operator = project.start()
-        for number in range(25):
-            for name in (f"cache-{number}", f"shop-{number}"):
-                operator.await_line("Run ended", name=name, outcome="succeeded")
-        operator.stop()
-        assert _planned_effects(planned(done)) == _effects(before, _states(api, space))
 
 
 def test_an_error_is_one_clear_message(project: Project, things: Things) -> None:

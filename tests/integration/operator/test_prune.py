@@ -15,7 +15,6 @@ from runner.kube.client import Client
 from runner.kube.credentials import auth
 from runner.objects import GVK, RUN_REQUESTED, ObjectKey, ObjectRef
 from runner.prune.store import ConfigMapRecords, StoreError
-from runner.sdk.devcluster.cluster import get_helm
 from tests.kit.wait import wait_until
 
 if TYPE_CHECKING:
@@ -316,45 +315,6 @@ def test_a_kill_after_each_write_loses_nothing_from_the_records_of_an_operator_i
     things.delete("one")
     selected = f"{maps.path}?labelSelector=app.kubernetes.io/component%3Dcreated-objects"
     wait_until(lambda: not api.call("GET", selected)["items"], "the record to be removed")
-
-
-RELEASE = """
-- name: Install the chart
-  kubernetes.core.helm:
-    name: "{{ ansible_operator_meta.name }}-shop"
-    release_namespace: "{{ ansible_operator_meta.namespace }}"
-    chart_ref: "CHART"
-  when: chart | default(true) | bool
-"""
-
-
-@pytest.mark.nightly  # unit tests cover the same requests
-def test_objects_of_an_unchanged_helm_release_stay_until_the_task_is_gone(
-    project: Project, things: Things, maps: Maps, api: Api
-) -> None:
-    project.write("chart/Chart.yaml", "{apiVersion: v2, name: shop, version: 1.0.0}")
-    config = "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: {{ .Release.Name }}-config}\n"
-    hook = "---\napiVersion: v1\nkind: ConfigMap\nmetadata:\n  name: {{ .Release.Name }}-hook\n"
-    hook += "  annotations: {helm.sh/hook: pre-install}\n"
-    project.write("chart/templates/config.yaml", config + hook)
-    project.role("shop", RELEASE.replace("CHART", str(project.folder / "chart")))
-    project.watch("shop", prune="delete")
-    path = f"/apis/rbac.authorization.k8s.io/v1/clusterroles/operator-{project.namespace}"
-    rights = api.call("GET", path)
-    rights["rules"].append({"apiGroups": [""], "resources": ["configmaps", "secrets"], "verbs": ["*"]})
-    api.call("PUT", path, rights)
-    helm = get_helm(os.environ, sys.stderr)
-    operator = project.start(environment={"PATH": f"{helm.parent}{os.pathsep}{os.environ['PATH']}"})
-    things.create("one", {"size": 1})
-    things.await_success("one")
-    things.merge("one", {"spec": {"size": 2}})
-    things.await_success("one")
-    run_again(things, operator, "one", 4)
-    assert maps.names("one") == {"shop-config", "shop-hook"}
-    things.merge("one", {"spec": {"chart": False}})
-    wait_until(lambda: maps.names("one") == {"shop-hook"}, "the objects of the release to be deleted")
-    secrets = api.call("GET", f"/api/v1/namespaces/{things.namespace}/secrets")["items"]
-    assert "sh.helm.release.v1.one-shop.v1" in {each["metadata"]["name"] for each in secrets}
 
 
 async def test_records_in_configmaps_are_private_to_the_operator_and_refuse_an_outdated_writer(

@@ -71,24 +71,6 @@ def test_a_changed_secret_or_labelled_config_map_triggers_objects_that_refer_to_
         assert base64.b64encode(value.encode()).decode() not in operator.log
 
 
-def test_a_cluster_scoped_reference_is_logged_without_namespace(
-    project: Project, things: Things, api: Api, namespace: str
-) -> None:
-    project.role("thing", SHOW)
-    project.grant(["rbac.authorization.k8s.io"], ["clusterroles"])
-    project.bind_everywhere()
-    role = {"group": "rbac.authorization.k8s.io", "version": "v1", "kind": "ClusterRole", "path": "spec.role"}
-    project.watch("thing", references=[role])
-    operator = project.start()
-    name = f"{namespace}-reader"
-    things.create("one", {"role": name})
-    operator.await_line("Run ended", name="one", reason="created")
-    api.call("POST", "/apis/rbac.authorization.k8s.io/v1/clusterroles", {"metadata": {"name": name}})
-    logged = operator.await_line("Run started", name="one", reason="reference changed")
-    api.call("DELETE", f"/apis/rbac.authorization.k8s.io/v1/clusterroles/{name}")
-    assert logged["details"] == [f"ClusterRole {name} appeared"]
-
-
 def test_a_role_that_writes_what_its_object_names_runs_once_and_a_change_ends_the_wait_after_a_failure(
     project: Project, things: Things, api: Api, namespace: str
 ) -> None:

@@ -371,17 +371,3 @@ def test_the_page_shows_the_steps_of_a_rollout_and_leads_to_the_object_that_stop
     )
     reader.await_text("Updated", "The run failed")
     assert operator.stop() == 0
-
-
-@pytest.mark.nightly
-def test_a_large_fleet_stops_at_the_first_step_and_all_objects_run_mended_content(bed: Bed) -> None:
-    bed.populate({"steps": [5, "25%"]}, count=200)
-    bed.version("v2", failing=(name(3),))
-    operator = bed.start("--max-concurrent-reconciles=5")
-    bed.await_updated(199, "RolloutPaused")
-    assert bed.ran("v2") <= names(*range(5))
-    assert operator.stop() == 0
-    bed.version("v3")
-    operator = bed.start()
-    bed.await_all("v3")
-    assert operator.stop() == 0

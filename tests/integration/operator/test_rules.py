@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import shutil
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -30,7 +29,6 @@ from tests.kit.watch_values import watch_value
 if TYPE_CHECKING:
     from runner.sdk.devcluster import DevCluster
     from tests.kit.objects import Api
-    from tests.kit.operator import Project
 
 RBAC = "/apis/rbac.authorization.k8s.io/v1"
 FILES = ("role.yaml", "leader_election_role.yaml", "metrics_auth_role.yaml")
@@ -39,7 +37,6 @@ IN_RUNS = ("deployments", "configmaps", "pods")
 """In the order in which the sample's role comes to them."""
 ELSEWHERE = ("events", "memcacheds/finalizers")
 """Rules that the first Event reports, or that only clusters that check owner references need."""
-EMPTY = '""'
 LEASE = "memcached-operator"
 PROBLEM = re.compile(
     rf"forbidden: (?P<verbs>\w+(?:, \w+)*) (?P<resource>\S+) (?:{LEASE} )?(?:in namespace|at the cluster scope)"
@@ -152,41 +149,3 @@ async def test_the_operator_can_write_its_own_lease_and_config_map_and_no_other(
         for verb, body in (("GET", None), ("PUT", {"kind": "ConfigMap", "metadata": {"name": "kube-root-ca.crt"}})):
             with pytest.raises(ForbiddenError):
                 await client.request(verb, f"/api/v1/namespaces/{namespace}/configmaps/kube-root-ca.crt", body=body)
-
-
-@pytest.mark.full
-def test_each_run_names_the_missing_rules_of_its_role_until_none_is_missing(project: Project, api: Api) -> None:
-    shutil.copytree(ROOT / "roles", project.folder / "roles")
-    project.watches.append(
-        {"group": MEMCACHED.group, "version": MEMCACHED.version, "kind": MEMCACHED.kind, "role": "memcached"}
-    )
-    project.bind_everywhere()
-    path = f"{RBAC}/clusterroles/operator-{project.namespace}"
-    role = api.call("GET", path)
-    given = [rule for rule in role["rules"] if not {*IN_RUNS, "events"} & {*rule["resources"]}]
-    api.call("PUT", path, {**role, "rules": given})
-    operator = project.start("--namespace=default")
-    memcacheds = f"/apis/cache.example.com/v1alpha1/namespaces/{project.namespace}/memcacheds"
-    kind = {"apiVersion": "cache.example.com/v1alpha1", "kind": "Memcached"}
-    api.call("POST", memcacheds, {**kind, "metadata": {"name": "mc"}, "spec": {"size": 1}})
-    for resource in IN_RUNS:
-        (rule,) = (each for each in rules(FILES[:1]) if each["resources"] == [resource])
-        (group,) = rule["apiGroups"]
-
-        def lacks(subject: str = f"{resource}.{group}".rstrip(".")) -> list[str]:
-            said = [line["error"] for line in operator.lines(msg="A run lacks a right; add the rule", name="mc")]
-            return [each for each in said if re.match(rf"forbidden: (get|list|create) {re.escape(subject)} in ", each)]
-
-        (problem, *_) = wait_until(lacks, f"{resource} to be named; the log is:\n{operator.log[-3000:]}")
-        assert f"add to its Role: {{apiGroups: [{group or EMPTY}], resources: [{resource}], verbs: [" in problem
-
-        def shown(sentence: str = problem) -> bool:
-            found = api.call("GET", f"{memcacheds}/mc")["status"]["conditions"]
-            return any(sentence in each["message"] for each in found if each["type"] == "Failure")
-
-        wait_until(shown, "the condition to name it")
-        given = [*given, rule]
-        api.call("PUT", path, {**api.call("GET", path), "rules": given})
-    operator.await_line("Run ended", name="mc", outcome="succeeded")
-    assert "events" in operator.await_line("Cannot write Events; the log contains the same information")["rule"]
-    assert operator.stop() == 0

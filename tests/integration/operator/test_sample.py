@@ -84,22 +84,3 @@ def test_in_its_second_run_the_sample_reads_its_children_from_memory(sample: Sam
     assert sample.replicas() == 3
     assert sample.get(sample.entry)["data"]["size"] == "3"
     assert operator.stop() == 0
-
-
-@pytest.mark.full
-def test_the_samples_deployment_is_scaled_back_brought_back_and_collected(sample: Sample) -> None:
-    operator = sample.operator
-    sample.create(2)
-    operator.await_line("Run ended", name="mc", reason="created")
-    sample.merge(f"{sample.deployment}/scale", {"spec": {"replicas": 7}})
-    wait_until(lambda: sample.replicas() == 2, "the Deployment to be scaled back")
-    wait_until(lambda: len(operator.runs("mc")) >= 2, "the run to end")
-    uid = sample.uid(sample.deployment)
-    sample.api.call("DELETE", sample.deployment)
-    wait_until(lambda: sample.uid(sample.deployment) not in {"", uid}, "the Deployment to come back")
-    assert sample.replicas() == 2
-    sample.api.call("DELETE", sample.memcached)
-    wait_until(lambda: sample.get(sample.memcached) == {}, "the Memcached to go")
-    children = (sample.deployment, sample.entry)
-    wait_until(lambda: all(sample.get(child) == {} for child in children), "what it owned to go")
-    assert operator.stop() == 0

@@ -10,7 +10,7 @@ from tests.kit.wait import wait_until
 
 if TYPE_CHECKING:
     from tests.kit.objects import Api, Things
-    from tests.kit.operator import Operator, Project
+    from tests.kit.operator import Project
 
 ROLE = """
 - name: Fail at once
@@ -23,11 +23,6 @@ ROLE = """
       kind: ConfigMap
       metadata: {name: "theme-{{ theme }}", namespace: "{{ ansible_operator_meta.namespace }}"}
       data: {name: "{{ theme }}"}
-"""
-READER = """
-- name: Read the theme
-  kubernetes.core.k8s_info:
-    {kind: ConfigMap, name: theme-dark, namespace: "{{ ansible_operator_meta.namespace }}"}
 """
 DARK, LIGHT = {"theme": "dark"}, {"theme": "light"}
 
@@ -73,62 +68,3 @@ def test_an_object_stays_until_no_other_resource_uses_it(project: Project, thing
     await_prunable(things, "one", "Pruned")
     assert operator.runs("one")[-1]["reason"] == "prune check"
     assert len(operator.runs("two")) == 2
-
-
-@pytest.mark.full
-def test_an_object_that_a_resource_of_another_watch_without_prune_reads_stays_until_that_resource_is_gone(
-    project: Project, things: Things, themes: Any, api: Api
-) -> None:
-    project.role("shop", ROLE)
-    project.role("reader", READER)
-    project.watch("shop", prune="delete")
-    reader = {"group": "cache.example.com", "version": "v1alpha1", "kind": "Memcached", "role": "reader"}
-    project.watches.append(reader)
-    operator = project.start()
-    things.create("one", DARK)
-    things.await_success("one")
-    path = f"/apis/cache.example.com/v1alpha1/namespaces/{things.namespace}/memcacheds"
-    cache = {"apiVersion": "cache.example.com/v1alpha1", "kind": "Memcached", "metadata": {"name": "cache"}}
-    api.call("POST", path, {**cache, "spec": {"size": 1}})
-    wait_until(lambda: operator.runs("cache"), "the run that reads the object")
-
-    things.merge("one", {"spec": LIGHT})
-    condition = await_prunable(things, "one", "InUse")
-    assert f"in use by Memcached {things.namespace}/cache" in condition["message"]
-    assert themes() == {"theme-dark", "theme-light"}
-    api.call("DELETE", f"{path}/cache")
-    wait_until(lambda: themes() == {"theme-light"}, "the object that nothing uses any more to be deleted")
-
-
-@pytest.mark.full
-def test_after_a_restart_an_object_stays_until_every_resource_has_completed_a_run(
-    project: Project, things: Things, themes: Any
-) -> None:
-    project.role("shop", ROLE)
-    project.watch("shop", prune="delete", skipUnchanged=True)
-    operator = project.start()
-    for name in ("one", "two", "three"):
-        things.create(name, DARK)
-        things.await_success(name)
-    assert operator.stop() == 0
-    things.merge("one", {"spec": LIGHT})
-    things.merge("three", {"spec": {"fails": True}})
-
-    operator = project.start()
-    condition = await_prunable(things, "one", "Waiting")
-    assert condition["status"] == "Unknown"
-    assert f"Thing {things.namespace}/three (its last run failed)" in condition["message"]
-    assert _skipped(operator, "two") == 1
-    wait_until(lambda: operator.runs("two"), "a run of the skipped resource, whose uses are unknown")
-    assert operator.runs("two")[0]["reason"] == "prune check"
-    assert themes() == {"theme-dark", "theme-light"}
-
-    things.merge("three", {"spec": {"fails": False, **LIGHT}})
-    condition = await_prunable(things, "one", "InUse")
-    assert f"in use by Thing {things.namespace}/two." in condition["message"]
-    things.delete("two")
-    wait_until(lambda: themes() == {"theme-light"}, "the object that nothing uses any more to be deleted")
-
-
-def _skipped(operator: Operator, name: str) -> int:
-    return len(operator.lines(msg="Run skipped", name=name))

@@ -91,45 +91,6 @@ def test_a_role_sees_its_spec_its_object_its_vars_and_its_surroundings(project: 
     assert [line["path"] for line in hint] == ["spec.greeting"]
 
 
-def test_a_playbook_runs_from_where_it_lies(project: Project, things: Things) -> None:
-    project.write(
-        "playbooks/thing.yml",
-        """
-        - hosts: localhost
-          gather_facts: false
-          vars_files: [beside.yml]
-          roles: [names]
-          tasks:
-            - ansible.builtin.copy:
-                content: "{{ [beside, playbook_dir, '.' | realpath, of_a_role] | to_json }}"
-                dest: "{{ lookup('env', 'NOTES') }}-{{ ansible_operator_meta.name }}"
-                mode: "0600"
-        """,
-    )
-    project.write("playbooks/beside.yml", "beside: found\n")
-    project.write("roles/names/defaults/main.yml", "of_a_role: in the folder of the project's roles\n")
-    project.watches.append(
-        {"group": "test.example.com", "version": "v1", "kind": "Thing", "playbook": "playbooks/thing.yml"}
-    )
-    project.start(environment={"NOTES": str(project.folder / "notes")})
-    things.create("one", {})
-    things.await_success("one")
-    beside, folder, cwd, of_a_role = json.loads((project.folder / "notes-one").read_text())
-    assert (beside, of_a_role) == ("found", "in the folder of the project's roles")
-    assert folder == str(project.folder / "playbooks")
-    assert cwd.endswith("/Thing/" + things.namespace + "/one/project")
-
-
-def test_mark_unsafe_false_brings_templates_back(project: Project, things: Things) -> None:
-    project.role("thing", DUMP)
-    project.watch("thing", vars={"from_watch": "{{ 20 + 1 }}"}, markUnsafe=False)
-    project.start(environment={"NOTES": str(project.folder / "notes")})
-    things.create("one", {"replicaCount": "{{ 1 + 1 }}"})
-    things.await_success("one")
-    assert str(_shown(project, "one")["by_key"]) == "2"
-    assert str(_shown(project, "one")["from_watch"]) == "21"
-
-
 def test_a_spec_cannot_select_a_connection_an_interpreter_or_a_command(project: Project, things: Things) -> None:
     project.role("thing", "    - ansible.builtin.command: echo run\n    - ansible.builtin.ping:\n")
     project.watch("thing", allowAnsibleVariables=["ansible_user"])
