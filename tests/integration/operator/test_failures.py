@@ -5,8 +5,6 @@ from __future__ import annotations
 import sys
 from typing import TYPE_CHECKING
 
-import pytest
-
 from tests.kit.wait import DEADLINE, wait_until
 
 if TYPE_CHECKING:
@@ -69,60 +67,20 @@ def test_a_failed_run_is_tried_again_with_growing_delays_until_it_succeeds(proje
     assert things.conditions("one")["Failure"]["status"] == "False"
 
 
-def test_rescued_and_ignored_failures_are_a_success(project: Project, things: Things) -> None:
-    project.role(
-        "thing",
+FAILS = {
+    "no-task-file": ("- ansible.builtin.include_tasks: nowhere.yml\n", "nowhere.yml"),
+    "syntax-error": ("- ansible.builtin.debug: {msg: 'x'\n  oops: [\n", "syntax-error/tasks/main.yml"),
+    "no-collection": ("- name: Use what is not installed\n  no.such.module:\n    a: 1\n", "no.such.module"),
+    "unreachable": (
         """
-        - block:
-            - name: Fail and be rescued
-              ansible.builtin.fail: {msg: rescued}
-          rescue:
-            - name: Mend it
-              ansible.builtin.debug: {msg: mended}
-        - name: Fail and be ignored
-          ansible.builtin.fail: {msg: ignored}
-          ignore_errors: true
+        - name: Ask it
+          ansible.builtin.command: "true"
+          delegate_to: away
+          vars: {ansible_connection: ssh, ansible_host: 127.0.0.1, ansible_port: 1}
         """,
-    )
-    project.watch("thing")
-    operator = project.start()
-    things.create("one", {})
-    assert things.await_success("one")["ansibleResult"]["failures"] == 0
-    assert operator.runs("one")[0]["outcome"] == "succeeded"
-
-
-@pytest.mark.parametrize(
-    ("tasks", "said"),
-    [
-        ("- ansible.builtin.include_tasks: nowhere.yml\n", "nowhere.yml"),
-        ("- ansible.builtin.debug: {msg: 'x'\n  oops: [\n", "tasks/main.yml"),
-        ("- name: Use what is not installed\n  no.such.module:\n    a: 1\n", "no.such.module"),
-    ],
-    ids=["a missing task file", "a syntax error", "a missing collection"],
-)
-def test_errors_of_ansible_are_in_the_failure_condition(
-    project: Project, things: Things, tasks: str, said: str
-) -> None:
-    project.write("roles/thing/tasks/main.yml", tasks)
-    project.watch("thing")
-    project.start()
-    things.create("one", {})
-    assert said in things.await_condition("one", "Failure")["message"]
-
-
-def test_an_unreachable_host_is_a_failure(project: Project, things: Things) -> None:
-    project.write("inventory", "localhost ansible_connection=ssh ansible_host=127.0.0.1 ansible_port=1\n")
-    project.role("thing", "- name: Ask it\n  ansible.builtin.command: 'true'\n")
-    project.watch("thing")
-    project.start(environment={"ANSIBLE_INVENTORY": str(project.folder / "inventory"), "ANSIBLE_SSH_RETRIES": "0"})
-    things.create("one", {})
-    message = things.await_condition("one", "Failure")["message"]
-    assert "127.0.0.1" in message or "ssh" in message.lower()
-
-
-def test_the_failure_of_a_killed_role_names_the_signal(project: Project, things: Things) -> None:
-    project.role(
-        "thing",
+        "127.0.0.1",
+    ),
+    "killed": (
         """
         - name: Kill whoever runs this
           ansible.builtin.shell: |
@@ -133,12 +91,38 @@ def test_the_failure_of_a_killed_role_names_the_signal(project: Project, things:
             done
             kill -9 "$last"
         """,
-    )
-    project.watch("thing")
-    project.start()
-    things.create("one", {})
-    message = things.await_condition("one", "Failure")["message"]
-    assert "9" in message or "SIGKILL" in message, message
+        "was killed by SIGKILL",
+    ),
+}
+"""Tasks of a role, and what the failure contains."""
+RESCUED = """
+- block:
+    - name: Fail and be rescued
+      ansible.builtin.fail: {msg: rescued}
+  rescue:
+    - name: Mend it
+      ansible.builtin.debug: {msg: mended}
+- name: Fail and be ignored
+  ansible.builtin.fail: {msg: ignored}
+  ignore_errors: true
+"""
+
+
+def test_each_failure_of_ansible_is_in_the_condition_and_one_that_was_rescued_or_ignored_is_not(
+    project: Project, things: Things
+) -> None:
+    for name, (tasks, _) in FAILS.items():
+        project.role(name, tasks)
+    project.role("rescued", RESCUED)
+    project.role("thing", "- ansible.builtin.include_role: {name: '{{ how }}'}\n")
+    project.watch("thing", retry={"attempts": 1})
+    operator = project.start(environment={"ANSIBLE_SSH_RETRIES": "0"})
+    for name, (_, said) in FAILS.items():
+        things.create(name, {"how": name})
+        assert said in things.await_condition(name, "Failure")["message"], name
+    things.create("rescued", {"how": "rescued"})
+    assert things.await_success("rescued")["ansibleResult"]["failures"] == 0
+    assert operator.runs("rescued")[0]["outcome"] == "succeeded"
 
 
 def test_an_invalid_annotation_prevents_runs_until_it_is_corrected(project: Project, things: Things) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -22,10 +22,10 @@ HELLO = "- name: Say hello\n  ansible.builtin.debug:\n    msg: hello\n"
 class Kind:
     """A kind of a test's own, beside Thing."""
 
-    def __init__(self, api: Api, namespace: str, thing: dict[str, Any]) -> None:
+    def __init__(self, api: Api, namespace: str, thing: dict[str, Any], prefix: str) -> None:
         self._api = api
         # The namespace's name is unique; a kind's must be too, since tests run side by side.
-        self.plural = "k" + "".join(letter for letter in namespace if letter.isalnum())
+        self.plural = prefix + "".join(letter for letter in namespace if letter.isalnum())
         self.kind = self.plural.capitalize()
         self.crd = copy.deepcopy(thing)
         self.crd["metadata"] = {"name": f"{self.plural}.{GROUP}"}
@@ -60,16 +60,29 @@ class Kind:
 
 
 @pytest.fixture
-def kind(api: Api, namespace: str, project: Project) -> Iterator[Kind]:
-    """A kind that is not installed yet, with rights for the project's operator."""
+def make_kind(api: Api, namespace: str, project: Project) -> Iterator[Callable[[str], Kind]]:
+    """Make a watched kind that is not installed yet, with rights for the project's operator."""
     thing = api.call("GET", f"{CRDS}/things.{GROUP}")
     bare = {"apiVersion": thing["apiVersion"], "kind": thing["kind"], "spec": thing["spec"]}
-    kind = Kind(api, namespace, bare)
-    project.grant([GROUP], [kind.plural, f"{kind.plural}/status", f"{kind.plural}/finalizers"])
-    project.watches.append({"group": GROUP, "version": "v1", "kind": kind.kind, "role": "thing"})
+    made = []
     project.role("thing", HELLO)
-    yield kind
-    kind.remove()
+
+    def make(prefix: str) -> Kind:
+        kind = Kind(api, namespace, bare, prefix)
+        made.append(kind)
+        project.grant([GROUP], [kind.plural, f"{kind.plural}/status", f"{kind.plural}/finalizers"])
+        project.watches.append({"group": GROUP, "version": "v1", "kind": kind.kind, "role": "thing"})
+        return kind
+
+    yield make
+    for kind in made:
+        kind.remove()
+
+
+@pytest.fixture
+def kind(make_kind: Callable[[str], Kind]) -> Kind:
+    """A watched kind that is not installed yet."""
+    return make_kind("k")
 
 
 def test_the_operator_waits_for_an_unserved_kind_and_serves_the_other_kinds(
@@ -152,90 +165,44 @@ def test_several_namespaces_are_watched_and_cluster_scoped_kinds_with_them(
     assert len(operator.runs("everywhere")) == 1
 
 
-def test_a_schema_without_status_is_logged_once_and_runs_continue(project: Project, kind: Kind) -> None:
-    del kind.schema["status"]
-    kind.install()
-    wait_until(kind.is_served, "the kind to be served")
-    operator = project.start()
-    kind.create("one")
-    kind.create("two")
-    operator.await_line("Run ended", name="one")
-    operator.await_line("Run ended", name="two")
-    logged = [line for line in operator.lines(level="warning") if "Status is not written" in line["msg"]]
-    assert len(logged) == 1
-    assert "drops our conditions" in logged[0]["msg"]
-
-
-def test_a_schema_that_refuses_the_conditions_is_logged_once_a_message_and_runs_continue(
-    project: Project, kind: Kind
+def test_a_schema_that_drops_or_refuses_our_status_is_logged_and_runs_continue(
+    project: Project, make_kind: Callable[[str], Kind]
 ) -> None:
-    kind.schema["status"] = {
-        "type": "object",
-        "properties": {"conditions": {"type": "array", "items": {"type": "string"}}},
-    }
-    kind.install()
-    wait_until(kind.is_served, "the kind to be served")
+    whole, refusing, partial, without = (make_kind(prefix) for prefix in ("dropping", "refusing", "partial", "without"))
+    del whole.schema["status"]
+    texts = {name: {"type": "string"} for name in ("type", "status", "reason", "message", "lastTransitionTime")}
+    for kind, items in ((refusing, {"type": "string"}), (partial, {"type": "object", "properties": texts})):
+        kind.schema["status"] = {"type": "object", "properties": {"conditions": {"type": "array", "items": items}}}
+    del without.version["subresources"]
+    for kind in (whole, refusing, partial, without):
+        kind.install()
+        wait_until(kind.is_served, "the kind to be served")
     operator = project.start()
-    kind.create("one")
-    operator.await_line("Run ended", name="one")
-    logged = [line for line in operator.lines(level="warning") if "is not written" in line["msg"]]
-    assert all("the API server refuses it" in line["msg"] for line in logged)
-    errors = [line["error"] for line in logged]  # that of `Running`, if it was written alone, names fewer conditions
+    names = [f"{kind.plural}-{number}" for kind in (whole, refusing, partial, without) for number in (1, 2)]
+    for kind in (whole, refusing, partial, without):
+        for number in (1, 2):
+            kind.create(f"{kind.plural}-{number}")
+    for name in names:
+        operator.await_line("Run ended", name=name)
+    assert operator.stop() == 0
+    assert [len(operator.runs(name)) for name in names] == [1] * len(names)
+
+    def logged(kind: Kind, text: str) -> list[dict[str, Any]]:
+        return [line for line in operator.lines(level="warning") if kind.kind in str(line) and text in line["msg"]]
+
+    assert len(logged(whole, "drops our conditions")) == 1
+    assert len(logged(without, "no status subresource")) == 1
+    refused = logged(refusing, "is not written")
+    assert all("the API server refuses it" in line["msg"] for line in refused)
+    errors = [line["error"] for line in refused]  # that of `Running`, if it was written alone, names fewer conditions
     assert errors
     assert len(errors) == len(set(errors))
-
-
-def test_a_refused_status_of_one_object_does_not_affect_other_objects(project: Project, kind: Kind) -> None:
-    schema = kind.version["schema"]["openAPIV3Schema"]
-    rule = "self.metadata.name != 'hostile' || !has(self.status)"
-    schema["x-kubernetes-validations"] = [{"rule": rule, "message": "no status"}]
-    kind.install()
-    wait_until(kind.is_served, "the kind to be served")
-    operator = project.start()
-    kind.create("hostile")
-    operator.await_line("Run ended", name="hostile")
-    kind.create("neighbour")
-    operator.await_line("Run ended", name="neighbour")
-    assert operator.stop() == 0
-
-    logged = [line for line in operator.lines(level="warning") if "is not written" in line["msg"]]
-    assert [(line["name"], "no status" in line["error"]) for line in logged] == [("hostile", True)]
-    assert "status" not in (kind.get("hostile") or {})
-    conditions = {entry["type"]: entry for entry in (kind.get("neighbour") or {})["status"]["conditions"]}
+    conditions = {entry["type"]: entry for entry in (partial.get(f"{partial.plural}-1") or {})["status"]["conditions"]}
     assert conditions["Successful"]["status"] == "True"
-    assert conditions["Ready"]["status"] == "True"
-
-
-def test_a_schema_with_some_status_fields_gets_those_fields(project: Project, kind: Kind) -> None:
-    texts = {name: {"type": "string"} for name in ("type", "status", "reason", "message", "lastTransitionTime")}
-    items = {"type": "object", "properties": texts}
-    kind.schema["status"] = {"type": "object", "properties": {"conditions": {"type": "array", "items": items}}}
-    kind.install()
-    wait_until(kind.is_served, "the kind to be served")
-    operator = project.start()
-    kind.create("one")
-    operator.await_line("Run ended", name="one")
-    assert operator.stop() == 0
-    conditions = {entry["type"]: entry for entry in (kind.get("one") or {})["status"]["conditions"]}
-    assert conditions["Successful"]["status"] == "True"
-    logged = operator.lines(msg="The kind's schema drops part of our conditions")
-    assert next(sorted(line["fields"]) for line in logged) == [
+    assert sorted(logged(partial, "drops part of our conditions")[0]["fields"]) == [
         "status.conditions[].observedGeneration",
         "status.observedGeneration",
     ]
-
-
-def test_a_kind_without_status_subresource_is_logged_once_and_runs_continue(project: Project, kind: Kind) -> None:
-    del kind.version["subresources"]
-    kind.install()
-    wait_until(kind.is_served, "the kind to be served")
-    operator = project.start()
-    kind.create("one")
-    operator.await_line("Run ended", name="one")
-    assert operator.stop() == 0
-    logged = [line for line in operator.lines(level="warning") if "no status subresource" in line["msg"]]
-    assert len(logged) == 1
-    assert len(operator.runs("one")) == 1
 
 
 def test_labels_decide_what_is_watched_also_when_they_change(project: Project, things: Things) -> None:
@@ -260,26 +227,6 @@ def test_labels_decide_what_is_watched_also_when_they_change(project: Project, t
     things.delete("gold")
     operator.await_line("Run ended", name="gold", reason="deleted")
     things.await_gone("gold")
-
-
-def test_an_object_that_left_the_selection_while_the_operator_was_down_is_finalized(
-    project: Project, things: Things
-) -> None:
-    project.role("thing", HELLO)
-    project.watch(
-        "thing",
-        selector={"matchLabels": {"tier": "gold"}},
-        finalizer={"name": f"{GROUP}/finalizer", "role": "thing"},
-    )
-    operator = project.start()
-    things.create("gold", {}, labels={"tier": "gold"})
-    operator.await_line("Run ended", name="gold")
-    assert operator.stop() == 0
-    things.merge("gold", {"metadata": {"labels": {"tier": "lead"}}})
-    operator = project.start()
-    things.delete("gold")
-    things.await_gone("gold")
-    assert [run["reason"] for run in operator.runs("gold")] == ["deleted"]
 
 
 def test_periodic_runs_come_by_the_watch_and_by_the_objects_own_annotation(project: Project, things: Things) -> None:
@@ -346,14 +293,3 @@ def test_a_kind_without_generation_runs_for_any_change_of_its_content(
     operator.await_line("Run ended", name="one", reason="created")
     api.call("PATCH", f"{path}/one", {"data": {"a": "2"}}, "application/merge-patch+json")
     operator.await_line("Run ended", name="one", reason="changed")
-
-
-def test_objects_present_at_start_run_once_each(project: Project, things: Things) -> None:
-    project.role("thing", HELLO)
-    project.watch("thing")
-    for name in ("one", "two", "three"):
-        things.create(name, {})
-    operator = project.start()
-    for name in ("one", "two", "three"):
-        things.await_success(name)
-        assert [run["reason"] for run in operator.runs(name)] == ["present at start"]

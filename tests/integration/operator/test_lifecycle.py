@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import signal
 import subprocess
+import textwrap
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
@@ -121,21 +122,6 @@ def test_deletion_without_a_finalizer_runs_nothing_and_removes_the_run_folder(pr
     assert len(operator.runs("one")) == 1
 
 
-def test_deletion_with_a_finalizer_runs_its_role_with_its_vars_and_then_removes_it(
-    project: Project, things: Things
-) -> None:
-    project.role("thing", NOTE)
-    project.role("cleanup", CLEANUP)
-    project.watch("thing", finalizer={"name": FINALIZER, "role": "cleanup", "vars": {"farewell": "adieu"}})
-    project.start(environment=_environment(project))
-    things.create("one", {"size": 1})
-    things.await_success("one")
-    assert (things.get("one") or {})["metadata"]["finalizers"] == [FINALIZER]
-    things.delete("one")
-    things.await_gone("one")
-    assert _notes(project) == ["one 1", "one adieu"]
-
-
 def test_deletion_in_the_middle_of_a_run_is_finalized_right_after_it(project: Project, things: Things) -> None:
     project.role(
         "thing",
@@ -160,63 +146,41 @@ def test_deletion_in_the_middle_of_a_run_is_finalized_right_after_it(project: Pr
     assert [run["reason"] for run in operator.runs("one")] == ["created", "deleted"]
 
 
-def test_deletion_ends_the_backoff_of_a_failing_role(project: Project, things: Things) -> None:
-    project.role("thing", "- ansible.builtin.fail: {msg: never}\n")
-    project.role("cleanup", CLEANUP)
-    project.watch("thing", finalizer={"name": FINALIZER, "role": "cleanup"})
-    operator = project.start(environment=_environment(project))
-    things.create("one", {})
-    things.await_condition("one", "Failure")
-    things.delete("one")
-    things.await_gone("one")
-    assert operator.runs("one")[-1]["reason"] == "deleted"
-    assert _notes(project) == ["one deleted"]
-
-
-def test_a_failing_finalizer_keeps_the_object_until_it_succeeds(project: Project, things: Things) -> None:
+def test_a_finalizer_runs_until_it_succeeds_and_is_then_removed_and_finalizers_of_others_remain(
+    project: Project, things: Things
+) -> None:
+    fails = "- ansible.builtin.fail: {msg: server is away}\n  when: away | default(false)\n"
     project.role("thing", NOTE)
-    project.role("cleanup", "- ansible.builtin.fail: {msg: server is away}\n  when: not (released | default(false))\n")
-    project.watch("thing", finalizer={"name": FINALIZER, "role": "cleanup"})
-    project.start(environment=_environment(project))
-    things.create("one", {"size": 1})
-    things.await_success("one")
-    things.delete("one")
-    failure = things.await_condition("one", "Failure")
-    assert failure["message"].splitlines()[0] == "server is away"
-    assert (things.get("one") or {})["metadata"]["finalizers"] == [FINALIZER]
-    things.merge("one", {"spec": {"released": True}})
-    things.await_gone("one")
-
-
-def test_finalizers_removed_by_hand_do_not_block_the_operator(project: Project, things: Things) -> None:
-    project.role("thing", NOTE)
-    project.role("cleanup", "- ansible.builtin.fail: {msg: server is away}\n")
-    project.watch("thing", finalizer={"name": FINALIZER, "role": "cleanup"})
+    project.role("cleanup", fails + textwrap.dedent(CLEANUP))
+    project.watch("thing", finalizer={"name": FINALIZER, "role": "cleanup", "vars": {"farewell": "adieu"}})
     operator = project.start(environment=_environment(project))
-    things.create("one", {"size": 1})
-    things.await_success("one")
-    things.delete("one")
-    things.await_condition("one", "Failure")
-    things.merge("one", {"metadata": {"finalizers": None}})
-    things.await_gone("one")
-    things.create("one", {"size": 2})
-    things.await_success("one")
+    theirs = ["other.example.com/hold"]
+    things.create("plain", {"size": 1})
+    things.create("held", {"size": 1}, finalizers=theirs)
+    for name in ("failing", "by-hand"):
+        things.create(name, {"size": 1, "away": True})
+    for name in ("plain", "held", "failing", "by-hand"):
+        things.await_success(name)
+        assert FINALIZER in (things.get(name) or {})["metadata"]["finalizers"]
+        things.delete(name)
+    things.await_gone("plain")
+    wait_until(lambda: (things.get("held") or {})["metadata"]["finalizers"] == theirs, "our finalizer to go")
+    things.merge("held", {"metadata": {"finalizers": None}})
+    things.await_gone("held")
+
+    for name in ("failing", "by-hand"):
+        assert things.await_condition(name, "Failure")["message"].splitlines()[0] == "server is away"
+        assert (things.get(name) or {})["metadata"]["finalizers"] == [FINALIZER]
+    things.merge("failing", {"spec": {"away": False}})
+    things.await_gone("failing")
+    things.merge("by-hand", {"metadata": {"finalizers": None}})
+    things.await_gone("by-hand")
+    things.create("by-hand", {"size": 2})
+    things.await_success("by-hand")
+    ended = [f"{name} adieu" for name in ("failing", "held", "plain")]
+    begun = [f"{name} 1" for name in ("by-hand", "failing", "held", "plain")]
+    assert sorted(_notes(project)) == sorted([*begun, *ended, "by-hand 2"])
     assert operator.stop() == 0
-
-
-def test_finalizers_of_others_are_left_alone(project: Project, things: Things) -> None:
-    project.role("thing", NOTE)
-    project.role("cleanup", CLEANUP)
-    project.watch("thing", finalizer={"name": FINALIZER, "role": "cleanup"})
-    project.start(environment=_environment(project))
-    things.create("one", {"size": 1}, finalizers=["other.example.com/hold"])
-    things.await_success("one")
-    things.delete("one")
-    remaining = ["other.example.com/hold"]
-    wait_until(lambda: (things.get("one") or {})["metadata"]["finalizers"] == remaining, "our finalizer to go")
-    assert _notes(project) == ["one 1", "one deleted"]
-    things.merge("one", {"metadata": {"finalizers": None}})
-    things.await_gone("one")
 
 
 def test_without_managed_status_nothing_is_written(project: Project, things: Things) -> None:

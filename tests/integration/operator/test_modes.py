@@ -175,46 +175,6 @@ def test_the_mode_plan_writes_nothing_but_the_plan(project: Project, things: Thi
     assert things.conditions("one")["Ready"]["status"] == "True"
 
 
-def test_the_annotation_plans_one_object_and_its_removal_applies_it(project: Project, things: Things, api: Api) -> None:
-    core = f"/api/v1/namespaces/{project.namespace}"
-    allow_secrets(project)
-    project.role("thing", ROLE)
-    project.watch("thing")
-    operator = project.start()
-    things.create("one", {"size": 1}, annotations={OURS + "mode": "plan"})
-    plan = await_plan(things, "one")
-    assert operator.runs("one") == []
-    things.merge("one", {"metadata": {"annotations": {OURS + "mode": None}}})
-    things.await_success("one")
-    assert api.call("GET", f"{core}/configmaps/one-config") is not None
-    # After the status: what is optional comes last.
-    wait_until(
-        lambda: api.call("GET", f"{core}/configmaps/{plan['configMap']}") is None, "the end of the plan's ConfigMap"
-    )
-    wait_until(lambda: plan_of(things, "one") == {}, "the removal of the plan")
-    assert things.conditions("one")["Planned"]["status"] == "False"
-
-
-def test_a_plan_that_fails_is_reported_and_retried(project: Project, things: Things, api: Api) -> None:
-    project.role(
-        "thing",
-        """
-        - name: Fail
-          ansible.builtin.fail:
-            msg: not today
-          when: size == 1
-        """,
-    )
-    project.watch("thing", mode="approve", markUnsafe=False)
-    operator = project.start()
-    things.create("one", {"size": 1})
-    await_plan(things, "one", "PlanFailed")
-    assert "not today" in things.conditions("one")["Planned"]["message"]
-    wait_until(lambda: len(operator.lines(msg="Plan ended", name="one")) > 1, "a retry")
-    things.merge("one", {"spec": {"size": 2}})
-    assert await_plan(things, "one", "NoChanges")["changes"] == []
-
-
 def test_after_a_failed_plan_a_plan_that_succeeds_ends_the_failure_in_ready_and_the_mode_apply_leaves_no_config_map(
     project: Project, things: Things, api: Api
 ) -> None:
@@ -235,6 +195,7 @@ def test_after_a_failed_plan_a_plan_that_succeeds_ends_the_failure_in_ready_and_
     await_plan(things, "one", "PlanFailed")
     assert api.call("GET", f"{maps}/{plan['configMap']}") is None
     assert things.conditions("one")["Ready"]["reason"] == "PlanFailed"
+    assert "not today" in things.conditions("one")["Planned"]["message"]
 
     (project.folder / "fails").unlink()
     again = await_plan(things, "one")
@@ -245,6 +206,8 @@ def test_after_a_failed_plan_a_plan_that_succeeds_ends_the_failure_in_ready_and_
     things.await_success("one")
     wait_until(lambda: api.call("GET", f"{maps}/{again['configMap']}") is None, "the removal of the ConfigMap")
     wait_until(lambda: plan_of(things, "one") == {}, "the removal of the plan")
+    assert things.conditions("one")["Planned"]["status"] == "False"
+    assert api.call("GET", f"{maps}/one-config") is not None
 
 
 def test_a_stop_of_the_operator_before_or_during_the_run_of_a_plan_leaves_the_last_plan(
