@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import hashlib
 import io
-import json
 import os
 import platform
 import shutil
@@ -27,7 +26,6 @@ from runner.config import locks
 from runner.sdk.devcluster import folders, pause
 from runner.sdk.devcluster.binaries import this_machine
 from tests.kit import debian
-from tests.kit.images import Image
 
 _LOADERS = {"x86_64": "lib64/ld-linux-x86-64.so.2", "aarch64": "lib/ld-linux-aarch64.so.1"}
 _BUSYBOX = "bin/busybox"
@@ -142,12 +140,6 @@ WORKLOADS: Mapping[str, Workload] = {
         config={"Entrypoint": ["docker-entrypoint.sh"], "Cmd": ["memcached"]},
         user=11211,
     ),
-    "redis": Workload(
-        packages=("redis-server", "redis-tools"),
-        programs=("usr/bin/redis-server", "usr/bin/redis-cli"),
-        config={"Cmd": ["redis-server", "--bind", "*", "--protected-mode", "no"], "WorkingDir": "/data"},
-        user=999,
-    ),
     "mariadb": Workload(
         packages=("mariadb-server-core", "mariadb-client-core", "bash"),
         programs=(
@@ -197,24 +189,6 @@ def build(folder: Path, names: Sequence[str]) -> None:
             archive = Path(new, "archive.tar")
             write_archive(archive, image_name(name), WORKLOADS[name], tree)
             archive.replace(folder / f"{name}.tar")
-
-
-def unpack(archive: Path, root: Path) -> Image:
-    """Unpack an archive's image into a folder, as a container engine does. Only for images of one layer."""
-    with tarfile.open(archive) as opened:
-        (manifest,) = json.load(_member(opened, "manifest.json"))
-        described = json.load(_member(opened, manifest["Config"]))
-        (layer,) = manifest["Layers"]
-        with tarfile.open(fileobj=_member(opened, layer)) as files:
-            files.extractall(root, filter="fully_trusted")  # noqa: S202 - built above
-            size = sum(member.size for member in files.getmembers())
-    return Image(root, described["config"], size)
-
-
-def _member(opened: tarfile.TarFile, name: str) -> Any:
-    found = opened.extractfile(name)
-    assert found is not None, name
-    return found
 
 
 def write_archive(target: Path, tag: str, workload: Workload, tree: Path) -> None:
