@@ -140,30 +140,6 @@ def test_a_port_of_a_service_is_forwarded_to_this_machine(kubectl: Kubectl, web:
             assert answer.read() == b"hello\n"
 
 
-def test_a_container_over_its_memory_limit_is_killed(kubectl: Kubectl) -> None:
-    limited = {"resources": {"limits": {"memory": "16Mi"}}}
-    script = "x=a; while :; do x=$x$x; done"
-    kubectl("apply", "-f", "-", stdin=_pod("greedy", script, container=limited, restartPolicy="Never"))
-    kubectl("wait", "pod/greedy", "--for=jsonpath={.status.phase}=Failed", "--timeout=50s")
-    path = "{.status.containerStatuses[0].state.terminated['reason','exitCode']}"
-    assert kubectl("get", "pod", "greedy", f"--output=jsonpath={path}") == "OOMKilled 137"
-
-
-def test_a_service_has_only_pods_whose_readiness_probe_succeeds(kubectl: Kubectl) -> None:
-    probe = {"readinessProbe": {"exec": {"command": ["cat", "/ready"]}, "periodSeconds": 1}}
-    kubectl("apply", "-f", "-", stdin=_pod("probed", container=probe))
-    kubectl("expose", "pod", "probed", "--port=80", "--target-port=8080")
-    kubectl("wait", "pod/probed", "--for=jsonpath={.status.phase}=Running", "--timeout=50s")
-
-    def ready() -> str:
-        path = "--output=jsonpath={.items[*].endpoints[*].conditions.ready}"
-        return kubectl("get", "endpointslices", "--selector=kubernetes.io/service-name=probed", path)
-
-    wait_until(lambda: ready() == "false")
-    kubectl("exec", "probed", "--", "touch", "/ready")
-    wait_until(lambda: ready() == "true")
-
-
 def test_a_restricted_pod_writes_to_a_volume_that_outlives_it(kubectl: Kubectl) -> None:
     claim = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}}
     made = {"apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": {"name": "data"}, "spec": claim}

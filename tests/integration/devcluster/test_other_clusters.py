@@ -114,18 +114,3 @@ def test_the_scenario_of_molecule_changes_no_object_there(unchanged: dict[str, s
     with of_a_developer(copy_sample(tmp_path)) as project:
         project.environ["KUBECONFIG"] = unchanged["KUBECONFIG"]
         assert project.molecule("test") == dict.fromkeys(STEPS, True)
-
-
-def test_a_changed_and_a_created_object_differ_in_the_dump(other: DevCluster) -> None:
-    before, kubectl = dump(other), kubectl_of(other)
-    kubectl("annotate", "memcached/memcached-sample", "seen=true")
-    kubectl("create", "configmap", "mine")
-    try:
-        after = dump(other)
-        assert after.keys() - before.keys() == {"v1 ConfigMap default/mine"}
-        assert [place for place in before if after[place] != before[place]] == [
-            "cache.example.com/v1 Memcached default/memcached-sample"
-        ]
-    finally:
-        kubectl("annotate", "memcached/memcached-sample", "seen-")
-        kubectl("delete", "configmap", "mine")

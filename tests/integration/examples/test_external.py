@@ -6,7 +6,6 @@ import base64
 import json
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -162,24 +161,3 @@ def test_refusals_of_the_service_are_reported_and_succeed_after_a_correction(
     assert not [secret for secret in ("the first token", "the second token") if secret in reported]
     example.remove()
     assert [service.ask("GET", f"example.org/{host}/A") for host in ("www", "api", "mail")] == [None] * 3
-
-
-def test_an_invalid_record_is_refused_with_a_message(install: Install, namespace: str) -> None:
-    example = install("external")
-    record = {"apiVersion": "dns.example.com/v1alpha1", "kind": "Record", "metadata": {"name": "one"}, "spec": SPEC}
-    file = example.scratch / "record.json"
-    apply = ("kubectl", "apply", f"--namespace={namespace}", f"--filename={file}")
-
-    def reported(**wrong: Any) -> str:
-        file.write_text(json.dumps({**record, "spec": {**SPEC, **wrong}}))
-        return example.sh(*apply, "--validate=strict", check=False)
-
-    assert "values must name at least one" in reported(values=[])
-    assert "a CNAME stands for exactly one name" in reported(type="CNAME", values=["a.example.net", "b.example.net"])
-    assert "ttl must be between 30 and 86400 seconds" in reported(ttl=5)
-    assert "host must be a name in lower case within the zone, or @ for the zone itself" in reported(host="WWW")
-    assert "zone must be a name in lower case, without a dot at its end" in reported(zone="example.org.")
-    assert 'unknown field "spec.colour"' in reported(colour="red")
-    assert "created" in reported()
-    assert "zone, host and type stay as they are; make another Record, and delete this one" in reported(host="api")
-    example.sh("make", "undeploy", "TIMEOUT=120s")

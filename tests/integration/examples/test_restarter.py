@@ -6,9 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import pytest
-import yaml
 
-from tests.integration.scaffold.installed import Json
 from tests.kit.wait import wait_until
 
 if TYPE_CHECKING:
@@ -205,21 +203,3 @@ def test_secrets_may_be_chosen_by_labels_and_several_restarters_share_a_deployme
         shop.restarters.delete(name)
         shop.restarters.await_gone(name)
     shop.example.remove()
-
-
-def test_the_api_server_refuses_invalid_restarters_with_the_cause(install: Install, namespace: str) -> None:
-    example = install("restarter")
-    kind = {"apiVersion": "rollout.example.com/v1alpha1", "kind": "Restarter", "metadata": {"name": "x"}}
-    wrong: list[tuple[Json, tuple[str, ...]]] = [
-        ({}, ("say which Secret is watched", "name at least one Deployment in spec.deployments")),
-        ({**BOTH, "deployments": []}, ("name at least one Deployment in spec.deployments",)),
-        ({**BOTH, "secret": {"fields": ["password"]}}, ("spec.secret", "one of name and selector must be set")),
-        ({**BOTH, "secret": {"name": "db", "selector": {"a": "b"}}}, ("only one of name and selector may be set",)),
-        ({**BOTH, "secret": {"name": "db", "feilds": []}}, ('unknown field "spec.secret.feilds"',)),
-        ({**BOTH, "secret": "db"}, ("spec.secret", "must be of type object")),
-    ]
-    for spec, said in wrong:
-        (example.folder / "wrong.yaml").write_text(yaml.safe_dump({**kind, "spec": spec}))
-        refused = example.sh("kubectl", "create", "--filename=wrong.yaml", f"--namespace={namespace}", check=False)
-        assert [each for each in said if each not in refused] == [], refused
-    example.sh("make", "undeploy", "TIMEOUT=120s")

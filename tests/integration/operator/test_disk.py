@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from runner.engine import retention
 from tests.kit.places import ROOT
 from tests.kit.wait import wait_until
 
@@ -176,18 +175,3 @@ def test_a_restart_removes_run_folders_of_objects_and_kinds_that_were_removed_me
     wait_until(lambda: not former.exists(), "what was kept of the kind to go")
     assert (of_kind / things.namespace / "stays" / "artifacts" / "latest").exists()
     assert all(other.is_dir() for other in others)
-
-
-def test_the_limit_of_all_run_folders_includes_artifacts_of_ended_runs(project: Project, things: Things) -> None:
-    project.role("thing", "- name: Say much\n  ansible.builtin.debug: {msg: \"{{ 'much ' * 100000 }}\"}\n")
-    project.watch("thing", maxRunnerArtifacts=5)
-    operator = project.start("--runner-dir-limit=4Mi")
-    names = ["one", "two", "three"]
-    for name in names:
-        things.create(name, {})
-        things.await_success(name)
-    runs = project.folder / "runs" / "test.example.com" / "v1" / "Thing" / things.namespace
-    wait_until(lambda: retention.used(runs) <= 4 << 20, "room to be made")
-    assert (runs / names[-1]).is_dir()
-    assert not (runs / names[0]).exists()
-    assert operator.lines(level="error") == []

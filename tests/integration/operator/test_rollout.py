@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import itertools
 import json
 import os
-import random
 import subprocess
 import sys
 import time
 from datetime import UTC, datetime, timedelta
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,7 +15,6 @@ import pytest
 import urllib3
 
 from tests.kit.objects import Things
-from tests.kit.relay import KillPoint, Relay, through
 from tests.kit.wait import wait_until
 
 if TYPE_CHECKING:
@@ -300,39 +296,6 @@ def test_the_next_leader_continues_the_step_of_a_killed_one(bed: Bed) -> None:
     bed.gate.touch()
     bed.await_all("v2")
     assert other.stop() == 0
-
-
-def _is_killed_or_ended(relay: Relay, bed: Bed, version: str) -> bool:
-    return relay.kill_point is None or (len(bed.ran(version)) == bed.count and bed.state()["ended"])
-
-
-@pytest.mark.nightly
-@pytest.mark.timeout(600)
-def test_an_operator_that_is_killed_before_or_after_any_write_of_the_state_never_exceeds_a_step(
-    bed: Bed, devcluster: DevCluster, tmp_path: Path
-) -> None:
-    bed.populate({"steps": [1, 3]}, count=6)
-    relay = Relay(devcluster.url, Path(devcluster.kubeconfig).parent, random.Random(1))
-    through(relay.start(), bed.project.kubeconfig, tmp_path / "token")
-    number = 0
-    for number, before in itertools.product(range(1, 20), (True, False)):
-        version = f"v{number}-{before}"
-        bed.version(version)
-        operator = bed.start(ready=False)
-        relay.forget_writes(KillPoint(number, before, operator.process.kill, "/configmaps"))
-        wait_until(partial(_is_killed_or_ended, relay, bed, version), "the kill")
-        if relay.kill_point is not None:
-            break  # a rollout has fewer writes
-        state = bed.state()
-        # Without a state of this content, no object may have run it.
-        limit = state["limits"][state["step"]] if number > 1 or not before else 0
-        assert len(bed.ran(version)) <= limit
-        operator.process.wait()
-        operator = bed.start()
-        bed.await_all(version)
-        assert operator.stop() == 0
-    assert number > 3, "a write for the content, for each step and for the end"
-    relay.stop()
 
 
 @pytest.mark.full

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 NOW = "2026-01-31T12:00:00Z"
 EARLIER = "2025-01-31T12:00:00Z"
+READY = {"type": "Ready", "status": "True"}
 
 scalars = st.one_of(st.booleans(), st.integers(), st.text(max_size=5), st.lists(st.integers(), max_size=3))
 documents = st.recursive(
@@ -41,26 +42,37 @@ def patched(target: Any, operations: list[dict[str, Any]]) -> Any:
     return document.get("status")
 
 
-def test_fields_that_are_not_mentioned_stay() -> None:
-    assert applied({"a": 1, "b": {"c": 2, "d": 3}}, {"b": {"d": 4}}) == {"a": 1, "b": {"c": 2, "d": 4}}
-
-
-def test_a_null_field_is_removed_at_any_depth() -> None:
-    assert applied({"a": [1], "b": {"c": 2, "d": 3}}, {"a": None, "b": {"c": None}, "e": None}) == {"b": {"d": 3}}
-
-
-def test_a_map_takes_the_place_of_a_scalar() -> None:
-    assert applied({"a": "text"}, {"a": {"b": 1}}) == {"a": {"b": 1}}
-
-
-def test_a_list_that_contains_the_given_items_stays_unless_lists_are_replaced() -> None:
-    assert applied({"a": ["x", "y"]}, {"a": ["y"]}) == {"a": ["x", "y"]}
-    assert applied({"a": ["x", "y"]}, {"a": ["y"]}, replace_lists=True) == {"a": ["y"]}
-
-
-def test_a_list_with_a_new_item_replaces_the_old_one_either_way() -> None:
-    assert applied({"a": ["x", "y"]}, {"a": ["y", "z"]}) == {"a": ["y", "z"]}
-    assert applied({"a": ["x", "y"]}, {"a": ["y", "z"]}, replace_lists=True) == {"a": ["y", "z"]}
+@pytest.mark.parametrize(
+    ("current", "wanted", "merged", "replaced"),
+    [
+        pytest.param(
+            {"a": 1, "b": {"c": 2, "d": 3}},
+            {"b": {"d": 4}},
+            *[{"a": 1, "b": {"c": 2, "d": 4}}] * 2,
+            id="fields that are not mentioned stay",
+        ),
+        pytest.param(
+            {"a": [1], "b": {"c": 2, "d": 3}},
+            {"a": None, "b": {"c": None}, "e": None},
+            *[{"b": {"d": 3}}] * 2,
+            id="a null field is removed at any depth",
+        ),
+        pytest.param({"a": "text"}, {"a": {"b": 1}}, *[{"a": {"b": 1}}] * 2, id="a map takes the place of a scalar"),
+        pytest.param(
+            {"a": ["x", "y"]}, {"a": ["y"]}, {"a": ["x", "y"]}, {"a": ["y"]}, id="a list that contains the items stays"
+        ),
+        pytest.param(
+            {"a": ["x", "y"]}, {"a": ["y", "z"]}, *[{"a": ["y", "z"]}] * 2, id="a list with a new item is replaced"
+        ),
+        pytest.param({"a": ["x"]}, {"a": []}, {"a": ["x"]}, {"a": []}, id="an empty list empties only by replacing"),
+        pytest.param({"a": 1, "conditions": [READY]}, {"conditions": None}, *[{"a": 1}] * 2, id="null conditions"),
+    ],
+)
+def test_a_status_is_merged_with_the_given_one(
+    current: dict[str, Any], wanted: dict[str, Any], merged: dict[str, Any], replaced: dict[str, Any]
+) -> None:
+    assert applied(current, wanted) == merged
+    assert applied(current, wanted, replace_lists=True) == replaced
 
 
 def test_null_fields_inside_a_list_are_left_out_as_the_api_server_does() -> None:
@@ -69,26 +81,17 @@ def test_null_fields_inside_a_list_are_left_out_as_the_api_server_does() -> None
     assert applied(once, {"a": [{"b": None, "c": [{"d": None}]}, None]}) == once
 
 
-def test_an_empty_list_empties_only_when_lists_are_replaced() -> None:
-    assert applied({"a": ["x"]}, {"a": []}) == {"a": ["x"]}
-    assert applied({"a": ["x"]}, {"a": []}, replace_lists=True) == {"a": []}
-
-
 def test_conditions_are_merged_by_type_even_when_lists_are_replaced() -> None:
     current = {"conditions": [{"type": "Running", "status": "True", "lastTransitionTime": EARLIER}]}
-    wanted = {"conditions": [{"type": "Ready", "status": "True"}]}
+    wanted = {"conditions": [READY]}
     assert applied(current, wanted, replace_lists=True)["conditions"] == [
         {"type": "Running", "status": "True", "lastTransitionTime": EARLIER},
         {"type": "Ready", "status": "True", "lastTransitionTime": NOW},
     ]
 
 
-def test_null_conditions_remove_them_all() -> None:
-    assert applied({"a": 1, "conditions": [{"type": "Ready", "status": "True"}]}, {"conditions": None}) == {"a": 1}
-
-
 def test_a_status_of_null_conditions_can_be_written_to() -> None:
-    wanted = {"conditions": [{"type": "Ready", "status": "True"}]}
+    wanted = {"conditions": [READY]}
     assert applied({"conditions": None}, wanted)["conditions"][0]["type"] == "Ready"
 
 
@@ -113,7 +116,7 @@ def test_a_patch_names_only_what_differs() -> None:
 
 def test_conditions_are_written_only_over_those_that_were_read() -> None:
     before = {"conditions": [{"type": "Running", "status": "True"}], "a": 1}
-    after = {"conditions": [{"type": "Ready", "status": "True"}], "a": 1}
+    after = {"conditions": [READY], "a": 1}
     assert statuses.operations(before, after) == [
         {"op": "test", "path": "/status/conditions", "value": before["conditions"]},
         {"op": "add", "path": "/status/conditions", "value": after["conditions"]},

@@ -64,21 +64,18 @@ def _packed(*addresses: str) -> list[bytes]:
     return [bytes(map(int, address.split("."))) for address in addresses]
 
 
-def test_a_service_has_its_address() -> None:
-    assert _ask("web.shop.svc.cluster.local") == (NO_ERROR, _packed("10.96.0.7"))
-
-
-def test_a_headless_service_has_the_addresses_of_its_ready_pods() -> None:
-    assert _ask("db.shop.svc.cluster.local") == (NO_ERROR, _packed("10.244.0.4", "10.244.0.5"))
-
-
-def test_a_headless_service_can_publish_pods_that_are_not_ready() -> None:
-    assert _ask("peers.shop.svc.cluster.local") == (NO_ERROR, _packed("10.244.0.9"))
-
-
-def test_a_pod_of_a_headless_service_has_its_host_name() -> None:
-    assert _ask("db-1.db.shop.svc.cluster.local") == (NO_ERROR, _packed("10.244.0.5"))
-    assert _ask("db-2.db.shop.svc.cluster.local") == (NO_NAME, [])
+@pytest.mark.parametrize(
+    ("name", "addresses"),
+    [
+        pytest.param("web.shop", ["10.96.0.7"], id="a service has its address"),
+        pytest.param("db.shop", ["10.244.0.4", "10.244.0.5"], id="a headless service has those of its ready pods"),
+        pytest.param("peers.shop", ["10.244.0.9"], id="a headless service can publish pods that are not ready"),
+        pytest.param("db-1.db.shop", ["10.244.0.5"], id="a pod of a headless service has its host name"),
+        pytest.param("Web.Shop", ["10.96.0.7"], id="letter case does not matter"),
+    ],
+)
+def test_names_of_services_and_pods_have_addresses(name: str, addresses: list[str]) -> None:
+    assert _ask(f"{name}.svc.cluster.local") == (NO_ERROR, _packed(*addresses))
 
 
 def test_an_external_name_is_an_alias() -> None:
@@ -102,6 +99,7 @@ def test_a_name_without_records_of_the_type_exists() -> None:
     "name",
     [
         "other.shop.svc.cluster.local",
+        "db-2.db.shop.svc.cluster.local",
         "web.shop.svc.shop.svc.cluster.local",
         "svc.cluster.local",
         "example.com",
@@ -110,10 +108,6 @@ def test_a_name_without_records_of_the_type_exists() -> None:
 )
 def test_other_names_do_not_exist(name: str) -> None:
     assert _ask(name) == (NO_NAME, [])
-
-
-def test_letter_case_does_not_matter() -> None:
-    assert _ask("Web.Shop.SVC.cluster.local")[0] == NO_ERROR
 
 
 def test_an_api_server_that_does_not_answer_is_a_failure(capsys: pytest.CaptureFixture[str]) -> None:
