@@ -13,6 +13,8 @@ UNIT_TESTS = -m "quick" tests/unit
 INTEGRATION_TESTS = -m "not quick and not full and not nightly" tests/e2e tests/integration tests/unit
 FULL_TESTS = -m "full and not nightly" tests
 NIGHTLY_TESTS = -m nightly tests
+# What the engine can change and no test compares on both engines.
+EXEC_TESTS = failures no_log output processes variables
 # The sample operator's image, and what deploys it; see config/deploy.mk.
 IMG ?= example.com/memcached-operator:v0.0.1
 ANSIBLE_OPERATOR ?= $(BIN)/ansible-operator
@@ -83,7 +85,7 @@ test-slow: test-programs
 
 test-exec: test-programs
 	ANSIBLE_OPERATOR_ENGINE=exec $(BIN)/pytest -m "not full and not nightly" -n $(WORKERS) --dist loadgroup \
-		--ignore-glob='*/engine/parity' --ignore-glob='*/engine/test_warm*' tests/integration/engine
+		$(EXEC_TESTS:%=tests/integration/engine/test_%.py)
 
 matrix-environments:
 	@for core in $(CORES); do hack/make-venv .venvs/core-$$core $$core || exit 1; done
