@@ -19,7 +19,7 @@ from tests.kit.places import ROOT
         pytest.param(
             "real",
             marks=[
-                pytest.mark.full,
+                pytest.mark.nightly,  # `test_on_node.py` shows the same program on a real node
                 pytest.mark.skipif(bool(why := node_hindrance()), reason=why),
             ],
         ),

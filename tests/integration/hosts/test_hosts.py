@@ -69,7 +69,7 @@ def files_below(folder: Path) -> str:
     return "\n".join(found)
 
 
-ENGINES = ["warm", pytest.param("exec", marks=pytest.mark.full)]
+ENGINES = ["warm", pytest.param("exec", marks=pytest.mark.nightly)]
 
 
 @pytest.mark.parametrize("engine", ENGINES)

@@ -158,8 +158,9 @@ def _written(pods: PodProject, name: str) -> list[str]:
     return sorted(each["metadata"]["labels"]["at"] for each in pods.api.call("GET", path)["items"])
 
 
-@pytest.mark.parametrize("end", ["agent", pytest.param("pod", marks=pytest.mark.nightly)])
-@pytest.mark.parametrize("count", [3, pytest.param(8, marks=pytest.mark.nightly)])
+@pytest.mark.nightly  # `test_every_frame.py` does so at each frame, without a node
+@pytest.mark.parametrize("end", ["agent", "pod"])
+@pytest.mark.parametrize("count", [3, 8])
 def test_a_run_whose_agent_or_pod_is_killed_between_any_tasks_has_one_outcome_and_is_repeated(
     pods: PodProject, count: int, end: str
 ) -> None:

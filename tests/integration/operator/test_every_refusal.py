@@ -67,13 +67,10 @@ REQUESTS = (
 )
 _IN_CI = {
     (Request.OWNER, "503", "once"),
-    (Request.FINALIZER_ADDED, "422", "lasting"),
     (Request.FINALIZER_REMOVED, "403", "lasting"),
-    (Request.FINALIZER_REMOVED, "reset after", "once"),
     (Request.STATUS, "409", "once"),
     (Request.STATUS, "422", "lasting"),
     (Request.STATUS, "reset after", "once"),
-    (Request.EVENT, "reset after", "once"),
 }
 
 

@@ -20,7 +20,7 @@ async def test_large_and_odd_output_and_many_items(parity: Parity) -> None:
     assert len(cold.of("runner_item_on_ok")) == 150 + 150 + 40
 
 
-@pytest.mark.full
+@pytest.mark.nightly
 async def test_two_hundred_tasks_of_which_half_are_skipped(parity: Parity) -> None:
     cold = await parity("many.yml")
 
