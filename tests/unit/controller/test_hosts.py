@@ -4,30 +4,24 @@ from __future__ import annotations
 
 import base64
 from ipaddress import ip_network
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
 
 from runner.controller.attempt import Attempt
-from runner.controller.decisions import RunPlan
 from runner.controller.features import RequestFailedError
 from runner.controller.hosts import RunHosts
 from runner.errors import ForbiddenError, NotFoundError, TerminalError
 from runner.kube.client import Client
 from runner.kube.discovery import ApiResource
 from runner.kube.meaning import Request
-from runner.objects import GVK, Object, ObjectKey
-from runner.replicas.lease_guard import LeaseGuard
+from runner.objects import Object, ObjectKey
 from runner.watches.inventory_fields import AllowedHosts, InventoryPolicy
 from runner.watches.spec_paths import SpecPath
-from runner.watches.watch import Role, Watch
-from runner.workqueue.request import ReconcileRequest, RunReason
+from runner.watches.watch import Watch
 from tests.kit.watch_values import watch_value
-
-THINGS = GVK("test.example.com", "v1", "Thing")
-RESOURCE = ApiResource(THINGS, "things", True, frozenset(), frozenset())  # noqa: FBT003 - namespaced
+from tests.unit.controller.attempts import THINGS, attempt_value
 
 
 class Server:
@@ -65,9 +59,7 @@ def watch(**different: Any) -> Watch:
 
 def attempt(spec: Any, status: Any = None, *, namespace: str = "ns", finalizing: bool = False) -> Attempt:
     obj: Object = {"metadata": {"name": "one", "namespace": namespace, "uid": "u"}, "spec": spec, "status": status}
-    request = ReconcileRequest(ObjectKey(namespace, "one"), RunReason.CHANGED, (), 0, 0, 0.0)
-    plan = RunPlan(Role("thing", Path("/roles/thing")), {}, add_first=None, finalizing=finalizing)
-    return Attempt(request, obj, plan, RESOURCE, LeaseGuard(lambda: True), "ident")
+    return attempt_value(obj, finalizing=finalizing)
 
 
 async def apply(server: Server, to: Attempt, of: Watch | None = None) -> Attempt:

@@ -8,7 +8,7 @@ from typing import cast
 import pytest
 
 from runner.controller.attempt import Attempt, ForgetRegistry
-from runner.controller.decisions import Done, Retry, RunPlan
+from runner.controller.decisions import Done, Retry
 from runner.controller.features import Skip
 from runner.controller.owner_check import OwnerCheck
 from runner.errors import ApiUnavailableError, ForbiddenError, NotFoundError
@@ -16,15 +16,13 @@ from runner.kube.cache import Cache, Summary
 from runner.kube.client import Client
 from runner.kube.discovery import ApiResource
 from runner.kube.watch_events import Applied, Deleted
-from runner.objects import GVK, Object, ObjectKey, ObjectRef
+from runner.objects import Object, ObjectKey, ObjectRef
 from runner.ownership import OwnerState
-from runner.replicas.lease_guard import LeaseGuard
-from runner.workqueue.request import ReconcileRequest, RunReason
+from runner.workqueue.request import RunReason
 from tests.kit.watch_values import scope_value, watch_value
+from tests.unit.controller.attempts import RESOURCE, THINGS, attempt_value
 
 KEY = ObjectKey("ns", "one")
-GVK_ = GVK("test.example.com", "v1", "Thing")
-RESOURCE = ApiResource(GVK_, "things", namespaced=True, verbs=frozenset(), subresources=frozenset())
 EXISTS, GONE, REPLACED = OwnerState.EXISTS, OwnerState.GONE, OwnerState.REPLACED
 
 
@@ -89,20 +87,12 @@ def registry() -> ForgetRegistry:
 @pytest.fixture
 def check(cluster: Cluster, registry: ForgetRegistry) -> OwnerCheck:
     return OwnerCheck(
-        replace(scope_value(watch_value(gvk=GVK_), _Cached(cluster)), registry=registry), cast("Client", cluster)
+        replace(scope_value(watch_value(gvk=THINGS), _Cached(cluster)), registry=registry), cast("Client", cluster)
     )
 
 
 def _attempt(reason: RunReason, *, finalizing: bool = False) -> Attempt:
-    content = watch_value().content
-    return Attempt(
-        ReconcileRequest(KEY, reason, (), 0, 0, 0.0),
-        _thing("old"),
-        RunPlan(content, {}, add_first=None, finalizing=finalizing),
-        RESOURCE,
-        LeaseGuard(lambda: True),
-        "ident",
-    )
+    return attempt_value(_thing("old"), reason, finalizing=finalizing)
 
 
 @pytest.mark.parametrize("reason", RunReason)
@@ -154,7 +144,7 @@ async def test_an_object_that_a_read_did_not_find_is_read_before_each_run_until_
 async def test_a_write_reads_the_object_only_if_the_cache_has_another_or_none(
     cluster: Cluster, check: OwnerCheck
 ) -> None:
-    owner = ObjectRef(GVK_, KEY, "old")
+    owner = ObjectRef(THINGS, KEY, "old")
     assert await check.during_run(RESOURCE, owner) is EXISTS
     assert cluster.reads == 0
     cluster.stored = None
@@ -169,7 +159,7 @@ async def test_a_write_reads_the_object_only_if_the_cache_has_another_or_none(
 
 
 async def test_an_old_list_that_lacks_an_object_refuses_nothing(cluster: Cluster, check: OwnerCheck) -> None:
-    owner = ObjectRef(GVK_, KEY, "old")
+    owner = ObjectRef(THINGS, KEY, "old")
     cluster.see(None)
     assert [await check.during_run(RESOURCE, owner) for _ in range(3)] == [EXISTS] * 3
     assert cluster.reads == 1
@@ -181,7 +171,7 @@ async def test_an_old_list_that_lacks_an_object_refuses_nothing(cluster: Cluster
 async def test_an_object_that_left_the_selection_exists(cluster: Cluster, check: OwnerCheck) -> None:
     cluster.see(None)
     cluster.deselected = _thing("old")
-    assert await check.during_run(RESOURCE, ObjectRef(GVK_, KEY, "old")) is EXISTS
+    assert await check.during_run(RESOURCE, ObjectRef(THINGS, KEY, "old")) is EXISTS
     assert cluster.reads == 0
 
 
@@ -191,7 +181,7 @@ async def test_a_run_continues_if_its_object_cannot_be_read(
 ) -> None:
     cluster.see(None)
     cluster.stored = error
-    assert await check.during_run(RESOURCE, ObjectRef(GVK_, KEY, "old")) is EXISTS
+    assert await check.during_run(RESOURCE, ObjectRef(THINGS, KEY, "old")) is EXISTS
 
 
 async def test_an_unavailable_api_server_fails_the_attempt_and_a_missing_right_does_not(

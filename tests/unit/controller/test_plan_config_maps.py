@@ -7,19 +7,13 @@ from typing import Any, cast
 
 import pytest
 
-from runner.controller.attempt import Attempt
-from runner.controller.decisions import plan
 from runner.controller.plan_run import PlanConfigMaps
 from runner.errors import ApiError, ConflictError, ForbiddenError, InvalidError, NotFoundError, ServerError
 from runner.kube.client import Client
-from runner.kube.discovery import ApiResource
-from runner.objects import ObjectKey, ObjectRef
+from runner.objects import ObjectRef
 from runner.plan.changes import ResourcePlan
-from runner.replicas.lease_guard import LeaseGuard
-from runner.workqueue.request import ReconcileRequest, RunReason
-from tests.kit.watch_values import watch_value
+from tests.unit.controller.attempts import THINGS, attempt_value
 
-WATCH = watch_value()
 OBJ = {"metadata": {"name": "one", "namespace": "ns", "uid": "u"}}
 
 
@@ -38,14 +32,6 @@ class _Server:
         raise self._error
 
 
-def _attempt() -> Attempt:
-    resource = ApiResource(WATCH.gvk, "memcacheds", True, frozenset(), frozenset())  # noqa: FBT003 - namespaced
-    request = ReconcileRequest(ObjectKey("ns", "one"), RunReason.CHANGED, (), 0, 0, 0.0)
-    run_plan = plan(WATCH, OBJ)
-    assert run_plan is not None
-    return Attempt(request, OBJ, run_plan, resource, LeaseGuard(lambda: True), "ident")
-
-
 @pytest.mark.parametrize(
     "error",
     [
@@ -60,13 +46,13 @@ def _attempt() -> Attempt:
 async def test_a_refused_config_map_is_omitted_and_logged_once(
     error: ApiError, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    maps = PlanConfigMaps(WATCH.gvk, cast("Client", _Server(error)))
-    made = ResourcePlan(ObjectRef.of(WATCH.gvk, OBJ), "complete")
-    assert [await maps.write(_attempt(), made) for _ in range(3)] == [""] * 3
+    maps = PlanConfigMaps(THINGS, cast("Client", _Server(error)))
+    made = ResourcePlan(ObjectRef.of(THINGS, OBJ), "complete")
+    assert [await maps.write(attempt_value(OBJ), made) for _ in range(3)] == [""] * 3
     assert capsys.readouterr().out.count("Cannot write the ConfigMap of a plan") == 1
 
 
 async def test_an_outage_repeats_the_plan() -> None:
-    maps = PlanConfigMaps(WATCH.gvk, cast("Client", _Server(ServerError("down", status=500))))
+    maps = PlanConfigMaps(THINGS, cast("Client", _Server(ServerError("down", status=500))))
     with pytest.raises(ServerError):
-        await maps.write(_attempt(), ResourcePlan(ObjectRef.of(WATCH.gvk, OBJ), "complete"))
+        await maps.write(attempt_value(OBJ), ResourcePlan(ObjectRef.of(THINGS, OBJ), "complete"))

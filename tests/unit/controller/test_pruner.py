@@ -11,7 +11,6 @@ from typing import Any, cast
 import pytest
 
 from runner.controller.attempt import Attempt
-from runner.controller.decisions import RunPlan
 from runner.controller.prune_records import PruneDeletion, PruneRecords
 from runner.controller.pruning import Pruned, Pruner
 from runner.engine.coverage import Coverage, CoverageRecorder, Omission
@@ -27,9 +26,9 @@ from runner.prune.store import StoreError
 from runner.prune.uses import UsedObjects
 from runner.replicas.lease_guard import LeaseGuard
 from runner.watches.policy import PruneAction, PrunePolicy
-from runner.watches.watch import Role
-from runner.workqueue.request import ReconcileRequest, RunReason
+from runner.workqueue.request import RunReason
 from tests.kit.watch_values import scope_value, watch_value
+from tests.unit.controller.attempts import attempt_value
 
 THINGS, MAPS = GVK("cache.example.com", "v1alpha1", "Memcached"), GVK("", "v1", "ConfigMap")
 RESOURCE = ApiResource(THINGS, "memcacheds", namespaced=True, verbs=frozenset(), subresources=frozenset())
@@ -180,10 +179,7 @@ class Bed:
         self.pruner = Pruner(self.scope, cluster, self.uses, kept, deletion)
 
     def attempt(self) -> Attempt:
-        request = ReconcileRequest(KEY, RunReason.CHANGED, (), 0, 0, 0.0)
-        plan = RunPlan(Role("memcached", Path("/roles/memcached")), {}, add_first=None, finalizing=False)
-        guard = LeaseGuard(lambda: self.cluster.valid)
-        return Attempt(request, self.cluster.obj, plan, RESOURCE, guard, "ident")
+        return attempt_value(self.cluster.obj, resource=RESOURCE, guard=LeaseGuard(lambda: self.cluster.valid))
 
     async def begin(self) -> tuple[Attempt, RunObjects | None]:
         attempt = self.attempt()

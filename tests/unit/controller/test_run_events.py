@@ -34,6 +34,9 @@ class RecordedEvents:
     def lines(self) -> list[str]:
         return [f"{each.type} {each.reason}: {each.note}" for each in self.all]
 
+    def started(self, reason: RunReason, *details: str, failures: int = 0) -> None:
+        self.run_events.started(ReconcileRequest(self.run_events._about.key, reason, details, failures, failures, 0.0))
+
     def task(self, name: str, event: str = "runner_on_ok") -> None:
         self.run_events.event({"event": event, "event_data": {"task": name}})
 
@@ -57,24 +60,19 @@ def recorded(make_job: Callable[..., Job]) -> RecordedEvents:
 def test_the_event_of_a_start_contains_the_reason(
     recorded: RecordedEvents, reason: RunReason, details: tuple[str, ...], failures: int, reason_text: str
 ) -> None:
-    key = recorded.run_events._about.key
-    recorded.run_events.started(ReconcileRequest(key, reason, details, failures, failures, 0.0))
+    recorded.started(reason, *details, failures=failures)
     assert recorded.lines == [f"Normal RunStarted: Run started, {reason_text}"]
 
 
 def test_retries_are_alike_whatever_their_number(recorded: RecordedEvents) -> None:
     for failures in (1, 2):
-        recorded.run_events.started(
-            ReconcileRequest(recorded.run_events._about.key, RunReason.RETRY, (), failures, failures, 0.0)
-        )
+        recorded.started(RunReason.RETRY, failures=failures)
     assert len({each.name for each in recorded.all}) == 1
 
 
 def test_changes_of_different_fields_are_not_alike(recorded: RecordedEvents) -> None:
     for field in ("spec.size", "spec.image"):
-        recorded.run_events.started(
-            ReconcileRequest(recorded.run_events._about.key, RunReason.CHANGED, (field,), 0, 0, 0.0)
-        )
+        recorded.started(RunReason.CHANGED, field)
     assert len({each.name for each in recorded.all}) == 2
 
 
@@ -105,7 +103,7 @@ def test_the_event_of_any_other_end_contains_the_cause(recorded: RecordedEvents,
 
 def test_runs_of_finalizers_have_their_own_event_reasons(make_job: Callable[..., Job]) -> None:
     recorded = RecordedEvents(make_job(), finalizing=True)
-    recorded.run_events.started(ReconcileRequest(recorded.run_events._about.key, RunReason.DELETED, (), 0, 0, 0.0))
+    recorded.started(RunReason.DELETED)
     recorded.run_events.ended(SUCCESS)
     assert [each.reason for each in recorded.all] == ["FinalizerStarted", "FinalizerSucceeded"]
 

@@ -19,7 +19,6 @@ from runner.controller.attempt import (
     RUN_TIMEOUT,
     VERBOSITY,
     AnnotationOverrides,
-    Attempt,
     overrides_of,
 )
 from runner.controller.decisions import plan
@@ -29,16 +28,14 @@ from runner.engine import params
 from runner.engine.job import Job
 from runner.engine.run_secrets import RunSecrets
 from runner.errors import TerminalError
-from runner.kube.discovery import ApiResource
-from runner.objects import MODE, Object, ObjectKey
+from runner.objects import MODE, Object
 from runner.proxy.identity import RunStats
-from runner.replicas.lease_guard import LeaseGuard
 from runner.status import report
 from runner.watches import policy
 from runner.watches.policy import RunMode
 from runner.watches.watch import Watch
-from runner.workqueue.request import ReconcileRequest, RunReason
 from tests.kit.watch_values import scope_value, watch_value
+from tests.unit.controller.attempts import attempt_value
 
 SETTINGS = replace(sources.load(Namespace(), {}).settings, runner_dir=Path("/runner"))
 
@@ -92,17 +89,9 @@ def test_contract_the_annotation_or_the_environment_raises_the_verbosity(
 
 def _job(its_watch: Watch, obj: Object, *, timeout: float = 0.0, raised: bool = False) -> Job:
     settings = replace(SETTINGS, run_timeout=timeout, raised_verbosity=raised)
-    attempt = Attempt(
-        ReconcileRequest(ObjectKey("default", "one"), RunReason.CREATED, (), 0, 0, 0.0),
-        obj,
-        plan(its_watch, obj) or pytest.fail("nothing is to be run"),
-        ApiResource(its_watch.gvk, "things", True, frozenset(), frozenset()),  # noqa: FBT003 - namespaced
-        LeaseGuard(lambda: True),
-        "ident",
-    )
     grant = Grant("", "", RunStats(), RunSecrets(), None)
     scope = scope_value(its_watch, bounds=bounds_of(its_watch, settings))
-    attempt = replace(attempt, overrides=overrides_of(obj, scope.bounds))
+    attempt = attempt_value(obj, plan=plan(its_watch, obj), overrides=overrides_of(obj, scope.bounds))
     return asyncio.run(JobFactory(scope, settings, {}).make(attempt, grant))
 
 

@@ -3,36 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import orjson
 import pytest
 
 from runner.controller.attempt import Attempt
-from runner.controller.decisions import RunPlan
 from runner.controller.features import Skip
 from runner.controller.skipping import RunSkipper
 from runner.errors import ForbiddenError, NotFoundError
 from runner.kube.discovery import ApiResource
 from runner.objects import GVK, LAST_RUN, Object, ObjectKey
-from runner.replicas.lease_guard import LeaseGuard
 from runner.unchanged.last_run import ReadEntry, ReadSet, digest_of_answer
-from runner.watches.watch import Role
-from runner.workqueue.request import ReconcileRequest, RunReason
+from runner.workqueue.request import RunReason
 from tests.kit.watch_values import scope_value, watch_value
+from tests.unit.controller.attempts import RESOURCE, THINGS, attempt_value
 
-THINGS = GVK("test.example.com", "v1", "Thing")
-RESOURCE = ApiResource(THINGS, "things", True, frozenset(), frozenset())  # noqa: FBT003 - namespaced
 SETTINGS = {"metadata": {"name": "settings", "uid": "s"}, "data": {"a": "1"}}
 PATH = "/api/v1/namespaces/ns/configmaps/settings"
 SEEN = ReadEntry("", "configmaps", "ns", "settings", digest_of_answer(SETTINGS))
-
-
-def _attempt(cluster: Cluster, reason: RunReason) -> Attempt:
-    request = ReconcileRequest(ObjectKey("ns", "one"), reason, (), 0, 0, 0.0)
-    plan = RunPlan(Role("thing", Path("/roles/thing")), {}, add_first=None, finalizing=False)
-    return Attempt(request, cluster.obj, plan, RESOURCE, LeaseGuard(lambda: True), "ident")
 
 
 class Cluster:
@@ -112,44 +101,21 @@ async def test_an_unchanged_object_needs_no_run(cluster: Cluster) -> None:
     assert await cluster.why() == ""
 
 
-def _spec(cluster: Cluster) -> None:
-    cluster.obj["spec"]["size"] = 2
+CHANGES: dict[str, Callable[[Cluster], object]] = {
+    "spec": lambda cluster: cluster.obj["spec"].update(size=2),
+    "content of the role": lambda cluster: setattr(cluster, "content", "other"),
+    "dependents": lambda cluster: setattr(cluster, "own", "other"),
+    "references": lambda cluster: setattr(cluster, "named", "other"),
+    "unknown dependents": lambda cluster: setattr(cluster, "own", None),
+    "an object that was read": lambda cluster: cluster.objects.update({PATH: {**SETTINGS, "data": {"a": "2"}}}),
+    "an object that is gone": lambda cluster: cluster.objects.pop(PATH),
+    "a failure": lambda cluster: cluster.obj.update(status={"conditions": [{"type": "Failure", "status": "True"}]}),
+    "a copy of the object": lambda cluster: cluster.obj["metadata"].update(uid="of a copy"),
+}
 
 
-def _content(cluster: Cluster) -> None:
-    cluster.content = "other"
-
-
-def _owned(cluster: Cluster) -> None:
-    cluster.own = "other"
-
-
-def _named(cluster: Cluster) -> None:
-    cluster.named = "other"
-
-
-def _unknown(cluster: Cluster) -> None:
-    cluster.own = None
-
-
-def _seen(cluster: Cluster) -> None:
-    cluster.objects[PATH] = {**SETTINGS, "data": {"a": "2"}}
-
-
-def _gone(cluster: Cluster) -> None:
-    del cluster.objects[PATH]
-
-
-def _failed(cluster: Cluster) -> None:
-    cluster.obj["status"] = {"conditions": [{"type": "Failure", "status": "True"}]}
-
-
-def _copied(cluster: Cluster) -> None:
-    cluster.obj["metadata"]["uid"] = "of a copy"
-
-
-@pytest.mark.parametrize("change", [_spec, _content, _owned, _named, _unknown, _seen, _gone, _failed, _copied])
-async def test_any_difference_causes_a_run(cluster: Cluster, change: Callable[[Cluster], None]) -> None:
+@pytest.mark.parametrize("change", CHANGES.values(), ids=CHANGES)
+async def test_any_difference_causes_a_run(cluster: Cluster, change: Callable[[Cluster], object]) -> None:
     await cluster.runs()
     change(cluster)
     assert await cluster.why()
@@ -223,7 +189,7 @@ async def test_checking_an_object_whose_run_read_only_dependents_needs_no_reques
 
 async def test_changes_and_dependents_are_never_skipped(cluster: Cluster) -> None:
     await cluster.runs()
-    decided = {reason: await cluster.skipping.before(_attempt(cluster, reason)) for reason in RunReason}
+    decided = {reason: await cluster.skipping.before(attempt_value(cluster.obj, reason)) for reason in RunReason}
     skipped = {reason for reason, each in decided.items() if isinstance(each, Skip)}
     assert skipped == {RunReason.PRESENT, RunReason.RESYNC}
 
@@ -231,7 +197,7 @@ async def test_changes_and_dependents_are_never_skipped(cluster: Cluster) -> Non
 async def test_an_unchanged_object_runs_if_another_feature_needs_the_run(cluster: Cluster) -> None:
     await cluster.runs()
     cluster.pending = True
-    assert isinstance(await cluster.skipping.before(_attempt(cluster, RunReason.RESYNC)), Attempt)
+    assert isinstance(await cluster.skipping.before(attempt_value(cluster.obj, RunReason.RESYNC)), Attempt)
 
 
 async def test_a_run_of_an_object_whose_references_are_not_known_is_not_on_record(cluster: Cluster) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -11,7 +10,7 @@ from runner.errors import ConfigError
 from runner.watches import watch
 from runner.watches.watch import LoadedWatches, Watch
 from tests.kit import editor
-from tests.unit.watches.sample import HEAD, OTHER_SPELLINGS, Load
+from tests.unit.watches.sample import HEAD, OTHER_SPELLINGS, Errors, Load, One
 
 
 @pytest.fixture
@@ -39,7 +38,7 @@ def load(project: Path) -> Load:
 
 
 @pytest.fixture
-def one(load: Load) -> Callable[..., Watch]:
+def one(load: Load) -> One:
     def load_one(rest: str = "", **environ: str) -> Watch:
         loaded = load(f"{HEAD}{rest}", **environ)
         assert loaded.warnings == ()
@@ -50,7 +49,7 @@ def one(load: Load) -> Callable[..., Watch]:
 
 
 @pytest.fixture
-def errors(load: Load) -> Callable[..., list[str]]:
+def errors(load: Load) -> Errors:
     def load_wrong(text: str | bytes, **environ: str) -> list[str]:
         with pytest.raises(ConfigError) as raised:
             load(text, **environ)

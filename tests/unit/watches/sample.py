@@ -1,20 +1,23 @@
-"""A project folder with roles and a playbook, and readers of watches files in it."""
+"""The beginning of a watches file, and what its readers return."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable
 
-from runner.watches.watch import LoadedWatches
+from runner.watches.watch import LoadedWatches, Watch
 
 Load = Callable[..., LoadedWatches]
+One = Callable[..., Watch]
+Errors = Callable[..., list[str]]
 
 OTHER_SPELLINGS = re.compile(r'"Off"|(Changes|Status): (y|yes|off|N|AUTO)\n|prune: (Delete|false)\n|\$\{K\}: 1')
 """What the operator reads although it is not the documented spelling; editors mark it."""
 
-HEAD = """\
+KIND = """\
 - group: cache.example.com
   version: v1alpha1
   kind: Memcached
-  role: memcached
 """
+HEAD = f"{KIND}  role: memcached\n"
+MEMCACHED = "cache.example.com/v1alpha1, Kind=Memcached"

@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -13,18 +12,8 @@ from hypothesis import strategies as st
 from runner.errors import ConfigError
 from runner.watches import declared
 from runner.watches import watch as watches
-from runner.watches.watch import LoadedWatches, Watch
-
-HEAD = """\
-- group: cache.example.com
-  version: v1alpha1
-  kind: Memcached
-"""
-MEMCACHED = "cache.example.com/v1alpha1, Kind=Memcached"
-
-One = Callable[..., Watch]
-Errors = Callable[..., list[str]]
-Load = Callable[..., LoadedWatches]
+from runner.watches.watch import LoadedWatches
+from tests.unit.watches.sample import HEAD, KIND, MEMCACHED, Errors, Load, One
 
 
 class TestEnvironment:
@@ -44,20 +33,20 @@ class TestEnvironment:
         assert one("  manageStatus: ${EMPTY}\n", EMPTY="").manage_status is True
 
     def test_an_error_names_a_variable_that_is_not_set(self, errors: Errors) -> None:
-        lines = errors(f"{HEAD}  role: ${{ROLE}}\n  manageStatus: $MANAGE\n")
+        lines = errors(f"{KIND}  role: ${{ROLE}}\n  manageStatus: $MANAGE\n")
         assert lines[0].endswith("(not set in the environment: ROLE)")
         assert lines[1].endswith("(not set in the environment: MANAGE)")
 
     def test_lines_are_those_of_the_file_also_below_a_value_of_several_lines(self, errors: Errors) -> None:
-        text = f"{HEAD}  role: memcached\n  vars: {{a: $LINES}}\n  manageStatus: 5\n- kind: X\n"
+        text = f"{HEAD}  vars: {{a: $LINES}}\n  manageStatus: 5\n- kind: X\n"
         lines = errors(text, LINES="[1,\n      2,\n      3\n      ]")
         assert [line.split(":")[1] for line in lines] == ["6", "7", "7"]
 
     def test_a_syntax_error_made_by_a_variable_names_it_and_the_line_of_the_file(self, errors: Errors) -> None:
-        (line,) = errors(f"{HEAD}  role: $ROLE\n", ROLE="[")
+        (line,) = errors(f"{KIND}  role: $ROLE\n", ROLE="[")
         assert line.startswith("watches.yaml:4: invalid YAML")
         assert "after expansion of ROLE from the environment" in line
-        (line,) = errors(f"{HEAD}  vars: {{a: ${{A}}}}\n")
+        (line,) = errors(f"{KIND}  vars: {{a: ${{A}}}}\n")
         assert line.endswith("(not set in the environment: A)")
 
 
@@ -123,7 +112,7 @@ class TestWholeFile:
                 watches.load(path, environ={}, cwd=project, roles_path="", collections_path="")
 
     def test_a_byte_order_mark_and_windows_line_ends_are_accepted(self, load: Load) -> None:
-        text = f"{HEAD}  role: memcached\n".replace("\n", "\r\n")
+        text = HEAD.replace("\n", "\r\n")
         assert load(b"\xef\xbb\xbf" + text.encode()).watches[0].gvk.kind == "Memcached"
 
     def test_an_empty_list_is_accepted_with_a_warning(self, load: Load) -> None:
@@ -147,12 +136,12 @@ class TestWholeFile:
         ],
     )
     def test_questionable_fields_that_work_are_a_warning(self, load: Load, text: str, message: str) -> None:
-        loaded = load(f"{HEAD}  role: memcached\n{text}")
+        loaded = load(f"{HEAD}{text}")
         assert len(loaded.watches) == 1
         assert [line[: len("watches.yaml:") + len(message)] for line in loaded.warnings] == [f"watches.yaml:{message}"]
 
     def test_the_last_of_two_values_for_a_field_is_used(self, load: Load) -> None:
-        assert load(f"{HEAD}  role: nowhere\n  role: memcached\n").watches[0].content.path.name == "memcached"
+        assert load(f"{KIND}  role: nowhere\n  role: memcached\n").watches[0].content.path.name == "memcached"
 
     def test_a_group_no_api_can_have_is_a_warning(self, load: Load) -> None:
         loaded = load("- {group: example.com/v1, version: v1, kind: K, role: memcached}\n")

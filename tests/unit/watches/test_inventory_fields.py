@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from ipaddress import IPv4Network, IPv6Network
 from pathlib import Path
 
@@ -10,11 +9,8 @@ import pytest
 
 from runner.watches.inventory_fields import AllowedHosts, InventoryPolicy
 from runner.watches.spec_paths import SpecPath
-from runner.watches.watch import Watch
-from tests.unit.watches.sample import HEAD
+from tests.unit.watches.sample import HEAD, Errors, One
 
-One = Callable[..., Watch]
-Errors = Callable[..., list[str]]
 WHOLE = """
   vault: spec.vaultSecret
   inventory:
@@ -72,7 +68,7 @@ def test_all_fields_are_read(one: One, project: Path) -> None:
 )
 def test_invalid_fields_are_errors(errors: Errors, fields: str, message: str) -> None:
     first, _, rest = fields.partition("\n")
-    found = errors(f"{HEAD}  role: memcached\n  inventory: {{{first}}}\n{rest}\n")
+    found = errors(f"{HEAD}  inventory: {{{first}}}\n{rest}\n")
     assert any(message in line for line in found), found
 
 
@@ -80,6 +76,6 @@ def test_invalid_fields_are_errors(errors: Errors, fields: str, message: str) ->
 def test_pods_keep_nothing_for_the_next_run(errors: Errors, one: One, field: str) -> None:
     inventory = "  inventory: {hosts: spec.hosts, allow: [a.b], %s}\n"
     pods = "  isolation: pod\n  podTemplate: {image: ee:1}\n"
-    (error,) = errors(f"{HEAD}  role: memcached\n{inventory % field}{pods}")
+    (error,) = errors(f"{HEAD}{inventory % field}{pods}")
     assert f"inventory.{field.partition(':')[0]}: keeps data for the next run" in error
     assert one(f"{inventory % 'hostKeys: strict'}{pods}").inventory is not None

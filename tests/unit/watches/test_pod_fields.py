@@ -2,14 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 from runner.watches.pod_fields import PodPolicy
-from runner.watches.watch import LoadedWatches
-from tests.unit.watches.sample import HEAD
-
-Load = Callable[..., LoadedWatches]
-Errors = Callable[..., list[str]]
+from tests.unit.watches.sample import HEAD, Errors, Load
 
 
 def test_runs_are_processes_by_default(load: Load) -> None:

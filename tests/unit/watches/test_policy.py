@@ -2,22 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import pytest
 
 from runner.watches.policy import DEFAULT, MAX_BACKOFF, Backoff, DriftPolicy, FinalizerLimit
-from runner.watches.watch import Watch
-
-One = Callable[..., Watch]
-Errors = Callable[..., list[str]]
-
-HEAD = """\
-- group: cache.example.com
-  version: v1alpha1
-  kind: Memcached
-  role: memcached
-"""
+from tests.unit.watches.sample import HEAD, Errors, One
 
 
 @pytest.mark.parametrize(("text", "seconds"), [("90s", 90), ("off", 0), ("0s", 0), ("", None)])

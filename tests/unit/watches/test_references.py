@@ -2,23 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import pytest
 
 from runner.objects import GVK
-from runner.watches.watch import Watch
-
-One = Callable[..., Watch]
-Errors = Callable[..., list[str]]
-
-HEAD = """\
-- group: cache.example.com
-  version: v1alpha1
-  kind: Memcached
-  role: memcached
-  references:
-"""
+from tests.unit.watches.sample import HEAD, Errors, One
 
 
 def test_a_reference_is_a_kind_and_a_way_to_find_its_objects(one: One) -> None:
@@ -65,6 +52,6 @@ def test_a_watch_lists_the_namespaces_that_a_spec_may_name(one: One) -> None:
     ],
 )
 def test_an_invalid_reference_is_one_error(errors: Errors, item: str, message: str) -> None:
-    (line,) = errors(f"{HEAD}  - {item}\n")
+    (line,) = errors(f"{HEAD}  references:\n  - {item}\n")
     assert message in line
     assert line.startswith("watches.yaml:6: ")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from datetime import UTC, datetime
 from itertools import pairwise
 from zoneinfo import ZoneInfo
@@ -12,11 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from runner.watches.rollout_fields import RolloutPolicy, Step, Window
-from runner.watches.watch import Watch
-from tests.unit.watches.sample import HEAD
+from tests.unit.watches.sample import HEAD, Errors, One
 
-One = Callable[..., Watch]
-Errors = Callable[..., list[str]]
 BERLIN = ZoneInfo("Europe/Berlin")
 WHOLE = """
   rollout:
@@ -91,13 +87,13 @@ def test_all_fields_are_read(one: One) -> None:
     ],
 )
 def test_an_invalid_rollout_is_refused_with_its_line(errors: Errors, text: str, message: str) -> None:
-    (line,) = errors(f"{HEAD}  role: memcached\n  rollout: {text}\n")
+    (line,) = errors(f"{HEAD}  rollout: {text}\n")
     assert message in line
     assert line.startswith("watches.yaml:")
 
 
 def test_a_rollout_needs_the_status(errors: Errors) -> None:
-    (line,) = errors(f"{HEAD}  role: memcached\n  manageStatus: false\n  rollout: {{steps: [1]}}\n")
+    (line,) = errors(f"{HEAD}  manageStatus: false\n  rollout: {{steps: [1]}}\n")
     assert "rollout: needs the status" in line
 
 

@@ -1,0 +1,32 @@
+"""An attempt to run an object, for tests of one feature."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from runner.controller.attempt import Attempt
+from runner.controller.decisions import RunPlan
+from runner.kube.discovery import ApiResource
+from runner.objects import GVK, Object, key_of
+from runner.replicas.lease_guard import LeaseGuard
+from runner.watches.watch import Role
+from runner.workqueue.request import ReconcileRequest, RunReason
+
+THINGS = GVK("test.example.com", "v1", "Thing")
+RESOURCE = ApiResource(THINGS, "things", namespaced=True, verbs=frozenset(), subresources=frozenset())
+
+
+def attempt_value(
+    obj: Object, reason: RunReason = RunReason.CHANGED, *, finalizing: bool = False, **different: Any
+) -> Attempt:
+    """Make an attempt of a thing with a valid lease, but for what is given."""
+    fields: dict[str, Any] = {
+        "request": ReconcileRequest(key_of(obj), reason, (), 0, 0, 0.0),
+        "obj": obj,
+        "plan": RunPlan(Role("thing", Path("/roles/thing")), {}, add_first=None, finalizing=finalizing),
+        "resource": RESOURCE,
+        "guard": LeaseGuard(lambda: True),
+        "ident": "ident",
+    }
+    return Attempt(**{**fields, **different})
