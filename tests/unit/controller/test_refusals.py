@@ -20,7 +20,6 @@ from runner.errors import (
 )
 from runner.objects import ObjectKey
 from runner.watches.watch import Finalizer, Role, Watch
-from tests.kit.wait import until
 from tests.kit.watch_values import watch_value
 from tests.unit.controller.bed import KEY, Bed
 
@@ -166,42 +165,6 @@ async def test_a_refused_addition_of_the_finalizer_is_reported_and_ends_with_a_c
     assert "Conflict" not in output
 
 
-@pytest.mark.parametrize("error", [POLICY, WEBHOOK, LARGE], ids=["policy", "webhook", "too large"])
-@pytest.mark.virtual_time
-async def test_a_refused_status_is_written_soon_after_without_another_run(error: Exception) -> None:
-    bed = Bed(watch_value())
-    _refuse(bed, error, "status")
-    bed.server.create()
-    working = asyncio.create_task(bed.work(3600))
-    await asyncio.sleep(30)
-    assert "status" not in bed.server.stored[KEY]
-    assert bed.reasons().count("RequestRefused") == 1
-    _accept(bed)
-    await asyncio.sleep(35)
-    assert bed.server.condition("Successful")["status"] == "True"
-    assert bed.server.condition("Running")["reason"] == "Successful"
-    assert len(bed.engine.runs) == 1
-    working.cancel()
-
-
-@pytest.mark.virtual_time
-async def test_the_statuses_of_a_paused_kind_are_written_when_one_is_accepted() -> None:
-    bed = Bed(watch_value(), workers=4)
-    bed.server.refuse = lambda method, of, _: POLICY if (method, of) == ("PATCH", "status") else None
-    names = [f"thing-{number}" for number in range(12)]
-    for name in names:
-        bed.server.create(name)
-    working = asyncio.create_task(bed.work(3600))
-    await asyncio.sleep(60)
-    assert len(bed.engine.runs) == 12
-    assert bed.server.calls.count("PATCH status") < 40
-    _accept(bed)
-    await asyncio.sleep(70)
-    assert [bed.server.condition("Successful", name)["status"] for name in names] == ["True"] * 12
-    assert len(bed.engine.runs) == 12
-    working.cancel()
-
-
 @pytest.mark.parametrize("error", [KindNotFoundError("not served"), NotFoundError("no", status=404)], ids=str)
 @pytest.mark.virtual_time
 async def test_a_kind_that_is_not_found_for_a_while_does_not_end_the_periodic_runs(error: Exception) -> None:
@@ -234,30 +197,6 @@ async def test_an_annotation_that_is_corrected_while_the_error_is_reported_runs_
     await bed.work(10)
     assert len(bed.engine.runs) == 1
     assert bed.server.condition("Successful")["status"] == "True"
-
-
-@pytest.mark.parametrize("error", [ApiUnavailableError("reset", sent=True), ServerError("down", status=503)], ids=str)
-@pytest.mark.virtual_time
-async def test_an_outage_at_the_status_of_an_object_holds_no_worker(error: Exception) -> None:
-    bed = Bed(watch_value())
-    _refuse(bed, error, "status")
-    bed.server.create()
-    working = asyncio.create_task(bed.work(600))
-    await asyncio.sleep(30)
-    assert bed.engine.runs == []  # it would fail during an outage
-    _accept(bed)
-    await until(lambda: len(bed.engine.runs) == 1)
-    _refuse(bed, error, "status")
-    await asyncio.sleep(5)
-    bed.server.create("neighbour")
-    await asyncio.sleep(5)
-    assert bed.server.condition("Successful", "neighbour")["status"] == "True"
-    assert bed.server.condition("Successful") == {}
-    _accept(bed)
-    await asyncio.sleep(6)
-    assert bed.server.condition("Successful")["status"] == "True"
-    assert [job.key.name for job in bed.engine.runs] == ["one", "neighbour"]
-    working.cancel()
 
 
 @pytest.mark.parametrize("refused", [True, False], ids=["refused", "accepted"])

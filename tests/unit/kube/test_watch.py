@@ -123,21 +123,21 @@ async def test_410_within_the_stream_causes_a_relist_that_repeats_no_object(api:
     ]
 
 
-async def test_410_as_the_answer_causes_a_relist(api: Api, follow: Follow) -> None:
-    listed = api.stream(api.event("ADDED", api.widget("a", 1)), api.bookmark(3, ends_list=True))
-    again = api.stream(api.event("ADDED", api.widget("a", 1)), api.bookmark(9, ends_list=True), "stay")
-    api.on(ALL, listed, api.refuse(410, "Expired"), again)
+@pytest.mark.parametrize(
+    ("code", "reason", "message"),
+    [(410, "Expired", ""), (504, "Timeout", "Too large resource version: 9, current: 4")],
+    ids=["an expired version", "a version newer than the server's"],
+)
+async def test_a_refused_version_causes_a_relist_that_repeats_no_object(
+    api: Api, follow: Follow, code: int, reason: str, message: str
+) -> None:
+    listed = api.stream(api.event("ADDED", api.widget("a", 1)), api.bookmark(9, ends_list=True))
+    again = api.stream(api.event("ADDED", api.widget("a", 1)), api.bookmark(4, ends_list=True), "stay")
+    api.on(ALL, listed, api.refuse(code, reason, message), again)
     async with follow() as follower:
         await follower.reaches("[ +a ] [ +a ]")
         assert follower.watcher.state is WatchState.LIVE
     assert len(follower.changes) == 1
-
-
-async def test_a_resource_version_newer_than_the_servers_causes_a_relist(api: Api, follow: Follow) -> None:
-    ahead = api.refuse(504, "Timeout", "Too large resource version: 9, current: 4")
-    api.on(ALL, api.stream(api.bookmark(9, ends_list=True)), ahead, api.stream(api.bookmark(4, ends_list=True), "stay"))
-    async with follow() as follower:
-        await follower.reaches("[ ] [ ]")
 
 
 @pytest.mark.lengthy

@@ -88,21 +88,24 @@ async def test_a_client_cannot_remove_headers_that_the_proxy_adds(stage: Stage) 
     assert stage.api.seen[0].get("Host")
 
 
-async def test_an_answer_to_head_has_no_content_and_keeps_its_length(stage: Stage) -> None:
-    stage.api.answers(b"HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\n", stage.reply())
+@pytest.mark.parametrize(
+    ("method", "status", "header"),
+    [
+        ("HEAD", "200 OK", ("Content-Length", "10")),
+        ("GET", "204 No Content", ("ETag", "x")),
+        ("GET", "304 Not Modified", ("ETag", "x")),
+    ],
+    ids=["to HEAD", "no content", "not modified"],
+)
+async def test_an_answer_that_cannot_have_content_has_none_and_keeps_its_headers(
+    stage: Stage, method: str, status: str, header: tuple[str, str]
+) -> None:
+    stage.api.answers(f"HTTP/1.1 {status}\r\n{header[0]}: {header[1]}\r\n\r\n".encode(), stage.reply())
     wire = await stage.connect()
-    answer = await wire.ask(stage.request("HEAD /api/v1/pods/x"), to_head=True)
-    assert answer.get("Content-Length") == "10"
+    answer = await wire.ask(stage.request(f"{method} /api/v1/pods/x"), to_head=method == "HEAD")
+    assert answer.get(header[0]) == header[1]
     assert (await wire.ask(stage.request())).body == b"{}"
     assert stage.api.connections == 1
-
-
-@pytest.mark.parametrize("status", ["204 No Content", "304 Not Modified"])
-async def test_an_answer_that_cannot_have_content_has_none(stage: Stage, status: str) -> None:
-    stage.api.answers(f"HTTP/1.1 {status}\r\nETag: x\r\n\r\n".encode(), stage.reply())
-    wire = await stage.connect()
-    assert (await wire.ask(stage.request())).get("ETag") == "x"
-    assert (await wire.ask(stage.request())).body == b"{}"
 
 
 async def test_chunks_stream_as_they_come(stage: Stage) -> None:
@@ -187,24 +190,16 @@ async def test_a_refusal_without_reading_the_content_arrives(stage: Stage) -> No
     assert (answer.status, answer.body, answer.get("Connection")) == (413, b"too large", "close")
 
 
-async def test_a_client_that_goes_ends_its_call_at_the_api_server(stage: Stage) -> None:
-    stage.api.answers(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n")
+@pytest.mark.parametrize(
+    "answer", [b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n", b""], ids=["begun", "none"]
+)
+async def test_a_client_that_goes_ends_its_call_at_the_api_server(stage: Stage, answer: bytes) -> None:
+    stage.api.answers(answer)
     wire = await stage.connect()
     wire.send(stage.request("GET /api/v1/pods?watch=1"))
-    await stage.read_head(wire.reader)
-    wire.close()
-    async with asyncio.timeout(5):
-        await stage.api.lost.wait()
-
-
-async def test_a_client_that_goes_before_the_answer_ends_its_call_too(stage: Stage) -> None:
-    async def script(*_: object) -> None:
-        await asyncio.sleep(0)
-
-    stage.api.script = script
-    wire = await stage.connect()
-    wire.send(stage.request())
     await until(lambda: stage.api.seen)
+    if answer:
+        await stage.read_head(wire.reader)
     wire.close()
     async with asyncio.timeout(5):
         await stage.api.lost.wait()
@@ -268,7 +263,14 @@ async def test_a_slow_api_server_makes_the_client_wait(stage: Stage) -> None:
     assert (await wire.answer()).body == b"%d" % (32 << 20)
 
 
-async def test_a_kept_connection_that_was_closed_meanwhile_is_not_noticed(stage: Stage) -> None:
+@pytest.mark.parametrize(
+    ("start", "statuses", "sent"),
+    [("GET /api/v1/pods", [200, 200], 3), ("POST /api/v1/namespaces", [200, 503], 2)],
+    ids=["a read is repeated", "a write is never sent twice"],
+)
+async def test_a_kept_connection_that_was_closed_meanwhile_is_noticed_only_by_a_write(
+    stage: Stage, start: str, statuses: list[int], sent: int
+) -> None:
     async def script(_: Message, __: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         if len(stage.api.seen) == 2:
             writer.close()
@@ -277,22 +279,9 @@ async def test_a_kept_connection_that_was_closed_meanwhile_is_not_noticed(stage:
 
     stage.api.script = script
     wire = await stage.connect()
-    assert [(await wire.ask(stage.request())).status for _ in range(2)] == [200, 200]
-    assert len(stage.api.seen) == 3
-
-
-async def test_a_write_is_never_sent_twice(stage: Stage) -> None:
-    async def script(_: Message, __: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        if len(stage.api.seen) == 2:
-            writer.close()
-        else:
-            writer.write(stage.reply())
-
-    stage.api.script = script
-    wire = await stage.connect()
-    answers = [await wire.ask(stage.request("POST /api/v1/namespaces", body=b"{}")) for _ in range(2)]
-    assert [answer.status for answer in answers] == [200, 503]
-    assert len(stage.api.seen) == 2
+    body = b"{}" if start.startswith("POST") else b""
+    assert [(await wire.ask(stage.request(start, body=body))).status for _ in range(2)] == statuses
+    assert len(stage.api.seen) == sent
 
 
 async def test_an_unreachable_api_server_is_reported_as_a_status_object(stage: Stage) -> None:

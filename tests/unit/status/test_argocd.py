@@ -59,29 +59,56 @@ def test_an_object_without_conditions_has_not_been_run(argocd: Judge, found: dic
     assert argocd({"metadata": {"name": "a", "generation": 1}, **found}) == ("Progressing", "Not run yet")
 
 
-def test_an_object_is_healthy_from_its_success_to_its_next_change(argocd: Judge) -> None:
-    world = World()
-    world.begin()
-    assert argocd(world.obj)[0] == "Progressing"
+def succeed(world: World) -> None:
     world.end(SUCCESS)
-    assert argocd(world.obj) == ("Healthy", "Last reconciliation succeeded")
-    world.change()
-    assert argocd(world.obj) == ("Progressing", "Its latest change has not been run yet")
-    world.begin()
-    assert argocd(world.obj)[0] == "Progressing"
 
 
-def test_a_failure_is_shown_with_the_tasks_message_also_while_it_is_tried_again(argocd: Judge) -> None:
-    world = World()
+def fail(world: World) -> None:
     world.end(FAILURE)
-    assert argocd(world.obj) == ("Degraded", "no such image (task 'Deploy', t.yml:3)")
-    world.begin()
-    assert argocd(world.obj)[0] == "Degraded"
+
+
+def fail_finally(world: World) -> None:
     world.end(TIMEOUT, final=True)
-    assert argocd(world.obj) == ("Degraded", "the run took longer than 1s and was ended")
-    world.change()
-    world.begin()
-    assert argocd(world.obj)[0] == "Progressing"
+
+
+def pause(world: World) -> None:
+    world.write(report.paused())
+
+
+def of_role(ready: str) -> Callable[[World], object]:
+    own = {"type": "Ready", "status": ready, "reason": "ClusterForming", "message": "2 of 3"}
+    return lambda world: world.obj.update(status={"conditions": [own]})
+
+
+UNUSABLE = report.unusable("annotation x: write a duration")
+CASES: dict[str, tuple[list[Callable[[World], object]], str, str]] = {
+    "begun": ([World.begin], "Progressing", ""),
+    "succeeded": ([succeed], "Healthy", "Last reconciliation succeeded"),
+    "changed": ([succeed, World.change], "Progressing", "Its latest change has not been run yet"),
+    "changed and begun": ([succeed, World.change, World.begin], "Progressing", ""),
+    "failed": ([fail], "Degraded", "no such image (task 'Deploy', t.yml:3)"),
+    "tried again": ([fail, World.begin], "Degraded", ""),
+    "failed finally": ([fail, fail_finally], "Degraded", "the run took longer than 1s and was ended"),
+    "changed after a failure": ([fail_finally, World.change, World.begin], "Progressing", ""),
+    "unusable": ([lambda world: world.write(UNUSABLE)], "Degraded", "annotation x: write a duration"),
+    "paused": ([pause], "Suspended", ""),
+    "paused after a success": ([succeed, pause], "Healthy", ""),
+    "paused after a change": ([succeed, World.change, pause], "Suspended", ""),
+    "canceled": ([lambda world: world.end(CANCELED)], "Progressing", ""),
+    "not ready by its role": ([of_role("False"), succeed], "Degraded", "2 of 3"),
+    "ready by its role": ([of_role("True"), succeed], "Healthy", "2 of 3"),
+}
+
+
+@pytest.mark.parametrize(("steps", "status", "message"), CASES.values(), ids=CASES)
+def test_the_health_of_an_object_is_the_result_of_its_generation(
+    argocd: Judge, steps: list[Callable[[World], object]], status: str, message: str
+) -> None:
+    world = World()
+    for step in steps:
+        step(world)
+    found = argocd(world.obj)
+    assert found == (status, message or found[1])
 
 
 def test_without_the_documented_branch_only_a_terminal_failure_is_shown(snippet: str) -> None:
@@ -92,36 +119,3 @@ def test_without_the_documented_branch_only_a_terminal_failure_is_shown(snippet:
     assert argocd(world.obj) == ("Progressing", "no such image (task 'Deploy', t.yml:3)")
     world.end(FAILURE, final=True)
     assert argocd(world.obj)[0] == "Degraded"
-
-
-def test_an_object_that_cannot_be_run_is_degraded(argocd: Judge) -> None:
-    world = World()
-    world.write(report.unusable("annotation x: write a duration"))
-    assert argocd(world.obj) == ("Degraded", "annotation x: write a duration")
-
-
-def test_a_paused_object_is_suspended_unless_it_is_as_it_should_be(argocd: Judge) -> None:
-    world = World()
-    world.write(report.paused())
-    assert argocd(world.obj)[0] == "Suspended"
-    world.end(SUCCESS)
-    world.write(report.paused())
-    assert argocd(world.obj)[0] == "Healthy"
-    world.change()
-    world.write(report.paused())
-    assert argocd(world.obj)[0] == "Suspended"
-
-
-def test_an_object_whose_run_was_canceled_is_progressing(argocd: Judge) -> None:
-    world = World()
-    world.end(CANCELED)
-    assert argocd(world.obj)[0] == "Progressing"
-
-
-@pytest.mark.parametrize(("value", "wanted"), [("False", "Degraded"), ("True", "Healthy")])
-def test_a_roles_own_ready_counts(argocd: Judge, value: str, wanted: str) -> None:
-    world = World()
-    own = {"type": "Ready", "status": value, "reason": "ClusterForming", "message": "2 of 3"}
-    world.obj["status"] = {"conditions": [own]}
-    world.end(SUCCESS)
-    assert argocd(world.obj) == (wanted, "2 of 3")

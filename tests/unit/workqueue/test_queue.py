@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import random
 
 import pytest
 
@@ -101,15 +100,6 @@ async def test_changes_during_a_background_run_cause_exactly_one_run_that_is_not
     assert (request.key, request.reason) == (A, RunReason.CHANGED)
     queue.done(A)
     assert await _drain(queue) == [B]
-
-
-async def test_several_reasons_for_one_key_become_one_request_of_the_most_urgent() -> None:
-    queue = a_queue()
-    for reason in (RunReason.RESYNC, RunReason.CHANGED, RunReason.DEPENDENT):
-        queue.add(A, reason)
-    assert (await _take(queue)).reason is RunReason.CHANGED
-    queue.done(A)
-    assert len(queue) == 0
 
 
 async def test_details_are_collected_for_the_most_urgent_reason() -> None:
@@ -283,44 +273,3 @@ async def test_a_canceled_worker_loses_no_request() -> None:
     request = await second
     assert request is not None
     assert request.key == A
-
-
-@pytest.mark.lengthy
-@pytest.mark.parametrize("seed", range(5))
-async def test_random_histories_lose_nothing_and_never_run_a_key_twice_at_once(seed: int) -> None:
-    rng = random.Random(seed)
-    queue = a_queue()
-    keys = [ObjectKey("ns", str(number)) for number in range(200)]
-    wanted = dict.fromkeys(keys, 0)
-    seen = dict.fromkeys(keys, 0)
-    running: set[ObjectKey] = set()
-    longest = 0.0
-
-    async def worker() -> None:
-        nonlocal longest
-        while (request := await queue.get()) is not None:
-            assert request.key not in running
-            running.add(request.key)
-            longest = max(longest, request.waited)
-            served = wanted[request.key]
-            await asyncio.sleep(rng.uniform(0.01, 0.5))
-            running.remove(request.key)
-            if rng.random() < 0.2:
-                queue.retry(request.key, Backoff(0.1), ran=True)
-            else:
-                seen[request.key] = max(seen[request.key], served)
-                queue.succeeded(request.key)
-            queue.done(request.key)
-
-    async with asyncio.TaskGroup() as group:
-        for _ in range(8):
-            group.create_task(worker())
-        for _ in range(3_000):
-            key = rng.choice(keys)
-            wanted[key] += 1
-            queue.add(key, rng.choice([RunReason.CHANGED, RunReason.CREATED, RunReason.DELETED]))
-            await asyncio.sleep(rng.uniform(0, 0.05))
-        while seen != wanted:
-            await asyncio.sleep(1)
-        queue.close()
-    assert longest < 60
