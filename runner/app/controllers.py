@@ -131,7 +131,7 @@ def make(watch: Watch, shared: Shared) -> Controller:
         rollout,  # after `runs`, and before the features whose requests and plans an object that waits does not need
         _skipper(scope, shared, executed, pruner),  # before the check of the owner, which can need a request
         owners,  # before plans and checks, which would be useless for a deleted object
-        RunHosts(watch, shared.client) if watch.inventory or watch.vault else None,  # plans and checks need them too
+        RunHosts(watch, shared.client) if watch.inventory else None,  # plans and checks need them too
         PlanReconciler(scope, shared.client, runs, status, contents, pruner),
         DriftChecks(scope, watch.policy.drift, runs, status),  # after plans: an approved run needs no check
         pruner,  # records the objects of a run that no other feature can skip any more

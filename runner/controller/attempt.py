@@ -219,8 +219,6 @@ class Attempt:
     """Hosts of the run beside localhost; None: there are none."""
     host_entries: Sequence[Mapping[str, Any]] | None = None
     """`status.hosts` from the start of the run: no host is forgotten if the operator dies during the run."""
-    vault: Mapping[str, str] = field(default_factory=dict, repr=False)
-    """Passwords of Ansible Vault by their id."""
     ignored_variables: tuple[str, ...] = ()
     """Variables of hosts that the run does not receive."""
 

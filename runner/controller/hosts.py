@@ -42,17 +42,15 @@ class RunHosts(Feature):
         return StatusReport((), hosts=record.after_run(attempt.hosts, before, run.result))
 
     async def apply(self, attempt: Attempt) -> Attempt:
-        """Return the attempt with its hosts and passwords.
+        """Return the attempt with its hosts and their credentials.
 
         Raises:
             TerminalError: a host is invalid or not allowed, or a Secret cannot be used.
             RequestFailedError: a Secret cannot be read.
         """
-        watch, found = self._watch, attempt
-        if watch.vault is not None and (secret := await self._lent(watch.vault, attempt)) is not None:
-            found = replace(found, vault=credentials.vault_passwords(secret))
+        watch = self._watch
         if watch.inventory is None:
-            return found
+            return attempt
         named = spec.read(attempt.obj.get("spec"), watch.inventory, watch)
         given = await self._credentials(watch.inventory, attempt)
         before = record.entries(attempt.obj)
@@ -66,7 +64,7 @@ class RunHosts(Feature):
             keeps_facts=watch.inventory.fact_cache > 0,
         )
         entries = record.at_start(hosts, before)
-        return replace(found, ignored_variables=named.ignored, hosts=hosts, host_entries=entries)
+        return replace(attempt, ignored_variables=named.ignored, hosts=hosts, host_entries=entries)
 
     async def _credentials(self, policy: InventoryPolicy, attempt: Attempt) -> Credentials:
         path = policy.credentials

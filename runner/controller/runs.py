@@ -91,9 +91,7 @@ class JobFactory:
         )
         parameters = replace(parameters, reserved=(*parameters.reserved, *attempt.ignored_variables))
         await self._warn(attempt.obj, parameters, overrides)
-        grant.secrets.add_initial(
-            (*attempt.vault.values(), *(attempt.hosts.credentials.secrets if attempt.hosts else ()))
-        )
+        grant.secrets.add_initial(attempt.hosts.credentials.secrets if attempt.hosts else ())
         return Job(
             ident=attempt.ident,
             gvk=watch.gvk,
@@ -111,7 +109,6 @@ class JobFactory:
             kubeconfig=grant.kubeconfig,
             pod=self._pod(attempt, grant),
             hosts=attempt.hosts,
-            vault=attempt.vault,
             secrets=grant.secrets,
             engine=watch.engine,
             deadline=_or(overrides.run_timeout, self._bounds.longest_run) or None,

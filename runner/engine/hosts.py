@@ -124,21 +124,6 @@ def write(hosts: Hosts, temporary: Path, sockets: Path, seen: Path | None = None
     return shown / _INVENTORY, *([hosts.file] if hosts.file is not None else [])
 
 
-def vault_arguments(passwords: Mapping[str, str], temporary: Path, seen: Path | None = None) -> list[str]:
-    """Write the passwords of Ansible Vault by their id; return the arguments of `ansible-playbook` with them.
-
-    `seen` is as above.
-    """
-    folder = temporary / "vault"
-    folder.mkdir(mode=0o700)
-    shown = (seen or temporary) / folder.name
-    arguments = []
-    for number, (name, password) in enumerate(sorted(passwords.items())):
-        atomic_file.write(folder / str(number), password)
-        arguments += ["--vault-id", f"{name}@{shown / str(number)}"]
-    return arguments
-
-
 def fact_environment(seconds: float) -> dict[str, str]:
     """Return the variables of runs that gather facts only if none are kept."""
     return {"ANSIBLE_GATHERING": "smart", "ANSIBLE_CACHE_PLUGIN_TIMEOUT": str(max(math.ceil(seconds), 1))}

@@ -112,8 +112,6 @@ class Job:
     """None: the run is a process of the operator."""
     hosts: Hosts | None = None
     """Hosts beside localhost; None: there are none."""
-    vault: Mapping[str, str] = field(default_factory=dict, repr=False)
-    """Passwords of Ansible Vault by their id."""
     secrets: RunSecrets = field(default_factory=RunSecrets, repr=False, compare=False)
     """Values to mask in the run's output and files; grows during the run."""
 

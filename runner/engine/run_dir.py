@@ -79,7 +79,7 @@ def prepare(job: Job, identity: str, environ: Mapping[str, str]) -> RunFolder:
         _make_folders(job.run_dir)
         added = {**job.environment, **_added(job.run_dir, identity, environment)}
         playbook = _write_project(job, explicit=environment.get("ANSIBLE_GATHERING") == "explicit")
-        arguments = _write_env(job, added)
+        _write_env(job, added)
         inventories = _write_inventories(job, environment.get("ANSIBLE_INVENTORY", ""))
     except OSError as error:
         _forget_secrets(job.run_dir)
@@ -96,7 +96,7 @@ def prepare(job: Job, identity: str, environ: Mapping[str, str]) -> RunFolder:
         playbook=playbook,
         inventories=inventories,
         verbosity=max(0, min(job.verbosity, MAX_VERBOSITY)),
-        ansible_args=arguments,
+        ansible_args=job.ansible_args,
         environment={**environment, **added},
         facts=hosts.FACTS if job.hosts and job.hosts.keeps_facts else None,
     )
@@ -221,18 +221,15 @@ def _short_temporary(run_dir: Path) -> Path:
     return Path(tempfile.gettempdir(), f"ansible-operator-{os.geteuid()}", name)
 
 
-def _write_env(job: Job, environment: Mapping[str, str]) -> str:
-    """Write `env/`, and return the arguments of the run."""
+def _write_env(job: Job, environment: Mapping[str, str]) -> None:
+    """Write `env/`."""
     env = job.run_dir / "env"
     _write_json(job.run_dir / _ENVVARS, dict(environment))  # first, because it names the run that uses the kubeconfig
     atomic_file.write(job.run_dir / KUBECONFIG, job.kubeconfig)
     atomic_file.write(job.run_dir / _EXTRAVARS, extravars.dump(job.extra_vars, job.unsafe_keys))
     _write_json(env / "settings", {"pexpect_timeout": 1})
-    vault = hosts.vault_arguments(job.vault, job.run_dir / TEMPORARY) if job.vault else []
-    arguments = " ".join(filter(None, (job.ansible_args, shlex.join(vault))))
-    if arguments:
-        atomic_file.write(env / "cmdline", arguments)
-    return arguments
+    if job.ansible_args:
+        atomic_file.write(env / "cmdline", job.ansible_args)
 
 
 def _write_inventories(job: Job, own: str) -> tuple[Path, ...]:

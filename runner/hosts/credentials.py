@@ -1,4 +1,4 @@
-"""Secrets that their owner lends to a kind: credentials of hosts, and passwords of Ansible Vault. Pure.
+"""Secrets with credentials of hosts that their owner lends to a kind. Pure.
 
 A user who may create custom resources but not read Secrets must not use one that was not lent. The owner of a Secret
 lends it with a label.
@@ -8,9 +8,7 @@ from __future__ import annotations
 
 import base64
 import binascii
-import re
 import time
-from collections.abc import Mapping
 from typing import Any
 
 from cryptography.exceptions import UnsupportedAlgorithm
@@ -22,7 +20,6 @@ from runner.errors import TerminalError
 from runner.objects import GVK, Object, ObjectKey, key_of, metadata
 
 _KEYS = ("ssh-privatekey", "ssh-publickey-cert", "username", "password", "become-password", "known_hosts")
-_VAULT_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*")
 _UNTIL = "The object is not run until it or the Secret changes"
 
 
@@ -70,21 +67,6 @@ def of(secret: Object) -> Credentials:
         found.get(name, "").removesuffix("\n") for name in ("username", "password", "become-password")
     )
     return Credentials(private, certificate, username, password, become, found.get("known_hosts", "").strip())
-
-
-def vault_passwords(secret: Object) -> Mapping[str, str]:
-    """Return the passwords of Ansible Vault by their id; the key `password` is that of the id `default`.
-
-    Raises:
-        TerminalError: there is none, or a key cannot be an id.
-    """
-    key, found = key_of(secret), {name: text.strip() for name, text in _texts(secret).items()}
-    if not any(found.values()):
-        raise _unusable(key, "", "it has no password", "set the key password, or a key for each vault id")
-    for name, text in found.items():
-        if not text or not _VAULT_ID.fullmatch(name):
-            raise _unusable(key, name, "no password of a vault id", "use letters and digits, and a value")
-    return {"default" if name == "password" else name: text for name, text in found.items()}
 
 
 def _texts(secret: Object) -> dict[str, str]:

@@ -48,7 +48,7 @@ class Request(Enum):
     RELATED = "read of a dependent, a reference or an object outside the selection"
     OWNER = "check that the object still exists"
     READ = "other reads before a run"
-    LENT = "Secret with credentials of hosts or Vault passwords, before a run"
+    LENT = "Secret with credentials of hosts, before a run"
     FINALIZER_ADDED = "addition of the finalizer"
     FINALIZER_REMOVED = "removal of the finalizer"
     RUNNING = "condition `Running` at the start of a run"

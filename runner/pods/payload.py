@@ -95,7 +95,6 @@ def _make(job: Job, token: str, folder: Path, environ: Mapping[str, str], cwd: P
     }
     # ansible-runner's worker takes one inventory only.
     more = _inventories(job.hosts, folder) if job.hosts is not None else []
-    more += hosts.vault_arguments(job.vault, folder / "tmp", Path(_TEMPORARY)) if job.vault else []
     if job.ansible_args or more:
         arguments["cmdline"] = " ".join(filter(None, (job.ansible_args, shlex.join(more))))
     return arguments

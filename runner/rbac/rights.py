@@ -77,7 +77,7 @@ def of_watch(watch: Watch, resource: ApiResource, namespaces: Sequence[str]) -> 
     found = {Right("", space, group, plural, verb) for space in within or [""] for verb in verbs}
     if watch.manage_status and has_status:
         found |= {Right("", space, group, f"{plural}/status", "patch") for space in within or [""]}
-    if watch.vault is not None or (watch.inventory is not None and watch.inventory.credentials is not None):
+    if watch.inventory is not None and watch.inventory.credentials is not None:
         found |= {Right("", space, "", "secrets", "get") for space in within or [""]}
     if watch.mode != "apply":
         plans = ("create", "delete", "get", "patch")

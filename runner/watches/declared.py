@@ -256,11 +256,6 @@ _WATCH = _section(
         "hosts of the runs, see below ([hosts.md](hosts.md))",
         "{hosts: spec.hosts, allow: [10.20.0.0/16]}",
     ),
-    _text(
-        "vault",
-        "path of the name of a Secret with Vault passwords ([hosts.md](hosts.md#vault-passwords))",
-        "spec.vaultSecret",
-    ),
     _mapping(
         "finalizer",
         "the role or playbook that runs when an object is deleted, see below",
@@ -509,7 +504,10 @@ _BLACKLIST = _section(
     _text("kind", "the kind's kind", "X", frame="blacklist: [{group: apps, version: v1, %s}]"),
     go="yes",
 )
-REMOVED: dict[str, str] = {}
+REMOVED: dict[str, str] = {
+    "vault": "mount the passwords of Ansible Vault in the operator's pod, and name the file in vault_password_file of "
+    "the project's ansible.cfg or with --ansible-args='--vault-password-file FILE'",
+}
 """Removed fields by path in lower case (`rollout.windows[].days`), and the advice what to do instead."""
 FIELDS: dict[str, tuple[Field, ...]] = dict(
     (

@@ -1,4 +1,4 @@
-"""Reads the fields of a watch about hosts: `inventory` and `vault`. Pure, but for the search of the inventory file."""
+"""Reads the field `inventory` of a watch. Pure, but for the search of the inventory file."""
 
 from __future__ import annotations
 
@@ -64,8 +64,6 @@ def read(fields: Fields, cwd: Path, image: ImageFiles) -> InventoryPolicy | None
         fields.error("inventory", "it needs status.hosts, which remembers hosts: remove manageStatus: false")
     given.require("hosts", "set the path of the list of hosts, such as spec.hosts")
     given.require("allow", "list the networks and names that a spec may contain, such as 10.20.0.0/16")
-    if fields.text("vault") == given.text("hosts") != "":
-        fields.error("vault", "the same field as inventory.hosts: use a field with the name of a Secret")
     hosts, credentials = _path(given, "hosts"), _path(given, "credentials")
     group, keys = given.text("group") or _DEFAULT_GROUP, given.text("hostKeys").lower() or HOST_KEYS[0]
     if not is_group(group):
@@ -83,15 +81,11 @@ def read(fields: Fields, cwd: Path, image: ImageFiles) -> InventoryPolicy | None
     return InventoryPolicy(hosts, group, file, credentials, allowed, keys == "first", facts or 0.0)
 
 
-def read_vault(fields: Fields) -> SpecPath | None:
-    """Return the path of the name of the Secret with Vault passwords; None if there is none."""
-    return _path(fields, "vault")
-
-
-def lent(*paths: SpecPath | None) -> tuple[WatchReference, ...]:
-    """Return the Secrets that a spec names as references: their changes run the object."""
-    secret = GVK("", "v1", "Secret")
-    return tuple(WatchReference(secret, path, "", "", "") for path in paths if path is not None)
+def lent(inventory: InventoryPolicy | None) -> tuple[WatchReference, ...]:
+    """Return the Secret with credentials that a spec names as a reference: its changes run the object."""
+    if inventory is None or inventory.credentials is None:
+        return ()
+    return (WatchReference(GVK("", "v1", "Secret"), inventory.credentials, "", "", ""),)
 
 
 def _path(fields: Fields, name: str) -> SpecPath | None:

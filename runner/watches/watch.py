@@ -132,8 +132,6 @@ class Watch:
     """Steps by which changed content reaches the objects; None: all run it at once."""
     inventory: InventoryPolicy | None
     """Hosts of the runs; None: only localhost."""
-    vault: SpecPath | None
-    """Field of the spec with the name of a Secret that contains Vault passwords."""
     line: int
     """First line of the entry in watches.yaml, counted from 1."""
 
@@ -260,11 +258,7 @@ def _watch(fields: Fields, gvk: GVK, folders: _Folders, line: int) -> Watch | No
     if content is None and not fields.node("role") and not fields.node("playbook"):
         fields.error("", "no role and no playbook: set one of them")
     finalizer = _finalizer(fields, content, folders)
-    inventory, vault = (
-        inventory_fields.read(fields, folders.cwd, folders.search_path.image),
-        inventory_fields.read_vault(fields),
-    )
-    lent = inventory_fields.lent(inventory.credentials if inventory else None, vault)
+    inventory = inventory_fields.read(fields, folders.cwd, folders.search_path.image)
     watch = partial(
         Watch,
         gvk=gvk,
@@ -281,7 +275,7 @@ def _watch(fields: Fields, gvk: GVK, folders: _Folders, line: int) -> Watch | No
         selector=selector_fields.read(fields),
         field_selector=selector_fields.read_fields(fields),
         blacklist=_blacklist(fields),
-        references=(*reference_fields.read(fields), *lent),
+        references=(*reference_fields.read(fields), *inventory_fields.lent(inventory)),
         service_account=_service_account(fields),
         policy=policy_fields.read(fields),
         mode=_mode(fields),
@@ -290,7 +284,6 @@ def _watch(fields: Fields, gvk: GVK, folders: _Folders, line: int) -> Watch | No
         pods=pod_fields.read(fields),
         rollout=rollout_fields.read(fields),
         inventory=inventory,
-        vault=vault,
         line=line,
         **_booleans(fields),
     )

@@ -48,7 +48,6 @@ _PLAIN = Watch(
     pods=None,
     rollout=None,
     inventory=None,
-    vault=None,
     line=1,
 )
 

@@ -96,10 +96,10 @@ class _Comparison:
         self._warn(self.crd.path, first, message)
 
     def _read_by_operator(self) -> set[Step]:
-        """Return the fields that name the hosts of a run, their credentials, or Vault passwords."""
+        """Return the fields that name the hosts of a run, or their credentials."""
         hosts = self.watch.inventory
         paths = (hosts.hosts, hosts.credentials) if hosts else ()
-        return {path.steps[0] for path in (*paths, self.watch.vault) if path and path.steps}
+        return {path.steps[0] for path in paths if path and path.steps}
 
     def _may_read_anything(self, whole: str) -> bool:
         return (

@@ -5,8 +5,6 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import subprocess
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -105,7 +103,7 @@ CLEAN = """
   tasks:
   - name: Write as root
     become: true
-    ansible.builtin.copy: {content: "{{ secret_of_the_project }}", dest: /root/mark, mode: "0600"}
+    ansible.builtin.copy: {content: "{{ of_the_project }}", dest: /root/mark, mode: "0600"}
 - hosts: removed
   gather_facts: false
   tasks:
@@ -123,23 +121,22 @@ FINALIZE = """
 """
 
 
-def test_passwords_become_and_vault_work_and_removed_hosts_are_cleaned(
+def test_passwords_and_become_work_and_removed_hosts_are_cleaned(
     project: Project, things: Things, network: Network, lend: Lend
 ) -> None:
     one, two, three = (network.host(f"web{number}", keys=False) for number in (1, 2, 3))
     known = "".join(each.known_hosts() for each in (one, two, three))
     lend(username=USER, password=PASSWORD, become_password=BECOME_PASSWORD, known_hosts=known)
-    lend("vault", password="password of the vault")
     project.write("playbooks/site.yml", CLEAN)
     project.write("playbooks/finalize.yml", FINALIZE)
-    encrypt(project.write("playbooks/group_vars/machines.yml", "secret_of_the_project: from the vault"))
+    project.write("playbooks/group_vars/machines.yml", "of_the_project: from the project")
     finalizer = {"name": "test.example.com/hosts", "playbook": "playbooks/finalize.yml"}
-    watch(project, playbook="playbooks/site.yml", group="machines", vault="spec.vault", finalizer=finalizer)
+    watch(project, playbook="playbooks/site.yml", group="machines", finalizer=finalizer)
     operator = project.start()
-    spec = {"credentials": "login", "vault": "vault", "hosts": [each.address for each in (one, two, three)]}
+    spec = {"credentials": "login", "hosts": [each.address for each in (one, two, three)]}
     things.create("fleet", spec)
     assert operator.await_line("Run ended", name="fleet")["outcome"] == "succeeded", operator.log[-6000:]
-    assert {each.run("cat /root/mark") for each in (one, two, three)} == {"from the vault"}
+    assert {each.run("cat /root/mark") for each in (one, two, three)} == {"from the project"}
     things.merge("fleet", {"spec": {"hosts": [one.address, two.address]}})
     operator.await_line("Run ended", name="fleet", reason="changed")
     things.await_success("fleet")
@@ -155,19 +152,8 @@ def test_passwords_become_and_vault_work_and_removed_hosts_are_cleaned(
     things.await_gone("fleet")
     for each in (one, two):
         each.run("test ! -e /root/mark")
-    for value in (PASSWORD, BECOME_PASSWORD, "password of the vault"):
+    for value in (PASSWORD, BECOME_PASSWORD):
         assert value not in operator.log + files_below(project.folder / "runs")
-
-
-def encrypt(file: Path) -> None:
-    """Encrypt a file with Ansible Vault."""
-    password = file.with_name("password")
-    password.write_text("password of the vault")
-    vault = str(Path(sys.executable).with_name("ansible-vault"))
-    subprocess.run(
-        [vault, "encrypt", "--vault-password-file", str(password), str(file)], check=True, capture_output=True
-    )
-    password.unlink()
 
 
 def test_each_refusal_names_the_host_or_secret_and_the_remedy(

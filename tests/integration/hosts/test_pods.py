@@ -28,7 +28,7 @@ PLAY = """
   gather_facts: false
   tasks:
   - name: Mark it
-    ansible.builtin.raw: echo {{ of_the_project }} {{ secret_of_the_project }} >/tmp/mark
+    ansible.builtin.raw: echo {{ of_the_project }} {{ of_the_group }} >/tmp/mark
 """
 
 
@@ -46,16 +46,10 @@ def test_an_order_contains_all_that_a_pod_needs_to_reach_hosts(
     for name, text in {
         "playbooks/site.yml": PLAY,
         "inventories/base.yml": "web: {vars: {of_the_project: from the inventory}}",
-        "inventories/group_vars/web.yml": "secret_of_the_project: and the vault",
+        "inventories/group_vars/web.yml": "of_the_group: and its group",
     }.items():
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text(text)
-    password = tmp_path / "password"
-    password.write_text("password of the vault")
-    vault = str(Path(sys.executable).with_name("ansible-vault"))
-    encrypted = str(tmp_path / "inventories/group_vars/web.yml")
-    command = [vault, "encrypt", "--vault-password-file", str(password), encrypted]
-    subprocess.run(command, check=True, capture_output=True)
     credentials = Credentials(network.user_key.read_text(), username=USER, known_hosts=host.known_hosts())
     of_run = Hosts(
         "web",
@@ -64,9 +58,7 @@ def test_an_order_contains_all_that_a_pod_needs_to_reach_hosts(
         credentials,
         first_use=False,
     )
-    job = job_value(
-        content=Playbook(tmp_path / "playbooks/site.yml"), hosts=of_run, vault={"default": "password of the vault"}
-    )
+    job = job_value(content=Playbook(tmp_path / "playbooks/site.yml"), hosts=of_run)
     # The folder in the pod is one of this machine here.
     monkeypatch.setattr(payload, "PRIVATE_DATA", str(work))
     monkeypatch.setattr(payload, "_TEMPORARY", str(work / "tmp"))
@@ -78,5 +70,5 @@ def test_an_order_contains_all_that_a_pod_needs_to_reach_hosts(
     with order.open("rb") as stdin:
         done = subprocess.run(runner, check=False, stdin=stdin, capture_output=True, cwd=tmp_path, env=environ)
     assert b'"status": "successful"' in done.stdout, done.stdout[-6000:].decode() + done.stderr.decode()
-    assert host.run("cat /tmp/mark") == "from the inventory and the vault\n"
+    assert host.run("cat /tmp/mark") == "from the inventory and its group\n"
     assert credentials.private_key.splitlines()[2].encode() not in done.stdout + done.stderr

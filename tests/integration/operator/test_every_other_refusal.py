@@ -58,6 +58,7 @@ _NEEDED = {("account", "404"), ("new-authority", "404")}
 CHANGES = ("reference changed", "dependent changed")
 METRICS = ("--metrics-secure", "--metrics-require-rbac")
 OF_PODS = ("--pods-address=127.0.0.1:1", "--pods-bind-address=127.0.0.1:0")
+_INVENTORY = {"hosts": "spec.hosts", "credentials": "spec.credentials", "allow": ["127.0.0.1"]}
 RULES = [
     {"apiGroups": [""], "resources": ["secrets", "configmaps"], "verbs": ["*"]},
     {"apiGroups": [""], "resources": ["serviceaccounts"], "verbs": ["get", "impersonate"]},
@@ -115,7 +116,7 @@ CASES = {
     "deleted-secret": Case(Request.POD_DELETED, "DELETE", ".*/secrets/.*", in_pods=True, flags=OF_PODS, at_start=False),
     "warm-pod": Case(Request.POD_REST, "POST", ".*/jobs", in_pods=True, flags=OF_PODS, options={"warmPods": 1}),
     "lent": Case(
-        *(Request.LENT, "GET", ".*/secrets/lent"), waits=True, at_start=False, options={"vault": "spec.vaultSecret"}
+        *(Request.LENT, "GET", ".*/secrets/lent"), waits=True, at_start=False, options={"inventory": _INVENTORY}
     ),
     "no-pod": Case(Request.POD_REST, "GET", ".*/events", in_pods=True, flags=OF_PODS, at_start=False),
 }
@@ -218,7 +219,7 @@ def _begin(world: World, operator: Operator, name: str, cell: str, rules: tuple[
     case, things = CASES[name], world.things
     spec: dict[str, Any] = {
         "passwordSecret": "password",
-        "vaultSecret": "lent",
+        "credentials": "lent",
     }  # a watch of Secrets, so only where no other one is tested
     if case.makes:
         spec = {"makes": True, "applies": name == "proxy-object"}

@@ -66,16 +66,14 @@ async def apply(server: Server, to: Attempt, of: Watch | None = None) -> Attempt
     return await RunHosts(of or watch(), cast("Client", server)).apply(to)
 
 
-async def test_a_run_gets_hosts_credentials_and_vault_passwords() -> None:
-    server = Server(login={"username": "ops", "password": "secret"}, vault={"password": "of the vault"})
-    spec = {"hosts": ["10.0.0.1"], "credentials": "login", "vault": "vault"}
-    found = await apply(server, attempt(spec), watch(vault=SpecPath.parse("spec.vault")))
+async def test_a_run_gets_hosts_and_credentials() -> None:
+    server = Server(login={"username": "ops", "password": "secret"})
+    spec = {"hosts": ["10.0.0.1"], "credentials": "login"}
+    found = await apply(server, attempt(spec))
     assert found.hosts is not None
     assert (found.hosts.hosts[0].address, found.hosts.credentials.username) == ("10.0.0.1", "ops")
-    assert found.vault == {"default": "of the vault"}
     assert found.host_entries == [{"name": "10.0.0.1", "address": "10.0.0.1"}]
     assert "secret" not in repr(found)
-    assert "of the vault" not in repr(found)
 
 
 async def test_the_address_of_the_api_server_needs_an_entry_of_its_own() -> None:

@@ -100,20 +100,15 @@ def test_ssh_trusts_only_the_files_of_the_run(tmp_path: Path) -> None:
 
 
 def test_secrets_are_in_private_files_that_the_end_of_the_run_removes(tmp_path: Path) -> None:
-    vault = {"default": "first password", "prod": "second password"}
-    job, folder = prepare(tmp_path, vault=vault, ansible_args="--diff")
+    job, folder = prepare(tmp_path, ansible_args="--diff")
     written = {path: path.read_text() for path in job.run_dir.rglob("*") if path.is_file()}
-    secrets = (*SECRET.secrets, *vault.values())
+    secrets = SECRET.secrets
     of_secrets = [path for path, text in written.items() if any(json.dumps(each)[1:-1] in text for each in secrets)]
-    assert len(of_secrets) == 4
+    assert len(of_secrets) == 2
     for path in of_secrets:
         assert path.stat().st_mode & 0o777 == 0o600
         assert path.is_relative_to(job.run_dir / "tmp")
         assert path.parent.stat().st_mode & 0o777 == 0o700
-    words = shlex.split(folder.ansible_args)
-    assert words[0] == "--diff"
-    named = [words[number + 1].partition("@")[::2] for number, each in enumerate(words) if each == "--vault-id"]
-    assert {name: Path(file).read_text() for name, file in named} == vault
     assert not any(each in " ".join((folder.ansible_args, *folder.environment.values())) for each in secrets)
     run_dir.clear(job.run_dir)
     assert not any(path.exists() for path in of_secrets)

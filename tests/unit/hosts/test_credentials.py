@@ -105,11 +105,3 @@ def test_a_secret_that_cannot_be_used_is_refused_with_a_remedy(keygen: Keygen) -
         found = problem(lambda values=values: credentials.of(secret(None, **values)))  # type: ignore[misc]
         assert message in found
         assert plain[100:140] not in found
-
-
-def test_vault_passwords_are_those_of_an_id_and_password_is_the_default() -> None:
-    assert credentials.vault_passwords(secret(password="one\n", prod="two")) == {"default": "one", "prod": "two"}
-    assert "it has no password" in problem(lambda: credentials.vault_passwords(secret()))
-    assert "a@b: no password of a vault id" in problem(
-        lambda: credentials.vault_passwords(secret(None, **{"a@b": "x"}))
-    )

@@ -21,11 +21,21 @@ from runner.objects import GVK
 from runner.rbac.check import RightsCheck
 from runner.rbac.privileges import OperatorRights
 from runner.rbac.rights import Right
+from runner.watches.inventory_fields import AllowedHosts, InventoryPolicy
 from runner.watches.pod_fields import PodPolicy
 from runner.watches.spec_paths import SpecPath
 from runner.watches.watch import Watch
 from tests.kit.virtual_time import virtually
 
+LENT = InventoryPolicy(
+    SpecPath.parse("spec.hosts"),
+    "hosts",
+    None,
+    SpecPath.parse("spec.credentials"),
+    AllowedHosts((), ("a.b",)),
+    first_use=False,
+    fact_cache=0.0,
+)
 GET, LIST, MAKE = (Right("", "a", "", *rest) for rest in (("pods", "get"), ("pods", "list"), ("secrets", "create")))
 
 
@@ -130,5 +140,5 @@ def test_rights_for_pods_are_checked_if_a_watch_uses_them(make_watch: Callable[.
         "forbidden: create, delete jobs.batch in namespace home",
         "forbidden: get, patch pods in namespace home",
     }
-    lending = make_watch(vault=SpecPath.parse("spec.vaultSecret"))
+    lending = make_watch(inventory=LENT)
     assert problems(lending) - problems(make_watch()) == {"forbidden: get secrets in namespace a"}

@@ -51,12 +51,12 @@ def line_of(path: Path, text: str) -> int:
 
 
 def test_fields_that_name_hosts_and_their_credentials_are_read_by_the_operator(warnings: Warnings) -> None:
-    give_fields("hosts", "credentials", "vaultSecret", "size")
+    give_fields("hosts", "credentials", "size")
     give_tasks({"ansible.builtin.debug": {"msg": "a"}})
     inventory = "  inventory: {hosts: spec.hosts, credentials: spec.credentials, allow: [10.0.0.0/8]}\n"
-    assert "the variables of 4 fields" in warnings()[0]
+    assert "the variables of 3 fields" in warnings()[0]
     with Path("watches.yaml").open("a") as file:
-        file.write(f"{inventory}  vault: spec.vaultSecret\n")
+        file.write(f"{inventory}")
     assert [each.partition("warning: ")[2] for each in warnings()] == [
         f"spec.size: {ROLE} does not read the variable 'size'"
     ]

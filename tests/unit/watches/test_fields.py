@@ -50,7 +50,6 @@ class TestDefaults:
             pods=None,
             rollout=None,
             inventory=None,
-            vault=None,
             line=1,
         )
 
@@ -159,7 +158,6 @@ class TestDefaults:
                 pods=None,
                 rollout=None,
                 inventory=None,
-                vault=None,
                 line=3,
             ),
         )

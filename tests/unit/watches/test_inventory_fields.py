@@ -1,4 +1,4 @@
-"""`inventory` and `vault` of a watch."""
+"""`inventory` of a watch."""
 
 from __future__ import annotations
 
@@ -12,7 +12,6 @@ from runner.watches.spec_paths import SpecPath
 from tests.unit.watches.sample import HEAD, Errors, One
 
 WHOLE = """
-  vault: spec.vaultSecret
   inventory:
     hosts: spec.hosts
     group: webservers
@@ -26,7 +25,6 @@ WHOLE = """
 
 def test_all_fields_are_read(one: One, project: Path) -> None:
     watch = one(WHOLE)
-    assert watch.vault == SpecPath.parse("spec.vaultSecret")
     assert watch.inventory == InventoryPolicy(
         SpecPath.parse("spec.hosts"),
         "webservers",
@@ -63,7 +61,6 @@ def test_all_fields_are_read(one: One, project: Path) -> None:
         ("hosts: spec.hosts, allow: [a.b], hostKeys: no", "inventory.hostKeys: invalid value 'no'"),
         ("hosts: spec.hosts, allow: [a.b], file: none.yml", "inventory.file: 'none.yml' not found; searched"),
         ("hosts: spec.hosts, allow: [a.b], factCache: soon", "inventory.factCache: invalid duration 'soon'"),
-        ("hosts: spec.hosts, allow: [a.b]\n  vault: spec.hosts", "vault: the same field as inventory.hosts"),
     ],
 )
 def test_invalid_fields_are_errors(errors: Errors, fields: str, message: str) -> None:
