@@ -2,17 +2,12 @@
 
 from __future__ import annotations
 
-import os
-import signal
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from runner.sdk.devcluster import DevCluster
-from tests.faults.on_node import first_process
-from tests.integration.image.pods import ROLE, PodProject
+from tests.integration.image.pods import PodProject
 from tests.kit.images import needs_images_on_a_node
 from tests.kit.objects import Things
 from tests.kit.wait import wait_until
@@ -83,24 +78,6 @@ def test_a_run_whose_pod_is_deleted_is_repeated_and_did_not_fail(pods: PodProjec
     assert [run["outcome"] for run in operator.runs("one")] == ["canceled", "succeeded"]
 
 
-def test_an_outcome_that_could_not_be_written_is_written_later_without_another_run(
-    pods: PodProject, ee_cluster: DevCluster
-) -> None:
-    pods.watch(f"{ROLE}- name: Pause\n  ansible.builtin.command: sleep 8\n  changed_when: false\n")
-    operator = pods.start()
-    pods.things.create("one")
-    wait_until(lambda: pods.config_map("one-made"), "the task before the pause")
-    ee_cluster.stop_apiserver()
-    operator.await_line("Run ended")
-    operator.await_line("Cannot write the status; retrying")
-    ee_cluster.start_apiserver()
-    pods.succeeds("one")
-    assert len(pods.objects("jobs")) == 1
-    wait_until(lambda: not pods.objects("secrets"), "the record of the run to go")
-    files = [each.name for each in pods.project.folder.glob("runs/**/.*")]
-    assert [name for name in files if name.startswith((".order", ".received"))] == []
-
-
 @pytest.mark.parametrize("flag", ["--shards=2", pytest.param("--leader-elect", marks=pytest.mark.nightly)])
 def test_another_replica_continues_the_run_after_a_handover(pods: PodProject, flag: str) -> None:
     hosts = ("10.95.0.11", "10.95.0.12")
@@ -119,90 +96,6 @@ def test_another_replica_continues_the_run_after_a_handover(pods: PodProject, fl
     pods.succeeds("one")
     assert len(pods.objects("jobs")) == 1
     assert [len(each.runs("one")) for each in (first, second)] == [0, 1]
-
-
-def _gates(count: int) -> list[str]:
-    return [f"gate-{number}" for number in range(count)]
-
-
-def _gated(gates: Sequence[str]) -> str:
-    """Return a role that waits for each gate, and then writes."""
-    return "".join(
-        f"""
-- name: Wait for {gate}
-  kubernetes.core.k8s_info:
-    kind: ConfigMap
-    name: "{{{{ ansible_operator_meta.name }}}}-{gate}"
-    namespace: "{{{{ ansible_operator_meta.namespace }}}}"
-  register: found
-  until: found.resources | length > 0
-  retries: 600
-  delay: 1
-- name: Write after {gate}
-  kubernetes.core.k8s:
-    definition:
-      apiVersion: v1
-      kind: ConfigMap
-      metadata:
-        generateName: "{{{{ ansible_operator_meta.name }}}}-wrote-"
-        namespace: "{{{{ ansible_operator_meta.namespace }}}}"
-        labels: {{at: {gate}, by: "{{{{ ansible_operator_meta.name }}}}"}}
-"""
-        for gate in gates
-    )
-
-
-def _written(pods: PodProject, name: str) -> list[str]:
-    """Return the gates after which the runs of an object wrote."""
-    path = f"/api/v1/namespaces/{pods.namespace}/configmaps?labelSelector=by%3D{name}"
-    return sorted(each["metadata"]["labels"]["at"] for each in pods.api.call("GET", path)["items"])
-
-
-@pytest.mark.nightly  # `test_every_frame.py` does so at each frame, without a node
-@pytest.mark.parametrize("end", ["agent", "pod"])
-@pytest.mark.parametrize("count", [3, 8])
-def test_a_run_whose_agent_or_pod_is_killed_between_any_tasks_has_one_outcome_and_is_repeated(
-    pods: PodProject, count: int, end: str
-) -> None:
-    gates = _gates(count)
-    pods.watch(_gated(gates))
-    operator = pods.start()
-    for place in range(count):
-        name = f"at-{place}"
-        for gate in gates[:place]:
-            pods.open_gate(f"{name}-{gate}")
-        uid = pods.things.create(name)["metadata"]["uid"]
-        pod = _waits_at(pods, uid, gates[place])
-        if end == "agent":
-            agent = first_process(f"HOSTNAME={pod}")
-            assert agent is not None
-            os.kill(agent, signal.SIGKILL)
-        else:
-            pods.api.call("DELETE", f"/api/v1/namespaces/{pods.namespace}/pods/{pod}", {"gracePeriodSeconds": 0})
-        operator.await_line("Run ended", name=name)
-        assert _written(pods, name) == gates[:place]
-        for gate in gates[place:]:
-            pods.open_gate(f"{name}-{gate}")
-    for place in range(count):
-        name = f"at-{place}"
-        pods.succeeds(name)
-        expected = ["died" if end == "agent" else "canceled", "succeeded"]
-        assert [run["outcome"] for run in operator.runs(name)] == expected
-        assert _written(pods, name) == sorted([*gates[:place], *gates])
-    # One for each run. Those of lost pods are deleted.
-    assert len(pods.objects("jobs")) == count * (2 if end == "agent" else 1)
-    wait_until(lambda: not pods.objects("secrets"), "the records of the runs to go")
-
-
-def _waits_at(pods: PodProject, uid: str, gate: str) -> str:
-    """Wait until the run of an object is at a gate; return its pod."""
-
-    def found() -> str:
-        names = [each["metadata"]["name"] for each in pods.objects("pods") if uid in each["metadata"]["name"]]
-        waiting = (name for name in names if f"thing : Wait for {gate} (" in pods.log(name))
-        return next(waiting, "")
-
-    return wait_until(found, f"the run to wait for {gate}")
 
 
 @pytest.mark.parametrize(
@@ -308,24 +201,6 @@ def test_a_run_gets_a_warm_pod_which_is_replaced_and_ends_with_it(pods: PodProje
     wait_until(lambda: not pods.warm(), "the idle pod to end with its operator")
 
 
-def test_a_run_in_a_warm_pod_continues_when_the_operator_is_killed(pods: PodProject) -> None:
-    pods.watch(warmPods=1)
-    first = pods.start()
-    first.await_line("A warm pod is ready")
-    pods.things.create("one", {"gate": "open"})
-    pod, run = _warm_run(pods)
-    wait_until(lambda: "FAILED - RETRYING" in pods.log(pod["metadata"]["name"]), "the role to wait for its gate")
-    first.kill()
-    second = pods.start()
-    second.await_line("Continuing a run that an earlier operator began", run=run.partition("/")[2])
-    pods.open_gate("open")
-    pods.succeeds("one")
-    assert [len(each.runs("one")) for each in (first, second)] == [0, 1]
-    wait_until(lambda: _warm_run(pods)[0]["status"]["phase"] == "Succeeded", "the pod to end")
-    second.await_line("A warm pod is ready")
-    wait_until(lambda: len(pods.warm()) == 1, "only the idle pod of the second operator")
-
-
 @pytest.mark.nightly
 def test_another_replica_continues_a_run_in_a_warm_pod_after_a_handover(pods: PodProject) -> None:
     hosts = ("10.95.0.11", "10.95.0.12")
@@ -346,17 +221,3 @@ def test_another_replica_continues_a_run_in_a_warm_pod_after_a_handover(pods: Po
     pods.succeeds("one")
     assert [len(each.runs("one")) for each in (first, second)] == [0, 1]
     wait_until(lambda: _warm_run(pods)[0]["status"]["phase"] == "Succeeded", "the pod to end")
-
-
-def test_an_idle_pod_that_is_deleted_is_replaced(pods: PodProject) -> None:
-    pods.watch(warmPods=1)
-    operator = pods.start()
-    operator.await_line("A warm pod is ready")
-    (idle,) = wait_until(pods.warm, "the node to report the warm pod")
-    pods.api.call("DELETE", f"/api/v1/namespaces/{pods.namespace}/pods/{idle['metadata']['name']}")
-    operator.await_line("A warm pod did not start or has ended; starting another one later")
-    wait_until(
-        lambda: [each for each in pods.warm() if each["metadata"]["uid"] != idle["metadata"]["uid"]], "another pod"
-    )
-    pods.things.create("one")
-    pods.succeeds("one")

@@ -25,14 +25,6 @@ WRITES = """
 """
 
 
-WRITES_WHAT_IT_READS = """
-    - kubernetes.core.k8s:
-        definition:
-          apiVersion: v1
-          kind: ConfigMap
-          metadata: {name: "{{ settings }}", namespace: "{{ ansible_operator_meta.namespace }}"}
-          data: {mode: wanted}
-"""
 SLOWING = "An object is triggered repeatedly; slowing down. Check if the role and another client write the same"
 
 
@@ -97,34 +89,3 @@ def test_a_contention_over_a_field_is_slowed_down_and_reported_with_object_and_f
     project.start("--engine=warm")
     over = things.await_condition("one", "Contended", "False")
     assert over["reason"] == "Quiet"
-
-
-@pytest.mark.full
-def test_a_contention_over_a_reference_is_slowed_down_and_reported(project: Project, things: Things, api: Api) -> None:
-    project.role("writes", WRITES_WHAT_IT_READS)
-    project.grant([""], ["configmaps"])
-    references = [{"version": "v1", "kind": "ConfigMap", "path": "spec.settings"}]
-    # Were what the role writes its own, it would run for that as a dependent.
-    project.watch("writes", references=references, watchDependentResources=False)
-    operator = project.start("--engine=warm")
-    core = f"/api/v1/namespaces/{project.namespace}"
-    api.call("POST", f"{core}/configmaps", {"metadata": {"name": "shared"}, "data": {"mode": "mine"}})
-    things.create("one", {"settings": "shared"})
-    with Fighter(api, f"{core}/configmaps/shared") as fighter:
-        operator.await_line(SLOWING, name="one")
-        assert fighter.rounds >= 5
-        condition = things.await_condition("one", "Contended")
-    expected = f"ConfigMap {project.namespace}/shared"
-    assert condition["reason"] == "ReferenceChangedAgain"
-    assert expected in condition["message"]
-    assert "repeatedly" in condition["message"]
-
-    def events() -> list[dict[str, Any]]:
-        found = api.call("GET", f"{core}/events")["items"]
-        return [each for each in found if each["reason"] == "ReferenceChangedAgain"]
-
-    (event,) = wait_until(events, "an Event")
-    assert expected in event["message"]
-    assert (event["involvedObject"]["name"], event["related"]["name"]) == ("one", "shared")
-    assert {line["reason"] for line in operator.runs("one")} == {"created", "reference changed"}
-    assert operator.stop() == 0

@@ -85,9 +85,10 @@ def kind(make_kind: Callable[[str], Kind]) -> Kind:
     return make_kind("k")
 
 
-def test_the_operator_waits_for_an_unserved_kind_and_serves_the_other_kinds(
+def test_the_operator_serves_other_kinds_while_one_is_not_served_yet_or_deleted_and_reconciles_it_when_it_is_installed(
     project: Project, things: Things, kind: Kind
 ) -> None:
+    project.watches[-1]["finalizer"] = {"name": f"{GROUP}/finalizer", "role": "thing"}
     project.watch("thing")
     operator = project.start()
     things.create("one", {})
@@ -95,17 +96,8 @@ def test_the_operator_waits_for_an_unserved_kind_and_serves_the_other_kinds(
     assert [line for line in operator.lines(level="warning") if kind.kind in str(line)]
     kind.install()
     wait_until(kind.is_served, "the kind to be served")
-    kind.create("late")
-    operator.await_line("Run ended", name="late")
-
-
-def test_a_kind_that_is_deleted_and_installed_again_is_reconciled(project: Project, kind: Kind) -> None:
-    project.watches[-1]["finalizer"] = {"name": f"{GROUP}/finalizer", "role": "thing"}
-    kind.install()
-    wait_until(kind.is_served, "the kind to be served")
-    operator = project.start()
     kind.create("first")
-    operator.await_line("Run ended", name="first", reason="created")
+    operator.await_line("Run ended", name="first")
     kind.remove()
     operator.await_line("Run ended", name="first", reason="deleted")
     wait_until(lambda: not kind.is_served(), "the kind to go")

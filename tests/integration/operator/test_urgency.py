@@ -47,36 +47,3 @@ def test_changes_are_served_while_all_that_was_present_at_start_hangs(
     for number in range(6):
         things.await_success(f"present-{number}")
     assert [len(operator.runs(f"present-{number}")) for number in range(6)] == [1] * 6
-
-
-NOTED = """
-    - ansible.builtin.shell: "echo {{ ansible_operator_meta.name }} >> {{ order }}"
-    - ansible.builtin.fail: {msg: "as told"}
-      when: broken | default(false)
-"""
-
-
-def test_after_a_restart_objects_without_a_result_run_before_those_that_have_one(
-    project: Project, things: Things
-) -> None:
-    order = project.folder / "order"
-    project.role("noted", NOTED)
-    project.watch("noted", vars={"order": str(order)}, retry={"delay": "30m", "maxDelay": "30m"})
-    operator = project.start("--max-concurrent-reconciles=1")
-    # The API server lists them by name, so the names are in the opposite order.
-    for name in ("a-done-1", "a-done-2", "c-changed"):
-        things.create(name, {})
-        things.await_success(name)
-    things.create("b-failed", {"broken": True})
-    things.await_condition("b-failed", "Failure")
-    assert operator.stop() == 0
-    order.unlink()
-    things.merge("c-changed", {"spec": {"size": 2}})
-    things.create("d-new", {})
-    operator = project.start("--max-concurrent-reconciles=1")
-    wait_until(lambda: len(operator.lines(msg="Run ended")) == 5, "all runs")
-    assert order.read_text().split() == ["d-new", "c-changed", "b-failed", "a-done-1", "a-done-2"]
-    started = {line["name"]: line["details"] for line in operator.lines(msg="Run started")}
-    assert started["d-new"] == ["never ran"]
-    assert not started["a-done-1"]
-    assert operator.stop() == 0

@@ -16,7 +16,7 @@ from typing import Any, cast
 import orjson
 
 from runner.agent.frames import HEADER, Kind
-from runner.engine.job import Event, Job, PodRun, RunResult, UnrecordedRun
+from runner.engine.job import Event, Job, Outcome, PodRun, RunResult, UnrecordedRun
 from runner.engine.retention import KeptRuns
 from runner.errors import ForbiddenError
 from runner.kube.client import Client
@@ -227,4 +227,14 @@ async def conclude(engine: PodEngine, job: Job, running: asyncio.Task[RunResult]
     async with asyncio.timeout(60):
         result = await running
     await engine.recorded(job)
+    return result
+
+
+async def succeed(engine: PodEngine, job: Job, running: asyncio.Task[RunResult], agent: Agent) -> RunResult:
+    """Let the agent report a success, record the outcome, and wait until the agent has left."""
+    agent.succeed()
+    leaving = asyncio.create_task(agent.leave())
+    result = await conclude(engine, job, running)
+    assert result.outcome is Outcome.SUCCEEDED, result
+    await leaving
     return result

@@ -331,22 +331,6 @@ async def test_an_ansible_that_is_not_loaded_in_time_is_started_for_the_run(
     assert process(tmp_path, lines)[1].status == "successful"
 
 
-async def test_a_stopped_run_in_a_warm_pod_leaves_no_process(operator: Operator, start: Start, tmp_path: Path) -> None:
-    began = tmp_path / "began"
-    order = transmit(tmp_path, f"sh -c 'echo $$ > {began}; exec sleep 1007'", settings())
-
-    async def stop() -> None:
-        await until(lambda: began.exists() and began.read_text())
-        link: Any = operator.links._runs[RUN]
-        link.stop()
-
-    (_, _, lines, ending), _ = await asyncio.gather(in_warm_pod(operator, start, order, settings()), stop())
-    with pytest.raises(ProcessLookupError):
-        os.kill(int(began.read_text()), 0)
-    assert ending.code not in {None, 0}
-    assert process(tmp_path, lines)[1].status == "canceled"
-
-
 async def test_an_idle_agent_that_is_not_needed_ends_with_its_processes(
     operator: Operator, start: Start, tmp_path: Path
 ) -> None:

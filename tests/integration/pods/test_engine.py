@@ -21,7 +21,7 @@ from runner.pods.jobs import JOBS, RUN, RUN_OF, SECRETS, run_name
 from runner.pods.spool import Spool
 from runner.pods.states import Patience, PodState
 from runner.pods.stream import MARK, mark_of
-from tests.integration.pods.bed import Agent, Bed, conclude, events
+from tests.integration.pods.bed import Agent, Bed, conclude, events, succeed
 from tests.kit.wait import until
 
 
@@ -73,10 +73,7 @@ async def test_a_run_that_ended_in_time_while_no_operator_was_there_succeeds(bed
     job = bed.job(60, _earlier(found))
     running = asyncio.create_task(second.run(job, events))
     agent = await bed.agent(record)
-    agent.succeed()
-    leaving = asyncio.create_task(agent.leave())
-    assert (await conclude(second, job, running)).outcome is Outcome.SUCCEEDED
-    await leaving
+    await succeed(second, job, running, agent)
 
 
 async def test_a_pod_that_kubernetes_ended_at_its_deadline_without_an_operator_timed_out(bed: Bed) -> None:
@@ -141,10 +138,7 @@ async def test_few_ended_jobs_of_a_resource_remain(bed: Bed) -> None:
         job = bed.job()
         running = asyncio.create_task(engine.run(job, events))
         agent = await bed.agent(await bed.record(number))
-        agent.succeed()
-        leaving = asyncio.create_task(agent.leave())
-        assert (await conclude(engine, job, running)).outcome is Outcome.SUCCEEDED
-        await leaving
+        await succeed(engine, job, running, agent)
     left = [each for each in await bed.objects("jobs") if "deletionTimestamp" not in each["metadata"]]
     assert [each["metadata"]["name"].rpartition("-")[2] for each in left] == ["3", "4", "5"]
     assert left[0]["spec"]["ttlSecondsAfterFinished"] == 3600
@@ -178,10 +172,7 @@ async def test_a_run_does_not_have_the_name_of_a_pod_whose_job_is_gone(bed: Bed)
     engine = await bed.engine()
     running = asyncio.create_task(engine.run(job := bed.job(), events))
     agent = await bed.agent(await bed.record(8))
-    agent.succeed()
-    leaving = asyncio.create_task(agent.leave())
-    assert (await conclude(engine, job, running)).outcome is Outcome.SUCCEEDED
-    await leaving
+    await succeed(engine, job, running, agent)
 
 
 async def _begin(bed: Bed) -> tuple[PodEngine, Job, asyncio.Task[RunResult], Agent]:
@@ -231,10 +222,7 @@ async def test_a_value_that_becomes_known_later_is_masked_in_the_files_of_the_ru
     agent.line(**event, project_update_id=mark_of(record["token"]))
     await until(lambda: shown)
     job.secrets.learn(["generated-value"])
-    agent.succeed()
-    leaving = asyncio.create_task(agent.leave())
-    await conclude(engine, job, running)
-    await leaving
+    await succeed(engine, job, running, agent)
     folder = job.run_dir / "artifacts" / job.ident
     assert (folder / "stdout").read_text() == "it is ********\n"
     assert "it is ********" in (folder / "job_events/1-0-1.json").read_text()

@@ -15,8 +15,8 @@ from runner.kube.client import PatchType
 from runner.kube.discovery import ApiResource
 from runner.objects import GVK, Object, ObjectKey, ObjectRef
 from runner.ownership import PRIMARY_RESOURCE
-from runner.pods.jobs import JOBS, RUN, RUN_OF, run_name
-from tests.integration.pods.bed import POD, Bed, conclude, events
+from runner.pods.jobs import JOBS
+from tests.integration.pods.bed import POD, Bed, events, succeed
 from tests.kit.wait import until
 
 FINALIZER = "test.example.com/role"
@@ -86,12 +86,8 @@ async def test_the_finalizer_runs_in_the_namespace_of_the_operator_and_the_names
     (made,) = await bed.objects("jobs")
     assert "ownerReferences" not in made["metadata"]  # the garbage collector would delete it
     assert made["metadata"]["annotations"][PRIMARY_RESOURCE] == f"{doomed.name}/one"
-    agent.succeed()
-    leaving = asyncio.create_task(agent.leave())
-    result = await conclude(engine, job, running)
-    assert result.outcome is Outcome.SUCCEEDED
+    result = await succeed(engine, job, running, agent)
     assert result.pod.startswith(f"{bed.namespace}/")
-    await leaving
     assert await bed.objects("secrets") == []
     await doomed.release()
 
@@ -110,10 +106,7 @@ async def test_a_deletion_between_the_record_and_the_job_leads_to_the_same(
     engine, job = await bed.engine(), doomed.finalizes()
     running = asyncio.create_task(engine.run(job, events))
     agent = await bed.agent(await bed.record(newest=True))
-    agent.succeed()
-    leaving = asyncio.create_task(agent.leave())
-    assert (await conclude(engine, job, running)).outcome is Outcome.SUCCEEDED
-    await leaving
+    await succeed(engine, job, running, agent)
 
 
 async def test_the_next_operator_continues_that_finalizer(bed: Bed, doomed: Doomed) -> None:
@@ -133,31 +126,7 @@ async def test_the_next_operator_continues_that_finalizer(bed: Bed, doomed: Doom
     job = doomed.finalizes(resumed=found)
     running = asyncio.create_task(second.run(job, events))
     agent = await bed.agent(record)
-    agent.succeed()
-    leaving = asyncio.create_task(agent.leave())
-    assert (await conclude(second, job, running)).outcome is Outcome.SUCCEEDED
-    await leaving
-
-
-async def test_its_name_is_not_that_of_a_pod_which_the_deleted_namespace_still_has(bed: Bed, doomed: Doomed) -> None:
-    labels = {RUN_OF: bed.owner.uid, RUN: run_name(bed.owner.uid, 7)}
-    spec = {"automountServiceAccountToken": False, "containers": [{"name": "ansible", "image": "example.com/ee:1"}]}
-    account = f"{doomed.path}/serviceaccounts/default"
-    async with asyncio.timeout(30):
-        while not (await bed.client.request("GET", f"{doomed.path}/serviceaccounts"))["items"]:
-            await asyncio.sleep(0.05)
-    assert await bed.client.request("GET", account)
-    meta = {"name": "left", "labels": labels, "finalizers": [FINALIZER]}
-    await bed.client.request("POST", f"{doomed.path}/pods", body={"metadata": meta, "spec": spec})
-    await doomed.delete()
-    engine = await bed.engine()
-    running = asyncio.create_task(engine.run(job := doomed.finalizes(), events))
-    agent = await bed.agent(await bed.record(8))
-    agent.succeed()
-    leaving = asyncio.create_task(agent.leave())
-    assert (await conclude(engine, job, running)).outcome is Outcome.SUCCEEDED
-    await leaving
-    await doomed.without_finalizer("pods/left")
+    await succeed(second, job, running, agent)
 
 
 async def test_what_remains_of_a_finalizer_whose_resource_is_gone_is_deleted_at_start(bed: Bed, doomed: Doomed) -> None:

@@ -12,7 +12,7 @@ from runner.engine.job import Job, Outcome, RunResult, UnrecordedRun
 from runner.errors import PodWaitsError, RunDetachedError
 from runner.pods.engine import PodEngine
 from runner.pods.states import Patience, PodState
-from tests.integration.pods.bed import POD, Bed, conclude, events
+from tests.integration.pods.bed import POD, Bed, conclude, events, succeed
 
 NO_NODE = "it cannot be scheduled: 0/3 nodes are available"
 
@@ -42,12 +42,8 @@ async def _unscheduled(bed: Bed, engine: PodEngine, job: Job) -> RunResult:
 async def _succeeds(bed: Bed, engine: PodEngine, job: Job) -> None:
     running = asyncio.create_task(engine.run(job, events))
     agent = await bed.agent(await bed.record(newest=True))
-    agent.succeed()
-    leaving = asyncio.create_task(agent.leave())
-    result = await conclude(engine, job, running)
-    assert result.outcome is Outcome.SUCCEEDED, result
+    await succeed(engine, job, running, agent)
     assert not job.secrets.is_exhausted
-    await leaving
 
 
 async def test_a_run_whose_pod_a_quota_forbids_holds_no_worker_and_the_quota_is_the_reason(bed: Bed) -> None:
@@ -165,10 +161,7 @@ async def test_a_plan_begins_anew_and_an_approved_run_keeps_its_worker(bed: Bed,
         async with asyncio.timeout(2):
             await asyncio.shield(running)
     agent = await bed.agent(record)
-    agent.succeed()
-    leaving = asyncio.create_task(agent.leave())
-    assert (await conclude(engine, job, running)).outcome is Outcome.SUCCEEDED
-    await leaving
+    await succeed(engine, job, running, agent)
 
 
 async def _detached(bed: Bed) -> tuple[PodEngine, UnrecordedRun]:

@@ -24,7 +24,7 @@ from runner.pods.states import Patience, PodState
 from runner.pods.warm import Home, WarmPods, WarmTemplate
 from runner.pods.watching import PodWatch
 from runner.watches.pod_fields import PodPolicy
-from tests.integration.pods.bed import Agent, Bed, Pods, conclude, events
+from tests.integration.pods.bed import Agent, Bed, Pods, conclude, events, succeed
 from tests.kit.agents import Client as AgentClient
 from tests.kit.wait import until
 
@@ -111,10 +111,7 @@ async def test_without_a_ready_agent_a_run_gets_a_pod_of_its_own(bed: Bed) -> No
     async with warm_pods(bed, engine) as pods:
         running = asyncio.create_task(engine.run(job, events))
         agent = await bed.agent(await bed.record())
-        agent.succeed()
-        leaving = asyncio.create_task(agent.leave())
-        assert (await conclude(engine, job, running)).outcome is Outcome.SUCCEEDED
-        await leaving
+        await succeed(engine, job, running, agent)
         assert (pods.hits, pods.misses) == (0, 1)
 
 
@@ -141,10 +138,7 @@ async def test_the_next_operator_continues_a_run_although_its_idle_agent_has_not
     await until(lambda: name in second._links._runs)
     idle, _ = await idle_agent(bed, name)
     agent = await assigned(bed, idle)
-    agent.succeed()
-    leaving = asyncio.create_task(agent.leave())
-    assert (await conclude(second, job, running)).outcome is Outcome.SUCCEEDED
-    await leaving
+    await succeed(second, job, running, agent)
 
 
 async def test_a_run_whose_idle_agent_does_not_respond_is_repeated(bed: Bed) -> None:
@@ -194,10 +188,7 @@ async def test_few_ended_warm_pods_of_a_resource_remain(bed: Bed) -> None:
             job = bed.job()
             running = asyncio.create_task(engine.run(job, events))
             agent = await assigned(bed, idle)
-            agent.succeed()
-            leaving = asyncio.create_task(agent.leave())
-            await conclude(engine, job, running)
-            await leaving
+            await succeed(engine, job, running, agent)
             await until(lambda: not engine._labeling)  # it looks at the pods that have ended before
             bed.pods.ended.append(name)
         async with asyncio.timeout(30):
@@ -302,10 +293,7 @@ async def test_the_ended_warm_pod_of_a_run_goes_with_its_resource(bed: Bed) -> N
             await until(lambda: watch.state(place) is not None)
             running = asyncio.create_task(engine.run(job, events))
             agent = await assigned(bed, idle)
-            agent.succeed()
-            leaving = asyncio.create_task(agent.leave())
-            await conclude(engine, job, running)
-            await leaving
+            await succeed(engine, job, running, agent)
             state = watch.state(place)
             assert state is not None
             await write(bed, ObjectKey(bed.namespace, state.name), {}, "Succeeded")
