@@ -27,19 +27,6 @@ def make(folder: Path) -> Path:
     return folder
 
 
-def test_a_role_is_found_beside_the_watches_file(cwd: Path) -> None:
-    role = make(cwd / "roles/memcached")
-    assert paths.find_role("memcached", places(cwd)).path == role
-
-
-def test_the_roles_path_is_tried_first_and_with_a_roles_folder_below(cwd: Path) -> None:
-    make(cwd / "roles/memcached")
-    below = make(cwd / "second/roles/memcached")
-    assert paths.find_role("memcached", places(cwd, "first:second")).path == below
-    plain = make(cwd / "first/memcached")
-    assert paths.find_role("memcached", places(cwd, "first:second")).path == plain
-
-
 def test_a_missing_role_lists_the_searched_folders_in_order(cwd: Path) -> None:
     found = paths.find_role("memcached", places(cwd, f"{cwd}/a::~/b"))
     assert found.path is None

@@ -199,6 +199,18 @@ async def test_an_annotation_that_is_corrected_while_the_error_is_reported_runs_
     assert bed.server.condition("Successful")["status"] == "True"
 
 
+@pytest.mark.virtual_time
+async def test_no_run_begins_while_the_status_cannot_be_written() -> None:
+    bed = Bed(watch_value())
+    _refuse(bed, ServerError("down", status=503), "status")
+    bed.server.create()
+    await bed.work(30)
+    assert bed.engine.runs == []
+    _accept(bed)
+    await bed.work(70)
+    assert len(bed.engine.runs) == 1
+
+
 @pytest.mark.parametrize("refused", [True, False], ids=["refused", "accepted"])
 @pytest.mark.virtual_time
 async def test_after_a_restart_a_finalizer_that_has_run_does_not_run_again(*, refused: bool) -> None:

@@ -6,15 +6,13 @@ from typing import Any
 
 import pytest
 
-from runner.dependents.ledger import Ledger, LedgerResult
-from runner.dependents.notification import Notification, RunWrite
+from runner.dependents.ledger import LedgerResult
+from runner.dependents.notification import RunWrite
 from runner.kube.object_state import ObjectState
 from runner.objects import GVK, Object, ObjectKey, ObjectRef
+from tests.unit.dependents.scenario import KEY, OTHER, OWNER, LedgerScenario
 
-OWNER = ObjectRef(GVK("cache.example.com", "v1", "Memcached"), ObjectKey("ns", "mc"))
-OTHER = ObjectRef(GVK("cache.example.com", "v1", "Memcached"), ObjectKey("ns", "other"))
 CURIOUS = ObjectRef(GVK("cache.example.com", "v1", "Curious"), ObjectKey("ns", "mc"))
-KEY = ObjectKey("ns", "child")
 
 
 def deployment(version: int, *, generation: int = 1, uid: str = "u1", **more: Any) -> Object:
@@ -27,61 +25,9 @@ def config_map(version: int, value: str, *, uid: str = "u1", **meta: Any) -> Obj
     return {"metadata": meta, "data": {"value": value}}
 
 
-class LedgerScenario:
-    """A ledger that receives watch events and writes of runs; `reported` lists the changes of its notifications."""
-
-    def __init__(self, *, uses_generation: bool = True) -> None:
-        self.ledger = Ledger(lambda target: "all" if target == CURIOUS else "off", uses_generation=uses_generation)
-        self.notifications: list[Notification] = []
-        self.reads: list[ObjectKey] = []
-
-    def seen(self, obj: Object, *targets: ObjectRef) -> LedgerScenario:
-        self._take(self.ledger.applied("", KEY, ObjectState.of(obj, targets or (OWNER,), whole=False)))
-        return self
-
-    def stray(self, obj: Object) -> LedgerScenario:
-        self._take(self.ledger.applied("", KEY, ObjectState.of(obj, (), whole=False)))
-        return self
-
-    def read(self, obj: Object, *targets: ObjectRef) -> LedgerScenario:
-        assert self.reads
-        self.reads.clear()
-        self.ledger.reads(KEY)
-        self.notifications += self.ledger.read(KEY, ObjectState.of(obj, targets or (OWNER,), whole=True))
-        return self
-
-    def absent(self) -> LedgerScenario:
-        assert self.reads
-        self.reads.clear()
-        self.notifications += self.ledger.absent(KEY)
-        return self
-
-    def wrote(self, obj: Object, by: ObjectRef = OWNER, *targets: ObjectRef, whole: bool = True) -> LedgerScenario:
-        state = ObjectState.of(obj, targets or (by,), whole=True) if whole else None
-        meta = obj["metadata"]
-        self.notifications += self.ledger.wrote("", KEY, RunWrite(by, meta["uid"], meta["resourceVersion"], state))
-        return self
-
-    def gone(self, obj: Object, *targets: ObjectRef) -> LedgerScenario:
-        self.notifications += self.ledger.deleted(KEY, ObjectState.of(obj, targets or (OWNER,), whole=False))
-        return self
-
-    def begins(self) -> LedgerScenario:
-        self.ledger.requested("")
-        self.ledger.restarted("")
-        return self
-
-    def ends(self) -> LedgerScenario:
-        self._take(self.ledger.synced(""))
-        return self
-
-    def _take(self, finding: LedgerResult) -> None:
-        self.notifications += finding.notifications
-        self.reads += finding.read
-
-    @property
-    def reported(self) -> list[str]:
-        return [notifications.what for notifications in self.notifications]
+def curious() -> LedgerScenario:
+    """Begin a scenario with a second owner, which watches the status."""
+    return LedgerScenario(OWNER, CURIOUS, trigger=lambda target: "all" if target == CURIOUS else "off")
 
 
 def test_the_first_state_of_a_dependent_causes_no_notification() -> None:
@@ -371,9 +317,8 @@ def test_a_kind_whose_generation_counts_status_is_read() -> None:
 
 
 def test_a_changed_status_causes_a_notification_of_owners_that_watch_status() -> None:
-    both = (OWNER, CURIOUS)
-    scenario = LedgerScenario().seen(deployment(1), *both).read(deployment(1), *both)
-    scenario.seen(deployment(2), *both).read(deployment(2, status={"ready": 1}), *both)
+    scenario = curious().seen(deployment(1)).read(deployment(1))
+    scenario.seen(deployment(2)).read(deployment(2, status={"ready": 1}))
     assert [(notifications.target, notifications.what) for notifications in scenario.notifications] == [
         (CURIOUS, "changed: status")
     ]
@@ -448,14 +393,10 @@ class TestSuspects:
         assert scenario.ledger.unreadable(KEY) == ()
 
     def test_fields_of_status_are_named_only_for_owners_that_watch_status(self) -> None:
-        scenario = LedgerScenario().seen(deployment(1), OWNER, CURIOUS)
+        scenario = curious().seen(deployment(1))
         scenario.ledger.suspect(KEY)
-        before, after = (deployment(n, status={"ready": n}) for n in (2, 3))
-        for obj in (before, after):
-            scenario.seen(obj, OWNER, CURIOUS)
-            scenario.notifications += scenario.ledger.read(
-                KEY, ObjectState.of(obj, (OWNER, CURIOUS), whole=True, suspect=True)
-            )
+        for number in (2, 3):
+            scenario.sees(deployment(number, status={"ready": number}))
         assert [(notifications.target, notifications.fields) for notifications in scenario.notifications[-1:]] == [
             (CURIOUS, ("status.ready",))
         ]

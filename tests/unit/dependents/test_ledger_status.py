@@ -6,18 +6,14 @@ from typing import Any
 
 import pytest
 
-from runner.dependents.ledger import Ledger
-from runner.dependents.notification import Notification, RunWrite
-from runner.kube.object_state import ObjectState
 from runner.objects import GVK, Object, ObjectKey, ObjectRef
 from runner.watches.policy import StatusTrigger
+from tests.unit.dependents.scenario import KEY, OWNER, LedgerScenario
 
-OWNER = ObjectRef(GVK("cache.example.com", "v1", "Memcached"), ObjectKey("ns", "mc"))
 OTHERS: dict[ObjectRef, StatusTrigger] = {
     ObjectRef(GVK("cache.example.com", "v1", "All"), ObjectKey("ns", "mc")): "all",
     ObjectRef(GVK("cache.example.com", "v1", "Off"), ObjectKey("ns", "mc")): "off",
 }
-KEY = ObjectKey("ns", "child")
 A, B, NOISE = {"phase": "A"}, {"phase": "B"}, {"phase": "A", "message": "1 of 3"}
 STATUS = ["changed: status"]
 
@@ -28,49 +24,12 @@ def thing(version: int, status: Any = None, **meta: Any) -> Object:
     return {"apiVersion": "example.com/v1", "kind": "Thing", "metadata": meta, "spec": {}, "status": status}
 
 
-class LedgerScenario:
-    """A ledger that receives events, reads and writes; `to_read` has the last request to read a status."""
-
-    def __init__(self, *targets: ObjectRef) -> None:
-        self.targets = targets or (OWNER,)
-        self.ledger = Ledger(lambda target: OTHERS.get(target, "auto"), uses_generation=True)
-        self.notifications: list[Notification] = []
-        self.to_read: tuple[ObjectKey, ...] = ()
-        self.urgent: tuple[ObjectKey, ...] = ()
-
-    def event(self, obj: Object) -> LedgerScenario:
-        found = self.ledger.applied("", KEY, ObjectState.of(obj, self.targets, whole=False))
-        self.notifications += found.notifications
-        self.to_read, self.urgent = found.read_status, found.read
-        return self
-
-    def begins_reading(self) -> LedgerScenario:
-        assert self.to_read or self.urgent
-        self.ledger.reads(KEY)
-        return self
-
-    def reads(self, obj: Object) -> LedgerScenario:
-        state = ObjectState.of(obj, self.targets, whole=True, suspect=self.ledger.suspects(KEY))
-        self.notifications += self.ledger.read(KEY, state)
-        return self
-
-    def sees(self, obj: Object) -> LedgerScenario:
-        """Receive an event, and read the object."""
-        return self.event(obj).begins_reading().reads(obj)
-
-    def writes(self, obj: Object) -> LedgerScenario:
-        meta = obj["metadata"]
-        state = ObjectState.of(obj, self.targets, whole=True)
-        self.notifications += self.ledger.wrote("", KEY, RunWrite(OWNER, meta["uid"], meta["resourceVersion"], state))
-        return self
-
-    @property
-    def reported(self) -> list[str]:
-        return [each.what for each in self.notifications]
+def status_scenario(*owners: ObjectRef) -> LedgerScenario:
+    return LedgerScenario(*owners, trigger=lambda target: OTHERS.get(target, "auto"))
 
 
 def test_a_status_that_means_something_causes_a_notification_once() -> None:
-    scenario = LedgerScenario().sees(thing(1, A)).sees(thing(2, B)).sees(thing(3, B))
+    scenario = status_scenario().sees(thing(1, A)).sees(thing(2, B)).sees(thing(3, B))
     (notification,) = scenario.notifications
     assert (notification.target, notification.what, notification.fields) == (OWNER, "changed: status", ("status",))
     assert notification.is_status
@@ -78,76 +37,79 @@ def test_a_status_that_means_something_causes_a_notification_once() -> None:
 
 
 def test_a_status_without_meaning_and_the_first_one_cause_none() -> None:
-    assert LedgerScenario().sees(thing(1, A)).sees(thing(2, NOISE)).reported == []
+    assert status_scenario().sees(thing(1, A)).sees(thing(2, NOISE)).reported == []
 
 
 def test_a_change_before_the_first_read_counts() -> None:
-    assert LedgerScenario().event(thing(1)).event(thing(2)).begins_reading().reads(thing(2, A)).reported == STATUS
-    assert LedgerScenario().event(thing(1)).begins_reading().reads(thing(2, A)).reported == STATUS
+    assert status_scenario().seen(thing(1)).seen(thing(2)).begins_reading().ends_reading(thing(2, A)).reported == STATUS
+    assert status_scenario().seen(thing(1)).begins_reading().ends_reading(thing(2, A)).reported == STATUS
 
 
 def test_a_changed_spec_causes_a_notification_before_the_status_is_read() -> None:
-    scenario = LedgerScenario().sees(thing(1, A)).event(thing(2, generation=2))
+    scenario = status_scenario().sees(thing(1, A)).seen(thing(2, generation=2))
     assert scenario.reported == ["changed: spec"]
-    assert scenario.begins_reading().reads(thing(2, B, generation=2)).reported == ["changed: spec", *STATUS]
+    assert scenario.begins_reading().ends_reading(thing(2, B, generation=2)).reported == ["changed: spec", *STATUS]
 
 
 def test_a_read_that_an_event_overtook_is_not_used_and_the_next_one_is() -> None:
-    scenario = LedgerScenario().sees(thing(1, A)).event(thing(2)).begins_reading()
-    scenario.event(thing(3, labels={"a": "b"})).reads(thing(2, A))
+    scenario = status_scenario().sees(thing(1, A)).seen(thing(2)).begins_reading()
+    scenario.seen(thing(3, labels={"a": "b"})).ends_reading(thing(2, A))
     assert scenario.reported == ["changed: labels"]
-    assert scenario.begins_reading().reads(thing(3, B, labels={"a": "b"})).reported == ["changed: labels", *STATUS]
+    assert scenario.begins_reading().ends_reading(thing(3, B, labels={"a": "b"})).reported == [
+        "changed: labels",
+        *STATUS,
+    ]
 
 
 def test_a_read_that_is_newer_than_its_event_counts_once() -> None:
-    scenario = LedgerScenario().sees(thing(1, A)).event(thing(2)).begins_reading().reads(thing(3, B))
+    scenario = status_scenario().sees(thing(1, A)).seen(thing(2)).begins_reading().ends_reading(thing(3, B))
     assert scenario.reported == STATUS
-    assert scenario.event(thing(3)).reported == STATUS
+    assert scenario.seen(thing(3)).reported == STATUS
 
 
 def test_the_status_in_the_response_to_a_creation_is_the_first_one() -> None:
-    assert LedgerScenario().writes(thing(1, A)).event(thing(1)).sees(thing(2, A)).reported == []
-    assert LedgerScenario().writes(thing(1)).event(thing(1)).sees(thing(2, A)).reported == STATUS
-    assert LedgerScenario().event(thing(1)).writes(thing(1)).sees(thing(2, A)).reported == STATUS
+    assert status_scenario().wrote(thing(1, A)).seen(thing(1)).sees(thing(2, A)).reported == []
+    assert status_scenario().wrote(thing(1)).seen(thing(1)).sees(thing(2, A)).reported == STATUS
+    assert status_scenario().seen(thing(1)).wrote(thing(1)).sees(thing(2, A)).reported == STATUS
 
 
 def test_a_write_of_a_run_does_not_hide_a_status_that_changed_before_it() -> None:
     labels = {"labels": {"a": "b"}}
-    before = LedgerScenario().sees(thing(1, A)).event(thing(2))
-    assert before.writes(thing(3, B, **labels)).event(thing(3, **labels)).reported == STATUS
-    after = LedgerScenario().sees(thing(1, A)).event(thing(3, **labels))
-    assert after.writes(thing(3, B, **labels)).reported[-1:] == STATUS
-    between = LedgerScenario().sees(thing(1, A)).event(thing(2)).begins_reading().writes(thing(3, B, **labels))
-    assert between.reads(thing(3, B, **labels)).reported == STATUS
+    before = status_scenario().sees(thing(1, A)).seen(thing(2))
+    assert before.wrote(thing(3, B, **labels)).seen(thing(3, **labels)).reported == STATUS
+    after = status_scenario().sees(thing(1, A)).seen(thing(3, **labels))
+    assert after.wrote(thing(3, B, **labels)).reported[-1:] == STATUS
+    between = status_scenario().sees(thing(1, A)).seen(thing(2)).begins_reading().wrote(thing(3, B, **labels))
+    assert between.ends_reading(thing(3, B, **labels)).reported == STATUS
 
 
 def test_a_write_of_a_run_that_changes_nothing_else_causes_no_notification() -> None:
     labels = {"labels": {"a": "b"}}
-    scenario = LedgerScenario().sees(thing(1, A)).writes(thing(2, A, **labels)).event(thing(2, **labels))
+    scenario = status_scenario().sees(thing(1, A)).wrote(thing(2, A, **labels)).seen(thing(2, **labels))
     assert scenario.sees(thing(3, NOISE, **labels)).reported == []
 
 
 def test_a_recreated_object_begins_anew() -> None:
-    scenario = LedgerScenario().sees(thing(1, A)).event(thing(9, uid="v"))
-    assert scenario.begins_reading().reads(thing(9, B, uid="v")).reported == ["was recreated"]
+    scenario = status_scenario().sees(thing(1, A)).seen(thing(9, uid="v"))
+    assert scenario.begins_reading().ends_reading(thing(9, B, uid="v")).reported == ["was recreated"]
 
 
 def test_a_status_of_an_object_that_is_being_deleted_is_not_read() -> None:
     deleting = {"deletionTimestamp": "t", "finalizers": ["example.com/f"]}
-    scenario = LedgerScenario().sees(thing(1, A)).event(thing(2, **deleting))
-    assert (scenario.to_read, scenario.reported) == ((), ["is being deleted"])
+    scenario = status_scenario().sees(thing(1, A)).seen(thing(2, **deleting))
+    assert (scenario.found.read_status, scenario.reported) == ((), ["is being deleted"])
 
 
 def test_a_kind_without_generation_is_read_and_its_status_compared() -> None:
-    scenario = LedgerScenario()
+    scenario = status_scenario()
     for version, status in ((1, A), (2, NOISE), (3, B)):
         scenario.sees(thing(version, status, generation=None))
-        assert (scenario.to_read, scenario.urgent) == ((), (KEY,))
+        assert (scenario.found.read_status, scenario.found.read) == ((), (KEY,))
     assert scenario.reported == STATUS
 
 
 def test_each_owner_is_notified_as_its_watch_sets_it() -> None:
-    scenario = LedgerScenario(OWNER, *OTHERS)
+    scenario = status_scenario(OWNER, *OTHERS)
     for version, status in ((1, A), (2, NOISE), (3, B)):
         scenario.sees(thing(version, status))
     assert [(each.target.gvk.kind, each.what) for each in scenario.notifications] == [
@@ -158,7 +120,7 @@ def test_each_owner_is_notified_as_its_watch_sets_it() -> None:
 
 
 def test_the_fields_of_a_suspect_are_named_if_they_mean_something() -> None:
-    scenario = LedgerScenario().sees(thing(1, A))
+    scenario = status_scenario().sees(thing(1, A))
     scenario.ledger.suspect(KEY)
     scenario.sees(thing(2, {"phase": "A", "message": "x"})).sees(thing(3, {"phase": "B", "message": "y", "at": "z"}))
     assert scenario.notifications[-1].fields == ("status.at", "status.phase")
@@ -167,16 +129,16 @@ def test_the_fields_of_a_suspect_are_named_if_they_mean_something() -> None:
 
 @pytest.mark.parametrize("status", [A, None])
 def test_what_skipped_runs_compare_is_unknown_until_the_status_was_read(status: Any) -> None:
-    scenario = LedgerScenario().event(thing(1, status))
+    scenario = status_scenario().seen(thing(1, status))
 
     def traits() -> list[object] | None:
         ((_, state),) = scenario.ledger.owned_by(OWNER)
         return scenario.ledger.traits(state, OWNER)
 
     assert traits() is None
-    scenario.event(thing(2))
+    scenario.seen(thing(2))
     assert traits() is None
-    scenario.begins_reading().reads(thing(2, A))
+    scenario.begins_reading().ends_reading(thing(2, A))
     known = traits()
     assert known is not None
     scenario.sees(thing(3, NOISE))

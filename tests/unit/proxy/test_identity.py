@@ -82,12 +82,6 @@ async def test_without_a_token_nothing_is_passed_on(stage: Stage, headers: str) 
     assert not stage.api.seen
 
 
-async def test_a_token_ends_with_its_run(stage: Stage) -> None:
-    assert (await stage.get()).status == 200
-    stage.identities.revoke(stage.token)
-    assert (await stage.get()).status == 401
-
-
 async def test_open_requests_of_a_run_end_with_it(stage: Stage) -> None:
     stage.api.answers(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2\r\n{}\r\n")
     wire = await stage.connect()
