@@ -194,12 +194,15 @@ class Stage:
             lines.append(f"Content-Length: {len(body)}")
         return "\r\n".join([*lines, "", ""]).encode("latin-1") + body
 
-    async def get(self, path: str = "/api/v1/pods", *headers: str) -> Message:
+    async def ask(self, start: str, *headers: str, body: bytes = b"") -> Message:
         """Ask on a connection of its own."""
         wire = await self.connect()
-        answer = await wire.ask(self.request(f"GET {path}", *headers))
+        answer = await wire.ask(self.request(start, *headers, body=body))
         wire.close()
         return answer
+
+    async def get(self, path: str = "/api/v1/pods", *headers: str) -> Message:
+        return await self.ask(f"GET {path}", *headers)
 
 
 @asynccontextmanager

@@ -295,8 +295,7 @@ async def test_an_unreachable_api_server_is_reported_as_a_status_object(stage: S
 
 async def test_credentials_that_are_refused_are_read_again(stage: Stage) -> None:
     stage.api.answers(stage.reply(b"{}", "401 Unauthorized"), stage.reply(b"fine"))
-    wire = await stage.connect()
-    assert (await wire.ask(stage.request("DELETE /api/v1/x"))).body == b"fine"
+    assert (await stage.ask("DELETE /api/v1/x")).body == b"fine"
 
 
 @pytest.mark.lengthy

@@ -100,8 +100,7 @@ def writes(cluster: FakeCluster) -> Writes:
 async def send(stage: Stage, start: str, obj: object, *headers: str) -> Message:
     """Send an object and return what came through."""
     data = obj if isinstance(obj, bytes) else orjson.dumps(obj)
-    wire = await stage.connect()
-    answer = await wire.ask(stage.request(start, *(headers or ("Content-Type: application/json",)), body=data))
+    answer = await stage.ask(start, *(headers or ("Content-Type: application/json",)), body=data)
     assert answer.status in {200, 201}
     return stage.api.seen[-1]
 
@@ -138,13 +137,11 @@ async def test_a_temporary_error_of_a_lookup_is_returned_and_no_object_is_create
     header = "Content-Type: application/apply-patch+yaml"
     async with staged(writes) as stage:
         cluster.existing[ObjectKey("ns", "a")] = ServerError("etcd is down", status=503)
-        wire = await stage.connect()
-        answer = await wire.ask(stage.request(f"PATCH {PATH}/a", header, body=body))
+        answer = await stage.ask(f"PATCH {PATH}/a", header, body=body)
         assert answer.status == 503
         assert b"etcd is down" in answer.body
         cluster.busy = True
-        wire = await stage.connect()
-        answer = await wire.ask(stage.request("POST /apis/other/v1/namespaces/ns/things", header, body=body))
+        answer = await stage.ask("POST /apis/other/v1/namespaces/ns/things", header, body=body)
         assert answer.status == 503
         assert stage.api.seen == []
 
@@ -375,8 +372,7 @@ async def test_a_write_or_read_is_reported_before_the_client_gets_the_answer(
     sent = gzip.compress(data) if packed else data
     async with staged(writes) as stage:
         stage.api.answers(stage.reply(sent, "200 OK", *(["Content-Encoding: gzip"] if packed else [])))
-        wire = await stage.connect()
-        answer = await wire.ask(stage.request(start, "Content-Type: application/merge-patch+json", body=body))
+        answer = await stage.ask(start, "Content-Type: application/merge-patch+json", body=body)
         assert answer.body == sent
         assert cluster.reports == [(reports, "a")]
 
@@ -386,8 +382,7 @@ async def test_each_object_of_a_deleted_collection_is_reported(
 ) -> None:
     async with staged(writes) as stage:
         stage.api.answers(stage.reply(orjson.dumps({"kind": "ConfigMapList", "items": [config_map(), config_map()]})))
-        wire = await stage.connect()
-        await wire.ask(stage.request(f"DELETE {PATH}"))
+        await stage.ask(f"DELETE {PATH}")
     assert cluster.reports == [("deleted configmaps of sample", "a")] * 2
 
 
@@ -406,8 +401,7 @@ async def test_writes_without_an_effect_are_not_reported(
 ) -> None:
     async with staged(writes) as stage:
         stage.api.answers(stage.reply(orjson.dumps(config_map()), answer))
-        wire = await stage.connect()
-        await wire.ask(stage.request(start, body=b"{}" if start.startswith("POST") else b""))
+        await stage.ask(start, body=b"{}" if start.startswith("POST") else b"")
     assert not cluster.reports
 
 

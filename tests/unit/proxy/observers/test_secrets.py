@@ -177,8 +177,7 @@ async def test_tokens_made_for_a_service_account_are_secret(staged: Staged) -> N
         stage.api.answers(
             stage.reply(orjson.dumps({"status": {"token": VALUE}}), "201 Created", "Content-Type: application/json")
         )
-        wire = await stage.connect()
-        await wire.ask(stage.request("POST /api/v1/namespaces/ns/serviceaccounts/a/token", body=b"{}"))
+        await stage.ask("POST /api/v1/namespaces/ns/serviceaccounts/a/token", body=b"{}")
         assert knows(stage)
 
 
@@ -228,11 +227,9 @@ async def test_a_run_reports_the_values_of_arguments_with_no_log(staged: Staged)
         assert stage.run.secrets.is_cleared("t-1")
         assert stage.run.stats.calls == 0
         assert stage.api.seen == []
-        other = await stage.connect()
-        assert (await other.ask(stage.request(f"POST {NO_LOG_PATH}", body=b"[]"))).status == 400
+        assert (await stage.ask(f"POST {NO_LOG_PATH}", body=b"[]")).status == 400
         stage.identities.revoke(stage.token)
-        late = await stage.connect()
-        assert (await late.ask(stage.request(f"POST {NO_LOG_PATH}", body=body))).status == 401
+        assert (await stage.ask(f"POST {NO_LOG_PATH}", body=body)).status == 401
 
 
 def test_runs_and_the_proxy_mean_the_same_path() -> None:

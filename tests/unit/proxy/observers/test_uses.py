@@ -89,8 +89,7 @@ def handlers(cluster: FakeCluster) -> tuple[Handler, ...]:
 
 
 async def write(stage: Stage, start: str, media: str, obj: Object) -> int:
-    wire = await stage.connect()
-    answer = await wire.ask(stage.request(start, f"Content-Type: {media}", body=orjson.dumps(obj)))
+    answer = await stage.ask(start, f"Content-Type: {media}", body=orjson.dumps(obj))
     return answer.status
 
 
