@@ -32,7 +32,6 @@ from runner.app.process import (
     LoopErrorHandler,
     StopSignals,
     connect,
-    former_kinds,
     ignore_signals,
     return_large_blocks,
     runner_folder,
@@ -163,9 +162,6 @@ class _Operator:
             engine = self._engine()
             if leftovers := await engine.reap_leftovers():
                 _log.warning("Killed leftover processes of an earlier operator's runs", processes=leftovers)
-            former = former_kinds(settings.runner_dir, settings.watches_file, self._watches)
-            if not settings.reload:  # with it, a kind is often only mistyped for a moment
-                engine.clear_out(former)
             form = run_log.form_of(settings.ansible_log_format)
             writer = run_log.block_writer(sys.stdout, form)
             stack.callback(writer.close)

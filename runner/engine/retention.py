@@ -15,7 +15,7 @@ from __future__ import annotations
 import os
 import threading
 from collections import Counter, OrderedDict
-from collections.abc import Collection, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 from runner import log
@@ -86,24 +86,6 @@ class KeptRuns:
                 self._forget(run_dir)
         finally:
             self._release(run_dir)
-
-    def clear_out(self, base: Path, in_use: Collection[Path]) -> int:
-        """Remove the run folders below `base`, except those `in_use`. Return the number of folders to remove.
-
-        Raises OSError at the end if one of them could not be removed.
-        """
-        found = [run_dir for run_dir in run_folders(base) if run_dir not in in_use]
-        failure: OSError | None = None
-        for run_dir in found:
-            if self._is_closed:
-                break
-            try:
-                self.remove(run_dir)
-            except OSError as error:
-                failure = error
-        if failure is not None:
-            raise failure
-        return len(found)
 
     def survey(self) -> None:
         """Measure the folders that an earlier operator left, so that they count too."""

@@ -24,9 +24,8 @@ from pathlib import Path
 from typing import Any
 
 import runner
-from runner.agent import process_tree
 from runner.config import atomic_file
-from runner.engine import artifacts, extravars, hosts, processes, retention
+from runner.engine import artifacts, extravars, hosts, retention
 from runner.engine.job import Job
 from runner.engine.processes import MARKER
 from runner.errors import EngineError
@@ -296,12 +295,6 @@ def going_on(path: Path) -> GoingOn | None:
     """Return the run of a folder that did not end cleanly; its operator may be dead."""
     latest = artifacts.latest(path / "artifacts")
     return GoingOn(latest, _identity(path / _ENVVARS)) if latest and (path / _EXTRAVARS).is_file() else None
-
-
-def in_use(base: Path) -> set[Path]:
-    """Return the run folders below `base` that a living operator uses, this one or another."""
-    running = process_tree.table()
-    return {folder for folder, identity in unfinished(base) if processes.operator_lives(identity, running)}
 
 
 def _identity(envvars: Path) -> str:

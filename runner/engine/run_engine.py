@@ -154,21 +154,6 @@ class RunEngine:
         """Remove the run folder of a deleted object."""
         await shortages.outlast(self.kept.remove, run_dir)
 
-    def clear_out(self, bases: Iterable[Path]) -> None:
-        """Remove the run folders below `bases` that no run uses, in the background."""
-        for base in bases:
-            self._expect_end(self._clear_out(base))
-
-    async def _clear_out(self, base: Path) -> None:
-        try:
-            removed = await asyncio.to_thread(lambda: self.kept.clear_out(base, inputdir.in_use(base)))
-        except OSError as error:
-            self._log.warning("Cannot remove the run folders of a kind", folder=str(base), error=str(error))
-        else:
-            self._log.info(
-                "Removed the run folders of a kind that is not watched any more", folder=str(base), objects=removed
-            )
-
     async def _begin(self, job: Job) -> ProcessAttempt:
         identity = processes.run_id(self._root, job.ident)
         folder = await asyncio.to_thread(inputdir.prepare, job, identity, os.environ)

@@ -141,18 +141,6 @@ def test_folders_of_an_earlier_operator_count_and_are_removed_first(make: Make, 
     assert runs.size == size_of(old, older, fresh)
 
 
-def test_folders_of_a_removed_kind_are_removed_except_those_in_use(make: Make, root: Path) -> None:
-    runs = KeptRuns(root, 10 * BIG)
-    idle, busy, theirs = make("idle"), make("busy"), make("theirs")
-    runs.survey()
-    runs.begin(busy)
-    (root / "g" / "v1" / "Kind" / "not-a-run").mkdir()
-    runs.clear_out(root / "g", {theirs})
-    assert (idle.exists(), busy.exists(), theirs.exists()) == (False, True, True)
-    assert (root / "g" / "v1" / "Kind" / "not-a-run").exists()
-    assert runs.size == retention.used(busy) + retention.used(theirs)
-
-
 def test_without_a_limit_nothing_is_measured(make: Make, root: Path) -> None:
     runs = KeptRuns(root, 0)
     folder = make("one", 3)
@@ -207,17 +195,6 @@ def test_a_folder_that_cannot_be_removed_does_not_end_the_limit_for_others(
     ran(runs, stuck)
     assert len(runs_in(stuck)) <= 1
     assert runs.size <= 2.5 * BIG
-
-
-def test_one_folder_that_cannot_be_removed_does_not_keep_the_others_of_a_kind(
-    make: Make, root: Path, undeletable: set[Path]
-) -> None:
-    runs = KeptRuns(root, 0)
-    folders = [make(name) for name in ("one", "two", "three")]
-    undeletable.add(folders[1])
-    with pytest.raises(PermissionError):
-        runs.clear_out(root / "g", set())
-    assert [folder.exists() for folder in folders] == [False, True, False]
 
 
 @pytest.mark.lengthy

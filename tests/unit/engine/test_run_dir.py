@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import yaml
 
-from runner.engine import processes, run_dir
+from runner.engine import run_dir
 from runner.engine.job import Job
 from runner.engine.processes import MARKER
 from runner.errors import EngineError
@@ -203,14 +203,3 @@ def test_what_a_run_alone_may_use_is_found_until_it_is_cleared(make_job: MakeJob
     assert not (folder.path / "tmp").exists()
     assert not (folder.path / "env" / "extravars").exists()
     assert run_dir.unfinished(tmp_path) == [(here.run_dir, "its run")]
-
-
-def test_a_run_folder_is_in_use_as_long_as_the_operator_lives_that_uses_it(make_job: MakeJob, tmp_path: Path) -> None:
-    def make(name: str, identity: str) -> Path:
-        job = make_job(run_dir=tmp_path / "runner" / "v1" / "Secret" / "n" / name)
-        run_dir.prepare(job, identity, ENVIRONMENT)
-        return job.run_dir
-
-    ours = make("ours", processes.run_id(tmp_path, "run"))
-    make("dead", f"{tmp_path}:{2**22 + 1}:1:run")
-    assert run_dir.in_use(tmp_path) == {ours}
