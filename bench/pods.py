@@ -7,7 +7,7 @@
    with all pods connected, seconds until all of them are, and runs a second after that.
 3. A role that prints `BENCH_LINES` (2000) results: frames a second, and the operator's CPU time for one.
 4. Agents without Ansible, connections of this process: how much the operator's memory grows in `BENCH_POD_RUNS` (1500)
-   runs, and how many results a second one operator and two shards receive.
+   runs, and how many results a second the operator receives.
 
 The image is that of operators. The operator is a process in the network of the node. All of it runs on this machine,
 so that pods and operator share its processors.

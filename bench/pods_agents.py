@@ -9,10 +9,9 @@ from __future__ import annotations
 import asyncio
 import base64
 import contextlib
-import itertools
 import time
-from collections.abc import AsyncIterator, Iterator
-from contextlib import AsyncExitStack, asynccontextmanager
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -32,8 +31,9 @@ from runner.kube.informer import Informer
 from runner.objects import GVK, ObjectKey
 from runner.pods import jobs
 
-NAMESPACES = ("bench-growth", "bench-shards-1", "bench-shards-2")
+NAMESPACES = ("bench-growth", "bench-capacity")
 _CASE = "pods"
+_HOST = "127.0.0.1"
 _PORT = 18444
 _SECRET = GVK("", "v1", "Secret")
 _OBJECTS = 30
@@ -80,7 +80,6 @@ class Agents:
 
     client: Client
     namespace: str
-    hosts: tuple[str, ...]
     lines: int
     _runs: dict[ObjectKey, asyncio.Task[None]] = field(default_factory=dict)
 
@@ -108,9 +107,9 @@ class Agents:
 
     async def _serve(self, data: dict[str, str], output: bytes) -> None:
         text = {name: base64.b64decode(value).decode() for name, value in data.items() if name != jobs.AGENT}
-        for host in itertools.cycle(self.hosts):
-            settings = Settings(text["run"], text["token"], text["ca.crt"], host, _PORT, text["name"])
-            with contextlib.suppress(OSError, asyncio.IncompleteReadError):  # another replica has the run
+        settings = Settings(text["run"], text["token"], text["ca.crt"], _HOST, _PORT, text["name"])
+        while True:
+            with contextlib.suppress(OSError, asyncio.IncompleteReadError):
                 if await _run(settings, output):
                     return
             await asyncio.sleep(_TRY_AGAIN)
@@ -159,21 +158,20 @@ class Bed:
     folder: Path
 
     @asynccontextmanager
-    async def operators(self, namespace: str, hosts: tuple[str, ...], **options: Any) -> AsyncIterator[Running]:
-        """Start an operator on each of these addresses. With several, they are shards."""
+    async def operator(self, namespace: str, **options: Any) -> AsyncIterator[Running]:
+        """Start an operator."""
         template = {"image": "example.com/none", "nodeSelector": {"bench.example.com/node": "none"}}
-        own = (f"--pods-address={hosts[0]}:{_PORT}", f"--leader-election-namespace={namespace}")
-        shards = (f"--shards={len(hosts)}", "--leader-election-id=bench") if len(hosts) > 1 else ()
-        async with AsyncExitStack() as stack:
-            started = []
-            for host in hosts:
-                folder = self.folder / f"{namespace}-{host}"
-                project = Project.make(folder, self.kubeconfig, [], isolation="pod", podTemplate=template, **options)
-                flags = (*own, *shards, f"--pods-bind-address={host}:{_PORT}", "--engine=exec")
-                started.append(await stack.enter_async_context(running(project, namespace, *flags)))
-            for operator in started:
-                await operator.await_ready()
-            yield Running(tuple(started))
+        flags = (
+            f"--pods-address={_HOST}:{_PORT}",
+            f"--pods-bind-address={_HOST}:{_PORT}",
+            f"--leader-election-namespace={namespace}",
+            "--engine=exec",
+        )
+        folder = self.folder / namespace
+        project = Project.make(folder, self.kubeconfig, [], isolation="pod", podTemplate=template, **options)
+        async with running(project, namespace, *flags) as process:
+            await process.await_ready()
+            yield Running(process)
 
     async def create(self, namespace: str, count: int) -> None:
         """Create resources."""
@@ -185,27 +183,26 @@ class Bed:
 
 @dataclass(frozen=True, slots=True)
 class Running:
-    """Operators that share the resources of a namespace."""
+    """An operator that runs the resources of a namespace."""
 
-    operators: tuple[OperatorProcess, ...]
+    process: OperatorProcess
 
-    def ended(self) -> Iterator[float]:
-        """Yield when each run has succeeded."""
-        for operator in self.operators:
-            yield from (moment(line) for line in operator.lines("Run ended", outcome="succeeded"))
+    def ended(self) -> list[float]:
+        """Return when each run has succeeded."""
+        return [moment(line) for line in self.process.lines("Run ended", outcome="succeeded")]
 
     async def await_runs(self, count: int, within: float) -> int:
         """Wait for so many runs, or for this time in seconds; return their number."""
         deadline = time.monotonic() + within
         while True:
-            found = len(list(self.ended()))
+            found = len(self.ended())
             if found >= count or time.monotonic() > deadline:
                 return found
             await asyncio.sleep(_LOOK)
 
     def cpu(self) -> float:
-        """Return the CPU time of all operators."""
-        return sum(cpu_seconds(each.pid) for each in self.operators)
+        """Return the CPU time of the operator."""
+        return cpu_seconds(self.process.pid)
 
 
 async def growth(bed: Bed, runs: int) -> None:
@@ -214,43 +211,33 @@ async def growth(bed: Bed, runs: int) -> None:
     Before that, as many runs fill its caches, and the pools of its allocator.
     """
     namespace = "bench-growth"
-    agents = Agents(bed.client, namespace, ("127.0.0.1",), lines=20)
-    async with (
-        agents.serving(),
-        bed.operators(namespace, agents.hosts, maxPods=_AT_ONCE, reconcilePeriod="1s") as running_,
-    ):
-        (operator,) = running_.operators
+    agents = Agents(bed.client, namespace, lines=20)
+    async with agents.serving(), bed.operator(namespace, maxPods=_AT_ONCE, reconcilePeriod="1s") as operator:
         await bed.create(namespace, _OBJECTS)
-        first = await running_.await_runs(runs, _LONGEST)
-        before, spent, since = proportional(operator.pid), running_.cpu(), time.monotonic()
+        first = await operator.await_runs(runs, _LONGEST)
+        before, spent, since = proportional(operator.process.pid), operator.cpu(), time.monotonic()
         tell(f"{runs} runs after {first}")
-        counted = await running_.await_runs(first + runs, _LONGEST) - first
-        seconds, used = time.monotonic() - since, running_.cpu() - spent
-        grown = proportional(operator.pid) - before
+        counted = await operator.await_runs(first + runs, _LONGEST) - first
+        seconds, used = time.monotonic() - since, operator.cpu() - spent
+        grown = proportional(operator.process.pid) - before
     show(Result(_CASE, f"growth of the operator's memory in {counted} runs, for 1000", grown * 1000 / counted, "MiB"))
     show(Result(_CASE, "runs a second, agents without Ansible", counted / seconds, "1/s", better="higher"))
     show(Result(_CASE, "CPU time of the operator for a run, agents without Ansible", used / counted * 1000, "ms"))
 
 
 async def capacity(bed: Bed, lines: int) -> None:
-    """Show how many results a second one operator and two shards receive."""
-    rates = []
-    for hosts in (("127.0.0.1",), ("127.0.0.1", "127.0.0.2")):
-        namespace = f"bench-shards-{len(hosts)}"
-        agents = Agents(bed.client, namespace, hosts, lines)
-        async with agents.serving(), bed.operators(namespace, hosts, maxPods=_RUNS_WITH_LINES) as running_:
-            spent, since = running_.cpu(), time.time()
-            await bed.create(namespace, _RUNS_WITH_LINES)
-            await running_.await_runs(_RUNS_WITH_LINES, _LONGEST)
-            ended = sorted(running_.ended())[:_RUNS_WITH_LINES]
-            used = running_.cpu() - spent
-        if len(ended) < _RUNS_WITH_LINES:
-            raise RuntimeError(f"only {len(ended)} of {_RUNS_WITH_LINES} runs ended within {_LONGEST:.0f} s")
-        results = len(ended) * lines
-        rates.append(results / (ended[-1] - since))
-        what = "one operator" if len(hosts) == 1 else f"{len(hosts)} shards"
-        show(Result(_CASE, f"results a second, {what}, agents without Ansible", rates[-1], "1/s", better="higher"))
-        show(Result(_CASE, f"CPU time for a result, {what}, agents without Ansible", used / results * 1000, "ms"))
-    show(
-        Result(_CASE, "capacity of two shards in times of one operator", rates[1] / rates[0], "ratio", better="higher")
-    )
+    """Show how many results a second the operator receives."""
+    namespace = "bench-capacity"
+    agents = Agents(bed.client, namespace, lines)
+    async with agents.serving(), bed.operator(namespace, maxPods=_RUNS_WITH_LINES) as operator:
+        spent, since = operator.cpu(), time.time()
+        await bed.create(namespace, _RUNS_WITH_LINES)
+        await operator.await_runs(_RUNS_WITH_LINES, _LONGEST)
+        ended = sorted(operator.ended())[:_RUNS_WITH_LINES]
+        used = operator.cpu() - spent
+    if len(ended) < _RUNS_WITH_LINES:
+        raise RuntimeError(f"only {len(ended)} of {_RUNS_WITH_LINES} runs ended within {_LONGEST:.0f} s")
+    results = len(ended) * lines
+    rate = results / (ended[-1] - since)
+    show(Result(_CASE, "results a second, agents without Ansible", rate, "1/s", better="higher"))
+    show(Result(_CASE, "CPU time for a result, agents without Ansible", used / results * 1000, "ms"))

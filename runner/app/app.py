@@ -2,9 +2,9 @@
 
 Start: credentials, probes, the API server's version, metrics, then all kinds at once. A kind that is not served yet
 waits on its own. Stop (SIGTERM, SIGINT): no new events, no new runs. Runs in progress may end within the grace period
-and write their status; then leases are released, and connections closed. A second signal cancels the runs. If the
-watches are edited, the operator stops likewise, without a limit for its runs. Another one with the new watches replaces
-it in the same process.
+and write their status; then the leader lease is released, and connections closed. A second signal cancels the runs. If
+the watches are edited, the operator stops likewise, without a limit for its runs. Another one with the new watches
+replaces it in the same process.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ from runner.controller.run_access import RunAccess, WriteObservers
 from runner.controller.run_log import Form, RunLog, RunObserver
 from runner.controller.runs import plan_environment
 from runner.dependents.loop_guard import Contention, LoopGuard
-from runner.dependents.store import ConfigMapStore, FileStore, JointStore, KindStore
+from runner.dependents.store import ConfigMapStore, FileStore, KindStore
 from runner.dependents.watching import Dependents
 from runner.engine.blocks import BlockWriter
 from runner.engine.engines import EngineSettings
@@ -75,7 +75,7 @@ from runner.proxy.server import Proxy
 from runner.rbac.privileges import OperatorRights
 from runner.references.watching import References
 from runner.replicas import setup
-from runner.replicas.lease_guard import ShardOwnership
+from runner.replicas.lease_guard import Leadership
 from runner.watches.watch import LoadedWatches, Watch
 from runner.workqueue.concurrency import ConcurrencyLimit, Surplus
 from runner.workqueue.queue import Dispatcher
@@ -89,7 +89,7 @@ _EVENTS_GRACE = 2.0
 _WRITE_GRACE = 5.0
 """Seconds to write the last run's status."""
 _LEASE_GRACE = 5.0
-"""Seconds to release leases."""
+"""Seconds to release the leader lease."""
 
 _log = log.get(__name__)
 
@@ -166,7 +166,7 @@ class _Operator:
             writer = run_log.block_writer(sys.stdout, form)
             stack.callback(writer.close)
             discovery = Discovery(client)
-            ownership = await setup.make(settings, credentials, self._metrics, stack)
+            leadership = await setup.make(settings, credentials, self._metrics, stack)
             over_budget = self._metrics.over_budget
             guard = LoopGuard(
                 self._dependent_changed,
@@ -174,8 +174,8 @@ class _Operator:
                 self._contended,
                 lambda gvk: over_budget.labels(str(gvk)).inc(),
             )
-            dependents = self._dependents(client, discovery, guard, ownership)
-            references = References(client, discovery, settings.namespaces, self._watches, guard, ownership.owns)
+            dependents = self._dependents(client, discovery, guard, leadership)
+            references = References(client, discovery, settings.namespaces, self._watches, guard, leadership.leads)
             self._metrics.add_engine(lambda: engine.starters.pool.problem, lambda: engine.starters.started_runs)
             self._metrics.add_dependents(dependents.live, lambda: dependents.bodies.size)
             events = EventRecorder(client, settings.pod_name or platform.node(), asyncio.get_running_loop().time)
@@ -197,12 +197,12 @@ class _Operator:
                 access=access,
                 observers=observers,
                 references=references,
-                ownership=ownership,
+                leadership=leadership,
                 recorders=self._recorders(writer, form),
                 dependents=dependents,
                 dispatcher=self._dispatcher(),
                 events=events,
-                uses=controllers.uses(settings, self._watches, ownership, self._prune_again),
+                uses=controllers.uses(settings, self._watches, self._prune_again),
             )
             self._expect_runs(engine)
             self._controllers = {watch.gvk: controllers.make(watch, shared) for watch in self._watches}
@@ -217,12 +217,12 @@ class _Operator:
             if pods is not None:
                 followed += [pods.pods.follow(), pods.certificates.follow()]
                 own = settings.pod_name, self._environment_of
-                warm_pods = partial(pods.add_warm, client, self._watches, ownership.has_any, *own)
+                warm_pods = partial(pods.add_warm, client, self._watches, leadership.leads, *own)
                 for warm in await self._until_answered(Request.AUTHORITY, client, warm_pods) or ():
                     stack.push_async_callback(warm.close)
                     followed.append(warm.follow())
             engines: list[Engine] = [engine, *([pods.engine] if pods is not None else [])]
-            await self._work(engines, followed, ownership)
+            await self._work(engines, followed, leadership)
         return None if self._signals.stop.is_set() else self._reloader.following
 
     def _noted(self, credentials: auth.Credentials) -> CallObserver:
@@ -260,18 +260,14 @@ class _Operator:
             if contents := [content for watch in some for content in watch.contents]:
                 engine.expect(contents, environment)
 
-    def _dependents(
-        self, client: Client, discovery: Discovery, guard: LoopGuard, ownership: ShardOwnership
-    ) -> Dependents:
+    def _dependents(self, client: Client, discovery: Discovery, guard: LoopGuard, leadership: Leadership) -> Dependents:
         """Return the watches of dependents, of no watch if owner injection is off."""
         settings = self._settings
         pod_namespace = auth.pod_namespace(auth.HostEnvironment.of_process())
         store: KindStore = ConfigMapStore(client, pod_namespace) if pod_namespace else FileStore(settings.runner_dir)
-        if settings.shards > 1:
-            store = JointStore(store)
         watches = self._watches if settings.inject_owner_ref else ()
-        dependents = Dependents(client, discovery, settings.namespaces, watches, guard, store, ownership.owns)
-        ownership.listen(dependents)
+        dependents = Dependents(client, discovery, settings.namespaces, watches, guard, store, leadership.leads)
+        leadership.listen(dependents.leadership_changed)
         return dependents
 
     def _dependent_changed(self, gvk: GVK, key: ObjectKey, why: str, is_status: bool) -> None:  # noqa: FBT001 - TriggerRun
@@ -369,7 +365,7 @@ class _Operator:
         return True
 
     async def _work(
-        self, engines: Sequence[Engine], followers: Iterable[Coroutine[Any, Any, None]], ownership: ShardOwnership
+        self, engines: Sequence[Engine], followers: Iterable[Coroutine[Any, Any, None]], leadership: Leadership
     ) -> None:
         """Run every kind until the stop, then wait for the end of runs."""
         controllers = self._controllers.values()
@@ -379,8 +375,8 @@ class _Operator:
             *map(asyncio.create_task, followers),
             *(asyncio.create_task(controller.follow()) for controller in controllers),
         ]
-        # Leases are renewed until the last run has ended.
-        renewing = asyncio.create_task(ownership.follow())
+        # The leader lease is renewed until the last run has ended.
+        renewing = asyncio.create_task(leadership.follow())
         workers = asyncio.create_task(self._run_workers())
         stopped = asyncio.create_task(self._signals.stop.wait())
         outdated = asyncio.create_task(self._reloader.outdated.wait())
@@ -396,14 +392,14 @@ class _Operator:
         failed: list[asyncio.Future[Any]] = [task for task in (renewing, *background) if task.done()]
         for task in [*background, stopped, outdated]:
             task.cancel()
-        ownership.drain()
+        leadership.drain()
         await self._end_runs(engines)
         done, _ = await asyncio.wait([workers], timeout=_WRITE_GRACE)
         if not done:
             _log.warning("Requests after the last runs did not end in time; some are missing", seconds=_WRITE_GRACE)
             workers.cancel()
         await asyncio.gather(workers, *background, stopped, outdated, return_exceptions=True)
-        await self._release_leases(renewing)
+        await self._release_lease(renewing)
         if not workers.cancelled() and workers.exception() is not None:
             failed.append(workers)
         for each in failed:
@@ -414,11 +410,11 @@ class _Operator:
     async def _run_workers(self) -> None:
         await asyncio.gather(*(controller.work() for controller in self._controllers.values()))
 
-    async def _release_leases(self, renewing: asyncio.Task[None]) -> None:
-        """Release the leases for other replicas."""
+    async def _release_lease(self, renewing: asyncio.Task[None]) -> None:
+        """Release the leader lease for other replicas."""
         await asyncio.wait([renewing], timeout=_LEASE_GRACE)
         if not renewing.done():
-            _log.warning("Cannot release the leases; other replicas wait until they expire", seconds=_LEASE_GRACE)
+            _log.warning("Cannot release the leader lease; other replicas wait until it expires", seconds=_LEASE_GRACE)
             renewing.cancel()
         await asyncio.gather(renewing, return_exceptions=True)
 

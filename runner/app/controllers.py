@@ -47,7 +47,7 @@ from runner.objects import Object, ObjectRef
 from runner.prune.sharing import OperatorUses
 from runner.prune.store import ConfigMapRecords, FileRecords
 from runner.references.watching import References
-from runner.replicas.lease_guard import ShardOwnership
+from runner.replicas.lease_guard import Leadership
 from runner.rollout.store import RolloutStore
 from runner.status.writer import StatusWriter
 from runner.unchanged.content_digest import ContentDigest
@@ -75,7 +75,7 @@ class Shared:
     access: RunAccess
     observers: WriteObservers
     references: References
-    ownership: ShardOwnership
+    leadership: Leadership
     recorders: Sequence[RunObserver]
     dependents: Dependents
     dispatcher: Dispatcher
@@ -89,15 +89,13 @@ class Shared:
         return ContentDigest(watch, self.search_path, self.settings.ansible_args, environ, Path.cwd())
 
 
-def uses(
-    settings: Settings, watches: Sequence[Watch], ownership: ShardOwnership, run: Callable[[ObjectRef, str], None]
-) -> OperatorUses | None:
+def uses(settings: Settings, watches: Sequence[Watch], run: Callable[[ObjectRef, str], None]) -> OperatorUses | None:
     """Return the recorder of the objects that all resources use; None if no watch prunes objects."""
     pruning = [watch.gvk for watch in watches if watch.prune.then != "off"]
     if pruning and not settings.inject_owner_ref:
         _log.warning("prune has no effect with --inject-owner-ref=false", gvks=[*map(str, pruning)])
         return None
-    return OperatorUses(ownership.has_all, run) if pruning else None
+    return OperatorUses(run) if pruning else None
 
 
 def make(watch: Watch, shared: Shared) -> Controller:
@@ -106,7 +104,7 @@ def make(watch: Watch, shared: Shared) -> Controller:
     finalizer = watch.finalizer.name if watch.finalizer else ""
     selection = Selection(labels=watch.selector, fields=watch.field_selector)
     informer = Informer(shared.client, shared.discovery, watch.gvk, settings.namespaces, selection, finalizer)
-    scope = WatchScope(watch, informer, shared.ownership, shared.metrics, shared.events, bounds_of(watch, settings))
+    scope = WatchScope(watch, informer, shared.leadership, shared.metrics, shared.events, bounds_of(watch, settings))
     scope.registry.subscribe(partial(shared.dependents.forget, watch.gvk))
     engine = shared.pods if watch.pods is not None and shared.pods is not None else shared.engine
     owners = OwnerCheck(scope, shared.client)
@@ -167,7 +165,7 @@ def _status(scope: WatchScope, shared: Shared) -> StatusWriter:
         scope.about(obj).refused(why)
 
     writer = StatusWriter(
-        shared.client, watch.gvk, shared.ownership, refused, enabled=watch.manage_status, health=health
+        shared.client, watch.gvk, shared.leadership, refused, enabled=watch.manage_status, health=health
     )
     scope.registry.subscribe(writer.forget)
     return writer

@@ -151,7 +151,7 @@ def namespaces(text: str) -> tuple[str, ...]:
 
 
 def lease_name(text: str) -> str:
-    """Return a name of a Lease, short enough for the suffix of a shard; it can be empty."""
+    """Return a name of a Lease; it can be empty."""
     if not text or _LEASE_NAME.fullmatch(text):
         return text
     raise ValueError(f"invalid Lease name {text!r}: use at most 200 lower-case letters, digits, dots and dashes")

@@ -15,7 +15,9 @@ RUNS, ANSIBLE, CLUSTER, ENDPOINTS = "Runs", "Ansible", "Cluster", "Endpoints"
 REPLICAS, LOGGING, DEPRECATED = "Replicas", "Logging", "Deprecated"
 _DEPRECATED_VARIABLES = {"OPERATOR_NAME"}
 
-REMOVED: dict[str, str] = {}
+REMOVED: dict[str, str] = {
+    "shards": "use more --max-concurrent-reconciles, or run roles in pods with `isolation: pod`",
+}
 """Removed flags of `run`, without dashes in front, and the advice what to do instead."""
 
 

@@ -267,24 +267,16 @@ class Settings:
     leader_elect: bool = option(
         REPLICAS, parse.boolean, "false", "elect a leader; only one replica is active at a time"
     )
-    shards: int = option(
-        REPLICAS,
-        parse.count,
-        "1",
-        "number of shards of the objects that the replicas divide among themselves; more than 1 does not need "
-        "--leader-elect",
-        "N",
-    )
     leader_election_id: str = option(
         REPLICAS,
         parse.lease_name,
         "",
-        "name of the leader's Lease, and name prefix of the Leases of shards",
+        "name of the leader's Lease",
         "NAME",
         "OPERATOR_NAME",
     )
     leader_election_namespace: str = option(
-        REPLICAS, str, "", "namespace of the Leases; default: the pod's namespace", "NAME"
+        REPLICAS, str, "", "namespace of the Lease; default: the pod's namespace", "NAME"
     )
     leader_elect_lease_duration: float = option(
         REPLICAS, parse.span, "15s", "time after which a Lease expires if it is not renewed", "DURATION"

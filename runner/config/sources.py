@@ -65,11 +65,12 @@ def _conflicts(values: Mapping[str, Any]) -> list[str]:
         for name in ("metrics-require-rbac", "metrics-cert-path")
         if values[name.replace("-", "_")] and not values["metrics_secure"]
     ]
-    if not values["leader_elect"] and values["shards"] == 1:
+    if not values["leader_elect"]:
         return problems
     if not values["leader_election_id"]:
-        flag = "--leader-elect" if values["shards"] == 1 else "--shards"
-        problems.append(f"{flag} requires --leader-election-id: use a name that no other operator in the namespace has")
+        problems.append(
+            "--leader-elect requires --leader-election-id: use a name that no other operator in the namespace has"
+        )
     lease, renew = values["leader_elect_lease_duration"], values["leader_elect_renew_deadline"]
     if not 0 < renew < lease:
         problems.append(

@@ -24,7 +24,7 @@ from runner.monitoring.metrics import Metrics
 from runner.objects import MODE, Object, ObjectKey, ObjectRef, annotations_of, deleted_for, metadata, uid_of
 from runner.plan.approved import ApprovedPlan
 from runner.prune.run_objects import RunUses
-from runner.replicas.lease_guard import LeaseGuard, ShardOwnership
+from runner.replicas.lease_guard import Leadership, LeaseGuard
 from runner.status.conditions import Condition
 from runner.unchanged.last_run import RunInputs
 from runner.watches.policy import MODES, RunMode, mode_of, strictest
@@ -254,7 +254,7 @@ class WatchScope:
 
     watch: Watch
     informer: Informer
-    ownership: ShardOwnership
+    leadership: Leadership
     metrics: Metrics
     events: EventQueue
     bounds: AnnotationBounds

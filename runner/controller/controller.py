@@ -54,7 +54,7 @@ class Controller:
         self._runs = runs
         self._metrics = scope.metrics
         self._references = references
-        self._ownership = scope.ownership
+        self._leadership = scope.leadership
         self._registry = scope.registry
         self._name = controller_name(scope.watch.gvk)
         self._terminal: set[ObjectKey] = set()
@@ -66,7 +66,7 @@ class Controller:
         self._registry.subscribe(self._terminal.discard)
         self._registry.subscribe(self._refused.discard)
         self._registry.subscribe(self.queue.forget)
-        self._ownership.listen(self)
+        self._leadership.listen(self._leadership_changed)
         metrics, gvk = scope.metrics, scope.watch.gvk
         metrics.add_kind(gvk, self.queue)
         metrics.objects.labels(str(gvk)).set_function(self.informer.__len__)
@@ -111,12 +111,12 @@ class Controller:
             self.queue.add(key, RunReason.DEPENDENT, (why,), DEPENDENT_STATUS_HANDICAP if is_status else None)
 
     def _may_run(self, key: ObjectKey) -> bool:
-        """Return whether the object is ours and may run without a change of itself."""
-        return self._ownership.owns(self.watch.gvk, key) and key in self.informer and key not in self._terminal
+        """Return whether this replica leads and the object may run without a change of itself."""
+        return self._leadership.leads() and key in self.informer and key not in self._terminal
 
     def reference_changed(self, key: ObjectKey, why: str) -> None:
         """Run an object because a reference changed, even if it does not run until it changes."""
-        if self._ownership.owns(self.watch.gvk, key) and key in self.informer:
+        if self._leadership.leads() and key in self.informer:
             self._log.info("A reference changed", why=why, **key._asdict())
             self.queue.add(key, RunReason.REFERENCE, (why,))
 
@@ -127,26 +127,16 @@ class Controller:
 
     def run_all(self, why: str) -> None:
         """Run every object because its role or playbook was edited, even if it does not run until it changes."""
+        for key in self.informer.all_keys() if self._leadership.leads() else ():
+            self.queue.add(key, RunReason.EDITED, (why,))
+
+    def _leadership_changed(self) -> None:
+        """Forget all objects. If this replica leads now, run each once, as at start: it missed earlier events."""
         for key in self.informer.all_keys():
-            if self._ownership.owns(self.watch.gvk, key):
-                self.queue.add(key, RunReason.EDITED, (why,))
-
-    def gained(self, shard: int) -> None:
-        """Run each object of a shard that is ours now once, as at start: its earlier events were missed."""
-        for key in self._of(shard):
-            # Another replica's runs may have changed anything that is cached of the object.
+            # The runs of another replica may change anything that is cached of the object.
             self._registry.forget(key)
-            summary = self.informer.summary(key)
-            self.queue.add_at_start(key, decisions.result_at_start(self.watch, summary))
-
-    def lost(self, shard: int) -> None:
-        """Forget the objects of a shard that is no longer ours."""
-        for key in self._of(shard):
-            self._registry.forget(key)
-
-    def _of(self, shard: int) -> list[ObjectKey]:
-        shard_of, gvk = self._ownership.shard_of, self.watch.gvk
-        return [key for key in self.informer.all_keys() if shard_of(gvk, key) == shard]
+            if self._leadership.leads():
+                self.queue.add_at_start(key, decisions.result_at_start(self.watch, self.informer.summary(key)))
 
     async def work(self) -> None:
         """Serve requests until the queue is closed; what is being served then is served to its end."""
@@ -161,7 +151,7 @@ class Controller:
         self._update_references(change)
         waits = change.key in self._terminal or change.key in self._refused
         reason = decisions.run_reason(self.watch, change, waits=waits)
-        if reason is None or not (change.new is None or self._ownership.owns(self.watch.gvk, change.key)):
+        if reason is None or not (change.new is None or self._leadership.leads()):
             return
         # A kind without a generation does not show whether the run itself made the change.
         new = change.new

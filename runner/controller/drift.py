@@ -42,12 +42,16 @@ class DriftSchedule:
     """
 
     def __init__(
-        self, queue: WorkQueue, period: float, owns: Callable[[ObjectKey], bool], now: Callable[[], float] = time.time
+        self,
+        queue: WorkQueue,
+        period: float,
+        may_run: Callable[[ObjectKey], bool],
+        now: Callable[[], float] = time.time,
     ) -> None:
-        """`period` is in seconds. `owns` returns whether this replica runs an object now. `now` is since the epoch."""
+        """`period` is in seconds. `may_run` returns whether an object may run now. `now` is since the epoch."""
         self._queue = queue
         self._period = period
-        self._owns = owns
+        self._may_run = may_run
         self._now = now
         self._timers: dict[ObjectKey, asyncio.TimerHandle] = {}
 
@@ -74,7 +78,7 @@ class DriftSchedule:
         self._set(key, self._period)
         entry = self._queue.next_run(key)
         has_run = entry is not None and (entry.stage == "waiting" or entry.reason in _REAL_RUNS_SOON)
-        if not has_run and not self._queue.is_running(key) and self._owns(key):
+        if not has_run and not self._queue.is_running(key) and self._may_run(key):
             self._queue.add(key, RunReason.DRIFT)
 
 

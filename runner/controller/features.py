@@ -203,7 +203,7 @@ class ContentionReporter(Feature):
     async def _write(self, key: ObjectKey, contention: Contention | None) -> None:
         obj = self._scope.informer.get(key)
         gvk = self._scope.watch.gvk
-        with self._scope.ownership.hold(gvk, key) as guard:
+        with self._scope.leadership.hold() as guard:
             if obj is None or guard is None:
                 return
             try:

@@ -67,20 +67,18 @@ class Reconciler:
         self._log = log.get(__name__, gvk=str(scope.watch.gvk))
 
     async def reconcile(self, request: ReconcileRequest) -> Result:
-        """Make one attempt at the object, unless it is gone or another replica's."""
+        """Make one attempt at the object, unless it is gone or another replica leads."""
         obj = self._scope.informer.get(request.key)
         if obj is None:
             return await self._forget(request.key)
-        with self._scope.ownership.hold(self._watch.gvk, request.key) as guard:
+        with self._scope.leadership.hold() as guard:
             if guard is None:
                 return Done(None)
             try:
                 async with guard.guard():
                     return await self._reconcile(obj, request, guard)
             except LeaseLostError as error:
-                self._log.error(
-                    "Lost the lease of the object; canceled the attempt", why=str(error), **request.key._asdict()
-                )
+                self._log.error("Lost the leader lease; canceled the attempt", why=str(error), **request.key._asdict())
                 return Done(None)
             except RunDetachedError as error:
                 self._log.info("The run continues without this operator", why=str(error), **request.key._asdict())

@@ -171,7 +171,7 @@ class Rollout(Feature):
         return may_run(self._policy, state, self._fleet, member, time.time())
 
     async def _follow(self) -> None:
-        content, gvk = await self._executed.digest(), self._scope.watch.gvk
+        content = await self._executed.digest()
         members = await self._look()
         async with self._writes:
             old = state = self._state or await self._load()
@@ -189,7 +189,7 @@ class Rollout(Feature):
         self._report(fleet, old, state)
         for member in members:
             # Content that is renewed in a running operator, by a restart or an edit, has queued no object.
-            is_unqueued = renewed and member.content != target and self._scope.ownership.owns(gvk, member.key)
+            is_unqueued = renewed and member.content != target and self._scope.leadership.leads()
             wait = self._waiting.get(member.key, _NO_WAIT if is_unqueued else None)
             if wait is not None and self._wait(state, member) != wait:
                 self._waiting.pop(member.key, None)  # another request during its run would run it twice

@@ -176,33 +176,6 @@ class ConfigMapStore(KindStore):
         )
 
 
-class JointStore(KindStore):
-    """Storage that several replicas share: `save` keeps the kinds that other replicas have added."""
-
-    def __init__(self, store: KindStore) -> None:
-        self._store = store
-
-    async def read(self) -> Mapping[str, str]:
-        """See KindStore."""
-        return await self._store.read()
-
-    async def write(self, data: Mapping[str, str]) -> bool:
-        """See KindStore."""
-        return await self._store.write(data)
-
-    async def save(self, kinds: KindsByWatch) -> bool:
-        """See KindStore. If two replicas save at once, one may lose a new kind until its next run."""
-        stored = await self.load()
-        return await super().save({gvk: found | stored.get(gvk, frozenset()) for gvk, found in kinds.items()})
-
-    async def save_written(self, records: RecordsByWatch) -> bool:
-        """See KindStore. Two replicas can save at once as in `save`."""
-        stored = await self.load_written()
-        return await super().save_written(
-            {gvk: record.merged(stored[gvk]) if gvk in stored else record for gvk, record in records.items()}
-        )
-
-
 def _spell(kinds: KindsByWatch) -> dict[str, str]:
     """Write each kind as kubectl does, `Deployment.v1.apps`, one per line."""
     return {_name(watch): "\n".join(sorted(map(_name, made))) for watch, made in kinds.items()}

@@ -67,11 +67,11 @@ class Dependents:
         watches: Iterable[Watch],
         guard: LoopGuard,
         store: KindStore,
-        is_ours: Callable[[GVK, ObjectKey], bool],
+        leads: Callable[[], bool],
     ) -> None:
         """`namespaces` are those of the operator, empty for all.
 
-        `guard` gets the notifications of this replica's objects.
+        `guard` gets the notifications while this replica `leads`.
         """
         self._client = client
         self._discovery = discovery
@@ -79,7 +79,7 @@ class Dependents:
         self._watches = {watch.gvk: watch for watch in watches if watch.watch_dependent_resources}
         self._guard = guard
         self._store = store
-        self._is_ours = is_ours
+        self._leads = leads
         self._cluster_scoped: set[GVK] = set()
         """Watched kinds that are cluster-scoped."""
         self._uids: OrderedDict[ObjectRef, tuple[str, ...]] = OrderedDict()
@@ -92,7 +92,7 @@ class Dependents:
         self._logged = log.Once()
         self._unsaved = asyncio.Event()
         self._outdated = False
-        """True when other replicas may have stored records of objects that are ours now."""
+        """True if the former leader may have stored records that are not loaded."""
         self._loaded = asyncio.Event()
         self._resumed = asyncio.Event()
         self._vouched: set[tuple[GVK, GVK]] = set()
@@ -126,13 +126,11 @@ class Dependents:
                 kind = await self._to_start.get()
                 kind.task = group.create_task(kind.follow())
 
-    def gained(self, shard: int) -> None:  # noqa: ARG002 - all records are loaded
-        """Load the records of the replica that had the shard."""
-        self._outdated = True
-        self._unsaved.set()
-
-    def lost(self, shard: int) -> None:
-        """Do nothing: notifications of objects that are not ours are dropped."""
+    def leadership_changed(self) -> None:
+        """Load the records of the former leader, if this replica leads now."""
+        if self._leads():
+            self._outdated = True
+            self._unsaved.set()
 
     def began(self, owner: Owner) -> None:
         """Note the start of a run of `owner`."""
@@ -395,7 +393,7 @@ class Dependents:
             self._trigger(kind.gvk, notification)
 
     def _trigger(self, gvk: GVK, notification: Notification) -> None:
-        if not self._is_ours(notification.target.gvk, notification.target.key):
+        if not self._leads():
             return
         kind = self._kinds.get((gvk.group, gvk.kind))
         if kind is not None and notification.state is not None:
@@ -450,7 +448,7 @@ class Dependents:
             self._ensure(gvk, resource)
 
     async def _save(self) -> None:
-        """Save the kinds and the records when they have changed, after those of other replicas were loaded."""
+        """Save the kinds and the records when they have changed, after those of the former leader were loaded."""
         await self._loaded.wait()
         backoff = JitteredBackoff(*_SAVING_AGAIN)
         while True:

@@ -58,7 +58,7 @@ class Request(Enum):
     AFTERWARDS = "annotation of the last run, records of created objects, and prune"
     ROLLOUT = "ConfigMap of a rollout"
     KINDS = "ConfigMap with the kinds of dependents"
-    LEASE = "Lease, also of shards"
+    LEASE = "Lease of the leader"
     METRICS = "review of a client of the metrics"
     PROXY = "lookup of the proxy for a request of a run"
     POD_CREATED = "creation of the Secret and Job of a run"

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import platform
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from importlib.metadata import version
 from pathlib import Path
 
@@ -302,15 +302,15 @@ class Metrics:
             ]
         )
 
-    def add_leases(self, names: Sequence[str], held: Callable[[], Collection[int]]) -> None:
-        """Add the Leases under the metric name of controller-runtime. `held` returns indexes of `names`."""
+    def add_lease(self, name: str, leads: Callable[[], bool]) -> None:
+        """Add the leader Lease under the metric name of controller-runtime."""
         self._on_scrape(
             lambda: [
                 _gauges(
                     "leader_election_master_status",
                     "Whether this replica holds the Lease (1) or not (0)",
                     ["name"],
-                    (((name,), number in held()) for number, name in enumerate(names)),
+                    [((name,), leads())],
                 )
             ]
         )

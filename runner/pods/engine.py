@@ -2,7 +2,7 @@
 
 Order of a run: write the order, create the Secret that records the run, create the Job, receive the agent's lines, and
 conclude. `recorded` ends the run after its outcome is in the status: only then the agent and the Secret go away. Until
-then, a restarted operator, or the next holder of the shard, finds the Secret and continues the run.
+then, a restarted operator, or the next leader, finds the Secret and continues the run.
 
 Promises, beside those of `job.Engine`:
 

@@ -24,9 +24,6 @@ _FREE = "no other resource uses an object any more"
 """Detail of the run that examines an object again."""
 _UNKNOWN_USES = "the objects that the resource uses are unknown"
 """Detail of the run after which they are known."""
-_OTHER_REPLICA = (
-    "another replica (--shards) runs some of the resources, and the objects that these use are unknown here"
-)
 _MOST_NAMED = 5
 
 
@@ -172,10 +169,9 @@ class _Wait:
 class OperatorUses:
     """Uses of all resources."""
 
-    def __init__(self, has_all: Callable[[], bool], run: Callable[[ObjectRef, str], None]) -> None:
-        """`has_all` returns whether this process runs all resources; `run` requests a run of one."""
+    def __init__(self, run: Callable[[ObjectRef, str], None]) -> None:
+        """`run` requests a run of a resource."""
         self.gate = DeletionGate()
-        self._has_all = has_all
         self._run = run
         self._watched: dict[GVK, _Watched] = {}
         self._waiting: dict[ObjectRef, list[_Wait]] = {}
@@ -269,8 +265,6 @@ class OperatorUses:
         return not users
 
     def _why_unlisted(self) -> str:
-        if not self._has_all():
-            return _OTHER_REPLICA
         for gvk, watched in self._watched.items():
             if not watched.existing.is_listed:
                 return f"the resources of the kind {gvk.kind} are not listed yet"

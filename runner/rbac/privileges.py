@@ -78,11 +78,8 @@ class OperatorRights:
             found |= rights.of_pods_authority(self._own.others, authority_name(settings))
         if self._own.others and any(watch.pods is not None and watch.pods.warm for watch in self._watches):
             found |= rights.of_warm_pods(self._own.others)
-        if settings.leader_elect or settings.shards > 1:
-            found |= rights.of_leases(
-                self._own.leases,
-                settings.leader_election_id if settings.shards == 1 else "",
-            )
+        if settings.leader_elect:
+            found |= rights.of_lease(self._own.leases, settings.leader_election_id)
         return found
 
     def _learn(self, found: Iterable[Right]) -> None:

@@ -88,11 +88,11 @@ def of_watch(watch: Watch, resource: ApiResource, namespaces: Sequence[str]) -> 
     return found
 
 
-def of_leases(namespace: str, name: str) -> set[Right]:
-    """Return the rights for leader election with the Lease `name`; empty for shards, which have several Leases."""
+def of_lease(namespace: str, name: str) -> set[Right]:
+    """Return the rights for leader election with the Lease `name`."""
     named = {Right("", namespace, "coordination.k8s.io", "leases", verb, name) for verb in ("get", "update")}
-    others = ("create",) if name else ("create", "list")  # the name of a created object is unknown to the authorizer
-    return named | {Right("", namespace, "coordination.k8s.io", "leases", verb) for verb in others}
+    # The authorizer does not know the name of an object that is created.
+    return named | {Right("", namespace, "coordination.k8s.io", "leases", "create")}
 
 
 def of_rollouts(namespace: str) -> set[Right]:

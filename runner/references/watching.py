@@ -107,15 +107,15 @@ class References:
         namespaces: Sequence[str],
         watches: Iterable[Watch],
         guard: LoopGuard,
-        is_ours: Callable[[GVK, ObjectKey], bool],
+        leads: Callable[[], bool],
     ) -> None:
         """`namespaces` are those of the operator, empty for all.
 
-        `guard` gets the notifications of this replica's objects.
+        `guard` gets the notifications while this replica `leads`.
         """
         self._watches = {watch.gvk: watch for watch in watches if watch.references}
         self._guard = guard
-        self._is_ours = is_ours
+        self._leads = leads
         self._index = ReferenceIndex()
         self._deferred = DeferredReferences()
         self._unproven: dict[ObjectRef | LabelSelection, set[ObjectRef]] = {}
@@ -300,7 +300,7 @@ class References:
 
     def _trigger(self, notification: ReferenceNotification) -> None:
         target = notification.target
-        if self._is_ours(target.gvk, target.key):
+        if self._leads():
             trigger = Notification(
                 target,
                 self._shown(notification.referenced).key,

@@ -1,1 +1,1 @@
-"""Leader election and shards over Leases, and the guard that fences writes."""
+"""Leader election with a Lease, and the guard that fences writes."""

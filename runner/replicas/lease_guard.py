@@ -1,8 +1,8 @@
-"""Guards of the work on single objects: a replica works on an object only while it holds the Lease of its shard.
+"""Guards of the work on single objects: a replica works on objects only while it leads.
 
-A controller gets a `LeaseGuard` before it works on an object and keeps it until the work has ended. A shard is released
-when no guard of it is in use. If the Lease is lost, the guard cancels the work. `ShardOwnership` selects the
-objects of this replica: `SoleReplica` without leader election and shards, `replica.Replica` with them.
+A controller gets a `LeaseGuard` before it works on an object and keeps it until the work has ended. The Lease is
+released when no guard is in use. If the Lease is lost, the guards cancel the work. A `Leadership` is a `SoleReplica`
+without leader election, and a `replica.Replica` with it.
 
 Must not import: anything that does I/O.
 """
@@ -15,7 +15,6 @@ from contextlib import AbstractContextManager, asynccontextmanager, contextmanag
 from typing import Protocol
 
 from runner.errors import LeaseLostError
-from runner.objects import GVK, ObjectKey
 
 
 class LeaseGuard:
@@ -27,13 +26,13 @@ class LeaseGuard:
         self._callbacks: list[Callable[[], None]] = []
 
     def is_valid(self) -> bool:
-        """Return True if the shard's Lease is held now. Check it immediately before a write is sent."""
+        """Return True if the Lease is held now. Check it immediately before a write is sent."""
         return not self._is_lost and self._is_valid()
 
     def check(self) -> None:
-        """Raise LeaseLostError if another replica may have the object."""
+        """Raise LeaseLostError if another replica may lead."""
         if not self.is_valid():
-            raise LeaseLostError("the Lease of this object's shard could not be renewed in time")
+            raise LeaseLostError("the leader lease could not be renewed in time")
 
     def when_lost(self, callback: Callable[[], None]) -> None:
         """Register a callback for the loss of the Lease; call it at once if the Lease is lost."""
@@ -64,85 +63,49 @@ class LeaseGuard:
         except TimeoutError as error:
             if not self._is_lost:
                 raise
-            raise LeaseLostError("the Lease of this object's shard was lost") from error
+            raise LeaseLostError("the leader lease was lost") from error
 
 
-class ShardListener(Protocol):
-    """Receiver of changes of this replica's shards."""
+class Leadership(Protocol):
+    """Leadership of this process, which works on objects while it leads."""
 
-    def gained(self, shard: int) -> None:
-        """The replica acquired a shard."""
+    def listen(self, changed: Callable[[], None]) -> None:
+        """Call `changed` each time that this replica begins to lead, or loses the Lease."""
         ...
 
-    def lost(self, shard: int) -> None:
-        """The replica gave up a shard. Runs in progress may end, unless their guards are lost too."""
+    def leads(self) -> bool:
+        """Return True if work on objects may begin."""
         ...
 
-
-class ShardOwnership(Protocol):
-    """Assignment of objects to this replica."""
-
-    def listen(self, listener: ShardListener) -> None:
-        """Notify `listener` of changes from now on."""
-        ...
-
-    def shard_of(self, gvk: GVK, key: ObjectKey) -> int:
-        """Return the shard of an object, also if another replica has it."""
-        ...
-
-    def owns(self, gvk: GVK, key: ObjectKey) -> bool:
-        """Return True if work on an object may begin."""
-        ...
-
-    def has_any(self) -> bool:
-        """Return True if this replica has a shard."""
-        ...
-
-    def has_all(self) -> bool:
-        """Return True if no other replica works on any object."""
-        ...
-
-    def hold(self, gvk: GVK, key: ObjectKey) -> AbstractContextManager[LeaseGuard | None]:
-        """Guard an object for the duration of the block; None if another replica has it."""
+    def hold(self) -> AbstractContextManager[LeaseGuard | None]:
+        """Guard the work of the block; None if this replica does not lead."""
         ...
 
     async def follow(self) -> None:
-        """Acquire and renew shards; return after `drain`, when all are released."""
+        """Acquire and renew the Lease; return after `drain`, when it is released."""
         ...
 
     def drain(self) -> None:
-        """Acquire no more shards, and release each one when its work has ended."""
+        """Begin no more work, and release the Lease when the work in progress has ended."""
         ...
 
 
 class SoleReplica:
-    """Ownership without other replicas: this one has every object."""
+    """Leadership without other replicas."""
 
     def __init__(self) -> None:
         self._drained = asyncio.Event()
 
-    def listen(self, listener: ShardListener) -> None:
-        """Do nothing: the assignment never changes."""
+    def listen(self, changed: Callable[[], None]) -> None:
+        """Do nothing: the only replica always leads."""
 
-    def shard_of(self, gvk: GVK, key: ObjectKey) -> int:  # noqa: ARG002 - there is but one
-        """See ShardOwnership."""
-        return 0
-
-    def owns(self, gvk: GVK, key: ObjectKey) -> bool:  # noqa: ARG002 - all are
-        """See ShardOwnership."""
-        return True
-
-    def has_any(self) -> bool:
-        """See ShardOwnership."""
-        return True
-
-    def has_all(self) -> bool:
-        """See ShardOwnership."""
+    def leads(self) -> bool:
+        """See Leadership."""
         return True
 
     @contextmanager
-    def hold(self, gvk: GVK, key: ObjectKey) -> Iterator[LeaseGuard]:  # noqa: ARG002 - all are ours
-        """See ShardOwnership."""
+    def hold(self) -> Iterator[LeaseGuard]:
+        """See Leadership."""
         yield LeaseGuard(lambda: True)
 
     async def follow(self) -> None:
@@ -150,5 +113,5 @@ class SoleReplica:
         await self._drained.wait()
 
     def drain(self) -> None:
-        """See ShardOwnership."""
+        """See Leadership."""
         self._drained.set()

@@ -1,13 +1,12 @@
-"""Leases of one namespace, read and written as values.
+"""A Lease, read and written as a value.
 
 Promises: a write fails if another client wrote the Lease since it was read. It preserves labels, annotations and
-foreign fields. Missing or invalid fields of a Lease get defaults. Source:
+foreign fields. Missing or invalid fields get defaults. Source:
 https://kubernetes.io/docs/reference/kubernetes-api/cluster-resources/lease-v1/
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection
 from typing import Any
 
 from runner.errors import NotFoundError
@@ -20,50 +19,31 @@ _DEFAULT_SECONDS = 15
 
 
 class LeaseClient:
-    """The Leases of a namespace."""
+    """One Lease."""
 
-    def __init__(self, client: Client, namespace: str) -> None:
+    def __init__(self, client: Client, namespace: str, name: str) -> None:
         self._client = client
-        self._namespace = namespace
-        self._path = f"/apis/{_API}/namespaces/{namespace}/leases"
-        self._objects: dict[str, Object] = {}
+        self._metadata = {"name": name, "namespace": namespace}
+        self._leases = f"/apis/{_API}/namespaces/{namespace}/leases"
+        self._path = f"{self._leases}/{name}"
+        self._last: Object | None = None
 
-    async def read(self, names: Collection[str]) -> dict[str, tuple[LeaseRecord, str]]:
-        """Return the existing Leases of these names, each with its resourceVersion.
-
-        A single Lease is read by name, which the usual Role allows; several are read by one list.
-        """
-        found = [await self._get(name) for name in names] if len(names) == 1 else await self._list()
-        self._objects = {metadata(obj)["name"]: obj for obj in found if obj and metadata(obj).get("name") in names}
-        return {name: _read(obj) for name, obj in self._objects.items()}
-
-    async def write(self, name: str, record: LeaseRecord) -> tuple[LeaseRecord, str]:
-        """Write a Lease as it was last read, or create it. Raises ConflictError or NotFoundError after a race."""
-        known = self._objects.get(name)
-        spec = {**((known or {}).get("spec") or {}), **_spec(record)}
-        obj = {
-            "apiVersion": _API,
-            "kind": "Lease",
-            **(known or {"metadata": {"name": name, "namespace": self._namespace}}),
-            "spec": spec,
-        }
-        if known is None:
-            written = await self._client.request("POST", self._path, body=obj)
-        else:
-            written = await self._client.request("PUT", f"{self._path}/{name}", body=obj)
-        self._objects[name] = written
-        return _read(written)
-
-    async def _get(self, name: str) -> Object | None:
+    async def read(self) -> tuple[LeaseRecord, str] | None:
+        """Return the Lease with its resourceVersion; None if it does not exist."""
         try:
-            return await self._client.request("GET", f"{self._path}/{name}")
+            self._last = await self._client.request("GET", self._path)
         except NotFoundError:
-            return None
+            self._last = None
+        return _read(self._last) if self._last is not None else None
 
-    async def _list(self) -> list[Object]:
-        answer = await self._client.request("GET", self._path)
-        items: list[Object] = answer.get("items") or []
-        return items
+    async def write(self, record: LeaseRecord) -> tuple[LeaseRecord, str]:
+        """Write the Lease as it was last read, or create it. Raises ConflictError or NotFoundError after a race."""
+        last = self._last or {"metadata": self._metadata}
+        spec = {**(last.get("spec") or {}), **_spec(record)}
+        obj = {"apiVersion": _API, "kind": "Lease", **last, "spec": spec}
+        method, path = ("POST", self._leases) if self._last is None else ("PUT", self._path)
+        self._last = await self._client.request(method, path, body=obj)
+        return _read(self._last)
 
 
 def _spec(record: LeaseRecord) -> dict[str, Any]:

@@ -1,6 +1,6 @@
-"""Creation of the shard ownership from the settings: a sole replica, or one of several.
+"""Creation of the leadership from the settings: a sole replica, or one of several.
 
-Owns: the identity of the replica, the namespace of the Leases, and the client for them. The client has connections of
+Owns: the identity of the replica, the namespace of the Lease, and the client for it. The client has connections of
 its own, so that no other request delays a renewal.
 """
 
@@ -16,34 +16,34 @@ from runner.kube.client import Client, ClientLimits
 from runner.kube.credentials.auth import Credentials, OwnNamespaces
 from runner.monitoring.metrics import Metrics
 from runner.replicas import kernel_deadline
-from runner.replicas.election import LeaseLayout, LeaseTimes
-from runner.replicas.lease_guard import ShardOwnership, SoleReplica
+from runner.replicas.election import LeaseTimes
+from runner.replicas.lease_guard import Leadership, SoleReplica
 from runner.replicas.leases import LeaseClient
 from runner.replicas.replica import Replica
 
-_CONNECTIONS = 16
+_CONNECTIONS = 2
 
 
-async def make(settings: Settings, credentials: Credentials, metrics: Metrics, stack: AsyncExitStack) -> ShardOwnership:
-    """Create the shard ownership of this process. Raises ConfigError if a setting is missing."""
-    if not settings.leader_elect and settings.shards == 1:
+async def make(settings: Settings, credentials: Credentials, metrics: Metrics, stack: AsyncExitStack) -> Leadership:
+    """Create the leadership of this process. Raises ConfigError if a setting is missing."""
+    if not settings.leader_elect:
         return SoleReplica()
     namespace = OwnNamespaces.of_process(settings.leader_election_namespace).leases
     if not namespace:
-        raise ConfigError("--leader-election-namespace is required outside a cluster: set the namespace of the Leases")
+        raise ConfigError("--leader-election-namespace is required outside a cluster: set the namespace of the Lease")
     times = LeaseTimes(settings.leader_elect_lease_duration, settings.leader_elect_renew_deadline)
     limits = ClientLimits(total=times.renew / 2, attempts=1, connections=_CONNECTIONS)
     client = await stack.enter_async_context(Client(credentials, limits))
-    layout = LeaseLayout(settings.leader_election_id, settings.shards)
     # Another name for each process: one that has ended may have left runs, which its successor must not overtake.
     me = f"{settings.pod_name or socket.gethostname()}_{secrets.token_hex(8)}"
+    name = settings.leader_election_id
     replica = Replica(
-        LeaseClient(client, namespace),
-        layout,
+        LeaseClient(client, namespace, name),
+        name,
         times,
         me=me,
         clock=kernel_deadline.clock,
         deadline=kernel_deadline.make(),
     )
-    metrics.add_leases(layout.seats, lambda: replica.held)
+    metrics.add_lease(name, replica.leads)
     return replica

@@ -23,7 +23,7 @@ from runner.kube.client import Client, PatchType
 from runner.kube.discovery import ApiResource
 from runner.kube.meaning import Follow, Request, follow
 from runner.objects import GVK, Object, ObjectKey, key_of, metadata, uid_of
-from runner.replicas.lease_guard import LeaseGuard, ShardOwnership
+from runner.replicas.lease_guard import Leadership, LeaseGuard
 from runner.status import kstatus
 from runner.status import report as status
 from runner.status.report import StatusReport
@@ -136,7 +136,7 @@ class _KeptWrites:
         self._objects.pop(uid_of(obj), None)
 
     def forget(self, key: ObjectKey) -> None:
-        """Drop the kept write of an object that is gone, or that another replica runs."""
+        """Drop the kept write of an object that is gone, or of a former term as the leader."""
         for uid in [uid for uid, kept in self._objects.items() if key_of(kept.obj) == key]:
             del self._objects[uid]
 
@@ -160,7 +160,7 @@ class StatusWriter:
         self,
         client: Client,
         gvk: GVK,
-        ownership: ShardOwnership,
+        leadership: Leadership,
         on_refusal: Callable[[Object, str], None],
         *,
         enabled: bool,
@@ -172,7 +172,7 @@ class StatusWriter:
         self._on_refusal = on_refusal
         self._client = client
         self._gvk = gvk
-        self._ownership = ownership
+        self._leadership = leadership
         self._log = log.get(__name__, gvk=str(gvk))
         self._cannot = not enabled
         self._health = health
@@ -191,7 +191,7 @@ class StatusWriter:
         A change that the API server refuses is kept, see `follow`. So is one that an outage prevents, if `keeps`.
 
         Raises:
-            LeaseLostError: another replica may own the object.
+            LeaseLostError: another replica may lead.
             ApiError, ApiUnavailableError: an outage, unless `keeps`.
         """
         kept = self._kept.of(obj)
@@ -230,11 +230,11 @@ class StatusWriter:
             await self._repeat_alone(kept)
 
     def forget(self, key: ObjectKey) -> None:
-        """Drop the failed write of an object that is gone, or that another replica runs."""
+        """Drop the failed write of an object that is gone, or of a former term as the leader."""
         self._kept.forget(key)
 
     async def _repeat_alone(self, kept: _Kept) -> None:
-        with self._ownership.hold(self._gvk, key_of(kept.obj)) as guard:
+        with self._leadership.hold() as guard:
             try:
                 if guard is not None and not self._gives_up(kept.resource):
                     async with guard.guard():
@@ -246,7 +246,7 @@ class StatusWriter:
                 await asyncio.sleep(self._outage.next())
                 return
             except LeaseLostError as error:
-                self._log.info("Lost the lease of an object; its status is not written", why=str(error))
+                self._log.info("Lost the leader lease; the status of an object is not written", why=str(error))
         self._kept.drop(kept.obj)
 
     async def _repeat(self, kept: _Kept, guard: LeaseGuard) -> Object:

@@ -93,20 +93,15 @@ class Deployed(Objects):
         """Return the names of these pods, without those that are being deleted."""
         return [pod["metadata"]["name"] for pod in self.pods() if "deletionTimestamp" not in pod["metadata"]]
 
-    def phase(self, pod: str) -> str:
-        """Return the phase of a pod."""
-        return self.kubectl("get", "pod", pod, "--output=jsonpath={.status.phase}")
+    def phases(self) -> list[str]:
+        """Return the phases of the pods of `names`, in order."""
+        return sorted(self.kubectl("get", "pod", pod, "--output=jsonpath={.status.phase}") for pod in self.names())
 
-    def holders(self) -> dict[str, str]:
-        """Return the pod that holds each shard, for shards that a pod of `names` holds."""
-        leases = self.api.call("GET", f"/apis/coordination.k8s.io/v1/namespaces/{NAMESPACE}/leases")["items"]
-        holders = {each["metadata"]["name"]: each["spec"].get("holderIdentity") or "" for each in leases}
-        return {
-            lease: pod
-            for lease, holder in holders.items()
-            for pod in self.names()
-            if "-shard-" in lease and holder.startswith(f"{pod}_")
-        }
+    def leader(self) -> str:
+        """Return the pod of `names` that holds the Lease; empty if none does."""
+        lease = self.api.call("GET", f"/apis/coordination.k8s.io/v1/namespaces/{NAMESPACE}/leases/{OPERATOR}") or {}
+        holder = lease.get("spec", {}).get("holderIdentity") or ""
+        return next((pod for pod in self.names() if holder.startswith(f"{pod}_")), "")
 
     @contextmanager
     def background(self, *arguments: str) -> Iterator[None]:
@@ -240,7 +235,7 @@ def deployed(cluster: DevCluster, folder: Path, chance: random.Random, image: st
         stack.callback(api.close)
         install(api)
         kubeconfig = account_kubeconfig(api, cluster.kubeconfig, NAMESPACE, folder)
-        Project(folder, NAMESPACE, kubeconfig, api).allow_leases()
+        Project(folder, NAMESPACE, kubeconfig, api).allow_lease(OPERATOR)
         write_project(folder, "python3")
         folder.chmod(0o777)  # the operator has another user
         things = Things(api, NAMESPACE)

@@ -39,7 +39,7 @@ async def exposed() -> str:
     metrics.add_objects(THING, list, lambda: 1.0)
     metrics.add_dependents(lambda: {THING: True}, lambda: 0)
     metrics.add_engine(lambda: None, lambda: {"warm": 0, "exec": 0})
-    metrics.add_leases(["lease"], lambda: {0})
+    metrics.add_lease("lease", lambda: True)
     metrics.objects.labels(str(THING)).set(0)
     metrics.run_results.labels(str(THING), "failed")
     return (await metrics.text()).decode()

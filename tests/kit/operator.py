@@ -151,13 +151,13 @@ class Project:
         role["rules"].append({"apiGroups": groups, "resources": resources, "verbs": verbs})
         self.api.call("PUT", path, role)
 
-    def allow_leases(self, name: str = "") -> None:
-        """Give the operator's account the rights of config/rbac for one Lease; without a name those for shards."""
+    def allow_lease(self, name: str) -> None:
+        """Give the operator's account the rights of config/rbac for its Lease."""
         rbac = f"/apis/rbac.authorization.k8s.io/v1/namespaces/{self.namespace}"
         role = yaml.safe_load((ROOT / "config/rbac/leader_election_role.yaml").read_text(encoding="utf-8"))
         for rule in role["rules"]:
             if rule["resources"] == ["leases"] and rule.pop("resourceNames", None):
-                rule.update({"resourceNames": [name]} if name else {"verbs": [*rule["verbs"], "list"]})
+                rule["resourceNames"] = [name]
         name = role["metadata"]["name"]
         self.api.apply(f"{rbac}/roles/{name}", {**role, "metadata": {"name": name}})
         binding = yaml.safe_load((ROOT / "config/rbac/leader_election_role_binding.yaml").read_text(encoding="utf-8"))

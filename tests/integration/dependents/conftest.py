@@ -93,7 +93,7 @@ def operate(hand: Hand, make_owner: MakeOwner, tmp_path: Path) -> Operate:
             watches,
             LoopGuard(wake, wake, lambda *_: None),
             store,
-            lambda *_: True,
+            lambda: True,
         )
         mark = await make_owner(resources[0], f"mark-{uuid.uuid4().hex[:6]}")
         operator = Operator(dependents, hand, mark, store, triggered)

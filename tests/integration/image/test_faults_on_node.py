@@ -1,4 +1,4 @@
-"""Faults of a real node: objects converge, no run is lost or repeated, and another replica takes over shards."""
+"""Faults of a real node: objects converge, no run is lost or repeated, and another replica takes over."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 from runner.sdk import devcluster as clusters
 from runner.sdk.devcluster import node
 from tests.faults import journal
-from tests.faults.on_node import FAULTS, Deployed, cause, deployed
+from tests.faults.on_node import FAULTS, OPERATOR, Deployed, cause, deployed
 from tests.faults.world import PATIENCE
 from tests.kit.images import BASE, base_archive, needs_images_on_a_node
 from tests.kit.wait import wait_until
@@ -25,7 +25,6 @@ pytestmark = [
 
 _IN_CI = {"container killed", "operator out of memory"}
 """The others are nightly: the operator ends in one of these ways too, and the node lets it wait."""
-_SHARDS = 4
 
 
 @pytest.fixture(scope="module")
@@ -51,30 +50,21 @@ def test_faults_of_the_node_in_any_order(world: Deployed) -> None:
         cause(world, fault)
 
 
-def test_when_the_node_is_drained_the_replica_that_its_budget_keeps_takes_over_all_shards(world: Deployed) -> None:
-    world.deploy(f"--shards={_SHARDS}", "--leader-election-id=operator", replicas=2)
+def test_when_the_node_is_drained_the_replica_that_its_budget_keeps_leads(world: Deployed) -> None:
+    world.deploy("--leader-elect", f"--leader-election-id={OPERATOR}", replicas=2)
     world.kubectl("create", "poddisruptionbudget", "operator", "--selector=app=operator", "--min-available=1")
-
-    def divided() -> bool:
-        holders = world.holders()
-        return len(holders) == _SHARDS and set(holders.values()) == set(world.names())
-
-    wait_until(divided, lambda: f"both to hold shards: {world.holders()}", PATIENCE)
+    wait_until(lambda: world.phases() == ["Running", "Running"] and world.leader(), world.state, PATIENCE)
     drain = ("drain", node.NODE, "--pod-selector=app=operator", "--delete-emptydir-data", "--ignore-daemonsets")
     for _ in range(3):
         world.touch()
     with world.background(*drain):
-        wait_until(
-            lambda: len(set(world.holders().values())) == 1 and len(world.holders()) == _SHARDS, "one holder", PATIENCE
-        )
+        wait_until(lambda: world.phases() == ["Pending", "Running"] and world.leader(), world.state, PATIENCE)
         for _ in range(5):
             world.touch()
         wait_until(lambda: not world.problems(), lambda: "\n".join([*world.problems(), world.state()]), PATIENCE)
         assert world.condition("Ready") == "True"
-        (pending,) = set(world.names()) - set(world.holders().values())
-        assert world.phase(pending) == "Pending"
     world.kubectl("uncordon", node.NODE)
-    wait_until(divided, lambda: f"both to hold shards again: {world.holders()}", PATIENCE)
+    wait_until(lambda: world.phases() == ["Running", "Running"] and world.leader(), world.state, PATIENCE)
     for _ in range(5):
         world.touch()
     wait_until(lambda: not world.problems(), lambda: "\n".join([*world.problems(), world.state()]), PATIENCE)

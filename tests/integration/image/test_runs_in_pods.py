@@ -78,18 +78,14 @@ def test_a_run_whose_pod_is_deleted_is_repeated_and_did_not_fail(pods: PodProjec
     assert [run["outcome"] for run in operator.runs("one")] == ["canceled", "succeeded"]
 
 
-@pytest.mark.parametrize("flag", ["--shards=2", pytest.param("--leader-elect", marks=pytest.mark.nightly)])
-def test_another_replica_continues_the_run_after_a_handover(pods: PodProject, flag: str) -> None:
+def test_another_replica_continues_the_run_after_a_handover(pods: PodProject) -> None:
     hosts = ("10.95.0.11", "10.95.0.12")
     pods.serve(*hosts)
-    pods.project.allow_leases()
+    pods.project.allow_lease("pods")
     pods.watch()
-    lease = "--leader-election-id=pods"
-    replicas = [pods.start(flag, lease, host=host) for host in hosts]
+    first, second = (pods.start("--leader-elect", "--leader-election-id=pods", host=host) for host in hosts)
     pods.things.create("one", {"gate": "open"})
     _waits_at_gate(pods, "one")
-    (first,) = [each for each in replicas if each.lines(msg="Run started")]
-    (second,) = [each for each in replicas if each is not first]
     assert first.stop() == 0
     second.await_line("Continuing a run that an earlier operator began")
     pods.open_gate("open")
@@ -205,16 +201,13 @@ def test_a_run_gets_a_warm_pod_which_is_replaced_and_ends_with_it(pods: PodProje
 def test_another_replica_continues_a_run_in_a_warm_pod_after_a_handover(pods: PodProject) -> None:
     hosts = ("10.95.0.11", "10.95.0.12")
     pods.serve(*hosts)
-    pods.project.allow_leases()
+    pods.project.allow_lease("pods")
     pods.watch(warmPods=1)
-    replicas = [pods.start("--shards=2", "--leader-election-id=pods", host=host) for host in hosts]
-    for replica in replicas:
-        replica.await_line("A warm pod is ready")
+    first, second = (pods.start("--leader-elect", "--leader-election-id=pods", host=host) for host in hosts)
+    first.await_line("A warm pod is ready")
     pods.things.create("one", {"gate": "open"})
     pod, _ = _warm_run(pods)
     wait_until(lambda: "FAILED - RETRYING" in pods.log(pod["metadata"]["name"]), "the role to wait for its gate")
-    (first,) = [each for each in replicas if each.lines(msg="Run started")]
-    (second,) = [each for each in replicas if each is not first]
     assert first.stop() == 0
     second.await_line("Continuing a run that an earlier operator began")
     pods.open_gate("open")

@@ -1,4 +1,4 @@
-"""Three operators that share the work, what is done to them, and what their runs show of who worked when.
+"""Three operators of which one leads, what is done to them, and what their runs show of who worked when.
 
 The runs write down when they begin, work and end, and write to the cluster through the proxy all the while. What they
 wrote down tells of overlaps; the history of what they wrote to the cluster, as a watch shows it, tells of writes that
@@ -104,9 +104,14 @@ class Slot:
     is_ending: bool = False
 
     @property
-    def works(self) -> bool:
-        """Whether it has made a run; harm before that shows nothing of sharing."""
-        return self.operator.process.poll() is None and '"Run ended"' in self.operator.log
+    def is_up(self) -> bool:
+        """Whether it leads, or waits for another one; harm before that shows nothing of a handover."""
+        return self.operator.process.poll() is None and (self.leads or "Another replica holds" in self.operator.log)
+
+    @property
+    def leads(self) -> bool:
+        """Whether it has begun to lead."""
+        return '"Lease acquired"' in self.operator.log
 
 
 @dataclass
@@ -125,7 +130,7 @@ class Fleet:
 
     def __post_init__(self) -> None:
         """Write the role, and start all three."""
-        self.project.allow_leases()
+        self.project.allow_lease(_ID)
         self.project.role("thing", TASKS)
         self.project.write("roles/thing/files/work.py", WORK)
         self.project.watch("thing")
@@ -139,7 +144,7 @@ class Fleet:
             f"--leader-election-id={_ID}",
             f"--leader-elect-lease-duration={LEASE}s",
             f"--leader-elect-renew-deadline={RENEW}s",
-            "--shards=4",
+            "--leader-elect",
             f"--engine={self.engine}",
             "--graceful-shutdown-timeout=3s",
             environment={"NOTES": str(self._notes), "POD_NAME": name, "STEPS": str(self.steps)},
@@ -173,10 +178,10 @@ class Fleet:
 
     def harm(self, choice: random.Random) -> bool:
         """Do something to one that is as it should be; False when there is none."""
-        free = [slot for slot in self.slots if not slot.busy_until and not slot.is_ending and slot.works]
+        free = [slot for slot in self.slots if not slot.busy_until and not slot.is_ending and slot.is_up]
         if not free:
             return False
-        slot = choice.choice(free)
+        slot = choice.choices(free, [3 if each.leads else 1 for each in free])[0]
         fault = choice.choices(["killed", "stopped for a while", "stopped for too long", "ended"], [2, 5, 3, 2])[0]
         self.done[fault] += 1
         match fault:

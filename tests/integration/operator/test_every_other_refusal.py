@@ -106,7 +106,6 @@ CASES = {
     "record": Case(Request.AFTERWARDS, "POST PUT", ".*/configmaps(/ansible-operator-created-.*)?", makes=True),
     "plan": Case(Request.PLAN, "GET", ".*/configmaps/.*-plan-.*", makes=True, mode="plan"),
     "lease": Case(Request.LEASE, "GET POST PUT", ".*/leases(/.*)?", waits=True, flags=("--leader-elect",)),
-    "shards": Case(Request.LEASE, "GET POST PUT", ".*/leases(/.*)?", waits=True, flags=("--shards=2",)),
     "proxy-kind": Case(Request.PROXY, "GET", "/api/v1", makes=True, at_start=False),
     "proxy-object": Case(Request.PROXY, "GET", ".*/secrets/.*-made", makes=True, at_start=False),
     "runs": Case(Request.READ, "GET", r".*/secrets\?labelSelector=.*", in_pods=True, flags=OF_PODS, at_start=False),
@@ -159,7 +158,7 @@ def world(api: Api, devcluster: DevCluster, tmp_path_factory: pytest.TempPathFac
 def _start(world: World, name: str, case: Case) -> Operator:
     project = Project(world.folder / name, NAMESPACE, world.kubeconfig, world.api)
     project.folder.mkdir()
-    project.allow_leases()
+    project.allow_lease(name)
     project.role("thing", ROLE)
     pod = {"isolation": "pod", "podTemplate": {"image": "example.com/ee:1"}} if case.in_pods else {"prune": "report"}
     project.watch(

@@ -1,4 +1,4 @@
-"""Three operators share the work while they are killed, stopped and ended at random: no two runs of an object overlap.
+"""Three operators, of which one leads, are killed, stopped and ended at random: no two runs of an object overlap.
 
 Most of the faults are done to operators for which a program stands in the place of `ansible-playbook`: what is tested
 is who runs and writes when, and loading Ansible anew after each fault would cost more than everything else. Some are

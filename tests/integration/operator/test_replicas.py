@@ -1,4 +1,4 @@
-"""Two and three operators that share the work: by one Lease, or by shards."""
+"""Two operators, of which one leads."""
 
 from __future__ import annotations
 
@@ -7,8 +7,6 @@ import signal
 import time
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
-
-import pytest
 
 from tests.kit.wait import wait_until
 
@@ -36,15 +34,6 @@ NOTE = """
 - name: Note
   ansible.builtin.shell: echo "{{ ansible_operator_meta.name }}" >> {{ lookup('env', 'NOTES') }}
 """
-MAKE = """
-- name: Make a ConfigMap
-  kubernetes.core.k8s:
-    definition:
-      apiVersion: v1
-      kind: ConfigMap
-      metadata: {name: "{{ ansible_operator_meta.name }}", namespace: "{{ ansible_operator_meta.namespace }}"}
-      data: {size: "{{ size | string }}"}
-"""
 
 
 def replica(project: Project, name: str, *flags: str, ready: bool = True) -> Operator:
@@ -63,22 +52,6 @@ def lease(api: Api, namespace: str, name: str = "thing-operator") -> dict[str, A
     return found["spec"] if found else {}
 
 
-def acquired(operator: Operator) -> set[str]:
-    """Return the Leases that an operator holds according to its log."""
-    held: set[str] = set()
-    for line in operator.lines():
-        if line.get("msg") == "Lease acquired":
-            held.add(line["lease"])
-        elif line.get("msg") in {
-            "Lease released",
-            "Lease lost",
-            "Releasing the lease",
-            "Releasing the lease when its runs end",
-        }:
-            held.discard(line["lease"])
-    return held
-
-
 def when(line: dict[str, Any]) -> float:
     return datetime.fromisoformat(line["ts"]).timestamp()
 
@@ -86,7 +59,7 @@ def when(line: dict[str, Any]) -> float:
 def test_a_standby_replica_is_ready_and_takes_over_within_a_second_of_a_clean_stop(
     project: Project, things: Things, api: Api, namespace: str
 ) -> None:
-    project.allow_leases("thing-operator")
+    project.allow_lease("thing-operator")
     project.role("thing", HOLD)
     project.watch("thing")
     a = replica(project, "a", "--leader-elect")
@@ -115,7 +88,7 @@ def test_a_standby_replica_is_ready_and_takes_over_within_a_second_of_a_clean_st
 
 
 def test_after_a_crash_the_other_takes_over_when_the_lease_is_over(project: Project, things: Things) -> None:
-    project.allow_leases("thing-operator")
+    project.allow_lease("thing-operator")
     project.role("thing", NOTE)
     project.watch("thing")
     a = replica(project, "a", "--leader-elect")
@@ -137,7 +110,7 @@ def test_after_a_crash_the_other_takes_over_when_the_lease_is_over(project: Proj
 def test_a_replica_that_is_paused_for_too_long_is_ended_by_the_kernel_before_the_other_begins(
     project: Project, things: Things
 ) -> None:
-    project.allow_leases("thing-operator")
+    project.allow_lease("thing-operator")
     project.role("thing", HOLD)
     project.watch("thing")
     a = replica(project, "a", "--leader-elect")
@@ -164,7 +137,7 @@ def test_a_replica_that_is_paused_for_too_long_is_ended_by_the_kernel_before_the
 def test_a_leader_without_an_api_server_ends_its_runs_in_time_and_leads_again_afterwards(
     project: Project, things: Things, devcluster: DevCluster
 ) -> None:
-    project.allow_leases("thing-operator")
+    project.allow_lease("thing-operator")
     project.role("thing", HOLD)
     project.watch("thing")
     # Long enough between what it gives up and what the kernel ends that a slow machine ends the run in time.
@@ -178,7 +151,7 @@ def test_a_leader_without_an_api_server_ends_its_runs_in_time_and_leads_again_af
     stopped = time.time()
     lost = a.await_line("Lease lost")
     assert when(lost) - stopped <= renewed + 2
-    ended = a.await_line("Lost the lease of the object; canceled the attempt", name="one")
+    ended = a.await_line("Lost the leader lease; canceled the attempt", name="one")
     assert when(ended) - stopped <= lasts
     assert "end" not in notes.read_text()
     (project.folder / "notes.go").touch()
@@ -186,41 +159,3 @@ def test_a_leader_without_an_api_server_ends_its_runs_in_time_and_leads_again_af
     wait_until(lambda: len(a.lines(msg="Lease acquired")) == 2, "the Lease to be taken back")
     things.await_success("one")
     assert a.stop() == 0
-
-
-@pytest.mark.full
-def test_shards_are_distributed_evenly_over_the_present_replicas(
-    project: Project, things: Things, api: Api, namespace: str
-) -> None:
-    project.allow_leases()
-    project.role("thing", MAKE)
-    project.watch("thing")
-    # Long enough that none is lost because the machine is slow.
-    times = ("--leader-elect-lease-duration=15s", "--leader-elect-renew-deadline=12s")
-    operators = [replica(project, name, "--shards=6", *times) for name in "abc"]
-
-    def shares() -> list[int]:
-        living = [each for each in operators if each.process.poll() is None]
-        return sorted(sum("-shard-" in name for name in acquired(each)) for each in living)
-
-    wait_until(lambda: shares() == [2, 2, 2], f"equal shares, not {shares()}")
-    names = [f"thing-{i}" for i in range(4)]
-    for name in names:
-        things.create(name, {"size": 1})
-    for name in names:
-        things.await_success(name)
-    runs = {name: [len(each.runs(name)) for each in operators] for name in names}
-    assert all(sorted(counts) == [0, 0, 1] for counts in runs.values()), runs
-    owner = operators[runs["thing-0"].index(1)]
-    path = f"/api/v1/namespaces/{namespace}/configmaps/thing-0"
-    api.call("DELETE", path)
-    wait_until(lambda: api.call("GET", path), "the ConfigMap to come back")
-    owner.await_line("Run ended", name="thing-0", reason="dependent changed")
-    assert sum(len(each.runs("thing-0")) for each in operators) == 2
-    owner.kill()
-    wait_until(lambda: shares() == [3, 3], f"equal shares of two, not {shares()}")
-    for name in names:
-        things.merge(name, {"spec": {"size": 2}})
-    for name in names:
-        things.await_success(name)
-    assert all(each.stop() == 0 for each in operators if each is not owner)

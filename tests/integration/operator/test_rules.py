@@ -98,7 +98,7 @@ async def test_each_missing_rule_of_the_operator_is_named_at_start(
     async with Client(await auth.load(str(admin), None, auth.HostEnvironment({}, tmp_path))) as client:
         resource = await Discovery(client).find(MEMCACHED)
     watch = watch_value(finalizer=Finalizer("cache.example.com/end", Role("end", Path("/roles/end")), {}, None))
-    needed = rights.of_watch(watch, resource, [namespace]) | rights.of_leases(namespace, LEASE)
+    needed = rights.of_watch(watch, resource, [namespace]) | rights.of_lease(namespace, LEASE)
     needed |= rights.of_reviews()
     assert {right.resource for right in needed} == set(AT_START)
     assert {rule["resources"][0] for rule in rules()} == {*AT_START, *IN_RUNS, *ELSEWHERE}
@@ -126,7 +126,7 @@ async def test_the_operator_can_write_its_own_lease_and_config_map_and_no_other(
 ) -> None:
     user = f"{namespace}-elected"
     grant(api, user, rules(("leader_election_role.yaml",)))
-    needed = rights.of_leases(namespace, LEASE)
+    needed = rights.of_lease(namespace, LEASE)
     wait_until(lambda: all(is_granted(api, user, each) for each in needed), user)
     kubeconfig = as_user(Path(devcluster.kubeconfig), user, tmp_path)
     kinds = {MEMCACHED: frozenset({GVK("apps", "v1", "Deployment")})}
@@ -138,14 +138,15 @@ async def test_the_operator_can_write_its_own_lease_and_config_map_and_no_other(
         await ConfigMapStore(client, namespace).save({MEMCACHED: frozenset()})
         assert await ConfigMapStore(client, namespace).load() == {MEMCACHED: frozenset()}
 
-        leases = LeaseClient(client, namespace)
-        await leases.write(LEASE, record)
-        await leases.write(LEASE, record)
-        assert set(await leases.read([LEASE])) == {LEASE}
+        lease = LeaseClient(client, namespace, LEASE)
+        await lease.write(record)
+        written = await lease.write(record)
+        assert await lease.read() == written
 
-        await leases.write("other", record)
+        other = LeaseClient(client, namespace, "other")
+        await other.write(record)
         with pytest.raises(ForbiddenError):
-            await leases.write("other", record)
+            await other.write(record)
         for verb, body in (("GET", None), ("PUT", {"kind": "ConfigMap", "metadata": {"name": "kube-root-ca.crt"}})):
             with pytest.raises(ForbiddenError):
                 await client.request(verb, f"/api/v1/namespaces/{namespace}/configmaps/kube-root-ca.crt", body=body)

@@ -92,7 +92,7 @@ async def operating(devcluster: DevCluster, namespace: str, tmp_path: Path) -> A
         owner = Owner(ObjectRef.of(GVK("", "v1", "ConfigMap"), made), namespaced=True)
         guard = LoopGuard(lambda *_: None, lambda *_: None, lambda *_: None)
         dependents = Dependents(
-            client, discovery, (namespace,), loaded.watches, guard, FileStore(tmp_path), lambda *_: True
+            client, discovery, (namespace,), loaded.watches, guard, FileStore(tmp_path), lambda: True
         )
         served = ServedResources(client, time.monotonic)
         reads = Reads(dependents.bodies, dependents, lambda result: results.update([result]))

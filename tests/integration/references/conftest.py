@@ -76,7 +76,7 @@ def refer(hand: Hand, kubeconfig: Path, tmp_path: Path) -> Refer:
                 (hand.namespace,) if namespaces is None else namespaces,
                 [watch_value(gvk=THING, references=references, **watch)],
                 LoopGuard(lambda *_: None, lambda _, key, why, __: triggered.append((key.name, why)), lambda *_: None),
-                lambda *_: True,
+                lambda: True,
             )
             task = asyncio.create_task(followed.follow())
             try:

@@ -285,11 +285,10 @@ class TestDeprecated:
 
 class TestReplicas:
     def test_leader_election_requires_a_lease_name(self) -> None:
-        for flags in ({"leader_elect": "true"}, {"enable_leader_election": "true"}, {"shards": "3"}):
+        for flags in ({"leader_elect": "true"}, {"enable_leader_election": "true"}):
             (line,) = refused(**flags)
             assert "requires --leader-election-id" in line
         assert loaded(leader_elect="true", leader_election_id="memcached").settings.leader_elect
-        assert loaded(shards="3", leader_election_id="memcached").settings.shards == 3
 
     @pytest.mark.parametrize(("lease", "renew"), [("10s", "10s"), ("5s", "10s"), ("15s", "0s")])
     def test_the_renew_deadline_must_be_shorter_than_the_lease_duration(self, lease: str, renew: str) -> None:

@@ -58,7 +58,6 @@ class Cluster:
     exists: bool = True
     namespaces: tuple[str, ...] = ()
     valid: bool = True
-    is_sole: bool = True
     others: list[ObjectKey] = field(default_factory=list)
     """Further resources of the watch."""
     during_deletion: Callable[[], object] = lambda: None
@@ -172,7 +171,7 @@ class Bed:
         cluster: Any = self.cluster
         watch = watch_value(prune=PrunePolicy(self.then))
         self.scope = scope_value(watch, cluster, metrics=self.metrics)
-        self.uses = OperatorUses(lambda: cluster.is_sole, lambda ref, why: self.requested.append((ref, why)))
+        self.uses = OperatorUses(lambda ref, why: self.requested.append((ref, why)))
         observer: Any = Observer(cluster)
         deletion = PruneDeletion(self.scope, cluster, cluster, observer, self.uses, "tools/narrow")
         kept = PruneRecords(self.scope, cluster, cluster, cluster)
@@ -455,11 +454,3 @@ async def test_a_run_that_begins_during_the_deletion_finds_the_object_deleted(be
     await bed.leave_out()
     await asyncio.gather(*tasks)
     assert waited == [True]
-
-
-async def test_nothing_is_deleted_while_another_replica_runs_resources(bed: Bed) -> None:
-    bed.cluster.is_sole = False
-    ((_, others),) = (await bed.leave_out()).report.shared
-    assert others.is_unknown
-    assert "another replica (--shards)" in str(others)
-    assert list(bed.cluster.objects) == ["a", "b"]

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from structlog.testing import capture_logs
 
-from runner.dependents.store import ConfigMapStore, FileStore, JointStore
+from runner.dependents.store import ConfigMapStore, FileStore
 from runner.dependents.written import WriteRecord
 from runner.errors import (
     ApiUnavailableError,
@@ -49,12 +49,6 @@ async def test_operators_that_share_a_folder_take_nothing_from_each_other(tmp_pa
     assert await FileStore(tmp_path).load() == {WATCH: {DEPLOYMENT}, CORE: {CONFIG_MAP}}
 
 
-async def test_replicas_that_share_the_work_keep_what_each_of_them_has_found(tmp_path: Path) -> None:
-    await JointStore(FileStore(tmp_path)).save({WATCH: frozenset({DEPLOYMENT})})
-    await JointStore(FileStore(tmp_path)).save({WATCH: frozenset({CONFIG_MAP})})
-    assert await JointStore(FileStore(tmp_path)).load() == {WATCH: {DEPLOYMENT, CONFIG_MAP}}
-
-
 async def test_records_of_written_objects_are_kept_beside_the_kinds(tmp_path: Path) -> None:
     store = FileStore(tmp_path)
     records = {WATCH: WriteRecord("2026-01-02T00:00:00Z", ("a", "b")), CORE: WriteRecord("2026-01-02T00:00:00Z", ())}
@@ -62,9 +56,6 @@ async def test_records_of_written_objects_are_kept_beside_the_kinds(tmp_path: Pa
     await store.save_written(records)
     assert await store.load_written() == records
     assert await store.load() == {WATCH: {DEPLOYMENT}}
-    joint = JointStore(store)
-    await joint.save_written({WATCH: WriteRecord("2026-01-03T00:00:00Z", ("c", "a"))})
-    assert (await joint.load_written())[WATCH] == WriteRecord("2026-01-02T00:00:00Z", ("a", "b", "c"))
 
 
 @pytest.mark.parametrize("damage", [b"{", b"[]", b"7", b"\xff"])

@@ -65,11 +65,11 @@ class Harness:
 
     def __init__(self, client: Client, folder: Path, namespaces: tuple[str, ...], watches: tuple[Watch, ...]) -> None:
         self.triggered: list[tuple[float, GVK, ObjectKey, str]] = []
-        self.is_ours = True
+        self.leads = True
         self.over_budget = 0
         guard = LoopGuard(self._wake, self._wake, lambda *_: None, self._count)
         self.dependents = Dependents(
-            client, Discovery(client), namespaces, watches, guard, FileStore(folder), lambda *_: self.is_ours
+            client, Discovery(client), namespaces, watches, guard, FileStore(folder), lambda: self.leads
         )
 
     def _wake(self, gvk: GVK, key: ObjectKey, why: str, _: bool) -> None:  # noqa: FBT001 - TriggerRun
@@ -202,11 +202,11 @@ async def test_owners_of_another_replica_are_not_triggered_and_not_counted_as_co
 ) -> None:
     harness = make()
     harness.dependents.wrote(OWNER, DEPLOYMENT, child(1))
-    harness.is_ours = False
+    harness.leads = False
     for version in range(2, 40):
         harness.tell(Applied(child(version, generation=version)))
     assert harness.triggered == []
-    harness.is_ours = True
+    harness.leads = True
     harness.tell(Applied(child(41, generation=41)))
     assert len(harness.triggered) == 1
     assert "triggered repeatedly" not in capsys.readouterr().out
@@ -304,7 +304,7 @@ def test_kinds_that_the_storage_refused_are_saved_as_soon_as_it_accepts_them(
     asyncio.run(scenario())
 
 
-def test_which_objects_runs_wrote_in_other_namespaces_survives_a_restart_and_reaches_other_replicas(
+def test_which_objects_runs_wrote_in_other_namespaces_survives_a_restart_and_reaches_the_next_leader(
     make: Make, tmp_path: Path
 ) -> None:
     async def scenario() -> None:
@@ -316,7 +316,7 @@ def test_which_objects_runs_wrote_in_other_namespaces_survives_a_restart_and_rea
             first.wrote(OWNER, DEPLOYMENT, far(1, **later))
             while not (records := await FileStore(tmp_path).load_written()) or not records[WATCHED].marks:
                 await asyncio.sleep(0.01)
-            replica.gained(0)
+            replica.leadership_changed()
             restarted = make().dependents
             tasks.append(group.create_task(restarted.follow()))
             for each in (restarted, replica):

@@ -17,6 +17,7 @@ import yaml
 from hack import book
 from runner.cli import main
 from runner.config import paths
+from runner.config.options import REMOVED
 from runner.watches import declared, validation, watch
 from runner.watches.watch import LoadedWatches
 from tests.kit.places import ROOT
@@ -139,7 +140,7 @@ def test_commands_and_their_flags_exist(page: Path) -> None:
 
 @pytest.mark.parametrize("page", PAGES, ids=NAMES)
 def test_flags_that_are_named_exist(page: Path) -> None:
-    known = all_flags(whole()) | OTHERS.keys() | {"--flag", "--zap-"}
+    known = all_flags(whole()) | OTHERS.keys() | {"--flag", "--zap-", *(f"--{name}" for name in REMOVED)}
     named = re.findall(r"`(--[a-z][\w-]+)[^`\n]*`", prose(page))
     assert [flag for flag in named if flag not in known] == []
 

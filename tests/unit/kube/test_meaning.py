@@ -45,7 +45,7 @@ SITES: dict[Request, set[str]] = {
     },
     Request.ROLLOUT: {"rollout/store:load", "rollout/store:save"},
     Request.KINDS: {"dependents/store:_try"},
-    Request.LEASE: {f"replicas/leases:{name}" for name in ("write", "_get", "_list")},
+    Request.LEASE: {"replicas/leases:read", "replicas/leases:write"},
     Request.METRICS: {"kube/reviews:_create"},
     Request.PROXY: {"proxy/handlers/writes:_discover", "proxy/handlers/writes:_current"},
     Request.POD_CREATED: {"pods/records:_create", "pods/records:create_job", "pods/records:_of_object"},

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from types import SimpleNamespace
 from typing import Any, cast
@@ -96,11 +95,10 @@ class Bed:
 
     keys: dict[GVK, list[ObjectRef]] = field(default_factory=lambda: {SHOP: [ONE, TWO], CACHE: [OTHER_KIND]})
     listed: bool = True
-    sole: bool = True
     requested: list[tuple[ObjectRef, str]] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        self.uses = OperatorUses(lambda: self.sole, lambda ref, why: self.requested.append((ref, why)))
+        self.uses = OperatorUses(lambda ref, why: self.requested.append((ref, why)))
         for gvk in self.keys:
             self.uses.watch(gvk, cast("Any", Existing(self, gvk)))
 
@@ -181,9 +179,9 @@ def test_a_complete_run_of_the_owner_examines_its_objects_itself(bed: Bed, why: 
         bed.run(ref)
     bed.run(TWO, THEME)
     bed.wait()
-    bed.sole = False
+    bed.listed = False
     bed.run(TWO)
-    bed.sole = True
+    bed.listed = True
     bed.run(ONE, why=why)
     assert bed.runs() == requested
 
@@ -221,28 +219,16 @@ def test_the_uses_of_an_attempt_that_an_error_ended_count_until_the_next_complet
     assert not bed.uses.others(ONE, uses(THEME))
 
 
-def _not_listed(bed: Bed) -> None:
-    bed.listed = False
-
-
-def _not_sole(bed: Bed) -> None:
-    bed.sole = False
-
-
-@pytest.mark.parametrize(
-    ("change", "why"),
-    [(_not_listed, "the resources of the kind Shop are not listed yet"), (_not_sole, "another replica (--shards)")],
-)
-def test_while_not_all_resources_are_known_an_object_stays(bed: Bed, change: Callable[[Bed], None], why: str) -> None:
+def test_while_not_all_resources_are_listed_an_object_stays(bed: Bed) -> None:
     for ref in (ONE, TWO, OTHER_KIND):
         bed.run(ref)
-    change(bed)
+    bed.listed = False
     found = bed.wait()
     assert found.is_unknown
-    assert why in str(found)
+    assert "the resources of the kind Shop are not listed yet" in str(found)
     bed.uses.reconsider()
     assert bed.runs() == []
-    bed.listed = bed.sole = True
+    bed.listed = True
     bed.uses.reconsider()
     assert bed.runs() == [FREE]
 

@@ -1,66 +1,73 @@
-"""Several replicas in virtual time, on Leases that behave as the API server's: who works on what, whatever fails."""
+"""Several replicas in virtual time, on a Lease that behaves as the API server's: who works on what, whatever fails."""
 
 from __future__ import annotations
 
 import asyncio
 import random
 from collections import Counter
-from collections.abc import Callable, Collection
+from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import pytest
 
 from runner.errors import ApiUnavailableError, ConflictError, LeaseLostError
-from runner.objects import GVK, ObjectKey
-from runner.replicas.election import LeaseLayout, LeaseRecord, LeaseTimes
+from runner.objects import ObjectKey
+from runner.replicas.election import LeaseRecord, LeaseTimes
 from runner.replicas.lease_guard import LeaseGuard, SoleReplica
 from runner.replicas.replica import Replica
 
 pytestmark = pytest.mark.virtual_time
 
 
-THING = GVK("test.example.com", "v1", "Thing")
 KEYS = [ObjectKey("ns", f"thing-{i}") for i in range(8)]
 TIMES = LeaseTimes(lease=15, renew=10)
 
 
-class Leases:
+class Lease:
     """What the API server holds: a write names the version that it was made from."""
 
     def __init__(self) -> None:
-        self.records: dict[str, tuple[LeaseRecord, str]] = {}
+        self.stored: tuple[LeaseRecord, str] | None = None
         self.writes = 0
 
-    def write(self, name: str, record: LeaseRecord, version: str) -> tuple[LeaseRecord, str]:
-        if self.records.get(name, (None, ""))[1] != version:
+    @property
+    def version(self) -> str:
+        return self.stored[1] if self.stored else ""
+
+    @property
+    def transitions(self) -> int:
+        assert self.stored
+        return self.stored[0].transitions
+
+    def write(self, record: LeaseRecord, version: str) -> tuple[LeaseRecord, str]:
+        if self.version != version:
             raise ConflictError("another client wrote first", status=409, reason="Conflict", retry_after=None)
         self.writes += 1
-        self.records[name] = (record, str(self.writes))
-        return self.records[name]
+        self.stored = (record, str(self.writes))
+        return self.stored
 
 
 @dataclass
 class Wire:
-    """One replica's way to them."""
+    """One replica's way to it."""
 
-    leases: Leases
+    lease: Lease
     is_cut: bool = False
     loses_answers: bool = False
-    known: dict[str, str] = field(default_factory=dict)
+    known: str = ""
 
-    async def read(self, names: Collection[str]) -> dict[str, tuple[LeaseRecord, str]]:
+    async def read(self) -> tuple[LeaseRecord, str] | None:
         await self._travel()
-        found = {name: self.leases.records[name] for name in names if name in self.leases.records}
-        self.known = {name: version for name, (_, version) in found.items()}
-        return found
+        self.known = self.lease.version
+        return self.lease.stored
 
-    async def write(self, name: str, record: LeaseRecord) -> tuple[LeaseRecord, str]:
+    async def write(self, record: LeaseRecord) -> tuple[LeaseRecord, str]:
         await self._travel()
-        written = self.leases.write(name, record, self.known.get(name, ""))
+        written = self.lease.write(record, self.known)
         if self.loses_answers:
             await self._travel(lost=True)
-        self.known[name] = written[1]
+        self.known = written[1]
         return written
 
     async def _travel(self, *, lost: bool = False) -> None:
@@ -86,26 +93,26 @@ class Timer:
 
 
 class Process:
-    """A replica that runs each object all the time, as long as it owns it."""
+    """A replica that runs each object all the time, as long as it leads."""
 
     def __init__(self, world: World, name: str) -> None:
         self.name = name
         self.world = world
-        self.wire = Wire(world.leases)
+        self.wire = Wire(world.lease)
         self.timer = Timer(self.die)
-        self.replica = Replica(self.wire, world.layout, world.times, me=name, clock=world.clock, deadline=self.timer)
-        self.replica.listen(self)
-        self.gains: Counter[int] = Counter()
+        self.replica = Replica(self.wire, "op", world.times, me=name, clock=world.clock, deadline=self.timer)
+        self.replica.listen(self._changed)
+        self.terms = 0
         self.is_dead = False
         self.seconds_to_end = 0.0
         self.following = asyncio.create_task(self.replica.follow())
         self.tasks = [self.following, *(asyncio.create_task(self._work(key)) for key in KEYS)]
 
-    def gained(self, shard: int) -> None:
-        self.gains[shard] += 1
+    def _changed(self) -> None:
+        self.terms += self.leads()
 
-    def lost(self, shard: int) -> None:
-        self.gains[shard] += 0
+    def leads(self) -> bool:
+        return not self.is_dead and self.replica.leads()
 
     def die(self) -> None:
         self.is_dead = True
@@ -122,7 +129,7 @@ class Process:
     async def _work(self, key: ObjectKey) -> None:
         choice = random.Random(f"{self.name} {key}")
         while True:
-            with self.replica.hold(THING, key) as hold:
+            with self.replica.hold() as hold:
                 if hold is not None:
                     with suppress(LeaseLostError):
                         await self._run(hold, key, choice.uniform(0.5, self.world.times.lease * 2))
@@ -153,10 +160,9 @@ class Process:
 class World:
     """What is observed."""
 
-    def __init__(self, shards: int, times: LeaseTimes = TIMES) -> None:
-        self.layout = LeaseLayout("op", shards)
+    def __init__(self, times: LeaseTimes = TIMES) -> None:
         self.times = times
-        self.leases = Leases()
+        self.lease = Lease()
         self.lateness = 0.0
         """How far timers are behind the clock."""
         self.running: dict[ObjectKey, Process] = {}
@@ -177,9 +183,6 @@ class World:
         if self.running.get(key) is process:
             del self.running[key]
 
-    def shards_of(self, *processes: Process) -> list[int]:
-        return sorted(len(process.replica.held) for process in processes if not process.is_dead)
-
 
 def raise_what_failed(*processes: Process) -> None:
     for process in processes:
@@ -194,35 +197,35 @@ def stop(*processes: Process) -> None:
         process.die()
 
 
-def test_a_single_replica_owns_all_objects() -> None:
+def test_a_single_replica_leads() -> None:
     alone = SoleReplica()
-    assert alone.owns(THING, KEYS[0])
-    with alone.hold(THING, KEYS[0]) as hold:
+    assert alone.leads()
+    with alone.hold() as hold:
         hold.check()
 
 
 async def test_one_of_three_leads_and_a_clean_stop_hands_over_within_a_second_of_its_last_run() -> None:
-    world = World(1)
+    world = World()
     a, b, c = (Process(world, name) for name in "abc")
     await asyncio.sleep(5)
-    assert world.shards_of(a, b, c) == [0, 0, 1]
-    leader = next(each for each in (a, b, c) if each.replica.held)
+    assert sorted(each.leads() for each in (a, b, c)) == [False, False, True]
+    leader = next(each for each in (a, b, c) if each.leads())
     others = [each for each in (a, b, c) if each is not leader]
     await leader.end()
     await asyncio.sleep(0.6)
-    assert world.shards_of(*others) == [0, 1]
-    assert world.leases.records["op"][0].transitions == 1
+    assert sorted(each.leads() for each in others) == [False, True]
+    assert world.lease.transitions == 1
     stop(*others)
 
 
 async def test_a_leader_that_dies_is_followed_when_its_lease_is_over_and_not_before() -> None:
-    world = World(1)
+    world = World()
     a = Process(world, "a")
     await asyncio.sleep(5)
     b = Process(world, "b")
     a.die()
     died = asyncio.get_running_loop().time()
-    while not b.replica.held:
+    while not b.leads():
         await asyncio.sleep(0.1)
     waited = asyncio.get_running_loop().time() - died
     assert 15 - 2 - 0.1 <= waited <= 15 + 0.7
@@ -230,29 +233,29 @@ async def test_a_leader_that_dies_is_followed_when_its_lease_is_over_and_not_bef
 
 
 async def test_a_leader_that_cannot_renew_ends_its_runs_before_another_replica_leads() -> None:
-    world = World(1)
+    world = World()
     a = Process(world, "a")
     await asyncio.sleep(5)
     b = Process(world, "b")
     a.wire.is_cut = True
     cut = asyncio.get_running_loop().time()
-    while a.replica.held:
+    while a.leads():
         await asyncio.sleep(0.05)
     assert asyncio.get_running_loop().time() - cut <= 10
     await asyncio.sleep(0.1)
     assert not world.running
     assert a.timer.due is None
-    while not b.replica.held:
+    while not b.leads():
         await asyncio.sleep(0.1)
     a.wire.is_cut = False
     await asyncio.sleep(30)
-    assert world.shards_of(a, b) == [0, 1]
+    assert (a.leads(), b.leads()) == (False, True)
     assert not a.is_dead
     stop(a, b)
 
 
 async def test_a_run_that_does_not_end_in_time_ends_with_the_process() -> None:
-    world = World(1)
+    world = World()
     a = Process(world, "a")
     a.seconds_to_end = 60
     while not world.running:
@@ -266,88 +269,34 @@ async def test_a_run_that_does_not_end_in_time_ends_with_the_process() -> None:
 
 
 async def test_after_an_outage_without_another_leader_the_replica_leads_again() -> None:
-    world = World(1)
+    world = World()
     a = Process(world, "a")
     await asyncio.sleep(5)
     a.wire.is_cut = True
     await asyncio.sleep(30)
-    assert not a.replica.held
+    assert not a.leads()
     a.wire.is_cut = False
     await asyncio.sleep(2)
-    assert a.replica.held == {0}
-    assert a.gains[0] == 2
-    assert world.leases.records["op"][0].transitions == 0
+    assert a.leads()
+    assert a.terms == 2
+    assert world.lease.transitions == 0
     stop(a)
 
 
-@pytest.mark.parametrize("shards", [1, 3])
-async def test_objects_refused_during_a_late_renewal_are_requested_again(shards: int) -> None:
+async def test_objects_refused_during_a_late_renewal_are_requested_again() -> None:
     """As for a process that was stopped, or had no CPU: its clock has gone on, its timers have not been looked at."""
 
-    world = World(shards)
+    world = World()
     a = Process(world, "a")
     await asyncio.sleep(5)
     for task in a.tasks[1:]:
         task.cancel()
-    before = Counter(a.gains)
     world.lateness = TIMES.renew + 1
-    assert not a.replica.held
+    assert not a.leads()
     await asyncio.sleep(5)
-    assert world.shards_of(a) == [shards]
-    assert a.gains == {shard: count + 1 for shard, count in before.items()}
+    assert a.leads()
+    assert a.terms == 2
     stop(a)
-
-
-@pytest.mark.lengthy
-async def test_shards_level_out_as_replicas_come_and_go_and_then_stay() -> None:
-    world = World(8)
-    a = Process(world, "a")
-    await asyncio.sleep(5)
-    assert (world.shards_of(a), a.replica.has_all()) == ([8], True)
-    b, c = Process(world, "b"), Process(world, "c")
-    await asyncio.sleep(30)
-    assert world.shards_of(a, b, c) == [2, 3, 3]
-    assert not any(each.replica.has_all() for each in (a, b, c))
-    moves = sum((each.gains for each in (a, b, c)), Counter()).total()
-    assert moves <= 8 + 6
-    await asyncio.sleep(200)
-    assert sum((each.gains for each in (a, b, c)), Counter()).total() == moves
-    b.die()
-    await asyncio.sleep(20)
-    assert world.shards_of(a, c) == [4, 4]
-    await a.end()
-    await asyncio.sleep(2)
-    assert (world.shards_of(c), c.replica.has_all()) == ([8], True)
-    stop(c)
-
-
-@pytest.mark.lengthy
-async def test_more_replicas_than_shards_leave_some_without() -> None:
-    world = World(2)
-    processes = [Process(world, name) for name in "abc"]
-    # Who is first may take both, and gives one away when its runs, of two lease times at most, have ended.
-    await asyncio.sleep(TIMES.lease * 4)
-    assert world.shards_of(*processes) == [0, 1, 1]
-    next(each for each in processes if each.replica.held).die()
-    await asyncio.sleep(TIMES.lease * 4)
-    assert world.shards_of(*processes) == [1, 1]
-    stop(*processes)
-
-
-@pytest.mark.lengthy
-async def test_replicas_of_another_number_of_shards_wait_for_the_end_of_these() -> None:
-    world = World(4)
-    old = [Process(world, name) for name in "ab"]
-    await asyncio.sleep(5)
-    world.layout = LeaseLayout("op", 3)
-    new = Process(world, "c")
-    await asyncio.sleep(60)
-    assert world.shards_of(new) == [0]
-    for each in old:
-        await each.end()
-    await asyncio.sleep(2)
-    assert world.shards_of(new) == [3]
-    stop(new)
 
 
 async def harm(process: Process, choice: random.Random) -> None:
@@ -367,7 +316,6 @@ async def harm(process: Process, choice: random.Random) -> None:
 
 
 @pytest.mark.lengthy
-@pytest.mark.parametrize("shards", [1, 6])
 @pytest.mark.parametrize(
     "seed",
     [
@@ -376,9 +324,9 @@ async def harm(process: Process, choice: random.Random) -> None:
         *(pytest.param(seed, marks=pytest.mark.nightly) for seed in range(3, 12)),
     ],
 )
-async def test_no_object_is_run_by_two_whatever_fails_and_all_are_run_in_the_end(shards: int, seed: int) -> None:
+async def test_no_object_is_run_by_two_whatever_fails_and_all_are_run_in_the_end(seed: int) -> None:
     choice = random.Random(seed)
-    world = World(shards, LeaseTimes(lease=4, renew=2.5))
+    world = World(LeaseTimes(lease=4, renew=2.5))
     processes = [Process(world, f"{seed}-{i}") for i in range(3)]
     for fault in range(40):
         await asyncio.sleep(choice.uniform(0.2, 4))
