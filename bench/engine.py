@@ -45,7 +45,6 @@ from bench.results import Result, show, tell
 from bench.standing import standing, tasks
 from runner import log
 from runner.config.settings import EngineName
-from runner.engine.executions import Way
 from runner.engine.warm import tested
 from runner.kube.client import Client
 from runner.kube.credentials import auth
@@ -188,7 +187,6 @@ async def _of_role(bench: _Bench, case: Case) -> AsyncIterator[Result]:
     yield bench.result(f"{case.name}: API calls", calls, "calls")
     yield bench.result(f"{case.name}: the same API calls alone", bare, "s")
     yield bench.result(f"{case.name}: warm, in times of its API calls", _median(warm) / bare, "ratio")
-    yield bench.result(f"{case.name}: tasks in a new interpreter", _interpreters(warm), "tasks", 0)
     for result in _of_tasks(bench, case, warm):
         yield result
 
@@ -205,14 +203,6 @@ def _ratios(bench: _Bench, case: Case, cold: Sequence[Cost], warm: Sequence[Cost
         raise RuntimeError(f"runs of {case.name} did different things (ok, changed, skipped, failed): {did}")
     for name, ratio in (("wall", _median(cold) / _median(warm)), ("CPU", _mean(cold) / _mean(warm))):
         yield bench.result(f"{case.name}: exec by warm, {name}", ratio, "ratio", _TIMES_FASTER, higher=True)
-
-
-def _interpreters(costs: Sequence[Cost]) -> int:
-    """Return how many tasks of the last run were executed in a new interpreter; show the ways of all its tasks."""
-    executed = [each for executions in costs[-1].executions for each in executions.each]
-    ways = {f"{each.way.value} ({each.reason.value}, {each.name})": each.count for each in executed}
-    tell(f"tasks by how they were executed: {ways}")
-    return sum(each.count for each in executed if each.way is Way.INTERPRETER)
 
 
 def _of_tasks(bench: _Bench, case: Case, costs: Iterable[Cost]) -> Iterator[Result]:

@@ -22,7 +22,6 @@ from bench import process_stats
 from runner.agent import process_tree
 from runner.engine import processes
 from runner.engine.engines import EngineSettings
-from runner.engine.executions import Executions
 from runner.engine.job import Event, Job, Outcome
 from runner.engine.run_engine import RunEngine
 
@@ -39,8 +38,6 @@ class Cost:
     recaps: tuple[tuple[int, ...], ...]
     """Of each run: how many tasks were ok, changed, skipped and failed."""
     events: tuple[Sequence[Event], ...]
-    executions: tuple[Executions, ...]
-    """How the tasks of each run were executed; empty for `exec`."""
 
 
 class Runs:
@@ -71,7 +68,7 @@ class Runs:
             raise RuntimeError(f"runs were not warm: {self.engine.starters.pool.problem}")
         recaps = [result.recap for result in results if result.recap]
         did = tuple((recap.ok, recap.changed, recap.skipped, recap.failures) for recap in recaps)
-        return Cost(wall, cpu, did, tuple(seen), tuple(result.executions for result in results))
+        return Cost(wall, cpu, did, tuple(seen))
 
     def processes(self) -> list[int]:
         """Return the fork servers' and the runs' processes."""

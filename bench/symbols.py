@@ -67,8 +67,6 @@ def part_of(path: Path) -> str:
             return "modules"
         case (name,) if name == "versions.py":
             return "versions"
-        case (name,) if name == "task_record.py":
-            return "recording"
     return "server"
 
 

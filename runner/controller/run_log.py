@@ -267,7 +267,6 @@ class LoggedRun:
             api_seconds=round(api.seconds, 3),
             cache_hits=api.hits,
             cache_misses=api.misses,
-            tasks=result.executions.totals or None,
             **({"pod": result.pod} if result.pod else {}),
             error=self._error(result, api),
         )

@@ -28,7 +28,6 @@ from ansible_runner.config.runner import RunnerConfig
 from ansible_runner.runner import Runner, pexpect
 
 from runner.agent import process_tree
-from runner.engine import executions
 from runner.engine.event_filter import EventFilter
 from runner.engine.memory_watch import MemoryWatch
 from runner.engine.wire import ARTIFACTS, GRACE, HEADER, LEARNED, STOP, Ending, Kind, Order
@@ -116,22 +115,15 @@ class Supervisor:
             stuck=self._stuck,
             status=run.status,
             rc=run.rc,
-            executions=self._executions(),
         )
 
-    def _executions(self) -> dict[str, Any]:
-        return executions.add_up(self._noted(executions.EXECUTIONS).splitlines())
-
     def _learned(self) -> str:
-        return self._noted(LEARNED)
+        """Return the notes that forked runs write, as far as they are not too long; empty if there are none.
 
-    def _noted(self, name: str) -> str:
-        """Return a file that forked runs write, as far as it is not too long; empty if there is no such file.
-
-        A role can write to it, or make it a pipe whose reader would wait.
+        A role can write to this file, or make it a pipe whose reader would wait.
         """
         try:
-            with open(Path(self._order.temporary, name), "rb", opener=_without_wait) as file:
+            with open(Path(self._order.temporary, LEARNED), "rb", opener=_without_wait) as file:
                 return file.read(_LONGEST_NOTES).decode(errors="replace")
         except OSError:
             return ""  # only forked runs write it

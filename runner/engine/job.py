@@ -18,7 +18,6 @@ from pathlib import Path
 from typing import Any, Protocol, TypeAlias
 
 from runner.config.settings import EngineName
-from runner.engine.executions import Executions
 from runner.engine.hosts import HostRecap, Hosts
 from runner.engine.run_secrets import RunSecrets
 from runner.objects import GVK, ObjectKey, ObjectRef
@@ -167,8 +166,6 @@ class RunResult:
     requeue_after: float | None
     """Seconds from the `requeue_after` module; None if the role did not use it."""
     duration: float
-    executions: Executions = field(default_factory=Executions)
-    """How the run's tasks were executed; empty for a run that was not forked."""
     pod: str = ""
     """`namespace/name` of the run's pod, with ` on ` and its node if that is known; empty for a process."""
     waits: bool = False

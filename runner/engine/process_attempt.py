@@ -10,15 +10,16 @@ from runner import log
 from runner.agent import machine
 from runner.agent.process_tree import STUCK_ERROR
 from runner.config import shortages
-from runner.engine import advice, executions, hosts, wire
+from runner.engine import advice, hosts, wire
 from runner.engine import run_dir as inputdir
 from runner.engine.events import Progress
-from runner.engine.execution_log import ExecutionLog
 from runner.engine.job import Event, Job, Outcome, RunResult
 from runner.engine.pipeline import Ending
 from runner.engine.starter import Starter
 from runner.engine.supervision import Supervision, signal_name
+from runner.engine.warm import task_record
 
+DEFECT = "A shortcut of the warm engine failed and the task took a slower way; report this defect"
 _ROOT = Path("/")
 _STOP_WITHIN = 10.0
 _log = log.get(__name__)
@@ -32,7 +33,8 @@ class RunLimits:
     """Bytes that all processes of a run may use together; 0 is unlimited."""
     core: str
     """Version of ansible-core."""
-    executions: ExecutionLog
+    defects: log.Once
+    """Tracebacks of shortcuts that are logged already."""
     supervisors: set[int]
     """Pids of all supervisors."""
 
@@ -109,6 +111,9 @@ class ProcessAttempt:
         found = self.supervision.ending
         if found and found.learned:
             self.starter.learn(self.folder.environment, found.learned)
+            for defect in task_record.defects(found.learned):
+                if self.limits.defects.is_new(defect):
+                    _log.error(DEFECT, job=self.job.ident, traceback=defect)
         return how
 
     def _amended(self, result: RunResult) -> RunResult:
@@ -117,11 +122,7 @@ class ProcessAttempt:
             result = replace(result, host_keys=hosts.accepted_keys(self.folder.path / inputdir.TEMPORARY))
         if kills := machine.oom_kills(_ROOT) - self.kills:
             result = advice.add_kills(result, kills, machine.total_memory(_ROOT), self.limits.memory)
-        if not self.supervision.ending:
-            return result
-        executed = executions.parse(self.supervision.ending.executions)
-        self.limits.executions.add(self.job.ident, executed)
-        return replace(result, executions=executed)
+        return result
 
 
 async def start(

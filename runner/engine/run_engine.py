@@ -23,7 +23,6 @@ from runner.config import shortages
 from runner.engine import artifacts, process_attempt, processes
 from runner.engine import run_dir as inputdir
 from runner.engine.engines import EngineSettings, Starters
-from runner.engine.execution_log import ExecutionLog
 from runner.engine.job import EventSink, Job, Outcome, RunResult, canceled
 from runner.engine.pipeline import Pipeline, Stop
 from runner.engine.process_attempt import ProcessAttempt, RunLimits
@@ -52,7 +51,7 @@ class RunEngine:
         self.starters = Starters(root, settings, self._reap_orphans)
         """Starters of the runs' processes, by engine."""
         self._supervisors: set[int] = set()
-        self._limits = RunLimits(settings.memory_limit, version("ansible-core"), ExecutionLog(), self._supervisors)
+        self._limits = RunLimits(settings.memory_limit, version("ansible-core"), log.Once(), self._supervisors)
         self.kept = KeptRuns(root, settings.disk_limit)
         """The run folders."""
         self._pipeline = Pipeline(self.kept)

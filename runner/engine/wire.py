@@ -8,10 +8,8 @@ because both sides need it.
 from __future__ import annotations
 
 import struct
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import IntEnum
-from typing import Any
 
 PER_RUN = frozenset(
     {"ANSIBLE_LOCAL_TEMP", "ANSIBLE_OPERATOR_RUN_ID", "K8S_AUTH_KUBECONFIG", "KUBECACHEDIR", "KUBECONFIG", "TMPDIR"}
@@ -70,5 +68,3 @@ class Ending:
     rc: int | None = None
     stuck: bool = False
     """Whether it was ended because it did not continue after the kernel had killed a process of it."""
-    executions: Mapping[str, Any] = field(default_factory=dict)
-    """How the run's tasks were executed: the result of `executions.add_up`."""

@@ -19,7 +19,6 @@ from prometheus_client.registry import Collector
 
 import runner
 from runner import __version__
-from runner.engine import executions
 from runner.engine.job import Outcome, RunResult
 from runner.monitoring.object_series import Created, ObjectSeries
 from runner.objects import GVK, ObjectKey
@@ -70,12 +69,6 @@ class Metrics:
             "ansible_operator_run_seconds", "Duration of runs in seconds by result", ["GVK", "result"]
         )
         self.api_calls = self._histogram("ansible_operator_run_api_calls", "API calls per run", ["GVK"], _CALLS)
-        self.tasks = self._counter(
-            "ansible_operator_tasks",
-            "Tasks of forked runs, by the way of execution and the reason for no faster one",
-            ["way", "reason"],
-        )
-        self.tasks.labels(executions.Way.INTERPRETER.value, executions.Reason.DEFECT.value)
         self.over_budget = self._counter(
             "ansible_operator_delayed_dependent_triggers",
             "Changes of dependents in other namespaces that were delayed, because their owner ran too often",
@@ -335,8 +328,6 @@ class Metrics:
         self.run_seconds.labels(name).observe(result.duration)
         self.run_results.labels(name, "succeeded" if outcome is Outcome.SUCCEEDED else "failed").inc()
         self.outcomes.labels(name, outcome.value).observe(result.duration)
-        for each in result.executions.each:
-            self.tasks.labels(each.way.value, each.reason.value).inc(each.count)
         self.api_calls.labels(name).observe(calls)
         self._object_series.ran(gvk, namespace, result.duration)
 

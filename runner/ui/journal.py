@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from itertools import islice
 
@@ -67,8 +67,6 @@ class RunRecord:
     task: str = ""
     """Name of the first failed task."""
     calls: ApiCallStats | None = None
-    ways: Mapping[str, int] = field(default_factory=dict)
-    """How many tasks were executed in which way."""
     pod: str = ""
     """As in `RunResult`."""
 
@@ -241,7 +239,6 @@ class RunRecorder:
         run.cause = _without_names(run)
         run.task, run.place = (masked(first.task), first.path) if first else ("", "")
         run.calls = ApiCallStats(api.calls, api.seconds, api.hits, api.misses)
-        run.ways = result.executions.totals
         run.pod = result.pod
         whole = result.outcome in {Outcome.SUCCEEDED, Outcome.FAILED}
         run.timeline.end(self.journal.now(), result.failures, whole=whole)

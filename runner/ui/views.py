@@ -316,7 +316,6 @@ class Views:
             "calls": calls.calls if calls is not None else None,
             "call_seconds": calls.seconds if calls is not None else None,
             "cache_hits": calls.hits if calls is not None else None,
-            "ways": dict(run.ways),
             "pod": run.pod,
         }
 

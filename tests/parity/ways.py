@@ -25,10 +25,12 @@ from runner.config.settings import EngineName
 from runner.engine import run_dir
 from runner.engine.job import Event, Job
 from runner.engine.run_engine import RunEngine
+from runner.engine.warm import task_record
 from runner.objects import GVK, ObjectKey
 from runner.watches.watch import Playbook
 from tests.integration.engine.parity.differences import differences
 from tests.kit.jobs import job_value
+from tests.kit.run_notes import kept
 from tests.parity import targets
 from tests.parity.targets import TargetCase
 
@@ -168,10 +170,12 @@ class Ways:
     async def _on(self, case: TargetCase, engine: EngineName) -> dict[str, Any]:
         job, results = self._job(case, engine)
         events: list[Event] = []
-        result = await self.engine.run(job, events.append)
-        if result.executions.defects:
-            raise ParityError("\n".join([f"{case.name}: a shortcut failed", *result.executions.defects]))
-        if engine == "warm" and not result.executions.each:
+        forked = self.engine.starters.pool.started_runs
+        with kept() as notes:
+            result = await self.engine.run(job, events.append)
+        if defects := task_record.defects("\n".join(notes)):
+            raise ParityError("\n".join([f"{case.name}: a shortcut failed", *defects]))
+        if engine == "warm" and self.engine.starters.pool.started_runs == forked:
             raise ParityError(f"{case.name}: the run was not forked: {self.engine.starters.pool.problem or result}")
         return self._read(results)
 

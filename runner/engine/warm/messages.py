@@ -83,8 +83,12 @@ def _as_many_as_fit(known: frozenset[str], more: frozenset[str]) -> frozenset[st
 
 def mismatch(text: str) -> str:
     """Return why a forked run started a new interpreter, from its notes; empty if it did not."""
-    reasons = (value.get("mismatch") for value in _noted(text) if isinstance(value, dict))
-    return next((reason for reason in reasons if isinstance(reason, str)), "")
+    return next((reason for reason in noted(text, "mismatch") if isinstance(reason, str)), "")
+
+
+def noted(text: str, name: str) -> Iterator[Any]:
+    """Yield the values with this name in a run's notes."""
+    return (value[name] for value in _noted(text) if isinstance(value, dict) and name in value)
 
 
 def note(environment: Mapping[str, str], value: Mapping[str, Any]) -> None:

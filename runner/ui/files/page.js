@@ -414,7 +414,6 @@ function drawRun(data) {
       ["Started", ago(data.began)],
       ["Duration", data.ended ? span(end - data.began) : [span(end - data.began), " so far"].join("")],
       ["API calls", data.calls === null ? "" : `${data.calls} in ${span(data.call_seconds)}, ${data.cache_hits} reads from the cache`],
-      ["Tasks by execution", Object.entries(data.ways).map(([way, count]) => `${count} ${way.replaceAll("_", " ")}`).join(", ")],
     ]),
     el("h2", {}, data.task_count > data.tasks.length ? `Tasks: the latest ${data.tasks.length} of ${data.task_count}` : plural(data.task_count, "task")),
     table("Tasks", [

@@ -12,10 +12,10 @@ import pytest_asyncio
 from runner.agent import process_tree
 from runner.engine import processes
 from runner.engine.engines import EngineSettings
-from runner.engine.execution_log import ExecutionLog
-from runner.engine.executions import Executions
 from runner.engine.run_engine import RunEngine
-from tests.integration.engine.runs import DEFECTS, ENGINE, WITHOUT, Runs
+from runner.engine.warm import task_record
+from tests.integration.engine.runs import ENGINE, WITHOUT, Runs
+from tests.kit.run_notes import kept
 
 
 @pytest_asyncio.fixture(scope="session", loop_scope="session")
@@ -28,32 +28,40 @@ async def engine(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[tupl
     assert problem is None, "not every run was forked"
 
 
-@pytest.fixture(autouse=True)
-def _no_defects(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Fail a test whose runs met a defect of a shortcut; a test that plants one removes it from `DEFECTS`."""
-    DEFECTS.clear()
-    add = ExecutionLog.add
-
-    def noted(self: ExecutionLog, job: str, executions: Executions) -> None:
-        DEFECTS.extend(executions.defects)
-        add(self, job, executions)
-
-    monkeypatch.setattr(ExecutionLog, "add", noted)
-    yield
-    assert DEFECTS == [], "\n".join(DEFECTS)
+@pytest.fixture(scope="session", autouse=True)
+def notes() -> Iterator[list[str]]:
+    """Have forked runs record how they execute their tasks, and keep their notes."""
+    with pytest.MonkeyPatch.context() as patched, kept() as notes:
+        patched.setenv(task_record.RECORDED, "1")
+        yield notes
 
 
 @pytest.fixture
-def runs(engine: tuple[RunEngine, Path], tmp_path: Path) -> Runs:
-    return Runs(*engine, tmp_path / "operator", tmp_path.name)
+def planted_defects() -> list[str]:
+    """Return the defects that a test expects: parts of their tracebacks."""
+    return []
+
+
+@pytest.fixture(autouse=True)
+def _no_defects(notes: list[str], planted_defects: list[str]) -> Iterator[None]:
+    """Fail a test whose runs met a defect of a shortcut that it did not plant."""
+    notes.clear()
+    yield
+    found = task_record.defects("\n".join(notes))
+    assert [defect for defect in found if not any(each in defect for each in planted_defects)] == []
+
+
+@pytest.fixture
+def runs(engine: tuple[RunEngine, Path], tmp_path: Path, notes: list[str]) -> Runs:
+    return Runs(*engine, tmp_path / "operator", tmp_path.name, notes)
 
 
 @pytest.fixture(scope="session")
-def runs_of() -> Callable[[RunEngine, Path, Path], Runs]:
+def runs_of(notes: list[str]) -> Callable[[RunEngine, Path, Path], Runs]:
     """Starts runs with an engine of the test's own."""
 
     def make(engine: RunEngine, root: Path, content: Path) -> Runs:
-        return Runs(engine, root, content, "default")
+        return Runs(engine, root, content, "default", notes)
 
     return make
 

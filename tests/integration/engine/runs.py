@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import os
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from importlib.util import find_spec
@@ -12,6 +13,8 @@ from typing import Any
 
 from runner.engine.job import Event, EventSink, Job, RunResult
 from runner.engine.run_engine import RunEngine
+from runner.engine.warm import task_record
+from runner.engine.warm.task_record import TaskExecution
 from runner.objects import ObjectKey
 from runner.watches.watch import Content, Playbook, Role
 from tests.kit.jobs import job_value
@@ -20,18 +23,22 @@ ENGINE: Any = os.environ.get("ANSIBLE_OPERATOR_ENGINE", "warm")
 """`exec` tests the other engine."""
 WITHOUT = frozenset(filter(None, os.environ.get("ANSIBLE_OPERATOR_WARM_WITHOUT", "").split(",")))
 """Shortcuts that are not taken."""
-DEFECTS: list[str] = []
-"""Tracebacks of shortcuts that failed in the current test."""
 ANSIBLE_MASK = "$REDACTED$" if find_spec("ansible.module_utils.secrets") else ""
 """What ansible-core shows instead of secrets that it knows, since 2.22; empty if it knows none."""
 
 
 @dataclass
 class Ran:
-    """A run that has ended: its result and its events."""
+    """A run that has ended: its result, its events, and how its tasks were executed if it was forked."""
 
     result: RunResult
     events: list[Event]
+    executions: tuple[TaskExecution, ...] = ()
+
+    @property
+    def ways(self) -> dict[str, int]:
+        """Return the number of tasks by way, and for slower ways by way and reason: `new_interpreter: become`."""
+        return dict(Counter(": ".join(filter(None, (each.way, each.reason))) for each in self.executions))
 
     def of(self, name: str) -> list[Event]:
         return [event for event in self.events if event["event"] == name]
@@ -51,6 +58,8 @@ class Runs:
     root: Path
     content: Path
     namespace: str
+    notes: list[str]
+    """Gets the notes of each forked run."""
     idents: Any = field(default_factory=itertools.count)
 
     @property
@@ -94,4 +103,6 @@ class Runs:
 
         # The name of the test is no reason for another fork server.
         os.environ.pop("PYTEST_CURRENT_TEST", None)
-        return Ran(await self.engine.run(self.job(content, **changes), keep), events)
+        before = len(self.notes)
+        result = await self.engine.run(self.job(content, **changes), keep)
+        return Ran(result, events, task_record.executions("\n".join(self.notes[before:])))

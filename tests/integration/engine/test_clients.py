@@ -14,9 +14,9 @@ import yaml
 
 from bench.recorder import Call, recording
 from runner.engine.engines import EngineSettings
-from runner.engine.executions import Way
 from runner.engine.job import Outcome
 from runner.engine.run_engine import RunEngine
+from runner.engine.warm import task_record
 from tests.integration.engine.runs import ENGINE
 from tests.kit.cluster import Kubectl, kubeconfig_of, kubectl_of
 
@@ -260,7 +260,7 @@ async def test_lookups_of_a_run_share_one_client_without_a_worker(bed: Bed) -> N
         event["event_data"]["res"]["msg"] for event in ran.of("runner_on_ok") if "msg" in event["event_data"]["res"]
     ]
     assert ["looked-up" in each for each in said] == [False, True, False]
-    assert Way.WORKER not in {each.way for each in ran.result.executions.each}
+    assert task_record.WORKER not in {each.way for each in ran.executions}
 
 
 async def test_a_lookup_with_other_credentials_has_a_worker_and_leaves_nothing_to_the_next(bed: Bed) -> None:

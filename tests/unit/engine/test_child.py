@@ -15,8 +15,7 @@ from typing import Any, BinaryIO, cast
 
 import pytest
 
-from runner.engine import executions
-from runner.engine.executions import EXECUTIONS
+from runner.engine.warm import task_record
 from runner.engine.wire import HEADER, LEARNED, Kind, Order
 
 PLAYBOOK = """\
@@ -84,18 +83,17 @@ def test_a_supervisor_sends_only_events_with_data(tmp_path: Path) -> None:
 
 @pytest.mark.lengthy
 @pytest.mark.parametrize("notes", [b'5\n{"way": "x"}\n{"defect": "\\ud800"}\n' + b"[" * 100_000, None])
-def test_files_that_a_role_writes_to_do_not_decide_the_result(tmp_path: Path, notes: bytes | None) -> None:
-    """It can also put pipes in their place, whose reader would wait."""
-    for name in (EXECUTIONS, LEARNED):
-        if notes is None:
-            os.mkfifo(tmp_path / name)
-        else:
-            (tmp_path / name).write_bytes(notes)
+def test_notes_that_a_role_writes_to_do_not_decide_the_result(tmp_path: Path, notes: bytes | None) -> None:
+    """It can also put a pipe in their place, whose reader would wait."""
+    if notes is None:
+        os.mkfifo(tmp_path / LEARNED)
+    else:
+        (tmp_path / LEARNED).write_bytes(notes)
 
     *_, (last, ending) = supervise(tmp_path, PLAYBOOK.format(python=sys.executable))
 
     assert (last, ending["error"], ending["code"]) == (Kind.ENDING, "", 0)
-    assert executions.parse(ending["executions"]).malformed == (0 if notes is None else 3)
+    assert len(task_record.defects(ending["learned"])) == (0 if notes is None else 1)
 
 
 @pytest.mark.lengthy

@@ -31,7 +31,6 @@ from typing import NoReturn, Self
 
 from runner.agent import interpreter
 from runner.config import shortages
-from runner.engine.executions import Reason
 from runner.engine.warm.modules.module_process import Following, Request
 from runner.engine.warm.modules.shell import Output
 
@@ -57,7 +56,7 @@ class Unavailable(Exception):  # noqa: N818 - not an error: the module is then r
 
     def __init__(self, cause: OSError) -> None:
         super().__init__(str(cause))
-        self.reason = Reason.RESOURCES if shortages.passes(cause) else Reason.FORK_FAILED
+        self.reason = "resources" if shortages.passes(cause) else "fork_failed"
 
 
 @dataclass

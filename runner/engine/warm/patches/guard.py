@@ -27,8 +27,7 @@ from ansible.plugins.test import AnsibleJinja2Test
 from ansible.utils.collection_loader._collection_finder import _get_collection_metadata as _collection_metadata
 
 from runner.engine import processes
-from runner.engine.executions import Reason, Way
-from runner.engine.warm import task_record, versions
+from runner.engine.warm import versions
 from runner.engine.warm.modules import tame
 from runner.engine.warm.patches import actions
 from runner.engine.warm.patches.actions import Kind
@@ -99,8 +98,8 @@ _MUTABLE = (MutableMapping, MutableSequence, MutableSet, deque)
 class NeedsFork(BaseException):
     """A task needs code that must not run in the playbook's process. It can start again in a worker."""
 
-    def __init__(self, reason: Reason) -> None:
-        super().__init__(reason.value)
+    def __init__(self, reason: str) -> None:
+        super().__init__(reason)
         self.reason = reason
 
 
@@ -112,8 +111,8 @@ class HandedOver(BaseException):
 class UnforkedTask:
     """A task that runs without a fork."""
 
-    hand_over: Callable[[], None]
-    """Forks a worker. Returns in the worker, and raises `HandedOver` in this process."""
+    hand_over: Callable[[str], None]
+    """Forks a worker for a reason. Returns in the worker, and raises `HandedOver` in this process."""
     commit: Callable[[], None]
     """Called when the first module starts: the task cannot start again any more."""
     with_modules: bool
@@ -159,7 +158,7 @@ def stop_if_handed_over() -> None:
         raise HandedOver
 
 
-def need_fork(reason: Reason) -> None:
+def need_fork(reason: str) -> None:
     """Continue the task only in a worker: start it again there, or hand it over."""
     stop_if_handed_over()
     task = unforked_task()
@@ -167,8 +166,7 @@ def need_fork(reason: Reason) -> None:
         return
     if not task.committed:
         raise NeedsFork(reason)
-    task.hand_over()
-    task_record.add(Way.WORKER, reason)
+    task.hand_over(reason)
 
 
 def record_module_start() -> None:
@@ -202,33 +200,33 @@ def _hook_actions() -> None:
     def post_validate(self: Any, *args: Any, **kwargs: Any) -> Any:
         # Ansible calls this if a task is not skipped, before the task has any effect.
         task = unforked_task()
-        reason = Reason.NONE if task is None else _obstacle(self, task)
-        if reason is not Reason.NONE:
+        reason = "" if task is None else _obstacle(self, task)
+        if reason:
             need_fork(reason)
         return validate(self, *args, **kwargs)
 
     Task.post_validate = post_validate
 
 
-def _obstacle(task: Any, unforked: UnforkedTask) -> Reason:
-    """Return why a task that is not skipped needs a worker; `NONE` if it does not."""
+def _obstacle(task: Any, unforked: UnforkedTask) -> str:
+    """Return why a task that is not skipped needs a worker; empty if it does not."""
     for given, reason in (
-        (task.become, Reason.BECOME),
-        (task.async_val, Reason.ASYNC),
-        (task.timeout, Reason.TIMEOUT),
+        (task.become, "become"),
+        (task.async_val, "async"),
+        (task.timeout, "timeout"),
     ):
         if given:
             return reason
     kind = actions.kind_of(task)
     if kind is Kind.UNKNOWN:
-        return Reason.ACTION
+        return "action"
     waits = kind is Kind.OF_MODULES or task.until or task.retries
-    return Reason.HOSTS if waits and not unforked.with_modules else Reason.NONE
+    return "several_hosts" if waits and not unforked.with_modules else ""
 
 
 def _hook_loading(*, with_clients: bool) -> None:
     """Require a fork before a lookup or a connection that is not known, or any plugin of `become`, is created."""
-    known = {"connection": (_CONNECTIONS, Reason.CONNECTION), "lookup": (_LOOKUPS, Reason.PLUGIN)}
+    known = {"connection": (_CONNECTIONS, "connection"), "lookup": (_LOOKUPS, "plugin")}
     get: Callable[..., Any] = PluginLoader.get_with_context
 
     @functools.wraps(get)
@@ -237,14 +235,12 @@ def _hook_loading(*, with_clients: bool) -> None:
         is_tame = with_clients and task is not None and task.with_modules and _is_tame(self, name)
         if task is not None and not is_tame:
             if self.type == "become":
-                need_fork(Reason.BECOME)
+                need_fork("become")
             elif self.type in known and not _is_core(self, name, known[self.type][0]):
                 need_fork(known[self.type][1])
         found = get(self, name, *args, **kwargs)
         if is_tame and not kwargs.get("class_only"):
-            found.object.run = functools.partial(
-                tame.look_up, found.object.run, functools.partial(need_fork, Reason.PLUGIN)
-            )
+            found.object.run = functools.partial(tame.look_up, found.object.run, functools.partial(need_fork, "plugin"))
         return found
 
     PluginLoader.get_with_context = get_with_context
@@ -309,7 +305,7 @@ class _KnownPlugins:
         collection, _, short = name.removeprefix("ansible.legacy.").rpartition(".")
         known = not collection or collection in _COLLECTIONS
         if not known or short in _FILTERS_TO_FORK or name in self._names_of_project():
-            need_fork(Reason.PLUGIN)
+            need_fork("plugin")
 
     def get(self, name: str) -> Any:
         """Return a plugin that `check` accepted, as its loader would."""
@@ -321,7 +317,7 @@ class _KnownPlugins:
         plugin = self._core.get(name)
         origin = str(getattr(plugin, "ansible_name", None) or "ansible.builtin.")
         if ".".join(origin.split(".")[:2]) not in _COLLECTIONS:  # it was redirected
-            need_fork(Reason.PLUGIN)
+            need_fork("plugin")
         self._note(name, plugin)
         return plugin
 
@@ -350,7 +346,7 @@ class _KnownPlugins:
             names = None if files == self._unreadable else _names_in_fork(self._loader)
             if names is None:
                 self._unreadable = files
-                need_fork(Reason.PLUGIN)
+                need_fork("plugin")
                 return frozenset()
             self._project_names = (files, names)
         self._project_folders = folders if all(each is None or is_settled(each) for each in stamps) else None
@@ -391,7 +387,7 @@ def _hook_access(environment: Any, method: str) -> None:
     @functools.wraps(access)
     def checked(self: Any, obj: Any, name: Any) -> Any:
         if is_unforked() and isinstance(name, str) and _is_mutating(obj, name):
-            need_fork(Reason.CHANGED_VALUE)
+            need_fork("changed_value")
         return access(self, obj, name)
 
     setattr(environment, method, checked)

@@ -33,7 +33,6 @@ from ansible.plugins.connection import ensure_connect, local
 from ansible.plugins.shell import sh
 from ansible.utils.display import Display
 
-from runner.engine.executions import Reason, Way
 from runner.engine.warm import task_record, versions
 from runner.engine.warm.modules import module_process, shell, tame
 from runner.engine.warm.modules.module_process import Request
@@ -62,8 +61,8 @@ class _Prepared(bytes):
 class _OwnWay(Exception):  # noqa: N818 - not an error
     """Signal that Ansible itself executes this module, in a new interpreter."""
 
-    def __init__(self, reason: Reason) -> None:
-        super().__init__(reason.value)
+    def __init__(self, reason: str) -> None:
+        super().__init__(reason)
         self.reason = reason
 
 
@@ -89,31 +88,31 @@ class Modules:
         """
         task_vars, templar = arguments["task_vars"], arguments["templar"]
         for applies, reason in (
-            (not _is_python(source), Reason.NOT_PYTHON),
-            (versions.is_instrumented(task_vars), Reason.DEBUGGER),
-            (arguments["async_timeout"], Reason.ASYNC),
-            (versions.worker_session(task_vars) is not self.session, Reason.SESSION),
+            (not _is_python(source), "not_python"),
+            (versions.is_instrumented(task_vars), "debugger"),
+            (arguments["async_timeout"], "async"),
+            (versions.worker_session(task_vars) is not self.session, "session"),
         ):
             if applies:
                 raise _OwnWay(reason)
         try:
             shebang = versions.interpreter(source, task_vars, templar)
         except InterpreterDiscoveryRequiredError as error:
-            raise _OwnWay(Reason.INTERPRETER) from error  # Ansible runs the discovery
+            raise _OwnWay("other_interpreter") from error  # Ansible runs the discovery
         if shebang != f"#!{sys.executable}":
-            raise _OwnWay(Reason.INTERPRETER)
+            raise _OwnWay("other_interpreter")
         environment = arguments["environment"]
         if not self._may_change(environment):
-            raise _OwnWay(Reason.ENVIRONMENT)
+            raise _OwnWay("interpreter_environment")
         cache = Path(constants.DEFAULT_LOCAL_TMP) / "warm_payloads"
         try:
             payload = self.payloads.find(arguments["module_name"], arguments["module_path"], source, cache)
         except UNRESOLVABLE as error:
-            raise _OwnWay(Reason.PAYLOAD) from error  # Ansible reports the module's problem
+            raise _OwnWay("payload") from error  # Ansible reports the module's problem
         if payload.name in _OWN_WAYS:
-            raise _OwnWay(Reason.ASYNC)
+            raise _OwnWay("async")
         if payload.starts_anew:
-            raise _OwnWay(Reason.RESTARTS)
+            raise _OwnWay("starts_interpreter")
         prepared = _Prepared(b"#")
         prepared.shells = commands.shells()
         call = versions.encode(arguments["module_args"], task_vars, templar)
@@ -176,7 +175,7 @@ def _through(shells: shell.Shells, folder: str, added: Mapping[str, Any]) -> Map
     try:
         return shell.environment(shells, sys.executable, folder, given)
     except shell.Unlike as error:
-        raise _OwnWay(Reason.SHELL) from error
+        raise _OwnWay("shell_environment") from error
 
 
 def is_sensitive(name: str, read: Mapping[str, str | None]) -> bool:
@@ -218,7 +217,7 @@ def _hook_execute(current: list[Any]) -> None:
     @functools.wraps(execute)
     def execute_module(self: Any, *args: Any, wrap_async: bool = False, **kwargs: Any) -> Any:
         self._warm = None
-        self._obstacle = Reason.ASYNC if wrap_async else _obstacle(self)
+        self._obstacle = "async" if wrap_async else _obstacle(self)
         current.append(self)
         try:
             try:
@@ -226,7 +225,7 @@ def _hook_execute(current: list[Any]) -> None:
             except Unavailable as error:  # it is raised before anything has run
                 reason = error.reason
             finally:
-                self._warm, self._obstacle = None, Reason.FORK_FAILED
+                self._warm, self._obstacle = None, "fork_failed"
             self._obstacle = reason
             return execute(self, *args, wrap_async=wrap_async, **kwargs)
         finally:
@@ -235,35 +234,21 @@ def _hook_execute(current: list[Any]) -> None:
     ActionBase._execute_module = execute_module
 
 
-def _obstacle(action: Any) -> Reason:
-    """Return why an action's modules cannot be forked, regardless of the module; `NONE` if they can."""
+def _obstacle(action: Any) -> str:
+    """Return why an action's modules cannot be forked, regardless of the module; empty if they can."""
     connection = action._connection
     if type(connection) is not local.Connection or type(connection._shell) is not sh.ShellModule:
-        return Reason.CONNECTION
+        return "connection"
     for applies, reason in (
-        (connection.become, Reason.BECOME),
-        (action._task.async_val, Reason.ASYNC),
-        (constants.DEFAULT_KEEP_REMOTE_FILES, Reason.KEEP_FILES),
-        (Display().verbosity >= commands.SHOWN_FROM, Reason.VERBOSITY),
-        (action._play_context.executable != constants.DEFAULT_EXECUTABLE, Reason.EXECUTABLE),
+        (connection.become, "become"),
+        (action._task.async_val, "async"),
+        (constants.DEFAULT_KEEP_REMOTE_FILES, "keep_remote_files"),
+        (Display().verbosity >= commands.SHOWN_FROM, "verbosity"),
+        (action._play_context.executable != constants.DEFAULT_EXECUTABLE, "executable"),
     ):
         if applies:
             return reason
-    return Reason.NONE
-
-
-def count_interpreters() -> None:
-    """Record the new interpreters that modules start where modules are not forked."""
-    modify: Callable[..., Any] = action_plugins.modify_module
-
-    @functools.wraps(modify)
-    def modify_module(*args: Any, **kwargs: Any) -> Any:
-        # Since ansible-core 2.21 all arguments have names.
-        name = kwargs["module_name"] if "module_name" in kwargs else args[0]
-        task_record.add(Way.INTERPRETER, Reason.SWITCHED_OFF, str(name))
-        return modify(*args, **kwargs)
-
-    action_plugins.modify_module = modify_module
+    return ""
 
 
 def _hook_modify(modules: Modules, current: list[Any]) -> None:
@@ -276,24 +261,24 @@ def _hook_modify(modules: Modules, current: list[Any]) -> None:
         arguments = {**dict(zip(names, args, strict=False)), **kwargs}
         name = str(arguments["module_name"])
         # An action that overrides `_execute_module` has no obstacle noted.
-        reason = getattr(action, "_obstacle", Reason.ACTION)
-        if reason is Reason.NONE:
+        reason = getattr(action, "_obstacle", "action")
+        if not reason:
             try:
                 built = modules.prepare(action, Path(arguments["module_path"]).read_bytes(), arguments)
             except _OwnWay as own:
                 reason = own.reason
             except EXPECTED:
-                reason = Reason.PAYLOAD  # Ansible reports the task's problem
+                reason = "payload"  # Ansible reports the task's problem
             except Exception:  # noqa: BLE001 - reported as a defect; the task takes Ansible's own way
                 task_record.defect("modules")
-                reason = Reason.DEFECT
+                reason = "defect"
             else:
                 action._warm = True
-                task_record.add(Way.MODULE, module=name)
+                task_record.add(task_record.MODULE, name)
                 return built
         # Outside a handler: otherwise Python would report an exception of Ansible as raised while handling another.
         guard.need_fork(reason)
-        task_record.add(Way.INTERPRETER, reason, name)
+        task_record.add(task_record.INTERPRETER, name, reason)
         return modify(*args, **kwargs)
 
     action_plugins.modify_module = modify_module
@@ -316,7 +301,7 @@ def _hook_connection(modules: Modules) -> None:
     @functools.wraps(execute)
     def exec_command(self: Any, cmd: Any, in_data: Any = None, sudoable: bool = True) -> Any:  # noqa: FBT001,FBT002
         if not isinstance(in_data, _Prepared):
-            guard.need_fork(Reason.COMMAND)
+            guard.need_fork("command")
             return execute(self, cmd, in_data=in_data, sudoable=sudoable)
         return on_connection(self, in_data)
 

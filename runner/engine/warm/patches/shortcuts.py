@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from runner.engine.warm import task_record, versions
+from runner.engine.warm import versions
 from runner.engine.warm.messages import Load
 
 if TYPE_CHECKING:
@@ -42,8 +42,6 @@ NAMES = {
 
 _MODULES = {"events": "event_socket", "facts": "fact_cache"}
 """Modules in this package whose names are not those of the shortcuts."""
-RECORDING = "recording"
-"""Name of the hook that records how tasks are executed; it saves no time, so `NAMES` does not have it."""
 LEARNED = "ANSIBLE_OPERATOR_LEARNED"
 """Names a file that takes what modules imported beyond what was there."""
 
@@ -94,7 +92,7 @@ def prepare(wanted: Load, interpreter: Interpreter) -> PreparedShortcuts:
 
 def load(off: frozenset[str]) -> None:
     """Import the code of all shortcuts but those that are off, so that runs need not."""
-    for name in sorted(_INSTALLERS.keys() - off - {RECORDING}):
+    for name in sorted(_INSTALLERS.keys() - off):
         _patch(name)
 
 
@@ -125,15 +123,7 @@ def install(off: frozenset[str], made: PreparedShortcuts, event_descriptor: int)
     return noted
 
 
-def _install_recording(target: _Target, is_on: bool) -> None:  # noqa: FBT001 - as all of these
-    if not is_on:
-        return
-    task_record.hook()
-    if "modules" in target.off:
-        _patch("modules").count_interpreters()
-
-
-def _install_modules(target: _Target, is_on: bool) -> None:  # noqa: FBT001 - as above
+def _install_modules(target: _Target, is_on: bool) -> None:  # noqa: FBT001 - as all of these
     if not is_on:
         return
     modules = _patch("modules")
@@ -201,7 +191,6 @@ def _simple(name: str) -> Callable[[_Target, bool], None]:
 
 
 _INSTALLERS: Mapping[str, Callable[[_Target, bool], Any]] = {
-    RECORDING: _install_recording,
     "modules": _install_modules,
     "commands": _simple("commands"),
     "tasks": _install_tasks,

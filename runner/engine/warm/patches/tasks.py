@@ -37,7 +37,6 @@ from ansible.plugins import strategy as strategies
 from ansible.plugins.strategy import StrategyBase
 from ansible.utils.display import Display
 
-from runner.engine.executions import Reason
 from runner.engine.warm import task_record, versions
 from runner.engine.warm.patches import actions, guard, handover
 from runner.engine.warm.patches.actions import Kind
@@ -123,7 +122,7 @@ class _Stream:
 def install(*, with_modules: bool, with_clients: bool) -> None:
     """Install the execution of tasks in this process. Tasks with modules need both shortcuts for modules."""
     if not guard.is_supported():
-        task_record.expect(Reason.EXTENSIONS)
+        task_record.add(task_record.WORKER, "any task", "jinja_extensions")
         return
     guard.install(with_clients=with_clients)
     _queue_late()
@@ -173,20 +172,20 @@ def _hook_queue(current: list[Any]) -> None:
 def _hook_start(current: list[Any], *, with_modules: bool) -> None:
     begin: Callable[..., Any] = WorkerProcess.start
 
-    def start(worker: Any) -> Any:
+    def start(worker: Any, reason: str) -> Any:
+        task_record.add(task_record.WORKER, worker._task.action, reason)
         worker.worker_queue = worker.worker_queue.make()
         return begin(worker)
 
     @functools.wraps(begin)
     def start_worker(self: Any) -> Any:
         strategy = current[-1] if current else None
-        alone, reason = False, Reason.STRATEGY
+        alone, reason = False, "strategy"
         if strategy is not None and _is_known(strategy):
             alone = with_modules and len(self._task_vars.get("ansible_play_batch", ())) == 1
             reason = _obstacle(self._task, with_modules=alone)
-        if reason is not Reason.NONE:
-            task_record.expect(reason)
-            return start(self)
+        if reason:
+            return start(self, reason)
         reports = _Here(self, start, with_modules=alone).run()
         if reports is not None:
             strategy.__dict__.setdefault("_warm_reports", []).append(reports)
@@ -198,7 +197,7 @@ def _hook_start(current: list[Any], *, with_modules: bool) -> None:
 class _Here:
     """One task that runs in this process."""
 
-    def __init__(self, worker: Any, start: Callable[[Any], Any], *, with_modules: bool) -> None:
+    def __init__(self, worker: Any, start: Callable[[Any, str], Any], *, with_modules: bool) -> None:
         self._worker = worker
         self._start = start
         self._reports = _Reports()
@@ -215,20 +214,21 @@ class _Here:
                     if os.getpid() != process:
                         handover.end()
         except guard.NeedsFork as need:
-            task_record.expect(need.reason)
+            reason = need.reason
         except guard.HandedOver:
             return None
         else:
+            task_record.add(task_record.PLAYBOOK, self._worker._task.action)
             return None if self._unforked.committed else self._reports
         # Outside the handler: otherwise an exception of the worker would be reported as raised while handling another.
-        self._start(self._worker)
+        self._start(self._worker, reason)
         return None
 
     def _commit(self) -> None:
         self._reports.pass_on(self._worker._final_q)
 
-    def _hand_over(self) -> None:
-        if handover.fork(self._worker, self._start):
+    def _hand_over(self, reason: str) -> None:
+        if handover.fork(self._worker, lambda worker: self._start(worker, reason)):
             guard.forget_task()
             return
         self._unforked.handed_over = True
@@ -247,18 +247,18 @@ def _is_of_ansible(module: Any) -> bool:
     return file.parent == _STRATEGY_FOLDER and file.stem in _STRATEGIES
 
 
-def _obstacle(task: Any, *, with_modules: bool) -> Reason:
-    """Return why a task should start in a worker; `NONE` if it may start here."""
+def _obstacle(task: Any, *, with_modules: bool) -> str:
+    """Return why a task should start in a worker; empty if it may start here."""
     if task.timeout or task.async_val:
-        return Reason.TIMEOUT if task.timeout else Reason.ASYNC
+        return "timeout" if task.timeout else "async"
     if task.loop_control and task.loop_control.pause and not with_modules:
-        return Reason.PAUSE
+        return "loop_pause"
     kind = actions.kind_of(task)
     if kind is Kind.ON_CONTROLLER or (kind is Kind.OF_MODULES and with_modules):
-        return Reason.NONE
+        return ""
     if task.when or task.loop is not None:
-        return Reason.NONE  # it may be skipped
-    return Reason.HOSTS if kind is Kind.OF_MODULES else Reason.ACTION
+        return ""  # it may be skipped
+    return "several_hosts" if kind is Kind.OF_MODULES else "action"
 
 
 def _worker_in_this_process(worker: Any, reports: _Reports) -> Any:

@@ -15,7 +15,7 @@ from typing import Any
 from ansible.cli.playbook import main
 
 from runner.agent import interpreter
-from runner.engine.warm import messages, procfs, task_record
+from runner.engine.warm import messages, procfs
 from runner.engine.warm.messages import Load
 from runner.engine.warm.modules.interpreter import Interpreter
 from runner.engine.warm.patches import shortcuts
@@ -49,7 +49,6 @@ def run(made: PreparedShortcuts, without: frozenset[str], event_descriptor: int)
     `event_descriptor` is the number of the socket for the data of events.
     """
     os.environ[shortcuts.LEARNED] = messages.noted_in(os.environ)
-    task_record.start(os.environ["ANSIBLE_LOCAL_TEMP"])
     templates = shortcuts.install(without, made, event_descriptor)
     del os.environ[shortcuts.LEARNED]
     before = frozenset(sys.modules)

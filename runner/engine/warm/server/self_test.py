@@ -23,8 +23,8 @@ from ansible import constants
 from ansible.plugins.loader import callback_loader, module_loader
 
 from runner.agent import process_tree
-from runner.engine import executions, processes
-from runner.engine.executions import Executions, Reason, Way
+from runner.engine import processes
+from runner.engine.warm import messages, task_record
 from runner.engine.warm.patches import event_socket, shortcuts
 from runner.engine.warm.patches.shortcuts import InstallError, PreparedShortcuts
 from runner.engine.warm.server import playbook
@@ -40,8 +40,13 @@ _MAX_OUTPUT = 2000
 """Characters of a trial's output that are reported."""
 _MARKS = re.compile(r"(?:[A-Za-z0-9+/=]+\x1b\[\d+D)+|\x1b\[[0-9;]*[mK]")
 """Colours, and how ansible-runner's callback marks events on the terminal."""
-_UNEXPECTED = frozenset({Reason.DEFECT, Reason.FORK_FAILED, Reason.PAYLOAD, Reason.RESOURCES, Reason.SWITCHED_OFF})
+_UNEXPECTED = frozenset({"defect", "fork_failed", "payload", "resources"})
 """Reasons of slower ways that no setting of the project explains."""
+_RECORDS = {
+    "modules": {task_record.MODULE, task_record.INTERPRETER},
+    "tasks": {task_record.PLAYBOOK, task_record.WORKER},
+}
+"""Ways that a shortcut records. It has no effect if it records none of them."""
 _OF_COLLECTION = "operator_sdk.util.requeue_after"
 _PLAYBOOK: Any = [
     {
@@ -78,7 +83,8 @@ class _Trial:
     """The shortcut that cannot be installed."""
     problem: str = ""
     """Why the trial failed; empty if the playbook succeeded."""
-    executed: Executions = field(default_factory=Executions)
+    notes: str = ""
+    """The notes of the trial's run."""
     has_events: bool = True
 
 
@@ -112,20 +118,17 @@ def _examine(bench: _Bench, off: frozenset[str]) -> SelfTestResult:
 
 
 def _shortfalls(trial: _Trial, off: frozenset[str]) -> list[str]:
-    """Return the modules and tasks that were slower than the enabled shortcuts allow."""
-    slow = set()
-    if "modules" not in off:
-        slow |= {Way.INTERPRETER}
-        if not off & {"actions", "commands", "tasks"}:
-            slow |= {Way.WORKER}
-    found = [
-        f"{each.name} was executed in the slower way {each.way.value} ({each.reason.value})"
-        for each in trial.executed.each
-        if each.way in slow and each.reason in _UNEXPECTED
+    """Return the modules and tasks that were slower than expected, and the shortcuts without effect."""
+    executions = task_record.executions(trial.notes)
+    ways = {each.way for each in executions}
+    slower = dict.fromkeys(each for each in executions if each.reason in _UNEXPECTED)
+    found = [f"{each.name} was executed in the slower way {each.way} ({each.reason})" for each in slower]
+    found += [
+        f"the shortcut {name} had no effect" for name in _RECORDS if name not in off and not ways & _RECORDS[name]
     ]
     if not trial.has_events and "events" not in off:
         found.append("no event came through the socket of the shortcut events")
-    return [*found, *trial.executed.defects]
+    return [*found, *task_record.defects(trial.notes)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,7 +166,7 @@ class _Bench:
             os.dup2(nothing.fileno(), 0)
             os.dup2(output.fileno(), 1)
             os.dup2(output.fileno(), 2)
-        os.environ |= {"ANSIBLE_LOCAL_TEMP": str(self.folder), "TMPDIR": temporary}
+        os.environ |= {"ANSIBLE_LOCAL_TEMP": str(self.folder), "TMPDIR": temporary, task_record.RECORDED: "1"}
         arguments = ["ansible-playbook", "-i", "localhost,", str(self.folder / "playbook.yml")]
         try:
             playbook.begin(self.refresh, arguments)
@@ -179,12 +182,9 @@ class _Bench:
         if result.get("code"):
             output = (self.folder / "output").read_text(encoding="utf-8", errors="replace")
             problem = f"exit code {result['code']}: {_failure_of(output)}"
-        try:
-            with (self.folder / executions.EXECUTIONS).open(encoding="utf-8", errors="replace") as lines:
-                executed = executions.parse(executions.add_up(lines))
-        except OSError:
-            executed = Executions()
-        return _Trial(result.get("name", ""), problem, executed, has_events)
+        notes = Path(messages.noted_in({"ANSIBLE_LOCAL_TEMP": str(self.folder)}))
+        text = notes.read_text(encoding="utf-8", errors="replace") if notes.exists() else ""
+        return _Trial(result.get("name", ""), problem, text, has_events)
 
 
 def _isolate() -> None:

@@ -30,7 +30,6 @@ class Observation:
     def value(self) -> dict[str, Any]:
         """Return all of it, in the order in which names are given to what may differ."""
         result = {**asdict(self.result), "outcome": self.result.outcome.value}
-        del result["executions"]  # how tasks are executed is what differs between engines
         return {"result": result, "events": self.events, "files": self.files, "processes": self.processes}
 
     def broken_off(self) -> Observation:

@@ -14,7 +14,6 @@ import pytest
 from ansible.plugins.loader import filter_loader, lookup_loader
 from ansible.utils.display import Display
 
-from runner.engine.executions import Reason
 from runner.engine.warm.patches import guard
 from runner.engine.warm.patches.guard import HandedOver, NeedsFork, UnforkedTask
 from tests.kit.forks import in_a_fork, load_plugins, seen
@@ -24,12 +23,12 @@ def unforked(**fields: Any) -> tuple[UnforkedTask, list[str]]:
     """Make a task that records the calls of its methods."""
     calls: list[str] = []
     return UnforkedTask(
-        lambda: calls.append("hand over"), lambda: calls.append("commit"), with_modules=True, **fields
+        lambda reason: calls.append(f"hand over: {reason}"), lambda: calls.append("commit"), with_modules=True, **fields
     ), calls
 
 
 def test_outside_of_an_unforked_task_no_fork_is_requested() -> None:
-    guard.need_fork(Reason.PLUGIN)
+    guard.need_fork("plugin")
     guard.record_module_start()
 
     assert not guard.is_unforked()
@@ -39,7 +38,7 @@ def test_a_task_without_effects_so_far_starts_again_in_a_worker() -> None:
     task, calls = unforked()
 
     with pytest.raises(NeedsFork), guard.run_unforked(task):
-        guard.need_fork(Reason.PLUGIN)
+        guard.need_fork("plugin")
 
     assert calls == []
     assert not guard.is_unforked()
@@ -51,16 +50,16 @@ def test_a_task_whose_module_has_run_continues_in_a_worker() -> None:
     with guard.run_unforked(task):
         guard.record_module_start()
         guard.record_module_start()
-        guard.need_fork(Reason.PLUGIN)
+        guard.need_fork("plugin")
 
-    assert calls == ["commit", "hand over"]
+    assert calls == ["commit", "hand over: plugin"]
 
 
 def test_a_task_that_was_handed_over_has_no_further_effects() -> None:
     task, calls = unforked(committed=True, handed_over=True)
 
     with guard.run_unforked(task), pytest.raises(HandedOver):
-        guard.need_fork(Reason.PLUGIN)
+        guard.need_fork("plugin")
 
     assert calls == []
 
