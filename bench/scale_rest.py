@@ -15,7 +15,8 @@ from bench import objects, process_stats, scale_virtual
 from bench.operator_process import DEADLINE, OperatorProcess, Project, running
 from bench.results import Result, tell
 from bench.scale_bed import CASE, FAILING, FLAT, NONE, REST, SKIP, WARM, Bed, metric, succeeded, trivial
-from runner.dependents.store import FileStore
+from runner.dependents.store import KindStore
+from runner.kube.state import FileState
 from runner.objects import GVK, Object
 from tests.kit.wait import until
 
@@ -74,7 +75,7 @@ async def rest(bed: Bed) -> AsyncIterator[Result]:
     )
     tell(f"rest: creating {count * _DEPENDENTS} ConfigMaps that the objects own")
     await _create_dependents(bed)
-    await FileStore(project.runs).save({_WATCHED: frozenset({_CONFIG_MAP})})
+    await KindStore(FileState(project.runs)).save({_WATCHED: frozenset({_CONFIG_MAP})})
     async with _rested(project, REST, count, kinds=1) as pid:
         # Each dependent of a kind without generation is read once.
         await until(lambda: _is_idle(pid), "the operator to have read all dependents", _REST_WITHIN)

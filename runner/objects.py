@@ -62,6 +62,18 @@ class GVK:
         group, _, version = str(obj.get("apiVersion", "")).rpartition("/")
         return cls(group, version, str(obj.get("kind", "")))
 
+    @property
+    def name(self) -> str:
+        """Name as kubectl spells it: `Deployment.v1.apps`."""
+        return f"{self.kind}.{self.version}.{self.group}".rstrip(".")
+
+    @classmethod
+    def named(cls, name: str) -> GVK:
+        """Return the GVK with a `name`."""
+        kind, _, rest = name.partition(".")
+        version, _, group = rest.partition(".")
+        return cls(group, version, kind)
+
 
 class ObjectKey(NamedTuple):
     """Namespace (empty for cluster-scoped objects) and name."""

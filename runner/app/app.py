@@ -46,7 +46,7 @@ from runner.controller.run_access import RunAccess, WriteObservers
 from runner.controller.run_log import Form, RunLog, RunObserver
 from runner.controller.runs import plan_environment
 from runner.dependents.loop_guard import Contention, LoopGuard
-from runner.dependents.store import ConfigMapStore, FileStore, KindStore
+from runner.dependents.store import KindStore, storage
 from runner.dependents.watching import Dependents
 from runner.engine.blocks import BlockWriter
 from runner.engine.engines import EngineSettings
@@ -264,7 +264,7 @@ class _Operator:
         """Return the watches of dependents, of no watch if owner injection is off."""
         settings = self._settings
         pod_namespace = auth.pod_namespace(auth.HostEnvironment.of_process())
-        store: KindStore = ConfigMapStore(client, pod_namespace) if pod_namespace else FileStore(settings.runner_dir)
+        store = KindStore(storage(client, pod_namespace, settings.runner_dir))
         watches = self._watches if settings.inject_owner_ref else ()
         dependents = Dependents(client, discovery, settings.namespaces, watches, guard, store, leadership.leads)
         leadership.listen(dependents.leadership_changed)

@@ -44,8 +44,8 @@ from runner.kube.discovery import Discovery
 from runner.kube.informer import Informer
 from runner.monitoring.metrics import Metrics
 from runner.objects import Object, ObjectRef
+from runner.prune import store as prune_store
 from runner.prune.sharing import OperatorUses
-from runner.prune.store import ConfigMapRecords, FileRecords
 from runner.references.watching import References
 from runner.replicas.lease_guard import Leadership
 from runner.rollout.store import RolloutStore
@@ -190,6 +190,6 @@ def _pruner(scope: WatchScope, shared: Shared, executed: ContentDigest) -> Prune
     found = None
     if watch.prune.then != "off":
         space = auth.pod_namespace(auth.HostEnvironment.of_process())
-        store = ConfigMapRecords(client, space) if space else FileRecords(shared.settings.runner_dir)
-        found = PruneRecords(scope, client, shared.discovery, store)
+        state = prune_store.storage(client, space, shared.settings.runner_dir)
+        found = PruneRecords(scope, client, shared.discovery, prune_store.RecordStore(state))
     return Pruner(scope, executed, recorder, found, deletion)

@@ -82,25 +82,16 @@ async def _rollout(arguments: argparse.Namespace) -> int:
 
 async def _find(client: Client, kind: str, namespace: str) -> RolloutStore:
     """Return the storage of a kind's rollout."""
-    from runner.kube.client import Selection  # noqa: PLC0415 - as above
-    from runner.objects import GVK, key_of  # noqa: PLC0415 - as above
-    from runner.rollout.store import LABELS, RolloutStore  # noqa: PLC0415 - as above
+    from runner.rollout.store import RolloutStore  # noqa: PLC0415 - as above
 
-    path = f"/api/v1/namespaces/{namespace}/configmaps" if namespace else "/api/v1/configmaps"
-    found = await client.request("GET", path, params={"labelSelector": ",".join(map("=".join, LABELS.items()))})
-    stores, names = [], []
-    for item in found.get("items") or []:
-        data = item.get("data") or {}
-        own, _, rest = str(data.get("kind", "")).partition(".")
-        version, _, group = rest.partition(".")
-        names.append(own)
-        if kind.lower() in {own.lower(), f"{own}.{group}".lower()}:
-            namespaces = list(filter(None, str(data.get("namespaces", "")).split(",")))
-            selection = Selection(str(data.get("labels", "")), str(data.get("fields", "")))
-            gvk = GVK(group, version, own)
-            stores.append(RolloutStore(client, key_of(item).namespace, gvk, namespaces, selection))
+    found = await RolloutStore.all(client, namespace)
+    names = {each.kind.kind for each in found}
+    wanted = kind.lower()
+    stores = [
+        each for each in found if wanted in {each.kind.kind.lower(), f"{each.kind.kind}.{each.kind.group}".lower()}
+    ]
     if not stores:
-        known = f"; there are rollouts of {', '.join(sorted(set(names)))}" if names else ""
+        known = f"; there are rollouts of {', '.join(sorted(names))}" if names else ""
         raise OperatorError(f"no rollout of {kind}{known}: set `rollout` in watches.yaml, and start the operator")
     if len(stores) > 1:
         places = ", ".join(f"{each.kind.kind}.{each.kind.group} in {each.namespace}" for each in stores)

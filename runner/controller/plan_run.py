@@ -14,12 +14,12 @@ from runner.controller.attempt import Attempt
 from runner.controller.runs import Runs
 from runner.engine.job import Outcome, RunResult
 from runner.engine.run_secrets import RunSecrets
-from runner.errors import ApiError, ConflictError, NotFoundError
-from runner.kube.client import Client, PatchType
-from runner.kube.discovery import ApiResource
-from runner.kube.meaning import Follow, Meaning, Request, follow, meaning
+from runner.errors import ApiError, ConflictError
+from runner.kube.client import Client
+from runner.kube.meaning import Follow, Request, follow
+from runner.kube.state import ClusterState, Stored
 from runner.masking.masker import TOO_SLOW, SearchTimeoutError
-from runner.objects import GVK, PLAN_OF, Object, ObjectKey, ObjectRef, annotations_of, uid_of
+from runner.objects import GVK, PLAN_OF, ObjectRef, uid_of
 from runner.ownership import Owner
 from runner.plan import changes, published
 from runner.plan.changes import ObjectChange, ResourcePlan, State
@@ -96,9 +96,6 @@ class _Finished:
         return "\n".join([*(failures or [self.result.message]), *self.missing])
 
 
-_CONFIG_MAPS = ApiResource(GVK("", "v1", "ConfigMap"), "configmaps", True, frozenset(), frozenset())  # noqa: FBT003 - namespaced
-
-
 class PlanConfigMaps:
     """Writes the ConfigMaps.
 
@@ -114,50 +111,46 @@ class PlanConfigMaps:
 
     async def write(self, attempt: Attempt, plan: ResourcePlan) -> str:
         """Write the ConfigMap of a plan if it differs; return its name, or nothing if there is none."""
-        key = self._key(attempt.obj)
-        owner = Owner(ObjectRef.of(self._gvk, attempt.obj), namespaced=attempt.resource.namespaced)
-        wanted = published.config_map(attempt.obj, owner.reference(), key.name, key.namespace, plan)
+        state, name, data = self._state(attempt), self._name(attempt), published.data(plan)
         attempt.guard.check()
         try:
-            found = await self._own(attempt.obj)
-            if found is None:
-                await self._client.create(_CONFIG_MAPS, key.namespace, wanted)
-            elif found.get("data") != wanted["data"]:
-                body = {
-                    "metadata": {"uid": uid_of(found)},
-                    "data": {**dict.fromkeys(found.get("data") or {}), **wanted["data"]},
-                }
-                await self._client.patch(_CONFIG_MAPS, key, body, content_type=PatchType.MERGE)
+            found = await self._own(state, attempt)
+            if found is None or found.data != data:
+                await state.write(name, data, found)
         except ApiError as error:
             self._note(error)
             return ""
-        return key.name
+        return name
 
     async def remove(self, attempt: Attempt) -> None:
         """Remove the ConfigMap of an object."""
         attempt.guard.check()
+        state = self._state(attempt)
         try:
-            found = await self._own(attempt.obj)
+            found = await self._own(state, attempt)
             if found is not None:
-                await self._client.delete(_CONFIG_MAPS, self._key(attempt.obj), uid=uid_of(found))
+                await state.delete(found.name, found.uid)
+        except ConflictError:  # another one has the name
+            return
         except ApiError as error:
-            if meaning(error) not in {Meaning.CONFLICT, Meaning.ABSENT}:  # another one has the name, or it is gone
-                self._note(error)
+            self._note(error)
 
-    async def _own(self, obj: Object) -> Object | None:
+    async def _own(self, state: ClusterState, attempt: Attempt) -> Stored | None:
         """Return the ConfigMap. Raises ConflictError if another one has its name."""
-        key = self._key(obj)
-        try:
-            found = await self._client.get(_CONFIG_MAPS, key)
-        except NotFoundError:
-            return None
-        if annotations_of(found).get(PLAN_OF) != uid_of(obj):
-            raise ConflictError(f"ConfigMap {key} exists, and is not that of a plan", status=409)
+        found = await state.read(self._name(attempt))
+        if found is not None and found.annotations.get(PLAN_OF) != uid_of(attempt.obj):
+            raise ConflictError(f"ConfigMap {state.namespace}/{found.name} is not that of a plan", status=409)
         return found
 
-    def _key(self, obj: Object) -> ObjectKey:
-        namespace = ObjectRef.of(self._gvk, obj).key.namespace or self._client.credentials.namespace
-        return ObjectKey(namespace, published.config_map_name(self._gvk, obj))
+    def _state(self, attempt: Attempt) -> ClusterState:
+        owner = Owner(ObjectRef.of(self._gvk, attempt.obj), namespaced=attempt.resource.namespaced)
+        namespace = attempt.key.namespace or self._client.credentials.namespace
+        verbs = ("create", "delete", "get", "patch")
+        created = {"annotations": {PLAN_OF: uid_of(attempt.obj)}, "ownerReferences": [dict(owner.reference())]}
+        return ClusterState(self._client, namespace, "a plan", verbs, created=created)
+
+    def _name(self, attempt: Attempt) -> str:
+        return published.config_map_name(self._gvk, attempt.obj)
 
     def _note(self, error: ApiError) -> None:
         """Log each distinct reason once; raise an error that ends by itself."""
@@ -165,7 +158,5 @@ class PlanConfigMaps:
             raise error
         if self._logged.is_new(str(error)):
             self._log.warning(
-                "Cannot write the ConfigMap of a plan, so that the status contains only a part of it",
-                error=str(error),
-                needs="verbs create, delete, get and patch on configmaps",
+                "Cannot write the ConfigMap of a plan, so that the status contains only a part of it", error=str(error)
             )

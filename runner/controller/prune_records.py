@@ -16,12 +16,13 @@ from runner.errors import ApiError, ApiUnavailableError, ConflictError, Forbidde
 from runner.kube import forbidden
 from runner.kube.client import Client
 from runner.kube.discovery import Discovery
+from runner.kube.state import StateError
 from runner.objects import Object, ObjectKey, ObjectRef, is_deleting, key_of, metadata, uid_of
 from runner.ownership import Owner
 from runner.prune import record as records
 from runner.prune.record import MOST_OBJECTS, Basis, CreatedObject, CreationRecord
 from runner.prune.sharing import IsUsed, OperatorUses, OtherUsers
-from runner.prune.store import RecordStore, StoreError
+from runner.prune.store import RecordStore
 from runner.replicas.lease_guard import LeaseGuard
 
 
@@ -75,7 +76,7 @@ class PruneRecords:
         self._former.pop(key, None)
         try:
             text = await self._store.load(uid)
-        except StoreError as error:
+        except StateError as error:
             self._note_problem(key, str(error))
             return None
         self._problems.pop(key, None)
@@ -109,7 +110,7 @@ class PruneRecords:
                 guard.check()
                 await self._store.load(owner.uid)
                 await self._store.save(owner, text)
-        except (StoreError, ApiError, ApiUnavailableError) as error:
+        except (ApiError, ApiUnavailableError) as error:
             self._note_problem(owner.key, str(error))
             return False
         state.stored = text
@@ -139,7 +140,7 @@ class PruneRecords:
                     continue
                 if cached is None or uid_of(cached) != owner.uid:
                     await self._remove_if_gone(replace(owner, gvk=gvk))
-        except (StoreError, ApiError, ApiUnavailableError) as error:
+        except (ApiError, ApiUnavailableError) as error:
             self._log.warning("Cannot remove the records of objects that no longer exist", error=str(error))
 
     async def _remove_if_gone(self, owner: ObjectRef) -> None:
@@ -154,7 +155,7 @@ class PruneRecords:
             return
         try:
             await self._store.remove(owner.uid)
-        except (StoreError, ApiError, ApiUnavailableError) as error:
+        except (ApiError, ApiUnavailableError) as error:
             self._log.info("Cannot remove the record of a deleted object", error=str(error), **owner.key._asdict())
 
     def _note_problem(self, key: ObjectKey, problem: str) -> None:

@@ -86,7 +86,7 @@ def _advice(code: int, text: str) -> str:
     missing = forbidden.read(text) if code == HTTPStatus.FORBIDDEN else None
     if missing is None:
         return ""
-    return f"; add to the operator's {forbidden.where(missing)}: {forbidden.rule(missing, [missing.verb])}"
+    return f"{forbidden.ADVICE}{forbidden.where(missing)}: {forbidden.rule(missing, [missing.verb])}"
 
 
 class Warnings:

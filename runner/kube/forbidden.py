@@ -26,6 +26,9 @@ _PLAIN = re.compile(r"[A-Za-z/*][A-Za-z0-9./*_-]*")
 _BY_NAME = frozenset({"impersonate"})
 """Verbs that must not be granted for all objects of a kind at once."""
 
+ADVICE = "; add to the operator's "
+"""Beginning of the advice in an error, before the kind of role and the rule."""
+
 
 @dataclass(frozen=True, slots=True, order=True)
 class MissingRight:
@@ -72,6 +75,11 @@ def rule(missing: MissingRight, verbs: Iterable[str]) -> str:
         return f"{{nonResourceURLs: {_list([missing.path])}, {listed}}}"
     names = f"resourceNames: [{json.dumps(missing.name)}], " if missing.name else ""
     return f"{{apiGroups: {_list([missing.group])}, resources: {_list([missing.resource])}, {names}{listed}}}"
+
+
+def rule_for(group: str, resource: str, verbs: Iterable[str]) -> str:
+    """Return the rule that allows verbs on all objects of a resource."""
+    return rule(MissingRight("", "", group, resource, "", "", ""), verbs)
 
 
 def where(missing: MissingRight) -> str:

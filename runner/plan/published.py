@@ -16,7 +16,7 @@ from typing import Any
 import orjson
 import yaml
 
-from runner.objects import GVK, PLAN_OF, Object, ObjectKey, first_names, metadata, uid_of
+from runner.objects import GVK, Object, ObjectKey, first_names, metadata, uid_of
 from runner.plan import document
 from runner.plan.changes import ObjectChange, ResourcePlan, lasting
 from runner.plan.differing import DifferingValue
@@ -228,19 +228,9 @@ def _title(change: ObjectChange) -> str:
     return f"{change.verb} {change.gvk.kind} {change.key}"
 
 
-def config_map(owner: Object, reference: Mapping[str, Any], name: str, namespace: str, plan: ResourcePlan) -> Object:
-    """Return the ConfigMap with all changes. `reference` is the owner reference."""
-    return {
-        "apiVersion": "v1",
-        "kind": "ConfigMap",
-        "metadata": {
-            "name": name,
-            "namespace": namespace,
-            "annotations": {PLAN_OF: uid_of(owner)},
-            "ownerReferences": [dict(reference)],
-        },
-        "data": {KEY: _text(plan)},
-    }
+def data(plan: ResourcePlan) -> dict[str, str]:
+    """Return the content of the ConfigMap with all changes."""
+    return {KEY: _text(plan)}
 
 
 def config_map_name(gvk: GVK, owner: Object) -> str:

@@ -7,7 +7,6 @@ operator's namespace, or, outside a cluster, in a file of the runner folder.
 from __future__ import annotations
 
 import asyncio
-import base64
 import os
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AsyncExitStack
@@ -18,10 +17,11 @@ from runner import log
 from runner.config import atomic_file
 from runner.config.settings import Settings
 from runner.engine.retention import KeptRuns
-from runner.errors import PASSING, ApiError, ConfigError, ConflictError, ForbiddenError, NotFoundError
+from runner.errors import PASSING, ApiError, ConfigError
 from runner.kube.client import Client
 from runner.kube.credentials.auth import OwnNamespaces
 from runner.kube.discovery import Discovery
+from runner.kube.state import SECRETS, ClusterState, StateError
 from runner.monitoring.metrics import Metrics
 from runner.objects import Object, metadata
 from runner.pods import certificates, jobs, payload
@@ -122,9 +122,8 @@ class PodSetup:
         """
         namespace = OwnNamespaces.of_process(settings.leader_election_namespace).others
         server = _server(settings.pods_address, namespace)
-        name = authority_name(settings)
-        store = _SecretStore(client, namespace, name) if namespace else _FileStore(settings.runner_dir / name)
-        return cls(settings, client, namespace, server, Certificates(await store.load_or_create(), [_NAME]))
+        authority = await _authority(settings, client, namespace)
+        return cls(settings, client, namespace, server, Certificates(authority, [_NAME]))
 
     async def start(
         self, discovery: Discovery, links: Links, kept: KeptRuns, metrics: Metrics, stack: AsyncExitStack
@@ -185,66 +184,32 @@ def _server(address: str, namespace: str) -> str:
     return f"{address}.{namespace}.svc:{_PORT}"
 
 
-class _FileStore:
-    """Files in a folder."""
-
-    def __init__(self, folder: Path) -> None:
-        self._folder = folder
-
-    async def load_or_create(self) -> tuple[bytes, bytes]:
-        """Return the certificate and the key."""
-        return await asyncio.to_thread(self._load)
-
-    def _load(self) -> tuple[bytes, bytes]:
-        certificate, key = (self._folder / name for name in _FILES)
-        if not (certificate.exists() and key.exists()):
-            self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-            for path, content in zip((certificate, key), certificates.make_authority(), strict=True):
-                atomic_file.write(path, content)
-        return certificate.read_bytes(), key.read_bytes()
+async def _authority(settings: Settings, client: Client, namespace: str) -> tuple[bytes, bytes]:
+    """Return certificate and key. Raises ConfigError if the storage refuses them."""
+    name = authority_name(settings)
+    if not namespace:
+        return await asyncio.to_thread(_authority_in, settings.runner_dir / name)
+    about, labels = "the certificate authority of runs in pods", {"app.kubernetes.io/managed-by": "ansible-operator"}
+    state = ClusterState(client, namespace, about, ("create", "get"), labels=labels, resource=SECRETS)
+    try:
+        found = await state.ensure(name, _new_authority)
+    except StateError as error:
+        raise ConfigError(str(error)) from error
+    certificate, key = (found.data.get(each, "").encode() for each in _FILES)
+    if not (certificate and key):
+        raise ConfigError(f"the Secret {name} has no {' and '.join(_FILES)}; delete it to get another one")
+    return certificate, key
 
 
-class _SecretStore:
-    """A Secret in the operator's namespace."""
+def _new_authority() -> dict[str, str]:
+    return dict(zip(_FILES, (part.decode() for part in certificates.make_authority()), strict=True))
 
-    def __init__(self, client: Client, namespace: str, name: str) -> None:
-        self._client = client
-        self._folder = f"/api/v1/namespaces/{namespace}/secrets"
-        self._name = name
 
-    async def load_or_create(self) -> tuple[bytes, bytes]:
-        """Return the certificate and the key. Raises ConfigError if RBAC denies it."""
-        try:
-            return await self._load() or await self._create()
-        except ForbiddenError as error:
-            raise ConfigError(
-                f"runs in pods need a Secret with the operator's certificate authority: {error}; "
-                "allow get and create of secrets in the operator's namespace"
-            ) from error
-
-    async def _load(self) -> tuple[bytes, bytes] | None:
-        try:
-            found = await self._client.request("GET", f"{self._folder}/{self._name}")
-        except NotFoundError:
-            return None
-        certificate, key = (base64.b64decode((found.get("data") or {}).get(name, "")) for name in _FILES)
-        if not (certificate and key):
-            raise ConfigError(f"the Secret {self._name} has no {' and '.join(_FILES)}; delete it to get another one")
-        return certificate, key
-
-    async def _create(self) -> tuple[bytes, bytes]:
-        pair = certificates.make_authority()
-        body = {
-            "apiVersion": "v1",
-            "kind": "Secret",
-            "metadata": {"name": self._name, "labels": {"app.kubernetes.io/managed-by": "ansible-operator"}},
-            "stringData": dict(zip(_FILES, (part.decode() for part in pair), strict=True)),
-        }
-        try:
-            await self._client.request("POST", self._folder, body=body)
-        except ConflictError:  # another replica was faster
-            found = await self._load()
-            if found is None:
-                raise
-            return found
-        return pair
+def _authority_in(folder: Path) -> tuple[bytes, bytes]:
+    """Return certificate and key of a folder; create them if they are missing."""
+    certificate, key = (folder / name for name in _FILES)
+    if not (certificate.exists() and key.exists()):
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        for name, content in _new_authority().items():
+            atomic_file.write(folder / name, content)
+    return certificate.read_bytes(), key.read_bytes()

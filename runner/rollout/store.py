@@ -6,17 +6,17 @@ cannot start an object after another one has paused the rollout.
 
 from __future__ import annotations
 
-from collections.abc import Collection
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 
 from runner import log
-from runner.errors import NotFoundError
 from runner.kube.client import EVERYTHING, Client, Selection
-from runner.objects import GVK, Object, ObjectKey, ObjectRef, metadata, uid_of
+from runner.kube.state import ClusterState, Stored
+from runner.objects import GVK, ObjectKey, ObjectRef
 from runner.rollout.state import State
 
-LABELS = {"app.kubernetes.io/managed-by": "ansible-operator", "app.kubernetes.io/component": "rollout"}
-_NAME = "ansible-operator-rollout-"
+_LABELS = {"app.kubernetes.io/managed-by": "ansible-operator", "app.kubernetes.io/component": "rollout"}
+_PREFIX = "ansible-operator-rollout-"
 _log = log.get(__name__)
 
 
@@ -27,47 +27,54 @@ class RolloutStore:
     client: Client
     namespace: str
     kind: GVK
-    namespaces: Collection[str] = ()
+    namespaces: Sequence[str] = ()
     """Namespaces of the objects; empty: all."""
     selection: Selection = EVERYTHING
     """Objects that the watch selects."""
-    _version: str = ""
-    _uid: str = ""
+    _was: Stored | None = None
+    _state: ClusterState = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._state = _storage(self.client, self.namespace)
+
+    @classmethod
+    async def all(cls, client: Client, namespace: str) -> list[RolloutStore]:
+        """Return the stores of all rollouts in a namespace; empty: in all namespaces."""
+        return [cls._of(client, each) for each in await _storage(client, namespace).all()]
+
+    @classmethod
+    def _of(cls, client: Client, stored: Stored) -> RolloutStore:
+        data = stored.data
+        namespaces = tuple(filter(None, data.get("namespaces", "").split(",")))
+        selection = Selection(data.get("labels", ""), data.get("fields", ""))
+        return cls(client, stored.namespace, GVK.named(data.get("kind", "")), namespaces, selection)
 
     @property
     def ref(self) -> ObjectRef:
         """The ConfigMap."""
-        name = f"{_NAME}{self.kind.kind}.{self.kind.group}".rstrip(".").lower()
-        return ObjectRef(GVK("", "v1", "ConfigMap"), ObjectKey(self.namespace, name), self._uid)
+        uid = self._was.uid if self._was is not None else ""
+        return ObjectRef(GVK("", "v1", "ConfigMap"), ObjectKey(self.namespace, _PREFIX + self._name), uid)
+
+    @property
+    def _name(self) -> str:
+        return f"{self.kind.kind}.{self.kind.group}".rstrip(".").lower()
 
     async def load(self) -> State:
         """Read the state; the default if there is none, or an invalid one."""
-        try:
-            found = await self.client.request("GET", f"{self._path}/{self.ref.key.name}")
-        except NotFoundError:
-            self._version = ""
+        self._was = await self._state.read(self._name)
+        if self._was is None:
             return State()
-        self._note(found)
-        state = State.parse(str((found.get("data") or {}).get("state", "")))
+        state = State.parse(self._was.data.get("state", ""))
         if state is None:
             _log.warning("The state of the rollout is invalid; the rollout starts again", config_map=str(self.ref.key))
         return state or State()
 
     async def save(self, state: State) -> None:
         """Write the state. Raises ConflictError if another client wrote it since the last `load` or `save`."""
-        name = self.ref.key.name
-        meta: Object = {"name": name, "namespace": self.namespace, "labels": LABELS}
-        meta |= {"resourceVersion": self._version} if self._version else {}
-        kind = f"{self.kind.kind}.{self.kind.version}.{self.kind.group}".rstrip(".")
-        data = {"kind": kind, "state": state.written(), "namespaces": ",".join(self.namespaces)}
+        data = {"kind": self.kind.name, "state": state.written(), "namespaces": ",".join(self.namespaces)}
         data |= {"labels": self.selection.labels, "fields": self.selection.fields}
-        body = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": meta, "data": data}
-        method, path = ("PUT", f"{self._path}/{name}") if self._version else ("POST", self._path)
-        self._note(await self.client.request(method, path, body=body))
+        self._was = await self._state.write(self._name, data, self._was)
 
-    @property
-    def _path(self) -> str:
-        return f"/api/v1/namespaces/{self.namespace}/configmaps"
 
-    def _note(self, found: Object) -> None:
-        self._version, self._uid = str(metadata(found).get("resourceVersion", "")), uid_of(found)
+def _storage(client: Client, namespace: str) -> ClusterState:
+    return ClusterState(client, namespace, "the state of a rollout", ("create", "get", "update"), _PREFIX, _LABELS)

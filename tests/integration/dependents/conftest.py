@@ -17,11 +17,12 @@ from typing import Any
 import pytest
 
 from runner.dependents.loop_guard import LoopGuard
-from runner.dependents.store import FileStore, KindStore
+from runner.dependents.store import KindStore
 from runner.dependents.watching import Dependents
 from runner.errors import ConflictError, NotFoundError
 from runner.kube.client import EVERYTHING
 from runner.kube.discovery import ApiResource, Discovery
+from runner.kube.state import FileState
 from runner.objects import GVK, ObjectKey, ObjectRef, key_of
 from runner.ownership import Owner
 from tests.integration.dependents.bed import (
@@ -85,7 +86,7 @@ def operate(hand: Hand, make_owner: MakeOwner, tmp_path: Path) -> Operate:
         def wake(_: GVK, key: ObjectKey, why: str, __: bool) -> None:  # noqa: FBT001 - TriggerRun
             triggered.append((key.name, why))
 
-        store = store or FileStore(tmp_path)
+        store = store or KindStore(FileState(tmp_path))
         dependents = Dependents(
             hand.client,
             Discovery(hand.client),

@@ -11,10 +11,11 @@ import pytest
 import yaml
 
 from runner.dependents.store import CONFIG_MAP as STORED
-from runner.dependents.store import ConfigMapStore, FileStore
+from runner.dependents.store import KindStore, storage
 from runner.errors import NotFoundError
 from runner.kube.client import Client
 from runner.kube.credentials import auth
+from runner.kube.state import FileState
 from runner.objects import GVK
 
 if TYPE_CHECKING:
@@ -75,7 +76,7 @@ def grant(hand: Hand) -> Callable[..., Awaitable[None]]:
     return grant
 
 
-async def kept(store: ConfigMapStore, kinds: dict[GVK, frozenset[GVK]]) -> bool:
+async def kept(store: KindStore, kinds: dict[GVK, frozenset[GVK]]) -> bool:
     """Save, and say whether that can be loaded again."""
     await store.save(kinds)
     return await store.load() == kinds
@@ -85,8 +86,8 @@ async def kept(store: ConfigMapStore, kinds: dict[GVK, frozenset[GVK]]) -> bool:
 async def test_dependents_are_watched_before_any_run(
     operate: Operate, app: Any, shop: Any, hand: Hand, objects: Any, *, in_cluster: bool
 ) -> None:
-    def store() -> ConfigMapStore | None:
-        return ConfigMapStore(hand.client, hand.namespace) if in_cluster else None
+    def store() -> KindStore | None:
+        return KindStore(storage(hand.client, hand.namespace, Path())) if in_cluster else None
 
     async with operate(app, store=store()) as operator:
         async with operator.run(shop) as run:
@@ -123,19 +124,20 @@ async def test_a_kind_without_dependents_is_forgotten(operate: Operate, app: Any
 
 
 async def test_a_stored_kind_that_no_longer_exists_is_ignored(operate: Operate, app: Any, tmp_path: Path) -> None:
-    await FileStore(tmp_path).save({app.gvk: frozenset({GVK("gone.example.com", "v1", "Gone"), CONFIG_MAP})})
+    kinds = {app.gvk: frozenset({GVK("gone.example.com", "v1", "Gone"), CONFIG_MAP})}
+    await KindStore(FileState(tmp_path)).save(kinds)
     async with operate(app) as operator:
         await operator.live(CONFIG_MAP)
         assert operator.dependents.watched() == {CONFIG_MAP}
 
 
 async def test_operators_of_one_namespace_keep_their_kinds_apart(hand: Hand) -> None:
-    first, second = (ConfigMapStore(hand.client, hand.namespace) for _ in range(2))
+    first, second = (KindStore(storage(hand.client, hand.namespace, Path())) for _ in range(2))
     other = GVK("", "v1", "Namespace")
     await asyncio.gather(first.save({WATCH: frozenset({DEPLOYMENT})}), second.save({other: frozenset({CONFIG_MAP})}))
     await first.save({WATCH: frozenset({DEPLOYMENT, CONFIG_MAP})})
     expected = {WATCH: {DEPLOYMENT, CONFIG_MAP}, other: {CONFIG_MAP}}
-    assert await ConfigMapStore(hand.client, hand.namespace).load() == expected
+    assert await KindStore(storage(hand.client, hand.namespace, Path())).load() == expected
 
 
 async def test_the_rights_that_projects_grant_for_leader_election_are_enough(
@@ -145,19 +147,19 @@ async def test_the_rights_that_projects_grant_for_leader_election_are_enough(
     await grant(apiGroups=[""], resources=["configmaps"], verbs=verbs)
     kinds = {WATCH: frozenset({DEPLOYMENT})}
     async with asyncio.timeout(20):
-        while not await kept(ConfigMapStore(account, hand.namespace), kinds):
+        while not await kept(KindStore(storage(account, hand.namespace, Path())), kinds):
             await asyncio.sleep(0.1)
 
 
 async def test_without_rights_one_warning_names_the_rule(
     hand: Hand, account: Client, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    store = ConfigMapStore(account, hand.namespace)
+    store = KindStore(storage(account, hand.namespace, Path()))
     assert await store.load() == {}
     await store.save({WATCH: frozenset({DEPLOYMENT})})
     await store.save({WATCH: frozenset({DEPLOYMENT, CONFIG_MAP})})
     logged = capsys.readouterr().out
     assert logged.count("Cannot save the kinds of dependents") == 1
-    assert "resources [configmaps], verbs [get, create, patch]" in logged
+    assert "resources: [configmaps], verbs: [get, create, patch]}" in logged
     with pytest.raises(NotFoundError):
         await hand.get(CONFIG_MAP, STORED)

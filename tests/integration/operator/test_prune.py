@@ -11,10 +11,12 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from runner.errors import ConflictError
 from runner.kube.client import Client
 from runner.kube.credentials import auth
+from runner.kube.state import StateError
 from runner.objects import GVK, RUN_REQUESTED, ObjectKey, ObjectRef
-from runner.prune.store import ConfigMapRecords, StoreError
+from runner.prune.store import RecordStore, storage
 from tests.kit.wait import wait_until
 
 if TYPE_CHECKING:
@@ -323,12 +325,12 @@ async def test_records_in_configmaps_are_private_to_the_operator_and_refuse_an_o
     owner = ObjectRef(GVK("test.example.com", "v1", "Thing"), ObjectKey("shop", "one"), "00-11")
     credentials = await auth.load(str(devcluster.kubeconfig), None, auth.HostEnvironment({}, tmp_path))
     async with Client(credentials) as client:
-        first, second = ConfigMapRecords(client, namespace), ConfigMapRecords(client, namespace)
+        first, second = (RecordStore(storage(client, namespace, tmp_path)) for _ in range(2))
         assert await first.load(owner.uid) is None
         await first.save(owner, "a")
         assert await second.load(owner.uid) == "a"
         await second.save(owner, "b")
-        with pytest.raises(Exception, match="modified"):
+        with pytest.raises(ConflictError, match="modified"):
             await first.save(owner, "c")
         assert await first.load(owner.uid) == "b"
         assert list(await first.owners()) == [owner]
@@ -336,9 +338,12 @@ async def test_records_in_configmaps_are_private_to_the_operator_and_refuse_an_o
         assert await second.load(owner.uid) is None
         await second.save(owner, "d")
         api.call("DELETE", f"/api/v1/namespaces/{namespace}/configmaps/ansible-operator-created-{owner.uid}")
+        with pytest.raises(ConflictError, match="deleted"):
+            await second.save(owner, "e")
+        assert await second.load(owner.uid) is None
         await second.save(owner, "e")
         assert await first.load(owner.uid) == "e"
     credentials = await auth.load(str(project.kubeconfig), None, auth.HostEnvironment({}, tmp_path))
     async with Client(credentials) as client:
-        with pytest.raises(StoreError, match=r"add to a Role in namespace kube-system: {apiGroups"):
-            await ConfigMapRecords(client, "kube-system").load(owner.uid)
+        with pytest.raises(StateError, match=r"add to the operator's Role in namespace kube-system: {apiGroups"):
+            await RecordStore(storage(client, "kube-system", tmp_path)).load(owner.uid)

@@ -11,7 +11,7 @@ import pytest
 import yaml
 from structlog.testing import capture_logs
 
-from runner.dependents.store import ConfigMapStore
+from runner.dependents.store import KindStore, storage
 from runner.errors import ForbiddenError
 from runner.kube.client import Client
 from runner.kube.credentials import auth
@@ -133,10 +133,10 @@ async def test_the_operator_can_write_its_own_lease_and_config_map_and_no_other(
     now = "2026-01-01T00:00:00.000000Z"
     record = LeaseRecord("a", 15, now, now, 0)
     async with Client(await auth.load(str(kubeconfig), None, auth.HostEnvironment({}, tmp_path))) as client:
-        await ConfigMapStore(client, namespace).save(kinds)
-        assert await ConfigMapStore(client, namespace).load() == kinds
-        await ConfigMapStore(client, namespace).save({MEMCACHED: frozenset()})
-        assert await ConfigMapStore(client, namespace).load() == {MEMCACHED: frozenset()}
+        await KindStore(storage(client, namespace, Path())).save(kinds)
+        assert await KindStore(storage(client, namespace, Path())).load() == kinds
+        await KindStore(storage(client, namespace, Path())).save({MEMCACHED: frozenset()})
+        assert await KindStore(storage(client, namespace, Path())).load() == {MEMCACHED: frozenset()}
 
         lease = LeaseClient(client, namespace, LEASE)
         await lease.write(record)

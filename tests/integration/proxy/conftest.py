@@ -16,11 +16,12 @@ import aiohttp
 import pytest
 
 from runner.dependents.loop_guard import LoopGuard
-from runner.dependents.store import FileStore
+from runner.dependents.store import KindStore
 from runner.dependents.watching import Dependents
 from runner.kube.client import Client
 from runner.kube.credentials import auth
 from runner.kube.discovery import Discovery
+from runner.kube.state import FileState
 from runner.objects import GVK, ObjectKey, ObjectRef, metadata
 from runner.ownership import Owner
 from runner.proxy.calls import Handler
@@ -92,7 +93,7 @@ async def operating(devcluster: DevCluster, namespace: str, tmp_path: Path) -> A
         owner = Owner(ObjectRef.of(GVK("", "v1", "ConfigMap"), made), namespaced=True)
         guard = LoopGuard(lambda *_: None, lambda *_: None, lambda *_: None)
         dependents = Dependents(
-            client, discovery, (namespace,), loaded.watches, guard, FileStore(tmp_path), lambda: True
+            client, discovery, (namespace,), loaded.watches, guard, KindStore(FileState(tmp_path)), lambda: True
         )
         served = ServedResources(client, time.monotonic)
         reads = Reads(dependents.bodies, dependents, lambda result: results.update([result]))

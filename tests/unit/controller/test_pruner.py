@@ -17,12 +17,12 @@ from runner.engine.coverage import Coverage, CoverageRecorder, Omission
 from runner.engine.job import Outcome, RunResult
 from runner.errors import ApiUnavailableError, ConflictError, ForbiddenError, LeaseLostError, NotFoundError
 from runner.kube.discovery import ApiResource
+from runner.kube.state import StateError
 from runner.monitoring.metrics import Metrics
 from runner.objects import GVK, Object, ObjectKey, ObjectRef
 from runner.ownership import Owner
 from runner.prune.run_objects import RunObjects
 from runner.prune.sharing import OperatorUses
-from runner.prune.store import StoreError
 from runner.prune.uses import UsedObjects
 from runner.replicas.lease_guard import LeaseGuard
 from runner.watches.policy import PruneAction, PrunePolicy
@@ -379,13 +379,13 @@ async def test_a_run_of_which_only_the_intent_was_stored_is_completed_after_a_re
 
 
 async def test_a_storage_that_refuses_stops_no_run_and_is_reported(bed: Bed) -> None:
-    bed.cluster.refused = StoreError("no right")
+    bed.cluster.refused = StateError("no right", status=403)
     found = await bed.run("a")
     assert (found.report.unrecorded, found.confirm) == ("no right", False)
     bed.cluster.refused = None
     _, objects = await bed.begin()
     assert objects is not None
-    bed.cluster.refused = StoreError("no right")
+    bed.cluster.refused = StateError("no right", status=403)
     await bed.write(objects, "c")
     text = await bed.metrics.text()
     assert b'unrecorded_creations_total{GVK="cache.example.com/v1alpha1, Kind=Memcached",reason="storage"} 1.0' in text

@@ -6,20 +6,24 @@ The ConfigMap itself is tested on a real API server.
 from __future__ import annotations
 
 from pathlib import Path
+from typing import cast
 
 import pytest
 from structlog.testing import capture_logs
 
-from runner.dependents.store import ConfigMapStore, FileStore
+from runner.dependents.store import KindStore, storage
 from runner.dependents.written import WriteRecord
 from runner.errors import (
     ApiUnavailableError,
     ConflictError,
     ForbiddenError,
+    NotFoundError,
     ServerError,
     ThrottledError,
     UnauthorizedError,
 )
+from runner.kube.client import Client
+from runner.kube.state import FileState
 from runner.objects import GVK, Object
 from tests.kit.virtual_time import virtually
 
@@ -29,28 +33,32 @@ DEPLOYMENT = GVK("apps", "v1", "Deployment")
 CONFIG_MAP = GVK("", "v1", "ConfigMap")
 
 
+def in_folder(folder: Path) -> KindStore:
+    return KindStore(FileState(folder))
+
+
 async def test_saved_kinds_are_loaded_again(tmp_path: Path) -> None:
     kinds = {WATCH: frozenset({DEPLOYMENT, CONFIG_MAP}), CORE: frozenset[GVK]()}
-    assert await FileStore(tmp_path / "below").load() == {}
-    await FileStore(tmp_path / "below").save(kinds)
-    assert await FileStore(tmp_path / "below").load() == kinds
+    assert await in_folder(tmp_path / "below").load() == {}
+    await in_folder(tmp_path / "below").save(kinds)
+    assert await in_folder(tmp_path / "below").load() == kinds
 
 
 async def test_a_file_is_for_its_owner_alone(tmp_path: Path) -> None:
-    await FileStore(tmp_path / "below").save({WATCH: frozenset({DEPLOYMENT})})
+    await in_folder(tmp_path / "below").save({WATCH: frozenset({DEPLOYMENT})})
     (file,) = (tmp_path / "below").iterdir()
     assert file.stat().st_mode & 0o777 == 0o600
     assert file.parent.stat().st_mode & 0o777 == 0o700
 
 
 async def test_operators_that_share_a_folder_take_nothing_from_each_other(tmp_path: Path) -> None:
-    await FileStore(tmp_path).save({WATCH: frozenset({DEPLOYMENT})})
-    await FileStore(tmp_path).save({CORE: frozenset({CONFIG_MAP})})
-    assert await FileStore(tmp_path).load() == {WATCH: {DEPLOYMENT}, CORE: {CONFIG_MAP}}
+    await in_folder(tmp_path).save({WATCH: frozenset({DEPLOYMENT})})
+    await in_folder(tmp_path).save({CORE: frozenset({CONFIG_MAP})})
+    assert await in_folder(tmp_path).load() == {WATCH: {DEPLOYMENT}, CORE: {CONFIG_MAP}}
 
 
 async def test_records_of_written_objects_are_kept_beside_the_kinds(tmp_path: Path) -> None:
-    store = FileStore(tmp_path)
+    store = in_folder(tmp_path)
     records = {WATCH: WriteRecord("2026-01-02T00:00:00Z", ("a", "b")), CORE: WriteRecord("2026-01-02T00:00:00Z", ())}
     await store.save({WATCH: frozenset({DEPLOYMENT})})
     await store.save_written(records)
@@ -58,34 +66,31 @@ async def test_records_of_written_objects_are_kept_beside_the_kinds(tmp_path: Pa
     assert await store.load() == {WATCH: {DEPLOYMENT}}
 
 
-@pytest.mark.parametrize("damage", [b"{", b"[]", b"7", b"\xff"])
-async def test_a_damaged_file_is_as_good_as_none(tmp_path: Path, damage: bytes) -> None:
-    (tmp_path / "dependent-kinds.json").write_bytes(damage)
-    store = FileStore(tmp_path)
-    assert await store.load() == {}
-    await store.save({WATCH: frozenset({DEPLOYMENT})})
-    assert await store.load() == {WATCH: {DEPLOYMENT}}
-
-
-async def test_a_folder_that_cannot_be_written_is_a_warning(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+async def test_a_folder_that_cannot_be_used_is_one_warning(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "file").touch()
-    await FileStore(tmp_path / "file").save({WATCH: frozenset({DEPLOYMENT})})
-    assert "Cannot save the kinds of dependents" in capsys.readouterr().out
+    store = in_folder(tmp_path / "file")
+    assert await store.load() == {}
+    assert not await store.save({WATCH: frozenset({DEPLOYMENT})})
+    assert capsys.readouterr().out.count("Cannot save the kinds of dependents") == 1
 
 
 class ApiServer:
-    """Answers of an API server; then it accepts every request."""
+    """Answers of an API server without the ConfigMap; then it accepts every request."""
 
     def __init__(self, *errors: Exception) -> None:
         self.errors = list(errors)
         self.saved: dict[str, str] = {}
 
-    async def request(self, method: str, _path: str, *, body: Object | None = None, **_: object) -> Object:
+    async def get(self, *_: object) -> Object:
         if self.errors:
             raise self.errors.pop(0)
-        if method == "PATCH" and body is not None:
-            self.saved |= body["data"]
-        return {"data": dict(self.saved)}
+        raise NotFoundError("none", status=404)
+
+    async def create(self, _resource: object, _namespace: str, obj: Object) -> Object:
+        if self.errors:
+            raise self.errors.pop(0)
+        self.saved = obj["data"]
+        return obj
 
 
 @pytest.mark.parametrize(
@@ -100,17 +105,13 @@ class ApiServer:
 )
 def test_a_temporary_error_delays_a_save_and_loses_nothing(error: Exception) -> None:
     api = ApiServer(error, error)
-
-    async def save() -> bool:
-        return await ConfigMapStore(api, "ns").save({WATCH: frozenset({DEPLOYMENT})})  # type: ignore[arg-type] # a fake
-
-    assert virtually(save())
+    assert virtually(in_cluster(api).save({WATCH: frozenset({DEPLOYMENT})}))
     assert list(api.saved.values()) == ["Deployment.v1.apps"]
 
 
 def test_a_refused_save_is_one_warning_and_works_as_soon_as_it_is_permitted() -> None:
     api = ApiServer(*[ForbiddenError("no", status=403)] * 2)
-    store = ConfigMapStore(api, "ns")  # type: ignore[arg-type] # a fake
+    store = in_cluster(api)
 
     async def save() -> list[bool]:
         return [await store.save({WATCH: frozenset({DEPLOYMENT})}) for _ in range(3)]
@@ -120,3 +121,7 @@ def test_a_refused_save_is_one_warning_and_works_as_soon_as_it_is_permitted() ->
     assert len(logs) == 1
     assert "Cannot save the kinds of dependents" in logs[0]["event"]
     assert list(api.saved.values()) == ["Deployment.v1.apps"]
+
+
+def in_cluster(api: ApiServer) -> KindStore:
+    return KindStore(storage(cast("Client", api), "ns", Path()))

@@ -12,11 +12,12 @@ import pytest
 from structlog.testing import capture_logs
 
 from runner.dependents.loop_guard import LoopGuard
-from runner.dependents.store import FileStore
+from runner.dependents.store import KindStore
 from runner.dependents.watching import Dependents
 from runner.kube.client import Client
 from runner.kube.credentials import auth
 from runner.kube.discovery import ApiResource, Discovery
+from runner.kube.state import FileState
 from runner.kube.watch_events import Applied, Deleted, Restarted, Synced
 from runner.objects import GVK, Object, ObjectKey, ObjectRef
 from runner.ownership import Owner
@@ -69,7 +70,7 @@ class Harness:
         self.over_budget = 0
         guard = LoopGuard(self._wake, self._wake, lambda *_: None, self._count)
         self.dependents = Dependents(
-            client, Discovery(client), namespaces, watches, guard, FileStore(folder), lambda: self.leads
+            client, Discovery(client), namespaces, watches, guard, KindStore(FileState(folder)), lambda: self.leads
         )
 
     def _wake(self, gvk: GVK, key: ObjectKey, why: str, _: bool) -> None:  # noqa: FBT001 - TriggerRun
@@ -297,7 +298,7 @@ def test_kinds_that_the_storage_refused_are_saved_as_soon_as_it_accepts_them(
                 while not any("Cannot save" in each["event"] for each in logs):
                     await asyncio.sleep(0.01)
             obstacle.rmdir()
-            while not (await FileStore(tmp_path).load()).get(WATCHED):
+            while not (await KindStore(FileState(tmp_path)).load()).get(WATCHED):
                 await asyncio.sleep(0.01)
             following.cancel()
 
@@ -314,7 +315,7 @@ def test_which_objects_runs_wrote_in_other_namespaces_survives_a_restart_and_rea
             tasks = [group.create_task(each.follow()) for each in (first, replica)]
             await asyncio.gather(first._loaded.wait(), replica._loaded.wait())
             first.wrote(OWNER, DEPLOYMENT, far(1, **later))
-            while not (records := await FileStore(tmp_path).load_written()) or not records[WATCHED].marks:
+            while not (records := await KindStore(FileState(tmp_path)).load_written()) or not records[WATCHED].marks:
                 await asyncio.sleep(0.01)
             replica.leadership_changed()
             restarted = make().dependents

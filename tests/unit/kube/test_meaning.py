@@ -17,7 +17,7 @@ _MISMATCH = "the server rejected our request due to an error in our request"
 SITES: dict[Request, set[str]] = {
     Request.START: {"app/process:connect"},
     Request.ACCOUNT: {f"kube/service_accounts:{name}" for name in ("exists", "_may_impersonate", "_own_user")},
-    Request.AUTHORITY: {"pods/setup:_load", "pods/setup:_create"},
+    Request.AUTHORITY: {"kube/state:read", "kube/state:write"},
     Request.RIGHTS: {"rbac/check:_lacks", "rbac/check:_user"},
     Request.DISCOVERY: {"kube/discovery:_request"},
     Request.WATCH: {
@@ -30,7 +30,7 @@ SITES: dict[Request, set[str]] = {
     Request.OWNER: {"controller/owner_check:_read"},
     Request.READ: {
         *("controller/planning:_fresh", "controller/planning:_approve", "controller/skipping:_read"),
-        *("pods/records:_of_object", "prune/store:_request"),
+        *("pods/records:_of_object", "kube/state:read"),
     },
     Request.FINALIZER_ADDED: {"controller/reconcile:_add_finalizer"},
     Request.FINALIZER_REMOVED: {"controller/features:_remove"},
@@ -38,13 +38,14 @@ SITES: dict[Request, set[str]] = {
     Request.STATUS: {"status/writer:_attempt", "status/writer:_fresh"},
     Request.EVENT: {"events/recorder:_post", "events/recorder:_repeat"},
     Request.LENT: {"controller/hosts:_lent"},
-    Request.PLAN: {f"controller/plan_run:{name}" for name in ("write", "remove", "_own")},
+    Request.PLAN: {f"kube/state:{name}" for name in ("read", "write", "delete")},
     Request.AFTERWARDS: {
         *("controller/skipping:_write", "controller/prune_records:read", "controller/prune_records:_delete"),
-        *("controller/prune_records:_remove_if_gone", "prune/store:_request"),
+        "controller/prune_records:_remove_if_gone",
+        *(f"kube/state:{name}" for name in ("read", "write", "delete", "all")),
     },
-    Request.ROLLOUT: {"rollout/store:load", "rollout/store:save"},
-    Request.KINDS: {"dependents/store:_try"},
+    Request.ROLLOUT: {"kube/state:read", "kube/state:write"},
+    Request.KINDS: {"kube/state:read", "kube/state:write"},
     Request.LEASE: {"replicas/leases:read", "replicas/leases:write"},
     Request.METRICS: {"kube/reviews:_create"},
     Request.PROXY: {"proxy/handlers/writes:_discover", "proxy/handlers/writes:_current"},

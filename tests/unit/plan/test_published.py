@@ -107,8 +107,7 @@ def test_a_large_plan_is_cut_in_the_status_and_in_the_config_map() -> None:
     found = published.status(basis(*many), "n", "now", "", {})
     assert len(str(found)) < 64 << 10
     assert len(found["changes"]) + found["moreChanges"] == 500
-    config_map = published.config_map(OWNER, {"uid": "u"}, "w-plan", "shop", basis(*many).plan)
-    text = config_map["data"]["changes.yaml"]
+    text = published.data(basis(*many).plan)["changes.yaml"]
     assert len(text) < 300 << 10
     assert "more entries are omitted" in text
     assert yaml.safe_load(text)[0]["change"]["name"] == "web-0"
