@@ -15,6 +15,15 @@ def taken() -> socket.socket:
     return holder
 
 
+def test_a_reserved_port_is_never_given_twice() -> None:
+    reserved = [ports.reserve() for _ in range(50)]
+    try:
+        assert len({port.number for port in reserved}) == 50
+    finally:
+        for port in reserved:
+            port.close()
+
+
 def test_a_server_that_shares_can_listen_on_a_reserved_port() -> None:
     reserved = ports.reserve()
     with socket.socket() as server:
@@ -45,6 +54,11 @@ def test_a_closed_port_is_free_again() -> None:
     reserved.close()
     with socket.socket() as other:
         other.bind((ports.LOOPBACK, reserved.number))
+
+
+def test_a_probed_port_can_be_bound() -> None:
+    with socket.socket() as server:
+        server.bind((ports.LOOPBACK, ports.probe()))
 
 
 def test_reserved_ports_are_outside_of_the_range_of_outgoing_connections() -> None:

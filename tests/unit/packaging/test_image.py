@@ -44,16 +44,6 @@ def test_group_0_may_write_where_the_user_may_and_others_nowhere(
         assert not mode & stat.S_IWOTH
 
 
-def test_home_belongs_to_the_user_and_to_group_0_and_the_user_is_a_number_that_is_not_root(
-    instructions: list[str],
-) -> None:
-    text = "\n".join(instructions)
-    assert 'chown --recursive "${USER_UID}:0" "${HOME}"' in text
-    assert re.search(r"useradd --uid \"\$\{USER_UID\}\" --gid 0 ", text)
-    (number,) = re.findall(r"USER_UID=(\d+)", text)
-    assert int(number) > 0
-    last = [each.split()[1] for each in instructions if each.startswith("USER ")][-1]
-    assert last == "${USER_UID}", "runAsNonRoot can be checked for a number only"
 
 
 def locked(name: str) -> dict[str, str]:

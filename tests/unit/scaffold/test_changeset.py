@@ -35,6 +35,13 @@ def test_an_existing_file_with_other_content_prevents_all_writes(tmp_path: Path)
     assert all_of(tmp_path) == {"b": "mine"}
 
 
+def test_an_existing_file_with_the_same_content_is_not_written(tmp_path: Path) -> None:
+    (tmp_path / "a").write_text("1")
+    changes = ChangeSet(tmp_path)
+    changes.create(A, "1")
+    assert changes.apply() == ([], [])
+
+
 def test_an_edit_that_changes_nothing_writes_nothing(tmp_path: Path) -> None:
     (tmp_path / "a").write_text("1")
     changes = ChangeSet(tmp_path)
