@@ -285,23 +285,6 @@ async def test_a_line_that_is_too_long_ends_the_run_with_an_error(operator: Oper
     assert parse(Ending, frames[-1].payload).error == "ansible-runner wrote a line of more than 1000000 bytes"
 
 
-async def test_artifacts_of_any_size_are_not_sent(operator: Operator, start: Start) -> None:
-    link = operator.open()
-    size = 3_000_000
-    await start(
-        VERSION
-        + f"""
-echo '{{"status": "successful"}}'
-echo '{{"zipfile": {size}}}'
-head -c {size // 3 * 4} /dev/zero | tr '\\0' A
-echo '{{"eof": true}}'""",
-        LARGEST=1_000_000,
-    )
-    frames = await receive_all(link)
-    assert [frame.payload for frame in frames[:-1]] == [b'{"status": "successful"}', b'{"eof": true}']
-    assert parse(Ending, frames[-1].payload) == Ending(0, "", "", 0, parse(Ending, frames[-1].payload).memory_limit, "")
-
-
 @pytest.mark.parametrize("size", [0, 1, 2, 3, 100])
 def test_artifacts_are_removed_wherever_the_output_is_divided(size: int) -> None:
     content = base64.b64encode(b'{"zipfile": 9}\n' * 100)[: (size + 2) // 3 * 4]

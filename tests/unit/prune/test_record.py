@@ -54,6 +54,17 @@ def ended(
     return record.ended(basis, used, covered, counts=counts, may_prune=lambda each: records.may_prune(DELETE, each))
 
 
+def created_by(record: CreationRecord, tasks: dict[str, str]) -> None:
+    """End a run whose tasks created these objects, one after the other."""
+    times = tuple(map(float, range(1, len(tasks) + 1)))
+    clock = iter(times)
+    used = UsedObjects(lambda: next(clock))
+    for name in tasks:
+        entry(record, name)
+        used.name("configmaps", ObjectKey("ns", name))
+    ended(record, FIRST, used=used, coverage=Coverage(times=times, tasks=tuple(tasks.values())))
+
+
 def ended_twice(record: CreationRecord, basis: Basis, **options: Any) -> None:
     for _ in range(2):
         ended(record, basis, **options)
@@ -103,12 +114,7 @@ def test_a_run_that_leaves_out_more_than_the_last_one_with_the_object_does_not_c
 
 
 def test_a_task_that_was_skipped_holds_only_the_objects_of_tasks_that_did_not_run(record: CreationRecord) -> None:
-    clock = iter([1.0, 2.0])
-    used = UsedObjects(lambda: next(clock))
-    entry(record, "of-a-task"), entry(record, "of-an-include")
-    for name in ("of-a-task", "of-an-include"):
-        used.name("configmaps", ObjectKey("ns", name))
-    ended(record, FIRST, used=used, coverage=Coverage(times=(1.0, 2.0), tasks=("task", "included")))
+    created_by(record, {"of-a-task": "task", "of-an-include": "included"})
     assert [each.tasks for each in record.objects.values()] == [("task",), ("included",)]
     skipped = Omission("include", "the include was skipped", 1)
     for _ in range(2):
@@ -121,12 +127,7 @@ def test_a_task_that_was_skipped_holds_only_the_objects_of_tasks_that_did_not_ru
 def test_a_rescued_failure_also_holds_the_objects_of_later_tasks_unless_it_is_always_rescued(
     record: CreationRecord,
 ) -> None:
-    clock = iter([1.0, 2.0])
-    used = UsedObjects(lambda: next(clock))
-    entry(record, "before"), entry(record, "after")
-    for name in ("before", "after"):
-        used.name("configmaps", ObjectKey("ns", name))
-    ended(record, FIRST, used=used, coverage=Coverage(times=(1.0, 2.0), tasks=("first", "second")))
+    created_by(record, {"before": "first", "after": "second"})
     rescued = Coverage((Omission("x", "rescued", 1, rescued=True),), times=(1.0, 2.0), tasks=("first", "second"))
     ended(record, replace(CHANGED, omitted=("x",)), coverage=rescued)
     held = ended(record, replace(CHANGED, omitted=("x",)), coverage=rescued)

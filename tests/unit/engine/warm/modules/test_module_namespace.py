@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import importlib
 import logging
-import os
 import sys
 import warnings
 from collections.abc import Callable, Mapping
@@ -96,28 +95,10 @@ def test_a_file_that_cannot_be_imported_is_not_in_the_namespace(files: Files, te
     assert f"{UTILS}.helper" in namespace.modules
 
 
-def test_skipped_names_are_not_imported(files: Files) -> None:
-    namespace = build(files("pass\n", helper="value = 1\n"), skip=frozenset({f"{UTILS}.helper"}))
-
-    assert f"{UTILS}.helper" not in namespace.modules
-
-
-def test_a_module_finds_what_was_imported_for_it(files: Files) -> None:
-    payload = files("pass\n", helper="import os\nvalue = os.getpid()\n")
-
-    assert value_of(build(payload), payload) == str(os.getpid())
-
-
 def test_a_module_finds_its_own_file_where_that_was_changed_since(files: Files) -> None:
     namespace = build(files("pass\n", helper="value = 'before'\n"))
 
     assert value_of(namespace, files("pass\n", helper="value = 'after, and longer'\n")) == "'after, and longer'"
-
-
-def test_a_module_is_not_run_from_what_was_compiled_of_its_file_before_that_was_changed(files: Files) -> None:
-    namespace = build(files("value = 'before'\n"))
-
-    assert value_of(namespace, files("value = 'after'\n"), MAIN) == "'after'"
 
 
 def test_a_module_finds_nothing_of_collections_but_what_its_payload_holds(files: Files) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 import io
 import json
 import os
@@ -135,28 +134,6 @@ def test_the_callbacks_socket_has_a_high_descriptor_number(
         assert not os.get_inheritable(number)
     finally:
         os.close(number)
-
-
-@pytest.mark.lengthy
-@pytest.mark.parametrize("data", [{}, {"uuid": "u" * 36}, {"uuid": "é" * 200}])
-@pytest.mark.parametrize("flush", [True, False])
-def test_an_event_is_marked_on_the_terminal_as_ansible_runner_marks_it(data: dict[str, str], *, flush: bool) -> None:
-    def marked() -> list[tuple[str, int]]:
-        from ansible_runner.display_callback.callback.awx_display import EventContext  # noqa: PLC0415 - patches Ansible
-
-        class Stream(io.StringIO):
-            flushed = 0
-
-            def flush(self) -> None:
-                self.flushed += 1
-
-        ours, theirs, context = Stream(), Stream(), EventContext()
-        event_socket._mark(context, _Held([]), ours, data, flush=flush)
-        EventContext.dump(context, theirs, data, flush=flush)
-        return [(each.getvalue(), each.flushed) for each in (ours, theirs)]
-
-    ours, theirs = ast.literal_eval(in_a_fork(marked))
-    assert ours == theirs
 
 
 class Terminal:

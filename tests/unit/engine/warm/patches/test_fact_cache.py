@@ -180,18 +180,3 @@ def test_facts_that_ansible_removes_with_a_warning_are_processed_each_time() -> 
         return len(warned)
 
     assert seen(act) == 3
-
-
-def test_only_the_facts_of_some_hosts_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(fact_cache, "_MOST", 2)
-    count: list[object] = []
-
-    def process(facts: dict[str, object]) -> dict[str, object]:
-        count.append(facts)
-        return dict(facts)
-
-    processed = fact_cache._once(process, dict, lambda *_: True)
-    hosts = [{"name": object()} for _ in range(3)]
-    for host in (*hosts, hosts[2], hosts[0]):
-        assert processed(host) == host
-    assert count == [*hosts, hosts[0]]

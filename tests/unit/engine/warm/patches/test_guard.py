@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import pkgutil
 import threading
 import time
 from collections import deque
@@ -172,23 +171,6 @@ def test_filters_of_the_project_need_a_fork_if_another_thread_holds_a_lock_that_
         return [durations[0] >= 0.5, durations[1] < 0.5]
 
     assert seen(act) == [True, True]
-
-
-def test_a_filter_that_only_jinja_has_is_searched_once() -> None:
-    def act() -> object:
-        load_plugins()
-        known, searched = guard._KnownPlugins(filter_loader), []
-        search = pkgutil.iter_modules
-
-        def counted(*args: Any, **options: Any) -> Any:
-            searched.append(args)
-            return search(*args, **options)
-
-        known.get("b64encode")
-        pkgutil.iter_modules = counted
-        return [[known.get("no_such_filter") for _ in range(3)], len(searched)]
-
-    assert seen(act) == [[None] * 3, 1]
 
 
 def test_a_filter_of_a_collection_is_found_again_after_the_collection_changed(tmp_path: Path) -> None:

@@ -92,16 +92,6 @@ def test_a_run_compiles_nothing_that_a_run_before_it_has_compiled_and_finds_the_
     assert compiled == (0 if versions.TAGGED else 1)  # before 2.19 Jinja computes the random number
 
 
-def test_precompiled_code_equals_the_code_that_a_run_compiles() -> None:
-    def both() -> Any:
-        lines = [json.dumps([text, False, None, []]) for text in TEXTS[:2]]
-        precompiled = templates.precompile(lines)
-        pairs = [(precompiled.known[text, False, None].code, environment().compile(text)) for text in TEXTS[:2]]
-        return [one.co_code == other.co_code and one.co_consts == other.co_consts for one, other in pairs]
-
-    assert seen(both) == [True, True]
-
-
 def test_a_filter_with_changed_arguments_causes_a_new_compilation() -> None:
     def change() -> Any:
         text = "{{ names | map('upper') | list }}"

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 from pathlib import Path
 
+import pytest
+
 from runner.agent import process_tree
+from runner.engine.warm.messages import Load
 from runner.engine.warm.server import scratch
+from runner.engine.warm.server.client import Server, ServerError
 
 
 def test_folders_of_a_killed_operator_are_removed_and_those_of_a_live_one_are_not(
@@ -19,3 +24,12 @@ def test_folders_of_a_killed_operator_are_removed_and_those_of_a_live_one_are_no
     (of_the_dead / "TMPDIR").mkdir(parents=True)
     scratch.remove_abandoned(tmp_path, process_tree.table())
     assert list(tmp_path.iterdir()) == [ours]
+
+
+def test_the_folder_of_a_server_that_cannot_be_started_is_removed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sys.executable", str(tmp_path / "missing"))
+    with pytest.raises(ServerError):
+        asyncio.run(Server.start({}, tmp_path, Load()))
+    assert list(tmp_path.iterdir()) == []
