@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -11,10 +10,11 @@ import pytest
 
 from runner.controller import decisions
 from runner.engine.job import canceled
+from runner.objects import Object
 from runner.watches.watch import Finalizer, Role, Watch
+from tests.kit.watch_values import watch_value
 
 NAME = "cache.example.com/finalizer"
-MakeWatch = Callable[..., Watch]
 ROLE = Role("main", Path("/roles/main"))
 CLEANUP = Role("cleanup", Path("/roles/cleanup"))
 
@@ -28,43 +28,37 @@ def _object(*names: str, deleting: bool = False) -> dict[str, Any]:
     return {"metadata": meta}
 
 
-@pytest.fixture
-def finalized(make_watch: MakeWatch) -> Watch:
-    return make_watch(content=ROLE, finalizer=Finalizer(NAME, CLEANUP, {"state": "absent"}, None))
+PLAIN = watch_value(content=ROLE)
+FINALIZED = watch_value(content=ROLE, finalizer=Finalizer(NAME, CLEANUP, {"state": "absent"}, None))
 
 
-def test_a_new_object_gets_the_finalizer_before_its_first_run(finalized: Watch) -> None:
-    plan = decisions.plan(finalized, _object("other/one"))
+@pytest.mark.parametrize(
+    ("watch", "obj", "added"),
+    [
+        (FINALIZED, _object("other/one"), ["other/one", NAME]),
+        (FINALIZED, _object(NAME), None),
+        (PLAIN, _object(), None),
+    ],
+    ids=["a new object", "an object that has it", "a watch without finalizer"],
+)
+def test_an_object_gets_the_finalizer_before_its_first_run(watch: Watch, obj: Object, added: list[str] | None) -> None:
+    plan = decisions.plan(watch, obj)
     assert plan is not None
-    assert plan.content is ROLE
-    assert plan.add_first is not None
-    assert plan.add_first[-1] == {"op": "add", "path": "/metadata/finalizers", "value": ["other/one", NAME]}
-    assert not plan.finalizing
+    assert (plan.content, plan.vars, plan.finalizing) == (ROLE, {}, False)
+    assert (plan.add_first[-1] if plan.add_first else None) == (
+        {"op": "add", "path": "/metadata/finalizers", "value": added} if added else None
+    )
 
 
-def test_an_object_that_has_the_finalizer_is_not_patched(finalized: Watch) -> None:
-    plan = decisions.plan(finalized, _object(NAME))
+def test_deletion_runs_the_finalizers_content_with_its_vars() -> None:
+    plan = decisions.plan(FINALIZED, _object(NAME, deleting=True))
     assert plan is not None
-    assert plan.add_first is None
+    assert (plan.content, plan.vars, plan.finalizing) == (CLEANUP, {"state": "absent"}, True)
 
 
-def test_deletion_runs_the_finalizers_content_with_its_vars(finalized: Watch) -> None:
-    plan = decisions.plan(finalized, _object(NAME, deleting=True))
-    assert plan is not None
-    assert plan.content is CLEANUP
-    assert plan.vars == {"state": "absent"}
-    assert plan.finalizing
-
-
-def test_a_deletion_without_the_operators_finalizer_starts_no_run(finalized: Watch, make_watch: MakeWatch) -> None:
-    for watch in (finalized, make_watch()):
-        assert decisions.plan(watch, _object("other/one", deleting=True)) is None
-
-
-def test_a_watch_without_finalizer_adds_none(make_watch: MakeWatch) -> None:
-    plan = decisions.plan(make_watch(), _object())
-    assert plan is not None
-    assert plan.add_first is None
+@pytest.mark.parametrize("watch", [FINALIZED, PLAIN], ids=["with finalizer", "without"])
+def test_a_deletion_without_the_operators_finalizer_starts_no_run(watch: Watch) -> None:
+    assert decisions.plan(watch, _object("other/one", deleting=True)) is None
 
 
 def test_the_removal_keeps_other_finalizers_and_tests_uid_and_finalizers() -> None:

@@ -203,15 +203,6 @@ async def test_a_write_whose_answer_is_lost_runs_no_object_twice() -> None:
 
 
 @pytest.mark.virtual_time
-async def test_a_restarted_operator_continues_the_objects_that_had_begun() -> None:
-    world = World()
-    world.store.change(State(NEW, limits=(1, 3, 4), begun=frozenset({"uid-o2"})))
-    await world.work(60)
-    assert world.ran[0] == "o2"
-    assert sorted(world.ran) == ["o0", "o1", "o2", "o3"]
-
-
-@pytest.mark.virtual_time
 async def test_an_object_that_is_corrected_while_it_waits_runs_later() -> None:
     world = World()
     world.bed.server.edit("o0", annotations={"ansible.sdk.operatorframework.io/run-timeout": "never"})
@@ -231,14 +222,3 @@ async def test_up_to_date_objects_cost_no_request_of_the_state() -> None:
     await world.work(20)
     assert len(world.ran) == 4
     assert world.store.saves == []
-
-
-@pytest.mark.virtual_time
-async def test_a_restart_by_a_user_runs_all_objects_again_step_by_step() -> None:
-    world = World()
-    await world.work(60)
-    world.bed.engine.runs.clear()
-    world.store.change(replace(world.store.stored, salt="1"))
-    await world.work(60)
-    assert (world.ran[0], sorted(world.ran)) == ("o0", ["o0", "o1", "o2", "o3"])
-    assert world.store.stored.ended
