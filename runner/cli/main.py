@@ -196,12 +196,9 @@ def _run(arguments: argparse.Namespace) -> int:
         encoder = "console"
     log.configure(level=logging.getLevelNamesMapping()[settings.log_level.upper()], encoder=encoder)
     kinds = [watch.gvk for watch in loaded.watches]
-    from runner.compatibility.start_check import StartCheck  # noqa: PLC0415 - as above
-
-    check = StartCheck(settings.watches_file, settings.search_path(os.environ, Path.cwd()), os.environ)
     from runner.app import app  # noqa: PLC0415 - slow to import, so input is checked first
 
-    for warning in (*warnings, *loaded.warnings, *settings.warnings_for(kinds), *check.warnings()):
+    for warning in (*warnings, *loaded.warnings, *settings.warnings_for(kinds)):
         log.get(__name__).warning("Check the configuration", detail=warning)
     return app.run(settings, loaded, _project(settings, loaded))
 

@@ -1,6 +1,6 @@
 """Constructs of roles that fail, or have another result, on ansible-core 2.19 and later.
 
-`ansible-operator migrate` reports them before the migration. `validate` and `run` warn about them if the installed
+`ansible-operator migrate` reports them before the migration. `validate` warns about them if the installed
 ansible-core is affected. Reads files only.
 """
 

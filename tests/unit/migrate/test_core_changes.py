@@ -1,12 +1,11 @@
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from runner.compatibility import core_changes, finding, start_check
+from runner.compatibility import core_changes, finding
 from runner.config import paths
 from runner.watches import validation
 from tests.unit.migrate.projects import Analyse, Write
@@ -182,31 +181,6 @@ def test_a_warning_for_each_kind_names_the_first_places(
     assert core_changes.warnings(found, _places(project), allowed) == [templates]
     monkeypatch.setattr(finding, "version", lambda _: "2.18.9")
     assert core_changes.warnings(found, _places(project), {}) == []
-
-
-@pytest.mark.lengthy
-@pytest.mark.usefixtures("found")
-def test_the_check_at_start_runs_in_a_child_and_reports_the_same(
-    project: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(finding, "version", lambda _: "2.21.5")
-    fork, children = os.fork, []
-
-    def recorded() -> int:
-        children.append(fork())
-        return children[-1]
-
-    monkeypatch.setattr(os, "fork", recorded)
-    check = start_check.StartCheck(Path("watches.yaml"), _places(project), {"HOME": str(project / "home")})
-    conditions, templates = check.warnings()
-    assert ("implicit-boolean" in conditions, "template-module" in templates) == (True, True)
-    [child] = children
-    with pytest.raises(ChildProcessError):
-        os.waitpid(child, os.WNOHANG)
-    broken = start_check.StartCheck(Path("nowhere.yaml"), _places(project), {})
-    assert broken.warnings()[0].startswith("cannot check the roles for changes of ansible-core: ConfigError: nowhere")
-    monkeypatch.setattr(finding, "version", lambda _: "2.18.9")
-    assert start_check.StartCheck(Path("watches.yaml"), _places(project), {}).warnings() == []
 
 
 @pytest.mark.parametrize(
