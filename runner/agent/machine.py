@@ -52,22 +52,6 @@ def oom_kills(root: Path) -> int:
     return 0
 
 
-def cpu_stall(root: Path) -> float | None:
-    """Return for how many seconds so far at least one process of this container waited for a CPU.
-
-    Without a container of its own, a process of the machine. None: the kernel does not report it
-    (https://docs.kernel.org/accounting/psi.html).
-    """
-    folders = (folder / "cpu.pressure" for folder, is_v2 in _groups(root, "cpu") if is_v2)
-    for path in (*folders, root / "proc/pressure/cpu"):
-        for line in _read(path).splitlines():
-            kind, *fields = line.split()
-            total = dict(field.partition("=")[::2] for field in fields).get("total", "")
-            if kind == "some" and total.isdecimal():
-                return int(total) / 1e6
-    return None
-
-
 def _meminfo(root: Path, name: str) -> int:
     for line in _read(root / "proc/meminfo").splitlines():
         if line.startswith(f"{name}:"):

@@ -23,7 +23,6 @@ from typing import Any, TypeVar
 from urllib.parse import urlsplit
 
 from runner import __version__, log
-from runner.agent import machine
 from runner.app import controllers
 from runner.app.admin import AdminServers
 from runner.app.controllers import Shared
@@ -77,7 +76,7 @@ from runner.references.watching import References
 from runner.replicas import setup
 from runner.replicas.lease_guard import Leadership
 from runner.watches.watch import LoadedWatches, Watch
-from runner.workqueue.concurrency import ConcurrencyLimit, Surplus
+from runner.workqueue.concurrency import ConcurrencyLimit
 from runner.workqueue.queue import Dispatcher
 
 T = TypeVar("T")
@@ -213,7 +212,6 @@ class _Operator:
             stack.callback(self._rights.close)
             followed = [dependents.follow(), references.follow(), self._rights.follow(client, discovery, self._watches)]
             followed.append(self._reloader.follow(self._controllers, engine))
-            followed.append(shared.dispatcher.follow(partial(machine.cpu_stall, Path("/"))))
             if pods is not None:
                 followed += [pods.pods.follow(), pods.certificates.follow()]
                 own = settings.pod_name, self._environment_of
@@ -286,10 +284,7 @@ class _Operator:
         """Limit how many runs there may be at once. Those in pods need no processor of the operator."""
         of_processes = (watch.gvk for watch in self._watches if watch.pods is None)
         in_pods = sum(watch.pods.most for watch in self._watches if watch.pods)
-        if machine.cpu_stall(Path("/")) is None:
-            _log.info("The kernel does not report CPU pressure, so that no kind has more runs than workers")
-        limit = ConcurrencyLimit.of(self._settings.most_runs(of_processes) + in_pods)
-        return Dispatcher(limit, Surplus(self._settings.surplus))
+        return Dispatcher(ConcurrencyLimit.of(self._settings.most_runs(of_processes) + in_pods))
 
     async def _open_pods(
         self, stack: AsyncExitStack, discovery: Discovery, proxy: Proxy, engine: RunEngine

@@ -137,8 +137,7 @@ def make(watch: Watch, shared: Shared) -> Controller:
     present = [feature for feature in features if feature is not None]
     reconciler = Reconciler(scope, shared.client, shared.discovery, runs, status, refusals, present)
     workers = watch.pods.most if watch.pods is not None else settings.workers_for(watch.gvk)
-    surplus = shared.dispatcher.surplus if watch.pods is None and settings.has_surplus(watch.gvk) else None
-    limit = ConcurrencyLimit.of(workers, surplus)
+    limit = ConcurrencyLimit.of(workers)
     account, selector = watch.service_account or None, watch.selector or None
     _log.info("Watching", gvk=str(watch.gvk), workers=workers, selector=selector, service_account=account)
     controller = Controller(scope, reconciler, runs, contention, shared.references, limit, shared.dispatcher)

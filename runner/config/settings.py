@@ -90,7 +90,7 @@ class Settings:
         parse.count,
         None,
         "maximum number of objects of a kind that are reconciled concurrently; default: number of usable CPUs, at "
-        "least 2, more while the CPU is idle. MAX_CONCURRENT_RECONCILES_<KIND>_<GROUP> overrides it for one kind",
+        "least 2. MAX_CONCURRENT_RECONCILES_<KIND>_<GROUP> overrides it for one kind",
         "N",
     )
     max_concurrent_runs: int | None = option(
@@ -334,16 +334,7 @@ class Settings:
         """
         if self.max_concurrent_runs is not None:
             return self.max_concurrent_runs
-        return max(2 * self.cpus, sum(self.workers_for(gvk) for gvk in kinds if not self.has_surplus(gvk)))
-
-    @property
-    def surplus(self) -> int:
-        """How many more runs than the default number of workers a kind may have while the CPU is idle."""
-        return max((self.max_concurrent_runs or 2 * self.cpus) - self._default_workers, 0)
-
-    def has_surplus(self, gvk: GVK) -> bool:
-        """Return whether a kind has the default number of workers."""
-        return self.max_concurrent_reconciles is None and not self._workers(gvk).is_explicit
+        return max(2 * self.cpus, sum(self.workers_for(gvk) for gvk in kinds if self._is_explicit(gvk)))
 
     def warnings_for(self, kinds: Iterable[GVK]) -> tuple[str, ...]:
         """Return a warning for each problem with the variables of these kinds."""
@@ -353,6 +344,10 @@ class Settings:
             for override in (self._verbosity(gvk), self._workers(gvk))
             for warning in override.warnings
         )
+
+    def _is_explicit(self, gvk: GVK) -> bool:
+        """Return whether a flag or a variable sets the number of workers of a kind."""
+        return self.max_concurrent_reconciles is not None or self._workers(gvk).is_explicit
 
     def _verbosity(self, gvk: GVK) -> _Override:
         return _override(self.overrides, (_VERBOSITY,), gvk, parse.verbosity, self.ansible_verbosity)

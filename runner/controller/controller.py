@@ -141,7 +141,7 @@ class Controller:
     async def work(self) -> None:
         """Serve requests until the queue is closed; what is being served then is served to its end."""
         async with asyncio.TaskGroup() as group:
-            for _ in range(self.queue.limit.workers + self.queue.limit.surplus.most):
+            for _ in range(self.queue.limit.workers):
                 group.create_task(self._work())
         await self._reconciler.drain()
 

@@ -121,7 +121,7 @@ class Metrics:
             "controller_runtime_reconcile_errors", "Reconciles that failed", ["controller"]
         )
         self.workers = self._gauge(
-            "controller_runtime_max_concurrent_reconciles", "Maximum number of concurrent requests now", ["controller"]
+            "controller_runtime_max_concurrent_reconciles", "Maximum number of concurrent requests", ["controller"]
         )
         self.objects = self._gauge("ansible_operator_objects", "Watched objects in the cache", ["GVK"])
 
@@ -167,7 +167,7 @@ class Metrics:
         self.reconcile_seconds.labels(name)
         self.queue_seconds.labels(name, name)
         self.work_seconds.labels(name, name)
-        self.workers.labels(name).set_function(lambda: queue.limit.most)
+        self.workers.labels(name).set_function(lambda: queue.limit.workers)
         for planned in _PLANS:
             self.plans.labels(str(gvk), planned)
         for reason in RunReason:

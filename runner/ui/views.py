@@ -270,7 +270,7 @@ class Views:
             "kind": gvk.kind,
             "api_version": gvk.api_version,
             "content": content_name(kind.watch.content),
-            "workers": queue.limit.most,
+            "workers": queue.limit.workers,
             "active": queue.active,
             "waiting": len(queue),
             "objects": sum(counts.values()),

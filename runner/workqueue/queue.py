@@ -13,12 +13,12 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 
 from runner.objects import LastResult, ObjectKey
 from runner.watches.policy import Backoff
-from runner.workqueue.concurrency import ConcurrencyLimit, Surplus
+from runner.workqueue.concurrency import ConcurrencyLimit
 from runner.workqueue.request import (
     HANDICAP_AT_START,
     Cause,
@@ -30,9 +30,6 @@ from runner.workqueue.request import (
     Turns,
     Waiting,
 )
-
-_PRESSURE_PERIOD = 0.5
-"""Seconds."""
 
 
 @dataclass(slots=True)
@@ -354,8 +351,6 @@ class Dispatcher:
     """
 
     limit: ConcurrencyLimit
-    surplus: Surplus = field(default_factory=Surplus)
-    """Of each kind that has the default number of workers."""
     turns: Turns = field(default_factory=Turns)
     """Turns of namespaces for users' changes."""
     background_turns: Turns = field(default_factory=Turns)
@@ -364,21 +359,6 @@ class Dispatcher:
     def join(self, queue: WorkQueue) -> None:
         """Serve one more kind."""
         self._queues.append(queue)
-
-    async def follow(self, stall: Callable[[], float | None]) -> None:
-        """Adapt the surplus until canceled. `stall` returns for how many seconds a process waited for a CPU so far."""
-        clock = asyncio.get_running_loop().time
-        before, since = None, 0.0
-        while True:
-            await asyncio.sleep(_PRESSURE_PERIOD)
-            if not any(map(len, self._queues)):
-                before, self.surplus.now = None, 0  # the next burst may compute
-                continue
-            after, now = stall(), clock()
-            if before is not None and after is not None:
-                self.surplus.adapt((after - before) / (now - since))
-                self.dispatch()
-            before, since = after, now
 
     def dispatch(self) -> None:
         """Hand out all requests that may start now."""

@@ -62,23 +62,6 @@ def test_the_quota_of_a_container_limits_its_cpus(tmp_path: Path, files: Files, 
     assert machine.usable_cpus(tmp_path) == cpus
 
 
-def test_the_pressure_of_cpus_is_that_of_the_own_container_or_else_of_the_machine(tmp_path: Path) -> None:
-    assert machine.cpu_stall(tmp_path) is None
-    line = "some avg10=1.00 avg60=2.00 avg300=3.00 total={}\nfull avg10=0.00 avg60=0.00 avg300=0.00 total=7\n"
-    write(tmp_path, {CGROUP: "0::/pods/mine\n", "proc/pressure/cpu": line.format(9_500_000)})
-    assert machine.cpu_stall(tmp_path) == 9.5
-    write(tmp_path, {f"{V2}/pods/mine/cpu.pressure": line.format(2_000_000)})
-    assert machine.cpu_stall(tmp_path) == 2
-    write(tmp_path, {f"{V2}/cpu.pressure": line.format(1_250_000)})
-    assert machine.cpu_stall(tmp_path) == 1.25
-
-
-@pytest.mark.parametrize("text", ["", "garbage", "some avg10=1.00", "some total=x", "full total=7"])
-def test_pressure_that_cannot_be_read_is_none(tmp_path: Path, text: str) -> None:
-    write(tmp_path, {CGROUP: "0::/\n", "proc/pressure/cpu": text})
-    assert machine.cpu_stall(tmp_path) is None
-
-
 def v1_memory(limit: int | str) -> Files:
     folder = "sys/fs/cgroup/memory/memory."
     groups = "3:cpu:/x\n2:memory:/docker/abc\n"

@@ -78,17 +78,6 @@ def test_the_quota_of_half_a_cpu_gives_two_workers_so_that_one_is_reserved_for_c
     assert loaded(max_concurrent_reconciles="1").settings.workers_for(MEMCACHED) == 1
 
 
-def test_a_kind_with_the_default_number_of_workers_may_have_as_many_runs_as_all_kinds_together() -> None:
-    found = replace(loaded().settings, cpus=4)
-    assert (found.workers_for(MEMCACHED), found.surplus, found.has_surplus(MEMCACHED)) == (4, 4, True)
-    assert replace(found, cpus=1).surplus == 0
-    assert replace(loaded(max_concurrent_runs="12").settings, cpus=4).surplus == 8
-    assert replace(loaded(max_concurrent_runs="1").settings, cpus=4).surplus == 0
-    assert not loaded(max_concurrent_reconciles="4").settings.has_surplus(MEMCACHED)
-    one = loaded({"MAX_CONCURRENT_RECONCILES_MEMCACHED_CACHE_EXAMPLE_COM": "4"}).settings
-    assert [one.has_surplus(each) for each in (MEMCACHED, GVK("", "v1", "Pod"))] == [False, True]
-
-
 def test_settings_cannot_be_changed() -> None:
     found = loaded().settings
     with pytest.raises(FrozenInstanceError):

@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from runner.objects import ObjectKey
-from runner.workqueue.concurrency import ConcurrencyLimit, Surplus
+from runner.workqueue.concurrency import ConcurrencyLimit
 from runner.workqueue.queue import Dispatcher, WorkQueue
 from runner.workqueue.request import HANDICAP, RunReason
 
@@ -21,8 +21,8 @@ RUN = 10.0
 class Kind:
     """A kind's queue and its workers, each of which holds what it gets for RUN seconds."""
 
-    def __init__(self, workers: int, dispatcher: Dispatcher, surplus: Surplus | None = None) -> None:
-        self.queue = WorkQueue(ConcurrencyLimit.of(workers, surplus), dispatcher)
+    def __init__(self, workers: int, dispatcher: Dispatcher) -> None:
+        self.queue = WorkQueue(ConcurrencyLimit.of(workers), dispatcher)
         self.workers = workers
         self.began: dict[str, float] = {}
         self.most = 0
@@ -153,74 +153,6 @@ async def test_the_kinds_do_not_exceed_their_common_limit_and_each_has_at_least_
         assert [kind.queue.active for kind in (busy, *others)] == [4, 1, 1, 1]
         for kind in (busy, *others):
             kind.queue.close()
-
-
-async def test_while_no_process_waits_for_a_cpu_a_kind_has_more_runs_than_workers_within_the_common_limit() -> None:
-    stalls = iter([0.0, 0.0, 0.0, 0.0, 0.45, 0.85, 1.25, 1.25])  # idle for 1.5 s, then busy, then idle
-    dispatcher = Dispatcher(ConcurrencyLimit.of(5), Surplus(4))
-    default, explicit = Kind(2, dispatcher, dispatcher.surplus), Kind(1, dispatcher)
-    seen = []
-    for number in range(20):
-        default.add(str(number), RunReason.CREATED)
-        explicit.add(str(number), RunReason.CREATED)
-    async with asyncio.TaskGroup() as group:
-        for kind in (default, explicit):
-            for _ in range(6):
-                group.create_task(kind.work())
-        following = group.create_task(dispatcher.follow(lambda: next(stalls, None)))
-        await asyncio.sleep(0.1)
-        for _ in range(8):
-            await asyncio.sleep(0.5)
-            seen.append((default.queue.active, default.queue.limit.most, explicit.queue.active))
-        following.cancel()
-        default.queue.close()
-        explicit.queue.close()
-    # Runs that have begun are not ended.
-    assert seen == [(2, 2, 1), (3, 3, 1), (4, 4, 1), (4, 5, 1), (4, 4, 1), (4, 3, 1), (4, 2, 1), (4, 3, 1)]
-
-
-async def test_more_runs_than_workers_leave_as_many_workers_reserved_for_changes() -> None:
-    dispatcher = Dispatcher(ConcurrencyLimit.of(4), Surplus(2))
-    kind = Kind(2, dispatcher, dispatcher.surplus)
-    kind.present()
-    async with asyncio.TaskGroup() as group:
-        for _ in range(4):
-            group.create_task(kind.work())
-        following = group.create_task(dispatcher.follow(lambda: 0.0))
-        await asyncio.sleep(2)
-        assert (kind.queue.active, kind.queue.limit.most) == (3, 4)
-        kind.add("change", RunReason.CHANGED)
-        await asyncio.sleep(0.1)
-        assert kind.queue.active == 4
-        following.cancel()
-        kind.queue.close()
-
-
-@pytest.mark.parametrize(
-    ("now", "stalled", "expected"),
-    [(0, 0.0, 1), (2, 0.0, 2), (1, 0.6, 1), (2, 0.9, 1), (0, 1.0, 0)],
-    ids=["idle", "idle at its maximum", "between", "busy", "busy without any"],
-)
-def test_the_surplus_follows_the_pressure_step_by_step(now: int, stalled: float, expected: int) -> None:
-    surplus = Surplus(2, now)
-    surplus.adapt(stalled)
-    assert surplus.now == expected
-
-
-async def test_a_burst_after_a_rest_begins_with_as_many_runs_as_workers() -> None:
-    dispatcher = Dispatcher(ConcurrencyLimit.of(4), Surplus(2))
-    kind = Kind(2, dispatcher, dispatcher.surplus)
-    kind.present(6)
-    async with asyncio.TaskGroup() as group:
-        for _ in range(4):
-            group.create_task(kind.work())
-        following = group.create_task(dispatcher.follow(lambda: 0.0))
-        await asyncio.sleep(2)
-        assert kind.queue.limit.most == 4
-        await asyncio.sleep(3 * RUN)
-        assert (kind.queue.active, kind.queue.limit.most) == (0, 2)
-        following.cancel()
-        kind.queue.close()
 
 
 async def test_the_more_urgent_request_of_two_kinds_gets_the_slot() -> None:

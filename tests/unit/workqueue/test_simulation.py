@@ -301,11 +301,11 @@ def _admits_all(self: ConcurrencyLimit, *, background: bool, change_waits: bool)
 
 
 def _keeps_nothing(self: ConcurrencyLimit, *, background: bool, change_waits: bool) -> bool:
-    return self.active < self.most and not (background and change_waits and self._after_background)
+    return self.active < self.workers and not (background and change_waits and self._after_background)
 
 
 def _never_takes_turns(self: ConcurrencyLimit, *, background: bool, change_waits: bool) -> bool:
-    return self.active < self.most and not (background and self.active_background >= self.background)
+    return self.active < self.workers and not (background and self.active_background >= self.background)
 
 
 def _strictly_by_class(self: ConcurrencyLimit, *, background: bool, change_waits: bool) -> bool:
