@@ -22,7 +22,7 @@ import urllib3
 
 from runner.agent import process_tree
 from runner.sdk.devcluster.layout import APISERVER, ETCD
-from tests.faults.world import PATIENCE, World
+from tests.faults.world import World
 from tests.kit import relay
 from tests.kit.relay import Delay, ExpireInStream, LoseAnswer, Refuse, Rule
 from tests.kit.wait import wait_until
@@ -54,7 +54,7 @@ def _down(component: str) -> Action:
         world.cluster.control.order("stop", component)
         yield
         world.cluster.control.order("start", component)
-        wait_until(lambda: _answers(world), f"the API server to be back after {component}", PATIENCE)
+        wait_until(lambda: _answers(world), f"the API server to be back after {component}")
 
     return action
 
@@ -65,7 +65,7 @@ def _paused(component: str) -> Action:
         world.cluster.pause(component)
         yield
         world.cluster.resume(component)
-        wait_until(lambda: _answers(world), f"the API server to be back after {component}", PATIENCE)
+        wait_until(lambda: _answers(world), f"the API server to be back after {component}")
 
     return action
 

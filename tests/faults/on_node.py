@@ -23,12 +23,11 @@ from tests.faults.world import NAMESPACE, Objects, install, write_project
 from tests.kit.cluster import Kubectl, kubectl_of
 from tests.kit.objects import Api, Things
 from tests.kit.operator import ACCOUNT, Project, account_kubeconfig
-from tests.kit.wait import wait_until
+from tests.kit.wait import patience, wait_until
 
 OPERATOR = "operator"
 MISSING = "example.com/missing:1"
 _LABELS = {"app": OPERATOR}
-_PATIENCE = 120.0
 _SCRIPT = 'log=$1/log-$POD_NAME-$(date +%s%N); shift; exec ansible-operator run "$@" >>"$log" 2>&1'
 _FLAGS = (
     f"--namespace={NAMESPACE}",
@@ -82,7 +81,7 @@ class Deployed(Objects):
             current = status.get("observedGeneration") == deployment["metadata"]["generation"]
             return current and counts == [replicas] * 3 and len(self.pods()) == replicas
 
-        wait_until(is_ready, lambda: f"the operator to be ready:\n{self.state()}", _PATIENCE)
+        wait_until(is_ready, lambda: f"the operator to be ready:\n{self.state()}")
 
     def pods(self) -> list[dict[str, Any]]:
         """Return the operator's pods that have not ended."""
@@ -136,7 +135,7 @@ class Deployed(Objects):
             last = status.get("lastState", {}).get("terminated", {})
             return str(last.get("reason", "")) if status.get("restartCount", 0) >= count else ""
 
-        return wait_until(reason, lambda: f"the restart of the container:\n{self.state()}", _PATIENCE)
+        return wait_until(reason, lambda: f"the restart of the container:\n{self.state()}")
 
     def restarts(self) -> int:
         """Return how many times the operator's container has ended."""
@@ -146,7 +145,7 @@ class Deployed(Objects):
     def rest(self) -> None:
         """Wait until all objects are as wanted; AssertionError if not, or if something happened that must not."""
         self.await_ready()
-        wait_until(lambda: not self.problems(), lambda: "\n".join([*self.problems(), self.state()]), _PATIENCE)
+        wait_until(lambda: not self.problems(), lambda: "\n".join([*self.problems(), self.state()]))
         found = self.violations()
         assert not found, "\n".join(found)
 
@@ -245,7 +244,7 @@ def deployed(cluster: DevCluster, folder: Path, chance: random.Random, image: st
             made.touch()
         made.rest()
         yield made
-        made.kubectl("delete", "things", "--all", "--timeout=60s")
+        made.kubectl("delete", "things", "--all", f"--timeout={patience():.0f}s")
         made.kubectl("delete", "namespace", NAMESPACE, "--wait=false")
 
 
@@ -275,13 +274,13 @@ def evicted(world: Deployed) -> Iterator[None]:
     """The node has too little memory, by the kubelet's own threshold, and evicts the operator's pod."""
     before = world.pod()["metadata"]["name"]
     with world.kubelet(**_PRESSURE, **_CALM):
-        wait_until(lambda: world.condition("MemoryPressure") == "True", "the pressure", _PATIENCE)
+        wait_until(lambda: world.condition("MemoryPressure") == "True", "the pressure")
         yield
         # Not the pod's status: its phase is Succeeded, because the operator ends without an error.
         events = ("get", "events", f"--field-selector=reason=Evicted,involvedObject.name={before}", "--output=name")
-        wait_until(lambda: world.kubectl(*events), lambda: f"the eviction:\n{world.state()}", _PATIENCE)
+        wait_until(lambda: world.kubectl(*events), lambda: f"the eviction:\n{world.state()}")
     with world.kubelet(**_CALM):
-        wait_until(lambda: world.condition("MemoryPressure") == "False", "the end of the pressure", _PATIENCE)
+        wait_until(lambda: world.condition("MemoryPressure") == "False", "the end of the pressure")
 
 
 @contextmanager
@@ -299,11 +298,11 @@ def without_kubelet(world: Deployed) -> Iterator[None]:
 def not_ready(world: Deployed) -> Iterator[None]:
     """The kubelet stands still until the node is NotReady; the operator goes on."""
     world.cluster.pause(KUBELET)
-    wait_until(lambda: world.condition("Ready") == "Unknown", "the node to be NotReady", _PATIENCE)
+    wait_until(lambda: world.condition("Ready") == "Unknown", "the node to be NotReady")
     yield
     time.sleep(world.chance.uniform(0, 5))  # how long it stands still
     world.cluster.resume(KUBELET)
-    wait_until(lambda: world.condition("Ready") == "True", "the node to be ready", _PATIENCE)
+    wait_until(lambda: world.condition("Ready") == "True", "the node to be ready")
 
 
 @contextmanager
@@ -315,9 +314,7 @@ def image_missing(world: Deployed) -> Iterator[None]:
         return " ".join(each["state"].get("waiting", {}).get("reason", "") for each in statuses)
 
     world.kubectl("set", "image", f"deployment/{OPERATOR}", f"{OPERATOR}={MISSING}")
-    wait_until(
-        lambda: waiting() in {"ErrImagePull", "ImagePullBackOff"}, lambda: f"no image:\n{world.state()}", _PATIENCE
-    )
+    wait_until(lambda: waiting() in {"ErrImagePull", "ImagePullBackOff"}, lambda: f"no image:\n{world.state()}")
     yield
     world.kubectl("set", "image", f"deployment/{OPERATOR}", f"{OPERATOR}={world.image}")
 

@@ -30,7 +30,7 @@ from tests.faults.history import OUTSIDE, Seen
 from tests.faults.world import NAMESPACE, World, world
 from tests.kit.objects import GROUP, Api
 from tests.kit.relay import KillPoint, Release
-from tests.kit.wait import wait_until
+from tests.kit.wait import patience, wait_until
 
 FINALIZER = f"{GROUP}/views"
 THINGS = f"/apis/{GROUP}/v1/namespaces/{NAMESPACE}/things"
@@ -105,7 +105,7 @@ class Witness:
 
     def start(self) -> None:
         self._thread.start()
-        assert self._ready.wait(30)
+        assert self._ready.wait(patience())
 
     def _follow(self) -> None:
         self._answer = self._client.rest_client.pool_manager.request(
@@ -126,7 +126,7 @@ class Witness:
         self._stops = True
         if self._answer is not None:
             self._answer.shutdown()
-        self._thread.join(10)
+        self._thread.join(patience())
         if self._answer is not None:
             self._answer.close()
 
@@ -182,7 +182,7 @@ class View:
                 self.start()
             return history.not_as_wanted(api.call("GET", THINGS)["items"], api.call("GET", MAPS)["items"], sizes)
 
-        wait_until(lambda: not differences(), lambda: "\n".join([*differences(), self.world.last_words()]), 120)
+        wait_until(lambda: not differences(), lambda: "\n".join([*differences(), self.world.last_words()]))
 
     def check(self, explained: Mapping[str, int] | None = None) -> None:
         """Check what must hold of everything that happened; `explained`: further creations by name."""
@@ -244,7 +244,7 @@ def test_while_the_watch_lags_a_recreated_object_gets_no_further_runs_for_its_ol
     view.world.relay.freeze(THINGS)
     _replace(view, "one", 2)
     # The garbage collector deletes what the old object owned, and the watch of dependents reports that.
-    wait_until(lambda: view.logged(SKIPPED), lambda: f"the run to be skipped; {view.world.last_words()}", 120)
+    wait_until(lambda: view.logged(SKIPPED), lambda: f"the run to be skipped; {view.world.last_words()}")
     assert [line["uid"] for line in view.logged(SKIPPED)] == [old] * len(view.logged(SKIPPED))
     view.world.relay.thaw(THINGS)
     view.converge({"one": 2})
@@ -267,7 +267,7 @@ def test_an_operator_that_starts_against_a_lagging_api_server_finalizes_nothing_
     view.world.api.call("DELETE", f"{MAPS}/two{OUTSIDE}")
     view.world.api.call("POST", MAPS, {"metadata": {"name": f"two{OUTSIDE}"}, "data": {"owner": new}})
     view.start()
-    wait_until(lambda: view.logged(SKIPPED), lambda: f"the finalizer to be skipped; {view.world.last_words()}", 120)
+    wait_until(lambda: view.logged(SKIPPED), lambda: f"the finalizer to be skipped; {view.world.last_words()}")
     view.world.relay.thaw(THINGS)
     view.converge({"two": 2})
     view.check()
@@ -285,7 +285,6 @@ def test_an_operator_that_runs_objects_of_old_uids_is_detected(view: View, monke
     wait_until(
         lambda: history.repeated(view.seen, {}) and history.lost_twice(view.seen, {}),
         lambda: f"dependents to be made and deleted again; {view.world.last_words()}",
-        120,
     )
     with pytest.raises(AssertionError, match=f"broken was made [0-9]+ times for {old}"):
         view.check()
@@ -345,7 +344,7 @@ def _story(view: View, name: str, kill: KillPoint | None) -> int:
 
 def _kill(view: View) -> None:
     os.kill(view.world.life.process.pid, signal.SIGKILL)
-    view.world.life.process.wait(30)
+    view.world.life.process.wait(patience())
 
 
 def _points(view: View, part: int | None) -> list[tuple[int, bool]]:

@@ -53,7 +53,6 @@ def test_hours_in_virtual_time_end_and_count_every_run() -> None:
     assert 24 <= fewest <= most <= 26
 
 
-@pytest.mark.timeout(960)
 @pytest.mark.parametrize(
     ("case", "goals"),
     [

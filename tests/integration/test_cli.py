@@ -11,6 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.kit.wait import patience
+
 COMMAND = Path(sys.executable).parent / "ansible-operator"
 
 Command = Callable[..., subprocess.CompletedProcess[str]]
@@ -31,7 +33,7 @@ def command(project: Path) -> Command:
         words = ["bash", "-o", "pipefail", "-c", script, str(COMMAND)] if script else [str(COMMAND), *arguments]
         clean = {"PATH": os.environ["PATH"], "HOME": str(project), "COLUMNS": "100"}
         return subprocess.run(
-            words, cwd=project, env=clean | environ, capture_output=True, text=True, timeout=60, check=False
+            words, cwd=project, env=clean | environ, capture_output=True, text=True, timeout=patience(), check=False
         )
 
     return run

@@ -22,6 +22,7 @@ from runner.agent.uplink import Uplink
 from runner.pods import jobs
 from runner.pods.links import Link, Links
 from runner.pods.spool import Frame
+from tests.kit.wait import patience
 
 NAME = "operator.pods.test"
 RUN, TOKEN = "run-1", "token-1"
@@ -134,7 +135,7 @@ class Client:
         self.send(Kind.METRICS, 0, orjson.dumps({"run": run, "token": token}))
 
     async def receive(self) -> tuple[int, int, bytes]:
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(patience()):
             kind, number, length = HEADER.unpack(await self.reader.readexactly(HEADER.size))
             return kind, number, await self.reader.readexactly(length)
 
@@ -142,7 +143,7 @@ class Client:
         """All bytes until the server closes the connection."""
         pieces: list[bytes] = []
         with contextlib.suppress(ConnectionError, ssl.SSLError):
-            async with asyncio.timeout(20):
+            async with asyncio.timeout(patience()):
                 while piece := await self.reader.read(65536):
                     pieces.append(piece)
         return b"".join(pieces)
@@ -154,7 +155,7 @@ class Client:
 async def receive_all(link: Link) -> list[Frame]:
     """All frames until the last one."""
     frames: list[Frame] = []
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(patience()):
         while not frames or not frames[-1].end:
             frames.append(await link.receive())
     return frames

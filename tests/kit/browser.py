@@ -15,7 +15,6 @@ from tests.kit.wait import wait_until
 
 T = TypeVar("T")
 
-DEADLINE = 90.0
 _FLAGS = (
     "--headless",
     "--no-sandbox",
@@ -73,7 +72,7 @@ class Reader:
 
     def until(self, condition: Callable[[], T], what: str) -> T:
         """Wait for a condition; the page may be drawn anew while it is asked."""
-        return wait_until(condition, lambda: f"{what}; the page says:\n{self.text()}", DEADLINE)
+        return wait_until(condition, lambda: f"{what}; the page says:\n{self.text()}")
 
     def text(self) -> str:
         """All that is to be read in the page's main part."""

@@ -17,6 +17,7 @@ from runner.kube.client import Client
 from runner.kube.credentials import auth
 from runner.kube.credentials.auth import HostEnvironment
 from runner.sdk.devcluster import DevCluster
+from tests.kit.wait import patience
 
 
 def kubeconfig_of(cluster: Mapping[str, Any], user: Mapping[str, Any], **context: str) -> str:
@@ -73,7 +74,7 @@ class Kubectl:
             capture_output=True,
             text=True,
             check=False,
-            timeout=120,
+            timeout=patience(),
             env={**self._environ, **environ},
         )
         assert not check or done.returncode == 0, f"kubectl {' '.join(arguments)}: {done.stdout}{done.stderr}"
@@ -112,7 +113,7 @@ class Kubectl:
         """Return the name of a running pod with this container."""
         containers = {"spec": {"containers": [{"name": container, "image": "nginx"}]}}
         self("run", "web", "--image=nginx", "--overrides", json.dumps(containers))
-        self("wait", "pod/web", "--for=condition=Ready", "--timeout=30s")
+        self("wait", "pod/web", "--for=condition=Ready", f"--timeout={patience():.0f}s")
         return "web"
 
 

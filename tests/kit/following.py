@@ -56,18 +56,17 @@ class Follower:
 
     async def reaches(self, words: str) -> None:
         """Wait until all that was said so far is `words`: `[ +a ] -a` is a list of one object that then went."""
-        await until(lambda: str(self) == words, lambda: f"{words!r}; saw {str(self)!r}; {self.watcher.last_error}", 30)
+        await until(lambda: str(self) == words, lambda: f"{words!r}; saw {str(self)!r}; {self.watcher.last_error}")
 
     async def passes(self, words: str) -> None:
         """Wait until what was said begins with `words`, which silence may have more follow by now."""
         await until(
             lambda: str(self).startswith(words),
             lambda: f"{words!r} first; saw {str(self)!r}; {self.watcher.last_error}",
-            30,
         )
 
     async def holds(self, *names: str) -> None:
-        await until(lambda: self.names == sorted(names), lambda: f"{names}; holds {self.names}", 30)
+        await until(lambda: self.names == sorted(names), lambda: f"{names}; holds {self.names}")
 
 
 @asynccontextmanager

@@ -16,7 +16,7 @@ from runner.errors import ConflictError, KindNotFoundError, NotFoundError
 from runner.kube.client import EVERYTHING, Client, PatchType
 from runner.kube.discovery import ApiResource, Discovery
 from runner.objects import GVK, Object, ObjectKey
-from tests.kit.wait import wait_until
+from tests.kit.wait import patience, wait_until
 
 GROUP = "test.example.com"
 CRD = GVK("apiextensions.k8s.io", "v1", "CustomResourceDefinition")
@@ -203,7 +203,7 @@ class Hand:
         spec = crd["spec"]
         gvk = GVK(spec["group"], spec["versions"][0]["name"], spec["names"]["kind"])
         is_created = False
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(patience()):
             while True:
                 # One of this name may still be on its way out, and this one may not be served yet.
                 with contextlib.suppress(ConflictError, KindNotFoundError, NotFoundError):

@@ -24,7 +24,7 @@ import yaml
 from tests.kit.cluster import kubeconfig_of
 from tests.kit.objects import GROUP, Api
 from tests.kit.places import BIN, ROOT
-from tests.kit.wait import DEADLINE, wait_until
+from tests.kit.wait import patience, wait_until
 
 ACCOUNT = "operator"
 
@@ -108,7 +108,7 @@ class Operator:
 
     def fetch(self, port: int, path: str) -> urllib3.BaseHTTPResponse:
         """Send a request to one of its ports on loopback."""
-        return urllib3.request("GET", f"http://127.0.0.1:{port}{path}", retries=False, timeout=30)
+        return urllib3.request("GET", f"http://127.0.0.1:{port}{path}", retries=False, timeout=patience())
 
     def stop(self, timeout: float = 60) -> int:
         """Stop it as Kubernetes does; return its exit code."""
@@ -117,7 +117,7 @@ class Operator:
 
     def kill(self) -> None:
         self.process.kill()
-        self.process.wait(10)
+        self.process.wait(patience())
 
 
 @dataclass
@@ -225,7 +225,7 @@ class Project:
         command = [*PROGRAM, "plan", *arguments]
         environ = operators_environment({"KUBECONFIG": str(self.kubeconfig), **environment})
         return subprocess.run(
-            command, cwd=self.folder, env=environ, capture_output=True, text=True, timeout=DEADLINE, check=False
+            command, cwd=self.folder, env=environ, capture_output=True, text=True, timeout=patience(), check=False
         )
 
 

@@ -23,7 +23,7 @@ from runner.sdk.devcluster import DevCluster
 from tests.integration.collections.modules import MEMCACHED, Ansible, Module, StartModule
 from tests.kit.cluster import Kubectl
 from tests.kit.places import ROOT
-from tests.kit.wait import DEADLINE
+from tests.kit.wait import patience
 
 
 @pytest.fixture(scope="session")
@@ -31,7 +31,7 @@ def kubectl(devcluster: DevCluster, kubeconfig: Path) -> Kubectl:
     """kubectl of the administrator, with the sample operator's CRD installed."""
     found = Kubectl(devcluster.kubectl, kubeconfig)
     found("apply", "-k", str(ROOT / "config/crd"))
-    found("wait", "--for=condition=Established", "crd/memcacheds.cache.example.com", f"--timeout={DEADLINE:.0f}s")
+    found("wait", "--for=condition=Established", "crd/memcacheds.cache.example.com", f"--timeout={patience():.0f}s")
     return found
 
 

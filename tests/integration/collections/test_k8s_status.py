@@ -6,6 +6,8 @@ from typing import Any
 
 import pytest
 
+from tests.kit.wait import patience
+
 GROUP = "collections.test.example.com"
 
 
@@ -33,7 +35,7 @@ def strict_kind() -> dict[str, Any]:
 @pytest.fixture
 def strict(kubectl: Any, namespace: str) -> dict[str, str]:
     kubectl.apply(strict_kind())
-    kubectl("wait", "--for=condition=Established", f"crd/stricts.{GROUP}", "--timeout=60s")
+    kubectl("wait", "--for=condition=Established", f"crd/stricts.{GROUP}", f"--timeout={patience():.0f}s")
     kubectl.apply({"apiVersion": f"{GROUP}/v1", "kind": "Strict", "metadata": {"name": namespace}})
     return {"api_version": f"{GROUP}/v1", "kind": "Strict", "name": namespace}
 

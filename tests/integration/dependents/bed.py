@@ -22,7 +22,7 @@ from runner.ownership import Owner
 from runner.proxy.handlers.owners import own
 from runner.watches.watch import Role, Watch
 from tests.kit.objects import Hand, definition
-from tests.kit.wait import until
+from tests.kit.wait import patience, until
 from tests.kit.watch_values import watch_value
 
 DEPLOYMENT = GVK("apps", "v1", "Deployment")
@@ -70,14 +70,14 @@ class Operator:
 
     async def stores(self, *gvks: GVK) -> None:
         """Wait until these kinds are stored, and no others."""
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(patience()):
             while frozenset().union(*(await self.store.load()).values()) != set(gvks):
                 await asyncio.sleep(0.02)
 
     async def triggers(self, *names: str) -> None:
         """Wait until exactly these objects were triggered, in any order."""
         # After the API server was away, two waits of a watch may follow each other, ten seconds each.
-        await until(lambda: len(self.triggered) >= len(names), f"{names}; woken: {self.triggered}", 60)
+        await until(lambda: len(self.triggered) >= len(names), f"{names}; woken: {self.triggered}")
         assert sorted(name for name, _ in self.triggered) == sorted(names), self.triggered
 
     async def stays_quiet(self, gvk: GVK = CONFIG_MAP) -> None:

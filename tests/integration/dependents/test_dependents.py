@@ -9,6 +9,7 @@ import pytest
 
 from runner.kube.client import EVERYTHING, PatchType
 from runner.objects import GVK, ObjectKey, metadata
+from tests.kit.wait import patience
 
 if TYPE_CHECKING:
     from runner.kube.discovery import ApiResource
@@ -29,7 +30,7 @@ async def shop(app: ApiResource, make_owner: MakeOwner) -> Any:
 
 async def rolled_out(hand: Hand, name: str) -> None:
     """Wait until the Deployment controller has seen a Deployment's latest generation and written its revision."""
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(patience()):
         while True:
             found = await hand.get(DEPLOYMENT, name)
             if found.get("status", {}).get("observedGeneration") == found["metadata"]["generation"]:

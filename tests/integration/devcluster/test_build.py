@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.kit.wait import wait_until
+from tests.kit.wait import patience, wait_until
 
 # Builds for ever: Go itself, and a compiler below it. Both are found by their argument, the file to build.
 _GO = """#!/bin/sh
@@ -61,7 +61,7 @@ def test_a_signal_during_the_build_ends_the_command_go_and_its_compilers(
         try:
             wait_until(lambda: any("compiler of" in each for each in building()))
             process.send_signal(ending)
-            process.wait(20)
+            process.wait(patience())
         finally:
             process.kill()
     wait_until(lambda: building() == [])

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.kit.wait import wait_until
+from tests.kit.wait import patience, wait_until
 
 Cluster = Callable[..., "subprocess.CompletedProcess[str]"]
 ProcessesIn = Callable[[Path], list[str]]
@@ -26,7 +26,7 @@ def environ(tmp_path: Path) -> dict[str, str]:
 def cluster(environ: dict[str, str]) -> Iterator[Cluster]:
     def run(*arguments: str, check: bool = True) -> subprocess.CompletedProcess[str]:
         return subprocess.run(
-            _command(*arguments), env=environ, capture_output=True, text=True, check=check, timeout=120
+            _command(*arguments), env=environ, capture_output=True, text=True, check=check, timeout=patience()
         )
 
     yield run
@@ -70,7 +70,7 @@ def test_two_that_start_one_cluster_at_once_get_the_same(
         subprocess.Popen(_command("up"), env=environ, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
         for _ in range(2)
     ]
-    said = [process.communicate(timeout=120) for process in starting]
+    said = [process.communicate(timeout=patience()) for process in starting]
     assert [process.returncode for process in starting] == [0, 0], said
     assert sorted("is ready" in out for out, _ in said) == [False, True]
     assert "default: running" in cluster("status").stdout
@@ -105,6 +105,6 @@ def test_a_cluster_in_the_foreground_ends_with_its_command(
         assert process.stdout is not None
         assert "is ready" in process.stdout.readline()
         process.send_signal(ending)
-        assert process.wait(30) == (-ending if ending == signal.SIGKILL else 0)
+        assert process.wait(patience()) == (-ending if ending == signal.SIGKILL else 0)
     wait_until(lambda: processes_in(_folder(tmp_path)) == [])
     wait_until(lambda: not (_folder(tmp_path) / "run").exists())

@@ -20,7 +20,7 @@ from runner.sdk.devcluster import DevCluster, binaries, containerd, kwok, node, 
 from runner.sdk.devcluster.layout import KUBELET, Layout
 from tests.kit.cluster import Kubectl, kubectl_of
 from tests.kit.images import node_hindrance
-from tests.kit.wait import wait_until
+from tests.kit.wait import patience, wait_until
 
 _IMAGE, _LATEST = "example.com/tools:1", "example.com/tools"
 pytestmark = [
@@ -77,7 +77,7 @@ def web(kubectl: Kubectl, both: DevCluster) -> str:
     mounted = {"volumeMounts": [{"name": "tools", "mountPath": "/tools"}]}
     kubectl("apply", "-f", "-", stdin=_pod("web", container=mounted, volumes=[tools]))
     kubectl("expose", "pod", "web", "--name=site", "--port=80", "--target-port=8080")
-    kubectl("wait", "pod/web", "--for=condition=Ready", "--timeout=50s")
+    kubectl("wait", "pod/web", "--for=condition=Ready", f"--timeout={patience():.0f}s")
     return "web"
 
 
@@ -111,7 +111,7 @@ def test_names_of_headless_services_are_those_of_their_pods(kubectl: Kubectl) ->
     kubectl("apply", "-f", "-", stdin=_pod("member", hostname="first", subdomain="team"))
     kubectl("create", "service", "clusterip", "team", "--clusterip=None", "--tcp=8080")
     kubectl("set", "selector", "service/team", "app=member")
-    kubectl("wait", "pod/member", "--for=condition=Ready", "--timeout=50s")
+    kubectl("wait", "pod/member", "--for=condition=Ready", f"--timeout={patience():.0f}s")
     address = kubectl("get", "pod", "member", "--output=jsonpath={.status.podIP}")
     for name in ("team.default.svc.cluster.local", "first.team.default.svc.cluster.local"):
         wait_until(
@@ -136,7 +136,7 @@ def test_a_port_of_a_service_is_forwarded_to_this_machine(kubectl: Kubectl, web:
         assert forwarding.stdout is not None
         match = re.search(r"127\.0\.0\.1:(\d+)", forwarding.stdout.readline())
         assert match
-        with urllib.request.urlopen(f"http://127.0.0.1:{match[1]}/", timeout=10) as answer:
+        with urllib.request.urlopen(f"http://127.0.0.1:{match[1]}/", timeout=patience()) as answer:
             assert answer.read() == b"hello\n"
 
 
@@ -159,13 +159,13 @@ def test_a_restricted_pod_writes_to_a_volume_that_outlives_it(kubectl: Kubectl) 
             volumes=[{"name": "data", "persistentVolumeClaim": {"claimName": "data"}}],
         )
         kubectl("apply", "-f", "-", stdin=pod)
-        kubectl("wait", f"pod/{name}", "--for=jsonpath={.status.phase}=Succeeded", "--timeout=50s")
+        kubectl("wait", f"pod/{name}", "--for=jsonpath={.status.phase}=Succeeded", f"--timeout={patience():.0f}s")
     assert kubectl("logs", "reads") == "kept\n"
 
 
 def test_pods_of_unknown_images_are_simulated(kubectl: Kubectl) -> None:
     kubectl("run", "simulated", "--image=nginx")
-    kubectl("wait", "pod/simulated", "--for=condition=Ready", "--timeout=50s")
+    kubectl("wait", "pod/simulated", "--for=condition=Ready", f"--timeout={patience():.0f}s")
     assert _where(kubectl, "simulated") == kwok.NODE
     assert kubectl("logs", "simulated") == f"{kwok.NO_LOG}\n"
     assert "no exec" in kubectl.run("exec", "simulated", "--", "true", check=False).stderr
@@ -174,7 +174,7 @@ def test_pods_of_unknown_images_are_simulated(kubectl: Kubectl) -> None:
 def test_a_label_selects_the_node_whatever_the_image(kubectl: Kubectl) -> None:
     kubectl("apply", "-f", "-", stdin=_pod("to-fake", nodeSelector={"type": "kwok"}))
     kubectl("apply", "-f", "-", stdin=_pod("to-real", image="nginx", nodeSelector={"type": "real"}))
-    kubectl("wait", "pod/to-fake", "--for=condition=Ready", "--timeout=50s")
+    kubectl("wait", "pod/to-fake", "--for=condition=Ready", f"--timeout={patience():.0f}s")
     assert _where(kubectl, "to-fake") == kwok.NODE
     path = "--output=jsonpath={.status.containerStatuses[0].state.waiting.reason}"
     wait_until(lambda: kubectl("get", "pod", "to-real", path) in {"ErrImagePull", "ImagePullBackOff"})
@@ -183,7 +183,7 @@ def test_a_label_selects_the_node_whatever_the_image(kubectl: Kubectl) -> None:
 
 def test_a_loaded_image_with_the_tag_latest_is_not_pulled(kubectl: Kubectl) -> None:
     kubectl("apply", "-f", "-", stdin=_pod("latest", image=_LATEST, container={"imagePullPolicy": "Always"}))
-    kubectl("wait", "pod/latest", "--for=condition=Ready", "--timeout=50s")
+    kubectl("wait", "pod/latest", "--for=condition=Ready", f"--timeout={patience():.0f}s")
     assert _where(kubectl, "latest") == node.NODE
 
 
@@ -192,7 +192,7 @@ def test_the_kubelet_can_be_paused_and_restarted(both: DevCluster, kubectl: Kube
     assert both.pid(KUBELET) is None
     both.control.order("start", KUBELET)
     assert both.pid(KUBELET) is not None
-    kubectl("wait", f"pod/{web}", "--for=condition=Ready", "--timeout=50s")
+    kubectl("wait", f"pod/{web}", "--for=condition=Ready", f"--timeout={patience():.0f}s")
 
 
 def test_only_the_port_of_the_api_server_is_open_on_this_machine(both: DevCluster, web: str) -> None:
@@ -287,14 +287,18 @@ def test_nothing_remains_after_kill_9(tmp_path: Path, archive: Path) -> None:
 
     def command(*arguments: str) -> str:
         program = [sys.executable, "-m", "runner.sdk.devcluster", *arguments]
-        return subprocess.run(program, env=environ, capture_output=True, text=True, check=True, timeout=120).stdout
+        return subprocess.run(
+            program, env=environ, capture_output=True, text=True, check=True, timeout=patience()
+        ).stdout
 
     def start() -> set[str]:
         assert "is ready" in command("up", "--node=real")
         kubectl = [json.loads(layout.facts.read_text())["kubectl"], "--kubeconfig", str(layout.kubeconfig)]
         containerd.load_archive(archive, layout)
         subprocess.run([*kubectl, "apply", "-f", "-"], input=_pod("web"), text=True, check=True)
-        subprocess.run([*kubectl, "wait", "pod/web", "--for=condition=Ready", "--timeout=50s"], check=True)
+        subprocess.run(
+            [*kubectl, "wait", "pod/web", "--for=condition=Ready", f"--timeout={patience():.0f}s"], check=True
+        )
         used = _namespaces(layout)
         assert any("httpd" in trace for trace in _traces(layout.folder, used))
         assert _host() == before

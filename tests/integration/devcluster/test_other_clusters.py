@@ -18,8 +18,9 @@ from runner.sdk.devcluster import DevCluster
 from tests.integration.scaffold.developer import STEPS, copy_sample, of_a_developer
 from tests.kit.cluster import kubectl_of
 from tests.kit.places import BIN, ROOT
+from tests.kit.wait import patience
 
-pytestmark = [pytest.mark.full, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.full]
 _KIND = "cache.example.com"
 _TEST = "def test_it(namespace, kubeconfig): assert kubeconfig.exists()\n"
 
@@ -30,10 +31,10 @@ def other() -> Iterator[DevCluster]:
     with clusters.start(name="other") as cluster:
         kubectl = kubectl_of(cluster)
         kubectl("apply", "-k", str(ROOT / "config/crd"))
-        kubectl("wait", "--for=condition=Established", "crd", "--all", "--timeout=30s")
+        kubectl("wait", "--for=condition=Established", "crd", "--all", f"--timeout={patience():.0f}s")
         kubectl("apply", "-f", str(ROOT / "config/samples/cache_v1alpha1_memcached.yaml"))
-        kubectl("wait", "--for=create", "configmap/kube-root-ca.crt", "--timeout=30s")
-        kubectl("wait", "--for=create", "serviceaccount/default", "--timeout=30s")
+        kubectl("wait", "--for=create", "configmap/kube-root-ca.crt", f"--timeout={patience():.0f}s")
+        kubectl("wait", "--for=create", "serviceaccount/default", f"--timeout={patience():.0f}s")
         yield cluster
 
 

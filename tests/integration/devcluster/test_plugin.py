@@ -11,6 +11,7 @@ import pytest
 
 from runner.sdk.devcluster import DevCluster
 from tests.kit.places import ROOT
+from tests.kit.wait import patience
 
 _TESTS = """
 import os, subprocess, pytest
@@ -38,7 +39,9 @@ def test_a_selected_cluster_is_named_used_and_cleaned(devcluster: DevCluster, tm
     assert first != second
     for namespace in (first, second):
         command = [str(devcluster.kubectl), f"--kubeconfig={devcluster.kubeconfig}"]
-        subprocess.run([*command, "wait", f"namespace/{namespace}", "--for=delete", "--timeout=120s"], check=True)
+        subprocess.run(
+            [*command, "wait", f"namespace/{namespace}", "--for=delete", f"--timeout={patience():.0f}s"], check=True
+        )
 
 
 def test_the_fixtures_ignore_the_kubeconfig_of_the_environment(tmp_path: Path) -> None:

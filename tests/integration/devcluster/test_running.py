@@ -17,7 +17,7 @@ from pathlib import Path
 
 from runner.sdk.devcluster import DevCluster, kwok
 from tests.kit.cluster import Kubectl
-from tests.kit.wait import wait_until
+from tests.kit.wait import patience, wait_until
 
 
 def test_the_kubeconfig_belongs_to_its_user_alone(kubeconfig: Path) -> None:
@@ -32,7 +32,7 @@ def test_client_and_server_have_the_promised_version(kubectl: Kubectl) -> None:
 
 def test_jobs_complete(kubectl: Kubectl) -> None:
     kubectl("create", "job", "once", "--image=busybox", "--", "true")
-    kubectl("wait", "job/once", "--for=condition=Complete", "--timeout=30s")
+    kubectl("wait", "job/once", "--for=condition=Complete", f"--timeout={patience():.0f}s")
 
 
 def test_the_token_of_a_service_account_is_accepted_and_has_no_rights(
@@ -117,7 +117,7 @@ def test_a_user_who_connects_to_kwok_runs_no_command(kubectl: Kubectl, pod: str,
         "Connection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13\r\n"
         f"Sec-WebSocket-Key: {key}\r\nSec-WebSocket-Protocol: v4.channel.k8s.io\r\n\r\n"
     )
-    with socket.create_connection(("127.0.0.1", int(port)), timeout=30) as connection:
+    with socket.create_connection(("127.0.0.1", int(port)), timeout=patience()) as connection:
         connection.sendall(request.encode())
         received = b""
         while b"no exec" not in received:
@@ -159,7 +159,7 @@ def _forwarded(devcluster: DevCluster, namespace: str, pod: str, port: int) -> I
 def test_a_port_without_a_target_responds(devcluster: DevCluster, namespace: str, pod: str) -> None:
     with (
         _forwarded(devcluster, namespace, pod, 80) as port,
-        urllib.request.urlopen(f"http://127.0.0.1:{port}/", timeout=10) as answer,
+        urllib.request.urlopen(f"http://127.0.0.1:{port}/", timeout=patience()) as answer,
     ):
         assert b"simulated" in answer.read()
 
@@ -179,13 +179,13 @@ def test_a_pods_port_is_forwarded_to_the_configured_target(devcluster: DevCluste
             """Until kwok has learnt of it, it answers itself, as soon as it has read an empty line."""
             with (
                 _forwarded(devcluster, namespace, pod, 11211) as port,
-                socket.create_connection(("127.0.0.1", port), timeout=10) as client,
+                socket.create_connection(("127.0.0.1", port), timeout=patience()) as client,
             ):
                 client.sendall(b"hello\n\n")
                 return client.recv(100) == b"HELLO\n\n"
 
         wait_until(is_answered)
-        target.join(10)
+        target.join(patience())
 
 
 def test_each_test_has_a_namespace_of_its_own(kubectl: Kubectl, namespace: str) -> None:

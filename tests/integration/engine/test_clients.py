@@ -19,6 +19,7 @@ from runner.engine.run_engine import RunEngine
 from runner.engine.warm import task_record
 from tests.integration.engine.runs import ENGINE
 from tests.kit.cluster import Kubectl, kubeconfig_of, kubectl_of
+from tests.kit.wait import patience
 
 if TYPE_CHECKING:
     from runner.sdk.devcluster import DevCluster
@@ -209,7 +210,9 @@ async def test_a_kind_that_the_run_created_is_known_to_the_next_tasks(bed: Bed) 
 
 async def test_what_one_module_reports_is_not_reported_by_the_next(bed: Bed) -> None:
     bed.kubectl.apply(crd_of("Warned"))
-    bed.kubectl("wait", "--for=condition=Established", "crd/warneds.clients.example.com", "--timeout=60s")
+    bed.kubectl(
+        "wait", "--for=condition=Established", "crd/warneds.clients.example.com", f"--timeout={patience():.0f}s"
+    )
     bed.kubectl.apply(instance_of("Warned"))
     try:
         ran = await bed.run(f"""

@@ -21,7 +21,7 @@ from runner.engine.engines import EngineSettings
 from runner.engine.job import Event, Outcome
 from runner.engine.run_engine import RunEngine
 from tests.integration.engine.runs import ENGINE
-from tests.kit.wait import until, wait_until
+from tests.kit.wait import patience, until, wait_until
 
 if TYPE_CHECKING:
     from tests.integration.engine.runs import Runs
@@ -269,9 +269,9 @@ async def test_nothing_outlives_an_operator_that_is_killed(
     def pids() -> set[int]:
         return {*alive(marks), *processes_of(root)}
 
-    await until(lambda: not pids(), lambda: f"the end of {left()}", deadline=60)
+    await until(lambda: not pids(), lambda: f"the end of {left()}")
     assert len(daemons) == 2
-    await until(lambda: not list(root.rglob("kubeconfig")), deadline=5)
+    await until(lambda: not list(root.rglob("kubeconfig")))
 
 
 async def test_leftovers_of_a_dead_operator_are_ended_and_those_of_a_live_one_are_not(
@@ -297,7 +297,7 @@ async def test_leftovers_of_a_dead_operator_are_ended_and_those_of_a_live_one_ar
         ended = await runs.engine.reap_leftovers()
 
         assert ended == 1
-        assert sleepers["dead"].wait(5) == -signal.SIGTERM
+        assert sleepers["dead"].wait(patience()) == -signal.SIGTERM
         assert sleepers["live"].poll() is None
         assert sleepers["elsewhere"].poll() is None
         assert not kubeconfigs["dead"].exists()

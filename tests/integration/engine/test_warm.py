@@ -301,4 +301,4 @@ async def test_no_server_outlives_its_operator(tmp_path: Path) -> None:
     operator.kill()
     operator.wait()
 
-    await until(lambda: not lives(pid), deadline=60)
+    await until(lambda: not lives(pid))

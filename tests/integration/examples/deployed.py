@@ -26,7 +26,7 @@ from tests.kit.objects import Api, conditions_of
 from tests.kit.operator import Operator
 from tests.kit.places import ROOT
 from tests.kit.shell import Sh
-from tests.kit.wait import wait_until
+from tests.kit.wait import patience, wait_until
 
 EXAMPLES = ROOT / "examples"
 MERGE = "application/merge-patch+json"
@@ -189,7 +189,9 @@ class Example:
             self._await_rollout()
 
     def _await_rollout(self) -> None:
-        self.sh("kubectl", "rollout", "status", self._deployment, f"--namespace={self.home}", "--timeout=120s")
+        self.sh(
+            "kubectl", "rollout", "status", self._deployment, f"--namespace={self.home}", f"--timeout={patience():.0f}s"
+        )
 
     def upgrades(self, *objects: tuple[Resources, str]) -> None:
         """Hold that the operator's next version, which runs each object, changes nothing of these."""

@@ -14,6 +14,8 @@ from http import HTTPStatus
 from pathlib import Path
 from typing import Any
 
+from tests.kit.wait import patience
+
 Json = dict[str, Any]
 
 LOOPBACK = "127.0.0.1"
@@ -64,7 +66,7 @@ class Service:
             data=None if body is None else json.dumps(body).encode(),
         )
         try:
-            with urllib.request.urlopen(request, timeout=PATIENCE) as answer:  # noqa: S310
+            with urllib.request.urlopen(request, timeout=patience()) as answer:  # noqa: S310
                 found: Json = json.loads(answer.read() or b"{}")
                 return found
         except urllib.error.HTTPError as error:

@@ -140,7 +140,6 @@ def shop(
 
 
 @pytest.mark.nightly
-@pytest.mark.timeout(900)
 def test_actions_are_done_once_and_what_fails_is_undone(shop: Shop) -> None:
     shop.example.start()
     key = an_action_waits_for_its_blueprint_and_stores_what_restores(shop)

@@ -14,7 +14,7 @@ from tests.integration.examples.dns_service import Service, running
 from tests.kit.wait import wait_until
 
 # Many runs of Ansible a test: on a machine with much to do they take their time.
-pytestmark = [pytest.mark.nightly, pytest.mark.timeout(900), pytest.mark.xdist_group("examples-external")]
+pytestmark = [pytest.mark.nightly, pytest.mark.xdist_group("examples-external")]
 
 PERIOD = "ansible.sdk.operatorframework.io/reconcile-period"
 SPEC = {"zone": "example.org", "host": "www", "values": ["192.0.2.1"], "tokenSecret": {"name": "dns-token"}}

@@ -20,7 +20,6 @@ if TYPE_CHECKING:
 # Many runs of Ansible a test: on a machine with much to do they take their time.
 pytestmark = [
     pytest.mark.nightly,
-    pytest.mark.timeout(900),
     pytest.mark.xdist_group("examples-fleet"),
     pytest.mark.skipif(bool(why := ssh_hosts.hindrance()), reason=why),
 ]

@@ -16,13 +16,13 @@ from runner.sdk import devcluster as clusters
 from tests.integration.scaffold import installed, olm
 from tests.integration.scaffold.installed import Json
 from tests.kit.places import ROOT
-from tests.kit.wait import wait_until
+from tests.kit.wait import patience, wait_until
 
 if TYPE_CHECKING:
     from tests.integration.examples.deployed import Example, Install
 
 # Many runs of Ansible a test: on a machine with much to do they take their time.
-pytestmark = [pytest.mark.full, pytest.mark.timeout(900), pytest.mark.xdist_group("examples-memcached")]
+pytestmark = [pytest.mark.full, pytest.mark.xdist_group("examples-memcached")]
 
 SCALED = "memcached-sample"
 """The one that the autoscaler of config/samples scales."""
@@ -183,7 +183,7 @@ def _scraped(url: str, token: str) -> str:
     request = urllib.request.Request(url, headers={"Authorization": f"Bearer {token}"} if token else {})  # noqa: S310 - the URL is our own
     unverified = ssl._create_unverified_context()  # noqa: S323 - as the ServiceMonitor says
     try:
-        with urllib.request.urlopen(request, context=unverified, timeout=60) as answer:  # noqa: S310 - as above
+        with urllib.request.urlopen(request, context=unverified, timeout=patience()) as answer:  # noqa: S310 - as above
             found: str = answer.read().decode()
             return found
     except urllib.error.HTTPError as error:
@@ -227,5 +227,5 @@ def test_the_next_bundle_replaces_the_one_before_and_touches_no_operand(checkout
     caches.await_size("one", 3)
     assert before[0].items() <= caches.uids("one").items()
     example.sh("make", "uninstall", "TIMEOUT=120s")
-    example.sh("kubectl", "delete", "--filename=olm.yaml", "--ignore-not-found", "--timeout=120s")
+    example.sh("kubectl", "delete", "--filename=olm.yaml", "--ignore-not-found", f"--timeout={patience():.0f}s")
     example.nothing_is_left()

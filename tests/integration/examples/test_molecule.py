@@ -14,7 +14,6 @@ from tests.integration.scaffold.developer import STEPS, of_a_developer
 
 
 @pytest.mark.nightly
-@pytest.mark.timeout(900)  # some dozens of Ansible's starts: on a machine with much to do they take their time
 @pytest.mark.parametrize("name", sorted(path.parent.name for path in EXAMPLES.glob("*/PROJECT")))
 def test_the_scenario_of_an_example_passes(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     helm = cluster.get_helm(os.environ, sys.stderr)

@@ -21,7 +21,7 @@ from tests.kit.mariadb import ROOT_PASSWORD, Server
 from tests.kit.wait import wait_until
 
 # Many runs of Ansible a test: on a machine with much to do they take their time.
-pytestmark = [pytest.mark.nightly, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.nightly]
 
 CLUSTER = {"clusterRef": {"name": "main"}}
 OFTEN = {"ansible.sdk.operatorframework.io/reconcile-period": "5s"}

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from tests.integration.examples.deployed import Example, Install
 
 # Many runs of Ansible a test: on a machine with much to do they take their time.
-pytestmark = [pytest.mark.nightly, pytest.mark.timeout(900), pytest.mark.xdist_group("examples-restarter")]
+pytestmark = [pytest.mark.nightly, pytest.mark.xdist_group("examples-restarter")]
 
 NAMES = ("web", "worker")
 BOTH = {"secret": {"name": "db", "fields": ["password"]}, "deployments": list(NAMES)}

@@ -16,7 +16,7 @@ from tests.integration.scaffold.installed import Json
 from tests.kit.wait import wait_until
 
 # Many runs of Ansible a test: on a machine with much to do they take their time.
-pytestmark = [pytest.mark.nightly, pytest.mark.timeout(900), pytest.mark.xdist_group("examples-tenant")]
+pytestmark = [pytest.mark.nightly, pytest.mark.xdist_group("examples-tenant")]
 
 SPEC = {
     "admins": [{"name": "alice"}],

@@ -12,14 +12,12 @@ from runner.sdk import devcluster as clusters
 from runner.sdk.devcluster import node
 from tests.faults import journal
 from tests.faults.on_node import FAULTS, OPERATOR, Deployed, cause, deployed
-from tests.faults.world import PATIENCE
 from tests.kit.images import BASE, base_archive, needs_images_on_a_node
 from tests.kit.wait import wait_until
 
 pytestmark = [
     pytest.mark.full,
     pytest.mark.xdist_group("image"),
-    pytest.mark.timeout(900),
     needs_images_on_a_node(),
 ]
 
@@ -53,19 +51,19 @@ def test_faults_of_the_node_in_any_order(world: Deployed) -> None:
 def test_when_the_node_is_drained_the_replica_that_its_budget_keeps_leads(world: Deployed) -> None:
     world.deploy("--leader-elect", f"--leader-election-id={OPERATOR}", replicas=2)
     world.kubectl("create", "poddisruptionbudget", "operator", "--selector=app=operator", "--min-available=1")
-    wait_until(lambda: world.phases() == ["Running", "Running"] and world.leader(), world.state, PATIENCE)
+    wait_until(lambda: world.phases() == ["Running", "Running"] and world.leader(), world.state)
     drain = ("drain", node.NODE, "--pod-selector=app=operator", "--delete-emptydir-data", "--ignore-daemonsets")
     for _ in range(3):
         world.touch()
     with world.background(*drain):
-        wait_until(lambda: world.phases() == ["Pending", "Running"] and world.leader(), world.state, PATIENCE)
+        wait_until(lambda: world.phases() == ["Pending", "Running"] and world.leader(), world.state)
         for _ in range(5):
             world.touch()
-        wait_until(lambda: not world.problems(), lambda: "\n".join([*world.problems(), world.state()]), PATIENCE)
+        wait_until(lambda: not world.problems(), lambda: "\n".join([*world.problems(), world.state()]))
         assert world.condition("Ready") == "True"
     world.kubectl("uncordon", node.NODE)
-    wait_until(lambda: world.phases() == ["Running", "Running"] and world.leader(), world.state, PATIENCE)
+    wait_until(lambda: world.phases() == ["Running", "Running"] and world.leader(), world.state)
     for _ in range(5):
         world.touch()
-    wait_until(lambda: not world.problems(), lambda: "\n".join([*world.problems(), world.state()]), PATIENCE)
+    wait_until(lambda: not world.problems(), lambda: "\n".join([*world.problems(), world.state()]))
     assert journal.overlaps(world.written()) == []

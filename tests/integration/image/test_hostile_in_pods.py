@@ -71,7 +71,6 @@ def api(pods: PodProject) -> Api:
     return pods.api
 
 
-@pytest.mark.timeout(600)
 def test_a_role_that_attacks_the_agent_of_its_pod_fails_with_one_outcome_and_harms_no_neighbour(
     pods: PodProject,
 ) -> None:

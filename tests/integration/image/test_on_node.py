@@ -14,7 +14,7 @@ from tests.integration.scaffold.installed import get
 from tests.kit import workloads
 from tests.kit.images import BASE, Store, needs_images_on_a_node
 from tests.kit.shell import Sh, shell
-from tests.kit.wait import wait_until
+from tests.kit.wait import patience, wait_until
 
 pytestmark = [
     pytest.mark.full,
@@ -68,13 +68,13 @@ def test_the_sample_is_built_deployed_upgraded_and_removed_and_its_memcached_ans
     # As it is written in a project's README: the image goes from the build to the node without a registry.
     make = ("make", "docker-build", "deploy", "CONTAINER_TOOL=buildah", f"BASE_IMAGE={BASE}")
     sh(*make)
-    sh("kubectl", "rollout", "status", *MANAGER, "--timeout=180s")
+    sh("kubectl", "rollout", "status", *MANAGER, f"--timeout={patience():.0f}s")
     sh("kubectl", "apply", "-f", "config/samples/cache_v1alpha1_memcached.yaml")
-    sh("kubectl", "wait", "--for=condition=Successful", "memcached/memcached-sample", "--timeout=180s")
+    sh("kubectl", "wait", "--for=condition=Successful", "memcached/memcached-sample", f"--timeout={patience():.0f}s")
 
-    sh("kubectl", "rollout", "status", "deployment/memcached-sample-memcached", "--timeout=60s")
+    sh("kubectl", "rollout", "status", "deployment/memcached-sample-memcached", f"--timeout={patience():.0f}s")
     sh("kubectl", "expose", "deployment", "memcached-sample-memcached", "--name=cache", "--port=11211")
-    sh("kubectl", "wait", "--for=condition=Ready", "pod/client", "--timeout=60s")
+    sh("kubectl", "wait", "--for=condition=Ready", "pod/client", f"--timeout={patience():.0f}s")
     wait_until(lambda: answer(sh, "version").startswith("VERSION 1."), "an answer of memcached")
 
     log = sh("kubectl", "logs", *MANAGER, "--container=manager")
@@ -107,12 +107,18 @@ def test_the_servers_of_a_mysql_cluster_replicate_what_its_users_write(sh: Sh) -
     loaded(sh, str(archive), f"--tag={MARIADB}")
     sh("make", "docker-build", "deploy", "CONTAINER_TOOL=buildah", f"BASE_IMAGE={BASE}")
     system = ("deployment/mysql-operator-controller-manager", "--namespace=mysql-operator-system")
-    sh("kubectl", "rollout", "status", *system, "--timeout=180s")
+    sh("kubectl", "rollout", "status", *system, f"--timeout={patience():.0f}s")
     sample = "config/samples/db_v1alpha1_mysql"
     sh("kubectl", "apply", *(f"--filename={sample}{kind}.yaml" for kind in ("cluster", "database", "user")))
     sh("kubectl", "patch", "mysqlcluster/mysqlcluster-sample", "--type=merge", '--patch={"spec": {"replicas": 2}}')
     for kind in ("cluster", "database", "user"):
-        sh("kubectl", "wait", "--for=condition=Successful", f"mysql{kind}/mysql{kind}-sample", "--timeout=300s")
+        sh(
+            "kubectl",
+            "wait",
+            "--for=condition=Successful",
+            f"mysql{kind}/mysql{kind}-sample",
+            f"--timeout={patience():.0f}s",
+        )
 
     def query(server: int, statement: str) -> str:
         login = 'mariadb --user=root --password="$MARIADB_ROOT_PASSWORD" --skip-column-names shop --execute'

@@ -15,7 +15,7 @@ import yaml
 from runner.sdk.devcluster import DevCluster
 from tests.kit.cluster import Kubectl, kubectl_of
 from tests.kit.images import Image, hindrance, stop
-from tests.kit.wait import wait_for_program
+from tests.kit.wait import patience, wait_for_program
 
 PATIENCE = 120.0
 SYSTEM = "crate-operator-system"
@@ -69,7 +69,9 @@ def deployed(devcluster: DevCluster, project: Path) -> None:
     manifests = yaml.safe_load_all(cluster.kubectl("kustomize", f"{project}/config/default"))
     given = yaml.safe_dump_all(each for each in manifests if each["kind"] != "Deployment")
     cluster.kubectl("apply", "-f", "-", stdin=given)
-    cluster.kubectl("wait", "--for=condition=Established", "crd/crates.store.example.net", "--timeout=60s")
+    cluster.kubectl(
+        "wait", "--for=condition=Established", "crd/crates.store.example.net", f"--timeout={patience():.0f}s"
+    )
 
 
 @pytest.fixture

@@ -17,12 +17,11 @@ from tests.integration.scaffold.installed import get
 from tests.kit.images import BASE, Store, needs_images_on_a_node
 from tests.kit.places import BIN
 from tests.kit.shell import Sh, shell
-from tests.kit.wait import wait_until
+from tests.kit.wait import patience, wait_until
 
 pytestmark = [
     pytest.mark.full,
     pytest.mark.xdist_group("image"),
-    pytest.mark.timeout(900),
     needs_images_on_a_node(),
 ]
 
@@ -115,7 +114,7 @@ class Deployed:
         self.execute("sh", "-c", script)
 
     def rollout(self) -> None:
-        self.sh("kubectl", "rollout", "status", DEPLOYMENT, f"--namespace={NAMESPACE}", "--timeout=120s")
+        self.sh("kubectl", "rollout", "status", DEPLOYMENT, f"--namespace={NAMESPACE}", f"--timeout={patience():.0f}s")
 
     def container(self) -> Any:
         """Return the Deployment's container."""
@@ -144,7 +143,9 @@ class Deployed:
         return {each["type"]: each for each in self.get("nap", name).get("status", {}).get("conditions", [])}
 
     def succeeds(self, name: str) -> None:
-        told = self.sh("kubectl", "wait", "--for=condition=Successful", f"nap/{name}", "--timeout=120s", check=False)
+        told = self.sh(
+            "kubectl", "wait", "--for=condition=Successful", f"nap/{name}", f"--timeout={patience():.0f}s", check=False
+        )
         if "condition met" not in told:
             status = self.sh("kubectl", "get", f"nap/{name}", "--output=yaml")
             log = self.sh("kubectl", "logs", DEPLOYMENT, f"--namespace={NAMESPACE}", "--tail=60", check=False)
@@ -173,7 +174,7 @@ def record_permissions(deployed: Deployed) -> str:
     deployed.nap("recorded")
     deployed.succeeds("recorded")
     deployed.sh("kubectl", "delete", "configmap", "recorded-nap")
-    deployed.sh("kubectl", "wait", "--for=create", "configmap/recorded-nap", "--timeout=60s")
+    deployed.sh("kubectl", "wait", "--for=create", "configmap/recorded-nap", f"--timeout={patience():.0f}s")
     deployed.nap("recorded", seconds=0)
     deployed.succeeds("recorded")
     deployed.sh("kubectl", "delete", "nap", "recorded")
@@ -217,7 +218,7 @@ def test_the_recorded_permissions_are_sufficient(operator: Deployed) -> None:
     operator.succeeds("permitted")
     operator.nap("permitted", seconds=0)
     operator.succeeds("permitted")
-    operator.sh("kubectl", "delete", "nap", "permitted", "--timeout=60s")
+    operator.sh("kubectl", "delete", "nap", "permitted", f"--timeout={patience():.0f}s")
     log = operator.sh("kubectl", "logs", DEPLOYMENT, f"--namespace={NAMESPACE}")
     assert "forbidden" not in log.lower()
 

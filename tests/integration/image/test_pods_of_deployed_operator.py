@@ -14,12 +14,11 @@ from tests.integration.scaffold.installed import get
 from tests.kit.images import BASE, Store, needs_images_on_a_node
 from tests.kit.places import BIN
 from tests.kit.shell import Sh, shell
-from tests.kit.wait import wait_until
+from tests.kit.wait import patience, wait_until
 
 pytestmark = [
     pytest.mark.full,
     pytest.mark.xdist_group("pods"),
-    pytest.mark.timeout(900),
     needs_images_on_a_node(),
 ]
 
@@ -80,7 +79,7 @@ def sh(
     run("kubectl", "label", "namespace", WATCHED, "pod-security.kubernetes.io/enforce=restricted")
     make = (f"IMG={IMAGE}", "CONTAINER_TOOL=buildah", f"BASE_IMAGE={BASE}", f"WATCH_NAMESPACES={WATCHED}")
     run("make", "docker-build", "deploy", *make)
-    run("kubectl", "rollout", "status", DEPLOYMENT, f"--namespace={HOME}", "--timeout=120s")
+    run("kubectl", "rollout", "status", DEPLOYMENT, f"--namespace={HOME}", f"--timeout={patience():.0f}s")
     yield run
     run("make", "undeploy", "TIMEOUT=120s", *make)
     run("kubectl", "delete", "namespace", WATCHED)
@@ -98,7 +97,7 @@ def test_an_object_runs_in_a_pod_with_the_generated_manifests(
     )
     sh("kubectl", "apply", f"--filename={tmp_path}/one.yaml")
     named = (f"{kind}/one", *((f"--namespace={space}",) if space else ()))
-    told = sh("kubectl", "wait", "--for=condition=Successful", *named, "--timeout=180s", check=False)
+    told = sh("kubectl", "wait", "--for=condition=Successful", *named, f"--timeout={patience():.0f}s", check=False)
     log = sh("kubectl", "logs", DEPLOYMENT, f"--namespace={HOME}")
     if "condition met" not in told:
         status = sh("kubectl", "get", *named, "--output=yaml")
@@ -118,7 +117,7 @@ def test_an_object_runs_in_a_pod_with_the_generated_manifests(
 
 def test_an_object_runs_in_a_warm_pod_with_the_generated_manifests(sh: Sh, tmp_path: Path) -> None:
     idle = "--selector=ansible.sdk.operatorframework.io/warm-pod-of=Sprint,!ansible.sdk.operatorframework.io/run-of"
-    wait_until(lambda: get(sh, "pods", f"--namespace={HOME}", idle)["items"], "a warm pod", 120)
+    wait_until(lambda: get(sh, "pods", f"--namespace={HOME}", idle)["items"], "a warm pod")
     (pod,) = get(sh, "pods", f"--namespace={HOME}", idle)["items"]
     (job,) = get(sh, "jobs", f"--namespace={HOME}", "--selector=ansible.sdk.operatorframework.io/warm-pod-of")["items"]
     assert [each["kind"] for each in job["metadata"]["ownerReferences"]] == ["ReplicaSet"]
@@ -126,7 +125,7 @@ def test_an_object_runs_in_a_warm_pod_with_the_generated_manifests(sh: Sh, tmp_p
     def log() -> str:
         return sh("kubectl", "logs", DEPLOYMENT, f"--namespace={HOME}")
 
-    wait_until(lambda: "A warm pod is ready" in log(), "its agent", 120)
+    wait_until(lambda: "A warm pod is ready" in log(), "its agent")
     body = {
         "apiVersion": "lab.example.net/v1alpha1",
         "kind": "Sprint",
@@ -134,7 +133,14 @@ def test_an_object_runs_in_a_warm_pod_with_the_generated_manifests(sh: Sh, tmp_p
     }
     (tmp_path / "sprint.yaml").write_text(json.dumps(body))
     sh("kubectl", "apply", f"--filename={tmp_path}/sprint.yaml")
-    sh("kubectl", "wait", "--for=condition=Successful", "Sprint/one", f"--namespace={WATCHED}", "--timeout=180s")
+    sh(
+        "kubectl",
+        "wait",
+        "--for=condition=Successful",
+        "Sprint/one",
+        f"--namespace={WATCHED}",
+        f"--timeout={patience():.0f}s",
+    )
     uid = get(sh, "Sprint/one", f"--namespace={WATCHED}")["metadata"]["uid"]
     of_run = f"--selector=ansible.sdk.operatorframework.io/run-of={uid}"
     found = wait_until(lambda: get(sh, "pods", f"--namespace={HOME}", of_run)["items"], "the label of the pod")

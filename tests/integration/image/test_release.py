@@ -25,6 +25,7 @@ from tests.kit import newcomer, registry
 from tests.kit.images import BASE, DEBIAN, Store, build_store, needs_images_on_a_node
 from tests.kit.places import ROOT
 from tests.kit.shell import Sh, shell
+from tests.kit.wait import patience
 
 pytestmark = [
     pytest.mark.nightly,
@@ -201,10 +202,10 @@ def test_a_stranger_builds_pushes_and_deploys_a_project_on_the_published_base_im
         "status",
         "deployment/shop-operator-controller-manager",
         "--namespace=shop-operator-system",
-        "--timeout=180s",
+        f"--timeout={patience():.0f}s",
     )
     sh("kubectl", "apply", "-f", "config/samples/shop_v1alpha1_basket.yaml")
-    sh("kubectl", "wait", "--for=condition=Successful", "basket/basket-sample", "--timeout=180s")
+    sh("kubectl", "wait", "--for=condition=Successful", "basket/basket-sample", f"--timeout={patience():.0f}s")
     sh("make", "undeploy", "TIMEOUT=120s", f"IMG={image}")
     record_property("empty folder to Successful on a real node, seconds", round(time.monotonic() - began))
 
@@ -231,14 +232,20 @@ def test_the_chart_and_the_manifests_of_the_release_start_the_sample_and_the_cha
 
     def succeeds() -> None:
         sh("kubectl", "apply", f"--filename={ROOT / SAMPLE}")
-        sh("kubectl", "wait", "--for=condition=Successful", "memcached/memcached-sample", "--timeout=180s")
+        sh(
+            "kubectl",
+            "wait",
+            "--for=condition=Successful",
+            "memcached/memcached-sample",
+            f"--timeout={patience():.0f}s",
+        )
 
     def images() -> set[str]:
         pods = get(sh, "pods", f"--namespace={SYSTEM}", "--field-selector=status.phase=Running")["items"]
         return {pod["spec"]["containers"][0]["image"] for pod in pods}
 
     chart = f"memcached-operator-{__version__}.tgz"
-    helm = ("--namespace", SYSTEM, "--create-namespace", "--wait", "--timeout=180s")
+    helm = ("--namespace", SYSTEM, "--create-namespace", "--wait", f"--timeout={patience():.0f}s")
     sh("helm", "install", "sample", str(dist / __version__ / chart), *helm)
     assert images() == {release.sample}
     succeeds()
@@ -250,12 +257,12 @@ def test_the_chart_and_the_manifests_of_the_release_start_the_sample_and_the_cha
         "wait",
         "deployment/memcached-sample-memcached",
         "--for=jsonpath={.spec.replicas}=2",
-        "--timeout=180s",
+        f"--timeout={patience():.0f}s",
     )
     assert get(sh, "deployment/memcached-sample-memcached")["metadata"]["uid"] == uid, "the upgrade keeps objects"
-    sh("kubectl", "delete", "memcached/memcached-sample", "--timeout=120s")
+    sh("kubectl", "delete", "memcached/memcached-sample", f"--timeout={patience():.0f}s")
     sh("helm", "uninstall", "sample", "--namespace", SYSTEM, "--wait")
-    sh("kubectl", "delete", "namespace", SYSTEM, "--timeout=120s")
+    sh("kubectl", "delete", "namespace", SYSTEM, f"--timeout={patience():.0f}s")
 
     manifests = str(dist / __version__ / "install.yaml")
     sh("kubectl", "apply", "--server-side", "--force-conflicts", f"--filename={manifests}")
@@ -265,9 +272,9 @@ def test_the_chart_and_the_manifests_of_the_release_start_the_sample_and_the_cha
         "status",
         "deployment/memcached-operator-controller-manager",
         f"--namespace={SYSTEM}",
-        "--timeout=180s",
+        f"--timeout={patience():.0f}s",
     )
     assert images() == {release.sample}
     succeeds()
-    sh("kubectl", "delete", "memcached/memcached-sample", "--timeout=120s")
-    sh("kubectl", "delete", f"--filename={manifests}", "--timeout=120s")
+    sh("kubectl", "delete", "memcached/memcached-sample", f"--timeout={patience():.0f}s")
+    sh("kubectl", "delete", f"--filename={manifests}", f"--timeout={patience():.0f}s")

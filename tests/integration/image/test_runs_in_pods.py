@@ -15,7 +15,6 @@ from tests.kit.wait import wait_until
 pytestmark = [
     pytest.mark.full,
     pytest.mark.xdist_group("pods"),
-    pytest.mark.timeout(600),
     needs_images_on_a_node(),
 ]
 

@@ -22,7 +22,6 @@ __all__ = ["sample"]
 pytestmark = [
     pytest.mark.full,
     pytest.mark.xdist_group("pods"),
-    pytest.mark.timeout(900),
     needs_images_on_a_node(),
 ]
 

@@ -44,6 +44,5 @@ __all__ = [
 pytestmark = [
     pytest.mark.nightly,
     pytest.mark.xdist_group("pods"),
-    pytest.mark.timeout(600),
     needs_images_on_a_node(),
 ]

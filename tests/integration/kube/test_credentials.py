@@ -17,6 +17,7 @@ from runner.kube.credentials.auth import Credentials, HostEnvironment
 from runner.kube.discovery import Discovery
 from runner.objects import GVK, ObjectKey
 from runner.sdk.devcluster import DevCluster
+from tests.kit.wait import patience
 
 if TYPE_CHECKING:
     from tests.integration.kube.widgets import Connect
@@ -94,7 +95,7 @@ async def test_a_token_that_was_renewed_comes_into_use_when_the_last_one_ends(
         fixed = tmp_path / "first"
         fixed.write_text(with_token(kubeconfig, first["status"]["token"]))
         host = HostEnvironment({}, tmp_path)
-        async with Client(await auth.load(str(fixed), None, host)) as old, asyncio.timeout(60):
+        async with Client(await auth.load(str(fixed), None, host)) as old, asyncio.timeout(patience()):
             while await is_known(old):
                 await asyncio.sleep(0.1)
         file.write_text(second["status"]["token"])

@@ -14,7 +14,7 @@ import ansible_collections
 import pytest
 import yaml
 
-pytestmark = [pytest.mark.nightly, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.nightly]
 
 COMMAND = Path(sys.executable).parent / "ansible-operator"
 CRD = {

@@ -8,6 +8,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from runner.sdk.devcluster import DevCluster, kwok
+from tests.kit.wait import patience
 
 
 def show_in_a_pod(devcluster: DevCluster, log: str, namespace: str, file: Path) -> Callable[[], str]:
@@ -15,7 +16,7 @@ def show_in_a_pod(devcluster: DevCluster, log: str, namespace: str, file: Path) 
     file.write_text("".join(kwok.log_line(line, datetime.now(UTC)) for line in log.splitlines()))
     kubectl = [str(devcluster.kubectl), f"--kubeconfig={devcluster.kubeconfig}", f"--namespace={namespace}"]
     # Without its namespace's account no pod is taken; after an outage of the API server controllers are late.
-    account = [*kubectl, "wait", "serviceaccount/default", "--for=create", "--timeout=120s"]
+    account = [*kubectl, "wait", "serviceaccount/default", "--for=create", f"--timeout={patience():.0f}s"]
     subprocess.run(account, check=True, capture_output=True)
     subprocess.run([*kubectl, "run", "manager", "--image=operator"], check=True, capture_output=True)
     subprocess.run([*kubectl, "wait", "pod/manager", "--for=condition=Ready"], check=True, capture_output=True)

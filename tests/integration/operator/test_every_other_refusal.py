@@ -26,7 +26,7 @@ from tests.integration.operator.test_metrics import Scraper, granted
 from tests.kit.objects import GROUP, Things
 from tests.kit.operator import ACCOUNT, Operator, Project, account_kubeconfig
 from tests.kit.relay import Delay, Relay, Rule, through
-from tests.kit.wait import wait_until
+from tests.kit.wait import patience, wait_until
 
 if TYPE_CHECKING:
     from aiohttp import web
@@ -188,7 +188,7 @@ def test_a_failed_request_of_the_operator_costs_nothing_but_time(world: World, n
     operator = _start(world, cell, case)
     try:
         if reaction is Follow.EXIT or (name, answer) in _NEEDED:
-            assert operator.process.wait(60) in {1, 2}
+            assert operator.process.wait(patience()) in {1, 2}
             assert "Traceback" not in operator.log
             return
         uid = _begin(world, operator, name, cell, (Rule(fault, action),))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from typing import TYPE_CHECKING
 
-from tests.kit.wait import DEADLINE, wait_until
+from tests.kit.wait import patience, wait_until
 
 if TYPE_CHECKING:
     from tests.kit.objects import Things
@@ -172,5 +172,5 @@ def test_an_operator_whose_worker_fails_ends_with_an_error(project: Project, thi
     program = project.write("fails.py", _WORKERS_FAIL)
     operator = project.start(program=[sys.executable, str(program)])
     things.create("one", {})
-    assert operator.process.wait(DEADLINE) != 0
+    assert operator.process.wait(patience()) != 0
     assert "a defect of the test" in operator.log

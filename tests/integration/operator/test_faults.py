@@ -8,7 +8,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tests.kit.wait import wait_until
+from tests.kit.wait import patience, wait_until
 
 if TYPE_CHECKING:
     from runner.sdk.devcluster import DevCluster
@@ -139,7 +139,7 @@ def test_an_operator_that_is_killed_leaves_no_process_and_the_next_one_finishes_
     wait_until(lambda: len(_processes_of(project.folder)) > 2, "the run's processes to be there")
     assert things.conditions("one")["Running"]["reason"] == "Running"
     operator.kill()
-    wait_until(lambda: _processes_of(project.folder) == [], "the run's processes to end", 20)
+    wait_until(lambda: _processes_of(project.folder) == [], "the run's processes to end")
     (project.folder / "notes.go").touch()
     project.start(environment={"NOTES": str(project.folder / "notes")})
     things.await_success("one")
@@ -208,7 +208,7 @@ def test_a_second_operator_with_the_same_runner_folder_does_not_start(project: P
     project.watch("thing")
     project.start()
     second = project.start(ready=False)
-    assert second.process.wait(60) == 2
+    assert second.process.wait(patience()) == 2
     assert f"--runner-dir: another operator uses {project.folder / 'runs'}" in second.log
     things.create("one")
     things.await_success("one")

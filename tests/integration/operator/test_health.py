@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import pytest
 import urllib3
 
-from tests.kit.wait import wait_until
+from tests.kit.wait import patience, wait_until
 
 if TYPE_CHECKING:
     from runner.sdk.devcluster import DevCluster
@@ -35,7 +35,7 @@ class Probes:
 
     def __init__(self, operator: Operator) -> None:
         (port,) = (line["port"] for line in operator.lines(msg="Serving") if "/readyz" in line["paths"])
-        self._pool = urllib3.HTTPConnectionPool("127.0.0.1", port, maxsize=1, retries=False, timeout=30)
+        self._pool = urllib3.HTTPConnectionPool("127.0.0.1", port, maxsize=1, retries=False, timeout=patience())
 
     def ask(self, path: str) -> tuple[int, list[str]]:
         answer = self._pool.request("GET", path)

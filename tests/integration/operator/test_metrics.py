@@ -13,7 +13,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from runner.pki import Authority
 from tests.kit.promtool import problems_of_metrics
-from tests.kit.wait import wait_until
+from tests.kit.wait import patience, wait_until
 
 if TYPE_CHECKING:
     from tests.kit.objects import Api, Things
@@ -54,7 +54,7 @@ class Scraper:
     def get(self, token: str = "", **tls: Any) -> tuple[int, str]:
         headers = {"Authorization": f"Bearer {token}"} if token else {}
         with urllib3.PoolManager(**{"cert_reqs": ssl.CERT_NONE, **tls}, headers=headers) as pool:
-            answer = pool.request("GET", f"https://localhost:{self._port}/metrics", retries=False, timeout=30)
+            answer = pool.request("GET", f"https://localhost:{self._port}/metrics", retries=False, timeout=patience())
         return answer.status, answer.data.decode()
 
     def is_trusted(self, authority: Path) -> bool:

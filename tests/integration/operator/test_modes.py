@@ -9,7 +9,7 @@ import textwrap
 from typing import TYPE_CHECKING, Any
 
 from tests.integration.operator.test_plan import dump
-from tests.kit.wait import wait_until
+from tests.kit.wait import patience, wait_until
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -237,7 +237,7 @@ def test_a_stop_of_the_operator_before_or_during_the_run_of_a_plan_leaves_the_la
     pipe.unlink()
     assert writer is not None
     os.close(writer)
-    assert operator.process.wait(60) == 0
+    assert operator.process.wait(patience()) == 0
     assert (things.get("one") or {})["status"] == before
     assert api.call("GET", f"{maps}/{plan['configMap']}") is not None
 

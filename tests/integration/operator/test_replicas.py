@@ -8,7 +8,7 @@ import time
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
-from tests.kit.wait import wait_until
+from tests.kit.wait import patience, wait_until
 
 if TYPE_CHECKING:
     from runner.sdk.devcluster import DevCluster
@@ -73,7 +73,7 @@ def test_a_standby_replica_is_ready_and_takes_over_within_a_second_of_a_clean_st
     a.await_line("Run started", name="one")
     a.process.send_signal(signal.SIGTERM)
     (project.folder / "notes.go").touch()
-    assert a.process.wait(60) == 0
+    assert a.process.wait(patience()) == 0
     assert a.runs("one")[0]["outcome"] == "succeeded"
     taken = b.await_line("Lease acquired")
     released = a.lines(msg="Lease released")[0]

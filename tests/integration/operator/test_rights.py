@@ -14,7 +14,7 @@ import urllib3
 import yaml
 
 from tests.kit.places import ROOT
-from tests.kit.wait import wait_until
+from tests.kit.wait import patience, wait_until
 
 if TYPE_CHECKING:
     from tests.kit.objects import Api, Things
@@ -61,7 +61,7 @@ def with_rules(project: Project, rules: list[dict[str, Any]]) -> None:
 
 def broken(operator: Operator) -> list[str]:
     (port,) = (line["port"] for line in operator.lines(msg="Serving") if "/readyz" in line["paths"])
-    text = urllib3.request("GET", f"http://127.0.0.1:{port}/readyz", retries=False, timeout=30).data.decode()
+    text = urllib3.request("GET", f"http://127.0.0.1:{port}/readyz", retries=False, timeout=patience()).data.decode()
     return [line for line in text.splitlines() if line.startswith("[-]")]
 
 

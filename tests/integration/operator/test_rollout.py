@@ -15,7 +15,7 @@ import pytest
 import urllib3
 
 from tests.kit.objects import Things
-from tests.kit.wait import wait_until
+from tests.kit.wait import patience, wait_until
 
 if TYPE_CHECKING:
     from runner.sdk.devcluster import DevCluster
@@ -134,7 +134,7 @@ class Bed:
             env={**os.environ, "KUBECONFIG": self.admin},
             capture_output=True,
             text=True,
-            timeout=60,
+            timeout=patience(),
             check=False,
         )
         assert done.returncode == 0, done.stderr
@@ -152,7 +152,7 @@ def bed(project: Project, things: Things, api: Api, devcluster: DevCluster) -> B
 
 def metric(operator: Operator, wanted: str) -> float:
     (port,) = (line["port"] for line in operator.lines(msg="Serving") if "/metrics" in line["paths"])
-    text = urllib3.request("GET", f"http://127.0.0.1:{port}/metrics", retries=False, timeout=30).data.decode()
+    text = urllib3.request("GET", f"http://127.0.0.1:{port}/metrics", retries=False, timeout=patience()).data.decode()
     (value,) = [line.split()[-1] for line in text.splitlines() if line.startswith(f"{wanted}{{")]
     return float(value)
 

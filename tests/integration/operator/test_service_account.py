@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import yaml
 
-from tests.kit.wait import wait_until
+from tests.kit.wait import patience, wait_until
 
 if TYPE_CHECKING:
     from tests.kit.objects import Api, Things
@@ -133,7 +133,7 @@ def test_a_missing_account_ends_the_start_and_one_that_is_deleted_later_is_named
     account = f"/api/v1/namespaces/{space}/serviceaccounts/narrow"
     api.call("DELETE", account)
     operator = project.start(ready=False)
-    assert operator.process.wait(60) != 0
+    assert operator.process.wait(patience()) != 0
     assert f"serviceAccount: narrow: no such service account: {space}/narrow. Create it" in operator.log
 
     api.call("POST", account.rpartition("/")[0], {"metadata": {"name": "narrow"}})

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.kit.kstatus import kstatus
-from tests.kit.wait import wait_until
+from tests.kit.wait import patience, wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -30,7 +30,7 @@ def kubectl_wait(devcluster: DevCluster, things: Things) -> Callable[[str], None
         subprocess.run(
             [
                 *(str(devcluster.kubectl), f"--kubeconfig={devcluster.kubeconfig}", f"--namespace={things.namespace}"),
-                *("wait", f"--for=condition={condition}", "--timeout=90s", "thing/one"),
+                *("wait", f"--for=condition={condition}", f"--timeout={patience():.0f}s", "thing/one"),
             ],
             check=True,
             capture_output=True,

@@ -61,9 +61,9 @@ def test_a_tenant_without_quota_for_pods_delays_no_other_and_sees_why_it_waits(
         found = without_quota.conditions("blocked-0").get("Running", {})
         return str(found["message"]) if found.get("reason") == "WaitingForPod" else ""
 
-    assert "exceeded quota: none" in wait_until(reason, "the reason", 20)
+    assert "exceeded quota: none" in wait_until(reason, "the reason")
     began = time.monotonic()
     things.create("other")
     pods = f"/api/v1/namespaces/{things.namespace}/pods"
-    wait_until(lambda: api.call("GET", pods)["items"], "the pod of the other tenant", 20)
+    wait_until(lambda: api.call("GET", pods)["items"], "the pod of the other tenant")
     assert time.monotonic() - began < 15

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import urllib3
 
-from tests.kit.wait import wait_until
+from tests.kit.wait import patience, wait_until
 
 if TYPE_CHECKING:
     from tests.kit.objects import Things
@@ -44,7 +44,9 @@ def test_a_roles_metric_is_shown_among_the_operators_own_and_a_bad_one_fails_its
     (port,) = {line["port"] for line in operator.lines(msg="Serving") if "/metrics" in line["paths"]}
 
     def scrape() -> str:
-        return str(urllib3.request("GET", f"http://127.0.0.1:{port}/metrics", retries=False, timeout=30).data.decode())
+        return str(
+            urllib3.request("GET", f"http://127.0.0.1:{port}/metrics", retries=False, timeout=patience()).data.decode()
+        )
 
     text = scrape()
     (count,) = [line.split()[1] for line in text.splitlines() if line.startswith("things_made ")]

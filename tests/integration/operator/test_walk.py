@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import urllib3
 
+from tests.kit.wait import patience
+
 if TYPE_CHECKING:
     from tests.kit.browser import Reader
     from tests.kit.objects import Things
@@ -40,7 +42,7 @@ def _all_that_is_told(url: str, found: dict[str, Any]) -> str:
 
 
 def _ask(url: str, view: str, **query: str) -> bytes:
-    return urllib3.request("GET", f"{url}api/{view}", fields=query, retries=False, timeout=30).data
+    return urllib3.request("GET", f"{url}api/{view}", fields=query, retries=False, timeout=patience()).data
 
 
 def test_a_run_is_shown_while_it_is_active_and_after_a_restart_of_the_operator(

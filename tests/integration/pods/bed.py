@@ -31,7 +31,7 @@ from runner.watches.watch import Playbook
 from tests.kit.agents import NAME, Operator, ending
 from tests.kit.agents import Client as AgentClient
 from tests.kit.jobs import job_value
-from tests.kit.wait import until
+from tests.kit.wait import patience, until
 
 PLAY = "- {hosts: localhost, gather_facts: false, tasks: []}\n"
 POD: Object = {"containers": [{"name": "ansible", "image": "example.com/ee:1"}]}
@@ -142,12 +142,12 @@ class Bed:
                 return "exceeded quota" in str(error)
             return False
 
-        await until(is_refused, f"the quota of {what} to count", 120)
+        await until(is_refused, f"the quota of {what} to count")
         return f"/api/v1/{space}/resourcequotas/none"
 
     async def record(self, number: int = 1, *, newest: bool = False) -> dict[str, str]:
         """What the pod of the run with this number gets, when it is there; or the pod of the newest run."""
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(patience()):
             while True:
                 jobs = [run_number(each["metadata"]["name"]) for each in await self.objects("jobs")]
                 secrets = {run_number(each["metadata"]["name"]): each for each in await self.objects("secrets")}
@@ -160,7 +160,7 @@ class Bed:
     async def agent(self, record: dict[str, str], last: int = 0) -> Agent:
         """Connect as the agent of a run. Its pod runs from now on. One that has sent lines gets no order."""
         self.pods.states[record["run"]] = PodState(f"{record['run']}-x", "n1")
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(patience()):
             while True:
                 agent = Agent(await AgentClient.connect(self.operators[-1]), self.pods, record["run"])
                 agent.client.hello(run=record["run"], token=record["token"], has_order=False, last=last)
@@ -224,7 +224,7 @@ def events(_: Event) -> None:
 
 async def conclude(engine: PodEngine, job: Job, running: asyncio.Task[RunResult]) -> RunResult:
     """Wait for a run, and record its outcome as the controller does."""
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(patience()):
         result = await running
     await engine.recorded(job)
     return result

@@ -26,7 +26,7 @@ from runner.pods.connection import parse
 from runner.pods.idle import IdleLink
 from runner.pods.links import Ending, Link
 from tests.kit.agents import NAME, RUN, TOKEN, Operator, agent_application, free_port, receive_all
-from tests.kit.wait import until
+from tests.kit.wait import patience, until
 
 PLAYBOOK = """
 - hosts: localhost
@@ -190,7 +190,7 @@ async def test_a_run_that_is_stuck_after_the_kernel_killed_a_worker_ends_and_one
         }
     )
     number, lines = 0, []
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(patience()):
         while not (frame := await link.receive()).end:
             lines.append(frame.payload)
             if b"TASK [" in frame.payload and not number:

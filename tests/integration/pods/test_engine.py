@@ -22,7 +22,7 @@ from runner.pods.spool import Spool
 from runner.pods.states import Patience, PodState
 from runner.pods.stream import MARK, mark_of
 from tests.integration.pods.bed import Agent, Bed, conclude, events, succeed
-from tests.kit.wait import until
+from tests.kit.wait import patience, until
 
 
 async def _detach(bed: Bed, deadline: float) -> tuple[dict[str, str], PodEngine, UnrecordedRun]:
@@ -38,7 +38,7 @@ async def _detach(bed: Bed, deadline: float) -> tuple[dict[str, str], PodEngine,
     second = await bed.engine()
     found = await second.resume(bed.owner, 1, "apply")
     assert found is not None
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(patience()):
         while not await second._records.had_pod(found, bed.owner.uid):
             await asyncio.sleep(0.02)
     return record, second, found
@@ -163,7 +163,7 @@ async def test_a_run_does_not_have_the_name_of_a_pod_whose_job_is_gone(bed: Bed)
     labels = {RUN_OF: bed.owner.uid, RUN: run_name(bed.owner.uid, 7)}
     spec = {"containers": [{"name": "ansible", "image": "example.com/ee:1"}]}
     pod = {"metadata": {"name": "left", "labels": labels}, "spec": spec}
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(patience()):
         while True:
             with contextlib.suppress(ForbiddenError):  # until the namespace has its service account
                 await bed.client.request("POST", f"/api/v1/namespaces/{bed.namespace}/pods", body=pod)

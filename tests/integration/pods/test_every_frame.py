@@ -29,8 +29,9 @@ from runner.pods.states import PodState
 from runner.pods.stream import MARK, mark_of
 from tests.integration.pods.bed import Bed, conclude
 from tests.kit.agents import RUN, TOKEN, Client, Operator, agent_application, free_port, receive_all
+from tests.kit.wait import patience
 
-pytestmark = [pytest.mark.full, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.full]
 
 PLAYBOOK = """
 - hosts: localhost
@@ -175,7 +176,7 @@ class Replay:
         record = await self.bed.record()
         self.bed.pods.states[record["run"]] = PodState(f"{record['run']}-x", "n1")
         pod = await self.agent(record, self.frame)
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(patience()):
             await reached.wait()
         monkeypatch.setattr(Link, "receive_frame", take)
         assert pod.returncode is None
@@ -236,7 +237,7 @@ async def test_a_run_whose_agent_or_pod_is_killed_at_any_frame_has_one_outcome(
         else:
             del bed.pods.states[record["run"]]
         kill(pods.started[-1])
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(patience()):
             result = await running
         assert await run.is_refused(record), frame
         await engine.recorded(job)

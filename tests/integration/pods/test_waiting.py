@@ -13,6 +13,7 @@ from runner.errors import PodWaitsError, RunDetachedError
 from runner.pods.engine import PodEngine
 from runner.pods.states import Patience, PodState
 from tests.integration.pods.bed import POD, Bed, conclude, events, succeed
+from tests.kit.wait import patience
 
 NO_NODE = "it cannot be scheduled: 0/3 nodes are available"
 
@@ -49,7 +50,7 @@ async def _succeeds(bed: Bed, engine: PodEngine, job: Job) -> None:
 async def test_a_run_whose_pod_a_quota_forbids_holds_no_worker_and_the_quota_is_the_reason(bed: Bed) -> None:
     quota = await _forbid_pods(bed)
     engine, job = await bed.engine(), bed.job()
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(patience()):
         result = await conclude(engine, job, asyncio.create_task(engine.run(job, events)))
     assert _is_waiting(result)
     assert result.message.startswith("The run waits for its pod: the pod cannot be created: exceeded quota: none")
@@ -130,7 +131,7 @@ async def test_the_timeout_of_a_run_includes_its_wait(bed: Bed) -> None:
     assert found is not None
     found = replace(found, record=replace(found.record, began=found.record.began - 3600))
     job = bed.job(3600, found)
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(patience()):
         result = await conclude(engine, job, asyncio.create_task(engine.run(job, events)))
     assert result.message.startswith(f"the pod of the run did not start within 1h: {NO_NODE}")
 
@@ -184,7 +185,7 @@ async def _detached(bed: Bed) -> tuple[PodEngine, UnrecordedRun]:
 async def test_a_run_without_a_pod_still_waits_after_a_restart_and_nothing_of_it_is_withheld(bed: Bed) -> None:
     second, found = await _detached(bed)
     job = bed.job(resumed=found)
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(patience()):
         result = await conclude(second, job, asyncio.create_task(second.run(job, events)))
     assert _is_waiting(result), result
     assert "exceeded quota: none" in result.message
@@ -200,7 +201,7 @@ async def test_the_time_of_a_run_without_a_pod_does_not_begin_anew_after_a_resta
     second._shared.patience = replace(second._shared.patience, start=600.0)
     found = replace(found, record=replace(found.record, began=found.record.began - 601))
     job = bed.job(resumed=found)
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(patience()):
         result = await conclude(second, job, asyncio.create_task(second.run(job, events)))
     assert result.outcome is Outcome.NOT_STARTED
     assert result.message.startswith("the Job of the run has created no pod")

@@ -26,7 +26,7 @@ from runner.pods.watching import PodWatch
 from runner.watches.pod_fields import PodPolicy
 from tests.integration.pods.bed import Agent, Bed, Pods, conclude, events, succeed
 from tests.kit.agents import Client as AgentClient
-from tests.kit.wait import until
+from tests.kit.wait import patience, until
 
 UNSCHEDULABLE = {"containers": [{"name": "ansible", "image": "ee:1"}], "nodeSelector": {"no": "node"}}
 POLICY = PodPolicy(1, {}, {"image": "example.com/ee:1"}, warm=1)
@@ -57,7 +57,7 @@ async def listed(bed: Bed, kind: str) -> dict[str, Object]:
 
 async def idle_agent(bed: Bed, name: str = "") -> tuple[AgentClient, str]:
     """Connect as the agent of a warm pod; return its connection and its name."""
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(patience()):
         while not (secrets := await listed(bed, "secrets")):
             await asyncio.sleep(0.02)
     name = name or next(iter(secrets))
@@ -97,7 +97,7 @@ async def test_a_run_gets_a_warm_pod_that_is_replaced_and_leaves_no_record(bed: 
         result = await conclude(engine, job, running)
         assert (result.outcome, result.pod) == (Outcome.SUCCEEDED, f"{bed.namespace}/{name}-x on n1")
         await leaving
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(patience()):
             while len(jobs := await listed(bed, "jobs")) < 2:
                 await asyncio.sleep(0.02)
         assert name in jobs
@@ -121,7 +121,7 @@ async def test_the_next_operator_continues_a_run_although_its_idle_agent_has_not
         idle, name = await idle_agent(bed)
         await until(lambda: pods._waiting[name].link.is_ready)
         running = asyncio.create_task(first.run(bed.job(), events))
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(patience()):
             while not await bed.objects("secrets"):
                 await asyncio.sleep(0.02)
         await until(lambda: name not in pods._waiting)
@@ -179,7 +179,7 @@ async def test_few_ended_warm_pods_of_a_resource_remain(bed: Bed) -> None:
     async with warm_pods(bed, engine) as pods:
         names: list[str] = []
         for _ in range(4):
-            async with asyncio.timeout(30):
+            async with asyncio.timeout(patience()):
                 while not (fresh := [name for name in await listed(bed, "secrets") if name not in names]):
                     await asyncio.sleep(0.02)
             idle, name = await idle_agent(bed, fresh[0])
@@ -191,7 +191,7 @@ async def test_few_ended_warm_pods_of_a_resource_remain(bed: Bed) -> None:
             await succeed(engine, job, running, agent)
             await until(lambda: not engine._labeling)  # it looks at the pods that have ended before
             bed.pods.ended.append(name)
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(patience()):
             while names[0] in (left := await listed(bed, "jobs")):
                 await asyncio.sleep(0.02)
         assert set(names[1:]) <= set(left)
@@ -204,7 +204,7 @@ async def pod_of_job(bed: Bed, namespace: str, name: str) -> ObjectKey:
     job = {"backoffLimit": 0, "template": {"metadata": {"labels": labels}, "spec": spec}}
     body = {"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": name}, "spec": job}
     await bed.client.request("POST", JOBS.path(namespace), body=body)
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(patience()):
         while True:
             answer = await bed.client.request("GET", PODS.path(namespace), params={"labelSelector": f"{RUN}={name}"})
             if answer["items"]:

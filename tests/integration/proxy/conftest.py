@@ -36,6 +36,7 @@ from runner.sdk.devcluster import DevCluster
 from runner.watches import watch
 from tests.integration.proxy.bed import Dump, Observer, Operating, Passed, Standing
 from tests.kit.cluster import Kubectl
+from tests.kit.wait import patience
 
 _USED = "configmaps,secrets,pods,namespaces,events,deployments.apps,clusterroles"
 """Kinds that the tests write."""
@@ -73,7 +74,7 @@ def standing(devcluster: DevCluster, namespace: str, tmp_path: Path) -> Iterator
 
     thread = threading.Thread(target=lambda: asyncio.run(serve()))
     thread.start()
-    assert started.wait(_DEADLINE)
+    assert started.wait(patience())
     yield ready[0]
     ready[0].loop.call_soon_threadsafe(stop.set)
     thread.join()
@@ -145,7 +146,13 @@ def dump(devcluster: DevCluster, namespace: str) -> Dump:
     """Versions of the objects in the test's namespaces and of the cluster scope, read directly."""
     command = [str(devcluster.kubectl), f"--kubeconfig={devcluster.kubeconfig}"]
 
-    ready = ["wait", "--for=create", "--timeout=30s", "configmap/kube-root-ca.crt", "serviceaccount/default"]
+    ready = [
+        "wait",
+        "--for=create",
+        f"--timeout={patience():.0f}s",
+        "configmap/kube-root-ca.crt",
+        "serviceaccount/default",
+    ]
     subprocess.run([*command, f"--namespace={namespace}", *ready], check=True, capture_output=True)
 
     def read(kinds: str = _USED) -> dict[str, str]:

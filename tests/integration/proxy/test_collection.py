@@ -8,6 +8,8 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from tests.kit.wait import patience
+
 if TYPE_CHECKING:
     from tests.integration.proxy.bed import Standing
     from tests.kit.cluster import Kubectl
@@ -74,7 +76,13 @@ def test_a_playbook_needs_no_login_and_all_it_makes_is_owned(
     extra = json.dumps({"ns": namespace, "folder": str(tmp_path)})
     command = [str(Path(sys.executable).with_name("ansible-playbook")), "play.yml", "-i", "localhost,", "-c", "local"]
     played = subprocess.run(
-        [*command, "-e", extra], cwd=tmp_path, env=environ, capture_output=True, text=True, check=False, timeout=240
+        [*command, "-e", extra],
+        cwd=tmp_path,
+        env=environ,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=patience(),
     )
     assert played.returncode == 0, played.stdout + played.stderr
     result = json.loads((tmp_path / "result.json").read_text())

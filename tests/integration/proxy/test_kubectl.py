@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from runner.sdk.devcluster import DevCluster, kwok
-from tests.kit.wait import wait_until
+from tests.kit.wait import patience, wait_until
 
 if TYPE_CHECKING:
     from tests.integration.proxy.bed import Standing
@@ -214,7 +214,7 @@ def test_a_port_is_forwarded(
                 # Until kwok has the target of the port, its own answer waits for a line that is not sent.
                 with (
                     contextlib.suppress(TimeoutError),
-                    socket.create_connection(("127.0.0.1", int(match[1])), timeout=10) as client,
+                    socket.create_connection(("127.0.0.1", int(match[1])), timeout=patience()) as client,
                 ):
                     client.sendall(b"hello")
                     answer = client.recv(100)

@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from tests.kit.wait import patience
+
 if TYPE_CHECKING:
     from runner.proxy.planning.overlay import Overlay, PlannedChange
     from tests.integration.proxy.bed import Dump, Standing
@@ -63,7 +65,7 @@ class Plan:
     def raw(self, data: bytes) -> Response:
         """Send bytes on a connection of their own."""
         host, port = self.standing.proxy.url.removeprefix("http://").split(":")
-        with socket.create_connection((host, int(port)), timeout=20) as connection:
+        with socket.create_connection((host, int(port)), timeout=patience()) as connection:
             connection.sendall(data)
             with connection.makefile("rb") as file:
                 received = file.read()

@@ -16,6 +16,8 @@ import kubernetes.stream
 import kubernetes.watch
 import pytest
 
+from tests.kit.wait import patience
+
 if TYPE_CHECKING:
     from tests.integration.proxy.bed import Standing
 
@@ -102,7 +104,7 @@ def test_a_command_runs_in_a_pod(api: Any, namespace: str, exec_pod: str) -> Non
         stderr=True,
         _preload_content=False,
     )
-    session.run_forever(timeout=20)
+    session.run_forever(timeout=patience())
     # The client forgets the socket of a session that the other side has ended.
     session.sock.shutdown()
     assert (session.read_stdout(), session.read_stderr()) == ("here\n", "there\n")
@@ -113,7 +115,7 @@ def raw(standing: Standing, path: str, **headers: str) -> tuple[dict[str, str], 
     request = urllib.request.Request(f"{standing.proxy.url}{path}")  # noqa: S310 - the proxy's own address
     for name, value in {"Authorization": f"Bearer {standing.token}", **headers}.items():
         request.add_header(name.replace("_", "-"), value)
-    with urllib.request.urlopen(request, timeout=30) as answer:  # noqa: S310 - the same
+    with urllib.request.urlopen(request, timeout=patience()) as answer:  # noqa: S310 - the same
         return dict(answer.headers), answer.read()
 
 

@@ -12,7 +12,7 @@ import pytest
 import urllib3
 
 from runner.proxy.identity import RunIdentity, RunStats
-from tests.kit.wait import wait_until
+from tests.kit.wait import patience, wait_until
 
 if TYPE_CHECKING:
     from runner.sdk.devcluster import DevCluster
@@ -51,7 +51,7 @@ def ask(standing: Standing, narrow: RunIdentity) -> Ask:
             body=None if body is None else json.dumps(body),
             headers={"Authorization": f"Bearer {token}", "Content-Type": "application/json", **headers},
             retries=False,
-            timeout=60,
+            timeout=patience(),
         )
 
     return send

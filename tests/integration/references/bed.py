@@ -102,7 +102,7 @@ class Referring:
 
     async def triggers(self, *expected: tuple[str, str]) -> None:
         """Wait for exactly these: name of the object, and what happened."""
-        await until(lambda: len(self.triggered) >= len(expected), f"{expected}; woken: {self.triggered}", 60)
+        await until(lambda: len(self.triggered) >= len(expected), f"{expected}; woken: {self.triggered}")
         found = sorted((name, why) for name, why in self.triggered)
         assert [name for name, _ in found] == sorted(name for name, _ in expected), found
         for (_, why), (_, said) in zip(found, sorted(expected), strict=True):

@@ -18,7 +18,7 @@ from runner.sdk.devcluster import kubeconfig
 from tests.kit.operator import PORTS, Operator, operators_environment
 from tests.kit.places import BIN
 from tests.kit.shell import Sh
-from tests.kit.wait import wait_until
+from tests.kit.wait import patience, wait_until
 
 T = TypeVar("T")
 Json = dict[str, Any]
@@ -130,4 +130,4 @@ def operator(
     finally:
         if process.poll() is None:
             process.kill()
-            process.wait(30)
+            process.wait(patience())

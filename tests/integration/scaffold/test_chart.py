@@ -19,6 +19,7 @@ import yaml
 from runner.sdk import devcluster as clusters
 from runner.sdk.devcluster import cluster
 from tests.kit.places import BIN
+from tests.kit.wait import patience
 
 SPECS = Path("roles/pallet/meta/argument_specs.yml")
 KIND = "pallets.depot.example.org"
@@ -112,13 +113,13 @@ def test_a_chart_is_installed_and_upgraded_from_a_served_index_and_its_crds_with
     publish(sh, folder, url, "0.1.0", "size")
     sh("helm", "repo", "add", "ours", url)
     release = ("depot", "ours/depot-operator", "--namespace=depot-system")
-    told = sh("helm", "install", *release, "--set=replicas=2", "--wait", "--timeout=120s")
+    told = sh("helm", "install", *release, "--set=replicas=2", "--wait", f"--timeout={patience():.0f}s")
     assert "Pallet (pallets.depot.example.org)" in told
     assert "all namespaces" in told
     assert fields(sh) == ["size"]
     assert can(sh, "depot-a")
     ready = "--for=jsonpath={.status.readyReplicas}=2"
-    sh("kubectl", "wait", ready, "deployment", "--all", "--namespace=depot-system", "--timeout=60s")
+    sh("kubectl", "wait", ready, "deployment", "--all", "--namespace=depot-system", f"--timeout={patience():.0f}s")
     get = ("kubectl", "get", "deployment", "--namespace=depot-system", "--output=json")
     (deployment,) = json.loads(sh(*get))["items"]
     container = deployment["spec"]["template"]["spec"]["containers"][0]
@@ -131,7 +132,7 @@ def test_a_chart_is_installed_and_upgraded_from_a_served_index_and_its_crds_with
     sh("helm", "repo", "update", "ours")
     narrow = ("--set=rbac.scope=Namespaced", "--set=watchNamespaces={depot-a,depot-system}")
     more = ("--set=metrics.enabled=false", "--set=extraArgs={--max-concurrent-runs=3}", "--set=podLabels.team=a")
-    told = sh("helm", "upgrade", *release, *narrow, *more, "--wait", "--timeout=120s")
+    told = sh("helm", "upgrade", *release, *narrow, *more, "--wait", f"--timeout={patience():.0f}s")
     assert "depot-a,depot-system" in told
     assert fields(sh) == ["height"]
     assert (can(sh, "depot-a"), can(sh, "depot-b")) == (True, False)

@@ -20,7 +20,7 @@ from tests.integration.scaffold import installed, olm
 from tests.integration.scaffold.installed import get
 from tests.kit.places import BIN
 from tests.kit.shell import Sh, shell
-from tests.kit.wait import wait_until
+from tests.kit.wait import patience, wait_until
 
 pytestmark = [pytest.mark.xdist_group("scaffold"), pytest.mark.full]
 
@@ -224,7 +224,14 @@ def test_an_operator_has_the_rights_of_its_install_mode_and_no_others(
     name = str(request.node.callspec.id)
     places = watched or (A, C)
     unwatched = [each for each in PLACES if watched and each not in watched]
-    sh("kubectl", "wait", "--for=condition=Established", f"crd/{BERTHS}", f"crd/{HARBOURS}", "--timeout=60s")
+    sh(
+        "kubectl",
+        "wait",
+        "--for=condition=Established",
+        f"crd/{BERTHS}",
+        f"crd/{HARBOURS}",
+        f"--timeout={patience():.0f}s",
+    )
     # The authorizer learns of rights a moment after they were given; the operator is to find them all.
     for space, rights in [*((each, OF_OPERATOR + OF_ROLE) for each in places), ("", OF_CLUSTER), (HOME, AT_HOME)]:
         wait_until(lambda: may(sh, project, space, rights) == {True}, f"{rights} in {space!r}")  # noqa: B023
@@ -250,7 +257,7 @@ def test_an_operator_has_the_rights_of_its_install_mode_and_no_others(
         if HOME not in watched and install is not by_olm:
             assert may(sh, project, HOME, OF_OPERATOR) == {not watched}
 
-        sh("kubectl", "delete", f"{BERTHS}/{name}", f"--namespace={places[0]}", "--timeout=120s")
+        sh("kubectl", "delete", f"{BERTHS}/{name}", f"--namespace={places[0]}", f"--timeout={patience():.0f}s")
         lines = operator.log.splitlines()
         assert [line for line in lines if "forbidden" in line.lower() or "HTTP 403" in line] == []
         assert not operator.lines(msg="The operator lacks a right; add the rule")
@@ -266,7 +273,7 @@ def test_an_operator_has_the_rights_of_its_install_mode_and_no_others(
 
 def test_without_an_operator_undeploy_lists_objects_that_wait_for_finalizers(sh: Sh, project: Path) -> None:
     sh("make", "deploy")
-    sh("kubectl", "wait", "--for=condition=Established", f"crd/{BERTHS}", "--timeout=60s")
+    sh("kubectl", "wait", "--for=condition=Established", f"crd/{BERTHS}", f"--timeout={patience():.0f}s")
     berth(sh, project, "alone", A, 1)
     patch = ("patch", f"{BERTHS}/alone", f"--namespace={A}", "--type=merge")
     sh("kubectl", *patch, '--patch={"metadata":{"finalizers":["dock.example.net/finalizer"]}}')

@@ -18,8 +18,8 @@ from tests.integration.scaffold.developer import STEPS, Project, copy_sample, of
 from tests.kit import workloads
 from tests.kit.images import hindrance, node_hindrance
 from tests.kit.places import BIN, ROOT
+from tests.kit.wait import patience
 
-pytestmark = pytest.mark.timeout(900)  # some dozens of Ansible's starts: with much else to do they take their time
 TASKS = "roles/basket/tasks/main.yml"
 MAKE = """\
 ---
@@ -215,7 +215,9 @@ def test_the_scenario_detects_a_role_that_is_not_idempotent_and_one_that_fails(g
     kubectl = status.partition("molecule-shop-operator: running")[2].partition("kubectl")[2].split()[0]
     kubeconfig = f"--kubeconfig={generated.environ['MOLECULE_EPHEMERAL_DIRECTORY']}/kubeconfig"
     basket = ("basket.shop.example.org/basket-sample", "--namespace=shop-operator-test")
-    waited = generated.sh(kubectl, kubeconfig, "wait", "--for=condition=Failure", "--timeout=90s", *basket)
+    waited = generated.sh(
+        kubectl, kubeconfig, "wait", "--for=condition=Failure", f"--timeout={patience():.0f}s", *basket
+    )
     assert waited.returncode == 0, waited.stdout
     finished = generated.sh("molecule", "verify")
     assert finished.returncode
@@ -264,4 +266,4 @@ def _in_place_of_the_pod(project: Project, kubeconfig: str | Path, folder: Path)
             yield
         finally:
             operator.terminate()
-            operator.wait(60)
+            operator.wait(patience())

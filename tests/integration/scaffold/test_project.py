@@ -16,7 +16,7 @@ import yaml
 from runner.sdk import devcluster as clusters
 from tests.kit.places import BIN
 from tests.kit.shell import Sh
-from tests.kit.wait import wait_until
+from tests.kit.wait import patience, wait_until
 
 pytestmark = pytest.mark.xdist_group("scaffold")
 
@@ -43,7 +43,7 @@ def operator(project: Path, kubeconfig: Path, log: Path) -> Iterator[None]:
             yield
         finally:
             process.terminate()
-            assert process.wait(timeout=60) == 0
+            assert process.wait(patience()) == 0
 
 
 def test_a_generated_project_passes_the_linters_also_when_its_role_uses_what_comes_with_the_operator(
@@ -68,7 +68,7 @@ def test_the_api_server_accepts_the_manifests_in_a_dry_run_and_without_one(sh: S
     policy = "kubectl kustomize config/network-policy | sed 's/namespace: system/namespace: default/'"
     sh("sh", "-c", f"{policy} | kubectl apply --dry-run=server -f -")
     sh("make", "install", "deploy", "IMG=registry.example.org/shop-operator:v1")
-    sh("kubectl", "wait", "--for=condition=Established", "crd", "--all", "--timeout=60s")
+    sh("kubectl", "wait", "--for=condition=Established", "crd", "--all", f"--timeout={patience():.0f}s")
     image = sh(
         "kubectl",
         *("get", "deployment", "shop-operator-controller-manager", "--namespace=shop-operator-system"),
@@ -122,12 +122,12 @@ def test_a_role_of_three_lines_reconciles_and_its_deletion_waits_for_the_finaliz
         "namespace: '{{ ansible_operator_meta.namespace }}'}}\n"
     )
     sh("make", "install")
-    sh("kubectl", "wait", "--for=condition=Established", "crd", "--all", "--timeout=60s")
+    sh("kubectl", "wait", "--for=condition=Established", "crd", "--all", f"--timeout={patience():.0f}s")
     with operator(project, devcluster.kubeconfig, tmp_path / "log"):
         sh("kubectl", "apply", "-k", "config/samples")
         for kind, name in (("baskets", "basket-sample"), ("secrets", "secret-sample"), ("markets", "market-sample")):
             done = "--for=condition=Successful"
-            sh("kubectl", "wait", done, f"{kind}.shop.example.org/{name}", "--timeout=120s")
+            sh("kubectl", "wait", done, f"{kind}.shop.example.org/{name}", f"--timeout={patience():.0f}s")
         [owner] = yaml.safe_load(sh("kubectl", "get", "secret", "secret-sample", "--output=yaml"))["metadata"][
             "ownerReferences"
         ]

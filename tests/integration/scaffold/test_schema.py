@@ -9,6 +9,7 @@ import pytest
 import yaml
 
 from tests.kit.shell import Sh
+from tests.kit.wait import patience
 
 pytestmark = pytest.mark.xdist_group("scaffold")
 
@@ -43,7 +44,7 @@ def shelves(sh: Sh, project: Path) -> Sh:
     )
     sh("ansible-operator", "generate", "crds")
     sh("kubectl", "apply", "-f", "config/crd/bases/shop.example.org_shelves.yaml")
-    sh("kubectl", "wait", "--for=condition=Established", "crd/shelves.shop.example.org", "--timeout=60s")
+    sh("kubectl", "wait", "--for=condition=Established", "crd/shelves.shop.example.org", f"--timeout={patience():.0f}s")
     return sh
 
 

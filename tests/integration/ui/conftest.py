@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.integration.ui.crowd import Crowd
+from tests.kit.wait import patience
 
 
 @pytest.fixture
@@ -20,5 +21,5 @@ def crowd(tmp_path: Path) -> Iterator[Crowd]:
     ready.result(60)
     yield made
     made.stop()
-    thread.join(60)
+    thread.join(patience())
     assert not thread.is_alive()

@@ -7,6 +7,7 @@ import asyncio
 import pytest
 
 from runner.agent import frames
+from tests.kit.wait import patience
 
 
 async def test_a_cancellation_at_the_moment_of_the_result_is_not_ignored() -> None:
@@ -20,7 +21,7 @@ async def test_a_cancellation_at_the_moment_of_the_result_is_not_ignored() -> No
             await asyncio.sleep(0)
         task.cancel()
         with pytest.raises(asyncio.CancelledError):
-            await asyncio.wait_for(task, 20)
+            await asyncio.wait_for(task, patience())
 
 
 async def _wait_twice(result: asyncio.Future[int]) -> None:

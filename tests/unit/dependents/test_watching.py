@@ -22,6 +22,7 @@ from runner.kube.watch_events import Applied, Deleted, Restarted, Synced
 from runner.objects import GVK, Object, ObjectKey, ObjectRef
 from runner.ownership import Owner
 from runner.watches.watch import Watch
+from tests.kit.wait import patience
 
 pytestmark = pytest.mark.virtual_time
 
@@ -291,7 +292,7 @@ def test_kinds_that_the_storage_refused_are_saved_as_soon_as_it_accepts_them(
 
     async def scenario() -> None:
         dependents = make().dependents
-        async with dependents._client, asyncio.timeout(30), asyncio.TaskGroup() as group:
+        async with dependents._client, asyncio.timeout(patience()), asyncio.TaskGroup() as group:
             following = group.create_task(dependents.follow())
             with capture_logs() as logs:
                 dependents.wrote(OWNER, DEPLOYMENT, child(1))
@@ -311,7 +312,7 @@ def test_which_objects_runs_wrote_in_other_namespaces_survives_a_restart_and_rea
     async def scenario() -> None:
         first, replica = make().dependents, make().dependents
         later = {"creationTimestamp": "2999-01-01T00:00:00Z"}
-        async with first._client, asyncio.timeout(30), asyncio.TaskGroup() as group:
+        async with first._client, asyncio.timeout(patience()), asyncio.TaskGroup() as group:
             tasks = [group.create_task(each.follow()) for each in (first, replica)]
             await asyncio.gather(first._loaded.wait(), replica._loaded.wait())
             first.wrote(OWNER, DEPLOYMENT, far(1, **later))

@@ -13,6 +13,7 @@ import yaml
 from runner.cli import main
 from runner.errors import ClusterError
 from runner.sdk.devcluster import chosen, named
+from tests.kit.wait import patience
 
 
 def write_kubectl(folder: Path) -> None:
@@ -41,7 +42,7 @@ def test_a_module_of_the_project_shadows_none_of_the_operator(tmp_path: Path) ->
         capture_output=True,
         text=True,
         check=False,
-        timeout=60,
+        timeout=patience(),
     )
     assert done.returncode == 1
     assert "shadowed" not in done.stdout + done.stderr

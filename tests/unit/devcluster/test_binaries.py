@@ -13,6 +13,7 @@ from runner.sdk.devcluster import binaries
 from runner.sdk.devcluster.binaries import CONTROL_PLANE, Program, Target, Toolset, UnavailableError
 from runner.sdk.devcluster.cluster import get_helm
 from runner.sdk.devcluster.progress import Progress
+from tests.kit.wait import patience
 
 _TWO = Toolset("test", "etcd-1_kwok-1", (Program("etcd", "m", "p"), Program("kwok", "m", "p")))
 # Gets one program slowly, by a source that notes each time it is asked.
@@ -174,7 +175,7 @@ def test_two_that_need_the_same_programs_at_once_get_them_once(tmp_path: Path) -
         )
         for _ in range(2)
     ]
-    said = [process.communicate(timeout=30) for process in starting]
+    said = [process.communicate(timeout=patience()) for process in starting]
     assert [out for out, _ in said] == ["ready\n", "ready\n"]
     assert (tmp_path / "asked").read_text().split() == ["etcd", "kwok"]
     assert any("Waiting for another process" in err for _, err in said)

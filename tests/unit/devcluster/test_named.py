@@ -14,6 +14,7 @@ import pytest
 from runner.config.locks import FileLock
 from runner.sdk.devcluster import folders
 from runner.sdk.devcluster.layout import Layout
+from tests.kit.wait import patience
 
 _DOWN = """
 import sys
@@ -47,7 +48,9 @@ def lock(tmp_path: Path) -> Iterator[IO[str]]:
 def down(state: Path) -> subprocess.CompletedProcess[str]:
     """Run `down` in a process group of its own."""
     command = [sys.executable, "-P", "-c", _DOWN, str(state)]
-    return subprocess.run(command, start_new_session=True, capture_output=True, text=True, check=False, timeout=60)
+    return subprocess.run(
+        command, start_new_session=True, capture_output=True, text=True, check=False, timeout=patience()
+    )
 
 
 def test_down_does_not_end_its_own_process_group_if_the_supervisor_has_not_written_its_id(
@@ -74,5 +77,5 @@ def test_down_ends_the_process_that_holds_the_lock(lock: IO[str], tmp_path: Path
         assert holder.stdout is not None
         holder.stdout.readline()
         assert down(tmp_path).returncode == 0
-        assert holder.wait(10) == -15
+        assert holder.wait(patience()) == -15
     assert FileLock(Path(lock.name)).holder() is None

@@ -6,6 +6,7 @@ import pytest
 
 from runner.errors import ClusterError
 from runner.sdk.devcluster import ports
+from tests.kit.wait import patience
 
 
 @pytest.fixture
@@ -30,7 +31,7 @@ def test_a_server_that_shares_can_listen_on_a_reserved_port() -> None:
         server.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
         server.bind((ports.LOOPBACK, reserved.number))
         server.listen()
-        with socket.create_connection((ports.LOOPBACK, reserved.number), timeout=5):
+        with socket.create_connection((ports.LOOPBACK, reserved.number), timeout=patience()):
             pass
     reserved.close()
 
@@ -45,7 +46,7 @@ def test_a_reserved_port_cannot_be_bound_again() -> None:
 def test_a_reserved_port_without_its_server_refuses_connections() -> None:
     reserved = ports.reserve()
     with pytest.raises(ConnectionRefusedError):
-        socket.create_connection((ports.LOOPBACK, reserved.number), timeout=5)
+        socket.create_connection((ports.LOOPBACK, reserved.number), timeout=patience())
     reserved.close()
 
 

@@ -9,6 +9,7 @@ import pytest
 from runner.engine import blocks
 from runner.engine.job import Event
 from runner.objects import GVK, ObjectKey
+from tests.kit.wait import patience
 
 DASHES = "-" * 79
 
@@ -152,7 +153,7 @@ class Stuck(io.StringIO):
 
     def write(self, text: str) -> int:
         self.entered.set()
-        self.back.wait(10)
+        self.back.wait(patience())
         return super().write(text)
 
 
@@ -160,7 +161,7 @@ def test_a_stuck_reader_does_not_block_the_writer_and_gets_the_number_of_dropped
     stream = Stuck()
     writer = blocks.BlockWriter(stream, room=20)
     writer.write("x" * 15)
-    assert stream.entered.wait(5)
+    assert stream.entered.wait(patience())
 
     writer.write("too much at once")
     writer.write("again too much at once")

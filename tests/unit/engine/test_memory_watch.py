@@ -8,6 +8,8 @@ import textwrap
 
 import pytest
 
+from tests.kit.wait import patience
+
 SCRIPT = """
     import multiprocessing, os, queue, sys, time
     from runner.agent import process_tree
@@ -45,5 +47,7 @@ def test_a_run_ends_if_it_is_stuck_after_the_kernel_killed_a_process(
     action: str, kills: int, limit: int, expected: str
 ) -> None:
     script = textwrap.dedent(SCRIPT).format(action=action, kills=kills, limit=limit)
-    shown = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=30, check=False)
+    shown = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, timeout=patience(), check=False
+    )
     assert shown.stdout.strip() == expected, shown.stderr

@@ -18,7 +18,7 @@ from runner.agent import process_tree
 from runner.engine import processes
 from runner.engine.processes import MARKER
 from tests.kit.shortage import no_descriptor_left
-from tests.kit.wait import wait_until
+from tests.kit.wait import patience, wait_until
 
 Start = Callable[..., subprocess.Popen[bytes]]
 
@@ -100,7 +100,7 @@ def test_a_process_that_got_the_pid_of_an_ended_supervisor_is_not_killed(start: 
     assert processes.kill(identity, supervisor, within=5)
     assert processes.kill(identity, None, within=5)
 
-    assert marked.wait(5) == -signal.SIGKILL
+    assert marked.wait(patience()) == -signal.SIGKILL
     assert stranger.poll() is None
     assert len(process_tree.descendants(process_tree.table(), [stranger.pid])) == 1
 
@@ -196,7 +196,7 @@ def test_processes_are_reaped(case: str) -> None:
     imports = "import asyncio, os, signal, subprocess, time\nfrom runner.agent import process_tree\n"
     imports += "from runner.engine import processes, supervision\nprocess_tree.adopt_orphans()\n"
     code = imports + textwrap.dedent(REAPING[case])
-    subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=patience())
 
 
 def test_without_descriptors_reading_a_process_is_an_error_and_kills_nothing(start: Start) -> None:

@@ -12,6 +12,7 @@ from structlog.testing import capture_logs
 
 from runner.engine import artifacts, retention
 from runner.engine.retention import KeptRuns
+from tests.kit.wait import patience
 
 BIG = 1 << 20
 KEEP = 20
@@ -206,7 +207,7 @@ def test_a_long_removal_delays_only_the_next_run_of_the_same_object(
 
     def slow(folder: Path) -> None:
         removing.set()
-        assert may_end.wait(30)
+        assert may_end.wait(patience())
         remove(folder)
 
     monkeypatch.setattr(artifacts, "remove", slow)
@@ -215,7 +216,7 @@ def test_a_long_removal_delays_only_the_next_run_of_the_same_object(
     runs.begin(one)
     with ThreadPoolExecutor() as pool:
         ending = pool.submit(runs.end, one, KEEP)
-        assert removing.wait(30)
+        assert removing.wait(patience())
         again = pool.submit(runs.begin, one)
         pool.submit(runs.begin, two).result(30)
         pool.submit(runs.end, two, KEEP).result(30)

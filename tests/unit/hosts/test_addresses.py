@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from runner.hosts import addresses
 from runner.hosts.addresses import AddressCheck, Resolver
 from runner.watches.inventory_fields import AllowedHosts
+from tests.kit.wait import patience
 
 API_SERVER = ip_address("10.96.0.1")
 
@@ -119,7 +120,7 @@ async def test_a_slow_name_server_delays_no_other_host(monkeypatch: pytest.Monke
 
     def slow(name: str, *args: Any, **options: Any) -> Any:
         if name == "slow.example.com":
-            ends.wait(30)
+            ends.wait(patience())
         return real("127.0.0.1", *args, **options)
 
     monkeypatch.setattr(addresses, "_PATIENCE", 1.0)

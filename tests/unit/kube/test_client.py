@@ -19,7 +19,7 @@ from runner.kube.credentials.auth import HostEnvironment
 from runner.kube.discovery import ApiResource
 from runner.objects import GVK, ObjectKey
 from runner.pki import Authority
-from tests.kit.wait import until
+from tests.kit.wait import patience, until
 
 if TYPE_CHECKING:
     from tests.unit.kube.scripted import Api, KubeConfigFile
@@ -260,7 +260,7 @@ async def test_a_warning_is_logged_once(api: Api, client: Client) -> None:
 async def test_watches_keep_no_call_waiting(api: Api, client: Client) -> None:
     api.on("/watch", api.stream({"n": 1}, "stay"))
     api.on(PATH, api.reply({}))
-    async with Client(client.credentials, ClientLimits(connections=1)) as narrow, asyncio.timeout(5):
+    async with Client(client.credentials, ClientLimits(connections=1)) as narrow, asyncio.timeout(patience()):
 
         async def watch() -> None:
             async with narrow.stream("/watch", {}, idle=60) as lines:

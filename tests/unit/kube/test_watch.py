@@ -16,7 +16,7 @@ from runner.kube.discovery import Discovery
 from runner.kube.watch import WatchState, watchers
 from runner.kube.watch_stream import WatchPolicy, WatchStream
 from runner.objects import GVK, ObjectKey
-from tests.kit.wait import until
+from tests.kit.wait import patience, until
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -380,6 +380,6 @@ async def test_a_long_list_leaves_the_event_loop_to_others(api: Api, follow: Fol
                 turns += 1
                 await asyncio.sleep(0)
 
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(patience()):
             await take_turns()
     assert turns >= 10

@@ -14,6 +14,7 @@ from aiohttp import web
 from runner.monitoring import endpoints
 from runner.monitoring.certificates import Certificates
 from runner.monitoring.endpoints import MOST_CONNECTIONS, Address
+from tests.kit.wait import patience
 
 
 async def show(_: web.Request) -> web.Response:
@@ -44,7 +45,7 @@ async def test_idle_connections_are_bounded_and_a_new_client_is_served(
         scheme = "https" if secure else "http"
         async with aiohttp.ClientSession() as session, session.get(f"{scheme}://127.0.0.1:{port}/", ssl=False) as found:
             assert await found.text() == "shown"
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(patience()):
             for reader, _ in idle[:10]:
                 try:
                     await reader.read()  # returns: the server closed the oldest

@@ -15,6 +15,7 @@ from runner.errors import ConfigError
 from runner.monitoring import health
 from runner.monitoring.endpoints import Address
 from runner.monitoring.health import GRACE, HealthChecks, ProbeServer, ProbeTimeouts
+from tests.kit.wait import patience
 
 PATIENT, IMPATIENT = ProbeTimeouts(), ProbeTimeouts(response=0.05, stuck=0.0)
 ANYWHERE = Address("127.0.0.1", 0)
@@ -99,7 +100,7 @@ def test_a_single_check_can_be_requested_or_excluded() -> None:
 
 
 def ask(port: int, path: str) -> tuple[int, str]:
-    answer = urllib3.request("GET", f"http://127.0.0.1:{port}{path}", retries=False, timeout=30)
+    answer = urllib3.request("GET", f"http://127.0.0.1:{port}{path}", retries=False, timeout=patience())
     return answer.status, answer.data.decode()
 
 

@@ -44,8 +44,6 @@ def test_group_0_may_write_where_the_user_may_and_others_nowhere(
         assert not mode & stat.S_IWOTH
 
 
-
-
 def locked(name: str) -> dict[str, str]:
     """The version of each package that a file of requirements/ holds."""
     text = (DOCKERFILE.parent / "requirements" / name).read_text(encoding="utf-8")

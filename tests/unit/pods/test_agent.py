@@ -28,7 +28,7 @@ from runner.pods.connection import parse
 from runner.pods.links import Ending, Link
 from runner.pods.spool import Frame
 from tests.kit.agents import ORDER, Operator, agent_application, free_port, receive_all
-from tests.kit.wait import until
+from tests.kit.wait import patience, until
 
 pytestmark = pytest.mark.lengthy
 
@@ -48,7 +48,7 @@ class Started:
 
     async def end(self) -> tuple[int, bytes, bytes]:
         """Wait for the end; return the exit code and what was written to both streams."""
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(patience()):
             out, err = await self.process.communicate()
         assert self.process.returncode is not None
         return self.process.returncode, out, err
@@ -212,7 +212,7 @@ async def test_a_process_of_another_user_neither_fails_nor_delays_the_run(
     monkeypatch.setattr(os, "kill", refuse)
     spool = Spool(tmp_path / "spool")
     try:
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(patience()):
             await worker.Worker(tmp_path, spool).run(tmp_path / "order", "")
     finally:
         background = int(b"".join(spool.pieces(1))[frames.HEADER.size :])
@@ -312,7 +312,7 @@ async def test_a_full_disk_ends_the_run_with_an_error(operator: Operator, start:
 async def call(port: int) -> bytes:
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
     writer.write(b"GET /")
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(patience()):
         answer = await reader.read(100)
     writer.close()
     return answer
@@ -372,7 +372,7 @@ async def test_api_calls_move_with_the_run_to_another_operator(operator: Operato
     other.settings()
     link.close()
     await until(lambda: moved.is_connected)
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(patience()):
         assert await idle.read(100) == b""
     writer.close()
     assert await call(started.relay) == b"echo:GET /"

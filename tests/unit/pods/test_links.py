@@ -21,7 +21,7 @@ from runner.pods.connection import MalformedError, parse
 from runner.pods.links import ClosedError, Ending, Links
 from runner.pods.spool import Frame
 from tests.kit.agents import NAME, ORDER, RUN, TOKEN, Client, Operator, Pod, ending, receive_all
-from tests.kit.wait import until
+from tests.kit.wait import patience, until
 
 StartPod = Callable[..., Pod]
 Connect = Callable[..., Awaitable[Client]]
@@ -355,10 +355,10 @@ async def test_a_malformed_frame_fails_its_run_after_the_valid_frames_and_no_oth
     peer.hello()
     await peer.receive()
     peer.writer.write(data)
-    assert await asyncio.wait_for(link.receive(), 20) == Frame(1, b"one", end=False)
+    assert await asyncio.wait_for(link.receive(), patience()) == Frame(1, b"one", end=False)
     for _ in range(2):
         with pytest.raises(MalformedError, match=message):
-            await asyncio.wait_for(link.receive(), 20)
+            await asyncio.wait_for(link.receive(), patience())
     assert not link.is_connected
     await peer.rest()
     again = await client()
@@ -418,7 +418,7 @@ async def test_a_client_that_sends_nothing_is_closed(
     assert await peer.rest() == b""
     monkeypatch.setattr(links, "_HANDSHAKE", 0.05)  # in which a client of a busy machine may not end its own
     reader, writer = await asyncio.open_connection("127.0.0.1", operator.port)
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(patience()):
         with contextlib.suppress(ConnectionError):
             assert await reader.read() == b""
     writer.close()
@@ -468,7 +468,7 @@ async def test_an_order_that_cannot_be_read_is_an_error_of_the_run(operator: Ope
     link = operator.links.open(RUN, TOKEN, operator.folder / "missing")
     pod()
     with pytest.raises(FileNotFoundError):
-        await asyncio.wait_for(link.receive(), 20)
+        await asyncio.wait_for(link.receive(), patience())
 
 
 async def test_an_agent_that_has_not_ended_is_not_taken_for_one_that_has(operator: Operator, client: Connect) -> None:

@@ -18,6 +18,7 @@ from runner.kube.discovery import ApiResource
 from runner.objects import GVK, LAST_APPLIED, Object, ObjectKey
 from runner.sdk.preview import cli, deletion, selection
 from runner.sdk.preview.deletion import Owned
+from tests.kit.wait import patience
 from tests.kit.watch_values import watch_value
 
 SHOP = GVK("shop.example.com", "v1", "Shop")
@@ -134,7 +135,7 @@ def test_a_reader_that_ends_early_causes_no_message() -> None:
         assert child.stderr is not None
         assert child.stdout.readline() == "Shop town/s0: the plan failed\n"
         child.stdout.close()
-        assert (child.stderr.read(), child.wait(30)) == ("", 3)
+        assert (child.stderr.read(), child.wait(patience())) == ("", 3)
 
 
 @pytest.mark.parametrize("is_terminal", [True, False])

@@ -18,6 +18,7 @@ from runner.proxy.calls import Handler, Observer
 from runner.proxy.identity import Identities, RunIdentity
 from runner.proxy.server import Proxy
 from tests.kit.cluster import kubeconfig_of
+from tests.kit.wait import patience
 
 OPERATOR_TOKEN = "operators-own"
 OWNER = Owner(
@@ -89,12 +90,12 @@ class Wire:
         self.writer.write(data.encode("latin-1") if isinstance(data, str) else data)
 
     async def answer(self, *, to_head: bool = False) -> Message:
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(patience()):
             return await read_message(self.reader, to_head=to_head)
 
     async def is_closed(self) -> bool:
         """Wait for the other side to close."""
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(patience()):
             try:
                 return await self.reader.read(1) == b""
             except ConnectionResetError:

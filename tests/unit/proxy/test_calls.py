@@ -25,7 +25,7 @@ from runner.prune.record import Basis, CreationRecord
 from runner.prune.run_objects import RunObjects
 from runner.readcache.bodies import MOST_BYTES, ReadCache
 from runner.unchanged.last_run import ReadSet
-from tests.kit.wait import until
+from tests.kit.wait import patience, until
 
 if TYPE_CHECKING:
     from tests.unit.proxy.stage import Stage
@@ -122,7 +122,7 @@ async def test_an_error_of_an_observer_ends_the_call_at_the_api_server(staged: S
             wire = await stage.connect()
             wire.send(stage.request())
             assert await wire.is_closed()
-            async with asyncio.timeout(5):
+            async with asyncio.timeout(patience()):
                 await stage.api.lost.wait()
             await until(lambda: len(logs) > 1)
         assert logs[-1]["event"] == "Proxy request failed"

@@ -13,7 +13,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from structlog.testing import capture_logs
 
-from tests.kit.wait import until
+from tests.kit.wait import patience, until
 
 if TYPE_CHECKING:
     from collections.abc import Callable, MutableMapping, Sequence
@@ -198,7 +198,7 @@ def test_no_bytes_break_the_proxy(with_stage: Callable[..., None], raw: list[byt
         for piece in raw:
             wire.send(piece)
         wire.writer.write_eof()
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(patience()):
             answered = await wire.reader.read()
         wire.close()
         assert not answered or answered.startswith((b"HTTP/1.1 400", b"HTTP/1.1 401", b"HTTP/1.1 431"))

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import orjson
 import pytest
 
-from tests.kit.wait import until
+from tests.kit.wait import patience, until
 
 if TYPE_CHECKING:
     from tests.unit.proxy.stage import Message, Stage
@@ -141,7 +141,7 @@ async def test_an_old_client_gets_no_chunks(stage: Stage) -> None:
     stage.api.answers(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n0\r\n\r\n")
     wire = await stage.connect()
     wire.send(stage.request().replace(b"HTTP/1.1", b"HTTP/1.0"))
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(patience()):
         head, _, body = (await wire.reader.read()).partition(b"\r\n\r\n")
     assert b"chunked" not in head
     assert body == b"abc"
@@ -201,7 +201,7 @@ async def test_a_client_that_goes_ends_its_call_at_the_api_server(stage: Stage, 
     if answer:
         await stage.read_head(wire.reader)
     wire.close()
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(patience()):
         await stage.api.lost.wait()
 
 
@@ -339,7 +339,7 @@ async def test_upgraded_connections_are_joined_byte_by_byte(stage: Stage) -> Non
     assert await wire.reader.readexactly(2) == b"\x00\xff"
     wire.writer.write_eof()
     assert await wire.is_closed()
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(patience()):
         await stage.api.lost.wait()
 
 

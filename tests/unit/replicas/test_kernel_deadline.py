@@ -9,6 +9,8 @@ import sys
 
 import pytest
 
+from tests.kit.wait import patience
+
 pytestmark = [pytest.mark.lengthy, pytest.mark.skipif(sys.platform != "linux", reason="only Linux has the timer")]
 
 _STOPPED = """
@@ -23,7 +25,7 @@ switch.arm(kernel_deadline.clock() + {seconds})
 
 def run(seconds: float, then: str) -> int:
     command = [sys.executable, "-c", _STOPPED.format(seconds=seconds, then=then)]
-    return subprocess.run(command, check=False, timeout=30, env={**os.environ}).returncode
+    return subprocess.run(command, check=False, timeout=patience(), env={**os.environ}).returncode
 
 
 def test_a_stopped_process_is_ended() -> None:

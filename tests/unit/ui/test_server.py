@@ -28,7 +28,7 @@ from runner.watches.rollout_fields import RolloutPolicy, Step
 from runner.watches.watch import Role
 from runner.workqueue.request import ReconcileRequest, RunReason
 from tests.kit.page_values import AKind, condition, ended, start, views_of
-from tests.kit.wait import until
+from tests.kit.wait import patience, until
 from tests.kit.watch_values import watch_value
 
 QUICK = StreamTimings(interval=0.001)
@@ -297,7 +297,7 @@ async def test_only_the_conditions_of_an_object_are_shown(
 
 async def _next(answer: aiohttp.ClientResponse) -> Any:
     """The next overview of a stream."""
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(patience()):
         while True:
             line = await answer.content.readline()
             assert line, "the stream goes on"
@@ -350,7 +350,7 @@ async def test_a_page_that_closes_ends_its_streams(shown: Callable[..., Any]) ->
     async with shown(StreamTimings(interval=3600)) as page, page.ask("/events") as stream:
         await _next(stream)
         closing: Awaitable[None] = page.page.close()
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(patience()):
             await closing
             assert not (await stream.content.read()).strip()
 

@@ -11,12 +11,13 @@ import yaml
 from runner.watches.watch import Role
 from tests.kit.cluster import Kubectl, kubeconfig_of, kubectl_of
 from tests.kit.places import ROOT
+from tests.kit.wait import patience
 
 if TYPE_CHECKING:
     from runner.sdk.devcluster import DevCluster
     from tests.integration.engine.parity.comparison import Parity
 
-pytestmark = [pytest.mark.asyncio(loop_scope="session"), pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.asyncio(loop_scope="session")]
 
 
 @pytest.fixture
@@ -41,7 +42,7 @@ async def test_modules_and_lookups_of_kubernetes_core(parity: Parity, namespace:
 
 async def test_the_sample_role_with_something_to_do(parity: Parity, way: str, namespace: str, kubectl: Kubectl) -> None:
     kubectl("apply", "-k", str(ROOT / "config/crd"))
-    kubectl("wait", "--for=condition=Established", "crd/memcacheds.cache.example.com", "--timeout=60s")
+    kubectl("wait", "--for=condition=Established", "crd/memcacheds.cache.example.com", f"--timeout={patience():.0f}s")
     resource = {
         "apiVersion": "cache.example.com/v1alpha1",
         "kind": "Memcached",
@@ -55,7 +56,14 @@ async def test_the_sample_role_with_something_to_do(parity: Parity, way: str, na
     }
     role = Role("memcached", ROOT / "roles" / "memcached")
     await parity.under_test(role, **given)  # makes what takes a moment to settle
-    kubectl("wait", "--for=condition=Available", "deployment/sample-memcached", "-n", namespace, "--timeout=60s")
+    kubectl(
+        "wait",
+        "--for=condition=Available",
+        "deployment/sample-memcached",
+        "-n",
+        namespace,
+        f"--timeout={patience():.0f}s",
+    )
 
     def forget_entry() -> None:
         kubectl("delete", "configmap", f"memcached.{namespace}.sample", "-n", "default")

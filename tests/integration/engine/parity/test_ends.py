@@ -15,7 +15,7 @@ from runner.engine.job import Outcome
 if TYPE_CHECKING:
     from tests.integration.engine.parity.comparison import Hanging, Parity
 
-pytestmark = [pytest.mark.asyncio(loop_scope="session"), pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.asyncio(loop_scope="session")]
 
 
 def kill(number: signal.Signals, find: Callable[[Hanging], int]) -> Callable[[Hanging], None]:

@@ -13,7 +13,7 @@ from tests.integration.engine.runs import ANSIBLE_MASK
 if TYPE_CHECKING:
     from tests.integration.engine.parity.comparison import Parity
 
-pytestmark = [pytest.mark.asyncio(loop_scope="session"), pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.asyncio(loop_scope="session")]
 
 
 async def test_tasks_that_never_leave_the_controller(parity: Parity) -> None:

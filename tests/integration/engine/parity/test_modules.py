@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from tests.integration.engine.parity.comparison import Parity
     from tests.integration.engine.parity.observe import Observation
 
-pytestmark = [pytest.mark.asyncio(loop_scope="session"), pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.asyncio(loop_scope="session")]
 
 
 async def test_modules_that_misbehave(parity: Parity) -> None:

@@ -9,7 +9,7 @@ import pytest
 if TYPE_CHECKING:
     from tests.integration.engine.parity.comparison import Parity
 
-pytestmark = [pytest.mark.asyncio(loop_scope="session"), pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.asyncio(loop_scope="session")]
 
 
 @pytest.mark.nightly

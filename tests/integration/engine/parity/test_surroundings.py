@@ -9,7 +9,7 @@ import pytest
 if TYPE_CHECKING:
     from tests.integration.engine.parity.comparison import Parity
 
-pytestmark = [pytest.mark.asyncio(loop_scope="session"), pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.asyncio(loop_scope="session")]
 
 
 async def test_a_role_sees_the_same_wherever_its_code_runs(parity: Parity) -> None:

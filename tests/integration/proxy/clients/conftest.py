@@ -18,6 +18,7 @@ from runner.sdk.devcluster.cluster import get_helm
 if TYPE_CHECKING:
     from tests.kit.cluster import Kubectl
 from tests.integration.proxy.clients.tools import Helm, Play, Played
+from tests.kit.wait import patience
 
 _PLAY = """
 - hosts: localhost
@@ -86,7 +87,7 @@ def play(environ: dict[str, str], devcluster: DevCluster, namespace: str, tmp_pa
             capture_output=True,
             text=True,
             check=False,
-            timeout=240,
+            timeout=patience(),
         )
         assert played.returncode == 0, played.stdout + played.stderr
         return Played(json.loads((tmp_path / "result.json").read_text()), played.stdout)
@@ -112,7 +113,7 @@ def helm(helm_binary: Path, environ: dict[str, str], namespace: str) -> Helm:
             capture_output=True,
             text=True,
             check=False,
-            timeout=120,
+            timeout=patience(),
         )
         assert done.returncode == 0, done.stderr
         return done.stdout

@@ -6,6 +6,8 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from tests.kit.wait import patience
+
 if TYPE_CHECKING:
     from collections.abc import Callable
 
@@ -25,7 +27,7 @@ def test_a_release_and_helms_own_records_are_owned_throughout_its_life(
     def colour() -> str:
         return kubectl("get", "configmap", "shop", "-o=jsonpath={.data.colour}")
 
-    helm("install", "shop", chart, "--wait", "--timeout=60s")
+    helm("install", "shop", chart, "--wait", f"--timeout={patience():.0f}s")
     assert (colour(), kubectl("get", "deployment", "shop", "-o=jsonpath={.status.readyReplicas}")) == (
         "red",
         "1",

@@ -16,6 +16,7 @@ import pytest
 
 from runner.errors import ConfigError
 from runner.pki import Authority
+from tests.kit.wait import patience
 
 if TYPE_CHECKING:
     from tests.unit.proxy.stage import Message, Stage
@@ -110,10 +111,10 @@ async def test_sessions_pass_tls(staged: Staged, tls: ssl.SSLContext, authority:
         assert (await stage.read_head(wire.reader)).status == 101
         sent = bytes(3_000_000)
         wire.send(sent)
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(patience()):
             assert await wire.reader.readexactly(len(sent)) == sent
         wire.close()
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(patience()):
             await stage.api.lost.wait()
 
 
@@ -214,7 +215,7 @@ async def test_an_http_proxy_that_never_answers_keeps_no_connection(
         answer = await stage.get()
         assert answer.status == 503
         assert "no connection within 0.05 s" in orjson.loads(answer.body)["message"]
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(patience()):
             await corridor.ended.wait()
 
 
@@ -235,7 +236,7 @@ async def test_a_server_that_never_ends_the_handshake_keeps_no_connection(
         credentials.base_url = f"https://127.0.0.1:{server.sockets[0].getsockname()[1]}"
         credentials.ssl = ssl.create_default_context()
         assert (await stage.get()).status == 503
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(patience()):
             await closed.wait()
 
 

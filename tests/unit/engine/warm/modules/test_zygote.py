@@ -16,7 +16,7 @@ from runner.engine.warm.modules import zygote as zygote_module
 from runner.engine.warm.modules.module_process import Following
 from runner.engine.warm.modules.zygote import Unavailable, Zygote
 from tests.kit.shortage import no_descriptor_left
-from tests.kit.wait import wait_until
+from tests.kit.wait import patience, wait_until
 
 
 def ended_by(act: Callable[[], Any]) -> Callable[[list[int], Following | None], NoReturn]:
@@ -222,7 +222,7 @@ def test_while_a_module_runs_in_the_kept_process_another_has_its_own(zygote_of: 
     before = pid(zygote)
     with ThreadPoolExecutor() as pool:
         waiting = pool.submit(zygote.run, REQUEST, str(tmp_path), begun.set, kept=True)
-        assert begun.wait(60)
+        assert begun.wait(patience())
         meanwhile = pid(zygote)
         (tmp_path / "waits").write_bytes(b"")
         waited = int(waiting.result(60).stdout)

@@ -16,6 +16,7 @@ from runner.engine.warm.messages import Load
 from runner.engine.warm.server import client
 from runner.engine.warm.server.client import ServerDiedError, ServerError
 from runner.engine.warm.server.pool import Pool
+from tests.kit.wait import patience
 
 pytestmark = pytest.mark.virtual_time
 
@@ -239,7 +240,7 @@ async def test_closing_ends_all_servers_of_concurrent_environments(launches: Lau
         running = [asyncio.create_task(warm.start(ORDER, environment)) for environment in environments]
         await warm.settle()
         await asyncio.gather(*running)
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(patience()):
         await warm.close()
 
     assert len(launches.servers) > len(environments)
@@ -250,7 +251,7 @@ async def test_closing_ends_all_servers_of_concurrent_environments(launches: Lau
 async def test_closing_while_servers_start_leaves_none(launches: Launches, warm: Pool, seconds: float) -> None:
     running = [asyncio.create_task(warm.start(ORDER, {"A": str(number)})) for number in range(9)]
     await asyncio.sleep(seconds)
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(patience()):
         await warm.close()
     await asyncio.gather(*running, return_exceptions=True)
     assert [server for server in launches.servers if not server.is_closed] == []

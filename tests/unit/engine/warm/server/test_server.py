@@ -12,6 +12,7 @@ import pytest
 
 from runner.engine.warm import messages
 from runner.engine.warm.server import server
+from tests.kit.wait import patience
 
 RUNS = 8
 
@@ -70,7 +71,7 @@ def one_by_one(connection: socket.socket, is_prepared: threading.Event) -> None:
     for number in range(1, RUNS + 1):
         request(connection)
         if number == server._RUNS_BEFORE_SHARING:
-            assert is_prepared.wait(20)
+            assert is_prepared.wait(patience())
 
 
 def test_memory_is_prepared_once_after_some_runs(serve: Serve) -> None:
