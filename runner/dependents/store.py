@@ -22,7 +22,7 @@ from runner import log
 from runner.dependents.written import RecordsByWatch, WriteRecord
 from runner.errors import PASSING, ApiError, ConflictError
 from runner.kube.client import Client
-from runner.kube.state import ClusterState, FileState, StateStore, Stored
+from runner.kube.state import ClusterState, FileState, StateStore
 from runner.objects import GVK
 from runner.watches.policy import JitteredBackoff
 
@@ -54,8 +54,7 @@ class KindStore:
 
     def __init__(self, state: StateStore) -> None:
         self._state = state
-        self._was: Stored | None = None
-        """The entry as it was read or written last."""
+        self._saved: dict[str, str] = {}
         self._logged = log.Once()
 
     async def load(self) -> KindsByWatch:
@@ -77,32 +76,26 @@ class KindStore:
     async def _read(self) -> Mapping[str, str]:
         """Return the texts of all entries by their keys; none if they cannot be read."""
         try:
-            self._was = await _until_available(partial(self._state.read, _NAME))
+            found = await _until_available(partial(self._state.read, _NAME))
         except ApiError as error:
             self._warn(error)
             return {}
-        return self._was.data if self._was is not None else {}
+        self._saved = dict(found.data) if found is not None else {}
+        return self._saved
 
     async def _write(self, data: Mapping[str, str]) -> bool:
-        """Write the entries that have changed; return False if the storage refused them."""
-        try:
-            await _until_available(partial(self._merge, data))
-        except ApiError as error:
-            self._warn(error)
-            return False
-        self._logged.reset()
+        """Write the texts that have changed; return False if the storage refused them."""
+        for key, text in data.items():
+            if self._saved.get(key) == text:
+                continue
+            try:
+                await _until_available(partial(self._state.put, _NAME, key, text))
+            except ApiError as error:
+                self._warn(error)
+                return False
+            self._saved[key] = text
+            self._logged.reset()
         return True
-
-    async def _merge(self, data: Mapping[str, str]) -> None:
-        """Write entries, and keep those of other operators. Raises ConflictError if one of them was faster."""
-        known = self._was.data if self._was is not None else {}
-        if data.items() <= known.items():
-            return
-        try:
-            self._was = await self._state.write(_NAME, {**known, **data}, self._was)
-        except ConflictError:
-            self._was = await self._state.read(_NAME)
-            raise
 
     def _warn(self, error: ApiError) -> None:
         if self._logged.is_new():

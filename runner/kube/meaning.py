@@ -126,7 +126,7 @@ FOLLOWS: Mapping[Request, Mapping[Meaning, Follow]] = MappingProxyType(
         Request.PLAN: _each(_F.OMIT, _F.RETRY, _F.OMIT, _F.OMIT, _F.RETRY),
         Request.AFTERWARDS: _all(_F.NEXT_RUN),
         Request.ROLLOUT: _each(_F.REPORT, _F.RETRY, _F.READ_AGAIN, _F.RETRY, _F.RETRY),
-        Request.KINDS: _each(_F.SAVE_LATER, _F.REPEAT, _F.REPEAT, _F.REPEAT, _F.REPEAT),
+        Request.KINDS: _each(_F.SAVE_LATER, _F.REPEAT, _F.REPEAT, _F.SAVE_LATER, _F.REPEAT),
         Request.LEASE: _each(_F.EXPIRE, _F.EXPIRE, _F.READ_AGAIN, _F.READ_AGAIN, _F.EXPIRE),
         Request.METRICS: _all(_F.UNAVAILABLE),
         Request.PROXY: _each(_F.FORWARD, _F.RETURN, _F.FORWARD, _F.FORWARD, _F.RETURN),

@@ -27,6 +27,7 @@ from runner.objects import GVK, Object, ObjectKey, annotations_of, key_of, metad
 
 CONFIG_MAPS = ApiResource(GVK("", "v1", "ConfigMap"), "configmaps", True, frozenset(), frozenset())  # noqa: FBT003 - namespaced
 SECRETS = ApiResource(GVK("", "v1", "Secret"), "secrets", True, frozenset(), frozenset())  # noqa: FBT003 - namespaced
+_LONGEST_MANAGER = 128
 
 
 class StateError(ApiError):
@@ -56,6 +57,10 @@ class StateStore(ABC):
     @abstractmethod
     async def write(self, name: str, data: Mapping[str, str], was: Stored | None) -> Stored:
         """Replace an entry, or create it if `was` is None. Raises ConflictError unless it is as it was."""
+
+    @abstractmethod
+    async def put(self, name: str, key: str, text: str) -> None:
+        """Write one text of an entry, which is created if it does not exist. Other texts stay."""
 
     @abstractmethod
     async def delete(self, name: str, uid: str = "") -> None:
@@ -127,6 +132,15 @@ class ClusterState(StateStore):
                 raise ConflictError(f"another client deleted it: {error}", status=error.status) from error
         return self._stored(answer)
 
+    async def put(self, name: str, key: str, text: str) -> None:
+        """See StateStore. Other than `write`, it needs the right to create an object of this name only."""
+        meta = {"name": self.prefix + name, "namespace": self.namespace}
+        body = {"apiVersion": "v1", "kind": self.resource.gvk.kind, "metadata": meta, "data": {key: text}}
+        # A field manager for each key: what one operator applies removes nothing of another one.
+        params = {"fieldManager": f"ansible-operator {key}"[:_LONGEST_MANAGER], "force": "true"}
+        with self._refusals("store"):
+            await self.client.patch(self.resource, self._key(name), body, content_type=PatchType.APPLY, params=params)
+
     async def delete(self, name: str, uid: str = "") -> None:
         """See StateStore."""
         try:
@@ -183,6 +197,10 @@ class FileState(StateStore):
         """See StateStore."""
         return await asyncio.to_thread(self._write, name, data, was)
 
+    async def put(self, name: str, key: str, text: str) -> None:
+        """See StateStore."""
+        await asyncio.to_thread(self._put, name, key, text)
+
     async def delete(self, name: str, uid: str = "") -> None:  # noqa: ARG002 - files have no UID
         """See StateStore."""
         with self._refusals(name, "remove", "make the folder writable"):
@@ -215,6 +233,10 @@ class FileState(StateStore):
             self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
             atomic_file.write(self._path(name), text)
         return Stored(name, data, hashlib.sha256(text.encode()).hexdigest())
+
+    def _put(self, name: str, key: str, text: str) -> None:
+        found = self._read(name)
+        self._write(name, {**(found.data if found is not None else {}), key: text}, found)
 
     @contextmanager
     def _refusals(self, name: str, verb: str, advice: str) -> Iterator[None]:

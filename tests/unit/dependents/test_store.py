@@ -17,7 +17,6 @@ from runner.errors import (
     ApiUnavailableError,
     ConflictError,
     ForbiddenError,
-    NotFoundError,
     ServerError,
     ThrottledError,
     UnauthorizedError,
@@ -75,22 +74,17 @@ async def test_a_folder_that_cannot_be_used_is_one_warning(tmp_path: Path, capsy
 
 
 class ApiServer:
-    """Answers of an API server without the ConfigMap; then it accepts every request."""
+    """Answers of an API server; then it accepts every request."""
 
     def __init__(self, *errors: Exception) -> None:
         self.errors = list(errors)
         self.saved: dict[str, str] = {}
 
-    async def get(self, *_: object) -> Object:
+    async def patch(self, _resource: object, _key: object, body: Object, **_: object) -> Object:
         if self.errors:
             raise self.errors.pop(0)
-        raise NotFoundError("none", status=404)
-
-    async def create(self, _resource: object, _namespace: str, obj: Object) -> Object:
-        if self.errors:
-            raise self.errors.pop(0)
-        self.saved = obj["data"]
-        return obj
+        self.saved |= body["data"]
+        return body
 
 
 @pytest.mark.parametrize(

@@ -45,7 +45,7 @@ SITES: dict[Request, set[str]] = {
         *(f"kube/state:{name}" for name in ("read", "write", "delete", "all")),
     },
     Request.ROLLOUT: {"kube/state:read", "kube/state:write"},
-    Request.KINDS: {"kube/state:read", "kube/state:write"},
+    Request.KINDS: {"kube/state:read", "kube/state:put"},
     Request.LEASE: {"replicas/leases:read", "replicas/leases:write"},
     Request.METRICS: {"kube/reviews:_create"},
     Request.PROXY: {"proxy/handlers/writes:_discover", "proxy/handlers/writes:_current"},

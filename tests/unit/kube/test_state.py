@@ -18,7 +18,7 @@ from runner.errors import (
     ServerError,
 )
 from runner.kube import answers
-from runner.kube.client import Client
+from runner.kube.client import Client, PatchType
 from runner.kube.discovery import ApiResource
 from runner.kube.state import CONFIG_MAPS, SECRETS, ClusterState, FileState, StateError, StateStore
 from runner.objects import Object, ObjectKey
@@ -49,7 +49,10 @@ class ApiServer:
             raise ConflictError("already exists", status=409)
         return self._put(obj)
 
-    async def patch(self, resource: ApiResource, key: ObjectKey, body: Object, **_: Any) -> Object:
+    async def patch(self, resource: ApiResource, key: ObjectKey, body: Object, **options: Any) -> Object:
+        if options["content_type"] is PatchType.APPLY:
+            self._note(f"APPLY {options['params']['fieldManager']}")
+            return self._put({**body, "data": {**self.objects.get(key.name, {}).get("data", {}), **body["data"]}})
         return self._replace("PATCH", await self.get(resource, key), body)
 
     async def request(self, method: str, path: str, body: Any = None, params: Any = None) -> Object:
@@ -118,6 +121,15 @@ async def test_a_writer_that_does_not_know_the_last_state_is_refused(store: Stat
     with pytest.raises(ConflictError):
         await store.write("one", {"a": "3"}, first)
     assert await store.read("one") is None
+
+
+async def test_texts_of_several_writers_stay(store: StateStore) -> None:
+    await store.put("one", "a", "1")
+    await store.put("one", "b", "2")
+    await store.put("one", "a", "3")
+    found = await store.read("one")
+    assert found is not None
+    assert found.data == {"a": "3", "b": "2"}
 
 
 async def test_an_entry_that_another_process_creates_at_the_same_time_is_used(store: StateStore) -> None:
