@@ -46,24 +46,6 @@ ORDINARY = """
 - {name: again and again, command: echo, until: true, retries: 2, delay: 0}
 """
 
-SLOW_END = """
-import time
-from ansible.executor.task_queue_manager import FinalQueue
-from ansible.plugins.action import ActionBase
-from ansible_collections.kubernetes.core.plugins.module_utils import version
-
-class ActionModule(ActionBase):
-    def run(self, tmp=None, task_vars=None):
-        send = FinalQueue.send_task_result
-
-        def send_slowly(*args, **kwargs):
-            send(*args, **kwargs)
-            time.sleep(60)
-
-        FinalQueue.send_task_result = send_slowly
-        return super().run(tmp, task_vars)
-"""
-
 
 def ways(ran: Ran) -> dict[str, int]:
     """Return the totals of a run that succeeded."""
@@ -125,18 +107,6 @@ async def test_a_task_that_needs_it_has_a_worker(reason: str, task: str, runs: R
     found = ways(ran)
     assert found.pop(f"forked_worker: {reason}") == 1
     assert found.keys() <= {"forked_module"}
-
-
-async def test_a_worker_notes_what_it_loaded_although_ansible_ends_it_once_it_has_the_last_result(runs: Runs) -> None:
-    plugins = runs.content / "action_plugins"
-    plugins.mkdir(parents=True)
-    (plugins / "slow_end.py").write_text(SLOW_END, encoding="utf-8")
-
-    ran = await runs.run(runs.tasks("- slow_end:"))
-
-    assert ways(ran) == {"forked_worker: action": 1}
-    assert ran.result.duration < 60
-    assert any("ansible_collections.kubernetes.core.plugins.module_utils.version" in lines for lines in runs.notes)
 
 
 @pytest.mark.parametrize(
