@@ -392,6 +392,18 @@ async def test_a_cluster_scoped_owner_has_no_namespace(make: Make) -> None:
     assert [(gvk, key) for _, gvk, key, _ in harness.triggered] == [(FLEET.ref.gvk, FLEET.ref.key)]
 
 
+async def test_notifications_of_a_running_owner_are_deferred_until_its_run_ends(make: Make) -> None:
+    harness = make()
+    harness.dependents.began(OWNER)
+    harness.dependents.wrote(OWNER, DEPLOYMENT, child(1))
+    harness.tell(Applied(child(2, generation=2)))
+    harness.tell(Applied(child(3, generation=3)))
+    assert harness.triggered == []
+    harness.dependents.wrote(OWNER, DEPLOYMENT, child(3, generation=3))
+    harness.dependents.ended(OWNER)
+    assert harness.reasons == ["Deployment ns/web changed: spec"]
+
+
 async def test_a_deletion_by_a_run_triggers_no_owner(make: Make) -> None:
     harness = make()
     for answer in ({"kind": "Status", "details": {"uid": "uid-web"}}, child(2)):
