@@ -25,7 +25,6 @@ from runner.engine.warm.modules import certificates, kubernetes_client, module_n
 from runner.engine.warm.modules import payload as payloads
 from runner.engine.warm.modules.interpreter import Interpreter
 from runner.engine.warm.modules.module_namespace import ModuleNamespace
-from runner.engine.warm.modules.parsed_once import parsed_once
 from runner.engine.warm.modules.payload import Payload
 
 ALWAYS = tuple(f"ansible.legacy.{name}" for name in ("command", "copy", "file", "stat"))
@@ -89,8 +88,7 @@ def make(names: Iterable[str], imports: Iterable[str], interpreter: Interpreter)
     Requires a process with a single thread, in which Ansible's plugin loader is set up.
     """
     problems: list[str] = []
-    with parsed_once():
-        found = tuple(_resolve({*ALWAYS, *names}, problems))
+    found = tuple(_resolve({*ALWAYS, *names}, problems))
     imports, path = tuple(imports), interpreter.path
     skip: frozenset[str] = frozenset()
     for _ in range(_ROUNDS):
