@@ -141,8 +141,7 @@ class AdminServers:
         context = None
         if settings.metrics_secure:
             folder = settings.metrics_cert_path
-            named = settings.metrics_cert_name, settings.metrics_cert_key
-            files = CertificateFiles(folder / named[0], folder / named[1]) if folder else None
+            files = CertificateFiles(folder / "tls.crt", folder / "tls.key") if folder else None
             self._certificates = await asyncio.to_thread(Certificates, files)
             context = self._certificates.context
         server, port = await endpoints.serve(address, handlers, _METRICS, context)

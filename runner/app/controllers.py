@@ -157,14 +157,15 @@ def _rollout(scope: WatchScope, shared: Shared, executed: ContentDigest) -> Roll
 
 
 def _status(scope: WatchScope, shared: Shared) -> StatusWriter:
-    watch, settings = scope.watch, shared.settings
-    health = settings.health_conditions if watch.health_conditions is None else watch.health_conditions
+    watch = scope.watch
 
     def refused(obj: Object, why: str) -> None:
         scope.about(obj).refused(why)
 
     writer = StatusWriter(
-        shared.client, watch.gvk, shared.leadership, refused, enabled=watch.manage_status, health=health
+        *(shared.client, watch.gvk, shared.leadership, refused),
+        enabled=watch.manage_status,
+        health=watch.health_conditions,
     )
     scope.registry.subscribe(writer.forget)
     return writer

@@ -16,6 +16,11 @@ REPLICAS, LOGGING, DEPRECATED = "Replicas", "Logging", "Deprecated"
 _DEPRECATED_VARIABLES = {"OPERATOR_NAME"}
 
 REMOVED: dict[str, str] = {
+    "health-conditions": "set healthConditions: false in the watches whose status is to lack them",
+    "max-verbosity": "set maxVerbosity in each watch whose objects are to be limited",
+    "metrics-cert-key": "name the key tls.key in the folder of --metrics-cert-path, as in a TLS Secret",
+    "metrics-cert-name": "name the certificate tls.crt in the folder of --metrics-cert-path, as in a TLS Secret",
+    "min-reconcile-period": "set minReconcilePeriod in each watch whose objects are to be limited",
     "shards": "use more --max-concurrent-reconciles, or run roles in pods with `isolation: pod`",
 }
 """Removed flags of `run`, without dashes in front, and the advice what to do instead."""

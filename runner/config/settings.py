@@ -70,14 +70,6 @@ class Settings:
     reconcile_period: float = option(
         RUNS, parse.period, "10h", "time between periodic runs of an object; 0s or off disables them", "DURATION"
     )
-    min_reconcile_period: float = option(
-        RUNS,
-        parse.period,
-        "5s",
-        "shortest period that the annotation reconcile-period of an object can set; 0s or off: no limit; "
-        "minReconcilePeriod of a watch overrides this",
-        "DURATION",
-    )
     run_timeout: float = option(
         RUNS,
         parse.period,
@@ -110,13 +102,6 @@ class Settings:
         "true",
         "add an owner reference to every object that a run creates, and watch these objects",
     )
-    health_conditions: bool = option(
-        RUNS,
-        parse.boolean,
-        "true",
-        "write the conditions Ready, Reconciling and Stalled, and status.observedGeneration; healthConditions of "
-        "a watch overrides this",
-    )
     runner_dir: Path = option(RUNS, parse.absolute_path, RUNNER_DIR, "folder that contains the run folders", "DIR")
     runner_dir_limit: int = option(
         RUNS,
@@ -131,13 +116,6 @@ class Settings:
         parse.verbosity,
         "2",
         "verbosity of ansible-playbook, 0 to 7; ANSIBLE_VERBOSITY_<KIND>_<GROUP> overrides it for one kind",
-        "N",
-    )
-    max_verbosity: int = option(
-        ANSIBLE,
-        parse.verbosity,
-        "7",
-        "highest verbosity that the annotation verbosity of an object can set; maxVerbosity of a watch overrides this",
         "N",
     )
     ansible_roles_path: str = option(
@@ -253,11 +231,9 @@ class Settings:
         ENDPOINTS,
         parse.optional_path,
         "",
-        "folder that contains the certificate and its key; reloaded on change",
+        "folder that contains the certificate, tls.crt, and its key, tls.key; reloaded on change",
         "DIR",
     )
-    metrics_cert_name: str = option(ENDPOINTS, str, "tls.crt", "file name of the certificate in that folder", "FILE")
-    metrics_cert_key: str = option(ENDPOINTS, str, "tls.key", "file name of the key in that folder", "FILE")
     metrics_require_rbac: bool = option(
         ENDPOINTS,
         parse.boolean,

@@ -52,13 +52,13 @@ def plan_environment(environment: Mapping[str, str]) -> dict[str, str]:
 def bounds_of(watch: Watch, settings: Settings) -> AnnotationBounds:
     """Return the limits of annotations. Values that the watch itself uses are always within them."""
     period = _or(watch.reconcile_period, settings.reconcile_period)
-    shortest = _or(watch.min_reconcile_period, settings.min_reconcile_period)
+    shortest = watch.min_reconcile_period
     return AnnotationBounds(
         period=period,
         shortest_period=min(shortest, period) if period else shortest,
         longest_run=_or(watch.policy.timeout, settings.run_timeout),
         mode=watch.mode,
-        highest_verbosity=max(_or(watch.max_verbosity, settings.max_verbosity), settings.verbosity_for(watch.gvk)),
+        highest_verbosity=max(watch.max_verbosity, settings.verbosity_for(watch.gvk)),
     )
 
 

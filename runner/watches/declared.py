@@ -95,20 +95,18 @@ _WATCH = _section(
     ),
     _duration(
         "minReconcilePeriod",
-        "shortest period that the annotation `reconcile-period` can set; `0s` and `off`: no limit; default: "
-        "`--min-reconcile-period` (5s)",
+        "shortest period that the annotation `reconcile-period` can set; `0s` and `off`: no limit",
         "1m",
+        "5s",
         values=_OFF,
     ),
-    _whole(
-        "maxVerbosity", "highest verbosity that the annotation `verbosity` can set; default: `--max-verbosity` (7)", "3"
-    ),
+    _whole("maxVerbosity", "highest verbosity that the annotation `verbosity` can set", "3", "7"),
     _boolean("manageStatus", "write conditions", "false", "true", go=_YES),
     _boolean(
         "healthConditions",
-        "write `Ready`, `Reconciling`, `Stalled` and `observedGeneration` ([status.md](status.md)); default: the "
-        "value of `--health-conditions`, true",
+        "write `Ready`, `Reconciling`, `Stalled` and `observedGeneration` ([status.md](status.md))",
         "false",
+        "true",
     ),
     _boolean("watchDependentResources", "a change of a dependent runs its owner", "false", "true", go=_YES),
     _boolean(

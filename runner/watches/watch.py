@@ -85,13 +85,13 @@ class Watch:
     finalizer: Finalizer | None
     reconcile_period: float | None
     """Seconds between periodic runs; None: the flag's value; 0: off."""
-    min_reconcile_period: float | None
-    """Shortest period that an annotation can set, in seconds; None: the flag's value; 0: no limit."""
-    max_verbosity: int | None
-    """Highest verbosity that an annotation can set; None: the flag's value."""
+    min_reconcile_period: float
+    """Shortest period that an annotation can set, in seconds; 0: no limit."""
+    max_verbosity: int
+    """Highest verbosity that an annotation can set."""
     manage_status: bool
-    health_conditions: bool | None
-    """Whether to write the conditions of kstatus; None: the flag's value."""
+    health_conditions: bool
+    """Whether to write the conditions of kstatus."""
     watch_dependent_resources: bool
     watch_cluster_scoped_resources: bool
     watch_dependent_status: StatusTrigger
@@ -207,6 +207,8 @@ _SHAPE = "a list of watches (`- …`), each with version, kind, and role or play
 _KIND_FIELDS = declared.names("blacklist[]")
 _DEFAULT_ARTIFACTS = 20
 _HIGHEST_VERBOSITY = 7
+_SHORTEST_PERIOD = 5.0
+"""Seconds."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -265,9 +267,8 @@ def _watch(fields: Fields, gvk: GVK, folders: _Folders, line: int) -> Watch | No
         vars=_frozen(fields.values("vars")),
         finalizer=finalizer,
         reconcile_period=_reconcile_period(fields),
-        min_reconcile_period=policy_fields.span(fields, "minReconcilePeriod", off=True),
+        min_reconcile_period=_min_reconcile_period(fields),
         max_verbosity=_max_verbosity(fields),
-        health_conditions=_health_conditions(fields),
         watch_dependent_status=policy_fields.status_trigger(fields),
         max_runner_artifacts=_artifacts(fields),
         snake_case_except=_snake_case_except(fields),
@@ -370,19 +371,17 @@ def _mode(fields: Fields) -> RunMode:
     return mode
 
 
-def _max_verbosity(fields: Fields) -> int | None:
+def _min_reconcile_period(fields: Fields) -> float:
+    seconds = policy_fields.span(fields, "minReconcilePeriod", off=True)
+    return _SHORTEST_PERIOD if seconds is None else seconds
+
+
+def _max_verbosity(fields: Fields) -> int:
     field = "maxVerbosity"
-    if not fields.is_present(field):
-        return None
     number = fields.integer(field, default=_HIGHEST_VERBOSITY)
     if not 0 <= number <= _HIGHEST_VERBOSITY:
         fields.error(field, f"invalid number {number}: use a whole number from 0 to {_HIGHEST_VERBOSITY}")
     return number
-
-
-def _health_conditions(fields: Fields) -> bool | None:
-    field = "healthConditions"
-    return fields.boolean(field, default=True) if fields.is_present(field) else None
 
 
 def _engine(fields: Fields) -> EngineName | None:

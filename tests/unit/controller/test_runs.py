@@ -125,10 +125,10 @@ def test_a_period_of_an_object_has_a_lower_limit(
 
 @pytest.mark.parametrize(
     ("annotation", "most", "of_kind", "verbosity"),
-    [("7", None, 2, 7), ("7", 3, 2, 3), ("7", 3, 5, 5), ("3", 3, 2, 3), ("0", 3, 2, 0)],
+    [("7", 7, 2, 7), ("7", 3, 2, 3), ("7", 3, 5, 5), ("3", 3, 2, 3), ("0", 3, 2, 0)],
 )
 def test_the_verbosity_of_an_object_has_an_upper_limit(
-    annotation: str, most: int | None, of_kind: int, verbosity: int
+    annotation: str, most: int, of_kind: int, verbosity: int
 ) -> None:
     settings = replace(SETTINGS, ansible_verbosity=of_kind)
     obj = {"metadata": {"annotations": {VERBOSITY: annotation}}}
