@@ -201,6 +201,9 @@ def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
     project = tmp_path_factory.mktemp("project")
     for role in ("memcached", "memcached_finalizer", "cleanup", "webserver"):
         (project / "roles" / role / "tasks").mkdir(parents=True)
+    for file in ("playbooks/site.yml", "playbooks/cleanup.yml", "inventories/base.yml"):
+        (project / file).parent.mkdir(exist_ok=True)
+        (project / file).write_text("[]\n")
     return project
 
 
