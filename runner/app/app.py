@@ -41,10 +41,10 @@ from runner.config import paths
 from runner.config.settings import RUNNER_DIR, Settings
 from runner.controller import run_access, run_log
 from runner.controller.controller import Controller
-from runner.controller.run_access import RunAccess, WriteObservers
+from runner.controller.run_access import AccessObserver, RunAccess
 from runner.controller.run_log import Form, RunLog, RunObserver
 from runner.controller.runs import plan_environment
-from runner.dependents.loop_guard import Contention, LoopGuard
+from runner.dependents.loop_guard import LoopGuard
 from runner.dependents.store import KindStore, storage
 from runner.dependents.watching import Dependents
 from runner.engine.blocks import BlockWriter
@@ -59,7 +59,7 @@ from runner.kube.credentials import auth
 from runner.kube.discovery import Discovery
 from runner.kube.meaning import Request
 from runner.monitoring.metrics import Metrics
-from runner.objects import GVK, ObjectKey, ObjectRef
+from runner.objects import GVK
 from runner.pods import setup as pods_setup
 from runner.pods.links import Links
 from runner.pods.setup import PodRuns, PodSetup
@@ -166,11 +166,11 @@ class _Operator:
             stack.callback(writer.close)
             discovery = Discovery(client)
             leadership = await setup.make(settings, credentials, self._metrics, stack)
-            over_budget = self._metrics.over_budget
+            kinds, over_budget = self._controllers, self._metrics.over_budget
             guard = LoopGuard(
-                self._dependent_changed,
-                self._reference_changed,
-                self._contended,
+                lambda gvk, key, why, is_status: kinds[gvk].dependent_changed(key, why, is_status=is_status),
+                lambda gvk, key, why, _: kinds[gvk].reference_changed(key, why),
+                lambda gvk, key, contention: kinds[gvk].contention.report(key, contention),
                 lambda gvk: over_budget.labels(str(gvk)).inc(),
             )
             dependents = self._dependents(client, discovery, guard, leadership)
@@ -180,7 +180,7 @@ class _Operator:
             events = EventRecorder(client, settings.pod_name or platform.node(), asyncio.get_running_loop().time)
             self._metrics.add_events(lambda: events.dropped)
             stack.push_async_callback(events.close, asyncio.create_task(events.follow()), _EVENTS_GRACE)
-            observers = WriteObservers(dependents, references)
+            observers = (dependents, references)
             proxy, access = await self._open_proxy(stack, client, dependents, observers)
             self._environment |= await self._admin.open_role_metrics(stack)
             pods = await self._open_pods(stack, discovery, proxy, engine)
@@ -201,10 +201,12 @@ class _Operator:
                 dependents=dependents,
                 dispatcher=self._dispatcher(),
                 events=events,
-                uses=controllers.uses(settings, self._watches, self._prune_again),
+                uses=controllers.uses(
+                    settings, self._watches, lambda ref, why: kinds[ref.gvk].prune_again(ref.key, why)
+                ),
             )
             self._expect_runs(engine)
-            self._controllers = {watch.gvk: controllers.make(watch, shared) for watch in self._watches}
+            self._controllers |= {watch.gvk: controllers.make(watch, shared) for watch in self._watches}
             self._admin.watch(self._controllers.values(), engine.starters.unmet)
             self._admin.note_shortfalls(engine.starters.pool.shortfalls)
             await self._admin.open_metrics(stack, self._metrics, client)
@@ -268,18 +270,6 @@ class _Operator:
         leadership.listen(dependents.leadership_changed)
         return dependents
 
-    def _dependent_changed(self, gvk: GVK, key: ObjectKey, why: str, is_status: bool) -> None:  # noqa: FBT001 - TriggerRun
-        self._controllers[gvk].dependent_changed(key, why, is_status=is_status)
-
-    def _reference_changed(self, gvk: GVK, key: ObjectKey, why: str, _: bool) -> None:  # noqa: FBT001 - TriggerRun
-        self._controllers[gvk].reference_changed(key, why)
-
-    def _prune_again(self, ref: ObjectRef, why: str) -> None:
-        self._controllers[ref.gvk].prune_again(ref.key, why)
-
-    def _contended(self, gvk: GVK, key: ObjectKey, contention: Contention | None) -> None:
-        self._controllers[gvk].contention.report(key, contention)
-
     def _dispatcher(self) -> Dispatcher:
         """Limit how many runs there may be at once. Those in pods need no processor of the operator."""
         of_processes = (watch.gvk for watch in self._watches if watch.pods is None)
@@ -295,7 +285,7 @@ class _Operator:
         return await self._pods.start(discovery, links, engine.kept, self._metrics, stack)
 
     async def _open_proxy(
-        self, stack: AsyncExitStack, client: Client, dependents: Dependents, observers: WriteObservers
+        self, stack: AsyncExitStack, client: Client, dependents: Dependents, observers: Sequence[AccessObserver]
     ) -> tuple[Proxy, RunAccess]:
         identities = Identities()
         clock = asyncio.get_running_loop().time
@@ -309,7 +299,7 @@ class _Operator:
                 DiscoveryCache(clock, served.forget),
                 Negotiate(),
                 reads,
-                Writes(served, client, observers),
+                Writes(served, client, *observers),
                 Planning(served, clock),
             ],
             self._rights.observers(),

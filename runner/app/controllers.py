@@ -31,7 +31,7 @@ from runner.controller.prune_records import PruneDeletion, PruneRecords
 from runner.controller.pruning import Pruner
 from runner.controller.reconcile import Reconciler
 from runner.controller.rollout import Rollout
-from runner.controller.run_access import RunAccess, WriteObservers
+from runner.controller.run_access import AccessObserver, RunAccess
 from runner.controller.run_log import RunObserver
 from runner.controller.runs import JobFactory, Runs, bounds_of
 from runner.controller.skipping import RunSkipper
@@ -73,7 +73,7 @@ class Shared:
     pods: Engine | None
     """Engine of the watches whose runs are in pods; None if there are none."""
     access: RunAccess
-    observers: WriteObservers
+    observers: Sequence[AccessObserver]
     references: References
     leadership: Leadership
     recorders: Sequence[RunObserver]

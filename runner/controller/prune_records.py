@@ -6,6 +6,7 @@ condition.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 
@@ -210,7 +211,7 @@ class PruneDeletion:
         scope: WatchScope,
         client: Client,
         discovery: Discovery,
-        observer: AccessObserver,
+        observers: Sequence[AccessObserver],
         uses: OperatorUses,
         account: str,
     ) -> None:
@@ -218,7 +219,7 @@ class PruneDeletion:
         self._scope = scope
         self._client = client
         self._discovery = discovery
-        self._observer = observer
+        self._observers = observers
         self._uses = uses
         self._user = f"system:serviceaccount:{account.replace('/', ':')}" if account else ""
         self._logged = log.Once()
@@ -229,11 +230,13 @@ class PruneDeletion:
         findings = Findings()
         if not examined.record.unused():
             return findings
-        self._observer.began(examined.owner)
+        for each in self._observers:
+            each.began(examined.owner)
         try:
             await self._examine(examined, findings)
         finally:
-            self._observer.ended(examined.owner)
+            for each in self._observers:
+                each.ended(examined.owner)
         return findings
 
     async def read(self, entry: CreatedObject) -> Object | None:
@@ -288,6 +291,7 @@ class PruneDeletion:
         resource = await self._discovery.find(entry.gvk)
         version = str(metadata(obj).get("resourceVersion") or "")
         await self._client.delete(resource, key_of(obj), uid=entry.uid, version=version, user=self._user)
-        self._observer.deleted(owner, resource, obj)
+        for each in self._observers:
+            each.deleted(owner, resource, obj)
         self._scope.metrics.pruned.labels(str(self._scope.watch.gvk)).inc()
         self._log.info("Deleted an unused object", object=str(entry), uid=entry.uid, **owner.ref.key._asdict())

@@ -7,24 +7,23 @@ secret from the start of a run.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from functools import partial
+from typing import Protocol
 
 from runner.controller.attempt import Attempt
-from runner.dependents.watching import Dependents
 from runner.engine.run_secrets import RunSecrets
-from runner.kube.discovery import ApiResource
 from runner.masking.forms import is_sensitive
-from runner.objects import GVK, Object, ObjectRef
+from runner.objects import GVK, ObjectRef
 from runner.ownership import Owner, OwnerState
+from runner.proxy.handlers.writes import WriteObserver
 from runner.proxy.identity import Identities, RunIdentity, RunStats
 from runner.proxy.observers.secrets import learn_object
 from runner.proxy.planning.overlay import Overlay
 from runner.proxy.server import Proxy
 from runner.prune.run_objects import RunObjects
-from runner.references.watching import References
 from runner.unchanged.last_run import ReadSet
 from runner.watches.watch import Watch
 
@@ -67,73 +66,20 @@ def secrets_in(environ: Mapping[str, str]) -> list[str]:
     return [value for name, value in environ.items() if is_sensitive(name) and name not in _FOLDERS]
 
 
-class AccessObserver:
-    """Observer of runs, and of the objects that they write and read. This one observes nothing."""
+class AccessObserver(WriteObserver, Protocol):
+    """Observer of runs, and of the objects that they write and read."""
 
     def began(self, owner: Owner) -> None:
         """Handle the start of a run of `owner`."""
-
-    def ended(self, owner: Owner) -> bool:  # noqa: ARG002 - for observers
-        """Handle the end of a run. Return whether no other client changed what the object owns meanwhile."""
-        return True
-
-    def owned_now(self, owner: Owner) -> str:  # noqa: ARG002 - as above
-        """Return the digest of what the object owns; empty if some of it is not known."""
-        return ""
-
-    def wants(self, owner: Owner, resource: ApiResource, namespace: str) -> bool:  # noqa: ARG002 - as above
-        """Return whether `read` needs objects of this kind that the owner's run reads in a namespace."""
-        return False
-
-    def read(self, owner: Owner, resource: ApiResource, obj: Object) -> None:
-        """Handle an object that a run read."""
-
-    def wrote(self, owner: Owner, resource: ApiResource, obj: Object) -> None:
-        """Handle an object that a run created, updated or patched, or whose subresource it wrote."""
-
-    def deleted(self, owner: Owner, resource: ApiResource, answer: Object) -> None:
-        """Handle the deletion of an object; `answer` is the object, or a Status about it."""
-
-
-@dataclass(frozen=True, slots=True)
-class WriteObservers(AccessObserver):
-    """Forwards what runs read and write to the watches of dependents and of references."""
-
-    dependents: Dependents
-    references: References
-
-    def began(self, owner: Owner) -> None:
-        """See AccessObserver."""
-        self.dependents.began(owner)
-        self.references.began(owner)
+        ...
 
     def ended(self, owner: Owner) -> bool:
-        """See AccessObserver."""
-        undisturbed = self.dependents.ended(owner)
-        self.references.ended(owner)
-        return undisturbed
+        """Handle the end of a run. Return whether no other client changed what the object owns meanwhile."""
+        ...
 
     def owned_now(self, owner: Owner) -> str:
-        """See AccessObserver."""
-        return self.dependents.owned_now(owner.ref.gvk, owner.ref.key) or ""
-
-    def wants(self, owner: Owner, resource: ApiResource, namespace: str) -> bool:
-        """See AccessObserver."""
-        return self.dependents.wants(owner, resource, namespace)
-
-    def read(self, owner: Owner, resource: ApiResource, obj: Object) -> None:
-        """See AccessObserver."""
-        self.dependents.read(owner, resource, obj)
-
-    def wrote(self, owner: Owner, resource: ApiResource, obj: Object) -> None:
-        """See AccessObserver."""
-        self.dependents.wrote(owner, resource, obj)
-        self.references.wrote(owner, resource, obj)
-
-    def deleted(self, owner: Owner, resource: ApiResource, answer: Object) -> None:
-        """See AccessObserver."""
-        self.dependents.deleted(owner, resource, answer)
-        self.references.deleted(owner, resource, answer)
+        """Return the digest of what the object owns; empty if some of it is not known, or if it is not observed."""
+        ...
 
 
 class RunAccess:
@@ -143,7 +89,7 @@ class RunAccess:
         self,
         proxy: Proxy,
         identities: Identities,
-        observers: AccessObserver,
+        observers: Sequence[AccessObserver],
         *,
         inject: bool,
         account_exists: Callable[[str], Awaitable[bool | None]],
@@ -203,13 +149,14 @@ class RunAccess:
         token = self._identities.issue(run, attempt.resumed.token if attempt.resumed is not None else "")
         run.secrets.add_initial([token, *self._known()])
         attempt.guard.when_lost(lambda: self._identities.cut(token))
-        self._observers.began(owner)
+        for each in self._observers:
+            each.began(owner)
         ahead = asyncio.create_task(self._proxy.read_ahead(run))
         try:
             yield Grant(self._proxy.kubeconfig_for(token), token, run.stats, run.secrets, run.read_set)
         finally:
             ahead.cancel()
             self._identities.revoke(token)
-            undisturbed = self._observers.ended(owner)
-            if run.read_set is not None and undisturbed:
-                run.read_set.owned = self._observers.owned_now(owner)
+            disturbed = [each for each in self._observers if not each.ended(owner)]
+            if run.read_set is not None and not disturbed:
+                run.read_set.owned = "".join(each.owned_now(owner) for each in self._observers)

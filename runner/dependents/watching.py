@@ -154,18 +154,20 @@ class Dependents:
                 for kind in self._kinds_of(gvk):
                     await kind.listed()
                 while True:
-                    found = self.owned_now(gvk, key)
+                    found = self._owned_now(ObjectRef(gvk, key))
                     if found is not None or not any(kind.is_reading for kind in self._kinds_of(gvk)):
                         return found
                     await asyncio.sleep(_LOOK)
         except TimeoutError:
             return None
 
-    def owned_now(self, gvk: GVK, key: ObjectKey) -> str | None:
-        """Digest the dependents of an object as they are known now; None if a part is unknown."""
-        target = ObjectRef(gvk, key)
+    def owned_now(self, owner: Owner) -> str:
+        """Digest the dependents of an object as they are known now; empty if a part is unknown."""
+        return self._owned_now(owner.ref) or ""
+
+    def _owned_now(self, target: ObjectRef) -> str | None:
         states: list[list[object]] = []
-        for kind in self._kinds_of(gvk):
+        for kind in self._kinds_of(target.gvk):
             if kind.problems():
                 return None
             for name, state in kind.ledger.owned_by(target):

@@ -227,11 +227,23 @@ class References:
             if not labelled.is_seen(owner.ref.key.namespace):
                 self._unproven.setdefault(labelled.selected, set()).add(target)
 
-    def ended(self, owner: Owner) -> None:
-        """Note the end of a run whose writes were all reported."""
+    def ended(self, owner: Owner) -> bool:
+        """Note the end of a run whose writes were all reported. Return True: references are not owned."""
         if owner.ref.gvk in self._watches:
             for notification in self._deferred.ended(owner.ref):
                 self._trigger(notification)
+        return True
+
+    def owned_now(self, owner: Owner) -> str:  # noqa: ARG002 - as the observer of dependents
+        """Return nothing: references are not owned."""
+        return ""
+
+    def wants(self, owner: Owner, resource: ApiResource, namespace: str) -> bool:  # noqa: ARG002 - as above
+        """Return False: the watches know the references that runs read."""
+        return False
+
+    def read(self, owner: Owner, resource: ApiResource, obj: Object) -> None:
+        """Do nothing, as `wants`."""
 
     def wrote(self, owner: Owner, resource: ApiResource, obj: Object) -> None:
         """Process the response to a run's write."""

@@ -127,10 +127,10 @@ class ServedResources:
 class Writes:
     """Handler that adds owners."""
 
-    def __init__(self, served: ServedResources, reader: ObjectReader, observer: WriteObserver) -> None:
+    def __init__(self, served: ServedResources, reader: ObjectReader, *observers: WriteObserver) -> None:
         self._served = served
         self._reader = reader
-        self._observer = observer
+        self._observers = observers
         self._logged = log.Once()
         self._unattended: set[asyncio.Task[Answer]] = set()
 
@@ -169,10 +169,12 @@ class Writes:
         answer = await proceed(call)
         if resource is None or answer.status >= _REDIRECT:
             return answer
-        if self._observer.wants(run.owner, resource, call.info.namespace if resource.namespaced else ""):
-            obj = await _observed(answer)
-            if obj is not None:
-                self._observer.read(run.owner, resource, obj)
+        space = call.info.namespace if resource.namespaced else ""
+        wanting = [each for each in self._observers if each.wants(run.owner, resource, space)]
+        obj = await _observed(answer) if wanting else None
+        if obj is not None:
+            for each in wanting:
+                each.read(run.owner, resource, obj)
         return answer
 
     async def _write(
@@ -186,10 +188,11 @@ class Writes:
             return answer
         obj = await _observed(answer)
         if obj is not None:
-            notify = self._observer.deleted if call.info.verb.startswith("delete") else self._observer.wrote
+            deletes = call.info.verb.startswith("delete")
             items = obj.get("items") if str(obj.get("kind", "")).endswith("List") else None
             for each in items if isinstance(items, list) else [obj]:
-                notify(run.owner, resource, each)
+                for observer in self._observers:
+                    (observer.deleted if deletes else observer.wrote)(run.owner, resource, each)
         return answer
 
     def _let_end(self, call: Call, writing: asyncio.Task[Answer]) -> None:

@@ -23,7 +23,7 @@ from runner.controller import decisions, run_access
 from runner.controller.attempt import Attempt, WatchScope, overrides_of
 from runner.controller.hosts import RunHosts
 from runner.controller.plan_run import plan_run
-from runner.controller.run_access import AccessObserver, RunAccess
+from runner.controller.run_access import RunAccess
 from runner.controller.runs import JobFactory, Runs, bounds_of, plan_environment
 from runner.engine.artifacts import new_ident
 from runner.engine.engines import EngineSettings
@@ -123,14 +123,13 @@ async def _open_proxy(stack: AsyncExitStack, client: Client, *, inject: bool) ->
     identities = Identities()
     clock = asyncio.get_running_loop().time
     served = ServedResources(client, clock)
-    observer = AccessObserver()
     proxy = Proxy(
         client.credentials,
         identities,
         [
             DiscoveryCache(clock, served.forget),
             Negotiate(),
-            Writes(served, client, observer),
+            Writes(served, client),
             Planning(served, clock),
         ],
     )
@@ -142,7 +141,7 @@ async def _open_proxy(stack: AsyncExitStack, client: Client, *, inject: bool) ->
         return [*client.credentials.secret_values(), *environment]
 
     exists = partial(service_accounts.exists, client)
-    return RunAccess(proxy, identities, observer, inject=inject, account_exists=exists, known=known)
+    return RunAccess(proxy, identities, (), inject=inject, account_exists=exists, known=known)
 
 
 class Planner:

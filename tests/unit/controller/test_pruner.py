@@ -173,7 +173,7 @@ class Bed:
         self.scope = scope_value(watch, cluster, metrics=self.metrics)
         self.uses = OperatorUses(lambda ref, why: self.requested.append((ref, why)))
         observer: Any = Observer(cluster)
-        deletion = PruneDeletion(self.scope, cluster, cluster, observer, self.uses, "tools/narrow")
+        deletion = PruneDeletion(self.scope, cluster, cluster, [observer], self.uses, "tools/narrow")
         kept = PruneRecords(self.scope, cluster, cluster, cluster)
         self.pruner = Pruner(self.scope, cluster, self.uses, kept, deletion)
 

@@ -248,7 +248,7 @@ async def test_annotations_that_another_user_wrote_do_not_trigger_an_owner_in_an
     harness.tell(Deleted(far(9, namespace=namespace)))
     harness.tell(Applied(far(10, namespace=namespace, uid="uid-y")))
     assert harness.triggered == []
-    assert harness.dependents.owned_now(WATCHED, OWNER.ref.key) is None or not any(
+    assert not harness.dependents.owned_now(OWNER) or not any(
         key.namespace == namespace
         for key, _ in harness.dependents._kinds["apps", "Deployment"].ledger.owned_by(OWNER.ref)
     )
