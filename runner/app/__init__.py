@@ -1,1 +1,1 @@
-"""The operator process: start and stop order, signals, the admin servers, and reload after edits."""
+"""The operator process: start and stop order, signals, and the admin servers."""

@@ -11,8 +11,6 @@ import os
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping
 from contextlib import AsyncExitStack
-from dataclasses import replace
-from urllib.parse import urlsplit
 
 from aiohttp import web
 
@@ -20,7 +18,6 @@ from runner import log
 from runner.config.settings import Settings
 from runner.controller import run_access
 from runner.controller.controller import Controller
-from runner.errors import ConfigError
 from runner.kube.client import Client
 from runner.kube.credentials import auth
 from runner.kube.reviews import AccessReviews
@@ -45,10 +42,8 @@ _log = log.get(__name__)
 class AdminServers:
     """Probes, metrics and page of one operator."""
 
-    def __init__(self, settings: Settings, page_port: int = 0) -> None:
-        """`page_port`: the page's port before a reload; used again if it is free, so that open pages continue."""
+    def __init__(self, settings: Settings) -> None:
         self._settings = settings
-        self.page_port = page_port
         self._proxy: SelfTest | None = None
         self._certificates: Certificates | None = None
         self._role_metrics = UserMetrics(time.time)
@@ -158,18 +153,9 @@ class AdminServers:
         name = self._settings.watches_file.resolve().parent.name
         place = OperatorInfo(name, cluster, self._settings.namespaces, self._settings.runner_dir, time.time())
         page = StatusPage(Views(place, list(controllers), self._journal), StreamTimings())
-        url = await self._start(page, self._page_at)
-        self.page_port = urlsplit(url).port or 0
+        url = await page.start(self._page_at)
         stack.push_async_callback(page.close)
         _log.info("Serving the status page", url=url)
-
-    async def _start(self, page: StatusPage, address: Address) -> str:
-        if address.port == 0 and self.page_port:
-            try:
-                return await page.start(replace(address, port=self.page_port))
-            except ConfigError:
-                _log.warning("Another program uses the port of the status page; its URL changes", port=self.page_port)
-        return await page.start(address)
 
 
 def check_name(gvk: GVK) -> str:

@@ -2,9 +2,7 @@
 
 Start: credentials, probes, the API server's version, metrics, then all kinds at once. A kind that is not served yet
 waits on its own. Stop (SIGTERM, SIGINT): no new events, no new runs. Runs in progress may end within the grace period
-and write their status; then the leader lease is released, and connections closed. A second signal cancels the runs. If
-the watches are edited, the operator stops likewise, without a limit for its runs. Another one with the new watches
-replaces it in the same process.
+and write their status; then the leader lease is released, and connections closed. A second signal cancels the runs.
 """
 
 from __future__ import annotations
@@ -26,7 +24,6 @@ from runner import __version__, log
 from runner.app import controllers
 from runner.app.admin import AdminServers
 from runner.app.controllers import Shared
-from runner.app.edits import ProjectSources
 from runner.app.process import (
     LoopErrorHandler,
     StopSignals,
@@ -36,7 +33,6 @@ from runner.app.process import (
     runner_folder,
     until_answered,
 )
-from runner.app.reload import Reloader, check_engines
 from runner.config import paths
 from runner.config.settings import RUNNER_DIR, Settings
 from runner.controller import run_access, run_log
@@ -93,7 +89,7 @@ _LEASE_GRACE = 5.0
 _log = log.get(__name__)
 
 
-def run(settings: Settings, loaded: LoadedWatches, sources: ProjectSources) -> int:
+def run(settings: Settings, loaded: LoadedWatches) -> int:
     """Run the operator until a signal stops it; return 0.
 
     Raises:
@@ -103,61 +99,47 @@ def run(settings: Settings, loaded: LoadedWatches, sources: ProjectSources) -> i
         _log.debug("The C library has no limit for large blocks, so that the process may keep freed memory")
     with runner_folder(settings.runner_dir, Path(RUNNER_DIR)) as folder:
         try:
-            asyncio.run(_run(replace(settings, runner_dir=folder), loaded, sources))
+            asyncio.run(_run(replace(settings, runner_dir=folder), loaded))
         finally:
             ignore_signals()
     return 0
 
 
-async def _run(settings: Settings, loaded: LoadedWatches, sources: ProjectSources) -> None:
-    """Run an operator, and another one with the new watches each time that they are edited."""
+async def _run(settings: Settings, loaded: LoadedWatches) -> None:
     signals = StopSignals(settings.graceful_shutdown_timeout)
     signals.catch()
     asyncio.get_running_loop().set_exception_handler(LoopErrorHandler())
-    async with sources:
-        following: LoadedWatches | None = loaded
-        admin = AdminServers(settings)
-        while following is not None:
-            following = await _Operator(settings, following, signals, sources, admin).run()
-            admin = AdminServers(settings, admin.page_port)
+    await _Operator(settings, loaded, signals).run()
 
 
 class _Operator:
-    """One operator, from start to stop."""
+    """The operator, from start to stop."""
 
-    def __init__(
-        self,
-        settings: Settings,
-        loaded: LoadedWatches,
-        signals: StopSignals,
-        sources: ProjectSources,
-        admin: AdminServers,
-    ) -> None:
+    def __init__(self, settings: Settings, loaded: LoadedWatches, signals: StopSignals) -> None:
         self._settings = settings
         self._watches = loaded.watches
         self._signals = signals
-        self._reloader = Reloader(sources)
         self._metrics = Metrics()
         self._search_path = settings.search_path(os.environ, Path.cwd())
         self._environment = {
             **paths.ansible_environment(self._search_path, os.environ, Path.cwd()),
             **run_access.environment(os.environ),
         }
-        self._admin = admin
+        self._admin = AdminServers(settings)
         self._rights = OperatorRights(settings, loaded.watches)
         self._pods: PodSetup | None = None
         """None if no watch uses pods."""
         self._controllers: dict[GVK, Controller] = {}
 
-    async def run(self) -> LoadedWatches | None:
-        """Start, run until the stop; return the watches of the next operator, or None."""
+    async def run(self) -> None:
+        """Start, and run until the stop."""
         settings = self._settings
         async with AsyncExitStack() as stack:
             credentials = await auth.load(settings.kubeconfig, settings.context, auth.HostEnvironment.of_process())
             client = await stack.enter_async_context(Client(credentials, noted=self._noted(credentials)))
             await self._admin.open_probes(stack)
             if not (await self._connect(client) and await self._set_up(client)):
-                return None
+                return
             engine = self._engine()
             if leftovers := await engine.reap_leftovers():
                 _log.warning("Killed leftover processes of an earlier operator's runs", processes=leftovers)
@@ -213,7 +195,6 @@ class _Operator:
             await self._admin.open_page(stack, credentials.base_url, self._controllers.values())
             stack.callback(self._rights.close)
             followed = [dependents.follow(), references.follow(), self._rights.follow(client, discovery, self._watches)]
-            followed.append(self._reloader.follow(self._controllers, engine))
             if pods is not None:
                 followed += [pods.pods.follow(), pods.certificates.follow()]
                 own = settings.pod_name, self._environment_of
@@ -223,7 +204,6 @@ class _Operator:
                     followed.append(warm.follow())
             engines: list[Engine] = [engine, *([pods.engine] if pods is not None else [])]
             await self._work(engines, followed, leadership)
-        return None if self._signals.stop.is_set() else self._reloader.following
 
     def _noted(self, credentials: auth.Credentials) -> CallObserver:
         host = urlsplit(credentials.base_url).netloc.rpartition("@")[2]
@@ -239,7 +219,8 @@ class _Operator:
         settings = self._settings
         limits = settings.run_memory_limit, settings.runner_dir_limit
         engine = RunEngine(settings.runner_dir, EngineSettings(settings.engine, settings.warm_without, *limits))
-        check_engines(engine, self._watches)
+        for watch in self._watches:
+            engine.starters.check(watch.engine, f"watches.yaml, line {watch.line}: engine")
         return engine
 
     def _recorders(self, writer: BlockWriter, form: Form) -> Sequence[RunObserver]:
@@ -364,18 +345,13 @@ class _Operator:
         renewing = asyncio.create_task(leadership.follow())
         workers = asyncio.create_task(self._run_workers())
         stopped = asyncio.create_task(self._signals.stop.wait())
-        outdated = asyncio.create_task(self._reloader.outdated.wait())
-        awaited: list[asyncio.Future[Any]] = [stopped, renewing, workers, *background]
         self._admin.stage = None
-        await asyncio.wait([outdated, *awaited], return_when=asyncio.FIRST_COMPLETED)
+        await asyncio.wait([stopped, renewing, workers, *background], return_when=asyncio.FIRST_COMPLETED)
         self._admin.stage = "stops"
         for controller in controllers:
             controller.queue.close()
-        if outdated.done():
-            # Runs in progress end with the former watches, and the workers after them.
-            await asyncio.wait(awaited, return_when=asyncio.FIRST_COMPLETED)
         failed: list[asyncio.Future[Any]] = [task for task in (renewing, *background) if task.done()]
-        for task in [*background, stopped, outdated]:
+        for task in [*background, stopped]:
             task.cancel()
         leadership.drain()
         await self._end_runs(engines)
@@ -383,7 +359,7 @@ class _Operator:
         if not done:
             _log.warning("Requests after the last runs did not end in time; some are missing", seconds=_WRITE_GRACE)
             workers.cancel()
-        await asyncio.gather(workers, *background, stopped, outdated, return_exceptions=True)
+        await asyncio.gather(workers, *background, stopped, return_exceptions=True)
         await self._release_lease(renewing)
         if not workers.cancelled() and workers.exception() is not None:
             failed.append(workers)

@@ -1,7 +1,4 @@
-"""Parts of the process and of its start: signals, errors of the event loop, runner folder, memory, connection.
-
-Signals, runner folder and memory outlive an operator that another one with edited watches replaces.
-"""
+"""Parts of the process and of its start: signals, errors of the event loop, runner folder, memory, connection."""
 
 from __future__ import annotations
 

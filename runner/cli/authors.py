@@ -43,7 +43,7 @@ def add_commands(
     rbac_cli.add_commands(generated)
     scaffold_cli.add_generate_commands(generated)
     devcluster_cli.add_commands(commands)
-    dev_cli.add_commands(commands)
+    dev_cli.add_commands(commands, add)
     migrate_cli.add_commands(commands)
     plan_cli.add_commands(commands, add)
 

@@ -17,7 +17,7 @@ from functools import partial
 from importlib import metadata
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import Any, NoReturn
 
 from runner import __version__
 from runner.cli import logs, rollout
@@ -25,11 +25,6 @@ from runner.cli import text as cli_text
 from runner.config.options import Option, removed_flags
 from runner.config.settings import GROUPS, OPTIONS
 from runner.errors import ConfigError, OperatorError
-
-if TYPE_CHECKING:
-    from runner.app.edits import ProjectSources
-    from runner.config.settings import Settings
-    from runner.watches.watch import LoadedWatches
 
 OK, FAILED, BAD_INPUT = 0, 1, 2
 _INTERRUPTED = 130  # 128 + SIGINT, as shells count
@@ -200,19 +195,7 @@ def _run(arguments: argparse.Namespace) -> int:
 
     for warning in (*warnings, *loaded.warnings, *settings.warnings_for(kinds)):
         log.get(__name__).warning("Check the configuration", detail=warning)
-    return app.run(settings, loaded, _project(settings, loaded))
-
-
-def _project(settings: Settings, loaded: LoadedWatches) -> ProjectSources:
-    """Return the operator's source files, which are watched for edits with `--reload`."""
-    from runner.app import edits  # noqa: PLC0415 - as above
-    from runner.watches import validation  # noqa: PLC0415 - as above
-
-    if not settings.reload:
-        return edits.FixedSources()
-    search_path = settings.search_path(os.environ, Path.cwd())
-    load = partial(validation.load, settings.watches_file, environ=os.environ, cwd=Path.cwd(), search_path=search_path)
-    return edits.WatchedSources(edits.ProjectPaths(settings.watches_file, search_path, Path.cwd(), load), loaded)
+    return app.run(settings, loaded)
 
 
 def _version(_: argparse.Namespace) -> int:

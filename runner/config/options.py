@@ -21,6 +21,7 @@ REMOVED: dict[str, str] = {
     "metrics-cert-key": "name the key tls.key in the folder of --metrics-cert-path, as in a TLS Secret",
     "metrics-cert-name": "name the certificate tls.crt in the folder of --metrics-cert-path, as in a TLS Secret",
     "min-reconcile-period": "set minReconcilePeriod in each watch whose objects are to be limited",
+    "reload": "use `ansible-operator dev`, which restarts the operator after an edit",
     "shards": "use more --max-concurrent-reconciles, or run roles in pods with `isolation: pod`",
 }
 """Removed flags of `run`, without dashes in front, and the advice what to do instead."""

@@ -61,12 +61,6 @@ class Settings:
         "WATCH_NAMESPACE",
         flag="namespace",
     )
-    reload: bool = option(
-        RUNS,
-        parse.boolean,
-        "false",
-        "apply edits of the watches file, roles, playbooks and collections without a restart; for development",
-    )
     reconcile_period: float = option(
         RUNS, parse.period, "10h", "time between periodic runs of an object; 0s or off disables them", "DURATION"
     )

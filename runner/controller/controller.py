@@ -125,11 +125,6 @@ class Controller:
         if self._may_run(key):
             self.queue.add(key, RunReason.PRUNE, (why,))
 
-    def run_all(self, why: str) -> None:
-        """Run every object because its role or playbook was edited, even if it does not run until it changes."""
-        for key in self.informer.all_keys() if self._leadership.leads() else ():
-            self.queue.add(key, RunReason.EDITED, (why,))
-
     def _leadership_changed(self) -> None:
         """Forget all objects. If this replica leads now, run each once, as at start: it missed earlier events."""
         for key in self.informer.all_keys():

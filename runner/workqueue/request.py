@@ -20,7 +20,6 @@ class RunReason(Enum):
     DELETED = "deleted"
     DEPENDENT = "dependent changed"
     REFERENCE = "reference changed"
-    EDITED = "role edited"
     REQUEUED = "requested by the last run"
     RETRY = "retry"
     PRUNE = "prune check"
@@ -33,7 +32,7 @@ class RunReason(Enum):
     @property
     def starts_over(self) -> bool:
         """True if the object, a reference of it or its role changed, so that earlier failures no longer count."""
-        return self in {RunReason.REFERENCE, RunReason.EDITED} or not self.is_background
+        return self is RunReason.REFERENCE or not self.is_background
 
     @property
     def is_background(self) -> bool:
@@ -48,7 +47,6 @@ HANDICAP: dict[RunReason, float] = {
     RunReason.DELETED: 1.0,
     RunReason.DEPENDENT: 5.0,
     RunReason.REFERENCE: 10.0,
-    RunReason.EDITED: 10.0,
     RunReason.REQUEUED: 15.0,
     RunReason.RETRY: 15.0,
     RunReason.PRUNE: 60.0,

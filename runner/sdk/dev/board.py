@@ -60,6 +60,8 @@ class LiveView:
     """State of the operator, updated from its log lines and metrics."""
 
     _kinds: dict[str, _Kind] = field(default_factory=dict)
+    _former: dict[str, _Kind] = field(default_factory=dict)
+    """Kinds of the operator before a restart."""
     _runs: dict[str, _Run] = field(default_factory=dict)
     _lines: list[str] = field(default_factory=list)
     _error: str = ""
@@ -96,7 +98,7 @@ class LiveView:
             "Run started": self._start,
             "Task output": self._task,
             "Run ended": self._end,
-            "A role or playbook was edited": self._notable,
+            "The project was edited; the operator starts again": self._edited,
             "Stopped": self._notable,
         }
         render = renderers.get(record.get("msg", ""), self._notable if record.get("level") in _LEVELS else None)
@@ -111,11 +113,12 @@ class LiveView:
         return f"status page {self.page}" if self.page != known else None
 
     def _starting(self, record: Mapping[str, Any]) -> str:
-        self._kinds.clear()
+        self._former, self._kinds = self._kinds | self._former, {}
+        self._runs.clear()
         return f"Kubernetes {record['server']}, ansible-core {record['ansible_core']}"
 
     def _watching(self, record: Mapping[str, Any]) -> str:
-        self._kinds.setdefault(record["gvk"], _Kind())
+        self._kinds.setdefault(record["gvk"], self._former.pop(record["gvk"], _Kind()))
         return f"watching {record['gvk']}"
 
     def _start(self, record: Mapping[str, Any]) -> str:
@@ -142,6 +145,10 @@ class LiveView:
         if good:
             return f"{shown}, ok {record['ok']}, changed {record['changed']}"
         return shown + (f": {record['error']}" if record.get("error") else "")
+
+    def _edited(self, record: Mapping[str, Any]) -> str:
+        self._error = ""
+        return self._notable(record)
 
     def _notable(self, record: Mapping[str, Any]) -> str:
         details = "; ".join(str(record[name]) for name in _DETAILS if record.get(name))

@@ -10,44 +10,48 @@ import argparse
 import os
 import shlex
 import signal
-import subprocess
 import sys
 import tempfile
 import threading
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
+from enum import Enum, auto
+from functools import partial
 from pathlib import Path
-from typing import IO, TYPE_CHECKING
+from queue import Empty, SimpleQueue
+from typing import TYPE_CHECKING, Any
 
-from runner.config import paths
+from runner.config import sources
+from runner.config.options import Option
+from runner.config.settings import OPTIONS, Settings
 from runner.errors import ConfigError, OperatorError
-from runner.sdk.devcluster import chosen, named, processes
+from runner.sdk.devcluster import chosen, named
 from runner.sdk.devcluster.cli import add_node_option
 from runner.sdk.devcluster.cluster import find_kubectl, run_kubectl
 from runner.sdk.devcluster.nodes import choose
 
 if TYPE_CHECKING:
     from runner.sdk.dev.board import Screen
+    from runner.sdk.dev.project import Project
 
     Subparsers = argparse._SubParsersAction[argparse.ArgumentParser]  # noqa: SLF001 - argparse has no public name for it
 
 _CRDS = Path("config/crd/bases")
-_FORMATS = ("--log-format=json", "--ansible-log-format=json")
-"""The live view parses the operator's output."""
-_GRACE = 60.0
-"""Seconds that the operator has to end after SIGTERM; it gives its runs half of that."""
+_REFRESH = 1.0
+"""Seconds between two readings of the operator's metrics."""
 _DESCRIPTION = """\
 Develop the project in this folder: starts a control plane on this machine (or uses the cluster of --kubeconfig),
-installs the project's CRDs, and runs the operator, which reloads edited files. Shows kinds, queues, runs and the last
-error; without a terminal, prints a line per event. Ctrl-C stops everything. Docker is not needed.
+installs the project's CRDs, and runs the operator. After an edit of the watches file, a role, a playbook or a plugin,
+the operator starts again. While the project is invalid, no run starts. Shows kinds, queues, runs and the last error;
+without a terminal, prints a line per event. Ctrl-C stops everything. Docker is not needed.
 
 Flags after `--` are passed to `ansible-operator run`.
 """
 
 
-def add_commands(subparsers: Subparsers) -> None:
-    """Add `dev`."""
+def add_commands(subparsers: Subparsers, add: Callable[[Any, Option], None]) -> None:
+    """Add `dev`. `add` adds a flag of the operator to a parser."""
     parser = subparsers.add_parser(
         "dev",
         help="start a control plane, install the CRDs and run the operator, with a live view",
@@ -59,26 +63,36 @@ def add_commands(subparsers: Subparsers) -> None:
     add_node_option(parser)
     chosen.add_options(parser)
     parser.add_argument("flags", nargs="*", metavar="FLAGS", help="flags of `ansible-operator run`, after --")
-    parser.set_defaults(func=_dev)
+    parser.set_defaults(func=partial(_dev, add))
+
+
+class News(Enum):
+    """Events that the main thread examines."""
+
+    STOPPED = auto()
+    ENDED = auto()
+    CHANGED = auto()
 
 
 @dataclass(slots=True)
 class _StopSignal:
     """Handler of Ctrl-C and SIGTERM. The first one interrupts the start, which can take minutes."""
 
-    received: threading.Event = field(default_factory=threading.Event)
+    news: SimpleQueue[News] = field(default_factory=SimpleQueue)
+    """Wakes the main thread. A signal handler may put an item, as it may not set an event."""
+    is_received: bool = False
     interrupts: bool = True
     number: int = 0
 
     def receive(self, number: int, _frame: object) -> None:
         """Record the signal. Raises KeyboardInterrupt once, during the start."""
-        again, self.number = self.received.is_set(), number
-        self.received.set()
+        again, self.is_received, self.number = self.is_received, True, number
+        self.news.put(News.STOPPED)
         if self.interrupts and not again:
             raise KeyboardInterrupt
 
 
-def _dev(arguments: argparse.Namespace) -> int:
+def _dev(add: Callable[[Any, Option], None], arguments: argparse.Namespace) -> int:
     if not Path("watches.yaml").exists() and not any("watches-file" in flag for flag in arguments.flags):
         raise ConfigError(
             "no watches.yaml in this folder; run the command in a project's folder, or create a project with "
@@ -88,13 +102,15 @@ def _dev(arguments: argparse.Namespace) -> int:
         raise ConfigError(
             "set --kubeconfig and --context before `--`, so that the CRDs are applied to the same cluster"
         )
+    settings = _settings(add, arguments.flags, os.environ)
+    _project(settings, os.environ, lambda: None)  # before the control plane starts, which takes seconds
     stop = _StopSignal()
     before = {each: signal.signal(each, stop.receive) for each in (signal.SIGINT, signal.SIGTERM)}
     try:
         with _control_plane(arguments) as (cluster, kubectl, environ):
             _install(kubectl, environ)
             stop.interrupts = False
-            return _operate(arguments.flags, cluster, environ, stop.received)
+            return _operate(arguments.flags, cluster, settings, environ, stop)
     except KeyboardInterrupt:
         return 128 + stop.number  # as shells count
     finally:
@@ -149,41 +165,70 @@ def _install(kubectl: str, environ: Mapping[str, str]) -> None:
     _print(f"CRDs:        {files} from {_CRDS}")
 
 
-def _operate(flags: list[str], cluster: tuple[str, ...], environ: Mapping[str, str], ended: threading.Event) -> int:
-    """Run the operator until it ends or `ended` is set; return the exit code."""
+def _operate(
+    flags: Sequence[str], cluster: Sequence[str], settings: Settings, environ: Mapping[str, str], stop: _StopSignal
+) -> int:
+    """Run the operator until it ends or a signal arrives; return the exit code."""
     from runner.sdk.dev.board import LiveView, Screen  # noqa: PLC0415 - every command would wait for what it imports
+    from runner.sdk.dev.operator import OperatorProcess, Restarts  # noqa: PLC0415 - as above
 
-    ports = ["--proxy-port=0", "--health-probe-bind-address=127.0.0.1:0", "--metrics-bind-address=127.0.0.1:0"]
-    command = [sys.executable, "-P", "-m", "runner", "run", "--reload", *ports, *flags, *_FORMATS]
+    view, ended = LiveView(), threading.Event()
     with tempfile.NamedTemporaryFile("w", prefix="ansible-operator-dev-", suffix=".log", delete=False) as log:
         _print(f"Log:         {log.name}")
         _print("Stop:        Ctrl-C")
-        process = subprocess.Popen(
-            # Its own session: only this process receives Ctrl-C, and ends the operator once.
-            command, env={**paths.AS_DEPLOYED, **environ}, start_new_session=True, text=True, errors="replace",
-            stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-        )  # fmt: skip
-        with process:
-            screen = Screen(LiveView(), sys.stdout, (*cluster, "Press Ctrl-C to stop.", f"Log: {log.name}"))
-            reading = threading.Thread(target=_read, args=(process.stdout, log, screen, ended))
-            reading.start()
-            while not ended.wait(1.0):
-                screen.refresh()
-            by_itself = process.poll() is not None
-            processes.end(process, _GRACE)
-            reading.join()
-        screen.close()
-    if by_itself or process.returncode:
-        raise OperatorError(f"the operator exited with code {process.returncode}: {screen.last or 'no error message'}")
+        screen = Screen(view, sys.stdout, (*cluster, "Press Ctrl-C to stop.", f"Log: {log.name}"))
+        refreshing = threading.Thread(target=_refresh, args=(screen, ended))
+        operator = OperatorProcess(flags, environ, log, screen, lambda: stop.news.put(News.ENDED))
+        try:
+            with _project(settings, environ, lambda: stop.news.put(News.CHANGED)) as project:
+                restarts = Restarts(project, operator, lambda: "" if settings.ui_bind_address else view.page)
+                operator.start()
+                refreshing.start()
+                while not stop.is_received and not operator.failure():
+                    if News.CHANGED in _next(stop.news, restarts.pause()):
+                        restarts.changed()
+                    restarts.apply()
+        finally:
+            failure = operator.failure()
+            operator.close()
+            ended.set()
+            screen.close()
+    if failure:
+        raise OperatorError(failure)
     return 0
 
 
-def _read(lines: IO[str], log: IO[str], screen: Screen, ended: threading.Event) -> None:
-    for line in lines:
-        log.write(line)
-        log.flush()
-        screen.take(line)
-    ended.set()
+def _next(news: SimpleQueue[News], seconds: float | None) -> set[News]:
+    """Wait for news, at most for this time; return all that have arrived."""
+    found: set[News] = set()
+    with suppress(Empty):
+        found.add(news.get(timeout=seconds))
+        while True:
+            found.add(news.get_nowait())
+    return found
+
+
+def _refresh(screen: Screen, ended: threading.Event) -> None:
+    """Show the operator's metrics until the end."""
+    while not ended.wait(_REFRESH):
+        screen.refresh()
+
+
+def _settings(add: Callable[[Any, Option], None], flags: Sequence[str], environ: Mapping[str, str]) -> Settings:
+    """Return the settings of the operator. The operator itself reports unknown flags."""
+    parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
+    for option in OPTIONS:
+        add(parser, option)
+    return sources.load(parser.parse_known_args(flags)[0], environ).settings
+
+
+def _project(settings: Settings, environ: Mapping[str, str], notify: Callable[[], None]) -> Project:
+    """Return the project. Raises ConfigError if it is invalid."""
+    from runner.sdk.dev.project import Project  # noqa: PLC0415 - every command would wait for what it imports
+
+    project = Project(settings, environ, Path.cwd(), notify)
+    project.load()
+    return project
 
 
 def _print(text: str) -> None:

@@ -183,6 +183,11 @@ def leashed(*command: str) -> list[str]:
 def end(process: subprocess.Popen[str], within: float) -> None:
     """Terminate a process and wait for it; kill it if it does not exit in this many seconds."""
     process.terminate()
+    await_end(process, within)
+
+
+def await_end(process: subprocess.Popen[str], within: float) -> None:
+    """Wait for the end of a process; kill it if it does not exit in this many seconds."""
     try:
         process.wait(within)
     except subprocess.TimeoutExpired:

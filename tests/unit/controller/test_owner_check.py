@@ -134,10 +134,10 @@ async def test_an_object_that_a_read_did_not_find_is_read_before_each_run_until_
 ) -> None:
     cluster.stored = None
     assert await check.before_run(_attempt(RunReason.DEPENDENT)) is GONE
-    assert await check.before_run(_attempt(RunReason.EDITED)) is GONE
+    assert await check.before_run(_attempt(RunReason.REFERENCE)) is GONE
     cluster.stored = _thing("old")
-    assert await check.before_run(_attempt(RunReason.EDITED)) is EXISTS
-    assert await check.before_run(_attempt(RunReason.EDITED)) is EXISTS
+    assert await check.before_run(_attempt(RunReason.REFERENCE)) is EXISTS
+    assert await check.before_run(_attempt(RunReason.REFERENCE)) is EXISTS
     assert cluster.reads == 3
 
 
@@ -200,4 +200,4 @@ async def test_nothing_is_kept_of_a_forgotten_object(
     cluster.stored = None
     assert await check.before_run(_attempt(RunReason.DEPENDENT)) is GONE
     registry.forget(KEY)
-    assert await check.before_run(_attempt(RunReason.EDITED)) is EXISTS
+    assert await check.before_run(_attempt(RunReason.REFERENCE)) is EXISTS

@@ -1,0 +1,121 @@
+"""Edits of a project's files, and what `dev` does with them."""
+
+from __future__ import annotations
+
+import json
+import threading
+from argparse import Namespace
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from runner.config import sources
+from runner.errors import ConfigError
+from runner.sdk.dev import operator
+from runner.sdk.dev.operator import Restarts
+from runner.sdk.dev.project import Project
+
+pytestmark = pytest.mark.lengthy
+
+WATCHES = "- {version: v1, group: example.com, kind: A, role: a}\n"
+_PATIENCE = 30.0
+
+
+class Bench:
+    """A project with one role."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.changed = threading.Event()
+        self.write("watches.yaml", WATCHES)
+        self.write("roles/a/tasks/main.yml", "[]\n")
+        settings = sources.load(Namespace(watches_file=[str(folder / "watches.yaml")]), {}).settings
+        self.project = Project(settings, {}, folder, self.changed.set)
+        self.project.load()
+
+    def write(self, name: str, text: str) -> None:
+        (self.folder / name).parent.mkdir(parents=True, exist_ok=True)
+        fresh = self.folder.with_suffix(".new")
+        fresh.write_text(text, encoding="utf-8")
+        fresh.replace(self.folder / name)  # at once, so that no half of it is an edit of its own
+
+    def edited(self) -> tuple[str, ...]:
+        """Wait for an edit that is noticed."""
+        assert self.changed.wait(_PATIENCE)
+        self.changed.clear()
+        return self.project.edited()
+
+
+@pytest.fixture
+def bench(tmp_path: Path) -> Iterator[Bench]:
+    made = Bench(tmp_path)
+    with made.project:
+        yield made
+
+
+@pytest.mark.parametrize("name", ["watches.yaml", "roles/a/tasks/main.yml", "roles/a/filter_plugins/new.py"])
+def test_an_edit_names_the_changed_file_once(bench: Bench, name: str) -> None:
+    bench.write(name, WATCHES + "# edited\n" if name == "watches.yaml" else "# edited\n")
+    assert bench.edited() == (name,)
+    assert bench.project.edited() == ()
+
+
+def test_other_files_and_files_that_are_saved_without_a_change_are_no_edit(bench: Bench) -> None:
+    bench.write("operator.log", "line\n")
+    bench.write("roles/a/tasks/main.yml", "[]\n")
+    assert bench.edited() == ()
+
+
+def test_a_broken_file_is_named_with_its_line(bench: Bench) -> None:
+    bench.write("roles/a/tasks/main.yml", "- name: x\n\tdebug:\n")
+    with pytest.raises(ConfigError, match=r"roles/a/tasks/main.yml:2"):
+        bench.project.load()
+
+
+class Process:
+    """Takes the place of the operator's process."""
+
+    def __init__(self) -> None:
+        self.calls: list[str] = ["start"]
+        self.said: list[dict[str, str]] = []
+
+    def prepare(self) -> None:
+        """Needs no time."""
+
+    def start(self, *, page: str) -> None:
+        self.calls.append(f"start {page}".strip())
+
+    def terminate(self) -> None:
+        self.calls.append("terminate")
+
+    def end(self) -> None:
+        self.calls.append("end")
+
+    def take(self, line: str) -> None:
+        self.said.append(json.loads(line))
+
+
+def test_an_edit_ends_the_operator_at_once_and_a_valid_project_starts_it_again(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(operator, "_SETTLE", 0.0)
+    monkeypatch.setattr(operator, "_READ_AGAIN", 0.0)
+    monkeypatch.setattr(operator, "_PREPARE", -1.0)
+    process = Process()
+    restarts = Restarts(bench.project, process, lambda: "http://127.0.0.1:7000/")  # type: ignore[arg-type]
+    bench.write("roles/a/tasks/main.yml", "- [broken\n")
+    restarts.changed()
+    restarts.apply()
+    restarts.apply()
+    assert process.calls == ["start", "terminate"]
+    (problem,) = process.said
+    assert problem["msg"] == "The project is invalid; no run starts until you fix it"
+    assert problem["problem"].startswith("roles/a/tasks/main.yml:")
+    bench.write("roles/a/tasks/main.yml", "- debug:\n")
+    restarts.changed()
+    restarts.apply()
+    assert process.calls == ["start", "terminate", "terminate", "end", "start http://127.0.0.1:7000/"]
+    assert process.said[1]["why"] == "roles/a/tasks/main.yml"
+    restarts.apply()
+    assert restarts.pause() is None
