@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, settings
 
-from tests.kit import once_more
+from tests.kit import leftovers, once_more
 
 _UNIT = Path(__file__).parent / "unit"
 
@@ -36,6 +36,7 @@ gc.disable()
 
 def pytest_configure(config: pytest.Config) -> None:
     once_more.register(config)
+    leftovers.register(config)
 
 
 def pytest_collection_finish() -> None:
