@@ -15,6 +15,7 @@ from runner.engine.warm.task_record import TaskExecution
 @pytest.fixture
 def environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
     monkeypatch.setenv("ANSIBLE_LOCAL_TEMP", str(tmp_path))
+    monkeypatch.delenv(task_record.RECORDED, raising=False)
     return {"ANSIBLE_LOCAL_TEMP": str(tmp_path)}
 
 
