@@ -77,7 +77,8 @@ class Leftovers:
             environ = _read(f"/proc/{pid}/environ").split("\0")
             is_ours = pid in below or f"{SESSION}={self._session}" in environ
             command = _read(f"/proc/{pid}/cmdline").replace("\0", " ").strip()
-            if is_ours and pid != os.getpid() and not process.zombie and _SERVES_PYTHON not in command:
+            is_ending = process.zombie or not command  # without memory, so without a command line
+            if is_ours and pid != os.getpid() and not is_ending and _SERVES_PYTHON not in command:
                 test = next(
                     (each.partition("=")[2] for each in environ if each.startswith("PYTEST_CURRENT_TEST=")), "?"
                 )

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
-import contextlib
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -16,7 +14,7 @@ from runner.errors import ConflictError, KindNotFoundError, NotFoundError
 from runner.kube.client import EVERYTHING, Client, PatchType
 from runner.kube.discovery import ApiResource, Discovery
 from runner.objects import GVK, Object, ObjectKey
-from tests.kit.wait import patience, wait_until
+from tests.kit.wait import until, wait_until
 
 GROUP = "test.example.com"
 CRD = GVK("apiextensions.k8s.io", "v1", "CustomResourceDefinition")
@@ -203,14 +201,18 @@ class Hand:
         spec = crd["spec"]
         gvk = GVK(spec["group"], spec["versions"][0]["name"], spec["names"]["kind"])
         is_created = False
-        async with asyncio.timeout(patience()):
-            while True:
-                # One of this name may still be on its way out, and this one may not be served yet.
-                with contextlib.suppress(ConflictError, KindNotFoundError, NotFoundError):
-                    if not is_created:
-                        await self.create(crd)
-                    is_created = True
-                    resource = await self.discovery.find(gvk)
-                    await self.client.list_page(resource, "", EVERYTHING, 1, "")
-                    return resource
-                await asyncio.sleep(0.05)
+
+        async def served() -> ApiResource | None:
+            nonlocal is_created
+            try:
+                if not is_created:
+                    await self.create(crd)
+                is_created = True
+                resource = await self.discovery.find(gvk)
+                await self.client.list_page(resource, "", EVERYTHING, 1, "")
+            except (ConflictError, KindNotFoundError, NotFoundError):
+                return None  # one of this name may still be on its way out, and this one may not be served yet
+            return resource
+
+        found: ApiResource = await until(served, f"the API server to serve {gvk}")
+        return found

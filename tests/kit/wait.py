@@ -13,7 +13,7 @@ import subprocess
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 T = TypeVar("T")
 
@@ -55,14 +55,15 @@ def wait_for_program(condition: Callable[[], T | None], process: subprocess.Pope
     return wait_until(found, lambda: f"a program that logged:\n{log.read_text(errors='replace')[-4000:]}")
 
 
-async def until(condition: Callable[[], object], what: What = "a condition", deadline: float = PATIENCE) -> None:
+async def until(condition: Callable[[], object], what: What = "a condition", deadline: float = PATIENCE) -> Any:
     """Do the same in an event loop; the condition may be a coroutine function."""
     loop = asyncio.get_running_loop()
     began = loop.time()
     while True:
-        found = condition()
-        if await found if inspect.isawaitable(found) else found:
-            return
+        answer = condition()
+        found = await answer if inspect.isawaitable(answer) else answer
+        if found:
+            return found
         waited = loop.time() - began
         assert waited < patience(deadline), _in_vain(what, waited)
         await asyncio.sleep(min(_FIRST + waited / 10, _LONGEST_IN_LOOP))

@@ -6,7 +6,6 @@ a test does is done by hand, past the proxy.
 
 from __future__ import annotations
 
-import asyncio
 import uuid
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
@@ -22,7 +21,7 @@ from runner.ownership import Owner
 from runner.proxy.handlers.owners import own
 from runner.watches.watch import Role, Watch
 from tests.kit.objects import Hand, definition
-from tests.kit.wait import patience, until
+from tests.kit.wait import until
 from tests.kit.watch_values import watch_value
 
 DEPLOYMENT = GVK("apps", "v1", "Deployment")
@@ -70,9 +69,11 @@ class Operator:
 
     async def stores(self, *gvks: GVK) -> None:
         """Wait until these kinds are stored, and no others."""
-        async with asyncio.timeout(patience()):
-            while frozenset().union(*(await self.store.load()).values()) != set(gvks):
-                await asyncio.sleep(0.02)
+
+        async def is_stored() -> bool:
+            return frozenset().union(*(await self.store.load()).values()) == set(gvks)
+
+        await until(is_stored, f"{gvks} in the store")
 
     async def triggers(self, *names: str) -> None:
         """Wait until exactly these objects were triggered, in any order."""

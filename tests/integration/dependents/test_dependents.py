@@ -9,7 +9,7 @@ import pytest
 
 from runner.kube.client import EVERYTHING, PatchType
 from runner.objects import GVK, ObjectKey, metadata
-from tests.kit.wait import patience
+from tests.kit.wait import until
 
 if TYPE_CHECKING:
     from runner.kube.discovery import ApiResource
@@ -30,12 +30,12 @@ async def shop(app: ApiResource, make_owner: MakeOwner) -> Any:
 
 async def rolled_out(hand: Hand, name: str) -> None:
     """Wait until the Deployment controller has seen a Deployment's latest generation and written its revision."""
-    async with asyncio.timeout(patience()):
-        while True:
-            found = await hand.get(DEPLOYMENT, name)
-            if found.get("status", {}).get("observedGeneration") == found["metadata"]["generation"]:
-                return
-            await asyncio.sleep(0.05)
+
+    async def is_seen() -> bool:
+        found = await hand.get(DEPLOYMENT, name)
+        return bool(found.get("status", {}).get("observedGeneration") == found["metadata"]["generation"])
+
+    await until(is_seen, f"the controller to see {name}")
 
 
 async def test_a_rollout_after_a_run_triggers_no_owner(operate: Operate, app: Any, shop: Any, objects: Any) -> None:

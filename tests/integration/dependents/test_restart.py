@@ -17,7 +17,7 @@ from runner.kube.client import Client
 from runner.kube.credentials import auth
 from runner.kube.state import FileState
 from runner.objects import GVK
-from tests.kit.wait import patience
+from tests.kit.wait import until
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable
@@ -147,9 +147,7 @@ async def test_the_rights_that_projects_grant_for_leader_election_are_enough(
     verbs = ["get", "list", "watch", "create", "update", "patch", "delete"]
     await grant(apiGroups=[""], resources=["configmaps"], verbs=verbs)
     kinds = {WATCH: frozenset({DEPLOYMENT})}
-    async with asyncio.timeout(patience()):
-        while not await kept(KindStore(storage(account, hand.namespace, Path())), kinds):
-            await asyncio.sleep(0.1)
+    await until(lambda: kept(KindStore(storage(account, hand.namespace, Path())), kinds), "the right to store kinds")
 
 
 async def test_without_rights_one_warning_names_the_rule(

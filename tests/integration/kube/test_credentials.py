@@ -17,7 +17,7 @@ from runner.kube.credentials.auth import Credentials, HostEnvironment
 from runner.kube.discovery import Discovery
 from runner.objects import GVK, ObjectKey
 from runner.sdk.devcluster import DevCluster
-from tests.kit.wait import patience
+from tests.kit.wait import until
 
 if TYPE_CHECKING:
     from tests.integration.kube.widgets import Connect
@@ -95,20 +95,19 @@ async def test_a_token_that_was_renewed_comes_into_use_when_the_last_one_ends(
         fixed = tmp_path / "first"
         fixed.write_text(with_token(kubeconfig, first["status"]["token"]))
         host = HostEnvironment({}, tmp_path)
-        async with Client(await auth.load(str(fixed), None, host)) as old, asyncio.timeout(patience()):
-            while await is_known(old):
-                await asyncio.sleep(0.1)
+        async with Client(await auth.load(str(fixed), None, host)) as old:
+            await until(lambda: is_unknown(old), "the end of the token")
         file.write_text(second["status"]["token"])
         assert (await name_of(ours)).endswith(":operator")
 
 
-async def is_known(client: Client) -> bool:
-    """True if the API server accepts the credentials; it caches a token for some seconds after its expiry."""
+async def is_unknown(client: Client) -> bool:
+    """True if the API server refuses the credentials; it caches a token for some seconds after its expiry."""
     try:
         await name_of(client)
     except UnauthorizedError:
-        return False
-    return True
+        return True
+    return False
 
 
 async def test_impersonation_reaches_the_server(connected: Connect) -> None:

@@ -18,7 +18,7 @@ from runner.kube.watch_stream import WatchPolicy
 from runner.objects import GVK, Object, ObjectKey
 from runner.sdk import devcluster as clusters
 from runner.sdk.devcluster import DevCluster
-from tests.kit.wait import patience, until
+from tests.kit.wait import until
 
 if TYPE_CHECKING:
     from tests.integration.kube.widgets import Connect, Kind
@@ -89,9 +89,11 @@ async def test_a_changed_crd_is_discovered_again_and_repeats_no_object(
         crds = await discovery.find(GVK("apiextensions.k8s.io", "v1", "CustomResourceDefinition"))
         without = [{"op": "remove", "path": "/spec/versions/0/subresources"}]
         await client.patch(crds, ObjectKey("", f"widgets.{kind.group}"), without, content_type=PatchType.JSON)
-        async with asyncio.timeout(patience()):
-            while (await discovery.find(kind.gvk)).subresources:
-                await asyncio.sleep(0.05)
+
+        async def has_none() -> bool:
+            return not (await discovery.find(kind.gvk)).subresources
+
+        await until(has_none, "the kind without subresources")
         await kind.create(namespace, "b")
         await followed.holds("a", "b")
     assert [change.key.name for change in followed.changes] == ["a", "b"]

@@ -86,9 +86,11 @@ class Bed:
     def reports(self, ready: int) -> None:
         """Assert that the status of the role is right soon."""
         began = time.monotonic()
-        while (self.things.get("one") or {}).get("status", {}).get("ready") != ready:
-            assert time.monotonic() < began + 30, f"the role never reported {ready}: {self.operator.log[-4000:]}"
-            time.sleep(0.02)
+
+        def is_reported() -> bool:
+            return bool((self.things.get("one") or {}).get("status", {}).get("ready") == ready)
+
+        wait_until(is_reported, lambda: f"the role to report {ready}: {self.operator.log[-4000:]}")
         took = time.monotonic() - began
         assert took < SOON
 

@@ -147,28 +147,32 @@ class Bed:
 
     async def record(self, number: int = 1, *, newest: bool = False) -> dict[str, str]:
         """What the pod of the run with this number gets, when it is there; or the pod of the newest run."""
-        async with asyncio.timeout(patience()):
-            while True:
-                jobs = [run_number(each["metadata"]["name"]) for each in await self.objects("jobs")]
-                secrets = {run_number(each["metadata"]["name"]): each for each in await self.objects("secrets")}
-                number = max(secrets, default=0) if newest else number
-                if number in secrets and number in jobs:
-                    data = secrets[number]["data"]
-                    return {name: base64.b64decode(value).decode() for name, value in data.items() if name != AGENT}
-                await asyncio.sleep(0.02)
+
+        async def found() -> dict[str, str] | None:
+            jobs = [run_number(each["metadata"]["name"]) for each in await self.objects("jobs")]
+            secrets = {run_number(each["metadata"]["name"]): each for each in await self.objects("secrets")}
+            wanted = max(secrets, default=0) if newest else number
+            if wanted not in secrets or wanted not in jobs:
+                return None
+            data = secrets[wanted]["data"]
+            return {name: base64.b64decode(value).decode() for name, value in data.items() if name != AGENT}
+
+        record: dict[str, str] = await until(found, "the Job and the Secret of a run")
+        return record
 
     async def agent(self, record: dict[str, str], last: int = 0) -> Agent:
         """Connect as the agent of a run. Its pod runs from now on. One that has sent lines gets no order."""
         self.pods.states[record["run"]] = PodState(f"{record['run']}-x", "n1")
-        async with asyncio.timeout(patience()):
-            while True:
-                agent = Agent(await AgentClient.connect(self.operators[-1]), self.pods, record["run"])
-                agent.client.hello(run=record["run"], token=record["token"], has_order=False, last=last)
-                if (await agent.client.receive())[0] == Kind.WELCOME:
-                    if not last:
-                        await agent.take_order()
-                    return agent
-                await asyncio.sleep(0.02)
+
+        async def welcome() -> Agent | None:
+            agent = Agent(await AgentClient.connect(self.operators[-1]), self.pods, record["run"])
+            agent.client.hello(run=record["run"], token=record["token"], has_order=False, last=last)
+            return agent if (await agent.client.receive())[0] == Kind.WELCOME else None
+
+        agent: Agent = await until(welcome, "the operator to welcome the agent")
+        if not last:
+            await agent.take_order()
+        return agent
 
 
 @dataclass

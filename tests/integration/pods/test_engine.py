@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import errno
 import time
 from dataclasses import replace
@@ -22,7 +21,7 @@ from runner.pods.spool import Spool
 from runner.pods.states import Patience, PodState
 from runner.pods.stream import MARK, mark_of
 from tests.integration.pods.bed import Agent, Bed, conclude, events, succeed
-from tests.kit.wait import patience, until
+from tests.kit.wait import until
 
 
 async def _detach(bed: Bed, deadline: float) -> tuple[dict[str, str], PodEngine, UnrecordedRun]:
@@ -38,9 +37,7 @@ async def _detach(bed: Bed, deadline: float) -> tuple[dict[str, str], PodEngine,
     second = await bed.engine()
     found = await second.resume(bed.owner, 1, "apply")
     assert found is not None
-    async with asyncio.timeout(patience()):
-        while not await second._records.had_pod(found, bed.owner.uid):
-            await asyncio.sleep(0.02)
+    await until(lambda: second._records.had_pod(found, bed.owner.uid), "the record of the pod")
     return record, second, found
 
 
@@ -163,12 +160,15 @@ async def test_a_run_does_not_have_the_name_of_a_pod_whose_job_is_gone(bed: Bed)
     labels = {RUN_OF: bed.owner.uid, RUN: run_name(bed.owner.uid, 7)}
     spec = {"containers": [{"name": "ansible", "image": "example.com/ee:1"}]}
     pod = {"metadata": {"name": "left", "labels": labels}, "spec": spec}
-    async with asyncio.timeout(patience()):
-        while True:
-            with contextlib.suppress(ForbiddenError):  # until the namespace has its service account
-                await bed.client.request("POST", f"/api/v1/namespaces/{bed.namespace}/pods", body=pod)
-                break
-            await asyncio.sleep(0.05)
+
+    async def is_created() -> bool:
+        try:
+            await bed.client.request("POST", f"/api/v1/namespaces/{bed.namespace}/pods", body=pod)
+        except ForbiddenError:
+            return False
+        return True
+
+    await until(is_created, "the service account of the namespace")
     engine = await bed.engine()
     running = asyncio.create_task(engine.run(job := bed.job(), events))
     agent = await bed.agent(await bed.record(8))

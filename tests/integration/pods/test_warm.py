@@ -26,7 +26,7 @@ from runner.pods.watching import PodWatch
 from runner.watches.pod_fields import PodPolicy
 from tests.integration.pods.bed import Agent, Bed, Pods, conclude, events, succeed
 from tests.kit.agents import Client as AgentClient
-from tests.kit.wait import patience, until
+from tests.kit.wait import until
 
 UNSCHEDULABLE = {"containers": [{"name": "ansible", "image": "ee:1"}], "nodeSelector": {"no": "node"}}
 POLICY = PodPolicy(1, {}, {"image": "example.com/ee:1"}, warm=1)
@@ -57,9 +57,7 @@ async def listed(bed: Bed, kind: str) -> dict[str, Object]:
 
 async def idle_agent(bed: Bed, name: str = "") -> tuple[AgentClient, str]:
     """Connect as the agent of a warm pod; return its connection and its name."""
-    async with asyncio.timeout(patience()):
-        while not (secrets := await listed(bed, "secrets")):
-            await asyncio.sleep(0.02)
+    secrets = await until(lambda: listed(bed, "secrets"), "a warm pod")
     name = name or next(iter(secrets))
     bed.pods.states[name] = PodState(f"{name}-x", "n1")
     token = base64.b64decode(secrets[name]["data"]["token"]).decode()
@@ -97,9 +95,11 @@ async def test_a_run_gets_a_warm_pod_that_is_replaced_and_leaves_no_record(bed: 
         result = await conclude(engine, job, running)
         assert (result.outcome, result.pod) == (Outcome.SUCCEEDED, f"{bed.namespace}/{name}-x on n1")
         await leaving
-        async with asyncio.timeout(patience()):
-            while len(jobs := await listed(bed, "jobs")) < 2:
-                await asyncio.sleep(0.02)
+
+        async def two_jobs() -> dict[str, Object]:
+            return jobs if len(jobs := await listed(bed, "jobs")) >= 2 else {}
+
+        jobs = await until(two_jobs, "the next warm pod")
         assert name in jobs
         assert metadata(jobs[name])["labels"][WARM] == bed.owner.gvk.kind
         assert (pods.hits, pods.misses) == (1, 0)
@@ -121,9 +121,7 @@ async def test_the_next_operator_continues_a_run_although_its_idle_agent_has_not
         idle, name = await idle_agent(bed)
         await until(lambda: pods._waiting[name].link.is_ready)
         running = asyncio.create_task(first.run(bed.job(), events))
-        async with asyncio.timeout(patience()):
-            while not await bed.objects("secrets"):
-                await asyncio.sleep(0.02)
+        await until(lambda: bed.objects("secrets"), "the record of the run")
         await until(lambda: name not in pods._waiting)
         await first.close(0)
         with pytest.raises(RunDetachedError):
@@ -178,10 +176,15 @@ async def test_few_ended_warm_pods_of_a_resource_remain(bed: Bed) -> None:
     engine = await bed.engine()
     async with warm_pods(bed, engine) as pods:
         names: list[str] = []
+
+        async def new_ones() -> list[str]:
+            return [name for name in await listed(bed, "secrets") if name not in names]
+
+        async def left_without_first() -> dict[str, Object]:
+            return {} if names[0] in (left := await listed(bed, "jobs")) else left
+
         for _ in range(4):
-            async with asyncio.timeout(patience()):
-                while not (fresh := [name for name in await listed(bed, "secrets") if name not in names]):
-                    await asyncio.sleep(0.02)
+            fresh = await until(new_ones, "a new warm pod")
             idle, name = await idle_agent(bed, fresh[0])
             names.append(name)
             await until(lambda name=name: pods._waiting[name].link.is_ready)  # type: ignore[misc]
@@ -191,10 +194,7 @@ async def test_few_ended_warm_pods_of_a_resource_remain(bed: Bed) -> None:
             await succeed(engine, job, running, agent)
             await until(lambda: not engine._labeling)  # it looks at the pods that have ended before
             bed.pods.ended.append(name)
-        async with asyncio.timeout(patience()):
-            while names[0] in (left := await listed(bed, "jobs")):
-                await asyncio.sleep(0.02)
-        assert set(names[1:]) <= set(left)
+        assert set(names[1:]) <= set(await until(left_without_first, "the end of the first Job"))
 
 
 async def pod_of_job(bed: Bed, namespace: str, name: str) -> ObjectKey:
@@ -204,12 +204,12 @@ async def pod_of_job(bed: Bed, namespace: str, name: str) -> ObjectKey:
     job = {"backoffLimit": 0, "template": {"metadata": {"labels": labels}, "spec": spec}}
     body = {"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": name}, "spec": job}
     await bed.client.request("POST", JOBS.path(namespace), body=body)
-    async with asyncio.timeout(patience()):
-        while True:
-            answer = await bed.client.request("GET", PODS.path(namespace), params={"labelSelector": f"{RUN}={name}"})
-            if answer["items"]:
-                return ObjectKey(namespace, answer["items"][0]["metadata"]["name"])
-            await asyncio.sleep(0.02)
+
+    async def pods() -> list[Object]:
+        answer = await bed.client.request("GET", PODS.path(namespace), params={"labelSelector": f"{RUN}={name}"})
+        return list(answer["items"])
+
+    return ObjectKey(namespace, (await until(pods, "the pod of the Job"))[0]["metadata"]["name"])
 
 
 class RealPods(PodWatch):

@@ -13,7 +13,7 @@ from runner.references.kind import FEW
 from runner.watches.reference_fields import WatchReference
 from tests.integration.references.bed import CLUSTER_ROLE, LABEL, SECRET, THING, by_path, content, secret
 from tests.kit.objects import CRD, Hand, definition
-from tests.kit.wait import patience, until
+from tests.kit.wait import until
 
 if TYPE_CHECKING:
     from tests.integration.references.bed import Allow, Refer, Referring
@@ -97,9 +97,7 @@ async def test_another_namespace_is_watched_if_rights_allow_it_or_the_missing_ru
         return bool((await hand.client.request("POST", path, body=review))["status"]["allowed"])
 
     # The API server itself learns of a right a little later.
-    async with asyncio.timeout(patience()):
-        while not await is_allowed():
-            await asyncio.sleep(0.02)
+    await until(is_allowed, "the right")
     async with refer(by_path(SECRET, namespaces=frozenset({"kube-system"})), user=user) as it:
         it.names("one", ["near", {"name": "far", "namespace": "kube-system"}])
         async with asyncio.timeout(4):

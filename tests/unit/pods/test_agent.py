@@ -19,7 +19,7 @@ from typing import Any
 import pytest
 
 from runner import agent
-from runner.agent import frames, worker
+from runner.agent import frames, process_tree, worker
 from runner.agent.frames import Exit
 from runner.agent.spool import ArtifactsFilter, Spool
 from runner.monitoring import role_metrics
@@ -92,7 +92,17 @@ async def start(operator: Operator, tmp_path: Path) -> AsyncIterator[Start]:
     for each in started:
         with contextlib.suppress(ProcessLookupError):
             each.process.kill()
+    end_workers(tmp_path / "bin")
+    for each in started:
         await each.process.communicate()
+
+
+def end_workers(programs: Path) -> None:
+    """End what killed agents have left: their workers, which hold their output open."""
+    for pid in process_tree.table():
+        with contextlib.suppress(OSError):
+            if os.fsencode(programs) in Path(f"/proc/{pid}/environ").read_bytes():
+                os.kill(pid, signal.SIGKILL)
 
 
 async def ending_of(link: Link) -> Ending:
