@@ -2,7 +2,7 @@
 
 Pure. Promises:
 
-- No string or key below an unsafe top-level key is ever templated, in any part of a run.
+- No string or key below an unsafe top-level key, or within `Foreign`, is ever templated, in any part of a run.
 - All other strings are as trusted as in a vars file that a user wrote.
 - A string stays a string, also `"yes"` and `"12"`.
 
@@ -17,6 +17,7 @@ import json
 import math
 import re
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 import yaml
@@ -30,6 +31,13 @@ _WORTH_AN_ALIAS = 16
 _RESOLVER: Any = yaml.resolver.Resolver()
 # JSON does not escape these; YAML forbids them or reads them as line breaks (https://yaml.org/spec/1.1/#id868524).
 _NOT_BARE = re.compile("[\x7f-\x9f\u2028\u2029\ud800-\udfff\ufeff\ufffe\uffff]")
+
+
+@dataclass(frozen=True, slots=True)
+class Foreign:
+    """A value of an outsider: never a template, whatever the watch sets."""
+
+    value: Any
 
 
 def dump(extra_vars: Mapping[str, Any], unsafe_keys: frozenset[str]) -> str:
@@ -59,7 +67,9 @@ def _flow(value: Any, anchors: _Anchors, *, unsafe: bool) -> Iterator[str]:
     The object, its spec as written and its spec in snake_case hold the same values: with aliases Ansible builds them
     once. Keys are explicit (`? `), because implicit keys have at most 1024 characters.
     """
-    if isinstance(value, Mapping | list | tuple) or (isinstance(value, str) and len(value) >= _WORTH_AN_ALIAS):
+    if isinstance(value, Foreign):
+        value, unsafe = value.value, True
+    if value and isinstance(value, Mapping | list | tuple | str) and _is_worth_an_alias(value):
         identity = (id(value), unsafe)
         if identity in anchors:
             yield f"*{anchors[identity]} "
@@ -81,6 +91,10 @@ def _flow(value: Any, anchors: _Anchors, *, unsafe: bool) -> Iterator[str]:
         yield "]"
     else:
         yield _scalar(value, unsafe=unsafe)
+
+
+def _is_worth_an_alias(value: Mapping[Any, Any] | list[Any] | tuple[Any, ...] | str) -> bool:
+    return not isinstance(value, str) or len(value) >= _WORTH_AN_ALIAS
 
 
 def _scalar(value: Any, *, unsafe: bool) -> str:

@@ -4,6 +4,7 @@ Later sources override earlier ones: spec, `ansible_operator_meta`, `_<group>_<k
 watch's vars, the finalizer's vars. The result lists:
 
 - the top-level keys from the object, whose strings are never templated;
+- with `markUnsafe: false`, the strings of users who may not write the spec, which are never templated (`Foreign`);
 - the keys of the spec that collide;
 - the variables that a spec must not set.
 
@@ -18,6 +19,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, TypeAlias
 
+from runner.engine.extravars import Foreign
 from runner.errors import TerminalError
 from runner.objects import GVK, key_of
 from runner.watches import spec_paths
@@ -44,6 +46,8 @@ _Path: TypeAlias = tuple["_Path | None", str | int]
 """Path in a spec: its parent, and a key or an index. Text would repeat long keys for each value below them."""
 _SPEC: _Path = (None, "spec")
 
+_OF_OTHERS = ("name", "namespace", "managedFields", "ownerReferences")
+"""Metadata that others than the writers of the spec set: users who may only write the status or the metadata."""
 _RESERVED_PREFIXES = ("ansible_", "_ansible_", "discovered_interpreter_")
 """Prefixes of connection, become, interpreter and executable variables, and of Ansible's own state."""
 _RESERVED = frozenset(
@@ -159,8 +163,17 @@ def build(obj: Mapping[str, Any], watch: Watch, *, cause: Mapping[str, Any], fin
     of_watch: dict[str, Any] = dict(watch.vars)
     if finalizing and watch.finalizer is not None:
         of_watch |= watch.finalizer.vars
-    unsafe = frozenset(of_object.keys() - of_watch.keys()) if watch.mark_unsafe else frozenset[str]()
+    if not watch.mark_unsafe:
+        of_object[whole] = _with_foreign(obj)
+    unsafe = frozenset((of_object.keys() if watch.mark_unsafe else {CAUSE, META}) - of_watch.keys())
     return Parameters({**of_object, **of_watch}, unsafe, tuple(collisions), tuple(sorted(reserved)))
+
+
+def _with_foreign(obj: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the object with marks on what users can write without the permission to write its spec."""
+    meta = obj.get("metadata") or {}
+    marked = {**obj, "metadata": {**meta, **{name: Foreign(meta[name]) for name in _OF_OTHERS if name in meta}}}
+    return {**marked, "status": Foreign(obj["status"])} if "status" in obj else marked
 
 
 def variables(value: dict[str, Any], watch: Watch) -> dict[str, Any]:

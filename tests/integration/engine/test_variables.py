@@ -186,3 +186,41 @@ async def test_a_spec_of_200_kib_is_complete_and_templates_are_evaluated_if_enab
     assert int(seen["length"]) == 3000
     assert seen["last"] == {"field_name": "value 2999", "text": "x" * 20, "key2999": 2999}
     assert seen["as_written"] == "value 2999"
+
+
+async def test_text_of_outsiders_is_no_template_even_if_those_of_the_spec_are(runs: Runs) -> None:
+    details = [f"ConfigMap a/b: data.{TEMPLATE} (by {TEMPLATE})"]
+    cause = {"reason": "dependent changed", "details": details, "failures": 0}
+    obj = memcached({"evaluated": TEMPLATE}) | {"status": {"conditions": [{"type": "Ready", "message": TEMPLATE}]}}
+    obj["metadata"]["managedFields"] = [{"manager": TEMPLATE}]
+    role = runs.role(
+        "memcached",
+        {
+            "tasks/main.yml": """
+- name: seen
+  debug:
+    msg:
+      evaluated: "{{ evaluated }}"
+      of_object: "{{ _cache_example_com_memcached.spec.evaluated }}"
+      reason: "because {{ ansible_operator_run.reason }}"
+      details: "{{ ansible_operator_run.details }}"
+      status: "{{ _cache_example_com_memcached.status }}"
+      manager: "{{ _cache_example_com_memcached.metadata.managedFields[0].manager }}"
+""",
+        },
+    )
+    made = params.build(obj, watch(role, mark_unsafe=False), cause=cause, finalizing=False)
+
+    ran = await runs.run(
+        role,
+        extra_vars=made.extra_vars,
+        unsafe_keys=made.unsafe_keys,
+        environment={"ANSIBLE_GATHERING": "explicit"},
+    )
+
+    seen = ran.said("seen")
+    assert str(seen["evaluated"]) == str(seen["of_object"]) == "1001"
+    assert seen["reason"] == "because dependent changed"
+    assert seen["details"] == details
+    assert seen["status"] == obj["status"]
+    assert seen["manager"] == TEMPLATE

@@ -90,6 +90,18 @@ def test_only_what_came_from_the_object_is_unsafe_also_if_a_trusted_value_equals
     assert trusted_strings(yaml.load(text, Loader2_19)) == ["of_watch", *shared]  # noqa: S506 - as above
 
 
+def test_what_an_outsider_wrote_is_unsafe_within_a_trusted_value() -> None:
+    values = {"whole": {"spec": "{{ a }}", "status": extravars.Foreign({"{{ b }}": ["{{ c }}"]})}}
+    read = yaml.load(extravars.dump(values, frozenset()), Loader2_18)  # noqa: S506 - as above
+    assert read == {"whole": {"spec": "{{ a }}", "status": {"{{ b }}": ["{{ c }}"]}}}
+    assert [text for text in trusted_strings(read) if "{" in text] == ["{{ a }}"]
+
+
+def test_empty_maps_and_lists_have_no_anchors() -> None:
+    empty: list[Any] = []
+    assert "&" not in extravars.dump({"a": empty, "b": {}, "c": empty}, frozenset()).replace("? ", "")
+
+
 def test_a_value_of_several_variables_is_written_once() -> None:
     spec = {"text": "x" * 100_000}
 

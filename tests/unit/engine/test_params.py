@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from runner.engine import params
+from runner.engine import extravars, params
 from runner.engine.params import snake_case
 from runner.errors import TerminalError
 from runner.objects import GVK
@@ -181,8 +181,18 @@ class TestBuild:
         assert made.extra_vars["ansible_operator_meta"] == {"name": "sample", "namespace": "default"}
         assert made.unsafe_keys == {"other", *VARIABLES}, "only values of the watch are templates"
 
-    def test_nothing_is_unsafe_if_the_watch_disables_it(self) -> None:
-        assert build({"a": "{{ b }}"}, mark_unsafe=False).unsafe_keys == frozenset()
+    def test_only_text_of_others_than_writers_of_the_spec_is_unsafe_if_the_watch_disables_it(self) -> None:
+        made = params.build(
+            {**memcached({"a": "{{ b }}"}), "status": {"a": "{{ c }}"}},
+            watch_value(content=ROLE, mark_unsafe=False),
+            cause=CAUSE,
+            finalizing=False,
+        )
+        assert made.unsafe_keys == {"ansible_operator_run", "ansible_operator_meta"}
+        whole = made.extra_vars["_cache_example_com_memcached"]
+        assert whole["status"] == extravars.Foreign({"a": "{{ c }}"})
+        assert whole["metadata"]["name"] == extravars.Foreign("sample")
+        assert whole["spec"] == {"a": "{{ b }}"}
 
     def test_keys_that_fall_together_are_named_and_the_last_wins(self) -> None:
         made = build({"fooBar": 1, "foo_bar": 2, "list": [{"aKey": 1, "a-key": 2}]})
