@@ -8,7 +8,7 @@ name the owner; controllers use them, but the garbage collector does not. Import
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any
 
@@ -37,6 +37,8 @@ class Owner:
     ref: ObjectRef
     namespaced: bool
     """True if the kind is namespaced."""
+    is_deleting: bool = field(default=False, compare=False)
+    """True in a run of the finalizer: the object is being deleted, and with it would be all that it gets to own."""
 
     def may_own_in(self, namespace: str) -> bool:
         """Return True if an object in `namespace` (empty: cluster-scoped) can have an owner reference to it."""

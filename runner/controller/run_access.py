@@ -122,7 +122,8 @@ class RunAccess:
         attempt has an approved plan, it sends only writes that the plan contains.
         """
         resource = attempt.resource
-        owner = Owner(ObjectRef.of(watch.gvk, attempt.obj), namespaced=resource.namespaced)
+        ref, is_deleting = ObjectRef.of(watch.gvk, attempt.obj), attempt.plan.finalizing
+        owner = Owner(ref, namespaced=resource.namespaced, is_deleting=is_deleting)
         run = RunIdentity(
             ident=attempt.ident,
             owner=owner,
@@ -130,7 +131,6 @@ class RunAccess:
             watch_dependents=self._inject and (watch.watch_dependent_resources or bool(watch.references)),
             watch_cluster_scoped=watch.watch_cluster_scoped_resources,
             blacklist=watch.blacklist,
-            in_finalizer=attempt.plan.finalizing,
             service_account=watch.service_account,
             account_exists=partial(self._account_exists, watch.service_account),
             owner_annotations=watch.owner_annotations,

@@ -100,7 +100,6 @@ class RunIdentity:
     """True if observers are notified of objects that the run reads and writes."""
     watch_cluster_scoped: bool
     blacklist: frozenset[GVK]
-    in_finalizer: bool
     service_account: str
     """The impersonated service account, `namespace/name`; empty: none. Such a run gets no cached responses, because the
     cache contains objects that only the operator may read."""

@@ -13,9 +13,10 @@ A role can set annotations on the object:
 A watch can set `ownerAnnotations: false`. `without_annotations` then removes these and the primary-resource annotations
 from each definition, because a role can copy annotations that a user wrote.
 
-An owner is added at most once. An object with another owner (a `controller` reference or the annotations of another
-resource) is not changed. Virtual resources, which cannot be listed and watched, and subresources get no owner. Must not
-import: the client, or anything that does I/O.
+An owner is added at most once. An owner that is being deleted is never added: the garbage collector would delete the
+object. So what a finalizer creates outlives the resource. An object with another owner (a `controller` reference or the
+annotations of another resource) is not changed. Virtual resources, which cannot be listed and watched, and subresources
+get no owner. Must not import: the client, or anything that does I/O.
 """
 
 from __future__ import annotations
@@ -188,6 +189,8 @@ def _add(obj: Object, existing: Mapping[str, Any], owner: Owner, namespace: str)
     how = _named(obj, owner)
     if how is not OwnerMark.NONE:
         return Ownership(obj, how, "it names the owner itself")
+    if owner.is_deleting:
+        return Ownership(obj, OwnerMark.NONE, "the owner is being deleted")
     for seen in (existing, obj):
         other = _another(seen, owner)
         if other:

@@ -42,6 +42,20 @@ MAKE = """
 """
 
 
+BACK_UP = """
+    - name: Write a backup
+      kubernetes.core.k8s:
+        definition:
+          apiVersion: v1
+          kind: ConfigMap
+          metadata:
+            name: "{{ ansible_operator_meta.name }}-backup"
+            namespace: "{{ ansible_operator_meta.namespace }}"
+          data:
+            size: "{{ size | string }}"
+"""
+
+
 class Child:
     """An object that the role makes."""
 
@@ -60,13 +74,15 @@ class Child:
         self._api.call("DELETE", self._path)
 
 
-def test_dependents_are_owned_corrected_recreated_and_garbage_collected(
+def test_dependents_are_owned_corrected_recreated_and_garbage_collected_and_a_backup_of_the_finalizer_remains(
     project: Project, things: Things, api: Api
 ) -> None:
     config = Child(api, f"/api/v1/namespaces/{things.namespace}/configmaps/one")
     deployment = Child(api, f"/apis/apps/v1/namespaces/{things.namespace}/deployments/one")
+    backup = Child(api, f"/api/v1/namespaces/{things.namespace}/configmaps/one-backup")
     project.role("thing", MAKE)
-    project.watch("thing")
+    project.role("cleanup", BACK_UP)
+    project.watch("thing", finalizer={"name": "test.example.com/finalizer", "role": "cleanup"})
     operator = project.start()
     things.create("one", {"size": 2})
     things.await_success("one")
@@ -90,6 +106,8 @@ def test_dependents_are_owned_corrected_recreated_and_garbage_collected(
     things.delete("one")
     things.await_gone("one")
     wait_until(lambda: config.get() == {} and deployment.get() == {}, "the children to be collected")
+    assert backup.get()["data"] == {"size": "2"}
+    assert "ownerReferences" not in backup.get()["metadata"], "the garbage collector must not take it too"
     assert operator.stop() == 0
 
 

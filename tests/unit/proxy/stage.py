@@ -160,7 +160,6 @@ def make_run(**different: object) -> RunIdentity:
         "watch_dependents": True,
         "watch_cluster_scoped": False,
         "blacklist": frozenset(),
-        "in_finalizer": False,
         "service_account": "",
     }
     return RunIdentity(**{**values, **different})  # type: ignore[arg-type]

@@ -131,6 +131,24 @@ def test_an_object_of_another_owner_is_not_changed(meta: dict[str, Any]) -> None
     assert "controls it" in owned.why or "by annotation" in owned.why
 
 
+@pytest.mark.parametrize("namespace", ["shop", "other"])
+def test_what_a_finalizer_creates_gets_no_owner_that_is_being_deleted(namespace: str) -> None:
+    leaving = replace(CR, is_deleting=True)
+    definitions = {"kind": "ConfigMapList", "items": [config_map(), config_map(ownerReferences=[FOREIGN])]}
+    for definition in (config_map(), config_map(generateName="backup-"), definitions):
+        owned = own(definition, leaving, CONFIG_MAP, namespace)
+        assert (owned.obj, owned.how) == (definition, OwnerMark.NONE)
+
+
+def test_a_finalizer_adopts_nothing_and_takes_no_owner_from_an_existing_object() -> None:
+    leaving, wanted = replace(CR, is_deleting=True), config_map(annotations={ADOPT: "true"})
+    assert own(wanted, leaving, CONFIG_MAP, "shop", current=config_map()).how is OwnerMark.NONE
+    assert adopt(wanted, leaving, CONFIG_MAP, "shop", config_map()).obj is wanted
+    owned = config_map(ownerReferences=[REFERENCE])
+    kept = own(config_map(), leaving, CONFIG_MAP, "shop", current=owned, replaces=True)
+    assert references_of(kept.obj) == [REFERENCE]
+
+
 def test_an_annotation_opts_one_object_out() -> None:
     definition = config_map(annotations={INJECT_OWNER: "false"})
     assert own(definition, CR, CONFIG_MAP, "shop").obj is definition
