@@ -102,10 +102,19 @@ class ObjectRef:
         return cls(gvk, key_of(obj), uid_of(obj))
 
 
+def mapping(value: object) -> dict[str, Any]:
+    """Return a value that should be a map; empty if it is none."""
+    return value if isinstance(value, dict) else {}
+
+
+def maps(value: object) -> list[dict[str, Any]]:
+    """Return the maps in a value that should be a list of maps; empty if it is none."""
+    return [each for each in value if isinstance(each, dict)] if isinstance(value, list) else []
+
+
 def metadata(obj: Mapping[str, Any]) -> dict[str, Any]:
     """Read the object's metadata, empty when it has none."""
-    found = obj.get("metadata")
-    return found if isinstance(found, dict) else {}
+    return mapping(obj.get("metadata"))
 
 
 def key_of(obj: Mapping[str, Any]) -> ObjectKey:
@@ -186,12 +195,18 @@ def last_result(obj: Mapping[str, Any]) -> LastResult:
 
 def finalizers_of(obj: Mapping[str, Any]) -> list[str]:
     """Read `metadata.finalizers`."""
-    return metadata(obj).get("finalizers") or []
+    found = metadata(obj).get("finalizers")
+    return [each for each in found if isinstance(each, str)] if isinstance(found, list) else []
 
 
 def annotations_of(obj: Mapping[str, Any]) -> dict[str, str]:
     """Read `metadata.annotations`."""
-    return metadata(obj).get("annotations") or {}
+    return mapping(metadata(obj).get("annotations"))
+
+
+def managed_fields_of(obj: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Read `metadata.managedFields`."""
+    return maps(metadata(obj).get("managedFields"))
 
 
 def first_names(names: Sequence[str], most: int) -> str:

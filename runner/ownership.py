@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any
 
-from runner.objects import GVK, PLAN_OF, Object, ObjectRef, annotations_of, metadata
+from runner.objects import GVK, PLAN_OF, Object, ObjectRef, annotations_of, maps, metadata
 
 PRIMARY_RESOURCE = "operator-sdk/primary-resource"
 """Annotation: `namespace/name` of the owner."""
@@ -86,8 +86,7 @@ def type_name(gvk: GVK) -> str:
 
 def references_of(obj: Mapping[str, Any]) -> list[Object]:
     """Read `metadata.ownerReferences`."""
-    found = metadata(obj).get("ownerReferences")
-    return [reference for reference in found if isinstance(reference, dict)] if isinstance(found, list) else []
+    return maps(metadata(obj).get("ownerReferences"))
 
 
 def claims_of(obj: Mapping[str, Any]) -> tuple[OwnerClaim, ...]:

@@ -1,5 +1,12 @@
 """Rules for owners of objects that a run writes. Pure.
 
+Rule: no write of a run removes the owner of another resource. Only `inject-owner: "false"` removes an owner, and only
+that of the run's own resource. An empty or null list in a merge patch, and a JSON Patch, state the role's own intent.
+
+An update removes what its definition omits, and a merge patch replaces lists. A server-side apply removes what its
+field manager applied before, and several resources of a role have the same field manager. `preserved` therefore repeats
+these references and annotations of the existing object.
+
 `own` adds the owner to the definition in a create, a server-side apply or an update, and returns the same object if
 nothing changes. `adopt` and `give_up` do so for a merge patch of an existing object.
 
@@ -21,13 +28,15 @@ get no owner. Must not import: the client, or anything that does I/O.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any
 
+import orjson
+
 from runner.kube.discovery import ApiResource
-from runner.objects import Object, annotations_of, metadata
+from runner.objects import GVK, Object, annotations_of, managed_fields_of, mapping, metadata
 from runner.ownership import PRIMARY_RESOURCE, PRIMARY_RESOURCE_TYPE, Owner, references_of
 
 INJECT_OWNER = "ansible.sdk.operatorframework.io/inject-owner"
@@ -69,6 +78,11 @@ def wants_release(obj: Mapping[str, Any]) -> bool:
     return annotations_of(obj).get(INJECT_OWNER) == "false"
 
 
+def is_about_owners(patch: Mapping[str, Any]) -> bool:
+    """Return whether a merge patch concerns the owners of the object."""
+    return wants_adoption(patch) or wants_release(patch) or bool(references_of(patch))
+
+
 def without_annotations(obj: Object) -> Object:
     """Return a definition or merge patch without annotations about owners; the same object if it has none."""
     items = obj.get("items")
@@ -94,13 +108,13 @@ def own(
     namespace: str,
     current: Mapping[str, Any] | None = None,
     *,
-    replaces: bool = False,
+    manager: str | None = None,
 ) -> Ownership:
     """Add the owner to a definition.
 
     `namespace` is the request's. `current` is the existing object (at least its metadata), None if the request creates
-    it: then the owner is added. Otherwise the owner is preserved, or added if the definition requests adoption.
-    `replaces` is True if fields that the definition omits are removed, as in an update.
+    it: then the owner is added. Otherwise all owners are preserved, and this one is added if the definition requests
+    adoption. `manager` is the field manager of a server-side apply; None for an update.
     """
     if is_virtual(resource):
         return Ownership(obj, OwnerMark.NONE, f"{resource.qualified} is virtual")
@@ -111,55 +125,106 @@ def own(
     if current is None:
         return _add(obj, obj, owner, space)
     how = _named(current, owner)
+    kept = preserved(obj, current, owner, manager)
     if how is OwnerMark.NONE:
-        return _adopted(obj, current, owner, space)
+        return _adopted(kept, current, owner, space)
     if wants_release(obj):
-        return Ownership(obj, OwnerMark.NONE, f"annotation {INJECT_OWNER}")
-    return Ownership(keep_owner(current, obj, owner) if replaces else _with_owner(obj, owner, how), how, "kept")
+        return Ownership(kept, OwnerMark.NONE, f"annotation {INJECT_OWNER}")
+    return Ownership(_with_owner(kept, owner, how), how, "kept")
+
+
+def preserved(obj: Object, current: Mapping[str, Any], owner: Owner, manager: str | None) -> Object:
+    """Return a definition with the owners of the existing object that the write would remove.
+
+    These are all of them in an update (`manager` is None), and those that the field manager applied before in a
+    server-side apply. `owner` is omitted if the definition releases it.
+    """
+    applied = None if manager is None else _applied(current, manager)
+    obj = _with_references(obj, current, owner, applied)
+    found, mine = annotations_of(current), annotations_of(obj)
+    if (wants_release(obj) and _is_annotated(current, owner)) or not mine.keys().isdisjoint(_PRIMARY):
+        return obj
+    names = _PRIMARY if applied is None else [name for name in _PRIMARY if f"f:{name}" in applied["f:annotations"]]
+    kept = {name: found[name] for name in names if name in found}
+    return _with_metadata(obj, {"annotations": {**mine, **kept}}) if kept else obj
+
+
+def _with_references(
+    obj: Object, current: Mapping[str, Any], owner: Owner, applied: Mapping[str, Collection[str]] | None = None
+) -> Object:
+    """Return a definition or merge patch with the references of the existing object, or with those that are `applied`.
+
+    They keep their order. A reference to a new object with an old name replaces the one to the former object.
+    """
+    mine = references_of(obj)
+    names, uids = {_name(each) for each in mine}, {str(each.get("uid")) for each in mine}
+    if wants_release(obj):
+        uids.add(owner.ref.uid)
+    kept = [
+        each
+        for each in references_of(current)
+        if _name(each) not in names
+        and str(each.get("uid")) not in uids
+        and (applied is None or _key(each) in applied["f:ownerReferences"])
+    ]
+    if not kept:
+        return obj
+    order = [_name(each) for each in references_of(current)]
+    found = sorted([*mine, *kept], key=lambda each: order.index(_name(each)) if _name(each) in order else len(order))
+    return _with_metadata(obj, {"ownerReferences": found})
+
+
+def _applied(current: Mapping[str, Any], manager: str) -> dict[str, set[str]]:
+    """Return the annotations and references that a field manager applied, as `FieldsV1` spells them."""
+    applied: dict[str, set[str]] = {"f:annotations": set(), "f:ownerReferences": set()}
+    for entry in managed_fields_of(current):
+        if (entry.get("manager"), entry.get("operation")) == (manager, "Apply") and not entry.get("subresource"):
+            fields = mapping(mapping(entry.get("fieldsV1")).get("f:metadata"))
+            for name, found in applied.items():
+                found.update(mapping(fields.get(name)))
+    return applied
+
+
+def _key(reference: Mapping[str, Any]) -> str:
+    """Return the key of a reference in `FieldsV1`."""
+    return "k:" + orjson.dumps({"uid": reference.get("uid")}).decode()
+
+
+def _name(reference: Mapping[str, Any]) -> str:
+    return f"{reference.get('kind')}.{GVK.of(reference).group}/{reference.get('name')}"
 
 
 def adopt(patch: Object, owner: Owner, resource: ApiResource, namespace: str, current: Mapping[str, Any]) -> Ownership:
     """Add the owner to a merge patch (RFC 7386, or strategic) that requests adoption.
 
-    The patch then contains all owner references of the object.
+    If the patch then contains owner references, it contains all of the object, because it replaces the list.
     """
     if is_virtual(resource):
         return Ownership(patch, OwnerMark.NONE, f"{resource.qualified} is virtual")
     how = _named(current, owner)
-    if how is not OwnerMark.NONE:
-        return Ownership(patch, how, "it is owned already")
-    added = _adopted(patch, current, owner, _namespace(patch, resource, namespace))
-    if added.obj is patch or added.how is not OwnerMark.REFERENCE or "ownerReferences" in metadata(patch):
+    if how is OwnerMark.NONE:
+        added = _adopted(patch, current, owner, _namespace(patch, resource, namespace))
+    else:
+        added = Ownership(patch, how, "it is owned already")
+    if not references_of(added.obj):
         return added
-    # A merge patch replaces lists whole.
-    references = [*references_of(current), owner.reference()]
-    return Ownership(_with_metadata(patch, {"ownerReferences": references}), OwnerMark.REFERENCE, added.why)
+    return Ownership(_with_references(added.obj, current, owner), added.how, added.why)
 
 
 def give_up(patch: Object, owner: Owner, current: Mapping[str, Any], *, strategic: bool) -> Ownership:
     """Remove the owner by a merge patch (RFC 7386, or strategic)."""
     how = _named(current, owner)
-    if how is OwnerMark.NONE or "ownerReferences" in metadata(patch):
-        return Ownership(patch, how, "it has no such owner, or the patch itself says who owns it")
     if how is OwnerMark.ANNOTATION:
         gone = {**annotations_of(patch), **dict.fromkeys(_PRIMARY)}
         return Ownership(_with_metadata(patch, {"annotations": gone}), OwnerMark.NONE, "given up")
+    if references_of(patch) and not strategic:
+        return Ownership(_with_references(patch, current, owner), OwnerMark.NONE, "the patch itself says who owns it")
+    if how is OwnerMark.NONE or "ownerReferences" in metadata(patch):
+        return Ownership(patch, how, "it has no such owner, or the patch itself says who owns it")
     references: list[Object] = [each for each in references_of(current) if each.get("uid") != owner.ref.uid]
     if strategic:
         references = [{"$patch": "delete", "uid": owner.ref.uid}]
     return Ownership(_with_metadata(patch, {"ownerReferences": references}), OwnerMark.NONE, "given up")
-
-
-def keep_owner(current: Mapping[str, Any], new: Object, owner: Owner) -> Object:
-    """Return `new`, which replaces `current`, with the owner if it is missing; otherwise `new` itself.
-
-    A definition without owner references keeps all of the existing ones. A definition with some of them only gets this
-    owner in addition.
-    """
-    how = _named(current, owner)
-    if how is OwnerMark.REFERENCE and not references_of(new):
-        return _with_metadata(new, {"ownerReferences": references_of(current)})
-    return _with_owner(new, owner, how)
 
 
 def _own_items(obj: Object, items: list[Any], owner: Owner, resource: ApiResource, namespace: str) -> Ownership:

@@ -7,8 +7,9 @@ first since a restart, before the client does.
 If a run's object was deleted, its writes of objects that it would own are refused. If another object has its name, all
 its writes are refused.
 
-Promises: a request that cannot be parsed (CBOR, too large) is forwarded unchanged, with one warning if it should have
-got an owner. The observer is notified of a write even if its client has disconnected.
+Promises: updates and patches of one object by runs take place one after the other, so that none removes an owner that
+another one adds at the same time. A request that cannot be parsed (CBOR, too large) is forwarded unchanged, with one
+warning if it should have got an owner. The observer is notified of a write even if its client has disconnected.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from http import HTTPStatus
 from typing import Protocol
+from weakref import WeakValueDictionary
 
 from runner import log
 from runner.errors import PASSING, ApiError, NotFoundError
@@ -31,7 +33,7 @@ from runner.proxy.handlers import owners
 from runner.proxy.handlers.owners import OwnerMark, Ownership
 from runner.proxy.identity import RunIdentity
 from runner.proxy.planning.overlay import KindId
-from runner.proxy.request import RequestInfo
+from runner.proxy.request import RequestInfo, parse_query
 from runner.prune.run_objects import RunObjects
 
 _AFTERWARDS = 30.0
@@ -133,6 +135,7 @@ class Writes:
         self._observers = observers
         self._logged = log.Once()
         self._unattended: set[asyncio.Task[Answer]] = set()
+        self._turns: WeakValueDictionary[tuple[KindId, ObjectKey], asyncio.Lock] = WeakValueDictionary()
 
     async def handle(self, call: Call, proceed: Proceed) -> Answer:
         """Answer a call."""
@@ -146,6 +149,19 @@ class Writes:
         resource = await self._find(call)
         if resource is None:
             return await proceed(call)
+        async with await self._turn(call):
+            return await self._change(call, proceed, run, resource)
+
+    async def _turn(self, call: Call) -> asyncio.Lock:
+        """Return the lock of the object of an update or a patch. A slow client cannot hold it."""
+        info = call.info
+        if info.verb not in {"update", "patch"} or info.subresource or await call.data() is None:
+            return asyncio.Lock()
+        key = (KindId(info.group, info.resource), ObjectKey(info.namespace, info.name))
+        return self._turns.setdefault(key, asyncio.Lock())
+
+    async def _change(self, call: Call, proceed: Proceed, run: RunIdentity, resource: ApiResource) -> Answer:
+        info = call.info
         state = await run.owner_state()
         owned = _Owned(OwnerMark.NONE)
         if info.verb in {"create", "update", "patch"} and not info.subresource:
@@ -237,7 +253,7 @@ class Writes:
             return _Owned(OwnerMark.NONE)
         definition = obj if run.owner_annotations else self._without_annotations(call, obj)
         final, how, creates = definition, OwnerMark.NONE, None
-        if media not in _MERGES or owners.wants_adoption(definition) or owners.wants_release(definition):
+        if media not in _MERGES or owners.is_about_owners(definition):
             owned, current = await self._decide(call, run, resource, definition, media)
             if owned is not None:
                 final, how = owned.obj, owned.how
@@ -281,8 +297,11 @@ class Writes:
             if owners.wants_release(obj):
                 return owners.give_up(obj, run.owner, current, strategic=media == content.STRATEGIC), current
             return owners.adopt(obj, run.owner, resource, info.namespace, current), current
-        replaces = info.verb == "update"
-        owned = owners.own(obj, run.owner, resource, info.namespace, current=current, replaces=replaces)
+        manager = next((value for name, value in parse_query(info.query) if name == "fieldManager"), "")
+        is_apply = media == content.APPLY
+        owned = owners.own(
+            obj, run.owner, resource, info.namespace, current=current, manager=manager if is_apply else None
+        )
         return owned, current
 
     async def _current(self, run: RunIdentity, resource: ApiResource, key: ObjectKey) -> Object | None:

@@ -18,7 +18,6 @@ from runner.proxy.handlers.owners import (
     OwnerMark,
     adopt,
     give_up,
-    keep_owner,
     own,
     wants_adoption,
     wants_release,
@@ -197,48 +196,159 @@ def test_the_given_definition_is_not_written_to() -> None:
 
 def test_an_update_keeps_every_owner_that_a_definition_without_owners_would_drop() -> None:
     current = config_map(ownerReferences=[FOREIGN, REFERENCE])
-    kept = own(config_map(), CR, CONFIG_MAP, "shop", current=current, replaces=True)
+    kept = own(config_map(), CR, CONFIG_MAP, "shop", current=current)
     assert references_of(kept.obj) == [FOREIGN, REFERENCE]
 
 
 def test_an_update_that_names_owners_keeps_the_reference_of_the_proxy() -> None:
     current = config_map(ownerReferences=[{**FOREIGN, "uid": "uid-old"}, REFERENCE])
-    kept = keep_owner(current, config_map(ownerReferences=[FOREIGN]), CR)
-    assert references_of(kept) == [FOREIGN, REFERENCE]
+    kept = own(config_map(ownerReferences=[FOREIGN]), CR, CONFIG_MAP, "shop", current=current)
+    assert references_of(kept.obj) == [FOREIGN, REFERENCE]
 
 
 def test_an_update_keeps_the_annotations_that_name_the_owner() -> None:
     current = config_map(annotations=ANNOTATIONS)
-    kept = own(config_map(annotations={"new": "one"}), CR, CONFIG_MAP, "other", current=current, replaces=True)
+    kept = own(config_map(annotations={"new": "one"}), CR, CONFIG_MAP, "other", current=current)
     assert kept.obj == config_map(annotations={"new": "one", **ANNOTATIONS})
 
 
 def test_an_update_that_names_the_owner_is_sent_as_it_is() -> None:
     definition = config_map(ownerReferences=[REFERENCE])
-    assert keep_owner(definition, definition, CR) is definition
+    assert own(definition, CR, CONFIG_MAP, "shop", current=definition).obj is definition
 
 
 def test_an_update_that_opts_out_gives_the_object_up() -> None:
     definition = config_map(annotations={INJECT_OWNER: "false"})
     current = config_map(ownerReferences=[REFERENCE])
-    assert own(definition, CR, CONFIG_MAP, "shop", current=current, replaces=True).obj is definition
+    assert own(definition, CR, CONFIG_MAP, "shop", current=current).obj is definition
 
 
-@pytest.mark.parametrize("replaces", [True, False])
-def test_an_update_of_an_object_without_owner_adds_no_owner(*, replaces: bool) -> None:
+def applied(*managers: tuple[str, Object], **meta: Any) -> Object:
+    """Return an object whose fields of owners were applied by these managers, each with its part of the metadata."""
+    entries = [
+        {
+            "manager": manager,
+            "operation": "Apply",
+            "fieldsV1": {
+                "f:metadata": {
+                    "f:ownerReferences": {
+                        f'k:{{"uid":"{each["uid"]}"}}': {} for each in references_of({"metadata": part})
+                    },
+                    "f:annotations": {f"f:{name}": {} for name in part.get("annotations", {})},
+                }
+            },
+        }
+        for manager, part in managers
+    ]
+    return config_map(managedFields=entries, **meta)
+
+
+MANAGERS = pytest.mark.parametrize("manager", [None, "ansible"], ids=["update", "apply"])
+OTHER = Owner(ObjectRef(CR.ref.gvk, ObjectKey("shop", "two"), "uid-two"), namespaced=True)
+SECOND = OTHER.reference()
+ADOPTING = config_map(annotations={ADOPT: "true"})
+
+
+@MANAGERS
+def test_a_write_of_an_object_without_owner_adds_no_owner(manager: str | None) -> None:
     definition = config_map()
-    assert own(definition, CR, CONFIG_MAP, "shop", current=config_map(), replaces=replaces).obj is definition
+    assert own(definition, CR, CONFIG_MAP, "shop", current=config_map(), manager=manager).obj is definition
 
 
-def test_an_apply_repeats_only_the_reference_of_the_proxy() -> None:
-    current = config_map(ownerReferences=[FOREIGN, REFERENCE])
-    assert references_of(own(config_map(), CR, CONFIG_MAP, "shop", current=current).obj) == [REFERENCE]
+def test_an_apply_repeats_the_references_that_its_field_manager_applied_and_no_others() -> None:
+    third = {**FOREIGN, "uid": "uid-third", "name": "third"}
+    current = applied(
+        ("ansible", {"ownerReferences": [FOREIGN, REFERENCE]}),
+        ("helm", {"ownerReferences": [third]}),
+        ownerReferences=[FOREIGN, third, REFERENCE],
+    )
+    kept = own(config_map(), CR, CONFIG_MAP, "shop", current=current, manager="ansible")
+    assert references_of(kept.obj) == [FOREIGN, REFERENCE]
 
 
-@pytest.mark.parametrize("replaces", [True, False])
-def test_a_definition_can_adopt_an_object_without_owner(*, replaces: bool) -> None:
-    definition = config_map(annotations={ADOPT: "true"})
-    adopted = own(definition, CR, CONFIG_MAP, "shop", current=config_map(), replaces=replaces)
+@MANAGERS
+def test_a_write_of_another_resource_keeps_the_creator(manager: str | None) -> None:
+    current = applied(("ansible", {"ownerReferences": [REFERENCE]}), ownerReferences=[REFERENCE])
+    kept = own(config_map(), OTHER, CONFIG_MAP, "shop", current=current, manager=manager)
+    assert references_of(kept.obj) == [REFERENCE]
+    assert kept.how is OwnerMark.NONE
+
+
+@MANAGERS
+@pytest.mark.parametrize("annotations", [{}, {ADOPT: "true"}, {INJECT_OWNER: "false"}])
+def test_a_write_of_another_resource_keeps_the_annotations_of_the_creator(
+    manager: str | None, annotations: dict[str, str]
+) -> None:
+    current = applied(("ansible", {"annotations": ANNOTATIONS}), annotations=ANNOTATIONS)
+    definition = config_map(annotations=annotations)
+    kept = own(definition, OTHER, CONFIG_MAP, "other", current=current, manager=manager)
+    assert kept.obj == config_map(annotations={**annotations, **ANNOTATIONS})
+    assert kept.how is OwnerMark.NONE
+
+
+def test_an_apply_leaves_references_and_annotations_of_other_field_managers_to_them() -> None:
+    theirs = {"ownerReferences": [FOREIGN], "annotations": ANNOTATIONS}
+    definition = config_map()
+    current = applied(("helm", theirs), **theirs)
+    assert own(definition, OTHER, CONFIG_MAP, "shop", current=current, manager="ansible").obj is definition
+
+
+@pytest.mark.parametrize(
+    "odd",
+    [
+        None,
+        "words",
+        [None, "words", {"manager": "ansible", "operation": "Apply"}],
+        [{"manager": "ansible", "operation": "Apply", "fieldsV1": {"f:metadata": []}}],
+        [{"manager": "ansible", "operation": "Apply", "fieldsV1": {"f:metadata": {"f:ownerReferences": None}}}],
+    ],
+)
+def test_managed_fields_of_another_shape_repeat_nothing(odd: Any) -> None:
+    definition = config_map()
+    current = config_map(managedFields=odd, ownerReferences=[FOREIGN])
+    assert own(definition, CR, CONFIG_MAP, "shop", current=current, manager="ansible").obj is definition
+
+
+@MANAGERS
+def test_two_resources_that_adopt_an_object_never_evict_each_other(manager: str | None) -> None:
+    stored = config_map()
+    for owner in (CR, OTHER, CR, OTHER):
+        sent = own(ADOPTING, owner, CONFIG_MAP, "shop", current=stored, manager=manager)
+        assert sent.how is OwnerMark.REFERENCE
+        part = sent.obj["metadata"]
+        stored = applied((manager or "", part), ownerReferences=references_of(sent.obj))
+    assert references_of(stored) == [REFERENCE, SECOND]
+
+
+@pytest.mark.parametrize("named", [[], [FOREIGN]], ids=["no reference", "a reference of the role"])
+def test_merge_patches_of_two_resources_that_adopt_an_object_never_evict_each_other(named: list[Object]) -> None:
+    patch = {"metadata": {"annotations": {ADOPT: "true"}, **({"ownerReferences": named} if named else {})}}
+    stored = config_map()
+    for owner in (CR, OTHER, CR, OTHER):
+        sent = adopt(patch, owner, CONFIG_MAP, "shop", stored)
+        stored = {**stored, "metadata": {**stored["metadata"], **sent.obj["metadata"]}}
+    assert references_of(stored) == [*named, REFERENCE, SECOND]
+
+
+def test_a_merge_patch_that_names_owners_keeps_those_that_are_there() -> None:
+    patch: Object = {"metadata": {"ownerReferences": [FOREIGN]}}
+    current = config_map(ownerReferences=[REFERENCE, SECOND])
+    assert references_of(adopt(patch, CR, CONFIG_MAP, "shop", current).obj) == [REFERENCE, SECOND, FOREIGN]
+    releasing: Object = {"metadata": {**GIVEN_UP["metadata"], "ownerReferences": [FOREIGN]}}
+    assert references_of(give_up(releasing, CR, current, strategic=False).obj) == [SECOND, FOREIGN]
+
+
+@MANAGERS
+def test_a_write_that_opts_out_removes_only_the_reference_of_its_resource(manager: str | None) -> None:
+    references = [REFERENCE, SECOND]
+    current = applied(("ansible", {"ownerReferences": references}), ownerReferences=references)
+    definition = config_map(annotations={INJECT_OWNER: "false"})
+    assert references_of(own(definition, CR, CONFIG_MAP, "shop", current=current, manager=manager).obj) == [SECOND]
+
+
+@MANAGERS
+def test_a_definition_can_adopt_an_object_without_owner(manager: str | None) -> None:
+    adopted = own(ADOPTING, CR, CONFIG_MAP, "shop", current=config_map(), manager=manager)
     assert references_of(adopted.obj) == [REFERENCE]
     assert adopted.obj["metadata"]["annotations"] == {ADOPT: "true"}
 
@@ -246,7 +356,10 @@ def test_a_definition_can_adopt_an_object_without_owner(*, replaces: bool) -> No
 def test_an_object_with_a_controller_is_not_adopted() -> None:
     definition = config_map(annotations={ADOPT: "true"})
     current = config_map(ownerReferences=[{**FOREIGN, "controller": True}])
-    assert own(definition, CR, CONFIG_MAP, "shop", current=current).obj is definition
+    assert own(definition, CR, CONFIG_MAP, "shop", current=current, manager="ansible").obj is definition
+    updated = own(definition, CR, CONFIG_MAP, "shop", current=current)
+    assert updated.how is OwnerMark.NONE
+    assert references_of(updated.obj) == references_of(current)
     assert adopt(definition, CR, CONFIG_MAP, "shop", current).obj is definition
 
 
@@ -335,12 +448,12 @@ metas = st.fixed_dictionaries(
 )
 
 
-@given(owner=owners, space=spaces, meta=metas, standing=st.none() | metas, replaces=st.booleans())
+@given(owner=owners, space=spaces, meta=metas, standing=st.none() | metas, manager=st.none() | st.just("ansible"))
 def test_owners_that_were_added_are_read_back(
-    owner: Owner, space: str, meta: dict[str, Any], standing: dict[str, Any] | None, *, replaces: bool
+    owner: Owner, space: str, meta: dict[str, Any], standing: dict[str, Any] | None, manager: str | None
 ) -> None:
     current = None if standing is None else config_map(**standing)
-    owned = own(config_map(**meta), owner, CONFIG_MAP, space, current=current, replaces=replaces)
+    owned = own(config_map(**meta), owner, CONFIG_MAP, space, current=current, manager=manager)
     names = {(claim.kind, claim.name) for claim in claims_of({**owned.obj, "metadata": owned.obj["metadata"]})}
     assert (owned.how is not OwnerMark.NONE) <= ((owner.ref.gvk.kind, owner.ref.key.name) in names)
     assert [reference.get("uid") for reference in references_of(owned.obj)].count(owner.ref.uid) <= max(

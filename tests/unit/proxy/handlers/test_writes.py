@@ -181,6 +181,40 @@ async def test_a_merge_patch_with_the_annotation_adopts_the_object(
         assert orjson.loads(adopting.body)["metadata"]["ownerReferences"] == [REFERENCE]
 
 
+@pytest.mark.parametrize("form", ["apply", "update", "merge"])
+async def test_two_runs_that_adopt_an_object_at_the_same_time_both_become_owners(
+    staged: Staged, writes: Writes, cluster: FakeCluster, form: str
+) -> None:
+    suffix = {"update": "json", "apply": "apply-patch+yaml"}.get(form, f"{form}-patch+json")
+    start = f"PUT {PATH}/a" if form == "update" else f"PATCH {PATH}/a?fieldManager=ansible"
+    key = ObjectKey("ns", "a")
+    cluster.existing[key] = config_map(uid="1")
+
+    async def script(message: Message, _: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await asyncio.sleep(0.01)
+        references = orjson.loads(message.body)["metadata"]["ownerReferences"]
+        keys = {f'k:{{"uid":"{each["uid"]}"}}': {} for each in references}
+        fields = {"f:metadata": {"f:ownerReferences": keys}}
+        applied = [{"manager": "ansible", "operation": "Apply", "fieldsV1": fields}]
+        cluster.existing[key] = config_map(uid="1", ownerReferences=references, managedFields=applied)
+        writer.write(stage.reply(orjson.dumps(cluster.existing[key])))
+
+    body = orjson.dumps(config_map(annotations={ADOPT: "true"}))
+    async with staged(writes) as stage:
+        stage.api.script = script
+        for name in ("sample", "two"):
+            ref = replace(stage.run.owner.ref, key=ObjectKey("ns", name), uid=f"uid-{name}")
+            run = replace(stage.run, owner=replace(stage.run.owner, ref=ref))
+            stage.token = stage.identities.issue(run)
+            wire = await stage.connect()
+            wire.send(stage.request(start, f"Content-Type: application/{suffix}", body=body))
+        await until(lambda: len(stage.api.seen) == 2)
+        assert {each["uid"] for each in orjson.loads(stage.api.seen[1].body)["metadata"]["ownerReferences"]} == {
+            "uid-sample",
+            "uid-two",
+        }
+
+
 OF_OWNERS = {
     ADOPT: "true",
     INJECT_OWNER: "false",
