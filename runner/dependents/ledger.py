@@ -186,7 +186,8 @@ class Ledger:
         entry.scope = scope
         if entry.seen is not None and (entry.seen.uid, entry.seen.version) == (state.uid, state.version):
             return _NOTHING
-        written = next((w.state for _, w in entry.writes if w.version == state.version and w.state is not None), None)
+        states = (write.state for _, write in entry.writes if write.version == state.version)
+        written = next((each for each in states if each is not None and each.content is not None), None)
         if written is None and (self._must_read(state) or self._is_worth_reading(key, entry, state)):
             entry.unread = state
             entry.passed = (*entry.passed, state.version)[-_MOST_WRITES:]

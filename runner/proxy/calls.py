@@ -12,7 +12,7 @@ from typing import Protocol, TypeAlias
 
 import orjson
 
-from runner.objects import Object
+from runner.objects import Object, maps
 from runner.proxy import content
 from runner.proxy.content import LARGEST_ANSWER, Parsed
 from runner.proxy.http import messages
@@ -209,6 +209,25 @@ class Answer:
         await self.data()
         parsed = self.parsed()
         return parsed.object if parsed.is_complete else None
+
+    async def objects(self, kind: str) -> list[Object]:
+        """Return the objects of a kind in the content, which is still sent to the client; empty if there are none.
+
+        Their metadata suffices: deeper values can be missing, and objects in protobuf and in a table have no others.
+        """
+        if self.media not in {content.JSON, content.PROTOBUF}:
+            return []
+        await self.data()
+        obj = self.parsed().object
+        if obj is None:
+            return []
+        found = str(obj.get("kind", ""))
+        if found == "Table":
+            return [row["object"] for row in maps(obj.get("rows")) if isinstance(row.get("object"), dict)]
+        if found.endswith("List") and found != kind:
+            return maps(obj.get("items"))
+        is_partial = self.media == content.PROTOBUF and found == kind
+        return [{**obj, "kind": "PartialObjectMetadata"} if is_partial else obj]
 
 
 Proceed: TypeAlias = Callable[[Call], Awaitable[Answer]]

@@ -1,7 +1,7 @@
 """Content negotiation: requests JSON, which other handlers can parse, if the client accepts it.
 
-Typed Go clients prefer protobuf and also accept JSON. Clients that accept only protobuf get it, and watches are
-unchanged. Must not import: other handlers.
+Typed Go clients prefer protobuf and also accept JSON, or any type. Clients that accept only protobuf get it, and
+watches are unchanged. Must not import: other handlers.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from runner.proxy.calls import Answer, Call, Proceed
 from runner.proxy.http.messages import Headers
 
 _JSON = b"application/json"
+_ANY = frozenset({b"application/*", b"*/*"})
 _BINARY = frozenset({b"application/vnd.kubernetes.protobuf", b"application/cbor"})
 
 
@@ -24,14 +25,26 @@ class Negotiate:
 
 
 def without_binary(headers: Headers) -> Headers:
-    """Return headers without binary media types in `Accept`, if it contains JSON (RFC 9110, 12.5.1)."""
+    """Return headers without binary media types in `Accept`, if it permits JSON (RFC 9110, 12.5.1).
+
+    If only a range such as `*/*` permits JSON, the binary types become JSON with the same parameters, such as `as`.
+    """
     accepted = b",".join(value for name, value in headers if name.lower() == b"accept")
     ranges = [each.strip() for each in accepted.split(b",")]
-    kept = [each for each in ranges if _type(each) not in _BINARY]
-    if len(kept) == len(ranges) or not any(_type(each) == _JSON for each in kept):
+    types = {_type(each) for each in ranges}
+    if types.isdisjoint(_BINARY) or types.isdisjoint({_JSON, *_ANY}):
         return headers
+    if _JSON in types:
+        kept = [each for each in ranges if _type(each) not in _BINARY]
+    else:
+        kept = [_as_json(each) if _type(each) in _BINARY else each for each in ranges]
     return [header for header in headers if header[0].lower() != b"accept"] + [(b"Accept", b", ".join(kept))]
 
 
 def _type(media_range: bytes) -> bytes:
     return media_range.partition(b";")[0].strip().lower()
+
+
+def _as_json(media_range: bytes) -> bytes:
+    _, semicolon, parameters = media_range.partition(b";")
+    return _JSON + semicolon + parameters

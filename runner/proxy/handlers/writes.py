@@ -15,14 +15,14 @@ warning if it should have got an owner. The observer is notified of a write even
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from http import HTTPStatus
 from typing import Protocol
 from weakref import WeakValueDictionary
 
 from runner import log
-from runner.errors import PASSING, ApiError, NotFoundError
+from runner.errors import PASSING, ApiError, ApiUnavailableError, NotFoundError
 from runner.kube import discovery
 from runner.kube.discovery import ApiResource, DiscoveryClient
 from runner.objects import Object, ObjectKey, key_of, uid_of
@@ -187,8 +187,7 @@ class Writes:
             return answer
         space = call.info.namespace if resource.namespaced else ""
         wanting = [each for each in self._observers if each.wants(run.owner, resource, space)]
-        obj = await _observed(answer) if wanting else None
-        if obj is not None:
+        for obj in await answer.objects(resource.gvk.kind) if wanting else ():
             for each in wanting:
                 each.read(run.owner, resource, obj)
         return answer
@@ -198,18 +197,33 @@ class Writes:
     ) -> Answer:
         answer = await proceed(call)
         is_dry_run = call.info.is_dry_run or run.plan is not None
+        is_observed = run.watch_dependents or (run.objects is not None and creates is not None)
+        found: list[Object] = []
+        if is_observed and answer.status < _REDIRECT and not is_dry_run:
+            found = await self._written(call, resource, creates, answer)
         if run.objects is not None and not is_dry_run:
-            await _record(run.objects, resource, call.info, creates, answer)
-        if not run.watch_dependents or answer.status >= _REDIRECT or is_dry_run:
-            return answer
-        obj = await _observed(answer)
-        if obj is not None:
+            _record(run.objects, resource, call.info, creates, answer.status, found)
+        if run.watch_dependents:
             deletes = call.info.verb.startswith("delete")
-            items = obj.get("items") if str(obj.get("kind", "")).endswith("List") else None
-            for each in items if isinstance(items, list) else [obj]:
+            for each in found:
                 for observer in self._observers:
                     (observer.deleted if deletes else observer.wrote)(run.owner, resource, each)
         return answer
+
+    async def _written(
+        self, call: Call, resource: ApiResource, creates: ObjectKey | None, answer: Answer
+    ) -> list[Object]:
+        """Return the objects of a successful write. If the answer does not contain them, read the object."""
+        info = call.info
+        found = await answer.objects(resource.gvk.kind)
+        name = info.name or (creates.name if creates is not None else "")
+        if found or not name or info.verb.startswith("delete"):
+            return found
+        try:
+            return [await self._reader.get(resource, ObjectKey(info.namespace if resource.namespaced else "", name))]
+        except (ApiError, ApiUnavailableError) as error:
+            self._warn(call, "Cannot read an object that a run wrote: its changes are not watched", error=str(error))
+            return []
 
     def _let_end(self, call: Call, writing: asyncio.Task[Answer]) -> None:
         """Let a write end after its client has disconnected, to observe its result."""
@@ -342,28 +356,25 @@ def _is_write(call: Call) -> bool:
     return info.verb in {"create", "update", "patch", "delete", "deletecollection"}
 
 
-async def _record(
-    objects: RunObjects, resource: ApiResource, info: RequestInfo, creates: ObjectKey | None, answer: Answer
+def _record(
+    objects: RunObjects,
+    resource: ApiResource,
+    info: RequestInfo,
+    creates: ObjectKey | None,
+    status: int,
+    found: Sequence[Object],
 ) -> None:
     """Record the result of a write. An unknown result leaves the intent, which the end of the run resolves."""
-    if creates is not None and answer.status == HTTPStatus.CREATED:
-        obj = await _observed(answer)
-        if obj is not None and uid_of(obj):
-            objects.answered(resource, creates, obj)
-    elif creates is not None and _is_final(answer.status):
+    if creates is not None and status == HTTPStatus.CREATED:
+        for obj in found:
+            if uid_of(obj):
+                objects.answered(resource, creates, obj)
+    elif creates is not None and _is_final(status):
         objects.answered(resource, creates, None)
-    elif info.verb == "delete" and not info.subresource and answer.status < _REDIRECT:
+    elif info.verb == "delete" and not info.subresource and status < _REDIRECT:
         objects.deleted(resource, ObjectKey(info.namespace if resource.namespaced else "", info.name))
 
 
 def _is_final(status: int) -> bool:
     """Return whether the API server has certainly not created an object."""
     return status < HTTPStatus.INTERNAL_SERVER_ERROR and status != HTTPStatus.REQUEST_TIMEOUT
-
-
-async def _observed(answer: Answer) -> Object | None:
-    """Return the object in a response; its metadata suffices, so deeper values may be missing."""
-    if answer.media != content.JSON:
-        return None
-    await answer.data()
-    return answer.parsed().object

@@ -1,4 +1,4 @@
-r"""Owners in Kubernetes protobuf, which Go clients use for built-in kinds.
+r"""Metadata and owners in Kubernetes protobuf, which Go clients use for built-in kinds.
 
 The content is `k8s\0` and a message `Unknown` with type and raw object; the metadata is field 1 of each kind's message.
 Additions are appended, because parsers merge repeated messages (Protocol Buffers' "Last One Wins").
@@ -9,6 +9,7 @@ https://protobuf.dev/programming-guides/encoding/. Pure.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from datetime import UTC, datetime
 
 from runner.objects import Object, annotations_of
 from runner.ownership import references_of
@@ -19,17 +20,23 @@ _TYPE_META, _RAW, _ENCODING = 1, 2, 3
 _API_VERSION, _KIND = 1, 2
 _METADATA = 1
 _NAME, _NAMESPACE, _VERSION = 1, 3, 6
-_TEXTS = {_NAME: "name", 2: "generateName", _NAMESPACE: "namespace"}
-_ANNOTATIONS, _REFERENCES = 12, 13
+_TEXTS = {_NAME: "name", 2: "generateName", _NAMESPACE: "namespace", 5: "uid", _VERSION: "resourceVersion"}
+_TIMES = {8: "creationTimestamp", 9: "deletionTimestamp"}
+_GENERATION, _LABELS, _ANNOTATIONS, _REFERENCES, _FINALIZERS = 7, 11, 12, 13, 14
+_MAPS = {_LABELS: "labels", _ANNOTATIONS: "annotations"}
+_ITEMS, _DETAILS, _UID_IN_DETAILS = 2, 5, 6
 _REFERENCE_TEXTS = {1: "kind", 3: "name", 4: "uid", 5: "apiVersion"}
 _REFERENCE_FLAGS = {6: "controller", 7: "blockOwnerDeletion"}
 
 
 def read(data: bytes) -> Object | None:
-    """Parse an object's type, name and owners; None if the content is invalid."""
+    """Parse an object's type and metadata, of a list those of its items, and of a `Status` also the UID.
+
+    None if the content is invalid.
+    """
     try:
         return _read(data)
-    except ValueError:
+    except (ValueError, OverflowError, OSError):
         return None
 
 
@@ -74,29 +81,42 @@ def _unknown(data: bytes) -> dict[int, bytes]:
 
 def _read(data: bytes) -> Object:
     unknown = _unknown(data)
-    kind = dict(fields(unknown.get(_TYPE_META, b"")))
+    type_meta = dict(fields(unknown.get(_TYPE_META, b"")))
+    kind, raw = string(type_meta.get(_KIND)), unknown.get(_RAW, b"")
+    found: Object = {"apiVersion": string(type_meta.get(_API_VERSION)), "kind": kind, **_read_object(raw)}
+    if kind.endswith("List"):
+        found["items"] = [_read_object(octets(value)) for number, value in fields(raw) if number == _ITEMS]
+    elif kind == "Status":
+        details = dict(fields(octets(dict(fields(raw)).get(_DETAILS, b""))))
+        found["details"] = {"uid": string(details.get(_UID_IN_DETAILS))}
+    return found
+
+
+def _read_object(raw: bytes) -> Object:
     found: Object = {}
-    annotations: dict[str, str] = {}
-    references: list[Object] = []
-    for number, value in fields(unknown.get(_RAW, b"")):
+    for number, value in fields(raw):
         if number == _METADATA:
-            _read_metadata(octets(value), found, annotations, references)
-    if annotations:
-        found["annotations"] = annotations
-    if references:
-        found["ownerReferences"] = references
-    return {"apiVersion": string(kind.get(_API_VERSION)), "kind": string(kind.get(_KIND)), "metadata": found}
+            _read_metadata(octets(value), found)
+    return {"metadata": {name: value for name, value in found.items() if value}}
 
 
-def _read_metadata(data: bytes, found: Object, annotations: dict[str, str], references: list[Object]) -> None:
+def _read_metadata(data: bytes, found: Object) -> None:
     for number, value in fields(data):
         if number in _TEXTS:
             found[_TEXTS[number]] = string(value)
-        elif number == _ANNOTATIONS:
+        elif number in _MAPS:
             entry = dict(fields(octets(value)))
-            annotations[string(entry.get(1))] = string(entry.get(2))
+            found.setdefault(_MAPS[number], {})[string(entry.get(1))] = string(entry.get(2))
+        elif number in _TIMES:
+            seconds = dict(fields(octets(value))).get(1)
+            if isinstance(seconds, int):
+                found[_TIMES[number]] = datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+        elif number == _GENERATION:
+            found["generation"] = value
+        elif number == _FINALIZERS:
+            found.setdefault("finalizers", []).append(string(value))
         elif number == _REFERENCES:
-            references.append(_read_reference(octets(value)))
+            found.setdefault("ownerReferences", []).append(_read_reference(octets(value)))
 
 
 def _read_reference(data: bytes) -> Object:

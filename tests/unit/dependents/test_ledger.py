@@ -276,6 +276,14 @@ def test_content_written_by_a_run_is_not_read() -> None:
     assert scenario.seen(config_map(2, "b")).read(config_map(2, "b")).reported == ["changed: content"]
 
 
+def test_a_write_whose_answer_has_only_metadata_causes_no_notification_and_the_content_is_read() -> None:
+    scenario = LedgerScenario().sees(config_map(1, "a"))
+    state = ObjectState.of(config_map(2, "b"), (OWNER,), whole=False)
+    scenario.ledger.wrote("", KEY, RunWrite(OWNER, "u1", "2", state))
+    assert scenario.seen(config_map(2, "b")).read(config_map(2, "b")).reported == []
+    assert scenario.sees(config_map(3, "b", labels={"a": "b"})).reported == ["changed: labels"]
+
+
 def test_a_kind_whose_generation_counts_status_is_read() -> None:
     scenario = LedgerScenario(uses_generation=False).seen(deployment(1)).read(deployment(1))
     with_status = {**deployment(2, generation=1), "status": {"ready": 1}}

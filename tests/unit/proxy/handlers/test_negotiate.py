@@ -16,6 +16,8 @@ TABLE = ";as=Table;g=meta.k8s.io;v=v1"
         ([f"application/json, {PROTOBUF};q=0.5"], ["application/json"]),
         ([f"{PROTOBUF}{TABLE},application/json{TABLE}"], [f"application/json{TABLE}"]),
         (["application/cbor, application/JSON , application/yaml"], ["application/JSON, application/yaml"]),
+        ([f"{PROTOBUF},*/*"], ["application/json, */*"]),
+        ([f"{PROTOBUF}{TABLE}", "application/*;q=0.1"], [f"application/json{TABLE}, application/*;q=0.1"]),
         ([PROTOBUF], [PROTOBUF]),
         ([f"{PROTOBUF}, application/yaml"], [f"{PROTOBUF}, application/yaml"]),
         (["application/json"], ["application/json"]),
@@ -23,7 +25,9 @@ TABLE = ";as=Table;g=meta.k8s.io;v=v1"
         ([], []),
     ],
 )
-def test_binary_media_types_are_removed_if_json_is_accepted(accept: list[str], forwarded: list[str]) -> None:
+def test_json_is_requested_if_a_client_of_binary_media_types_accepts_it(
+    accept: list[str], forwarded: list[str]
+) -> None:
     headers = [(b"Host", b"h"), *((b"accept", value.encode()) for value in accept), (b"X", b"y")]
     found = without_binary(headers)
     assert [value.decode() for name, value in found if name.lower() == b"accept"] == forwarded

@@ -22,6 +22,7 @@ from runner.proxy.calls import Handler
 from runner.proxy.handlers.owners import ADOPT, INJECT_OWNER
 from runner.proxy.handlers.writes import ServedResources, Writes
 from runner.proxy.protobuf import owners
+from runner.proxy.protobuf.wire import message, text
 from tests.kit.wait import until
 
 if TYPE_CHECKING:
@@ -193,7 +194,7 @@ async def test_two_runs_that_adopt_an_object_at_the_same_time_both_become_owners
     async def script(message: Message, _: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await asyncio.sleep(0.01)
         references = orjson.loads(message.body)["metadata"]["ownerReferences"]
-        keys = {f'k:{{"uid":"{each["uid"]}"}}': {} for each in references}
+        keys: Object = {f'k:{{"uid":"{each["uid"]}"}}': {} for each in references}
         fields = {"f:metadata": {"f:ownerReferences": keys}}
         applied = [{"manager": "ansible", "operation": "Apply", "fieldsV1": fields}]
         cluster.existing[key] = config_map(uid="1", ownerReferences=references, managedFields=applied)
@@ -409,6 +410,63 @@ async def test_a_write_or_read_is_reported_before_the_client_gets_the_answer(
         answer = await stage.ask(start, "Content-Type: application/merge-patch+json", body=body)
         assert answer.body == sent
         assert cluster.reports == [(reports, "a")]
+
+
+PROTOBUF = "Content-Type: application/vnd.kubernetes.protobuf"
+STORED = message(1, text(1, "a") + text(3, "ns") + text(5, "uid-a") + text(6, "7"))
+
+
+def protobuf(kind: str, raw: bytes = STORED) -> bytes:
+    return b"k8s\0" + message(1, text(1, "v1") + text(2, kind)) + message(2, raw)
+
+
+@pytest.mark.parametrize(
+    ("start", "body", "reports"),
+    [
+        (f"POST {PATH}", protobuf("ConfigMap"), "wrote configmaps of sample"),
+        (f"PATCH {PATH}/a", protobuf("ConfigMap"), "wrote configmaps of sample"),
+        (f"GET {PATH}/a", protobuf("ConfigMap"), "read configmaps of sample"),
+        (f"DELETE {PATH}/a", protobuf("ConfigMap"), "deleted configmaps of sample"),
+        (f"DELETE {PATH}", protobuf("ConfigMapList", message(2, STORED)), "deleted configmaps of sample"),
+    ],
+)
+async def test_objects_in_protobuf_are_reported_like_those_in_json(
+    staged: Staged, writes: Writes, cluster: FakeCluster, start: str, body: bytes, reports: str
+) -> None:
+    async with staged(writes) as stage:
+        stage.api.answers(stage.reply(body, "200 OK", PROTOBUF))
+        sent = b"" if start.startswith("GET") else b"{}"
+        answer = await stage.ask(start, "Content-Type: application/merge-patch+json", body=sent)
+    assert answer.body == body
+    assert cluster.reports == [(reports, "a")]
+
+
+async def test_the_objects_of_a_table_are_reported(staged: Staged, writes: Writes, cluster: FakeCluster) -> None:
+    rows = [{"object": {**config_map(), "kind": "PartialObjectMetadata"}}, {"cells": []}, None]
+    async with staged(writes) as stage:
+        stage.api.answers(stage.reply(orjson.dumps({"kind": "Table", "rows": rows})))
+        await stage.ask(f"PATCH {PATH}/a", "Content-Type: application/merge-patch+json", body=b"{}")
+    assert cluster.reports == [("wrote configmaps of sample", "a")]
+
+
+@pytest.mark.parametrize("headers", [(), ("Content-Type: application/cbor",)], ids=["no content", "an unknown type"])
+@pytest.mark.parametrize("start", [f"POST {PATH}", f"PATCH {PATH}/a"])
+async def test_an_object_that_an_answer_does_not_contain_is_read(
+    staged: Staged, writes: Writes, cluster: FakeCluster, start: str, headers: tuple[str, ...]
+) -> None:
+    body = orjson.dumps(config_map())
+    header = f"Content-Type: application/{'json' if start.startswith('POST') else 'merge-patch+json'}"
+    async with staged(writes) as stage:
+        stage.api.answers(stage.reply(b"\xd9\xd9\xf7" if headers else b"", "200 OK", *headers))
+        with capture_logs() as logs:
+            await stage.ask(start, header, body=body)
+            assert not cluster.reports
+            cluster.existing[ObjectKey("ns", "a")] = config_map(uid="1")
+            await stage.ask(start, header, body=body)
+    assert cluster.reports == [("wrote configmaps of sample", "a")]
+    assert [line["event"] for line in logs if line["log_level"] == "warning"] == [
+        "Cannot read an object that a run wrote: its changes are not watched"
+    ]
 
 
 async def test_each_object_of_a_deleted_collection_is_reported(

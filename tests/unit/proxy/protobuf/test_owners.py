@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from runner.proxy.protobuf import owners
+from runner.proxy.protobuf.wire import message, text, varint
 
 NAMED = b"\n\x0a\n\x08settings"
 """Field 1, the metadata, with a name."""
@@ -35,6 +36,32 @@ def test_an_objects_type_name_and_owners_are_read() -> None:
     references = [{**REFERENCE, "controller": True, "blockOwnerDeletion": False}]
     expected = described(name="settings", ownerReferences=references, annotations={"n": "v"})
     assert owners.read(owned) == expected
+
+
+def test_the_metadata_of_an_answer_is_read_as_in_json() -> None:
+    time = message(8, b"\x08" + varint(1764417600))
+    meta = text(1, "a") + text(3, "ns") + text(5, "uid") + text(6, "7") + b"\x38\x02" + time
+    meta += message(11, text(1, "app") + text(2, "shop")) + text(14, "example.com/wait") + text(2, "")
+    assert owners.read(enclosed(message(1, meta))) == described(
+        name="a",
+        namespace="ns",
+        uid="uid",
+        resourceVersion="7",
+        generation=2,
+        creationTimestamp="2025-11-29T12:00:00Z",
+        labels={"app": "shop"},
+        finalizers=["example.com/wait"],
+    )
+
+
+def test_the_items_of_a_list_and_the_uid_of_a_deleted_object_are_read() -> None:
+    def answer(kind: str, raw: bytes) -> dict[str, Any]:
+        return owners.read(b"k8s\0" + message(1, text(1, "v1") + text(2, kind)) + message(2, raw)) or {}
+
+    items = b"".join(message(2, message(1, text(1, name))) for name in ("a", "b"))
+    found = answer("ConfigMapList", message(1, text(2, "9")) + items)
+    assert found["items"] == [{"metadata": {"name": "a"}}, {"metadata": {"name": "b"}}]
+    assert answer("Status", text(2, "Success") + message(5, text(1, "a") + text(6, "uid")))["details"] == {"uid": "uid"}
 
 
 def test_added_owners_are_appended_and_nothing_else_changes() -> None:
