@@ -213,7 +213,7 @@ class Answer:
     async def objects(self, kind: str) -> list[Object]:
         """Return the objects of a kind in the content, which is still sent to the client; empty if there are none.
 
-        Their metadata suffices: deeper values can be missing, and objects in protobuf and in a table have no others.
+        Their metadata suffices: deeper values can be missing, and objects in protobuf and in a table have nothing else.
         """
         if self.media not in {content.JSON, content.PROTOBUF}:
             return []

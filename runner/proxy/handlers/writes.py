@@ -7,8 +7,8 @@ first since a restart, before the client does.
 If a run's object was deleted, its writes of objects that it would own are refused. If another object has its name, all
 its writes are refused.
 
-Promises: updates and patches of one object by runs take place one after the other, so that none removes an owner that
-another one adds at the same time. A request that cannot be parsed (CBOR, too large) is forwarded unchanged, with one
+Promises: updates and patches of one object by runs take place one after the other. None removes an owner that another
+one adds at the same time. A request that cannot be parsed (CBOR, too large) is forwarded unchanged, with one
 warning if it should have got an owner. The observer is notified of a write even if its client has disconnected.
 """
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from typing import TYPE_CHECKING, Any
 
 from tests.kit.wait import wait_until
@@ -53,6 +54,37 @@ BACK_UP = """
             namespace: "{{ ansible_operator_meta.namespace }}"
           data:
             size: "{{ size | string }}"
+"""
+
+
+SHARE = """
+    - name: Apply what all resources of the namespace share
+      kubernetes.core.k8s:
+        apply: true
+        server_side_apply: {field_manager: shop}
+        definition:
+          apiVersion: v1
+          kind: ConfigMap
+          metadata:
+            name: "shared-{{ item }}"
+            namespace: "{{ ansible_operator_meta.namespace }}"
+            annotations: "{{ {'ansible.sdk.operatorframework.io/adopt': 'true'} if item == 'adopted' else {} }}"
+          data: {a: b}
+      loop: [adopted, created]
+    - name: Write without JSON in the response
+      ansible.builtin.uri:
+        url: "{{ server }}/api/v1/namespaces/{{ ansible_operator_meta.namespace }}/configmaps/shared-adopted"
+        method: PATCH
+        body: {data: {run: "{{ lookup('pipe', 'date +%N') }}"}}
+        body_format: json
+        headers:
+          Accept: application/vnd.kubernetes.protobuf
+          Content-Type: application/merge-patch+json
+          Authorization: "Bearer {{ kubeconfig.users[0].user.token }}"
+      vars:
+        kubeconfig: "{{ lookup('file', lookup('env', 'KUBECONFIG')) | from_yaml }}"
+        server: "{{ kubeconfig.clusters[0].cluster.server }}"
+      when: ansible_operator_meta.name == 'two'
 """
 
 
@@ -152,3 +184,23 @@ def test_a_run_whose_object_is_deleted_and_created_again_writes_nothing_more(
     made = Child(api, f"/api/v1/namespaces/{things.namespace}/configmaps/one").get()
     assert made["data"] == {"size": "2"}
     assert [each["uid"] for each in made["metadata"]["ownerReferences"]] == [new]
+
+
+def test_resources_that_apply_the_same_object_keep_each_other_as_owners_and_trigger_no_further_runs(
+    project: Project, things: Things, api: Api
+) -> None:
+    def owners(name: str) -> list[str]:
+        path = f"/api/v1/namespaces/{things.namespace}/configmaps/shared-{name}"
+        return [each["name"] for each in Child(api, path).get()["metadata"]["ownerReferences"]]
+
+    project.role("thing", SHARE)
+    project.watch("thing")
+    operator = project.start()
+    for name in ("one", "two"):
+        things.create(name)
+        things.await_success(name)
+    assert owners("adopted") == ["one", "two"]
+    assert owners("created") == ["one"]
+    wait_until(lambda: len(operator.runs("one")) > 1, "the run of the other owner")
+    time.sleep(5)  # further runs would begin in this time
+    assert (len(operator.runs("one")), len(operator.runs("two"))) == (2, 1)

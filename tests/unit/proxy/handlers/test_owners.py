@@ -144,7 +144,7 @@ def test_a_finalizer_adopts_nothing_and_takes_no_owner_from_an_existing_object()
     assert own(wanted, leaving, CONFIG_MAP, "shop", current=config_map()).how is OwnerMark.NONE
     assert adopt(wanted, leaving, CONFIG_MAP, "shop", config_map()).obj is wanted
     owned = config_map(ownerReferences=[REFERENCE])
-    kept = own(config_map(), leaving, CONFIG_MAP, "shop", current=owned, replaces=True)
+    kept = own(config_map(), leaving, CONFIG_MAP, "shop", current=owned)
     assert references_of(kept.obj) == [REFERENCE]
 
 
