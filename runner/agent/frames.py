@@ -31,7 +31,7 @@ METRICS_PORT = 5050
 """Port on loopback for metrics of roles. It is the default of the module `osdk_metric`."""
 HEADER = struct.Struct(">BQI")
 LARGEST = 64 * 1024 * 1024
-"""Maximum bytes of a payload."""
+"""Maximum bytes of a line of the worker. The agent shortens those that exceed the bounds of events."""
 LARGEST_HELLO = 16 * 1024
 PING_INTERVAL = 10.0
 SILENCE = 30.0

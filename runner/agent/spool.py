@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import re
 from array import array
@@ -10,11 +11,18 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from . import frames
+from .bounds import LONGEST_EVENT, MOST_VALUES, exceeds
 from .frames import AgentError, Kind, encode
 
 _ARTIFACTS = re.compile(rb'\{"zipfile": *(\d+)\}\n')
 _ARTIFACTS_BEGIN = b'{"zipfile":'
 _LONGEST_ANNOUNCEMENT = 64
+_LARGE = 64 * 1024
+"""Bytes of a line that can exceed the bounds."""
+_LONGEST_MEMBER = 4096
+"""Bytes of a text in the result of a shortened event."""
+_LONGEST_OUTPUT = 1024 * 1024
+"""Characters of its output."""
 
 
 class Spool:
@@ -26,6 +34,8 @@ class Spool:
         self._ends = array("Q")
         """Offsets of the newlines."""
         self._size = 0
+        self._shortened: dict[int, bytes] = {}
+        """Lines that exceeded the bounds, by number."""
         self._ending: bytes | None = None
         self.on_change: Callable[[], None] = lambda: None
 
@@ -47,13 +57,23 @@ class Spool:
         start = self._ends[-1] + 1 if self._ends else 0
         at = data.find(b"\n")
         while at >= 0:
-            _check_length(self._size + at - start)
-            self._ends.append(self._size + at)
+            self._complete(start, self._size + at)
             start = self._size + at + 1
             at = data.find(b"\n", at + 1)
         self._size += len(data)
         _check_length(self._size - start)
         self.on_change()
+
+    def _complete(self, start: int, end: int) -> None:
+        """Make a frame of a line, and a shorter one if it exceeds the bounds."""
+        _check_length(end - start)
+        self._ends.append(end)
+        if end - start < _LARGE:
+            return
+        line = os.pread(self._file, end - start, start)
+        if len(line) > LONGEST_EVENT or exceeds(line, MOST_VALUES):
+            frames.log(f"an event of {len(line)} bytes is sent without its result: it is too large")
+            self._shortened[self.last] = shortened(line)
 
     def end(self, payload: bytes) -> None:
         """Set the ending. An incomplete last line is dropped."""
@@ -64,6 +84,9 @@ class Spool:
         """Yield a frame in pieces."""
         if number > len(self._ends):
             yield encode(Kind.END, number, self._ending or b"")
+            return
+        if number in self._shortened:
+            yield encode(Kind.DATA, number, self._shortened[number])
             return
         at = self._ends[number - 2] + 1 if number > 1 else 0
         end = self._ends[number - 1]
@@ -79,6 +102,24 @@ class Spool:
 def _check_length(length: int) -> None:
     if length > frames.LARGEST:
         raise AgentError(f"ansible-runner wrote a line of more than {frames.LARGEST} bytes")
+
+
+def shortened(line: bytes) -> bytes:
+    """Return an event with only the short members of its result, and the begin of its output."""
+    try:
+        event = json.loads(line)
+        data = event.get("event_data") or {}
+        result = data.get("res") or {}
+        members = {name: each for name, each in result.items() if len(json.dumps(each)) <= _LONGEST_MEMBER}
+    except (ValueError, AttributeError, RecursionError) as error:
+        raise AgentError(f"ansible-runner wrote a line of {len(line)} bytes that contains no event") from error
+    short = {name: each for name, each in data.items() if len(json.dumps(each)) <= _LONGEST_MEMBER}
+    short |= {"res": members} if "res" in data else {}
+    kept = {**event, "stdout": (event.get("stdout") or "")[:_LONGEST_OUTPUT], "event_data": short}
+    text = json.dumps(kept).encode()
+    if len(text) > LONGEST_EVENT or exceeds(text, MOST_VALUES):
+        raise AgentError(f"ansible-runner wrote a line of {len(line)} bytes that cannot be shortened")
+    return text
 
 
 class ArtifactsFilter:

@@ -19,7 +19,7 @@ STDOUT = "stdout"
 _IN_LINE = re.compile(r'"managedFields": ?\[')
 _OPENING = re.compile(r'(?P<margin>[ +-]?\s*)(?:"managedFields": ?\[|managedFields:)\s*$')
 """First line of a list over several lines: JSON with indentation, perhaps in a diff, or YAML."""
-_TOKEN = re.compile(r'"(?:[^"\\]|\\.)*"|[\[\]]')
+_TOKEN = re.compile(r'"[^"\\]*+(?:\\.[^"\\]*+)*+"?|[\[\]]')
 
 
 def named(gvk: GVK) -> str:

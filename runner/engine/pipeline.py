@@ -172,6 +172,7 @@ async def _run(job: Job, attempt: Attempt, sink: EventSink, stop: Stop, began: f
 async def _each(known: Iterable[Event]) -> AsyncIterator[Event]:
     for event in known:
         yield event
+        await asyncio.sleep(0)  # the known events of a long run must not delay others
 
 
 async def _follow(

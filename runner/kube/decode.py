@@ -3,6 +3,9 @@
 The API server accepts objects that nest 10,000 levels deep. orjson reads 1,024 levels and writes 254. Other code that
 walks an object is recursive. Therefore `loads` replaces values below `MAX_DEPTH` levels by `TOO_DEEP`. Such an object
 keeps its metadata and is cached like any other; `is_cut` reports it. No object can stop a watch.
+
+An object of a megabyte can contain half a million values, which need seconds in Python. `MOST_VALUES` bounds what is
+converted. Patterns here need linear time and memory for every input.
 """
 
 from __future__ import annotations
@@ -17,9 +20,11 @@ MAX_DEPTH = 200
 TOO_DEEP = "\x00nested too deeply\x00"
 """Replaces a map or list below `MAX_DEPTH` levels."""
 
+MOST_VALUES = 100_000
+"""Values of an object that a run receives, or of one that a run writes."""
 _HEADROOM = 50
 """Levels that other code may wrap around an object before orjson refuses to write it."""
-_TOKEN = re.compile(rb'"(?:[^"\\]|\\.)*"|[\[\]{}]', re.DOTALL)
+_TOKEN = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"?|[\[\]{}]', re.DOTALL)
 _REPLACEMENT = orjson.dumps(TOO_DEEP)
 
 

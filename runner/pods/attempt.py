@@ -1,7 +1,7 @@
 """Attempt of a run in a pod: the lines of its agent, and what becomes of its pod.
 
 Each line is stored before it is applied, and applied once for each run folder. The attempt ends with the agent's
-report, when the pod cannot continue, or on request.
+report, when the pod cannot continue, or on request. A line that an earlier operator did not survive ends it too.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import asyncio
 import contextlib
 import time
 from collections import deque
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -36,6 +36,8 @@ _WATCH_WITHIN = 2.0
 """Seconds within which the watch of pods reports why an agent was ended."""
 STOP_WITHIN = 20.0
 """Seconds in which an agent ends its run when it is told to."""
+_LARGE = 64 * 1024
+"""Bytes of a line with a mark in the spool."""
 _RECONNECT_WITHIN = 20.0
 """Seconds that a resumed run has at least: it may have ended in time, while no operator could receive its result."""
 
@@ -92,7 +94,6 @@ class PodAttempt:
     """True if an earlier operator began the run, and Kubernetes created its pod."""
     begun: float
     """When its objects were created, on the monotonic clock."""
-    known: list[Event] = field(default_factory=list)
     report: Ending | None = None
     """The agent's report of its end."""
     fault: Fault | None = None
@@ -121,22 +122,28 @@ class PodAttempt:
         left = self.ends_at - time.time()
         return max(left, _RECONNECT_WITHIN if self.is_continued else 0.0)
 
-    def apply_known(self, line: Frame) -> None:
-        """Apply a line that an earlier operator has applied: it is in the log already."""
-        if line.end:
-            self.report = parse(Ending, line.payload)
-        elif (event := self.output.line(line.payload)) is not None:
-            self.known.append(event)
+    @property
+    def known(self) -> Iterator[Event]:
+        """Apply the lines that an earlier operator has stored, one at a time; yield their events."""
+        try:
+            for line in self.spool.lines():
+                if line.number == self.spool.marked:
+                    self.fault = Fault(f"the operator ended while it read an event of {len(line.payload)} bytes")
+                elif line.end:
+                    self.report = parse(Ending, line.payload)
+                elif (event := self.output.line(line.payload)) is not None:
+                    yield event
+        except (MalformedError, MalformedLineError) as error:
+            self.fault = _invalid(error)
 
     async def events(self) -> AsyncIterator[Event]:
         """Yield the events until the agent reports its end, or the run cannot continue."""
+        if self.fault is not None:
+            return
         watching = asyncio.create_task(self._watch())
         try:
             while self.report is None:
-                frame = await self.link.receive()
-                await asyncio.to_thread(self.spool.add, frame)
-                if frame.number == 1:
-                    self.shared.started(time.monotonic() - self.begun)
+                frame = await self._receive()
                 if frame.end:
                     self.report = parse(Ending, frame.payload)
                     if self.report.unused:
@@ -147,7 +154,7 @@ class PodAttempt:
                     self._pending.append(frame.number)
                     yield {**event, "runner_ident": self.job.ident}
         except (MalformedError, MalformedLineError) as error:
-            self.fault = Fault(f"the agent in the pod of the run sent invalid data ({error})")
+            self.fault = _invalid(error)
         except OSError as error:
             self.fault = Fault(f"the files of the run cannot be read or written ({error})")
         except _InterruptedError:
@@ -155,6 +162,20 @@ class PodAttempt:
         finally:
             watching.cancel()
             await asyncio.gather(watching, return_exceptions=True)
+            with contextlib.suppress(OSError):  # the folder of the run may be gone
+                self.spool.mark(0)
+
+    async def _receive(self) -> Frame:
+        """Return the next frame, which is stored. A large one has a mark until it is shown."""
+        frame = await self.link.receive()
+        if self.spool.marked and self.spool.marked not in self._pending:
+            self.spool.mark(0)
+        await asyncio.to_thread(self.spool.add, frame)
+        if len(frame.payload) >= _LARGE:
+            self.spool.mark(frame.number)
+        if frame.number == 1:
+            self.shared.started(time.monotonic() - self.begun)
+        return frame
 
     def shown(self, event: Event) -> None:
         """Write the masked output of an event to the log of the pod."""
@@ -278,3 +299,7 @@ class PodAttempt:
         """Return True if nothing was executed yet, so that the run can wait without a worker."""
         began = self.link.connects or self.idle is not None or self.is_continued or (known and state is None)
         return not began and self.job.pod is not None and not self.job.pod.keeps_worker
+
+
+def _invalid(error: Exception) -> Fault:
+    return Fault(f"the agent in the pod of the run sent invalid data ({error})")

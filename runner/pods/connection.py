@@ -2,7 +2,8 @@
 
 Promises: the connection is closed if HELLO does not arrive in time, is too long or invalid, or if the agent is silent.
 After HELLO, each invalid frame is an error of the run (`Receiver.fail`). Memory is limited to one frame and what the
-receiver does not pause. Must not import: the meaning of runs.
+receiver does not pause. A large frame waits for a turn, which ends when the receiver has processed the frame. An agent
+sends PONG only after PING. Must not import: the meaning of runs.
 """
 
 from __future__ import annotations
@@ -17,11 +18,14 @@ import orjson
 
 from runner import log
 from runner.agent import frames
+from runner.agent.bounds import LONGEST_EVENT
 from runner.agent.frames import HEADER, Kind
+from runner.proxy.http.limits import LARGE, Turn, Turns
 
 T = TypeVar("T", bound=Any)
-_HELLO_TIMEOUT = 10.0
-_LARGEST = {Kind.DATA: frames.LARGEST, Kind.END: frames.LARGEST_HELLO * 4, Kind.PONG: 0}
+_LARGEST = {Kind.DATA: 2 * LONGEST_EVENT, Kind.END: frames.LARGEST_HELLO * 4, Kind.PONG: 0}
+_REFUSED = 10.0
+"""Seconds in which a refused agent reads why."""
 _log = log.get(__name__)
 
 
@@ -76,6 +80,10 @@ def parse(form: type[T], payload: bytes) -> T:
 class Receiver(Protocol):
     """Receiver of the frames after HELLO."""
 
+    accepts: frozenset[Kind]
+    turn: Turn | None
+    """Turn of a large frame. It is set before `receive_frame` gets the frame, and ended when that is processed."""
+
     def receive_frame(self, kind: int, number: int, payload: bytes) -> None:
         """Process a frame. Raises MalformedError."""
 
@@ -93,16 +101,31 @@ class AgentConnection(asyncio.Protocol):
     """One connection."""
 
     def __init__(
-        self, admit: Callable[[AgentConnection, Hello], Receiver | None], on_invalid: Callable[[], None]
+        self,
+        admit: Callable[[AgentConnection, Hello], Receiver | None],
+        on_invalid: Callable[[], None],
+        turns: Turns,
+        admitted: Callable[[], object],
     ) -> None:
-        """`admit` returns None if it refuses the agent. `on_invalid` is called if the agent sends no valid HELLO."""
+        """`admit` returns None if it refuses the agent. `on_invalid` is called if the agent sends no valid HELLO.
+
+        `turns` are for large frames. `admitted` is called when the agent is accepted.
+        """
         self._admit = admit
         self._on_invalid = on_invalid
+        self._turns = turns
+        self._admitted = admitted
         self._receiver: Receiver | None = None
         self._transport: asyncio.Transport | None = None
         self._buffer = bytearray()
         self._loop = asyncio.get_running_loop()
         self._timer: asyncio.TimerHandle | None = None
+        self._awaited: asyncio.Task[None] | None = None
+        """Waits for the turn of a large frame."""
+        self._turn: Turn | None = None
+        """Turn of the large frame that arrives."""
+        self._unanswered = 0
+        """PINGs without PONG."""
         self._drained: asyncio.Future[None] | None = None
         self._is_paused = False
         self.last_seen = self._loop.time()
@@ -129,6 +152,7 @@ class AgentConnection(asyncio.Protocol):
         self._receiver = None
         if self._transport is not None:
             self._transport.close()
+            self._loop.call_later(_REFUSED, self.abort)
 
     def abort(self) -> None:
         """Close at once. The receiver gets nothing more."""
@@ -147,20 +171,23 @@ class AgentConnection(asyncio.Protocol):
         if self._is_paused and self._transport is not None:
             self._is_paused = False
             self.last_seen = self._loop.time()
-            self._transport.resume_reading()
+            if self._awaited is None:
+                self._transport.resume_reading()
 
     # Callbacks of the transport.
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Wait for HELLO."""
+        """Wait for HELLO; the server limits the time."""
         assert isinstance(transport, asyncio.Transport)  # noqa: S101 - what a stream's protocol is given, for the types
         self._transport = transport
-        self._timer = self._loop.call_later(_HELLO_TIMEOUT, self.abort)
 
     def data_received(self, data: bytes) -> None:
         """Process all complete frames."""
         self.last_seen = self._loop.time()
         self._buffer += data
+        self._process()
+
+    def _process(self) -> None:
         try:
             self._parse()
         except MalformedError as error:
@@ -187,8 +214,11 @@ class AgentConnection(asyncio.Protocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         """End."""
-        if self._timer is not None:
-            self._timer.cancel()
+        for each in (self._timer, self._awaited):
+            if each is not None:
+                each.cancel()
+        if self._turn is not None:
+            self._turn.end()
         receiver, self._receiver = self._receiver, None
         self.resume_writing()
         self._transport = None
@@ -205,6 +235,9 @@ class AgentConnection(asyncio.Protocol):
             kind, number, length = HEADER.unpack_from(self._buffer, at)
             self._check(kind, length)
             end = at + HEADER.size + length
+            if length > LARGE and self._receiver is not None and self._turn is None:
+                self._await_turn()
+                break
             if len(self._buffer) < end:
                 break
             with memoryview(self._buffer) as view:
@@ -213,6 +246,10 @@ class AgentConnection(asyncio.Protocol):
             if self._receiver is None:
                 self._greet(payload)
             else:
+                self._unanswered -= kind == Kind.PONG
+                if self._turn is not None:
+                    self._turn.arrived()
+                    self._receiver.turn, self._turn = self._turn, None
                 self._receiver.receive_frame(kind, number, payload)
         del self._buffer[:at]
 
@@ -221,43 +258,65 @@ class AgentConnection(asyncio.Protocol):
             if kind != Kind.HELLO or length > frames.LARGEST_HELLO:
                 raise MalformedError("the first frame is not HELLO, or is too long")
             return
-        if kind not in _LARGEST:
+        if kind not in self._receiver.accepts:
             raise MalformedError(f"a frame of the unknown kind {kind}")
         if length > _LARGEST[Kind(kind)]:
             raise MalformedError(f"a frame of the kind {Kind(kind).name} with {length} bytes")
+        if kind == Kind.PONG and not self._unanswered:
+            raise MalformedError("PONG without PING")
+
+    def _await_turn(self) -> None:
+        """Read no more of a large frame before its turn."""
+        if self._awaited is not None or self._transport is None:
+            return
+        self._transport.pause_reading()
+
+        async def wait() -> None:
+            self._turn = await self._turns.take(self.abort)
+            self._awaited = None
+            if self._transport is not None and not self._is_paused:
+                self.last_seen = self._loop.time()
+                self._transport.resume_reading()
+            self._process()
+
+        self._awaited = asyncio.create_task(wait())
 
     def _greet(self, payload: bytes) -> None:
         self._receiver = self._admit(self, parse(Hello, payload))
-        if self._timer is not None:
-            self._timer.cancel()
         if self._receiver is not None:
+            self._admitted()
             self._timer = self._loop.call_later(frames.PING_INTERVAL, self._ping)
 
     def _ping(self) -> None:
         """Send PING, or close the connection if the agent does not respond."""
-        if not self._is_paused and self._loop.time() - self.last_seen > frames.SILENCE:
+        if not self._is_paused and self._awaited is None and self._loop.time() - self.last_seen > frames.SILENCE:
             _log.debug("Agent does not respond, closing its connection")
             if self._transport is not None:
                 self._transport.abort()
             return
         if not self.is_congested:
             self.send(Kind.PING)
+            self._unanswered += 1
         self._timer = self._loop.call_later(frames.PING_INTERVAL, self._ping)
 
 
 class MetricsConnection(asyncio.Protocol):
     """Connection with metrics of a run's role: after the token of the run, the endpoint for metrics replaces this."""
 
-    def __init__(self, admit: Callable[[asyncio.Transport, MetricsHello], asyncio.Protocol | None]) -> None:
-        """`admit` returns the endpoint's protocol; None if it refuses them."""
+    def __init__(
+        self,
+        admit: Callable[[asyncio.Transport, MetricsHello], asyncio.Protocol | None],
+        admitted: Callable[[], object],
+    ) -> None:
+        """`admit` returns the endpoint's protocol; None if it refuses them. Then `admitted` is called."""
         self._admit = admit
+        self._admitted = admitted
         self._buffer = bytearray()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Wait for the token."""
         assert isinstance(transport, asyncio.Transport)  # noqa: S101 - what a stream's protocol is given, for the types
         self._transport = transport
-        self._timer = asyncio.get_running_loop().call_later(_HELLO_TIMEOUT, transport.abort)
 
     def data_received(self, data: bytes) -> None:
         """Begin after the token."""
@@ -267,10 +326,6 @@ class MetricsConnection(asyncio.Protocol):
         except MalformedError as error:
             _log.debug("Agent sent an invalid frame", error=str(error))
             self._transport.abort()
-
-    def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002 - the signature is asyncio's
-        """End."""
-        self._timer.cancel()
 
     def _greet(self) -> None:
         if len(self._buffer) < HEADER.size:
@@ -285,7 +340,7 @@ class MetricsConnection(asyncio.Protocol):
         if above is None:
             self._transport.abort()
             return
-        self._timer.cancel()
+        self._admitted()
         self._transport.set_protocol(above)
         above.connection_made(self._transport)
         if rest := bytes(self._buffer[end:]):

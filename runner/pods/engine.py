@@ -37,7 +37,7 @@ from runner.pods.idle import IdleLink
 from runner.pods.jobs import PODS, Address
 from runner.pods.links import Links
 from runner.pods.records import PLAN, Records
-from runner.pods.spool import Frame, Spool
+from runner.pods.spool import Space, Spool
 from runner.pods.states import Patience
 from runner.pods.stream import WorkerOutput, mark_of
 from runner.pods.warm import WarmPods
@@ -73,6 +73,7 @@ class PodEngine:
         self._address = address
         self._records = Records(client, address, namespace)
         self._kept = kept
+        self._space = Space()
         self._pipeline = Pipeline(kept)
         self._shared = PodObjects(pods, self._records, Patience(), started, self._preload_unused)
         self._unsettled: dict[str, PodAttempt] = {}
@@ -273,18 +274,17 @@ class PodEngine:
         """Create the objects of a run as far as they are missing, and accept its agent."""
         order = job.run_dir / f".order-{job.ident}"
         try:
-            spool, known = await asyncio.to_thread(_open, job)
+            spool = await asyncio.to_thread(_open, job, self._space)
         except OSError as error:
             raise EngineError(f"the run folder {job.run_dir} cannot be written: {error}") from error
         await asyncio.to_thread(payload.write, job, pod.token, order, os.environ, Path.cwd())
         resumed, begun = pod.resumed, time.monotonic()
         if resumed is not None:
             begun -= max(time.time() - resumed.record.began, 0.0)
-        had_pod = resumed is not None and (bool(known) or await self._records.had_pod(resumed, pod.owner.uid))
+        had_pod = resumed is not None and (bool(spool.last) or await self._records.had_pod(resumed, pod.owner.uid))
         name, namespace, idle, place = await (self._resumed(job, pod) if resumed else self._new(job, pod))
-        applied = known[-1].number if known else 0
         self._let_go(job)  # if its outcome could not be recorded
-        link, output = self._links.open(name, pod.token, order, applied), WorkerOutput(mark_of(pod.token))
+        link, output = self._links.open(name, pod.token, order, spool.last), WorkerOutput(mark_of(pod.token))
         waited = self._waiting.pop(pod.owner.uid, None)
         run = PodAttempt(
             *(job, name, namespace, place, self._shared, spool, order, link, output, idle),
@@ -295,11 +295,9 @@ class PodEngine:
             self.begun_runs += 1
         elif waited is None:
             self.resumed_runs += 1
-            _log.info("Continuing a run that an earlier operator began", run=name, lines=applied, job=job.ident)
+            _log.info("Continuing a run that an earlier operator began", run=name, lines=spool.last, job=job.ident)
         if run.is_continued:
             job.secrets.exhaust(_RESUMED)
-        for line in known:
-            run.apply_known(line)
         if idle is not None:
             idle.assign(name, pod.token)
             self._label(run, pod)
@@ -357,16 +355,17 @@ class PodEngine:
             _log.warning("Cannot delete the warm pods of earlier runs", run=run.name, error=str(error))
 
 
-def _open(job: Job) -> tuple[Spool, list[Frame]]:
-    """Open the received lines of a run; return those that an earlier operator applied. Raises OSError."""
-    spool = Spool(job.run_dir, job.ident)
+def _open(job: Job, space: Space) -> Spool:
+    """Open the received lines of a run. Raises OSError."""
+    spool = Spool(job.run_dir, job.ident, space)
     private_folder(job.run_dir / "env")
     atomic_file.write(job.run_dir / "env" / "envvars", "{}")  # by which folders of runs are found
-    return spool, list(spool.lines())
+    return spool
 
 
 def _close(run: PodAttempt) -> None:
     run.link.close()
+    run.spool.close()
     if run.idle is not None:
         run.idle.close()
 

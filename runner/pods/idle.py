@@ -13,13 +13,16 @@ import orjson
 
 from runner import log
 from runner.agent.frames import PROTOCOL, Kind
-from runner.pods.connection import AgentConnection, Hello, MalformedError
+from runner.pods.connection import AgentConnection, Hello
+from runner.proxy.http.limits import Turn
 
 _log = log.get(__name__)
 
 
 class IdleLink:
     """Connection to an idle agent."""
+
+    accepts = frozenset({Kind.PONG})
 
     def __init__(self, token: str, forget: Callable[[Any], None], changed: Callable[[], None]) -> None:
         """`forget` removes the link from the server; `changed` is called when the agent connects or disconnects."""
@@ -33,6 +36,7 @@ class IdleLink:
         """Why the agent has not loaded Ansible."""
         self.connects = 0
         """How often the agent was accepted."""
+        self.turn: Turn | None = None
 
     @property
     def is_connected(self) -> bool:
@@ -94,10 +98,8 @@ class IdleLink:
             return "another agent has this pod"
         return "the agent has had a run" if hello.last else ""
 
-    def receive_frame(self, kind: int, number: int, payload: bytes) -> None:  # noqa: ARG002 - the signature of receivers
-        """Accept PONG only."""
-        if kind != Kind.PONG:
-            raise MalformedError(f"a frame of the kind {kind} from an idle agent")
+    def receive_frame(self, kind: int, number: int, payload: bytes) -> None:
+        """Do nothing: it sends only PONG."""
 
     def fail(self, error: Exception) -> None:
         """Forget the connection; its pod is replaced if it does not connect again."""

@@ -5,7 +5,8 @@ Owns: the TLS port, the choice of the protocol by ALPN, the tokens, and the fram
 Promises: the engine gets each frame once and in order, over any number of connections and agents' retries. An agent
 gets the order only if no other agent of the run can have it. After `fence`, no frame is accepted. An agent with an
 invalid token gets the same response for each name. An invalid frame is an error of its run only. For each run, the
-operator holds at most one connection, about 1 MiB of frames or one longer frame, and 256 KiB of texts.
+operator holds at most one connection, about 1 MiB of frames, and 256 KiB of texts. Of larger frames, it holds two of
+all runs. A connection without a valid token is closed after some seconds, or earlier if there are many (`Newcomers`).
 
 The texts for the pod's log are best effort: none is repeated, and some are missing if the agent does not read them.
 """
@@ -36,9 +37,13 @@ from runner.pods.connection import (
 )
 from runner.pods.idle import IdleLink
 from runner.pods.spool import Frame
+from runner.proxy.http.limits import LARGE, Newcomers, Turn, Turns
 from runner.proxy.http.tls import TlsServer
 
-_HANDSHAKE = 10.0
+_BACKLOG = 64
+"""Connections that the event loop accepts at once: each handshake needs a millisecond."""
+_LARGE_FRAMES, _LARGE_WITHIN = 2, 60.0
+"""Large frames at once, and seconds for each."""
 _READ_AHEAD = 1024 * 1024
 """Bytes of frames that the engine has not received, at which reading from the agent stops."""
 _FRAME = 200
@@ -70,6 +75,8 @@ class Ending:
 class Link:
     """One run's connection to its agent."""
 
+    accepts = frozenset({Kind.DATA, Kind.END, Kind.PONG})
+
     def __init__(self, links: Links, token: str, order: Path, applied: int) -> None:
         self._links = links
         self.token = token
@@ -95,6 +102,7 @@ class Link:
         self._last_seen: float | None = None
         self.connects = 0
         """How often the agent was accepted."""
+        self.turn: Turn | None = None
 
     @property
     def is_connected(self) -> bool:
@@ -115,6 +123,7 @@ class Link:
         Raises MalformedError instead of an invalid frame and each later one, OSError if the order cannot be read, and
         ClosedError after `fence` or `close`.
         """
+        self._end_turn()
         while not self._frames:
             if self._failure is not None:
                 raise self._failure
@@ -271,12 +280,18 @@ class Link:
             self.fail(MalformedError(f"frames are lost: the agent has {hello.last}, {self._received} were received"))
         return "" if self._failure is None else f"the run failed: {self._failure}"
 
+    def _end_turn(self) -> None:
+        """End the turn of a large frame unless it waits for the engine."""
+        if self.turn is not None and all(len(frame.payload) <= LARGE for frame in self._frames):
+            self.turn.end()
+
     def _end(self, failure: ClosedError) -> None:
         for transport in list(self._metrics):
             transport.abort()
         self._frames.clear()
         self._size = 0
         self._failure = failure
+        self._end_turn()
         self._arrived.set()
 
     def _detach(self) -> AgentConnection | None:
@@ -328,6 +343,8 @@ class Links:
         """Also idle agents, by the name of their pod."""
         self._server: asyncio.Server | None = None
         self._connections: set[_Accepted] = set()
+        self._turns = Turns(_LARGE_FRAMES, _LARGE_WITHIN)
+        self.newcomers = Newcomers("server for pods of runs")
         self.frames = 0
         """Numbered frames that were accepted."""
         self.resumes = 0
@@ -338,7 +355,7 @@ class Links:
     async def start(self, host: str, port: int, context: ssl.SSLContext) -> int:
         """Listen on `port`, or on a free one if it is 0; return it. Raises OSError."""
         loop = asyncio.get_running_loop()
-        self._server = await loop.create_server(lambda: _Accepted(self, context), host, port, backlog=512)
+        self._server = await loop.create_server(lambda: _Accepted(self, context), host, port, backlog=_BACKLOG)
         bound: int = self._server.sockets[0].getsockname()[1]
         return bound
 
@@ -374,13 +391,16 @@ class Links:
         """Remove a run or an idle agent."""
         self._runs = {name: each for name, each in self._runs.items() if each is not link}
 
-    def choose(self, protocol: str | None) -> asyncio.Protocol:
-        """Return the protocol of a new connection."""
+    def choose(self, protocol: str | None, admitted: Callable[[], object]) -> asyncio.Protocol:
+        """Return the protocol of a new connection. It calls `admitted` after a valid token."""
         if protocol == ALPN_HTTP:
+            admitted()  # the proxy has its own limit
             return self._http()
         if protocol == ALPN_METRICS:
-            return MetricsConnection(self._admit_metrics)
-        return AgentConnection(self._admit, self._count_refused) if protocol == ALPN_LINK else _Closed()
+            return MetricsConnection(self._admit_metrics, admitted)
+        if protocol == ALPN_LINK:
+            return AgentConnection(self._admit, self._count_refused, self._turns, admitted)
+        return _Closed()
 
     def add(self, connection: _Accepted) -> None:
         """Add a connection, which `close` aborts."""
@@ -417,30 +437,35 @@ class Links:
 
 
 class _Accepted(TlsServer):
-    """Accepted connection, whose handshake has a time limit."""
+    """Accepted connection."""
 
     def __init__(self, links: Links, context: ssl.SSLContext) -> None:
         super().__init__(context, self._choose)
         self._links = links
-        self._timer = asyncio.get_running_loop().call_later(_HANDSHAKE, self.abort)
+        self._admitted: Callable[[], object] = lambda: None
         links.add(self)
-        self.handshake.add_done_callback(self._shaken)
+        self.handshake.add_done_callback(_shaken)
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Begin the handshake, if there are not too many connections."""
+        self._admitted = self._links.newcomers.add(transport.get_extra_info("peername"), self.abort)
+        super().connection_made(transport)
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Delegate."""
-        self._timer.cancel()
+        self._admitted()
         self._links.remove(self)
         super().connection_lost(exc)
 
     def _choose(self, protocol: str | None) -> asyncio.Protocol:
         if protocol == ALPN_HTTP:
             self._links.remove(self)
-        return self._links.choose(protocol)
+        return self._links.choose(protocol, self._admitted)
 
-    def _shaken(self, handshake: asyncio.Future[None]) -> None:
-        self._timer.cancel()
-        if not handshake.cancelled() and handshake.exception() is not None:
-            _log.debug("TLS handshake with an agent failed", error=str(handshake.exception()))
+
+def _shaken(handshake: asyncio.Future[None]) -> None:
+    if not handshake.cancelled() and handshake.exception() is not None:
+        _log.debug("TLS handshake with an agent failed", error=str(handshake.exception()))
 
 
 class _Closed(asyncio.Protocol):

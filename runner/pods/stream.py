@@ -17,6 +17,7 @@ from typing import Any
 
 import orjson
 
+from runner.agent.bounds import MOST_VALUES, exceeds
 from runner.engine.job import Event
 
 MARK = "project_update_id"
@@ -27,6 +28,8 @@ _TEXTS = ("host", "play", "play_uuid", "resolved_action", "role", "task", "task_
 """Members of `event_data` that are text."""
 _COUNTS = ("changed", "dark", "failures", "ignored", "ok", "processed", "rescued", "skipped")
 """Members of the recap with numbers by host."""
+_LONGEST = 4000
+"""Characters of an explanation."""
 
 
 class MalformedLineError(Exception):
@@ -47,6 +50,8 @@ class WorkerOutput:
         """Read a line; return the event in it, or None. Raises MalformedLineError."""
         if not line.strip():
             return None
+        if exceeds(line, 2 * MOST_VALUES):
+            raise MalformedLineError(f"an event has more than {2 * MOST_VALUES} values")
         try:
             value = _parse(line)
         except (ValueError, RecursionError) as error:
@@ -56,8 +61,8 @@ class WorkerOutput:
         if "event" in value:
             return self._event(value, line)
         if "status" in value:
-            self.status = str(value["status"])
-            self.explanation = str(value.get("job_explanation") or self.explanation)
+            self.status = str(value["status"])[:_LONGEST]
+            self.explanation = str(value.get("job_explanation") or self.explanation)[:_LONGEST]
             return None
         if "eof" in value:
             return None

@@ -1,7 +1,8 @@
 """Values that handlers exchange: requests (calls) and responses (answers).
 
-Promises: content is streamed in both directions, unless a handler or observer needs all of it, up to a limit. It is
-parsed at most once, by the first one that needs its object. Must not import: handlers.
+Promises: content is streamed in both directions, unless a handler or observer needs all of it, up to a limit. Large
+content is held in turns: each run holds that of one call, and the proxy that of a few. It is parsed at most once, by
+the first one that needs its object. Must not import: handlers.
 """
 
 from __future__ import annotations
@@ -12,12 +13,14 @@ from typing import Protocol, TypeAlias
 
 import orjson
 
+from runner.agent.bounds import MOST_VALUES
 from runner.objects import Object, maps
 from runner.proxy import content
 from runner.proxy.content import LARGEST_ANSWER, Parsed
 from runner.proxy.http import messages
 from runner.proxy.http.connection import Body
 from runner.proxy.http.ends import ClientConnection, ServerConnection
+from runner.proxy.http.limits import Turns
 from runner.proxy.http.messages import Headers, RequestHead
 from runner.proxy.identity import Session
 from runner.proxy.request import RequestInfo
@@ -29,6 +32,7 @@ _REASONS = {
     405: "MethodNotAllowed",
     409: "Conflict",
     410: "Gone",
+    429: "TooManyRequests",
     500: "InternalError",
     503: "ServiceUnavailable",
 }
@@ -87,6 +91,9 @@ class Call:
     """`hit` or `miss` for a GET of an owned object; for the log."""
     ends: list[Callable[[], object]] = field(default_factory=list, repr=False)
     """Functions that close what the call has opened; the server calls `end`."""
+    turns: Turns | None = field(default=None, repr=False)
+    """Turns for large content, which are over at the end of the call."""
+    _has_turn: bool = field(default=False, init=False, repr=False)
     _media: str = field(default="", init=False, repr=False)
     _parsed: Parsed | None = field(default=None, init=False, repr=False)
 
@@ -112,10 +119,19 @@ class Call:
             return None
         if self.head.get(b"expect").lower() == b"100-continue":
             self.client.write(b"HTTP/1.1 100 Continue\r\n\r\n")
-        data = await self.content.read_all(content.LARGEST_REQUEST)
+        data = await self.content.read_all(content.LARGEST_REQUEST, self.take_turn)
         if data is not None:
             self.content = data
         return data
+
+    async def take_turn(self) -> None:
+        """Wait until the call may hold large content. It keeps that permission to its end."""
+        if self._has_turn or self.turns is None:
+            return
+        self._has_turn = True
+        await self.run.large.acquire()
+        self.ends.append(self.run.large.release)
+        self.ends.append((await self.turns.take(self.client.abort)).end)
 
     def parsed(self) -> Parsed:
         """Return the parsed content, if all of it was read by `data`."""
@@ -131,8 +147,8 @@ class Call:
 
     def detached(self) -> Call:
         """Return the same call for a task that can outlive it; `end` it with the task."""
-        call = Call(self.head, self.info, self.client, self.headers, self.content, self.session)
-        call._parsed = self._parsed
+        call = Call(self.head, self.info, self.client, self.headers, self.content, self.session, turns=self.turns)
+        call._parsed, call._has_turn = self._parsed, self._has_turn
         return call
 
     def end(self) -> None:
@@ -160,6 +176,8 @@ class Answer:
     """Drops the rest of complete content, and releases the connection to the API server before the call ends."""
     upgraded: ServerConnection | None = field(repr=False, default=None)
     """The connection to the API server after a protocol upgrade."""
+    take_turn: Callable[[], Awaitable[None]] | None = field(repr=False, default=None)
+    """Waits until large content may be held."""
     _media: str = field(default="", init=False, repr=False)
     _is_read: bool = field(default=False, init=False, repr=False)
     _data: bytes | None = field(default=None, init=False, repr=False)
@@ -175,7 +193,7 @@ class Answer:
     async def whole(self, most: int) -> bytes | None:
         """Read the content, which is still sent to the client; None if it exceeds `most` bytes and is streamed."""
         if isinstance(self.content, Body):
-            data = await self.content.read_all(most)
+            data = await self.content.read_all(most, self.take_turn)
             if data is None:
                 return None
             self.release()
@@ -196,7 +214,7 @@ class Answer:
     def parsed(self) -> Parsed:
         """Return the parsed content, if all of it was read by `data`."""
         if self._parsed is None and self._data:
-            self._parsed = content.parse(self.media, self._data)
+            self._parsed = content.parse(self.media, self._data, MOST_VALUES)
         return self._parsed or Parsed(None)
 
     async def object(self) -> Object | None:

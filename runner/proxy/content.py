@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 import orjson
 import yaml
 
+from runner.agent.bounds import exceeds
 from runner.errors import ConfigError
 from runner.kube import decode
 from runner.objects import Object
@@ -30,6 +31,8 @@ STRATEGIC = "application/strategic-merge-patch+json"
 LARGEST_REQUEST = 4 << 20
 """Bytes; the API server itself accepts 3 MiB."""
 LARGEST_ANSWER = 8 << 20
+_MOST_YAML = 20_000
+"""Events of YAML, which needs fifty times as much time as JSON."""
 
 _OF_JSON = frozenset({JSON, MERGE, STRATEGIC})
 _OF_YAML = frozenset({YAML, APPLY})
@@ -53,7 +56,7 @@ class Parsed(NamedTuple):
     value: Any
     """A JSON value; None if the content is invalid."""
     is_complete: bool = True
-    """False if parts nest too deeply: they are replaced in JSON, and the value is None in YAML."""
+    """False if parts nest too deeply, which are replaced in JSON. The value is None if the content exceeds a bound."""
 
     @property
     def object(self) -> Object | None:
@@ -61,8 +64,10 @@ class Parsed(NamedTuple):
         return self.value if isinstance(self.value, dict) else None
 
 
-def parse(media: str, data: bytes) -> Parsed:
-    """Parse content. YAML media types also permit JSON."""
+def parse(media: str, data: bytes, most: int = decode.MOST_VALUES) -> Parsed:
+    """Parse content with `most` values. YAML media types also permit JSON."""
+    if media != PROTOBUF and exceeds(data, most):
+        return Parsed(None, is_complete=False)
     if media == PROTOBUF:
         return Parsed(owners.read(data))
     try:
@@ -94,7 +99,7 @@ def unpack(encoding: bytes, data: bytes) -> bytes:
 def _parse_yaml(data: bytes) -> Parsed:
     try:
         text = data.decode()
-        if _is_deep(text):
+        if _is_beyond_bounds(text):
             return Parsed(None, is_complete=False)
         node = yaml.compose(text, Loader=yaml.CSafeLoader)
         return Parsed(None if node is None else tree.plain(node))
@@ -102,10 +107,12 @@ def _parse_yaml(data: bytes) -> Parsed:
         return Parsed(None)
 
 
-def _is_deep(text: str) -> bool:
-    """Return whether libyaml, which is recursive, could exhaust the stack and end the process."""
+def _is_beyond_bounds(text: str) -> bool:
+    """Return whether libyaml, which is recursive, could exhaust the stack, or need much time; also for aliases."""
     depth = 0
-    for event in yaml.parse(text, Loader=yaml.CSafeLoader):
+    for number, event in enumerate(yaml.parse(text, Loader=yaml.CSafeLoader)):
+        if number > _MOST_YAML or isinstance(event, yaml.AliasEvent):
+            return True
         if isinstance(event, yaml.CollectionStartEvent):
             depth += 1
             if depth > decode.MAX_DEPTH:

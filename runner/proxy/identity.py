@@ -8,12 +8,14 @@ Must not import: anything that talks to a cluster.
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import secrets
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from itertools import islice
 from typing import Protocol, TypeAlias
+from weakref import WeakSet
 
 from runner.engine.run_secrets import RunSecrets
 from runner.kube import forbidden
@@ -151,7 +153,10 @@ class Session:
     """An active run and its connections."""
 
     run: RunIdentity
-    connections: set[Closeable] = field(default_factory=set)
+    connections: WeakSet[Closeable] = field(default_factory=WeakSet)
+    """Open connections, also idle ones."""
+    large: asyncio.Lock = field(default_factory=asyncio.Lock)
+    """Held by the call with large content."""
     discovered: DiscoveryRequests = field(default_factory=DiscoveryRequests)
 
 

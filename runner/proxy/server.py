@@ -6,7 +6,8 @@ an error, or the loss of the client, it closes everything that the call has open
 Promises: responses of one connection keep the order of its requests. If a client disconnects, its request to the API
 server is canceled. A slow client does not delay other clients. If a response is incomplete, the connection is aborted,
 so that no client mistakes it for a complete one. `close` waits for active requests, except watches and other endless
-ones.
+ones. A connection without a valid token is closed after some seconds (`Newcomers`). Each run has a limited number of
+connections, and one call with large content.
 """
 
 from __future__ import annotations
@@ -29,6 +30,7 @@ from runner.proxy.handlers.forward import Forward
 from runner.proxy.http import messages
 from runner.proxy.http.connection import Body, BrokenError, MalformedError
 from runner.proxy.http.ends import ClientConnection, ServerConnection
+from runner.proxy.http.limits import Newcomers, Turns
 from runner.proxy.http.messages import Headers, RequestHead
 from runner.proxy.http.upstream import Upstream
 from runner.proxy.identity import DiscoveryRequests, Identities, RunIdentity, Session
@@ -46,6 +48,10 @@ _LINGER = 1.0
 """Seconds for which the server still reads after its last response."""
 _BETWEEN_LINES = 60.0
 """Seconds between two log lines about malformed requests."""
+_MOST_CONNECTIONS = 128
+"""Connections of one run."""
+_LARGE_CALLS, _LARGE_WITHIN = 3, 120.0
+"""Calls with large content at once, and seconds for each."""
 _log = log.get(__name__)
 
 
@@ -67,6 +73,8 @@ class Proxy:
             self._forward = partial(handler.handle, proceed=self._forward)
         self._answered: Sequence[Observer] = (*_ANSWERED, *observers)
         self._malformed = _MalformedRequests()
+        self._newcomers = Newcomers("API proxy")
+        self._turns = Turns(_LARGE_CALLS, _LARGE_WITHIN)
         self._server: asyncio.Server | None = None
         self._clients: dict[asyncio.Task[None], _Client] = {}
         self._address = ("", 0)
@@ -137,10 +145,10 @@ class Proxy:
 
     def connection(self) -> ClientConnection:
         """Return the protocol of a new client's connection."""
-        client = _Client(self._handle, self._malformed.note)
+        client = _Client(self._handle, self._malformed.note, self._newcomers, self._turns)
         task = asyncio.create_task(client.serve())
         self._clients[task] = client
-        client.connection.call_when_lost(lambda: _cancel(task))
+        client.connection.call_when_lost(partial(_end, client, task))
         task.add_done_callback(self._ended)
         return client.connection
 
@@ -148,6 +156,8 @@ class Proxy:
         """Answer a call; its observers see the request first, and the response before the client does."""
         if (refused := authenticate(self._identities, call)) is not None:
             return refused
+        if len(call.run.connections) > _MOST_CONNECTIONS:
+            return refusal(429, f"the run has more than {_MOST_CONNECTIONS} connections: use fewer, or close idle ones")
         if call.info.path == secrets.NO_LOG_PATH:
             return await secrets.receive(call)
         try:
@@ -169,7 +179,8 @@ class Proxy:
             _log.error("Proxy request failed", traceback=trace)
 
 
-def _cancel(task: asyncio.Task[None]) -> None:
+def _end(client: _Client, task: asyncio.Task[None]) -> None:
+    client.connection.admitted()
     task.cancel()
 
 
@@ -197,10 +208,14 @@ class _MalformedRequests:
 class _Client:
     """Connection of one client."""
 
-    def __init__(self, proceed: Proceed, rejected: Callable[[MalformedError], None]) -> None:
-        """`rejected` is called for each malformed request."""
+    def __init__(
+        self, proceed: Proceed, rejected: Callable[[MalformedError], None], newcomers: Newcomers, turns: Turns
+    ) -> None:
+        """`rejected` is called for each malformed request. `turns` are for large content."""
         self._proceed = proceed
         self._rejected = rejected
+        self._newcomers = newcomers
+        self._turns = turns
         self.connection = ClientConnection()
         self.is_busy = False
         """True during a request that is not endless."""
@@ -208,6 +223,8 @@ class _Client:
 
     async def serve(self) -> None:
         """Handle requests until either side closes the connection."""
+        await asyncio.sleep(0)  # for the transport
+        self.connection.admitted = self._newcomers.add(self.connection.peer, self.connection.abort)
         try:
             await self._serve()
         except (BrokenError, TimeoutError):
@@ -238,7 +255,7 @@ class _Client:
         """Handle one request; return whether the connection can be reused."""
         began = time.perf_counter()
         info = request.parse(head.method, head.target)
-        call = Call(head, info, self.connection, head.headers, body if head.length else b"")
+        call = Call(head, info, self.connection, head.headers, body if head.length else b"", turns=self._turns)
         self.is_busy = not info.is_endless
         status = 0
         try:

@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
-from functools import partial
 from http import HTTPStatus
 from typing import Protocol
 from urllib.parse import urlencode
@@ -70,7 +69,7 @@ def authenticate(identities: Identities, call: Call) -> Answer | None:
         )
     call.session, call.headers = session, rest
     session.connections.add(call.client)
-    call.ends.append(partial(session.connections.discard, call.client))
+    call.client.admitted()
     return None
 
 

@@ -57,6 +57,8 @@ _BYPASS = frozenset(
 )
 """Request headers with which a request bypasses the cache."""
 _VARY = frozenset({b"accept", b"accept-encoding", b"origin"})
+_LONGEST_KEY, _MOST_REQUESTED = 2048, 1000
+"""Bytes of a cached document's key, and documents of one run whose last request is known."""
 _NEVER = float("-inf")
 _OK = 200
 _NOT_MODIFIED = 304
@@ -164,7 +166,9 @@ class DiscoveryCache:
     def _not_before(self, call: Call, key: DocumentKey) -> float:
         """Return a time: a response that was requested before must not be returned."""
         now, discovered = self._clock(), call.run.discovered
-        before = discovered.requested.get(key, _NEVER)
+        before = discovered.requested.pop(key, _NEVER)
+        if len(discovered.requested) >= _MOST_REQUESTED:
+            del discovered.requested[next(iter(discovered.requested))]
         discovered.requested[key] = now
         if discovered.bypasses_cache:
             return now
@@ -209,7 +213,8 @@ def _key(call: Call) -> DocumentKey | None:
         names.discard(b"if-modified-since")
     if names & _BYPASS or any(name.startswith(b"impersonate-") for name in names):
         return None
-    return head.target, _joined(call.headers, b"accept"), _joined(call.headers, b"accept-encoding")
+    key = head.target, _joined(call.headers, b"accept"), _joined(call.headers, b"accept-encoding")
+    return key if sum(map(len, key)) <= _LONGEST_KEY else None
 
 
 def _is_cacheable(answer: Answer) -> bool:

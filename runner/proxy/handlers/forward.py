@@ -134,7 +134,8 @@ class _Exchange:
         self._answered = head, body
         if head.status == _SWITCHING:
             return Answer(_SWITCHING, head.reason, head.headers, 0, Whole(b""), upgraded=connection)
-        return Answer(head.status, head.reason, messages.end_to_end(head.headers), head.length, body, self.release)
+        headers, turn = messages.end_to_end(head.headers), self._call.take_turn
+        return Answer(head.status, head.reason, headers, head.length, body, self.release, take_turn=turn)
 
     def release(self) -> bool:
         """Return the connection to the pool if the exchange is complete; return whether it was."""

@@ -262,7 +262,7 @@ class Writes:
             return _Owned(OwnerMark.NONE)
         parsed = call.parsed()
         if not parsed.is_complete:
-            self._warn(call, "Cannot add the owner: the object nests too deeply; set the owner in the role")
+            self._warn(call, "Cannot add the owner: the object is too large or too deep; set the owner in the role")
         if (obj := parsed.object) is None or not parsed.is_complete:
             return _Owned(OwnerMark.NONE)
         definition = obj if run.owner_annotations else self._without_annotations(call, obj)

@@ -16,11 +16,12 @@ import asyncio
 import ssl
 from abc import ABC, abstractmethod
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import Any, Generic, TypeVar
 
 import httptools
 
+from runner.proxy.http.limits import LARGE
 from runner.proxy.http.messages import Headers, RequestHead, ResponseHead
 from runner.proxy.http.tls import TlsClient
 
@@ -78,13 +79,18 @@ class Body:
             await self._connection.arrival()
         return self.take()
 
-    async def read_all(self, most: int) -> bytes | None:
-        """Return all remaining bytes. If they exceed `most`, return None and leave the bytes in the buffer."""
+    async def read_all(self, most: int, take_turn: Callable[[], Awaitable[None]] | None = None) -> bytes | None:
+        """Return all remaining bytes. If they exceed `most`, return None and leave the bytes in the buffer.
+
+        `take_turn` is awaited before many bytes are held.
+        """
         read: list[bytes] = []
         size = 0
         while piece := await self.read():
             read.append(piece)
             size += len(piece)
+            if size > LARGE and take_turn is not None:
+                await take_turn()
             if size > most:
                 self._pieces[:0] = read
                 self._connection.consumed(-size)

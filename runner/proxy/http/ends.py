@@ -7,6 +7,7 @@ request. Must not import: the meaning of messages.
 from __future__ import annotations
 
 import ssl
+from collections.abc import Callable
 from typing import cast
 
 import httptools
@@ -24,7 +25,14 @@ class ClientConnection(Connection[RequestHead]):
 
     def __init__(self) -> None:
         self._url = b""
+        self.admitted: Callable[[], object] = lambda: None
+        """Called after the first request with a valid token, and when the connection is lost."""
         super().__init__()
+
+    @property
+    def peer(self) -> object:
+        """The address of the client; None after the loss of the connection."""
+        return None if self._transport is None else self._transport.get_extra_info("peername")
 
     def _new_parser(self) -> httptools.HttpRequestParser:
         return httptools.HttpRequestParser(self)

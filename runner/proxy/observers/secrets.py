@@ -19,6 +19,7 @@ from typing import Any, NamedTuple, TypeAlias
 import orjson
 
 from runner import log
+from runner.agent.bounds import exceeds
 from runner.engine.run_secrets import RunSecrets
 from runner.kube import decode
 from runner.objects import LAST_APPLIED
@@ -169,6 +170,9 @@ async def receive(call: Call) -> Answer:
 
 async def _learn_posted(call: Call, run: RunIdentity) -> Answer:
     data = await call.data()
+    if exceeds(data or b"", decode.MOST_VALUES):
+        run.secrets.exhaust()
+        return refusal(413, "too many values")
     try:
         posted = orjson.loads(data or b"")
         values = [value for value in posted["values"] if isinstance(value, str)]

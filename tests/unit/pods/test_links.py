@@ -14,12 +14,14 @@ import orjson
 import pytest
 
 from runner.agent import frames
+from runner.agent.bounds import LONGEST_EVENT
 from runner.agent.frames import ALPN_HTTP, ALPN_METRICS, HEADER, Exit, Kind
-from runner.pods import connection, links
 from runner.pods.certificates import issue, make_authority, server_context
-from runner.pods.connection import MalformedError, parse
+from runner.pods.connection import AgentConnection, MalformedError, parse
 from runner.pods.links import ClosedError, Ending, Links
 from runner.pods.spool import Frame
+from runner.proxy.http import limits
+from runner.proxy.http.limits import LARGE, Turns
 from tests.kit.agents import NAME, ORDER, RUN, TOKEN, Client, Operator, Pod, ending, receive_all
 from tests.kit.wait import patience, until
 
@@ -327,7 +329,8 @@ MALFORMED = {
     "a repeated frame": (FIRST + FIRST, "frame 1 instead of 2"),
     "number 0": (FIRST + HEADER.pack(Kind.DATA, 0, 0), "frame 0 instead of 2"),
     "the largest number": (FIRST + HEADER.pack(Kind.END, 2**64 - 1, 0), "frame 18446744073709551615 instead of 2"),
-    "a long frame": (FIRST + HEADER.pack(Kind.DATA, 2, frames.LARGEST + 1), "DATA with 67108865 bytes"),
+    "a long frame": (FIRST + HEADER.pack(Kind.DATA, 2, 2 * LONGEST_EVENT + 1), "DATA with 33554433 bytes"),
+    "an unsolicited answer": (FIRST + HEADER.pack(Kind.PONG, 0, 0), "PONG without PING"),
     "a long ending": (FIRST + HEADER.pack(Kind.END, 2, 65537), "END with 65537 bytes"),
     "a long answer": (FIRST + HEADER.pack(Kind.PONG, 0, 1), "PONG with 1 bytes"),
     "a second hello": (FIRST + HEADER.pack(Kind.HELLO, 0, 0), "unknown kind 1"),
@@ -413,16 +416,81 @@ async def test_an_invalid_hello_closes_its_connection_without_an_answer(
 async def test_a_client_that_sends_nothing_is_closed(
     operator: Operator, client: Connect, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(connection, "_HELLO_TIMEOUT", 0.05)
+    monkeypatch.setattr(limits, "FIRST", 1.0)  # in which a client of a busy machine may not end its handshake
     peer = await client()
     assert await peer.rest() == b""
-    monkeypatch.setattr(links, "_HANDSHAKE", 0.05)  # in which a client of a busy machine may not end its own
     reader, writer = await asyncio.open_connection("127.0.0.1", operator.port)
     async with asyncio.timeout(patience()):
         with contextlib.suppress(ConnectionError):
             assert await reader.read() == b""
     writer.close()
     assert not operator.links._connections
+    assert not operator.links.newcomers
+
+
+async def test_many_connections_without_a_token_do_not_displace_agents(
+    operator: Operator, client: Connect, pod: StartPod, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(operator.links.newcomers, "_most", 3)
+    link = operator.open()
+    agent_ = pod()
+    await until(lambda: link.is_connected)
+    peers = [await client() for _ in range(5)]
+    assert await peers[0].rest() == await peers[1].rest() == b""
+    assert len(operator.links.newcomers) == 3
+    assert operator.links.newcomers.closed == 2
+    peers[-1].hello(token="wrong")
+    await peers[-1].rest()
+    agent_.spool.add(OUTPUT)
+    agent_.spool.end(ending())
+    assert await receive_all(link) == FRAMES
+
+
+async def test_large_frames_of_several_runs_wait_for_their_turns(
+    operator: Operator, client: Connect, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(operator.links, "_turns", Turns(1, 60))
+    large, runs = b"x" * (LARGE + 1), ("run-1", "run-2")
+    opened = [operator.open(run=run, token=run) for run in runs]
+    peers = [await client() for _ in runs]
+    for peer, run in zip(peers, runs, strict=True):
+        peer.hello(run=run, token=run)
+        assert (await peer.receive())[0] == Kind.WELCOME
+        peer.send(Kind.DATA, 1, b"small")
+    for link in opened:
+        assert (await link.receive()).payload == b"small"
+    peers[0].send(Kind.DATA, 1 + 1, large)
+    await until(lambda: len(opened[0]._frames) == 1)
+    peers[1].send(Kind.DATA, 1 + 1, large)
+    await until(lambda: opened[1]._connection is not None and opened[1]._connection._awaited is not None)
+    assert not opened[1]._frames
+    assert (await opened[0].receive()).payload == large
+    waiting = asyncio.ensure_future(opened[1].receive())
+    peers[0].send(Kind.DATA, 3, b"next")
+    assert (await opened[0].receive()).payload == b"next"  # the engine has processed the large one
+    assert (await waiting).payload == large
+    opened[1].fence()
+    peers[0].send(Kind.DATA, 4, large)
+    assert (await opened[0].receive()).payload == large
+
+
+async def test_an_agent_that_sends_a_large_frame_too_slowly_loses_its_turn(
+    operator: Operator, client: Connect, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(operator.links, "_turns", Turns(1, 0.2))
+    link = operator.open()
+    for _ in range(2):
+        peer = await client()
+        peer.hello()
+        assert (await peer.receive())[0] == Kind.WELCOME
+        peer.writer.write(HEADER.pack(Kind.DATA, 1, LARGE + 1) + b"x")
+        await peer.rest()
+    peer = await client()
+    peer.hello()
+    assert (await peer.receive())[0] == Kind.WELCOME
+    monkeypatch.setattr(operator.links._turns, "_seconds", 60)
+    peer.send(Kind.DATA, 1, b"x" * (LARGE + 1))
+    assert len((await link.receive()).payload) == LARGE + 1
 
 
 async def test_a_silent_agent_is_disconnected_and_may_return(
@@ -582,7 +650,7 @@ async def test_an_agent_whose_frames_are_not_read_does_not_count_as_silent(tmp_p
     server = Links(asyncio.Protocol, asyncio.Protocol)
     link = server.open(RUN, TOKEN, tmp_path / "order")
     transport = Transport()
-    peer = connection.AgentConnection(server._admit, lambda: None)
+    peer = AgentConnection(server._admit, lambda: None, Turns(1, 60), lambda: None)
     peer.connection_made(transport)
     hello = {"protocol": 1, "run": RUN, "token": TOKEN, "agent": "a", "has_order": True, "last": 0}
     peer.data_received(frames.encode(Kind.HELLO, payload=orjson.dumps({**hello, "acknowledged": 0})))

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from runner.pods.spool import Frame, Spool
+from runner.pods.spool import Frame, Space, Spool
 from tests.kit.forks import in_a_fork
 
 LINES = [Frame(1, b'{"a": 1}', end=False), Frame(2, b"", end=False), Frame(3, b"{}", end=True)]
@@ -31,6 +31,7 @@ def test_an_incomplete_last_line_is_dropped_and_written_again(tmp_path: Path) ->
     size = len(file.read_bytes())
     for cut in range(len(whole) + 1, size):
         file.write_bytes(file.read_bytes()[:cut])
+        spool = Spool(tmp_path, "one")
         assert list(spool.lines()) == LINES[:1]
         assert file.read_bytes() == whole
         spool.add(LINES[2])
@@ -52,3 +53,29 @@ def test_a_line_that_does_not_fit_leaves_the_file_as_it_was(tmp_path: Path, room
         return "written"
 
     assert in_a_fork(act) == "True"
+
+
+def test_a_line_that_an_operator_did_not_survive_is_marked_for_the_next_one(tmp_path: Path) -> None:
+    spool = Spool(tmp_path, "one")
+    for line in LINES[:2]:
+        spool.add(line)
+    spool.mark(2)
+    assert Spool(tmp_path, "one").marked == 2
+    spool.mark(0)
+    assert Spool(tmp_path, "one").marked == 0
+    spool.mark(1)
+    assert Spool(tmp_path, "two").marked == 0
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_run_that_needs_more_than_its_share_of_the_space_fails_and_no_other(tmp_path: Path) -> None:
+    space = Space(1000)
+    greedy, other = (Spool(tmp_path / name, "one", space) for name in ("greedy", "other"))
+    greedy.add(Frame(1, b"x" * 800, end=False))
+    other.add(Frame(1, b"x" * 300, end=False))
+    with pytest.raises(OSError, match="more than its share"):
+        greedy.add(Frame(2, b"x", end=False))
+    other.add(Frame(2, b"x" * 100, end=False))
+    greedy.remove()
+    other.add(Frame(3, b"x" * 500, end=False))
+    assert [line.number for line in Spool(tmp_path / "other", "one").lines()] == [1, 2, 3]

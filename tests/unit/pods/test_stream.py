@@ -90,3 +90,16 @@ def test_the_callback_in_the_pod_gives_events_the_number_that_the_operator_expec
     found["CallbackModule"]()
     assert int(os.environ[found["VARIABLE"]]) == NUMBER
     assert found["VARIABLE"].lower() == stream.MARK
+
+
+@pytest.mark.lengthy
+def test_an_event_with_too_many_values_is_refused_before_it_is_parsed() -> None:
+    many = b'{"event": "verbose", "uuid": "x", "stdout": "", "zz": [' + b"[]," * 600_000 + b"[]]}"
+    with pytest.raises(MalformedLineError, match="more than 500000 values"):
+        WorkerOutput(1).line(many)
+
+
+def test_the_status_of_a_run_is_cut() -> None:
+    output = WorkerOutput(1)
+    output.line(_line(status="error", job_explanation="x" * 10_000))
+    assert len(output.explanation) == 4000

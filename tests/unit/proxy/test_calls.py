@@ -85,9 +85,9 @@ async def test_the_content_of_a_call_is_parsed_once_and_only_if_a_handler_or_obs
     found: list[str] = []
     parse = content.parse
 
-    def counting(media: str, data: bytes) -> Parsed:
+    def counting(media: str, data: bytes, *most: int) -> Parsed:
         found.append("answer" if data == orjson.dumps(SECRET) else "request")
-        return parse(media, data)
+        return parse(media, data, *most)
 
     monkeypatch.setattr(content, "parse", counting)
     interested = Interested()

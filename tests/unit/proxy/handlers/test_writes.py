@@ -373,7 +373,7 @@ async def test_an_object_that_nests_too_deeply_for_an_owner_is_forwarded_with_a_
             seen = await send(stage, start, body, f"Content-Type: {media}")
     assert seen.body == body
     (warning,) = (line for line in logs if line["log_level"] == "warning")
-    assert warning["event"] == "Cannot add the owner: the object nests too deeply; set the owner in the role"
+    assert warning["event"] == "Cannot add the owner: the object is too large or too deep; set the owner in the role"
     assert cluster.reports == [("wrote configmaps of sample", "a")]
 
 

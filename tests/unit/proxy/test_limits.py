@@ -1,0 +1,145 @@
+"""What a client can occupy: connections without a token, connections of a run, and large content."""
+
+from __future__ import annotations
+
+import asyncio
+import resource
+import time
+from typing import TYPE_CHECKING
+
+import orjson
+import pytest
+
+from runner.kube import decode
+from runner.proxy import content, server
+from runner.proxy.content import APPLY, JSON
+from runner.proxy.http import limits
+from runner.proxy.http.limits import Newcomers, Turns
+from tests.kit.forks import in_a_fork
+from tests.kit.wait import patience, until
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from contextlib import AbstractAsyncContextManager
+
+    from tests.unit.proxy.stage import Stage
+
+    Staged = Callable[..., AbstractAsyncContextManager[Stage]]
+
+
+async def test_the_address_with_the_most_newcomers_loses_its_oldest_one() -> None:
+    closed: list[str] = []
+    newcomers = Newcomers("test", most=3)
+    for host in ("a", "b", "b", "b", "b"):
+        newcomers.add((host, 1), lambda host=host: closed.append(host))  # type: ignore[misc]
+    assert closed == ["b", "b"]
+    assert len(newcomers) == 3
+
+
+@pytest.mark.virtual_time
+async def test_newcomers_are_closed_in_time_unless_they_send_a_token() -> None:
+    closed: list[str] = []
+    newcomers = Newcomers("test")
+    newcomers.add("a", lambda: closed.append("silent"))
+    admitted = newcomers.add("b", lambda: closed.append("admitted"))
+    admitted()
+    await asyncio.sleep(9)
+    assert closed == []
+    await asyncio.sleep(2)
+    assert closed == ["silent"]
+    admitted()
+
+
+@pytest.mark.virtual_time
+async def test_a_turn_has_a_time_limit_until_all_has_arrived() -> None:
+    slow: list[str] = []
+    turns = Turns(1, 60)
+    turn = await turns.take(lambda: slow.append("first"))
+    turn.arrived()
+    waiting = asyncio.create_task(turns.take(lambda: slow.append("second")))
+    await asyncio.sleep(100)
+    assert not waiting.done()
+    turn.end()
+    turn.end()
+    second = await waiting
+    await asyncio.sleep(61)
+    assert slow == ["second"]
+    second.end()
+
+
+async def test_a_client_without_a_valid_token_is_disconnected(staged: Staged, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "FIRST", 0.5)
+    async with staged() as stage:
+        silent, wrong, right = [await stage.connect() for _ in range(3)]
+        assert (await right.ask(stage.request())).status == 200
+        token, stage.token = stage.token, "wrong"
+        assert (await wrong.ask(stage.request())).status == 401
+        stage.token = token
+        async with asyncio.timeout(patience()):
+            for each in (silent, wrong):
+                assert await each.reader.read() == b""
+        assert (await right.ask(stage.request())).status == 200
+
+
+async def test_a_run_has_a_limited_number_of_connections_and_its_end_closes_the_idle_ones(
+    staged: Staged, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(server, "_MOST_CONNECTIONS", 2)
+    async with staged() as stage:
+        first, second, third = [await stage.connect() for _ in range(3)]
+        for each in (first, second, first):
+            assert (await each.ask(stage.request())).status == 200
+        assert (await third.ask(stage.request())).status == 429
+        third.close()
+        first.close()
+        session = stage.identities.session(stage.token)
+        assert session is not None
+        await until(lambda: len(session.connections) == 1)
+        assert (await (await stage.connect()).ask(stage.request())).status == 200
+        stage.identities.revoke(stage.token)
+        async with asyncio.timeout(patience()):
+            assert await second.reader.read() == b""
+
+
+@pytest.mark.parametrize(
+    ("media", "data"),
+    [
+        (JSON, b"{" + b'"a": [' + b"[]," * decode.MOST_VALUES + b"[]]}"),
+        (APPLY, b"a: [" + b"[]," * decode.MOST_VALUES + b"[]]"),
+        (APPLY, b"a:\n" + b"- \n" * 30_000),
+        (APPLY, b"a: &a [x, x]\nb: [*a, *a]\n"),
+    ],
+)
+def test_content_with_too_many_values_or_with_aliases_is_not_parsed(media: str, data: bytes) -> None:
+    assert content.parse(media, data) == (None, False)
+
+
+@pytest.mark.lengthy
+@pytest.mark.parametrize("raw", [b'"' + b'\\"' * 2_000_000, b'"' + b"a" * 4_000_000 + b'"x', b'["' * 1_000_000])
+def test_invalid_json_of_any_form_needs_little_time_and_memory(raw: bytes) -> None:
+    def act() -> object:
+        before, began = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss, time.process_time()
+        with pytest.raises(orjson.JSONDecodeError):
+            decode.loads(raw)
+        grown = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before
+        return time.process_time() - began < 2 and grown < 60_000
+
+    assert in_a_fork(act) == "True"
+
+
+async def test_large_content_of_a_run_is_held_one_call_at_a_time(staged: Staged) -> None:
+    """Requests for Secrets are read completely, because their values are masked."""
+    body = orjson.dumps({"kind": "Secret", "data": {"a": "x" * (limits.LARGE + 1)}})
+    async with staged() as stage:
+        slow, quick = [await stage.connect() for _ in range(2)]
+        target = "POST /api/v1/namespaces/ns/secrets"
+        slow.send(stage.request(target, body=body)[:-1])
+        session = stage.identities.session(stage.token)
+        assert session is not None
+        await until(session.large.locked)
+        quick.send(stage.request(target, body=body))
+        assert (await (await stage.connect()).ask(stage.request(target, body=b"{}"))).status == 200
+        assert not quick.reader._buffer  # type: ignore[attr-defined]
+        slow.send(body[-1:])
+        assert (await slow.answer()).status == (await quick.answer()).status == 200
+        await until(lambda: not session.large.locked())
