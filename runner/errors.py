@@ -8,6 +8,7 @@ OperatorError
 │   ├── ForbiddenError     403: RBAC or an admission plugin denies it
 │   │   └── NamespaceTerminatingError
 │   ├── NotFoundError      404
+│   ├── KindNotFoundError  the API server does not serve this kind (yet), so that its objects are unknown
 │   ├── ConflictError      409: the object changed meanwhile, or exists already
 │   │   └── PatchTestError 422: a `test` of a JSON patch failed, so the object changed meanwhile
 │   ├── GoneError          410: the resource version or continue token is too old
@@ -15,7 +16,6 @@ OperatorError
 │   ├── ThrottledError     429: the server requests a delay of `retry_after` seconds
 │   └── ServerError        5xx
 ├── ApiUnavailableError    no usable response: refused, reset, timed out, TLS
-├── KindNotFoundError      the API server does not serve this kind (yet)
 ├── NotKeptError           the requested run is not retained
 ├── EngineError            a run could not be prepared or started
 ├── RunDetachedError       a run continues in its pod, without this operator
@@ -75,7 +75,14 @@ class NamespaceTerminatingError(ForbiddenError):
 
 
 class NotFoundError(ApiError):
-    """404."""
+    """404 about an object: it does not exist."""
+
+
+class KindNotFoundError(ApiError):
+    """The API server does not serve this kind (yet). Nothing follows for its objects: they may exist."""
+
+    def __init__(self, message: str, *, status: int = 404, reason: str = "", retry_after: float | None = None) -> None:
+        super().__init__(message, status=status, reason=reason, retry_after=retry_after)
 
 
 class ConflictError(ApiError):
@@ -110,10 +117,6 @@ class ApiUnavailableError(OperatorError):
         self.sent = sent
 
 
-class KindNotFoundError(OperatorError):
-    """The API server does not serve this kind (yet)."""
-
-
 class EngineError(OperatorError):
     """A run could not be prepared or started."""
 
@@ -138,5 +141,6 @@ class TerminalError(OperatorError):
     """Retries are useless until the object changes."""
 
 
-PASSING = (ApiUnavailableError, ServerError, ThrottledError, UnauthorizedError)
-"""Temporary errors: the API server is unavailable or busy, or a token is about to be renewed. Retry them."""
+PASSING = (ApiUnavailableError, ServerError, ThrottledError, UnauthorizedError, KindNotFoundError)
+"""Temporary errors: the API server is unavailable or busy, a token is about to be renewed, or a kind is not served.
+Retry them."""

@@ -26,7 +26,6 @@ from runner.errors import (
     ApiError,
     ApiUnavailableError,
     ConflictError,
-    KindNotFoundError,
     LeaseLostError,
     NotFoundError,
     OperatorError,
@@ -225,7 +224,7 @@ REQUEST_BACKOFF = Backoff(1.0, cap=60.0, jitter=0.5)
 _REFUSED_BACKOFF = Backoff(1.0, cap=600.0)
 _CONFLICT_BACKOFF = Backoff(0.005, cap=1.0)
 
-FailedAnswer: TypeAlias = ApiError | ApiUnavailableError | KindNotFoundError
+FailedAnswer: TypeAlias = ApiError | ApiUnavailableError
 
 
 class RequestFailedError(OperatorError):

@@ -17,6 +17,7 @@ from runner.errors import ApiError, ApiUnavailableError, ConflictError, Forbidde
 from runner.kube import forbidden
 from runner.kube.client import Client
 from runner.kube.discovery import Discovery
+from runner.kube.presence import ABSENT
 from runner.kube.state import StateError
 from runner.objects import Object, ObjectKey, ObjectRef, is_deleting, key_of, metadata, uid_of
 from runner.ownership import Owner
@@ -131,16 +132,14 @@ class PruneRecords:
             await self._remove_if_gone(ObjectRef(self._scope.watch.gvk, key, uid))
 
     async def sweep(self) -> None:
-        """Remove the records of objects that no longer exist. The informer is synced."""
+        """Remove the records of objects that no longer exist, as soon as the objects of a namespace are known."""
         informer, gvk = self._scope.informer, self._scope.watch.gvk
         try:
-            for owner in await self._store.owners():
-                watched = not informer.namespaces or owner.key.namespace in {"", *informer.namespaces}
-                cached = informer.get(owner.key)
-                if (owner.gvk.group, owner.gvk.kind) != (gvk.group, gvk.kind) or not watched:
-                    continue
-                if cached is None or uid_of(cached) != owner.uid:
-                    await self._remove_if_gone(replace(owner, gvk=gvk))
+            async for _ in informer.known_namespaces():
+                for owner in await self._store.owners():
+                    is_ours = (owner.gvk.group, owner.gvk.kind) == (gvk.group, gvk.kind)
+                    if is_ours and informer.presence(owner.key, owner.uid) is ABSENT:
+                        await self._remove_if_gone(replace(owner, gvk=gvk))
         except (ApiError, ApiUnavailableError) as error:
             self._log.warning("Cannot remove the records of objects that no longer exist", error=str(error))
 
@@ -151,7 +150,7 @@ class PruneRecords:
                 return
         except NotFoundError:
             pass
-        except (ApiError, ApiUnavailableError, KindNotFoundError) as error:
+        except (ApiError, ApiUnavailableError) as error:
             self._log.info("Cannot check whether a record is still needed", error=str(error), **owner.key._asdict())
             return
         try:

@@ -7,6 +7,7 @@ only other watches have `prune`, the used objects alone are recorded.
 from __future__ import annotations
 
 import time
+from asyncio import TaskGroup
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -17,7 +18,7 @@ from runner.controller.features import Addition, Feature, FinishedRun, Skip
 from runner.controller.prune_records import Examined, Findings, PruneDeletion, PruneRecords, RecordState
 from runner.engine.coverage import Coverage, Omission
 from runner.engine.job import Outcome, RunResult
-from runner.errors import ApiError, ApiUnavailableError, KindNotFoundError
+from runner.errors import ApiError, ApiUnavailableError
 from runner.objects import ObjectKey, ObjectRef, is_deleting, metadata, uid_of
 from runner.ownership import Owner
 from runner.plan.changes import ResourcePlan
@@ -191,11 +192,12 @@ class Pruner(Feature):
             await self._records.gone(key)
 
     async def sweep(self) -> None:
-        """Once the informer is synced, remove the records of objects that no longer exist."""
-        await self._scope.informer.synced.wait()
-        self._uses.reconsider()
-        if self._records is not None:
-            await self._records.sweep()
+        """Remove the records of objects that no longer exist, and decide again once all objects are known."""
+        async with TaskGroup() as group:
+            if self._records is not None:
+                group.create_task(self._records.sweep())
+            async for _ in self._scope.informer.renewals():
+                self._uses.reconsider()
 
     async def _load(self, attempt: Attempt) -> RecordState | None:
         if attempt.plan.finalizing or self._records is None:
@@ -227,7 +229,7 @@ class Pruner(Feature):
         for entry in checked.values():
             try:
                 obj = await self._deletion.read(entry)
-            except (ApiError, ApiUnavailableError, KindNotFoundError) as error:
+            except (ApiError, ApiUnavailableError) as error:
                 self._log.info("Cannot check a created object; retrying after the next run", error=str(error))
                 continue
             if entry.intended:

@@ -23,7 +23,6 @@ from runner.engine.artifacts import new_ident
 from runner.errors import (
     ApiError,
     ApiUnavailableError,
-    KindNotFoundError,
     LeaseLostError,
     PodWaitsError,
     RunDetachedError,
@@ -111,7 +110,7 @@ class Reconciler:
             return Done(None)
         try:
             resource = await self._discovery.find(self._watch.gvk)
-        except (ApiError, ApiUnavailableError, KindNotFoundError) as error:
+        except (ApiError, ApiUnavailableError) as error:
             return self._refusals.retry(request.key, error)
         attempt = Attempt(request, obj, plan, resource, guard, new_ident(datetime.now(UTC)))
         try:

@@ -22,6 +22,7 @@ from runner.engine import artifacts, params, retention
 from runner.engine.hosts import fact_environment
 from runner.engine.job import SUPERSEDED, Engine, Event, EventSink, Job, PodRun, RunResult, canceled
 from runner.kube.discovery import ApiResource
+from runner.kube.presence import ABSENT
 from runner.objects import Object, ObjectKey, ObjectRef, key_of, uid_of
 from runner.ownership import OwnerState
 from runner.plan import tasks
@@ -322,17 +323,16 @@ class Runs(Feature):
             await self._engine.forget(paths.run_dir(root, self._scope.watch.gvk, key))
 
     async def sweep(self) -> None:
-        """Once the informer is synced, remove the run folders of objects that are gone.
+        """Remove the run folders of objects that are gone, as soon as the objects of a namespace are known.
 
         Folders of namespaces that are not watched stay, as do those of kinds that are no longer watched.
         """
-        informer = self._scope.informer
-        await informer.synced.wait()
         watch = self._scope.watch
-        await self._engine.sweep(watch.gvk, self._is_gone, finalizes=watch.finalizer is not None)
         try:
-            for root in self._roots:
-                await self._sweep(paths.run_dir(root, self._scope.watch.gvk, ObjectKey("", "")))
+            async for _ in self._scope.informer.known_namespaces():
+                await self._engine.sweep(watch.gvk, self._is_gone, finalizes=watch.finalizer is not None)
+                for root in self._roots:
+                    await self._sweep(paths.run_dir(root, watch.gvk, ObjectKey("", "")))
         except OSError as error:
             log.get(__name__, gvk=str(self._scope.watch.gvk)).warning(
                 "Cannot remove the run folders of objects that are gone", error=str(error)
@@ -346,10 +346,7 @@ class Runs(Feature):
 
     def _is_gone(self, key: ObjectKey, uid: str = "") -> bool:
         """Return True if a watched object does not exist. With `uid`: or if another one has its name."""
-        informer = self._scope.informer
-        watched = not (informer.namespaces and key.namespace) or key.namespace in informer.namespaces
-        obj = informer.get(key)
-        return watched and (obj is None or (bool(uid) and uid_of(obj) != uid))
+        return self._scope.informer.presence(key, uid) is ABSENT
 
     @property
     def _roots(self) -> tuple[Path, Path]:

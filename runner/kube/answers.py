@@ -24,6 +24,7 @@ from runner.errors import (
     ForbiddenError,
     GoneError,
     InvalidError,
+    KindNotFoundError,
     NamespaceTerminatingError,
     NotFoundError,
     PatchTestError,
@@ -59,6 +60,8 @@ def error(what: str, status: int, headers: Mapping[str, str], body: bytes) -> Ap
     if not isinstance(found, dict) or found.get("kind") != "Status":
         text = body[:_EXCERPT].decode(errors="replace").strip()
         found = {"message": text or "no message"}
+        if status == HTTPStatus.NOT_FOUND:  # only a `Status` is about an object: this one is about the path
+            return KindNotFoundError(f"{what}: {found['message']} (HTTP {status})")
     delay = headers.get("Retry-After", "")
     return of_status(what, {**found, "code": status}, float(delay) if delay.isdigit() else None)
 

@@ -13,7 +13,7 @@ import asyncio
 from collections.abc import Callable, Container, Sequence
 
 from runner import log
-from runner.errors import ApiError, ApiUnavailableError, GoneError, KindNotFoundError, NotFoundError
+from runner.errors import ApiError, ApiUnavailableError, GoneError, NotFoundError
 from runner.kube.cache import Cache, Change, Summary
 from runner.kube.client import Client, Selection
 from runner.kube.discovery import Discovery
@@ -97,7 +97,7 @@ class DeselectedObjects:
                 key, is_gone = await self._next()
                 try:
                     await self._read(group, changed, key, is_gone=is_gone)
-                except (ApiError, ApiUnavailableError, KindNotFoundError) as error:
+                except (ApiError, ApiUnavailableError) as error:
                     if self._logged.is_new():
                         self._log.warning("Cannot read objects outside the selection; retrying", error=str(error))
                     self._look(key, is_gone=is_gone)
@@ -129,9 +129,7 @@ class DeselectedObjects:
     async def _read(
         self, group: asyncio.TaskGroup, changed: Callable[[Change], None], key: ObjectKey, *, is_gone: bool
     ) -> None:
-        """Read an object, and watch it while it has the finalizer. Raises ApiError, ApiUnavailableError or
-        KindNotFoundError.
-        """  # noqa: D205 - one thought
+        """Read an object, and watch it while it has the finalizer. Raises ApiError or ApiUnavailableError."""
         try:
             obj = await self._client.get(await self._discovery.find(self._gvk), key)
         except NotFoundError:
@@ -181,8 +179,6 @@ class DeselectedObjects:
         while True:
             try:
                 return await self._list(namespace)
-            except KindNotFoundError:
-                return []
             except GoneError:
                 continue
             except (ApiError, ApiUnavailableError) as error:

@@ -88,7 +88,7 @@ class Discovery:
         path = f"/apis/{group}/{version}" if group else f"/api/{version}"
         try:
             answer = await self._client.request("GET", path)
-        except NotFoundError:
+        except (NotFoundError, KindNotFoundError):
             return {}
         return parse(group, version, answer)
 

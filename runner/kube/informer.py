@@ -4,22 +4,24 @@ Owns: the kind's watchers, their cache, and the objects that left the selection 
 (`deselected`).
 
 Guarantees: `changed` is called for every change in order; for deselected objects only while they are being deleted. The
-caller owns the result of `get`.
+caller owns the result of `get`. Only the watch, or a complete list, removes an object. If it is missing, ask `presence`
+(runner.kube.presence).
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import AsyncGenerator, Callable, Sequence
 
 from runner.kube.cache import Cache, Change, Summary
 from runner.kube.client import Client, Selection
 from runner.kube.deselected import DeselectedObjects
 from runner.kube.discovery import Discovery
+from runner.kube.presence import ABSENT, PRESENT, Presence, Unknown
 from runner.kube.watch import Watcher, WatchState, watchers
 from runner.kube.watch_events import Synced
 from runner.kube.watch_stream import WatchPolicy
-from runner.objects import GVK, Object, ObjectKey
+from runner.objects import GVK, Object, ObjectKey, uid_of
 from runner.watches import field_selectors
 
 _SILENCE = 900.0
@@ -48,7 +50,11 @@ class Informer:
         self.revision = 0
         """Number of changes so far."""
         self.synced = asyncio.Event()
-        """Set when all selected objects are known."""
+        """Set when all selected objects were listed once."""
+        self._moved = asyncio.Event()
+        """Set, and cleared at once, when objects become known."""
+        for watcher in self._watchers:
+            watcher.known_again = self._known_again
         if finalizer and (selection.labels or field_selectors.can_be_left(selection.fields)):
             within = field_selectors.lasting(selection.fields)
             self._deselected = DeselectedObjects(client, discovery, gvk, namespaces, finalizer, within)
@@ -100,13 +106,41 @@ class Informer:
         contacts = [watcher.last_contact for watcher in self._watchers]
         return max(now - at for at in contacts if at is not None) if None not in contacts else None
 
-    @property
-    def is_listed(self) -> bool:
-        """True if all selected objects are known. A kind that the API server does not serve has none."""
-        return all(
-            self._cache.is_synced(watcher.namespace) or watcher.state is WatchState.WAITING_FOR_KIND
-            for watcher in self._watchers
-        )
+    def unknown(self, namespace: str = "") -> Unknown | None:
+        """Return why it is unknown which objects exist in a namespace (empty: in any); None if it is known."""
+        covering = [each for each in self._watchers if namespace in {"", each.namespace} or not each.namespace]
+        if not covering:
+            return Unknown(self._watchers[0].gvk, namespace, "the operator does not watch it", 0.0)
+        return next((each.unknown for each in covering if each.unknown is not None), None)
+
+    def presence(self, key: ObjectKey, uid: str = "") -> Presence:
+        """Return whether a watched object exists. With `uid`: whether it has this UID."""
+        obj = self.get(key)
+        if obj is not None and uid in {"", uid_of(obj)}:
+            return PRESENT
+        return self.unknown(key.namespace) or ABSENT
+
+    async def known_namespaces(self) -> AsyncGenerator[str]:
+        """Yield each watched namespace (`""`: all) once, as soon as it is known which objects exist in it."""
+        left = list(self.namespaces or ("",))
+        while left:
+            known = [namespace for namespace in left if self.unknown(namespace) is None]
+            for namespace in known:
+                left.remove(namespace)
+                yield namespace
+            if not known:
+                await self._moved.wait()
+
+    async def renewals(self) -> AsyncGenerator[None]:
+        """Yield each time that it becomes known which objects exist in all namespaces."""
+        while True:
+            if self.unknown() is None:
+                yield
+            await self._moved.wait()
+
+    def _known_again(self) -> None:
+        self._moved.set()
+        self._moved.clear()
 
     def silence(self) -> str | None:
         """Report a live watch without contact for longer than any watch may last."""

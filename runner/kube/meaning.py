@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from enum import Enum
 from types import MappingProxyType
 
-from runner.errors import PASSING, ApiError, ApiUnavailableError, ConflictError, KindNotFoundError, NotFoundError
+from runner.errors import PASSING, ApiError, ApiUnavailableError, ConflictError, NotFoundError
 
 
 class Meaning(Enum):
@@ -29,9 +29,9 @@ class Meaning(Enum):
 
 _ANSWERS = {
     Meaning.REFUSED: "403, 413, 422 and other 4xx: rights, a schema, a webhook or a policy",
-    Meaning.TEMPORARY: "401, 429 and 5xx, and connections that could not be opened",
+    Meaning.TEMPORARY: "401, 429, 5xx, connections that could not be opened, and kinds that are not served",
     Meaning.CONFLICT: "409, and 422 if a `test` of a JSON patch failed: another client changed the object first",
-    Meaning.ABSENT: "404, and kinds that the API server does not serve",
+    Meaning.ABSENT: "404 about the object",
     Meaning.UNKNOWN: "the connection was lost after the request was sent, so that it may have taken effect",
 }
 
@@ -81,7 +81,7 @@ class Follow(Enum):
     GONE = "the object is read again; if it does not exist, nothing is left to do"
     ABSENT = "counts as an answer: the object does not exist"
     REOPEN = "logged, and opened again after 0.1 s to 10 s, with jitter; the cached objects stay"
-    REDISCOVER = "the kind is discovered again; the cached objects stay unless discovery lacks the kind twice"
+    REDISCOVER = "the kind is discovered again; the cached objects stay until it is listed again"
     DROP = "dropped and counted in `ansible_operator_events_dropped_total`"
     NEXT_RUN = "logged, and repeated after the next run; the result of the run stays"
     SAVE_LATER = "logged once, and saved again within 10 min; dependents are watched nevertheless"
@@ -138,17 +138,17 @@ FOLLOWS: Mapping[Request, Mapping[Meaning, Follow]] = MappingProxyType(
 """Reaction for each kind of request and each meaning, in the order of `Meaning`."""
 
 
-def meaning(error: ApiError | ApiUnavailableError | KindNotFoundError) -> Meaning:
+def meaning(error: ApiError | ApiUnavailableError) -> Meaning:
     """Return the meaning of an error."""
     if isinstance(error, ConflictError):
         return Meaning.CONFLICT
-    if isinstance(error, NotFoundError | KindNotFoundError):
+    if isinstance(error, NotFoundError):
         return Meaning.ABSENT
     if isinstance(error, ApiUnavailableError) and error.sent:
         return Meaning.UNKNOWN
     return Meaning.TEMPORARY if isinstance(error, PASSING) else Meaning.REFUSED
 
 
-def follow(request: Request, error: ApiError | ApiUnavailableError | KindNotFoundError) -> Follow:
+def follow(request: Request, error: ApiError | ApiUnavailableError) -> Follow:
     """Return what follows an error of a request."""
     return FOLLOWS[request][meaning(error)]

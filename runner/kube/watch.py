@@ -8,7 +8,7 @@ automatically.
 Guarantees: `events` never ends and does not raise errors of the API. A watch that ends is resumed without a list while
 the server supports its resource version. After a 410 a new list follows, in which unchanged objects have their earlier
 resourceVersion. A list is processed by object or by page, never held whole. The event loop is yielded every few
-milliseconds. A kind that disappears yields an empty list.
+milliseconds. A kind that is no longer served yields nothing: its objects are `unknown` until it is listed again.
 
 Assumes: one consumer. Caveats: deletions during a gap are detected by absence (the cache finds them); the objects of a
 list have no order.
@@ -22,7 +22,8 @@ from __future__ import annotations
 import asyncio
 import math
 import random
-from collections.abc import AsyncGenerator, Sequence
+import time
+from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import aclosing
 from enum import StrEnum
 from functools import partial
@@ -39,6 +40,7 @@ from runner.errors import (
 )
 from runner.kube.client import Client, Selection
 from runner.kube.discovery import ApiResource, Discovery
+from runner.kube.presence import Unknown
 from runner.kube.watch_events import Applied, Deleted, Requested, Restarted, Synced, WatchEvent
 from runner.kube.watch_stream import Pacer, WatchPolicy, WatchStream
 from runner.objects import GVK, annotations_of, metadata
@@ -91,6 +93,10 @@ class Watcher:
 
         A watch that the server ends regularly and that is reopened at once makes no gap.
         """
+        self.unknown: Unknown | None = Unknown(gvk, namespace, "they were not listed yet", time.time())
+        """Why it is unknown which objects exist; None while it is known."""
+        self.known_again: Callable[[], None] = lambda: None
+        """Called when it becomes known which objects exist."""
         self._client = client
         self._discovery = discovery
         self._selection = selection
@@ -100,8 +106,6 @@ class Watcher:
         self._path = ""
         self._resume_from = ""
         """resourceVersion to resume from; empty if a list is needed."""
-        self._has_delivered = False
-        """True if the consumer has objects that may have to be removed."""
         self._streams_lists = True
         self._broken_lists = 0
         self._gets_bookmarks = False
@@ -119,24 +123,18 @@ class Watcher:
 
     async def events(self) -> AsyncGenerator[WatchEvent]:
         """Yield events until cancelled."""
+        self._resume_from = ""  # the last consumer may have lost an event
         while True:
-            delay = 0.0
+            delay, resource = 0.0, None
             try:
                 resource = await self._find()
                 async with aclosing(self._follow(resource)) as events:
                     async for event in events:
                         yield event
-            except KindNotFoundError as error:
-                self._absent(error)
-                if self._absences > 1 and self._has_delivered:
-                    # Discovery lacked the kind twice: the consumer drops all objects.
-                    self._has_delivered = False
-                    yield Requested()
-                    yield Restarted(self.namespace)
-                    yield Synced()
-                delay = self._kind_poll.next()
             except (ApiError, ApiUnavailableError) as error:
-                delay = self._failed(error)
+                is_unserved = resource is None and isinstance(error, KindNotFoundError)
+                delay = self._absent(error) if is_unserved else self._failed(error)
+                self._lost(str(error))
             await asyncio.sleep(delay)
 
     async def _find(self) -> ApiResource:
@@ -169,6 +167,7 @@ class Watcher:
             yield Requested()
             yield Restarted(self.namespace)
             yield Synced()
+        self._found_all()
         await asyncio.sleep(self._policy.longest_kind_poll)
 
     async def _resumed(self, resource: ApiResource) -> AsyncGenerator[WatchEvent]:
@@ -212,7 +211,7 @@ class Watcher:
             async for kind, obj in events:
                 self._note_contact()
                 if listing and not begun:
-                    begun = self._has_delivered = True
+                    begun = True
                     yield Restarted(self.namespace)
                 if kind != "BOOKMARK":
                     yield Deleted(obj) if kind == "DELETED" else Applied(obj)
@@ -222,6 +221,7 @@ class Watcher:
                     self._begin_period()
                     self._broken_lists = 0
                     yield Synced()
+                    self._found_all()
                 self._gets_bookmarks |= kind == "BOOKMARK"
                 if not listing:
                     # Objects of a list come in no order, so that only its end is a place to resume from.
@@ -245,7 +245,7 @@ class Watcher:
             self._note_contact()
             if not begun:
                 self._note_success(WatchState.LISTING)
-                begun = self._has_delivered = True
+                begun = True
                 yield Restarted(self.namespace)
             if page.items:
                 limit = max(1, min(policy.longest_page, policy.page_bytes * len(page.items) // page.size))
@@ -258,6 +258,7 @@ class Watcher:
         # Kubernetes lists have a version. If one has none, "0" starts the watch from any version.
         self._resume_from = page.resource_version or "0"
         yield Synced()
+        self._found_all()
 
     def _stream(self, resource: ApiResource, params: dict[str, str]) -> WatchStream:
         policy = self._policy
@@ -284,6 +285,7 @@ class Watcher:
         self._note_success(WatchState.LISTING if listing else WatchState.LIVE)
         if not listing:
             self._begin_period()
+            self._found_all()
 
     def _begin_period(self) -> None:
         """Begin an unbroken period, unless the last one continues."""
@@ -306,18 +308,31 @@ class Watcher:
             self._log.info("Watch works again")
         self.state, self.last_error, self._not_found = state, None, 0
 
-    def _absent(self, error: KindNotFoundError) -> None:
+    def _found_all(self) -> None:
+        """Note that the consumer has all objects."""
+        if self.unknown is not None:
+            self.unknown = None
+            self.known_again()
+
+    def _lost(self, why: str) -> None:
+        """Note that objects may come and go unseen."""
+        since = self.unknown.since if self.unknown is not None else time.time()
+        self.unknown = Unknown(self.gvk, self.namespace, why, since)
+
+    def _absent(self, error: ApiError | ApiUnavailableError) -> float:
+        """Note that the kind is not served; return the seconds until the next attempt."""
         self._note_contact()
         if not self._absences:
             self._log.warning("The API server does not serve this kind; waiting for it", error=str(error))
         self._absences += 1
         self._resume_from = ""
         self.state, self.last_error = WatchState.WAITING_FOR_KIND, str(error)
+        return self._kind_poll.next()
 
     def _failed(self, error: ApiError | ApiUnavailableError) -> float:
         """Note an error; return the seconds until the next attempt."""
         delay = self._backoff.next()
-        if isinstance(error, NotFoundError):
+        if isinstance(error, NotFoundError | KindNotFoundError):
             # The kind was removed or moved: the next discovery shows which.
             self._discovery.forget(self.gvk)
             self._resume_from = ""

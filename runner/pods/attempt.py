@@ -260,7 +260,7 @@ class PodAttempt:
         until = time.monotonic() + _WATCH_WITHIN
         while True:
             state = self.shared.pods.state(self.place)
-            if state is None and self.state is not None:
+            if state is None and self.state is not None and self.shared.pods.is_known(self.place.namespace):
                 return "it was deleted"
             if (state is not None and state.lost) or time.monotonic() >= until:
                 return state.lost if state is not None else ""
@@ -274,7 +274,7 @@ class PodAttempt:
         timer, without_node = ObstacleTimer(since, "waiting" if known else "absent"), ObstacleTimer(clock())
         while self.fault is None:
             await asyncio.sleep(_LOOK)
-            if not self.shared.pods.is_synced:
+            if not self.shared.pods.is_known(self.place.namespace):
                 continue
             state = self.shared.pods.state(self.place)
             known, self.state = known or state is not None, state or self.state

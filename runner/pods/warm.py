@@ -136,7 +136,7 @@ class WarmPods:
         """Keep the number of warm pods until canceled."""
         while True:
             self._wake.clear()
-            if self._pods.is_synced:
+            if self._pods.is_known(self._home.namespace):
                 self._is_active = self._home.is_active()
                 self._check()
                 await self._delete()

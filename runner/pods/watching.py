@@ -48,10 +48,9 @@ class PodWatch:
         self._jobs: dict[ObjectKey, ObjectKey] = {}
         """Jobs by their pod."""
 
-    @property
-    def is_synced(self) -> bool:
-        """True if all existing pods are in the cache."""
-        return self._informer.synced.is_set()
+    def is_known(self, namespace: str) -> bool:
+        """Return True if all existing pods of a namespace are in the cache, so that a missing one does not exist."""
+        return self._informer.unknown(namespace) is None
 
     def state(self, job: ObjectKey) -> PodState | None:
         """Return the state of the pod of a run's or warm pod's Job; None if there is no pod."""

@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from typing import Protocol, TypeAlias
 
 from runner.kube.cache import Summary
+from runner.kube.presence import Unknown
 from runner.objects import GVK, ObjectKey, ObjectRef, first_names
 from runner.prune.uses import UseDigests, UsedObjects, Uses
 
@@ -30,9 +31,8 @@ _MOST_NAMED = 5
 class ExistingResources(Protocol):
     """Resources of one watch."""
 
-    @property
-    def is_listed(self) -> bool:
-        """True if all of them are known."""
+    def unknown(self) -> Unknown | None:
+        """Return why it is unknown which of them exist; None if it is known."""
         ...
 
     def all_keys(self) -> Sequence[ObjectKey]:
@@ -84,7 +84,7 @@ class OtherUsers:
     unknown: tuple[tuple[ObjectRef, str], ...] = ()
     """Resources without a complete run, with the reason why their last run was incomplete."""
     unlisted: str = ""
-    """Why not all resources are known."""
+    """Why it is unknown which resources exist."""
 
     def __bool__(self) -> bool:
         """Return True if the object stays."""
@@ -265,10 +265,8 @@ class OperatorUses:
         return not users
 
     def _why_unlisted(self) -> str:
-        for gvk, watched in self._watched.items():
-            if not watched.existing.is_listed:
-                return f"the resources of the kind {gvk.kind} are not listed yet"
-        return ""
+        found = (watched.existing.unknown() for watched in self._watched.values())
+        return "; ".join(str(unknown) for unknown in found if unknown is not None)
 
     def _resources(self) -> Iterator[tuple[ObjectRef, ResourceUses | None]]:
         for gvk, watched in self._watched.items():

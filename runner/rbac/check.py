@@ -10,7 +10,7 @@ import asyncio
 from collections.abc import Callable, Iterable
 
 from runner import log
-from runner.errors import PASSING, ApiError, ApiUnavailableError, KindNotFoundError
+from runner.errors import PASSING, ApiError, ApiUnavailableError
 from runner.kube import forbidden
 from runner.kube.client import Client
 from runner.kube.discovery import ApiResource, Discovery
@@ -39,7 +39,7 @@ class RightsCheck:
         while True:
             try:
                 resource = await self._discovery.find(gvk)
-            except (KindNotFoundError, ApiError, ApiUnavailableError):
+            except (ApiError, ApiUnavailableError):
                 await asyncio.sleep(_AGAIN)
                 continue
             await self.check(needs(resource))

@@ -173,7 +173,7 @@ class ReferenceKind:
         while True:
             try:
                 return await self._discovery.find(self._gvk)
-            except (KindNotFoundError, ApiError, ApiUnavailableError) as error:
+            except (ApiError, ApiUnavailableError) as error:
                 self._trouble, self._is_absent = str(error), isinstance(error, KindNotFoundError)
             if self._is_absent:
                 for key in self._referenced:

@@ -22,7 +22,7 @@ from typing import Protocol
 from weakref import WeakValueDictionary
 
 from runner import log
-from runner.errors import PASSING, ApiError, ApiUnavailableError, NotFoundError
+from runner.errors import PASSING, ApiError, ApiUnavailableError, KindNotFoundError, NotFoundError
 from runner.kube import discovery
 from runner.kube.discovery import ApiResource, DiscoveryClient
 from runner.objects import Object, ObjectKey, key_of, uid_of
@@ -121,7 +121,7 @@ class ServedResources:
     async def _discover(self, group: str, version: str) -> dict[str, ApiResource]:
         try:
             answer = await self._client.request("GET", f"/apis/{group}/{version}" if group else f"/api/{version}")
-        except NotFoundError:
+        except (NotFoundError, KindNotFoundError):
             return {}
         return {resource.plural: resource for resource in discovery.parse(group, version, answer).values()}
 

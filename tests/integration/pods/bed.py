@@ -41,8 +41,6 @@ _PATHS = {"jobs": "/apis/batch/v1", "secrets": "/api/v1"}
 class Pods:
     """States of pods, which only a node has."""
 
-    is_synced = True
-
     def __init__(self) -> None:
         self.states: dict[str, PodState] = {}
         self.ended: list[str] = []
@@ -50,6 +48,9 @@ class Pods:
 
     def state(self, job: ObjectKey) -> PodState | None:
         return self.states.get(job.name)
+
+    def is_known(self, namespace: str) -> bool:  # noqa: ARG002 - the signature of PodWatch
+        return True
 
     def starting_warm(self, kind: str) -> set[str]:  # noqa: ARG002 - the signature of PodWatch
         return set()

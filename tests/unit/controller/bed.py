@@ -30,6 +30,7 @@ from runner.errors import NotFoundError, PatchTestError
 from runner.kube.cache import Cache, Change, Summary
 from runner.kube.client import Client
 from runner.kube.discovery import ApiResource, Discovery
+from runner.kube.presence import Unknown
 from runner.kube.watch_events import Applied, Deleted
 from runner.objects import GVK, Object, ObjectKey
 from runner.proxy.identity import RunStats
@@ -63,6 +64,8 @@ class Server:
         self.refuse: Refusal = lambda *_: None
         self.lose: Refusal = lambda *_: None
         """As `refuse`, but the request takes effect."""
+        self.unknown: Unknown | None = None
+        """Why the informer does not know which objects exist."""
         self.cache = Cache()
         self.changed: Callable[[Change], None] = lambda _: None
         self._version = 0
@@ -161,6 +164,9 @@ class _Informer:
 
     def summary(self, key: ObjectKey) -> Summary | None:
         return self._server.cache.summary(key)
+
+    def unknown(self, _namespace: str = "") -> Unknown | None:
+        return self._server.unknown
 
     def is_cut(self, _key: ObjectKey) -> bool:
         return False

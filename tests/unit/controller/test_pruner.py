@@ -88,7 +88,8 @@ class Cluster:
 
     # Informer.
 
-    is_listed = True
+    def unknown(self) -> None:
+        """All resources are known."""
 
     def all_keys(self) -> list[ObjectKey]:
         return [KEY, *self.others]

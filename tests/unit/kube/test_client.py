@@ -106,6 +106,13 @@ async def test_an_error_without_a_status_object_is_quoted(api: Api, client: Clie
         await client.get(WIDGETS, KEY)
 
 
+async def test_a_404_that_is_not_about_the_object_is_not_its_absence(api: Api, client: Client) -> None:
+    api.on(PATH, api.reply(b"404 page not found\n", 404))
+    with pytest.raises(errors.KindNotFoundError, match="404 page not found") as caught:
+        await client.get(WIDGETS, KEY)
+    assert not isinstance(caught.value, errors.NotFoundError)
+
+
 async def test_an_answer_that_is_not_a_json_object_is_an_error(api: Api, client: Client) -> None:
     for body in (b"<h1>Welcome</h1>", b"[]", b""):
         api.on(PATH, api.reply(body))

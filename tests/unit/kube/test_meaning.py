@@ -48,7 +48,7 @@ SITES: dict[Request, set[str]] = {
     Request.KINDS: {"kube/state:read", "kube/state:put"},
     Request.LEASE: {"replicas/leases:read", "replicas/leases:write"},
     Request.METRICS: {"kube/reviews:_create"},
-    Request.PROXY: {"proxy/handlers/writes:_discover", "proxy/handlers/writes:_current"},
+    Request.PROXY: {f"proxy/handlers/writes:{name}" for name in ("_discover", "_current", "_written")},
     Request.POD_CREATED: {"pods/records:_create", "pods/records:create_job", "pods/records:_of_object"},
     Request.POD_DELETED: {"pods/records:_delete"},
     Request.POD_REST: {
@@ -91,7 +91,7 @@ def test_the_status_and_message_of_an_answer_decide_what_it_means(code: int, mes
 def test_only_a_connection_that_was_lost_after_the_request_leaves_its_outcome_unknown() -> None:
     assert meaning(ApiUnavailableError("reset", sent=True)) is Meaning.UNKNOWN
     assert meaning(ApiUnavailableError("refused", sent=False)) is Meaning.TEMPORARY
-    assert meaning(KindNotFoundError("no such kind")) is Meaning.ABSENT
+    assert meaning(KindNotFoundError("no such kind")) is Meaning.TEMPORARY
 
 
 def test_the_table_decides_for_each_request_and_each_meaning() -> None:

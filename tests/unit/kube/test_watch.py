@@ -279,22 +279,28 @@ async def test_a_group_that_is_served_without_the_kind_is_waited_for_too(api: Ap
         await until(lambda: follower.watcher.state is WatchState.WAITING_FOR_KIND)
 
 
-async def test_a_removed_kind_empties_the_cache_and_is_watched_when_it_is_served_again(
+async def test_the_objects_of_a_kind_that_is_not_served_are_unknown_until_it_is_listed_again(
     api: Api, follow: Follow
 ) -> None:
-    listed = api.stream(api.event("ADDED", api.widget("a", 1)), api.bookmark(3, ends_list=True))
-    api.on(ALL, listed, api.refuse(404, "NotFound"))
+    a, b = (api.event("ADDED", api.widget(name, 1)) for name in "ab")
+    api.on(ALL, api.stream(a, b, api.bookmark(3, ends_list=True)), api.refuse(404, "NotFound"))
     async with follow(settled=0.0) as follower:
-        await follower.reaches("[ +a ]")
+        watcher = follower.watcher
+        assert watcher.unknown is not None
+        await follower.reaches("[ +a +b ]")
         api.on(DISCOVERY, api.refuse(404, "NotFound"))
-        await follower.reaches("[ +a ] [ ]")
-        assert follower.watcher.state is WatchState.WAITING_FOR_KIND
-        assert follower.changes[-1].new is None
+        await until(lambda: len(api.of(DISCOVERY)) >= 5)
+        assert watcher.state is WatchState.WAITING_FOR_KIND
+        assert "the API server does not serve" in str(watcher.unknown)
+        assert len(follower.changes) == 2
         again = api.event("ADDED", api.widget("a", 21, uid="other"))
         api.on(ALL, api.stream(again, api.bookmark(22, ends_list=True), "stay"))
         api.on(DISCOVERY, api.served())
-        await follower.reaches("[ +a ] [ ] [ +a ]")
-    assert not follower.changes[-1].initial
+        await follower.reaches("[ +a +b ] [ +a ]")
+        assert watcher.unknown is None
+    replaced, gone = follower.changes[2:]
+    assert (replaced.key.name, replaced.new.uid, gone.key.name, gone.new) == ("a", "other", "b", None)
+    assert not replaced.initial
 
 
 async def test_a_kind_missing_for_a_moment_does_not_empty_the_cache(api: Api, follow: Follow) -> None:

@@ -159,7 +159,9 @@ class Cluster:
     states: dict[str, PodState] = field(default_factory=dict)
     is_full: bool = False
     is_down: bool = False
-    is_synced: bool = True
+
+    def is_known(self, namespace: str) -> bool:
+        return namespace == "system"
 
     async def create(self, resource: ApiResource, namespace: str, obj: Object) -> Object:
         assert namespace == "system"

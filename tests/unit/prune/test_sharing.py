@@ -9,6 +9,7 @@ from typing import Any, cast
 
 import pytest
 
+from runner.kube.presence import Unknown
 from runner.objects import GVK, ObjectKey, ObjectRef
 from runner.prune.sharing import DeletionGate, IsUsed, OperatorUses, OtherUsers, ResourceUses, other_users
 from runner.prune.uses import UseDigests, UsedObjects, Uses
@@ -125,9 +126,8 @@ class Existing:
     bed: Bed
     gvk: GVK
 
-    @property
-    def is_listed(self) -> bool:
-        return self.bed.listed
+    def unknown(self) -> Unknown | None:
+        return None if self.bed.listed else Unknown(self.gvk, "b", "forbidden", 0.0)
 
     def all_keys(self) -> list[ObjectKey]:
         return [ref.key for ref in self.bed.keys[self.gvk]]
@@ -225,7 +225,7 @@ def test_while_not_all_resources_are_listed_an_object_stays(bed: Bed) -> None:
     bed.listed = False
     found = bed.wait()
     assert found.is_unknown
-    assert "the resources of the kind Shop are not listed yet" in str(found)
+    assert "the objects of the kind Shop in the namespace b are unknown: forbidden" in str(found)
     bed.uses.reconsider()
     assert bed.runs() == []
     bed.listed = True
