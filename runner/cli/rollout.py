@@ -7,15 +7,16 @@ import asyncio
 import contextlib
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from runner.errors import ConfigError, ConflictError, KindNotFoundError, OperatorError
+from runner.errors import ConfigError, ConflictError, ForbiddenError, KindNotFoundError, OperatorError
 
 if TYPE_CHECKING:
     from runner.kube.client import Client
-    from runner.rollout.state import Member, State
+    from runner.rollout.member import Member
+    from runner.rollout.state import State
     from runner.rollout.store import RolloutStore
 
     Subparsers = argparse._SubParsersAction[argparse.ArgumentParser]  # noqa: SLF001 - argparse has no public name for it
@@ -35,9 +36,12 @@ KIND is a kind, or a qualified name: Memcached, memcached.cache.example.com."""
 _EXAMPLES = """\
 examples:
   ansible-operator rollout status Memcached
-  ansible-operator rollout status Memcached --watch     until it ends (exit code 0) or is paused (1)
+  ansible-operator rollout status Memcached --watch     until the rollout of the operator's content ends (exit code 0)
+                                                        or is paused (1)
   ansible-operator rollout pause Memcached -n memcached-operator-system"""
 _INTERVAL = 2.0
+_PATIENCE = 30.0
+"""Seconds until the command reports that it waits for the operator."""
 _ATTEMPTS = 20
 _MOST_NAMED = 10
 
@@ -70,14 +74,33 @@ async def _rollout(arguments: argparse.Namespace) -> int:
     async with Client(credentials) as client:
         store = await _find(client, arguments.kind, arguments.namespace)
         if arguments.verb != "status":
-            await _change(store, arguments.verb)
-        while True:
-            state = await store.load()
-            if not arguments.watch or state.ended or state.paused:
-                break
-            await asyncio.sleep(_INTERVAL)
+            await _change(store, lambda state: _changed(state, arguments.verb))
+        state = await (_watched(store) if arguments.watch else store.load())
         sys.stdout.write("\n".join(_report(store, state, await _members(client, store))) + "\n")
         return 1 if arguments.watch and state.paused else 0
+
+
+async def _watched(store: RolloutStore) -> State:
+    """Wait until the rollout ends or is paused. The state of a former rollout does not count.
+
+    So the operator must confirm first that the state is about its own content.
+    """
+    clock = asyncio.get_running_loop().time
+    number, began, is_noted = time.time_ns(), clock(), False
+    try:
+        await _change(store, lambda state: replace(state, asked=max(number, state.asked)))
+    except ForbiddenError as error:
+        number = 0
+        sys.stderr.write(f"The state may be that of the former rollout: the operator cannot be asked ({error})\n")
+    while True:
+        state = await store.load()
+        is_confirmed = state.confirmed >= number
+        if is_confirmed and (state.ended or state.paused):
+            return state
+        if not (is_confirmed or is_noted) and clock() - began > _PATIENCE:
+            is_noted = True
+            sys.stderr.write("No operator has confirmed the state of the rollout yet; is it running, and the leader?\n")
+        await asyncio.sleep(_INTERVAL)
 
 
 async def _find(client: Client, kind: str, namespace: str) -> RolloutStore:
@@ -99,26 +122,28 @@ async def _find(client: Client, kind: str, namespace: str) -> RolloutStore:
     return stores[0]
 
 
-async def _change(store: RolloutStore, verb: str) -> None:
-    from runner.rollout.state import BY_USER  # noqa: PLC0415 - as above
-
+async def _change(store: RolloutStore, change: Callable[[State], State]) -> None:
     for _ in range(_ATTEMPTS):
         state = await store.load()
-        changed = {
-            "pause": replace(state, paused=BY_USER),
-            "resume": state.resumed(),
-            "restart": replace(state, salt=str(time.time_ns())),
-        }[verb]
         with contextlib.suppress(ConflictError):  # the operator wrote it meanwhile
-            await store.save(changed)
+            await store.save(change(state))
             return
     raise OperatorError("the state of the rollout changes all the time; repeat the command")
+
+
+def _changed(state: State, verb: str) -> State:
+    """Return the state after a command."""
+    from runner.rollout.state import BY_USER  # noqa: PLC0415 - as above
+
+    if verb == "pause":
+        return replace(state, paused=BY_USER)
+    return state.resumed() if verb == "resume" else state.restarted(str(time.time_ns()))
 
 
 async def _members(client: Client, store: RolloutStore) -> list[Member]:
     """Read all objects of the watch."""
     from runner.kube.discovery import Discovery  # noqa: PLC0415 - as above
-    from runner.rollout.state import Member  # noqa: PLC0415 - as above
+    from runner.rollout.member import Member  # noqa: PLC0415 - as above
 
     try:
         resource = await Discovery(client).find(store.kind)
@@ -133,7 +158,7 @@ def _report(store: RolloutStore, state: State, members: Sequence[Member]) -> lis
     """Return the lines of `status`."""
     from runner.objects import first_names  # noqa: PLC0415 - as above
 
-    updated = [each for each in members if each.content == state.content]
+    updated = [each for each in members if each.content == state.content != ""]
     step = "ended" if state.ended else f"step {state.step + 1} of {max(len(state.limits), 1)}"
     lines = [
         f"{store.kind.kind}: {step}" + (f", paused: {state.paused}" if state.paused else ""),
@@ -142,8 +167,9 @@ def _report(store: RolloutStore, state: State, members: Sequence[Member]) -> lis
     ]
     groups = {
         "running": [each for each in members if each.content != state.content and each.uid in state.begun],
+        "in progress": [each for each in updated if each.unfinished],
         "failed": [each for each in updated if each.failed],
-        "not Ready": [each for each in updated if each.unready and not each.failed],
+        "not Ready": [each for each in updated if each.unready and not (each.failed or each.unfinished)],
         "omitted": [each for each in members if each.content != state.content and each.out],
     }
     for what, found in groups.items():

@@ -21,7 +21,8 @@ from runner.kube.cache import Change, Summary
 from runner.monitoring.metrics import controller_name
 from runner.objects import ObjectKey
 from runner.references.watching import References
-from runner.rollout.state import Fleet, State
+from runner.rollout.state import State
+from runner.rollout.steps import Fleet
 from runner.workqueue.concurrency import ConcurrencyLimit
 from runner.workqueue.queue import Dispatcher, WorkQueue
 from runner.workqueue.request import DEPENDENT_STATUS_HANDICAP, ReconcileRequest, RunReason

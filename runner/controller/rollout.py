@@ -3,6 +3,8 @@
 Each start of an outdated object is a write of the state, which fails if another replica or a user changed the state
 meanwhile. A replica starts a rollout only when its own content is new to it: during an upgrade, replicas with
 other content must not compete.
+
+While it is unknown which objects exist, no step ends and no outdated object begins.
 """
 
 from __future__ import annotations
@@ -22,7 +24,9 @@ from runner.events.bodies import ApiEvent, EventType
 from runner.kube.cache import Summary
 from runner.kube.meaning import Request
 from runner.objects import ObjectKey
-from runner.rollout.state import FAILED, UNUSABLE, UPDATED, WAITING, Fleet, Member, State, Wait, advance, may_run
+from runner.rollout.member import FAILED, IN_PROGRESS, UNUSABLE, WAITING, Member, Wait, not_updated, updated
+from runner.rollout.state import State
+from runner.rollout.steps import Fleet, Turns, advance
 from runner.rollout.store import RolloutStore
 from runner.status.conditions import conditions_of, find, make
 from runner.status.report import StatusReport
@@ -40,6 +44,7 @@ _BATCH = 100
 _CONFLICTS = 20
 _UNSYNCED = 0.2
 _NO_WAIT = Wait(WAITING, "")
+_OTHER_CONTENT = Wait(WAITING, "Waits for the rollout of other content")
 _BY_OTHERS = frozenset({RunReason.DEPENDENT, RunReason.REFERENCE, RunReason.REQUESTED})
 
 
@@ -69,24 +74,42 @@ class Rollout(Feature):
 
     async def before(self, attempt: Attempt) -> Skip | Attempt:
         """Let an outdated object wait, unless its step has come or another client requires the run."""
-        if attempt.plan.finalizing or attempt.overrides.mode == "plan" or attempt.resumed is not None:
+        if attempt.plan.finalizing or attempt.overrides.mode == "plan":
             return attempt
         try:
             state = self._state or await self._load()
-            attempt = replace(attempt, content=state.target(await self._executed.digest()))
+            target = state.target(await self._executed.digest())
             member = Member.of(attempt.obj, self._policy.labels, self._scope.watch.mode)
-            if member.content == attempt.content or member.is_new:
+            if attempt.resumed is not None:
+                return self._resumed(attempt, member, state, target)
+            attempt = replace(attempt, content=target)
+            if member.content == target or member.is_new:
                 return attempt
             return await self._outdated(attempt, member)
         except (ApiError, ApiUnavailableError) as error:
+            if attempt.resumed is not None:  # its result must not wait; another run follows
+                self._waiting.setdefault(attempt.key, _NO_WAIT)
+                return attempt
             raise RequestFailedError(Request.ROLLOUT, error) from error
+
+    def _resumed(self, attempt: Attempt, member: Member, state: State, target: str) -> Attempt:
+        """Return an attempt whose run an earlier operator began, with its content if this is certain.
+
+        Each run of an object since it began in this rollout has the content of it. Any other one can have executed
+        other content: if the object is outdated, another run follows when its step comes.
+        """
+        if state.content == target and member.uid in state.begun:
+            return replace(attempt, content=target)
+        if member.content != target:
+            self._waiting.setdefault(attempt.key, _NO_WAIT)
+        return attempt
 
     async def _outdated(self, attempt: Attempt, member: Member) -> Skip | Attempt:
         reason, request = attempt.request.reason, attempt.request
         # Without generations in the conditions, the reason decides.
         is_changed = reason is RunReason.CHANGED if member.is_changed is None else member.is_changed
         is_due = is_changed or reason in _BY_OTHERS
-        if not is_due and self._fleet is None:
+        if not is_due and self._fleet is None and self._scope.informer.unknown() is None:
             return Skip(RequeueAfter(_UNSYNCED, RunReason.ROLLOUT))
         if reason is RunReason.DRIFT:  # a check with other content would find differences that are no drift
             self._waiting.setdefault(attempt.key, _NO_WAIT)
@@ -98,7 +121,7 @@ class Rollout(Feature):
             own = RunReason.ROLLOUT if reason in {RunReason.PRESENT, RunReason.RESYNC} else reason
             return replace(attempt, request=replace(request, reason=own))
         self._waiting[attempt.key] = wait
-        conditions = [wait.condition(member.content)]
+        conditions = [wait.condition(member.content, failed=member.failed)]
         if member.out == UNUSABLE:  # the features before this one have accepted the object
             conditions.append(make("Failure", "False", wait.reason, ""))
         running = find(conditions_of(attempt.obj), "Running") or {}
@@ -111,9 +134,11 @@ class Rollout(Feature):
         result = run.result
         if not attempt.content or attempt.is_stopped or result.lost or result.outcome is Outcome.CANCELED:
             return NOTHING
-        if result.outcome is Outcome.SUCCEEDED:
-            return StatusReport((make(UPDATED, "True", UPDATED, f"Last run: content {attempt.content}"),))
-        return StatusReport((make(UPDATED, "False", FAILED, f"The run failed; last run: content {attempt.content}"),))
+        if result.outcome is not Outcome.SUCCEEDED:
+            return StatusReport((not_updated(FAILED, attempt.content),))
+        if result.unfinished:
+            return StatusReport((not_updated(IN_PROGRESS, attempt.content),))
+        return StatusReport((updated(attempt.obj, attempt.content, time.time()),))
 
     async def sweep(self) -> None:
         """Follow the rollout: end its steps, and run the objects whose step has come."""
@@ -131,7 +156,8 @@ class Rollout(Feature):
                     await asyncio.sleep(_TICK)
                     continue
                 began, seen = loop.time(), self._scope.informer.revision
-                await self._follow()
+                if self._scope.informer.unknown() is None:
+                    await self._follow()
                 delay, backoff, problem = (loop.time() - began) * _LOAD, 0, ""
             except ConflictError:
                 read_at = -_POLL
@@ -155,7 +181,7 @@ class Rollout(Feature):
                 wait = None if is_due else self._wait(state, member)
                 if wait is not None or member.uid in state.begun:
                     return wait
-                begun = replace(state, begun=state.begun | {member.uid})
+                begun = state.started(member.uid)
                 try:
                     await self._store.save(begun)
                 except ConflictError:
@@ -166,9 +192,11 @@ class Rollout(Feature):
         raise ConflictError("the state of the rollout changes all the time", status=409)
 
     def _wait(self, state: State, member: Member) -> Wait | None:
+        if (unknown := self._scope.informer.unknown()) is not None:
+            return Wait(WAITING, f"Waits until all objects are known: {unknown}")
         if state.content != self._target or self._fleet is None:
-            return Wait(WAITING, "Waits for the rollout of other content")
-        return may_run(self._policy, state, self._fleet, member, time.time())
+            return _OTHER_CONTENT
+        return Turns.of(self._policy, state, self._fleet, time.time()).wait(member)
 
     async def _follow(self) -> None:
         content = await self._executed.digest()
@@ -177,21 +205,23 @@ class Rollout(Feature):
             old = state = self._state or await self._load()
             target = state.target(content)
             if state.content != target and (target != self._target or not state.content):
-                state = state.begin(target)
+                state = state.begin(target, (each.uid for each in members if each.content == target and each.failed))
             fleet = Fleet.of(self._policy, state, members)
-            if state.content == target:
+            if state.content == target and self._scope.leadership.leads():
                 while (later := advance(self._policy, state, fleet, time.time())) != state:
                     state = later
+                state = replace(state, confirmed=state.asked)
             if state != old:
                 await self._store.save(state)
             renewed = self._target not in {"", target}
             self._target, self._fleet, self._state = target, fleet, state
         self._report(fleet, old, state)
-        for member in members:
+        turns = Turns.of(self._policy, state, fleet, time.time())
+        for member in sorted(members, key=lambda each: fleet.ranks.get(each.uid, len(members))):
             # Content that is renewed in a running operator, by a restart or an edit, has queued no object.
             is_unqueued = renewed and member.content != target and self._scope.leadership.leads()
             wait = self._waiting.get(member.key, _NO_WAIT if is_unqueued else None)
-            if wait is not None and self._wait(state, member) != wait:
+            if wait is not None and wait != (turns.wait(member) if state.content == target else _OTHER_CONTENT):
                 self._waiting.pop(member.key, None)  # another request during its run would run it twice
                 self.run(member.key, RunReason.ROLLOUT)
 

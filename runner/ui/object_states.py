@@ -15,7 +15,8 @@ from typing import NamedTuple, Protocol
 
 from runner.kube.cache import Summary
 from runner.objects import GVK, Object, ObjectKey, is_deleting, is_paused, metadata
-from runner.rollout.state import Fleet, State
+from runner.rollout.state import State
+from runner.rollout.steps import Fleet
 from runner.status.conditions import Condition, conditions_of, find
 from runner.status.kstatus import READY, RECONCILING, STALLED
 from runner.watches.watch import Watch

@@ -12,7 +12,8 @@ from runner.engine.job import Event
 from runner.kube.cache import Cache
 from runner.kube.watch_events import Applied, Deleted
 from runner.objects import GVK, Object, ObjectKey
-from runner.rollout.state import Fleet, State
+from runner.rollout.state import State
+from runner.rollout.steps import Fleet
 from runner.ui.journal import Journal
 from runner.ui.views import OperatorInfo, Views
 from runner.watches.watch import Watch

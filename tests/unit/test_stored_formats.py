@@ -32,7 +32,8 @@ from runner.prune import store as prune_store
 from runner.prune.record import CreationRecord
 from runner.prune.store import RecordStore
 from runner.replicas.lease_guard import LeaseGuard
-from runner.rollout.state import BY_USER, Member, State
+from runner.rollout.member import Member
+from runner.rollout.state import BY_USER, State
 from runner.rollout.store import RolloutStore
 from runner.status import report
 from runner.unchanged.last_run import LastRun, digest_of

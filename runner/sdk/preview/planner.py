@@ -48,7 +48,9 @@ from runner.proxy.identity import Identities
 from runner.proxy.planning.overlay import Overlay
 from runner.proxy.server import Proxy
 from runner.replicas.lease_guard import LeaseGuard, SoleReplica
-from runner.rollout import state as rollout_state
+from runner.rollout.member import Member
+from runner.rollout.state import State as RolloutState
+from runner.rollout.steps import Fleet
 from runner.sdk.preview import deletion
 from runner.sdk.preview.selection import ResourceSelection, Selector, Target
 from runner.watches.watch import Watch
@@ -249,8 +251,8 @@ def steps(targets: Sequence[Target]) -> dict[ObjectRef, int]:
         if policy is None:
             continue
         objects = [target.obj for target in targets if target.watch is watch]
-        members = [rollout_state.Member.of(obj, policy.labels, watch.mode) for obj in objects]
-        fleet = rollout_state.Fleet.of(policy, rollout_state.State("another content"), members)
+        members = [Member.of(obj, policy.labels, watch.mode) for obj in objects]
+        fleet = Fleet.of(policy, RolloutState("another content"), members)
         for member in members:
             if (place := fleet.ranks.get(member.uid)) is not None:
                 found[ObjectRef(watch.gvk, member.key)] = 1 + sum(place >= limit for limit in fleet.limits)

@@ -207,6 +207,7 @@ class Engine:
     def __init__(self) -> None:
         self.outcome = Outcome.SUCCEEDED
         self.requeue_after: float | None = None
+        self.unfinished = False
         self.runs: list[Job] = []
         self.forgotten: list[Path] = []
         """Run folders of objects that are gone."""
@@ -216,7 +217,7 @@ class Engine:
     async def run(self, job: Job, _sink: Any) -> RunResult:
         self.runs.append(job)
         await asyncio.sleep(1)
-        return RunResult(self.outcome, None, (), "", self.requeue_after, 1.0)
+        return RunResult(self.outcome, None, (), "", self.requeue_after, 1.0, unfinished=self.unfinished)
 
     async def resume(self, *_: Any) -> None:
         return None

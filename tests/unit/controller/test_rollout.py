@@ -10,12 +10,14 @@ import pytest
 from structlog.testing import capture_logs
 
 from runner.controller.rollout import Rollout
-from runner.engine.job import Outcome
+from runner.engine.job import Outcome, RunRecord, UnrecordedRun
 from runner.errors import ApiUnavailableError, ConflictError, ForbiddenError
-from runner.objects import RUN_REQUESTED
+from runner.kube.presence import Unknown
+from runner.objects import RUN_REQUESTED, ObjectKey, ObjectRef
 from runner.rollout.state import State
 from runner.rollout.store import RolloutStore
 from runner.watches.rollout_fields import RolloutPolicy, Step
+from runner.workqueue.request import RunReason
 from tests.kit.watch_values import watch_value
 from tests.unit.controller.bed import Bed
 
@@ -23,6 +25,7 @@ pytestmark = pytest.mark.usefixtures("no_threads")
 
 OLD, NEW = "0" * 24, "1" * 24
 POLICY = RolloutPolicy((Step(1), Step(3)))
+NOT_SERVED = Unknown(watch_value().gvk, "", "the API server does not serve this kind", 0.0)
 
 
 class Store(RolloutStore):
@@ -73,10 +76,10 @@ class Content:
 class World:
     """A controller with four objects that ran the old content."""
 
-    def __init__(self, policy: RolloutPolicy = POLICY, **options: Any) -> None:
+    def __init__(self, policy: RolloutPolicy = POLICY, workers: int = 2, **options: Any) -> None:
         self.store, self.content = Store(), Content()
         watch = watch_value(rollout=policy, **options)
-        self.bed = Bed(watch, workers=2)
+        self.bed = Bed(watch, workers=workers)
         self.rollout = Rollout(self.bed.scope, policy, self.store, cast("Any", self.content))
         reconciler = self.bed.controller._reconciler
         reconciler._features = [*reconciler._features[:6], self.rollout, *reconciler._features[6:]]
@@ -88,16 +91,18 @@ class World:
         for number in range(4):
             self.create(number)
 
-    def create(self, number: int, content: str = OLD) -> None:
-        status = {
-            "conditions": [
-                {"type": "Failure", "status": "False", "reason": "Successful", "message": "", "observedGeneration": 1},
-                {"type": "Updated", "status": "True", "reason": "Updated", "message": f"Last run: content {content}"},
-            ]
-        }
-        meta = {"name": f"o{number}", "namespace": "ns", "uid": f"uid-o{number}", "generation": 1}
+    def create(
+        self, number: int, content: str = OLD, *, status: str = "True", reason: str = "Updated", **meta: Any
+    ) -> None:
+        conditions = [
+            {"type": "Failure", "status": "False", "reason": "Successful", "message": "", "observedGeneration": 1},
+            {"type": "Updated", "status": status, "reason": reason, "message": f"Last run: content {content}"},
+        ]
+        meta = {"name": f"o{number}", "namespace": "ns", "uid": f"uid-o{number}", "generation": 1, **meta}
         gvk = self.bed.server.gvk
-        self.bed.server.put({"apiVersion": gvk.api_version, "kind": gvk.kind, "metadata": meta, "status": status})
+        self.bed.server.put(
+            {"apiVersion": gvk.api_version, "kind": gvk.kind, "metadata": meta, "status": {"conditions": conditions}}
+        )
 
     async def work(self, seconds: float) -> None:
         sweeping = asyncio.create_task(self.rollout.sweep())
@@ -138,6 +143,111 @@ async def test_a_failure_stops_the_rollout_and_other_objects_report_it() -> None
     assert set(world.ran) == {"o0"}
     assert (world.reason(0), world.reason(1)) == ("Failed", "RolloutPaused")
     assert "RolloutPaused" in world.bed.reasons()
+
+
+@pytest.mark.virtual_time
+async def test_no_step_ends_and_no_object_begins_while_the_objects_are_unknown() -> None:
+    world = World()
+    await world.work(2)
+    assert world.ran == ["o0"]
+    kept, world.bed.server.unknown = dict(world.bed.server.stored), NOT_SERVED
+    for key in kept:
+        world.bed.server.stored.pop(key)
+    before = world.store.stored
+    await world.work(60)
+    assert world.store.stored == before, "no object is not the same as no known object"
+    world.bed.server.stored.update(kept)
+    world.bed.controller.queue.add(ObjectKey("ns", "o1"), RunReason.CREATED)
+    await world.work(10)
+    assert world.ran == ["o0"]
+    assert (
+        "until all objects are known: the objects of the kind" in world.bed.server.condition("Updated", "o1")["message"]
+    )
+    world.bed.server.unknown = None
+    await world.work(60)
+    assert world.ran[-3:] == ["o1", "o2", "o3"]
+
+
+@pytest.mark.virtual_time
+async def test_objects_that_are_unknown_at_the_start_of_the_operator_end_no_rollout() -> None:
+    world = World()
+    kept, world.bed.server.unknown = dict(world.bed.server.stored), NOT_SERVED
+    world.bed.server.stored.clear()
+    await world.work(60)
+    assert not world.store.stored.ended
+    world.bed.server.stored.update(kept)
+    world.bed.server.unknown = None
+    await world.work(60)
+    assert world.ran == ["o0", "o1", "o2", "o3"]
+
+
+@pytest.mark.virtual_time
+async def test_an_object_whose_role_requests_another_run_ends_no_step_until_it_is_done() -> None:
+    world = World()
+    world.bed.engine.requeue_after, world.bed.engine.unfinished = 30.0, True
+    await world.work(100)
+    assert set(world.ran) == {"o0"}
+    assert world.reason(0) == "InProgress"
+    world.bed.engine.requeue_after, world.bed.engine.unfinished = None, False
+    await world.work(60)
+    assert world.ran[-3:] == ["o1", "o2", "o3"]
+    assert world.store.stored.ended
+
+
+@pytest.mark.virtual_time
+async def test_objects_of_the_first_step_begin_first_and_failed_ones_before_them() -> None:
+    world = World(RolloutPolicy((Step(1), Step(3)), labels={"tier": "test"}), workers=1)
+    world.create(0, OLD, labels={"tier": "production"})
+    world.create(3, OLD, labels={"tier": "test"})
+    await world.work(60)
+    assert world.ran == ["o3", "o0", "o1", "o2"]
+
+
+@pytest.mark.virtual_time
+async def test_failed_objects_begin_at_once_when_the_content_goes_back() -> None:
+    world = World(replace(POLICY, pause=600.0))
+    world.store.change(State("2" * 24, 1, stable=NEW, paused="failed or not Ready: ns/o2", limits=(1, 3, 4)))
+    world.create(0, NEW)
+    for number in (1, 2):
+        world.create(number, "2" * 24, status="False", reason="Failed")
+    world.create(3, "2" * 24)
+    await world.work(60)
+    assert sorted(world.ran) == ["o0", "o1", "o2"], "and the other one after the pause"
+    assert not world.store.stored.ended
+
+
+@pytest.mark.parametrize("begun", [True, False])
+@pytest.mark.virtual_time
+async def test_a_run_that_an_earlier_operator_began_counts_for_its_rollout_or_another_one_follows(
+    *, begun: bool
+) -> None:
+    world = World()
+    content = NEW if begun else "2" * 24
+    world.store.change(State(content, limits=(1, 3, 4), begun=frozenset({"uid-o0"})))
+    found = [UnrecordedRun("run", "ns", RunRecord("ident", 1, "apply", 0.0), "token")]
+
+    async def resume(ref: ObjectRef, *_: Any) -> UnrecordedRun | None:
+        return found.pop() if found and ref.key.name == "o0" else None
+
+    cast("Any", world.bed.engine).resume = resume
+    await world.work(60)
+    assert world.ran.count("o0") == 1 + (not begun)
+    assert world.store.stored.ended
+    assert world.reason(0) == "Updated"
+
+
+@pytest.mark.virtual_time
+async def test_a_restart_begins_with_the_first_step_and_an_operator_confirms_the_state_that_it_is_asked_for() -> None:
+    world = World()
+    await world.work(60)
+    assert world.store.stored.ended
+    world.store.change(replace(world.store.stored.restarted("17"), asked=5))
+    assert (world.store.stored.ended, world.store.stored.step, world.store.stored.content) == (False, 0, "")
+    world.bed.engine.runs.clear()
+    await world.work(60)
+    assert world.ran == ["o0", "o1", "o2", "o3"]
+    confirmed = next(state for state in world.store.saves if state.confirmed == 5)
+    assert (confirmed.content, confirmed.ended) == (world.store.stored.content, False)
 
 
 @pytest.mark.virtual_time

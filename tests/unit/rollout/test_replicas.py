@@ -7,7 +7,9 @@ from dataclasses import dataclass, field, replace
 from hypothesis import given
 from hypothesis import strategies as st
 
-from runner.rollout.state import Fleet, Member, State, advance, may_run
+from runner.rollout.member import Member
+from runner.rollout.state import State
+from runner.rollout.steps import Fleet, Turns, advance
 from runner.watches.rollout_fields import RolloutPolicy, Step
 from tests.unit.rollout.test_state import NEW, member
 
@@ -54,9 +56,9 @@ class Replica:
         each = self.cluster.members[number]
         if each.content == NEW or number in self.cluster.running:
             return
-        if may_run(POLICY, self.state, self.fleet, each, NOW) is not None:
+        if Turns.of(POLICY, self.state, self.fleet, NOW).wait(each) is not None:
             return
-        begun = replace(self.state, begun=self.state.begun | {each.uid})
+        begun = self.state.started(each.uid)
         if each.uid in self.state.begun or self.save(begun, answered=answered):
             self.cluster.running.add(number)
 

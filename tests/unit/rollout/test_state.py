@@ -9,7 +9,9 @@ from typing import Any
 import pytest
 
 from runner.objects import ObjectKey
-from runner.rollout.state import BY_USER, PAUSED, WAITING, Fleet, Member, State, Wait, advance, may_run
+from runner.rollout.member import PAUSED, WAITING, Member, Wait
+from runner.rollout.state import BY_USER, State
+from runner.rollout.steps import Fleet, Turns, advance
 from runner.watches.rollout_fields import RolloutPolicy, Step, Window
 
 NEW, OLD = "a" * 24, "b" * 24
@@ -41,7 +43,7 @@ class World:
     def __init__(self, count: int, policy: RolloutPolicy = POLICY) -> None:
         self.policy, self.now = policy, NOW
         self.members = [member(number) for number in range(count)]
-        self.state = State(NEW)
+        self.state = State().begin(NEW)
         self.advance()
 
     @property
@@ -53,18 +55,22 @@ class World:
             self.state = later
 
     def wait(self, number: int) -> Wait | None:
-        return may_run(self.policy, self.state, self.fleet, self.members[number], self.now)
+        return Turns.of(self.policy, self.state, self.fleet, self.now).wait(self.members[number])
 
     def start(self) -> list[int]:
-        """Let each object begin that may, with the fleet as it is at first; return their numbers."""
+        """Let each object begin that may, with the fleet as it is at first; return their numbers in their order."""
         fleet, began = self.fleet, []
-        for number, each in enumerate(self.members):
-            if each.content == NEW or each.uid in self.state.begun:
-                continue
-            if may_run(self.policy, self.state, fleet, each, self.now) is None:
-                self.state = replace(self.state, begun=self.state.begun | {each.uid})
-                began.append(number)
+        numbers = {each.uid: number for number, each in enumerate(self.members)}
+        for each in fleet.waiting:
+            if Turns.of(self.policy, self.state, fleet, self.now).wait(each) is None:
+                self.state = self.state.started(each.uid)
+                began.append(numbers[each.uid])
         return began
+
+    def delete(self, *numbers: int) -> None:
+        gone = {member(number).uid for number in numbers}
+        self.members = [each for each in self.members if each.uid not in gone]
+        self.advance()
 
     def end(self, *numbers: int, **different: Any) -> None:
         for number in numbers:
@@ -223,8 +229,8 @@ def test_objects_that_begin_for_other_reasons_after_the_fleet_was_read_take_the_
     world.state = replace(world.state, begun=world.state.begun | {"uid-030", "uid-031", "uid-032"})
     began = []
     for each in world.members[1:30]:
-        if may_run(POLICY, world.state, fleet, each, NOW) is None:
-            world.state = replace(world.state, begun=world.state.begun | {each.uid})
+        if Turns.of(POLICY, world.state, fleet, NOW).wait(each) is None:
+            world.state = world.state.started(each.uid)
             began.append(each.uid)
     assert began == ["uid-001"]
 
@@ -274,8 +280,8 @@ def test_a_fleet_without_objects_has_nothing_to_roll_out() -> None:
 def test_other_content_begins_anew_and_only_the_pause_of_a_user_lasts() -> None:
     world = World(8)
     world.ended(*world.start(), failed=True)
-    assert world.state.begin(OLD) == State(OLD)
-    assert replace(world.state, paused=BY_USER).begin(OLD) == State(OLD, paused=BY_USER)
+    assert world.state.begin(OLD) == State(OLD, used=False)
+    assert replace(world.state, paused=BY_USER).begin(OLD) == State(OLD, used=False, paused=BY_USER)
 
 
 def test_a_state_is_the_same_after_it_was_written_and_read() -> None:

@@ -20,7 +20,9 @@ from runner.engine.job import Job, Outcome, RunResult, TaskFailure
 from runner.monitoring.endpoints import Address
 from runner.objects import GVK, ObjectKey
 from runner.proxy.identity import RunStats
-from runner.rollout.state import Fleet, Member, State
+from runner.rollout.member import Member
+from runner.rollout.state import State
+from runner.rollout.steps import Fleet
 from runner.ui.journal import Journal
 from runner.ui.server import MOST_STREAMS, StatusPage, StreamTimings
 from runner.ui.views import PAGE, OperatorInfo, Views
