@@ -31,7 +31,6 @@ from runner.errors import (
     OperatorError,
     TerminalError,
 )
-from runner.kube import decode
 from runner.kube.client import Client, PatchType
 from runner.kube.discovery import Discovery
 from runner.kube.meaning import Follow, Request, follow
@@ -44,7 +43,6 @@ from runner.watches.policy import Backoff
 from runner.workqueue.request import RunReason
 
 NOTHING = StatusReport(())
-_TOO_DEEP = f"the object nests deeper than {decode.MAX_DEPTH} levels, so a run cannot receive it; flatten it"
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,11 +125,11 @@ class Annotations(Feature):
         """Read the annotations.
 
         Raises:
-            TerminalError: an annotation is invalid, or the object has too many levels for a run. This comes first,
-                since the features after it would compare an object without its spec.
+            TerminalError: an annotation is invalid, or the object has too many levels or values for a run. This comes
+                first, since the features after it would compare an object without its spec.
         """
-        if self.scope.informer.is_cut(attempt.key):
-            raise TerminalError(_TOO_DEEP)
+        if excess := self.scope.informer.excess(attempt.key):
+            raise TerminalError(excess)
         overrides = overrides_of(attempt.obj, self.scope.bounds)
         limited = report.limited(attempt.obj, overrides.limited)
         return replace(attempt, overrides=overrides, conditions=(*attempt.conditions, *limited))

@@ -18,7 +18,7 @@ from runner.controller.attempt import AnnotationBounds, AnnotationOverrides, Att
 from runner.controller.features import Feature, FinishedRun, Skip
 from runner.controller.run_access import Grant, RunAccess
 from runner.controller.run_log import RunEvents, RunObserver
-from runner.engine import artifacts, params, retention
+from runner.engine import artifacts, conversion, params, retention
 from runner.engine.hosts import fact_environment
 from runner.engine.job import SUPERSEDED, Engine, Event, EventSink, Job, PodRun, RunResult, canceled
 from runner.kube.discovery import ApiResource
@@ -80,18 +80,20 @@ class JobFactory:
         scope.registry.subscribe(lambda key: self._warned.pop(key, None))
 
     async def make(self, attempt: Attempt, grant: Grant) -> Job:
-        """Build the job of an attempt. A thread converts the spec, because a large one needs a second of CPU time.
+        """Build the job of an attempt. A thread converts the spec, because a large one needs much CPU time.
 
         Raises:
             TerminalError: the object cannot become variables.
         """
         watch, settings, overrides = self._watch, self._settings, attempt.overrides
         cause = attempt.request.cause
-        parameters = await asyncio.to_thread(
-            params.build, attempt.obj, watch, cause=cause, finalizing=attempt.plan.finalizing
+        large = conversion.is_large(attempt.obj)
+        finalizing = attempt.plan.finalizing
+        parameters = await conversion.convert(
+            params.build, attempt.obj, watch, cause=cause, finalizing=finalizing, large=large
         )
         parameters = replace(parameters, reserved=(*parameters.reserved, *attempt.ignored_variables))
-        await self._warn(attempt.obj, parameters, overrides)
+        await self._warn(attempt.obj, parameters, overrides, large=large)
         grant.secrets.add_initial(attempt.hosts.credentials.secrets if attempt.hosts else ())
         return Job(
             ident=attempt.ident,
@@ -101,6 +103,7 @@ class JobFactory:
             run_dir=paths.run_dir(self.runner_dir, watch.gvk, attempt.key),
             extra_vars=_with_removed(parameters, attempt),
             unsafe_keys=parameters.unsafe_keys,
+            is_large=large,
             ignored_variables=parameters.reserved,
             verbosity=_or(overrides.verbosity, settings.verbosity_for(watch.gvk)),
             raised=bool(overrides.verbosity) or settings.is_raised(watch.gvk),
@@ -129,7 +132,9 @@ class JobFactory:
             keeps_worker=attempt.approved is not None,
         )
 
-    async def _warn(self, obj: Object, parameters: params.Parameters, overrides: AnnotationOverrides) -> None:
+    async def _warn(
+        self, obj: Object, parameters: params.Parameters, overrides: AnnotationOverrides, *, large: bool
+    ) -> None:
         if self._warned.get(key_of(obj)) == uid_of(obj):
             return
         self._warned[key_of(obj)] = uid_of(obj)
@@ -145,7 +150,7 @@ class JobFactory:
         if overrides.limited:
             bound.warning(report.LIMITED_ANNOTATIONS_ADVICE, problems=list(overrides.limited))
         marked = self._watch.mark_unsafe
-        template = await asyncio.to_thread(params.has_template, obj.get("spec")) if marked else None
+        template = await conversion.convert(params.has_template, obj.get("spec"), large=large) if marked else None
         if template is not None:
             bound.info(
                 "A string of the spec looks like a template and is not evaluated; "

@@ -103,6 +103,8 @@ class Job:
     """Text of the kubeconfig for this run only. It is written with mode 0600 and removed after the run has ended."""
     deadline: float | None
     """Seconds that the run may take; None is unlimited."""
+    is_large: bool = False
+    """Whether the conversion of its variables waits for other large ones."""
     engine: EngineName | None = None
     """None is the operator's engine."""
     raised: bool = False

@@ -22,6 +22,7 @@ from runner.agent import process_tree
 from runner.config import shortages
 from runner.engine import artifacts, process_attempt, processes
 from runner.engine import run_dir as inputdir
+from runner.engine.conversion import convert
 from runner.engine.engines import EngineSettings, Starters
 from runner.engine.job import EventSink, Job, Outcome, RunResult, canceled
 from runner.engine.pipeline import Pipeline, Stop
@@ -155,7 +156,7 @@ class RunEngine:
 
     async def _begin(self, job: Job) -> ProcessAttempt:
         identity = processes.run_id(self._root, job.ident)
-        folder = await asyncio.to_thread(inputdir.prepare, job, identity, os.environ)
+        folder = await convert(inputdir.prepare, job, identity, os.environ, large=job.is_large)
         try:
             return await process_attempt.start(job, folder, identity, self.starters.of(job.engine), self._limits)
         except BaseException as error:

@@ -67,8 +67,8 @@ class Summary:
     """Value of the annotation that approves a plan; empty if it is not set."""
     result: LastResult = LastResult.SUCCEEDED
     """Result of the object's last run."""
-    is_cut: bool = False
-    """True if a part nests too deeply and is not in the cache."""
+    excess: str = ""
+    """Why a run cannot receive it; see `decode.excess`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -199,7 +199,7 @@ def _condense(obj: Object) -> tuple[Summary, bytes]:
         mode=mode,
         approved=approved,
         result=last_result(obj),
-        is_cut=decode.is_cut(text),
+        excess=decode.excess(text),
     )
     # A copy, since what orjson returns keeps its working buffer: 8 KiB for each small object.
     return summary, bytes(memoryview(text))

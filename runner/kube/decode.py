@@ -2,7 +2,7 @@
 
 The API server accepts objects that nest 10,000 levels deep. orjson reads 1,024 levels and writes 254. Other code that
 walks an object is recursive. Therefore `loads` replaces values below `MAX_DEPTH` levels by `TOO_DEEP`. Such an object
-keeps its metadata and is cached like any other; `is_cut` reports it. No object can stop a watch.
+keeps its metadata and is cached like any other; `excess` reports it. No object can stop a watch.
 
 An object of a megabyte can contain half a million values, which need seconds in Python. `MOST_VALUES` bounds what is
 converted. Patterns here need linear time and memory for every input.
@@ -14,6 +14,8 @@ import re
 from typing import Any
 
 import orjson
+
+from runner.agent.bounds import exceeds
 
 MAX_DEPTH = 200
 """Levels of maps and lists in one object."""
@@ -52,9 +54,13 @@ def loads_marked(raw: bytes) -> tuple[Any, bool]:
     return _cut(value, MAX_DEPTH), False
 
 
-def is_cut(text: bytes) -> bool:
-    """Return True if a part of an object nests too deeply and is therefore unknown. `text` is its JSON from orjson."""
-    return _REPLACEMENT in text
+def excess(text: bytes) -> str:
+    """Return why a run cannot receive an object, as a sentence; empty if it can. `text` is its JSON from orjson."""
+    if _REPLACEMENT in text:
+        return f"the object nests deeper than {MAX_DEPTH} levels, so a run cannot receive it; flatten it"
+    if exceeds(text, MOST_VALUES):
+        return f"the object has more than {MOST_VALUES} values, so a run cannot receive it; divide it"
+    return ""
 
 
 def _is_shallow(value: Any) -> bool:

@@ -86,12 +86,12 @@ class Informer:
         """Return the summary of a selected object without parsing it."""
         return self._cache.summary(key)
 
-    def is_cut(self, key: ObjectKey) -> bool:
-        """Return True if the object nests so deeply that a part of it is not in the cache."""
+    def excess(self, key: ObjectKey) -> str:
+        """Return why a run cannot receive an object; empty if it can."""
         found = self._cache.summary(key)
         if found is None and self._deselected is not None:
             found = self._deselected.summary(key)
-        return found is not None and found.is_cut
+        return found.excess if found is not None else ""
 
     def problem(self) -> str | None:
         """Return the reason why the kind is not watched; None if it is watched or not served yet."""

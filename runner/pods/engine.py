@@ -23,6 +23,7 @@ from typing import Any
 
 from runner import log
 from runner.config import atomic_file
+from runner.engine.conversion import convert
 from runner.engine.job import SUPERSEDED, EventSink, Job, Outcome, PodRun, RunResult, UnrecordedRun
 from runner.engine.pipeline import Pipeline, Stop
 from runner.engine.retention import KeptRuns
@@ -277,7 +278,7 @@ class PodEngine:
             spool = await asyncio.to_thread(_open, job, self._space)
         except OSError as error:
             raise EngineError(f"the run folder {job.run_dir} cannot be written: {error}") from error
-        await asyncio.to_thread(payload.write, job, pod.token, order, os.environ, Path.cwd())
+        await convert(payload.write, job, pod.token, order, os.environ, Path.cwd(), large=job.is_large)
         resumed, begun = pod.resumed, time.monotonic()
         if resumed is not None:
             begun -= max(time.time() - resumed.record.began, 0.0)

@@ -67,8 +67,8 @@ class RecordedEvents(list[ApiEvent]):
 class NoObjects:
     """The informer of a kind without objects."""
 
-    def is_cut(self, _key: object) -> bool:
-        return False
+    def excess(self, _key: object) -> str:
+        return ""
 
 
 def scope_value(watch: Watch | None = None, informer: Any = None, **different: Any) -> WatchScope:

@@ -168,8 +168,8 @@ class _Informer:
     def unknown(self, _namespace: str = "") -> Unknown | None:
         return self._server.unknown
 
-    def is_cut(self, _key: ObjectKey) -> bool:
-        return False
+    def excess(self, _key: ObjectKey) -> str:
+        return ""
 
     def __len__(self) -> int:
         return len(self._server.stored)

@@ -22,7 +22,7 @@ def resource(spec: bytes) -> bytes:
 
 
 def is_cut(obj: Any) -> bool:
-    return decode.is_cut(orjson.dumps(obj))
+    return "nests deeper" in decode.excess(orjson.dumps(obj))
 
 
 def depth(value: Any) -> int:
@@ -70,7 +70,7 @@ def test_the_summary_of_an_object_records_that_it_is_cut_until_it_is_flat_again(
         cache.apply("", Applied(decode.loads(raw)))
         summary = cache.summary(key)
         assert summary is not None
-        assert summary.is_cut is expected
+        assert bool(summary.excess) is expected
 
 
 def test_a_deep_object_does_not_change_the_others_of_a_page() -> None:
@@ -101,3 +101,9 @@ def test_many_shallow_maps_are_read_whole() -> None:
 def test_other_text_is_still_an_error(raw: bytes) -> None:
     with pytest.raises(orjson.JSONDecodeError):
         decode.loads(raw)
+
+
+def test_an_object_with_more_values_than_a_run_receives_is_cached_and_reports_it() -> None:
+    text = orjson.dumps({"spec": {"a": [[]] * decode.MOST_VALUES}})
+    assert decode.excess(text) == "the object has more than 100000 values, so a run cannot receive it; divide it"
+    assert decode.excess(orjson.dumps({"spec": {"a": "[,{" * decode.MOST_VALUES}})) == ""
