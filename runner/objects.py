@@ -1,7 +1,9 @@
 """Identifiers of kinds and objects, and accessors for the API's plain dicts.
 
-Objects stay the dicts that the API server sent (https://kubernetes.io/docs/reference/using-api/api-concepts/). Imports
-nothing of this package.
+Objects stay the dicts that the API server sent (https://kubernetes.io/docs/reference/using-api/api-concepts/).
+
+Rule: what other clients wrote can have any shape, so each structure of an object is read by one function, which accepts
+all of them: by the functions of this module, `mapping` and `maps`. Imports nothing of this package.
 """
 
 from __future__ import annotations
@@ -177,10 +179,7 @@ class LastResult(Enum):
 
 def last_result(obj: Mapping[str, Any]) -> LastResult:
     """Return the result of the last run. A run that did not end is none for the current generation."""
-    status = obj.get("status")
-    listed = status.get("conditions") if isinstance(status, Mapping) else None
-    conditions = [each for each in listed if isinstance(each, Mapping)] if isinstance(listed, list) else []
-    found = {str(each.get("type")): each for each in conditions}
+    found = {str(each.get("type")): each for each in conditions_of(obj)}
     running = found.get("Running", {})
     was_interrupted = (running.get("status"), running.get("reason")) == ("True", "Running")
     results = [found[kind] for kind in ("Successful", "Failure") if kind in found]
@@ -191,6 +190,15 @@ def last_result(obj: Mapping[str, Any]) -> LastResult:
     if was_interrupted or (observed and isinstance(generation, int) and max(observed) < generation):
         return LastResult.OUTDATED
     return LastResult.FAILED if found.get("Failure", {}).get("status") == "True" else LastResult.SUCCEEDED
+
+
+def conditions_of(obj: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Read `status.conditions`: the entries that are maps, and of each type the first one."""
+    found: dict[object, dict[str, Any]] = {}
+    for each in maps(mapping(obj.get("status")).get("conditions")):
+        kind = each.get("type")
+        found.setdefault(kind if isinstance(kind, str) else id(each), each)
+    return list(found.values())
 
 
 def finalizers_of(obj: Mapping[str, Any]) -> list[str]:

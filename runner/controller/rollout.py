@@ -23,12 +23,12 @@ from runner.errors import ApiError, ApiUnavailableError, ConflictError
 from runner.events.bodies import ApiEvent, EventType
 from runner.kube.cache import Summary
 from runner.kube.meaning import Request
-from runner.objects import ObjectKey
+from runner.objects import ObjectKey, conditions_of
 from runner.rollout.member import FAILED, IN_PROGRESS, UNUSABLE, WAITING, Member, Wait, not_updated, updated
 from runner.rollout.state import State
 from runner.rollout.steps import Fleet, Turns, advance
 from runner.rollout.store import RolloutStore
-from runner.status.conditions import conditions_of, find, make
+from runner.status.conditions import find, make
 from runner.status.report import StatusReport
 from runner.unchanged.content_digest import ContentDigest
 from runner.watches.rollout_fields import RolloutPolicy

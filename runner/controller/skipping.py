@@ -23,9 +23,8 @@ from runner.engine.job import Outcome
 from runner.errors import ApiError, ApiUnavailableError, ForbiddenError, NotFoundError
 from runner.kube.client import Client, PatchType
 from runner.kube.discovery import ApiResource
-from runner.objects import LAST_RUN, Object, annotations_of, key_of, uid_of
+from runner.objects import LAST_RUN, Object, annotations_of, conditions_of, key_of, uid_of
 from runner.references.watching import References
-from runner.status.conditions import conditions_of
 from runner.unchanged.content_digest import ContentDigest
 from runner.unchanged.last_run import (
     MOST_READS,

@@ -16,6 +16,7 @@ from runner.objects import (
     Object,
     ObjectKey,
     annotations_of,
+    conditions_of,
     is_deleting,
     is_paused,
     key_of,
@@ -24,7 +25,7 @@ from runner.objects import (
     uid_of,
 )
 from runner.status import kstatus
-from runner.status.conditions import Condition, conditions_of, find, make, timestamp
+from runner.status.conditions import Condition, find, make, timestamp
 from runner.watches.policy import RunMode, mode_of, strictest
 
 ROLLOUT = "ansible.sdk.operatorframework.io/rollout"

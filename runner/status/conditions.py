@@ -1,6 +1,7 @@
 """Entries of `status.conditions`. Pure.
 
-Guarantees: `lastTransitionTime` changes only with the condition's status. Other writers' conditions stay.
+Guarantees: `lastTransitionTime` changes only with the condition's status. Other writers' conditions stay, but a written
+list has one condition of each type, and only maps.
 Source: https://github.com/kubernetes/community/blob/master/contributors/devel/sig-architecture/api-conventions.md
 """
 
@@ -10,7 +11,7 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal, TypeAlias
 
-from runner.objects import Object
+from runner.objects import Object, conditions_of, mapping
 
 Condition: TypeAlias = dict[str, Any]
 ConditionStatus: TypeAlias = Literal["True", "False", "Unknown"]
@@ -21,11 +22,16 @@ def make(kind: str, status: ConditionStatus, reason: str, message: str) -> Condi
     return {"type": kind, "status": status, "reason": reason, "message": message}
 
 
-def conditions_of(obj: Object) -> list[Condition]:
-    """Read `status.conditions`; skip entries that are not maps."""
+def ignored(obj: Object) -> str:
+    """Return which parts of the status a write of the conditions replaces, because they are invalid; empty if none."""
     status = obj.get("status")
-    conditions = status.get("conditions") if isinstance(status, dict) else None
-    return [entry for entry in conditions if isinstance(entry, dict)] if isinstance(conditions, list) else []
+    if status is not None and not isinstance(status, dict):
+        return "the status is not a map"
+    listed = mapping(status).get("conditions")
+    if listed is not None and not isinstance(listed, list):
+        return "the conditions are not a list"
+    number = len(listed or ()) - len(conditions_of(obj))
+    return f"{number} entries of the conditions are not maps, or repeat a type" if number else ""
 
 
 def find(conditions: Sequence[Condition], kind: str) -> Condition | None:
@@ -44,8 +50,9 @@ def put(conditions: list[Condition], wanted: Condition, now: float) -> None:
         return
     if _essence(old) == _essence(wanted):
         return
-    moved = old.get("status") != wanted["status"] or not old.get("lastTransitionTime")
-    transition = timestamp(now) if moved else old["lastTransitionTime"]
+    since = old.get("lastTransitionTime")
+    moved = old.get("status") != wanted["status"] or not since or not isinstance(since, str)
+    transition = timestamp(now) if moved else since
     conditions[conditions.index(old)] = {**wanted, "lastTransitionTime": transition}
 
 

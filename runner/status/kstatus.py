@@ -81,8 +81,8 @@ def is_ours(condition: Condition) -> bool:
     If a schema drops reasons, the message decides.
     """
     if "reason" in condition:
-        return condition["reason"] in _OURS
-    return condition.get("message") in {RUNNING_MESSAGE, SUCCESS_MESSAGE, REQUEUED_MESSAGE}
+        return str(condition["reason"]) in _OURS
+    return str(condition.get("message")) in {RUNNING_MESSAGE, SUCCESS_MESSAGE, REQUEUED_MESSAGE}
 
 
 def fold(conditions: list[Condition], health: KstatusConditions, now: float) -> None:

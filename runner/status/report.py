@@ -1,8 +1,10 @@
 """Status of an object at the start and end of a run, as one JSON patch. Pure.
 
 The conditions are `Running`, `Successful` and `Failure` (API conventions, "Typical status properties") and those of
-`kstatus`. Other conditions and fields of the status stay. The patch tests that the object and its conditions are still
-those that it is based on.
+`kstatus`. Other conditions and fields of the status stay.
+
+Rule: a JSON Patch never tests a value that another client wrote, because the API server panics when it compares lists
+with null. The patch tests the `resourceVersion` that it is based on.
 """
 
 from __future__ import annotations
@@ -12,10 +14,10 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from runner.engine.job import Outcome, Recap, RunResult, TaskFailure
-from runner.objects import PAUSED, JSONPatch, Object, first_names, metadata, uid_of
+from runner.objects import PAUSED, JSONPatch, Object, conditions_of, first_names, mapping, metadata, uid_of
 from runner.prune.sharing import OtherUsers
 from runner.status import kstatus
-from runner.status.conditions import Condition, ConditionStatus, conditions_of, find, make, put
+from runner.status.conditions import Condition, ConditionStatus, find, make, put
 from runner.status.kstatus import KstatusConditions
 
 CONTENDED = "Contended"
@@ -284,9 +286,7 @@ def plan_executed(obj: Object, approved: str) -> tuple[Condition, ...]:
 
 def drift_of(obj: Object) -> dict[str, Any]:
     """Return `status.drift`; empty if there is none."""
-    status = obj.get("status")
-    found = status.get(DRIFT) if isinstance(status, dict) else None
-    return found if isinstance(found, dict) else {}
+    return mapping(mapping(obj.get("status")).get(DRIFT))
 
 
 def drift_found(message: str, drift: Mapping[str, Any]) -> StatusReport:
@@ -482,32 +482,26 @@ def patch(obj: Object, report: StatusReport, now: float) -> JSONPatch | None:
 
     `now` is in seconds since the epoch.
     """
-    before = conditions_of(obj)
-    after = [dict(condition) for condition in before]
+    after = [dict(condition) for condition in conditions_of(obj)]
     for condition in report.conditions:
         put(after, condition, now)
     kstatus.fold(after, report.health, now)
     found = obj.get("status")
-    status: dict[str, Any] = found if isinstance(found, dict) else {}
+    status = mapping(found)
     operations = [*_observing(obj, status, report), *_publishing(status, report)]
-    if after == before and not operations:
+    listed = status.get("conditions")
+    if after == (listed if isinstance(listed, list) else []) and not operations:
         return None
-    same: JSONPatch = [{"op": "test", "path": "/metadata/uid", "value": uid_of(obj)}]
+    same: JSONPatch = [
+        {"op": "test", "path": "/metadata/uid", "value": uid_of(obj)},
+        {"op": "test", "path": "/metadata/resourceVersion", "value": metadata(obj).get("resourceVersion")},
+    ]
     if not isinstance(found, dict):
         wanted = {"conditions": after} | {
             op["path"].rpartition("/")[2]: op["value"] for op in operations if op["op"] == "add"
         }
-        return [
-            *same,
-            {"op": "test", "path": "/status", "value": found},
-            {"op": "add", "path": "/status", "value": wanted},
-        ]
-    return [
-        *same,
-        {"op": "test", "path": "/status/conditions", "value": status.get("conditions")},
-        *operations,
-        {"op": "add", "path": "/status/conditions", "value": after},
-    ]
+        return [*same, {"op": "add", "path": "/status", "value": wanted}]
+    return [*same, *operations, {"op": "add", "path": "/status/conditions", "value": after}]
 
 
 def dropped_fields(obj: Object, report: StatusReport) -> list[str]:
@@ -520,12 +514,13 @@ def dropped_fields(obj: Object, report: StatusReport) -> list[str]:
             return ["status.conditions"]
         if wanted in report.conditions or kstatus.is_ours(kept):
             missing.update(f"{_IN_CONDITIONS}.{name}" for name in wanted if name not in kept)
-    if report.generation is not None and OBSERVED not in obj["status"]:
+    status = mapping(obj.get("status"))
+    if report.generation is not None and OBSERVED not in status:
         missing.add(f"status.{OBSERVED}")
     for name, value in ((PLAN, report.plan), (DRIFT, report.drift)):
-        if value and obj["status"].get(name, {}).get("hash") != value.get("hash"):
+        if value and mapping(status.get(name)).get("hash") != value.get("hash"):
             missing.add(f"status.{name}")
-    if report.hosts and HOSTS not in obj["status"]:
+    if report.hosts and HOSTS not in status:
         missing.add(f"status.{HOSTS}")
     return sorted(missing)
 
@@ -538,7 +533,7 @@ def _has_health(obj: Object) -> bool:
     return kept is not None and kstatus.is_ours(kept)
 
 
-def _observing(obj: Object, status: dict[str, Any], report: StatusReport) -> JSONPatch:
+def _observing(obj: Object, status: Mapping[str, Any], report: StatusReport) -> JSONPatch:
     """Set `status.observedGeneration`, or remove it together with our `Ready`."""
     path = f"/status/{OBSERVED}"
     wanted, kept = report.health.get(kstatus.READY), find(conditions_of(obj), kstatus.READY)
@@ -580,7 +575,7 @@ def without_own(status: Mapping[str, Any]) -> dict[str, Any]:
 def _is_own(condition: Any) -> bool:
     if not isinstance(condition, dict):
         return False
-    kind = condition.get("type")
+    kind = str(condition.get("type"))
     return kind in _OWN or (kind in kstatus.TYPES and kstatus.is_ours(condition))
 
 

@@ -26,10 +26,13 @@ from runner.objects import GVK, Object, ObjectKey, key_of, metadata, uid_of
 from runner.replicas.lease_guard import Leadership, LeaseGuard
 from runner.status import kstatus
 from runner.status import report as status
+from runner.status.conditions import ignored
 from runner.status.report import StatusReport
 from runner.watches.policy import Backoff, JitteredBackoff
 
 _MAX_DELAY = 5.0
+_BETWEEN_CONFLICTS = (0.005, 0.5)
+"""First and longest seconds: another client may write the object all the time."""
 _SEVERAL = 5
 """Different objects that are refused one after the other until all writes of the kind pause."""
 _MOST_CONFLICTS = 5
@@ -259,19 +262,20 @@ class StatusWriter:
                 self._kept.keep(kept.resource, kept.obj, kept.report)  # a change came meanwhile
 
     async def _write(self, resource: ApiResource, obj: Object, report: StatusReport, guard: LeaseGuard) -> Object:
-        backoff, conflicts, again = JitteredBackoff(0.005, _MAX_DELAY), 0, True
+        backoff, conflicts, again = JitteredBackoff(*_BETWEEN_CONFLICTS), 0, True
         while again and not self._gives_up(resource):
             guard.check()
-            obj, again = await self._attempt(resource, obj, report, conflicts)
+            obj, again = await self._attempt(resource, obj, report, backoff, conflicts)
             conflicts += 1
-            if again:
-                await asyncio.sleep(backoff.next())
         return obj
 
     async def _attempt(
-        self, resource: ApiResource, seen: Object, report: StatusReport, conflicts: int
+        self, resource: ApiResource, seen: Object, report: StatusReport, backoff: JitteredBackoff, conflicts: int
     ) -> tuple[Object, bool]:
-        """Write once; return the object as it is now, and whether another attempt is needed."""
+        """Write once; return the object as it is now, and whether another attempt is needed.
+
+        The patch applies to one version of the object, so the wait after a conflict comes before the read.
+        """
         health = self._health and uid_of(seen) not in self._unhealthy
         holdable = status.without(report if health else status.without_health(seen, report), self._pruned)
         patch = status.patch(seen, holdable, time.time())
@@ -279,19 +283,21 @@ class StatusWriter:
             self._kept.drop(seen)
             return seen, False
         key = key_of(seen)
+        if (odd := ignored(seen)) and self._logged.is_new(odd):
+            self._log.warning("Replacing parts of the status that another client wrote", why=odd, **key._asdict())
         try:
             written = await self._client.patch(resource, key, patch, content_type=PatchType.JSON, subresource="status")
         except ApiError as error:
             if isinstance(error, PASSING):
                 raise
             is_refused = follow(Request.STATUS, error) is Follow.KEEP
+            await asyncio.sleep(backoff.next())
             if not is_refused and conflicts < _MOST_CONFLICTS:
                 fresh = await self._fresh(resource, seen)
                 if fresh is None:
                     self._kept.drop(seen)
                 return fresh or seen, fresh is not None
-            has_health = is_refused and health and bool(report.health)
-            return await self._compare(resource, seen, report, error, has_health=has_health)
+            return await self._compare(resource, seen, report, error, is_refused=is_refused)
         if uid_of(seen) in self._unhealthy and self._logged.is_new():
             self._log.warning(
                 "The API server refuses the kstatus conditions of the object; omitting them", **key._asdict()
@@ -303,16 +309,16 @@ class StatusWriter:
         return written, False
 
     async def _compare(
-        self, resource: ApiResource, seen: Object, report: StatusReport, error: ApiError, *, has_health: bool
+        self, resource: ApiResource, seen: Object, report: StatusReport, error: ApiError, *, is_refused: bool
     ) -> tuple[Object, bool]:
         """Read the object after a refusal or a conflict; return as `_attempt` does."""
         fresh = await self._fresh(resource, seen)
         if fresh is None:
             self._kept.drop(seen)
             return seen, False
-        if fresh.get("status") != seen.get("status"):
+        if fresh.get("status") != seen.get("status") or (not is_refused and _version(fresh) != _version(seen)):
             return fresh, True
-        if has_health:
+        if is_refused and report.health and self._health and uid_of(seen) not in self._unhealthy:
             self._note_unhealthy(seen)
             return fresh, True
         kept = self._kept.of(seen)
@@ -397,3 +403,7 @@ class StatusWriter:
         if self._health and "status.conditions[].reason" in lost:
             self._do_without_health()  # only reasons distinguish our conditions from a role's
         self._log.warning("The kind's schema drops part of our conditions", fields=lost, hint=hint)
+
+
+def _version(obj: Object) -> object:
+    return metadata(obj).get("resourceVersion")

@@ -14,10 +14,10 @@ from enum import Enum
 from typing import NamedTuple, Protocol
 
 from runner.kube.cache import Summary
-from runner.objects import GVK, Object, ObjectKey, is_deleting, is_paused, metadata
+from runner.objects import GVK, Object, ObjectKey, conditions_of, is_deleting, is_paused, metadata
 from runner.rollout.state import State
 from runner.rollout.steps import Fleet
-from runner.status.conditions import Condition, conditions_of, find
+from runner.status.conditions import Condition, find
 from runner.status.kstatus import READY, RECONCILING, STALLED
 from runner.watches.watch import Watch
 from runner.workqueue.queue import WorkQueue

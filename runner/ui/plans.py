@@ -9,12 +9,12 @@ from typing import Any, TypeAlias
 
 import orjson
 
-from runner.objects import APPROVE, GVK, Object, ObjectKey, plan_requested
+from runner.objects import APPROVE, GVK, Object, ObjectKey, conditions_of, plan_requested
 from runner.plan import published
 from runner.plan.changes import ObjectChange, ResourcePlan
 from runner.plan.fields import ABSENT, FieldChange, Value
 from runner.status import report
-from runner.status.conditions import conditions_of, find
+from runner.status.conditions import find
 from runner.watches.policy import mode_of, strictest
 from runner.watches.watch import Watch
 

@@ -20,8 +20,7 @@ from runner.config import paths
 from runner.engine.job import Outcome
 from runner.engine.output import logs_command, node_command, pod_log_command
 from runner.engine.run_folders import Kept
-from runner.objects import GVK, Object, ObjectKey, metadata
-from runner.status.conditions import conditions_of
+from runner.objects import GVK, Object, ObjectKey, conditions_of, metadata
 from runner.ui import plans, stored_runs
 from runner.ui.journal import FailureGroup, Journal, RunRecord
 from runner.ui.object_states import DisplayState, ObjectFilter, ObjectRow, ObjectStates, WatchedKind, display_status

@@ -10,6 +10,7 @@ from typing import Any
 
 from kubernetes import config as kubernetes_config
 
+from runner import objects
 from runner.errors import ConflictError, KindNotFoundError, NotFoundError
 from runner.kube.client import EVERYTHING, Client, PatchType
 from runner.kube.discovery import ApiResource, Discovery
@@ -102,7 +103,7 @@ class Api:
 
 
 def conditions_of(obj: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
-    return {entry["type"]: entry for entry in (obj.get("status") or {}).get("conditions", [])}
+    return {str(entry.get("type")): entry for entry in objects.conditions_of(obj)}
 
 
 def is_established(crd: Object | None) -> bool:

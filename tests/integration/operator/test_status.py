@@ -82,3 +82,34 @@ def test_kubectl_wait_interprets_the_health_conditions(
     assert sample_status is not None
     assert "observedGeneration" not in sample_status
     assert {each["type"] for each in sample_status["conditions"]} <= {"Running", "Successful", "Failure"}
+
+
+_REPORT = """
+- name: Report
+  operator_sdk.util.k8s_status:
+    api_version: "{{ _test_example_com_thing.apiVersion }}"
+    kind: Thing
+    name: "{{ ansible_operator_meta.name }}"
+    namespace: "{{ ansible_operator_meta.namespace }}"
+    conditions: [{type: Foo, status: "False"}]
+"""
+
+
+def test_conditions_of_any_shape_are_repaired_by_the_operator_and_the_module(
+    project: Project, things: Things, api: Api
+) -> None:
+    twice = [{"type": kind, "status": value} for kind in ("Foo", "Ready", "Failure") for value in ("True", "False")]
+    shapes = {"null": [None], "twice": [*twice, "words"], "map": {"ready": True}}
+    for name, conditions in shapes.items():
+        things.create(name)
+        path = f"/apis/test.example.com/v1/namespaces/{things.namespace}/things/{name}/status"
+        api.call("PATCH", path, {"status": {"conditions": conditions}}, "application/merge-patch+json")
+    project.role("thing", _REPORT)
+    project.watch("thing")
+    operator = project.start()
+    for name in shapes:
+        things.await_success(name)
+        types = [each["type"] for each in things.get(name)["status"]["conditions"]]
+        assert sorted(types) == ["Failure", "Foo", "Ready", "Running", "Successful"]
+        assert things.conditions(name)["Foo"]["status"] == "False"
+        assert len(operator.runs(name)) == 1

@@ -27,7 +27,9 @@ def applied(current: dict[str, Any], wanted: dict[str, Any], *, replace_lists: b
 
 def patched(target: Any, operations: list[dict[str, Any]]) -> Any:
     """RFC 6902, as far as these patches go; a failing test raises AssertionError."""
-    document = {"status": copy.deepcopy(target)} if target is not None else {}
+    document: dict[str, Any] = {"metadata": {"resourceVersion": "7"}}
+    if target is not None:
+        document["status"] = copy.deepcopy(target)
     for operation in operations:
         *parents, last = [part.replace("~1", "/").replace("~0", "~") for part in operation["path"].split("/")[1:]]
         place = document
@@ -107,34 +109,56 @@ def test_replacing_drops_everything_else_but_keeps_transition_times() -> None:
 def test_a_patch_names_only_what_differs() -> None:
     before = {"same": {"x": 1}, "gone": 1, "map": {"x": 1, "y": 2}}
     after = {"same": {"x": 1}, "new/~": [1], "map": {"x": 1, "y": 3}}
-    assert statuses.operations(before, after) == [
+    assert statuses.operations(before, after, "7") == [
         {"op": "remove", "path": "/status/gone"},
         {"op": "add", "path": "/status/new~1~0", "value": [1]},
         {"op": "add", "path": "/status/map/y", "value": 3},
     ]
 
 
+STRANGE = [
+    None,
+    [None, {"type": "Old", "status": "True"}, "words"],
+    [{"type": "Old"}, {"type": "Old"}, {"type": "Ready", "status": "True"}, {"type": "Ready"}, {"type": ["Ready"]}],
+    {"ready": True},
+    "words",
+]
+
+
+@pytest.mark.parametrize("conditions", STRANGE, ids=str)
+@pytest.mark.parametrize("written", [statuses.applied, statuses.replaced])
+def test_conditions_of_any_shape_are_written_with_one_of_each_type(written: Any, conditions: Any) -> None:
+    options = {"replace_lists": False} if written is statuses.applied else {}
+    after = written({"conditions": conditions}, {"conditions": [READY]}, now=NOW, **options)["conditions"]
+    types = [each.get("type") for each in after]
+    assert types.count("Ready") == 1
+    assert types.count("Old") <= 1
+    assert next(each for each in after if each["type"] == "Ready")["status"] == "True"
+    patch = statuses.operations({"conditions": conditions}, {"conditions": after}, "7")
+    assert [each["path"] for each in patch] == ["/metadata/resourceVersion", "/status/conditions"]
+
+
 def test_conditions_are_written_only_over_those_that_were_read() -> None:
     before = {"conditions": [{"type": "Running", "status": "True"}], "a": 1}
     after = {"conditions": [READY], "a": 1}
-    assert statuses.operations(before, after) == [
-        {"op": "test", "path": "/status/conditions", "value": before["conditions"]},
+    assert statuses.operations(before, after, "7") == [
+        {"op": "test", "path": "/metadata/resourceVersion", "value": "7"},
         {"op": "add", "path": "/status/conditions", "value": after["conditions"]},
     ]
 
 
 @pytest.mark.parametrize("absent", [None, "no map"])
 def test_a_patch_that_adds_the_first_status_tests_that_there_is_none(absent: Any) -> None:
-    assert statuses.operations(absent, {"a": 1}) == [
-        {"op": "test", "path": "/status", "value": absent},
+    assert statuses.operations(absent, {"a": 1}, "7") == [
+        {"op": "test", "path": "/metadata/resourceVersion", "value": "7"},
         {"op": "add", "path": "/status", "value": {"a": 1}},
     ]
-    assert statuses.operations(absent, {}) == []
+    assert statuses.operations(absent, {}, "7") == []
 
 
 @given(before=st.one_of(st.none(), documents), after=documents)
 def test_a_patch_makes_the_one_status_into_the_other(before: dict[str, Any] | None, after: dict[str, Any]) -> None:
-    patch = statuses.operations(before, after)
+    patch = statuses.operations(before, after, "7")
     assert (patched(before, patch) or {}) == after
     assert bool(patch) == ((before or {}) != after)
 

@@ -10,7 +10,9 @@ import pytest
 
 from runner.engine.hosts import HostRecap
 from runner.engine.job import Outcome, Recap, RunResult, TaskFailure
+from runner.objects import LastResult, last_result
 from runner.status import report
+from runner.status.conditions import ignored
 
 NOW = 1_800_000_000.0
 STAMP = "2027-01-15T08:00:00Z"
@@ -176,12 +178,66 @@ def test_conditions_and_fields_of_other_writers_are_not_changed() -> None:
     assert written["status"]["conditions"][0] == healthy
 
 
-def test_a_patch_tests_the_object_and_the_conditions_that_it_was_made_from() -> None:
-    obj = _object([{"type": "Ready", "status": "True"}])
-    patch = report.patch(obj, report.run_began(obj), NOW)
-    assert patch is not None
-    assert {"op": "test", "path": "/metadata/uid", "value": "u1"} in patch
-    assert {"op": "test", "path": "/status/conditions", "value": obj["status"]["conditions"]} in patch
+STRANGE = [
+    ([None], []),
+    ([{"type": "Ready", "status": "True"}, None, "words", 7, ["Ready"]], ["Ready"]),
+    ([{"type": "Foo", "status": "True"}] * 2, ["Foo"]),
+    ([{"type": kind, "status": "True"} for kind in ("Running", "Ready", "Running", "Failure", "Failure")], ["Ready"]),
+    ([{"type": ["Ready"]}, {"type": None}, {}], [["Ready"], None, None]),
+    ([{"type": "Ready", "reason": ["RunFailed"], "message": {}, "lastTransitionTime": {"a": 1}}], ["Ready"]),
+    ({"ready": True}, []),
+    ("words", []),
+    (7, []),
+    (None, []),
+]
+
+
+@pytest.mark.parametrize(("conditions", "kept"), STRANGE, ids=lambda value: str(value)[:40])
+def test_conditions_of_any_shape_are_repaired_with_one_of_each_type(conditions: Any, kept: list[Any]) -> None:
+    obj = {**_object(), "status": {"conditions": conditions, "nodes": ["a"]}}
+    for change in (report.run_began(obj), report.run_ended(_result(Outcome.SUCCEEDED), NO_MORE)):
+        obj = _write(obj, change)
+    written = obj["status"]["conditions"]
+    types = [each.get("type") for each in written]
+    assert all(types.count(kind) == 1 for kind in ("Running", "Successful", "Failure", "Ready"))
+    assert [kind for kind in types if kind not in ("Running", "Successful", "Failure", "Ready")] == [
+        kind for kind in kept if kind != "Ready"
+    ]
+    assert obj["status"]["nodes"] == ["a"]
+    assert last_result(obj) is LastResult.SUCCEEDED
+    assert _write(obj, report.run_ended(_result(Outcome.SUCCEEDED), NO_MORE)) is obj
+
+
+@pytest.mark.parametrize("conditions", [each for each, _ in STRANGE], ids=lambda value: str(value)[:40])
+def test_a_patch_tests_no_value_of_another_client(conditions: Any) -> None:
+    obj = {**_object(), "status": {"conditions": conditions}}
+    obj["metadata"]["resourceVersion"] = "7"
+    for odd in (obj, {**obj, "status": conditions}):
+        patch = report.patch(odd, report.run_began(odd), NOW)
+        assert [(each["path"], each["value"]) for each in patch or () if each["op"] == "test"] == [
+            ("/metadata/uid", "u1"),
+            ("/metadata/resourceVersion", "7"),
+        ]
+
+
+@pytest.mark.parametrize(
+    ("status", "sentence"),
+    [
+        (None, ""),
+        ({}, ""),
+        ({"conditions": None}, ""),
+        ({"conditions": [{"type": "A"}, {"type": "B"}, {}]}, ""),
+        ("words", "the status is not a map"),
+        ({"conditions": {"A": True}}, "the conditions are not a list"),
+        (
+            {"conditions": [None, {"type": "A"}, {"type": "A"}]},
+            "2 entries of the conditions are not maps, or repeat a ",
+        ),
+    ],
+)
+def test_the_parts_of_a_status_that_are_replaced_are_named(status: Any, sentence: str) -> None:
+    assert ignored({"status": status}).startswith(sentence)
+    assert bool(ignored({"status": status})) == bool(sentence)
 
 
 def test_a_long_failure_message_is_cut_with_a_remark() -> None:

@@ -6,6 +6,7 @@ import asyncio
 from typing import Any, cast
 
 import pytest
+from structlog.testing import capture_logs
 
 from runner.errors import (
     ApiError,
@@ -186,6 +187,42 @@ async def test_conflicts_omit_no_conditions_and_hold_no_worker_if_they_do_not_en
     assert picky.written == ["one"]
     assert picky.attempts.count("other") == 6
     assert refused == ["other"]
+
+
+async def test_a_client_that_writes_the_object_all_the_time_prevents_no_status_and_is_no_refusal() -> None:
+    class Busy(_Picky):
+        async def patch(self, _: ApiResource, key: ObjectKey, patch: JSONPatch, **__: Any) -> Object:
+            if len(self.attempts) == 30:
+                self.refused.clear()
+            return await super().patch(_, key, patch, **__)
+
+        async def get(self, _: ApiResource, key: ObjectKey) -> Object:
+            obj = await super().get(_, key)
+            return {**obj, "metadata": {**obj["metadata"], "resourceVersion": str(len(self.attempts))}}
+
+    refused: list[str] = []
+    writer = _writer(busy := Busy(ConflictError("changed", status=409), "one"), health=True, refused=refused)
+    obj = _object("one")
+    async with asyncio.timeout(30):
+        await writer.write(RESOURCE, obj, report.observed(obj, report.unusable("why")), LeaseGuard(lambda: True))
+    assert (busy.written, len(busy.attempts), refused) == (["one"], 31, [])
+
+
+async def test_a_status_of_another_shape_is_replaced_with_one_log_line() -> None:
+    class Storing(_Picky):
+        async def patch(self, _: ApiResource, key: ObjectKey, patch: JSONPatch, **__: Any) -> Object:
+            await super().patch(_, key, patch, **__)
+            return {"status": {"conditions": patch[-1]["value"], "observedGeneration": 1}}
+
+    writer = _writer(picky := Storing(RULE), health=False)
+    with capture_logs() as logs:
+        for name in ("one", "one", "other"):
+            obj = {**_object(name), "status": {"conditions": [None]}}
+            await writer.write(RESOURCE, obj, report.observed(obj, report.unusable("why")), LeaseGuard(lambda: True))
+    assert picky.written == ["one", "one", "other"]
+    assert [line["event"] for line in logs if "why" in line] == [
+        "Replacing parts of the status that another client wrote"
+    ]
 
 
 async def test_refused_writes_are_dropped_once_the_schema_turns_out_to_drop_the_conditions() -> None:

@@ -38,23 +38,34 @@ def validated(conditions: list[Any]) -> list[dict[str, Any]]:
     return clean
 
 
-def merged(current: list[dict[str, Any]], wanted: list[dict[str, Any]], now: str) -> list[dict[str, Any]]:
+def read(value: Any) -> list[dict[str, Any]]:
+    """Return the conditions in a value that any client may have written: the maps, and of each type the first one."""
+    found: dict[Any, dict[str, Any]] = {}
+    for entry in value if isinstance(value, list) else ():
+        if isinstance(entry, dict):
+            kind = entry.get("type")
+            found.setdefault(kind if isinstance(kind, str) else id(entry), entry)
+    return list(found.values())
+
+
+def merged(current: Any, wanted: list[dict[str, Any]], now: str) -> list[dict[str, Any]]:
     """Replace each condition by the new one of its type, and append new types. Keep all remaining conditions.
 
     `lastTransitionTime` changes only with the status: to the time in the new condition, or else to `now`.
     """
     by_type = {condition["type"]: condition for condition in wanted}
     result = []
-    for old in current:
-        new = by_type.pop(old.get("type"), None)
+    for old in read(current):
+        new = by_type.pop(old["type"], None) if isinstance(old.get("type"), str) else None
         result.append(old if new is None else with_transition(old, new, now))
     return result + [with_transition({}, new, now) for new in by_type.values()]
 
 
 def with_transition(old: dict[str, Any], new: dict[str, Any], now: str) -> dict[str, Any]:
     """Return the new condition with the `lastTransitionTime` that it has after `old`, which may be empty."""
-    if old.get("status") == new["status"] and old.get("lastTransitionTime"):
-        return {**new, "lastTransitionTime": old["lastTransitionTime"]}
+    since = old.get("lastTransitionTime")
+    if old.get("status") == new["status"] and since and isinstance(since, str):
+        return {**new, "lastTransitionTime": since}
     return {"lastTransitionTime": now, **new}
 
 
@@ -62,8 +73,8 @@ def _validated(condition: Any, position: int) -> dict[str, Any]:
     if not isinstance(condition, dict):
         raise InvalidConditionError(f"condition {position} is {condition!r}; a condition is a map with type and status")
     clean = {key: value for key, value in condition.items() if value is not None}
-    if not clean.get("type"):
-        raise InvalidConditionError(f"condition {position} has no type")
+    if not isinstance(clean.get("type"), str) or not clean["type"]:
+        raise InvalidConditionError(f"condition {position} has no type, which is a text")
     where = f"condition {clean['type']!r}"
     if isinstance(clean.get("status"), bool):
         clean["status"] = str(clean["status"])
@@ -71,7 +82,7 @@ def _validated(condition: Any, position: int) -> dict[str, Any]:
         raise InvalidConditionError(
             f"{where}: status is {clean.get('status')!r}; it must be one of {', '.join(_STATUSES)}"
         )
-    if clean.get("reason") and not _REASON.fullmatch(clean["reason"]):
+    if clean.get("reason") and not _REASON.fullmatch(str(clean["reason"])):
         raise InvalidConditionError(
             f"{where}: reason is {clean['reason']!r}; it must be one CamelCase word, such as PingFailed",
             "Condition 'reason' must be a single, CamelCase word",

@@ -20,7 +20,7 @@ def applied(current: dict[str, Any], wanted: dict[str, Any], *, replace_lists: b
     fields = {key: value for key, value in wanted.items() if key != "conditions" or not isinstance(value, list)}
     result = _merged(current, fields, replace_lists=replace_lists)
     if isinstance(wanted.get("conditions"), list):
-        result["conditions"] = conditions.merged(current.get("conditions") or [], wanted["conditions"], now)
+        result["conditions"] = conditions.merged(current.get("conditions"), wanted["conditions"], now)
     return result
 
 
@@ -28,25 +28,26 @@ def replaced(current: dict[str, Any], wanted: dict[str, Any], *, now: str) -> di
     """Return `wanted` alone; a condition that keeps its status keeps its transition time too."""
     result = _without_nulls(wanted)
     if isinstance(result.get("conditions"), list):
-        before = {condition.get("type"): condition for condition in current.get("conditions") or []}
+        before = conditions.read(current.get("conditions"))
         result["conditions"] = [
-            conditions.with_transition(before.get(condition["type"], {}), condition, now)
+            conditions.with_transition(
+                next((old for old in before if old.get("type") == condition["type"]), {}), condition, now
+            )
             for condition in result["conditions"]
         ]
     return result
 
 
-def operations(before: Any, after: dict[str, Any]) -> list[dict[str, Any]]:
-    """Return the JSON Patch (RFC 6902) that makes the status `before`, as it was read, into `after`; empty when equal.
+def operations(before: Any, after: dict[str, Any], version: str) -> list[dict[str, Any]]:
+    """Return the JSON Patch (RFC 6902) that makes the status `before`, as it was read, into `after`.
 
-    Each field is written separately, so that concurrent writes of other clients to the status are kept. A value that
-    depends on the value read (the list of conditions, or a first status) has a test for the latter.
+    It is empty if nothing differs. Each field is written separately, so that concurrent writes of other clients to the
+    status are kept. If a value depends on the one that was read (the list of conditions, or a first status), the patch
+    applies only to the `version` of the object that was read.
     """
     if not isinstance(before, dict):
-        return [_test("/status", before), _add("/status", after)] if after else []
-    found = []
-    if before.get("conditions") != after.get("conditions"):
-        found.append(_test("/status/conditions", before.get("conditions")))
+        return [_same(version), _add("/status", after)] if after else []
+    found = [_same(version)] if before.get("conditions") != after.get("conditions") else []
     return found + _differences("/status", before, after)
 
 
@@ -81,9 +82,9 @@ def _add(path: str, value: Any) -> dict[str, Any]:
     return {"op": "add", "path": path, "value": value}
 
 
-def _test(path: str, value: Any) -> dict[str, Any]:
-    """A test for None is true of a path that is not there."""
-    return {"op": "test", "path": path, "value": value}
+def _same(version: str) -> dict[str, Any]:
+    """Return a test of the version. A test of a list with null, which any client may write, crashes the API server."""
+    return {"op": "test", "path": "/metadata/resourceVersion", "value": version}
 
 
 def _below(path: str, key: str) -> str:

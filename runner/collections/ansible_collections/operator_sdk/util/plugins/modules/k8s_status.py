@@ -270,7 +270,7 @@ def _write(
         patch = statuses.overwriting(before, after)
     else:
         after = statuses.applied(before, wanted, replace_lists=module.params["replace_lists"], now=now)
-        patch = statuses.operations(read, after)
+        patch = statuses.operations(read, after, current["metadata"]["resourceVersion"])
     if not patch:
         module.exit_json(changed=False, result=_shown(current))
     # Not an object of the same name that was made anew meanwhile.
@@ -280,7 +280,7 @@ def _write(
 
 
 def _done(module: AnsibleModule, stored: dict[str, Any], before: dict[str, Any], after: dict[str, Any]) -> NoReturn:
-    status = stored.get("status") or {}
+    status = stored.get("status") if isinstance(stored.get("status"), dict) else {}
     dropped = statuses.missing(after, status)
     if dropped:
         module.warn(
