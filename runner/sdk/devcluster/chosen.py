@@ -67,16 +67,25 @@ def choose(file: str, context: str, folder: Path, kubectl: Path, environ: Mappin
 
 
 def confirm(cluster: ChosenCluster, action: str, *, yes: bool) -> None:
-    """Name the cluster, and ask on a terminal. A control plane on this machine needs no question.
+    """Name the cluster, and ask before it is changed. A control plane on this machine needs no question.
 
     Raises:
-        ConfigError: the user refuses.
+        ConfigError: the user refuses, or cannot be asked without a terminal.
     """
     sys.stdout.write(f"Cluster:     context {cluster.context}, {cluster.server}\n")
     sys.stdout.flush()
-    if yes or cluster.is_local or not is_terminal():
+    if yes or cluster.is_local:
         return
-    if input(f"{action} in this cluster? [y/N] ").strip().lower() not in {"y", "yes"}:
+    if not is_terminal():
+        raise ConfigError(
+            f"nothing was changed: without a terminal, --yes is required to change the context {cluster.context}; "
+            "without --kubeconfig and --context, a separate control plane starts"
+        )
+    try:
+        answer = input(f"{action} in this cluster? [y/N] ")
+    except EOFError:
+        answer = ""
+    if answer.strip().lower() not in {"y", "yes"}:
         raise ConfigError("nothing was changed; without --kubeconfig and --context, a separate control plane starts")
 
 

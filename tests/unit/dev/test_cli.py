@@ -96,6 +96,29 @@ def test_dev_asks_before_it_changes_a_selected_cluster(
     assert not (project / "writes").exists()
 
 
+@pytest.mark.parametrize("selection", ["--kubeconfig=given", "--context=prod"])
+@pytest.mark.parametrize("ends_input", [False, True])
+def test_dev_changes_no_selected_cluster_without_an_answer(
+    project: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    selection: str,
+    *,
+    ends_input: bool,
+) -> None:
+    def end(_: str) -> str:
+        raise EOFError
+
+    monkeypatch.setattr("builtins.input", end)
+    monkeypatch.setattr(chosen, "is_terminal", lambda: ends_input)
+    monkeypatch.setenv("KUBECONFIG", str(project / "given"))
+    assert main.main(["dev", selection]) != 0
+    printed = capsys.readouterr().err
+    assert "nothing was changed" in printed
+    assert ends_input or "--yes is required to change the context prod" in printed
+    assert not (project / "writes").exists()
+
+
 def test_flags_of_run_select_no_other_cluster(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main.main(["dev", "--", "--kubeconfig=given"]) != 0
     assert "set --kubeconfig and --context before `--`" in capsys.readouterr().err
