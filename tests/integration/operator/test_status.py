@@ -109,7 +109,7 @@ def test_conditions_of_any_shape_are_repaired_by_the_operator_and_the_module(
     operator = project.start()
     for name in shapes:
         things.await_success(name)
-        types = [each["type"] for each in things.get(name)["status"]["conditions"]]
+        types = [each["type"] for each in (things.get(name) or {})["status"]["conditions"]]
         assert sorted(types) == ["Failure", "Foo", "Ready", "Running", "Successful"]
         assert things.conditions(name)["Foo"]["status"] == "False"
         assert len(operator.runs(name)) == 1
