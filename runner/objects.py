@@ -2,8 +2,8 @@
 
 Objects stay the dicts that the API server sent (https://kubernetes.io/docs/reference/using-api/api-concepts/).
 
-Rule: what other clients wrote can have any shape, so each structure of an object is read by one function, which accepts
-all of them: by the functions of this module, `mapping` and `maps`. Imports nothing of this package.
+Rule: a value that another client wrote can have any shape. One function reads each structure of an object, and accepts
+each shape. Imports nothing of this package.
 """
 
 from __future__ import annotations

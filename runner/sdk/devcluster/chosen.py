@@ -70,7 +70,7 @@ def confirm(cluster: ChosenCluster, action: str, *, yes: bool) -> None:
     """Name the cluster, and ask before it is changed. A control plane on this machine needs no question.
 
     Raises:
-        ConfigError: the user refuses, or cannot be asked without a terminal.
+        ConfigError: the user refuses, or there is no terminal for the answer.
     """
     sys.stdout.write(f"Cluster:     context {cluster.context}, {cluster.server}\n")
     sys.stdout.flush()
