@@ -42,8 +42,8 @@ def operations(before: Any, after: dict[str, Any], version: str) -> list[dict[st
     """Return the JSON Patch (RFC 6902) that makes the status `before`, as it was read, into `after`.
 
     It is empty if nothing differs. Each field is written separately, so that concurrent writes of other clients to the
-    status are kept. If a value depends on the one that was read (the list of conditions, or a first status), the patch
-    applies only to the `version` of the object that was read.
+    status are kept. The list of conditions and a first status depend on what was read. A patch of these applies only to
+    the `version` that was read.
     """
     if not isinstance(before, dict):
         return [_same(version), _add("/status", after)] if after else []
