@@ -59,6 +59,7 @@ from runner.objects import GVK
 from runner.pods import setup as pods_setup
 from runner.pods.links import Links
 from runner.pods.setup import PodRuns, PodSetup
+from runner.proxy.handlers.confined import Confined
 from runner.proxy.handlers.discovery_cache import DiscoveryCache
 from runner.proxy.handlers.negotiate import Negotiate
 from runner.proxy.handlers.plan.handler import Planning
@@ -277,6 +278,7 @@ class _Operator:
             identities,
             [
                 *([pods_setup.own_secrets(self._settings)] if any(watch.pods for watch in self._watches) else []),
+                Confined(),
                 DiscoveryCache(clock, served.forget),
                 Negotiate(),
                 reads,

@@ -133,6 +133,7 @@ class RunAccess:
             blacklist=watch.blacklist,
             service_account=watch.service_account,
             account_exists=partial(self._account_exists, watch.service_account),
+            own_namespace_only=watch.own_namespace_only,
             owner_annotations=watch.owner_annotations,
             may_write=attempt.guard.is_valid,
             owner_state=owner_state,

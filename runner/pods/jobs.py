@@ -54,6 +54,8 @@ main()
 """
 _RECORD = "ansible.sdk.operatorframework.io/run-record"
 """Annotation of the Secret: a `RunRecord` as JSON."""
+_SEALED = "sealed-token"
+"""Member of the Secret of a run in a warm pod: its token, encrypted."""
 _SIGNATURE = "ansible.sdk.operatorframework.io/run-signature"
 _MOST_ENDED = 2
 """Number of earlier Jobs of a resource that remain beside a new one."""
@@ -119,14 +121,14 @@ def secret(run: PodRun, record: RunRecord, name: str, namespace: str, address: A
     """Return the Secret of a run.
 
     Its record is signed, so that no other client can write one with its own token. The agent of a warm pod does not
-    read it, so it then contains the token only.
+    read it, so it then contains the token only, encrypted: users of the namespace need no access to the run.
     """
     meta = _metadata(run, name, namespace)
     text = json.dumps(asdict(record))
     signature = _signature(address.key, name, run.owner.uid, run.token, text)
     meta["annotations"] = {**meta.get("annotations", {}), _RECORD: text, _SIGNATURE: signature}
     if record.warm:
-        return _secret(meta, {"token": run.token})
+        return _secret(meta, {_SEALED: _sealed(address.key, name, run.token)})
     return {**_secret(meta, _settings(name, run.token, address)), "data": _agent()}
 
 
@@ -159,14 +161,39 @@ def _settings(name: str, token: str, address: Address) -> dict[str, str]:
     }
 
 
-def recorded(obj: Object, uid: str, token: str, key: bytes) -> UnrecordedRun | None:
+def recorded(obj: Object, uid: str, key: bytes) -> UnrecordedRun | None:
     """Return the run of the object `uid` that a Secret records; None if it is not signed with `key`."""
     meta, annotations = metadata(obj), annotations_of(obj)
+    token = _token(obj, key)
     text = str(annotations.get(_RECORD, ""))
     expected = _signature(key, str(meta.get("name", "")), uid, token, text)
     if not hmac.compare_digest(expected.encode(), str(annotations.get(_SIGNATURE, "")).encode()):
         return None
     return UnrecordedRun(str(meta["name"]), str(meta["namespace"]), RunRecord(**json.loads(text)), token)
+
+
+def _token(obj: Object, key: bytes) -> str:
+    """Return the token in a Secret; empty if there is none."""
+    data = obj.get("data") or {}
+    try:
+        if _SEALED not in data:
+            return base64.b64decode(data.get("token", ""), validate=True).decode()
+        nonce, _, text = base64.b64decode(data[_SEALED], validate=True).decode().partition(".")
+        return _masked(key, str(metadata(obj).get("name", "")), nonce, bytes.fromhex(text)).decode()
+    except ValueError:
+        return ""
+
+
+def _sealed(key: bytes, name: str, token: str) -> str:
+    """Return a token that only operators with this key can read. The signature of the record protects its content."""
+    nonce = secrets.token_hex(16)
+    return f"{nonce}.{_masked(key, name, nonce, token.encode()).hex()}"
+
+
+def _masked(key: bytes, name: str, nonce: str, text: bytes) -> bytes:
+    """Combine a text with a key stream of the same length, used once. The second time, this restores the text."""
+    stream = hashlib.shake_256(_signature(key, "token", name, nonce).encode()).digest(len(text))
+    return bytes(a ^ b for a, b in zip(text, stream, strict=True))
 
 
 def elsewhere(obj: Object, gvk: GVK) -> ObjectKey | None:

@@ -9,7 +9,6 @@ operator deletes the Secret with the result, or when the resource is gone. Kuber
 from __future__ import annotations
 
 import asyncio
-import base64
 import re
 import time
 from collections.abc import Callable, Iterable
@@ -80,7 +79,7 @@ class Records:
             if self._logged.is_new():  # it cannot have created one there either
                 _log.warning("Cannot look for runs of finalizers in the operator's namespace", error=str(error))
             return []
-        found = [jobs.recorded(each, owner.uid, _token(each), self._address().key) for each in items]
+        found = [jobs.recorded(each, owner.uid, self._address().key) for each in items]
         return [each for each in found if each is not None]
 
     async def _of_object(self, resource: ApiResource, namespace: str, uid: str = "") -> list[Object]:
@@ -122,7 +121,7 @@ class Records:
         try:
             for each in await self._of_object(SECRETS, self.namespace):
                 key, uid = jobs.elsewhere(each, gvk), str(metadata(each)["labels"][jobs.RUN_OF])
-                run = jobs.recorded(each, uid, _token(each), self._address().key)
+                run = jobs.recorded(each, uid, self._address().key)
                 if key is not None and run is not None and is_gone(key, uid):
                     _log.info("Ending the run of an object that is gone", run=run.name, **key._asdict())
                     await self.remove(run.name, run.namespace, self.place_of(run))
@@ -213,10 +212,3 @@ class Records:
             await self._client.delete(resource, key)
         except NotFoundError:
             return
-
-
-def _token(obj: Object) -> str:
-    try:
-        return base64.b64decode((obj.get("data") or {}).get("token", ""), validate=True).decode()
-    except ValueError:
-        return ""

@@ -107,6 +107,8 @@ class RunIdentity:
     cache contains objects that only the operator may read."""
     account_exists: Callable[[], Awaitable[bool | None]] = field(default=_unknown, compare=False, repr=False)
     """Return whether that account exists; None if it is unknown."""
+    own_namespace_only: bool = False
+    """True if the proxy refuses requests outside of the namespace of the run's object."""
     owner_annotations: bool = True
     """False if the proxy removes annotations about owners from the objects that the run writes."""
     may_write: Callable[[], bool] = field(default=lambda: True, compare=False, repr=False)

@@ -187,6 +187,13 @@ _WATCH = _section(
         "service account for API requests of runs, `name` or `namespace/name` ([proxy.md](proxy.md#restricted-runs))",
         "memcached-runs",
     ),
+    _boolean(
+        "ownNamespaceOnly",
+        "the proxy refuses API requests of a run outside of the namespace of its object; no effect for cluster-scoped "
+        "kinds ([proxy.md](proxy.md#restricted-runs))",
+        "true",
+        "false",
+    ),
     _duration("runTimeout", "maximum duration of a run; default: `--run-timeout`", "10m", values=_OFF),
     _text("onChange", "`cancel`: a change of the spec cancels the current run", "cancel", "wait", values=_ON_EVENT),
     _text("onDelete", "`cancel`: a deletion cancels the current run", "cancel", "wait", values=_ON_EVENT),

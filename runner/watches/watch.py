@@ -110,6 +110,8 @@ class Watch:
     field_selector: str
     """Field selector as the API writes it (`metadata.name=main`); empty: all objects."""
     blacklist: frozenset[GVK]
+    own_namespace_only: bool
+    """Whether a run of a namespaced object can use the API in that namespace only."""
     owner_annotations: bool
     """Whether annotations about owners in objects that a role writes have an effect."""
     references: tuple[WatchReference, ...]

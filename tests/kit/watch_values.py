@@ -37,6 +37,7 @@ _PLAIN = Watch(
     selector="",
     field_selector="",
     blacklist=frozenset(),
+    own_namespace_only=False,
     owner_annotations=True,
     references=(),
     service_account="",

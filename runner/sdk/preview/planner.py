@@ -40,6 +40,7 @@ from runner.objects import GVK, PAUSED, ObjectRef, is_deleting, is_paused, key_o
 from runner.ownership import OwnerState
 from runner.plan.changes import Plan, ResourcePlan, State
 from runner.plan.tasks import UnplannedTask
+from runner.proxy.handlers.confined import Confined
 from runner.proxy.handlers.discovery_cache import DiscoveryCache
 from runner.proxy.handlers.negotiate import Negotiate
 from runner.proxy.handlers.plan.handler import Planning
@@ -129,6 +130,7 @@ async def _open_proxy(stack: AsyncExitStack, client: Client, *, inject: bool) ->
         client.credentials,
         identities,
         [
+            Confined(),
             DiscoveryCache(clock, served.forget),
             Negotiate(),
             Writes(served, client),

@@ -155,7 +155,7 @@ def _pods(arguments: argparse.Namespace) -> int:
         roles_path=os.environ.get("ANSIBLE_ROLES_PATH", ""),
         collections_path=os.environ.get("ANSIBLE_COLLECTIONS_PATH", ""),
     )
-    pods.add(changes, known, loaded.watches)
+    pods.add(changes, known, loaded.watches, arguments.watches_file)
     written = changes.apply()
     _report(written, [] if any(written) else ["config/pods and config/default are up to date"])
     return 0

@@ -6,8 +6,8 @@ for single namespaces. Existing files are only extended.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from pathlib import PurePosixPath
+from collections.abc import Collection, Sequence
+from pathlib import Path, PurePosixPath
 
 import yaml
 
@@ -26,10 +26,11 @@ _FOR_WARM_PODS = """
 """
 """Rules in the operator's namespace, beside those of the template."""
 _DEFAULT = PurePosixPath("config/default/kustomization.yaml")
+_CONFINED = "ownNamespaceOnly"
 
 
-def add(changes: ChangeSet, known: Project, watches: Sequence[Watch]) -> None:
-    """Add the manifests to a project.
+def add(changes: ChangeSet, known: Project, watches: Sequence[Watch], file: Path) -> None:
+    """Add the manifests to a project. The first time, also confine the watches of `file` to namespaces.
 
     Raises:
         ConfigError: no watch uses pods, or a file cannot be extended.
@@ -40,6 +41,9 @@ def add(changes: ChangeSet, known: Project, watches: Sequence[Watch]) -> None:
             f"watches.yaml: no watch sets isolation: pod; set it first. To remove earlier manifests, delete {_FOLDER} "
             f"and its entry in {_DEFAULT}"
         )
+    if not (changes.root / _FOLDER).exists():
+        clustered = {(each.api_group, each.kind) for each in known.resources if not each.namespaced}
+        changes.edit(PurePosixPath(file), lambda text: _confined(text, kinds - clustered))
     made = dict(templates.tree("pods", {"project_name": known.name}))
     for path, text in made.items():
         if not (changes.root / path).exists():
@@ -53,6 +57,18 @@ def add(changes: ChangeSet, known: Project, watches: Sequence[Watch]) -> None:
         for rule in yaml.safe_load(_FOR_WARM_PODS):
             _insert(changes, _OWN_ROLE, "rules", edits.dump([rule]))
     _insert(changes, _DEFAULT, "components", f"- ../{_FOLDER.name}\n")
+
+
+def _confined(text: str, kinds: Collection[tuple[str, str]]) -> str:
+    """Return a watches file that sets `ownNamespaceOnly` for these kinds, unless it sets the field already."""
+    root, lines = yaml.compose(text, Loader=yaml.SafeLoader), text.split("\n")
+    for entry in reversed(root.value if isinstance(root, yaml.SequenceNode) else []):
+        keys = {key.value: (key, value) for key, value in entry.value}
+        kind = tuple(str(keys[name][1].value) if name in keys else "" for name in ("group", "kind"))
+        if kind in kinds and "isolation" in keys and _CONFINED not in keys and not entry.flow_style:
+            key, value = keys["isolation"]
+            lines.insert(value.end_mark.line + 1, f"{' ' * key.start_mark.column}{_CONFINED}: true")
+    return "\n".join(lines)
 
 
 def _insert(changes: ChangeSet, file: PurePosixPath, key: str, item: str) -> None:

@@ -89,7 +89,7 @@ async def test_a_run_gets_a_warm_pod_that_is_replaced_and_leaves_no_record(bed: 
         agent = await assigned(bed, idle)
         assert await bed.objects("jobs") == []
         (secret,) = await bed.objects("secrets")
-        assert set(secret["data"]) == {"token"}
+        assert set(secret["data"]) == {"sealed-token"}
         agent.succeed()
         leaving = asyncio.create_task(agent.leave())
         result = await conclude(engine, job, running)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -56,7 +57,7 @@ def test_in_another_namespace_annotations_name_the_resource() -> None:
 def test_a_secret_records_the_run() -> None:
     made = jobs.secret(_run(), RECORD, NAME, "shop", ADDRESS)
     made["metadata"]["creationTimestamp"] = "2026-01-02T03:04:05Z"
-    found = jobs.recorded(made, UID, "the-token", KEY)
+    found = jobs.recorded(_stored(made), UID, KEY)
     assert found is not None
     assert (found.name, found.namespace, found.record) == (NAME, "shop", RECORD)
     assert "the-token" not in repr(found)
@@ -64,18 +65,25 @@ def test_a_secret_records_the_run() -> None:
     assert (content["token"], content["server"]) == ("the-token", "operator-pods.system.svc:8444")
 
 
+def _stored(secret: dict[str, Any]) -> dict[str, Any]:
+    """Return a Secret as the API server does."""
+    content = secret.get("stringData") or {}
+    data = {name: base64.b64encode(text.encode()).decode() for name, text in content.items()}
+    return {**secret, "data": {**secret.get("data", {}), **data}}
+
+
 @pytest.mark.parametrize(
     ("uid", "token", "key"), [("other", "the-token", KEY), (UID, "own-token", KEY), (UID, "the-token", b"other")]
 )
 def test_a_secret_that_another_client_wrote_or_changed_records_nothing(uid: str, token: str, key: bytes) -> None:
     made = jobs.secret(_run(), RECORD, NAME, "shop", ADDRESS)
-    assert jobs.recorded(made, UID, "the-token", KEY) is not None
-    assert jobs.recorded(made, uid, token, key) is None
+    assert jobs.recorded(_stored(made), UID, KEY) is not None
+    assert jobs.recorded(_stored({**made, "stringData": {"token": token}}), uid, key) is None
     for name in made["metadata"]["annotations"]:
         changed = {**made["metadata"]["annotations"], name: "{}"}
         other = {**made, "metadata": {**made["metadata"], "annotations": changed}}
-        assert jobs.recorded(other, UID, "the-token", KEY) is None
-    assert jobs.recorded({**made, "metadata": {"name": NAME, "namespace": "shop"}}, UID, "the-token", KEY) is None
+        assert jobs.recorded(_stored(other), UID, KEY) is None
+    assert jobs.recorded(_stored({**made, "metadata": {"name": NAME, "namespace": "shop"}}), UID, KEY) is None
 
 
 def test_a_pod_has_no_rights_of_its_own_and_starts_once() -> None:
@@ -113,13 +121,19 @@ def test_a_template_adds_to_the_pod_but_does_not_replace_the_agent() -> None:
 
 def test_the_record_of_a_run_in_a_warm_pod_names_this_pod_and_cannot_name_another_one() -> None:
     made = jobs.secret(_run(), replace(RECORD, warm="warm-memcached-1"), NAME, "shop", ADDRESS)
-    assert made["stringData"] == {"token": "the-token"}
-    found = jobs.recorded(made, UID, "the-token", KEY)
+    assert "the-token" not in str(made)
+    again = jobs.secret(_run(), replace(RECORD, warm="warm-memcached-1"), NAME, "shop", ADDRESS)
+    assert again["stringData"] != made["stringData"]
+    earlier = jobs.recorded(_stored({**made, "stringData": {"token": "the-token"}}), UID, KEY)
+    assert earlier is not None
+    assert earlier.token == "the-token"
+    found = jobs.recorded(_stored(made), UID, KEY)
     assert found is not None
-    assert found.record.warm == "warm-memcached-1"
+    assert (found.record.warm, found.token) == ("warm-memcached-1", "the-token")
+    assert jobs.recorded(_stored(made), UID, b"another operator") is None
     annotations = made["metadata"]["annotations"]
     made["metadata"]["annotations"] = {key: text.replace("cached-1", "cached-2") for key, text in annotations.items()}
-    assert jobs.recorded(made, UID, "the-token", KEY) is None
+    assert jobs.recorded(_stored(made), UID, KEY) is None
 
 
 def test_a_warm_pod_is_that_of_a_run_without_a_deadline_in_the_namespace_of_the_operator() -> None:

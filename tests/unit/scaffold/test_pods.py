@@ -179,3 +179,21 @@ def test_the_network_policy_admits_the_pods_of_runs(typed: Type) -> None:
     (to,) = operator["to"]
     of_manager = manager()["spec"]["template"]["metadata"]["labels"]
     assert to["podSelector"]["matchLabels"].items() <= of_manager.items()
+
+
+def test_the_first_manifests_confine_namespaced_kinds_unless_the_watch_sets_the_field(typed: Type) -> None:
+    assert typed("create api --group g --kind Region --namespaced=false")[0] == 0
+    file = Path("watches.yaml")
+    region = "- {group: g.example.com, version: v1alpha1, kind: Region, role: basket, isolation: pod, podTemplate: {image: a}}\n"  # noqa: E501 - one line
+    file.write_text(
+        "- version: v1alpha1\n  group: g.example.com\n  kind: Basket\n  role: basket\n  isolation: pod  # why\n"
+        "  podTemplate: {image: a}\n" + region
+    )
+    assert typed("generate pods")[0] == 0
+    basket, clustered = yaml.safe_load(file.read_text())
+    assert basket["ownNamespaceOnly"] is True
+    assert "ownNamespaceOnly" not in clustered
+    assert "isolation: pod  # why\n  ownNamespaceOnly: true\n" in file.read_text()
+    file.write_text(file.read_text().replace("  ownNamespaceOnly: true\n", ""))
+    assert typed("generate pods")[0] == 0
+    assert "ownNamespaceOnly" not in file.read_text()

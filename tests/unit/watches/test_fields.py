@@ -39,6 +39,7 @@ class TestDefaults:
             selector="",
             field_selector="",
             blacklist=frozenset(),
+            own_namespace_only=False,
             owner_annotations=True,
             references=(),
             service_account="",
@@ -91,6 +92,7 @@ class TestDefaults:
     - {group: apps, version: v1, kind: Deployment, name: web, namespace: shop}
     - {version: v1, kind: ConfigMap, selector: {matchLabels: {app: cache}}}
   serviceAccount: tools/narrow
+  ownNamespaceOnly: true
   runTimeout: 20m
   onChange: cancel
   onDelete: cancel
@@ -138,6 +140,7 @@ class TestDefaults:
                 selector="app=cache",
                 field_selector="metadata.name=main,metadata.namespace=shop",
                 blacklist=frozenset({GVK("apps", "v1", "Deployment"), GVK("", "v1", "Secret")}),
+                own_namespace_only=True,
                 owner_annotations=False,
                 references=(
                     WatchReference(GVK("", "v1", "Secret"), SpecPath("spec.password", ("password",)), "", "", ""),
