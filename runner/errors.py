@@ -45,7 +45,7 @@ class ApiError(OperatorError):
     """An error response of the API server.
 
     `status` is the HTTP status code. `reason` is the reason of the `Status` object (API conventions, "Response Status
-    Kind"), or `""` if the response was not a `Status`.
+    Kind"), or `""` if the response was not a `Status`. `said` is the server's own message, without request and advice.
     """
 
     def __init__(
@@ -55,8 +55,10 @@ class ApiError(OperatorError):
         status: int,
         reason: str = "",
         retry_after: float | None = None,
+        said: str = "",
     ) -> None:
         super().__init__(message)
+        self.said = said or message
         self.status = status
         self.reason = reason
         self.retry_after = retry_after
@@ -81,8 +83,8 @@ class NotFoundError(ApiError):
 class KindNotFoundError(ApiError):
     """The API server does not serve this kind (yet). Nothing follows for its objects: they may exist."""
 
-    def __init__(self, message: str, *, status: int = 404, reason: str = "", retry_after: float | None = None) -> None:
-        super().__init__(message, status=status, reason=reason, retry_after=retry_after)
+    def __init__(self, message: str) -> None:
+        super().__init__(message, status=404)
 
 
 class ConflictError(ApiError):

@@ -187,9 +187,7 @@ def _pruner(scope: WatchScope, shared: Shared, executed: ContentDigest) -> Prune
     if recorder is None:
         return None
     deletion = PruneDeletion(scope, client, shared.discovery, shared.observers, recorder, watch.service_account)
-    found = None
-    if watch.prune.then != "off":
-        space = auth.pod_namespace(auth.HostEnvironment.of_process())
-        state = prune_store.storage(client, space, shared.settings.runner_dir)
-        found = PruneRecords(scope, client, shared.discovery, prune_store.RecordStore(state))
+    space = auth.pod_namespace(auth.HostEnvironment.of_process())
+    state = prune_store.storage(client, space, shared.settings.runner_dir)
+    found = PruneRecords(scope, client, shared.discovery, prune_store.RecordStore(state))
     return Pruner(scope, executed, recorder, found, deletion)

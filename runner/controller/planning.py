@@ -214,9 +214,9 @@ class PlanReconciler(Feature):
     async def _plan_once(self, attempt: Attempt) -> PlanRun:
         if self._pruner is None:
             return await plan_run(self._runs, attempt)
-        uses = self._pruner.begin_plan(attempt)
+        uses = await self._pruner.begin_plan(attempt)
         run = await plan_run(self._runs, replace(attempt, objects=uses))
-        self._pruner.end_plan(attempt, uses, run.result, run.plan)
+        await self._pruner.end_plan(attempt, uses, run.result, run.plan)
         return run
 
     async def _publish(self, attempt: Attempt, run: PlanRun, basis: PlanBasis) -> None:

@@ -37,6 +37,8 @@ class RecordState:
     stored: str | None
     unused: int = 0
     """Number of unused objects that the last run reported."""
+    has_run: bool = False
+    """Whether a run was complete since the start."""
 
 
 class PruneRecords:
@@ -103,7 +105,7 @@ class PruneRecords:
     async def save(self, state: RecordState, owner: ObjectRef, guard: LeaseGuard) -> bool:
         """Write the record if it has changed; return False, and log, if this is not possible."""
         text = state.record.spell()
-        if text == state.stored or (state.stored is None and not state.record.objects):
+        if text == state.stored or (state.stored is None and not state.record.objects and not state.record.uses):
             return True
         try:
             try:
@@ -252,7 +254,7 @@ class PruneDeletion:
             try:
                 await self._prune(entry, examined, findings)
             except ForbiddenError as error:
-                right = forbidden.read(str(error))
+                right = forbidden.read(error.said)
                 why = forbidden.sentences([right])[0] if right else str(error)
                 findings.problems.append(f"{entry}: {why}")
             except NotFoundError:

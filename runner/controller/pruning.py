@@ -1,7 +1,8 @@
 """Prune: records which objects the runs of one watch create and use, and reports or deletes those that are unused.
 
 Nothing is deleted that the record does not contain, or that another resource of the operator uses (decision 32). If
-only other watches have `prune`, the used objects alone are recorded.
+only other watches have `prune`, the used objects alone are recorded. The first complete run after a start deletes
+nothing: another one must confirm it.
 """
 
 from __future__ import annotations
@@ -59,10 +60,9 @@ class Pruner(Feature):
         scope: WatchScope,
         executed: ContentDigest,
         uses: OperatorUses,
-        records_of: PruneRecords | None,
+        records_of: PruneRecords,
         deletion: PruneDeletion,
     ) -> None:
-        """`records_of`: None if the watch itself prunes nothing."""
         self._scope = scope
         self._policy = scope.watch.prune
         self._executed = executed
@@ -75,7 +75,7 @@ class Pruner(Feature):
             self._log.warning("No run counts for prune, because only some tasks are executed", why=self._selects)
         uses.watch(scope.watch.gvk, scope.informer)
         scope.registry.subscribe(partial(uses.forget, scope.watch.gvk))
-        if records_of is not None:
+        if self._policy.then != "off":
             scope.metrics.add_prune(scope.watch.gvk, records_of.count_unused)
 
     async def before(self, attempt: Attempt) -> Skip | Attempt:
@@ -102,8 +102,9 @@ class Pruner(Feature):
         """
         state = await self._load(attempt)
         ref = self._ref(attempt)
-        if state is None or self._records is None:
-            objects = RunUses(gate=self._uses.gate)
+        used = self._new_uses()
+        if state is None or self._policy.then == "off":
+            objects = RunUses(used=used, gate=self._uses.gate)
         else:
             generation = metadata(attempt.obj).get("generation")
             basis = Basis(
@@ -115,10 +116,10 @@ class Pruner(Feature):
                 partial(self._records.store_intent, state, ref, attempt.guard),
                 partial(self._records.note_full, attempt.key),
                 time.time,
-                used=UsedObjects(time.time if self._scope.watch.pods is None else None),
+                used=used,
                 gate=self._uses.gate,
             )
-        self._uses.began(ref, objects.used)
+        self._uses.began(ref, used, state.record if state is not None else None)
         return objects
 
     async def is_pending(self, attempt: Attempt) -> bool:
@@ -144,16 +145,18 @@ class Pruner(Feature):
             return Pruned(PruneReport())
         coverage = objects.coverage.result()
         why, ref = self._why_incomplete(attempt, run), self._ref(attempt)
-        self._uses.ended(ref, objects.used, why=why or _why_rescued(coverage), omitted=coverage.omitting)
+        state = await self._ended(attempt, objects, why or _why_rescued(coverage), coverage)
         if attempt.resumed is not None:
             self._uses.request_run(ref)
-        state = self._records.find(attempt.key) if self._records is not None else None
-        if self._records is None or state is None or not isinstance(objects, RunObjects):
-            return Pruned(PruneReport(unrecorded=self._records.problem(attempt.key) if self._records else ""))
+        if state is None or not isinstance(objects, RunObjects):
+            unrecorded = self._records.problem(attempt.key) if self._policy.then != "off" else ""
+            return Pruned(PruneReport(unrecorded=unrecorded))
         examined, held = await self._update(attempt, objects, state, coverage, counts=not why)
         examined = replace(examined, deletes=self._policy.then == "delete" and may_delete)
         findings = Findings()
-        if not why and self._is_current(attempt):
+        is_first = not why and not state.has_run
+        state.has_run = state.has_run or is_first
+        if not why and not is_first and self._is_current(attempt):
             findings = await self._deletion.examine(examined)
             if may_delete:
                 self._uses.wait(ref, [(is_used, others) for _, is_used, others in findings.shared])
@@ -170,39 +173,49 @@ class Pruner(Feature):
             counts=not why,
             deletable=may_delete,
         )
-        return Pruned(found, confirm=not why and state.record.is_pending())
+        is_pending = state.record.is_pending() or (is_first and bool(state.record.unused()))
+        return Pruned(found, confirm=not why and is_pending)
 
-    def begin_plan(self, attempt: Attempt) -> RunUses:
-        """Return the recorder of a plan run."""
-        uses = RunUses(gate=self._uses.gate)
-        self._uses.began(self._ref(attempt), uses.used)
+    async def begin_plan(self, attempt: Attempt) -> RunUses:
+        """Return the recorder of a plan run. Raises ApiError and ApiUnavailableError."""
+        state, uses = await self._load(attempt), RunUses(used=self._new_uses(), gate=self._uses.gate)
+        self._uses.began(self._ref(attempt), uses.used, state.record if state is not None else None)
         return uses
 
-    def end_plan(self, attempt: Attempt, uses: RunUses, run: RunResult, plan: ResourcePlan) -> None:
+    async def end_plan(self, attempt: Attempt, uses: RunUses, run: RunResult, plan: ResourcePlan) -> None:
         """Record the uses of a plan run. If it contains no changes, they are those of the last run."""
         coverage = uses.coverage.result()
         why = self._why_incomplete(attempt, run) or _why_rescued(coverage)
         if not why and (plan.state != "complete" or plan.changes):
             why = "its plan has changes" if plan.changes else f"its plan is {plan.state}"
-        self._uses.ended(self._ref(attempt), uses.used, why=why, omitted=coverage.omitting)
+        await self._ended(attempt, uses, why, coverage)
 
     async def gone(self, key: ObjectKey) -> None:
         """Remove the record of an object that no longer exists."""
-        if self._records is not None:
-            await self._records.gone(key)
+        await self._records.gone(key)
 
     async def sweep(self) -> None:
         """Remove the records of objects that no longer exist, and decide again once all objects are known."""
         async with TaskGroup() as group:
-            if self._records is not None:
-                group.create_task(self._records.sweep())
+            group.create_task(self._records.sweep())
             async for _ in self._scope.informer.renewals():
                 self._uses.reconsider()
 
     async def _load(self, attempt: Attempt) -> RecordState | None:
-        if attempt.plan.finalizing or self._records is None:
-            return None
-        return await self._records.load(attempt.key, uid_of(attempt.obj))
+        return None if attempt.plan.finalizing else await self._records.load(attempt.key, uid_of(attempt.obj))
+
+    def _new_uses(self) -> UsedObjects:
+        return UsedObjects(time.time if self._scope.watch.pods is None else None)
+
+    async def _ended(self, attempt: Attempt, objects: RunUses, why: str, coverage: Coverage) -> RecordState | None:
+        """Note the uses of a run that has ended, and store them; return the record, if there is one."""
+        ref, state = self._ref(attempt), self._records.find(attempt.key)
+        record = state.record if state is not None else None
+        self._uses.ended(ref, objects.used, why=why, coverage=coverage, record=record)
+        if state is not None and not isinstance(objects, RunObjects):  # otherwise `end` stores them
+            attempt.guard.check()
+            await self._records.save(state, ref, attempt.guard)
+        return state
 
     def _ref(self, attempt: Attempt) -> ObjectRef:
         return ObjectRef.of(self._scope.watch.gvk, attempt.obj)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 from bisect import bisect_right
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -21,13 +21,16 @@ _METAS = frozenset(f"{prefix}meta" for prefix in _PREFIXES)
 _STARTS = frozenset({"playbook_on_task_start", "playbook_on_handler_task_start"})
 _SKIPPED = frozenset({"runner_on_skipped", "runner_item_on_skipped"})
 _FAILED = frozenset({"runner_on_failed", "runner_on_unreachable"})
+_ENDED = frozenset({"runner_on_ok", "runner_item_on_ok"})
+_SUCCESSES = 200, 400
+"""Status codes of HTTP."""
 _NO_HOSTS = frozenset({"playbook_on_no_hosts_matched", "playbook_on_no_hosts_remaining"})
 _DIGEST_SIZE = 6
 
 
 @dataclass(frozen=True, slots=True)
 class Omission:
-    """A task because of which other tasks did not run: a skipped include, the end of a play or role, a failure."""
+    """A task that hides what other tasks use: a skipped include, the end of a play, a failure, a read of nothing."""
 
     task: str
     """Digest of the task."""
@@ -35,8 +38,10 @@ class Omission:
     """What happened to which task, with file and line; the end of a sentence."""
     started: int
     """Number of tasks that had started."""
+    failed: bool = False
+    """Whether it has no result, on which later tasks can depend, although they run."""
     rescued: bool = False
-    """Whether it is a failure that was not ignored. Later tasks can depend on it, although they run."""
+    """Whether it is a failure that was not ignored."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +67,11 @@ class Coverage:
     def rescued(self) -> Omission | None:
         """The first failure that was not ignored. If the run succeeded, it was rescued."""
         return next((omission for omission in self.omissions if omission.rescued), None)
+
+    def reached(self, omitting: Collection[str]) -> frozenset[str]:
+        """Return the started tasks on which these omissions have no effect."""
+        failures = (each.started for each in self.omissions if each.failed and each.task in omitting)
+        return frozenset(self.tasks[: min(failures, default=None)])
 
     def tasks_at(self, times: Iterable[float]) -> frozenset[str]:
         """Return the tasks that sent requests at these times; empty if this is not certain."""
@@ -103,9 +113,11 @@ class CoverageRecorder:
             if data.get("task_action") in _INCLUDES:
                 self._omit(data, "the include {} was skipped")
         elif kind in _FAILED and data.get("ignore_errors"):
-            self._omit(data, "a failure of the task {} was ignored")
+            self._omit(data, "a failure of the task {} was ignored", failed=True)
         elif kind in _FAILED:
-            self._omit(data, "a failure of the task {} was rescued", rescued=True)
+            self._omit(data, "a failure of the task {} was rescued", "rescued", failed=True, rescued=True)
+        elif kind in _ENDED and (how := _hidden_failure(data.get("res"))):
+            self._omit(data, how, how, failed=True)
         elif kind in _NO_HOSTS:
             self._omit({"task": data.get("play"), "task_action": kind}, "the play {} had no hosts")
         self._note_host(data)
@@ -138,12 +150,31 @@ class CoverageRecorder:
             self._handlers.append((self._handler, _time(event)))
         self._meta, self._handler = None, 0.0
 
-    def _omit(self, data: Mapping[str, Any], what: str, *, rescued: bool = False) -> None:
-        """Note a task because of which further tasks may not run."""
+    def _omit(
+        self, data: Mapping[str, Any], what: str, *more: str, failed: bool = False, rescued: bool = False
+    ) -> None:
+        """Note a task because of which further tasks may not run, or have no result to depend on."""
         name, path = str(data.get("task") or ""), str(data.get("task_path") or "")
         where = what.format(repr(name)) + (f" ({path})" if path else "")
-        task = _digest(data, "rescued") if rescued else _digest(data)
-        self._omissions.append(Omission(task, where, len(self._tasks), rescued))
+        self._omissions.append(Omission(_digest(data, *more), where, len(self._tasks), failed, rescued))
+
+
+def _hidden_failure(result: object) -> str:
+    """Return how a task hides that it read nothing, as the text of an omission; empty if it does not."""
+    if not isinstance(result, Mapping):
+        return ""
+    if result.get("api_found") is False:
+        return "the API server did not serve the kind that the task {} reads"
+    if result.get("failed_when_result") is not False:
+        return ""
+    code, status = result.get("rc"), result.get("status")
+    if isinstance(code, int):
+        has_failed = code != 0
+    elif isinstance(status, int):
+        has_failed = not _SUCCESSES[0] <= status < _SUCCESSES[1]
+    else:
+        has_failed = bool(result.get("msg"))
+    return "failed_when hid a failure of the task {}" if has_failed or result.get("exception") else ""
 
 
 def _digest(data: Mapping[str, Any], *more: str) -> str:

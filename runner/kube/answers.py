@@ -79,7 +79,7 @@ def of_status(what: str, status: Mapping[str, Any], retry_after: float | None = 
         retry_after = float(details["retryAfterSeconds"])
     text = str(status.get("message") or status.get("reason") or "no message")
     message = f"{what}: {text} (HTTP {code}){_advice(code, text)}"
-    return kind(message, status=code, reason=str(status.get("reason") or ""), retry_after=retry_after)
+    return kind(message, status=code, reason=str(status.get("reason") or ""), retry_after=retry_after, said=text)
 
 
 def _advice(code: int, text: str) -> str:

@@ -16,7 +16,7 @@ import orjson
 from runner.engine.coverage import Coverage, Omission
 from runner.objects import GVK, Object, ObjectKey, annotations_of, created_at, is_deleting, metadata, uid_of
 from runner.ownership import PRIMARY_RESOURCE, PRIMARY_RESOURCE_TYPE, Owner, references_of
-from runner.prune.uses import RELEASE, UsedObjects, Uses, has_state
+from runner.prune.uses import RELEASE, UseDigests, UsedObjects, Uses, has_state
 from runner.watches.policy import PrunePolicy
 
 MOST_OBJECTS = 1000
@@ -112,6 +112,10 @@ class CreationRecord:
     """Record of one resource."""
 
     objects: dict[ObjectId, CreatedObject] = field(default_factory=dict)
+    uses: UseDigests | None = None
+    """Objects that the runs used; see `ResourceUses`."""
+    omitted: tuple[str, ...] = ()
+    """Digests of the tasks because of which a run hid no use."""
 
     def intend(self, gvk: GVK, plural: str, key: ObjectKey, basis: Basis, now: float) -> bool:
         """Note that a run is about to create an object. Return False if the record is full."""
@@ -210,7 +214,8 @@ class CreationRecord:
         bases: dict[Basis, int] = {}
         objects = [_spell(entry, bases) for entry in self.objects.values()]
         found = [[basis.generation, basis.content, list(basis.omitted)] for basis in bases]
-        return orjson.dumps({"bases": found, "objects": objects}).decode()
+        more = {"uses": self.uses.spell(), "omitted": list(self.omitted)} if self.uses else {}
+        return orjson.dumps({"bases": found, "objects": objects, **more}).decode()
 
     @classmethod
     def parse(cls, text: str) -> CreationRecord:
@@ -219,20 +224,23 @@ class CreationRecord:
             found = orjson.loads(text)
             bases = [Basis(str(one), str(two), tuple(map(str, more))) for one, two, more in found["bases"]]
             entries = [_parse(each, bases) for each in found["objects"]]
+            uses = UseDigests.parse(found["uses"]) if "uses" in found else None
+            omitted = tuple(map(str, found.get("omitted", ())))
         except (KeyError, TypeError, AttributeError, IndexError) as error:
             raise ValueError(f"invalid record of created objects: {error!r}") from error
-        return cls({entry.id: entry for entry in entries})
+        return cls({entry.id: entry for entry in entries}, uses, omitted)
 
 
 def _omission(basis: Basis, entry: CreatedObject, coverage: Coverage) -> Omission | None:
     """Return why a run may not have reached all tasks that use an object; None if it reached them.
 
-    A rescued failure can affect all later tasks, because they may use its result.
+    A failure can affect all later tasks, because they may use its result.
     """
     more = Counter(basis.omitted) - Counter(entry.basis.omitted)
     for omission in coverage.omissions:
-        reached = coverage.tasks[: omission.started] if omission.rescued else coverage.tasks
-        if omission.task in more and not (entry.tasks and set(entry.tasks).issubset(reached)):
+        if omission.task not in more:
+            continue
+        if not (entry.tasks and coverage.reached([omission.task]).issuperset(entry.tasks)):
             return omission
     return None
 

@@ -1,8 +1,9 @@
 """Uses of objects by all resources of the operator, and the decision whether another resource uses an object.
 
-The last complete run of a resource counts, all runs since then, and the run in progress. The uses are in memory: after
-a start they are unknown until each resource has completed a run. While they are unknown, the object stays. No I/O; one
-event loop. Decision 32 has the reasons.
+The last complete run of a resource counts, all runs since then, and the run in progress. A run that did not reach some
+tasks replaces only the uses of the tasks that it reached. The records contain the uses, so that a restart changes
+nothing. After a start they are unknown until each resource has completed a run. While they are unknown, the object
+stays. No I/O; one event loop. Decision 32 has the reasons.
 """
 
 from __future__ import annotations
@@ -14,9 +15,11 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Protocol, TypeAlias
 
+from runner.engine.coverage import Coverage
 from runner.kube.cache import Summary
 from runner.kube.presence import Unknown
 from runner.objects import GVK, ObjectKey, ObjectRef, first_names
+from runner.prune.record import CreationRecord
 from runner.prune.uses import UseDigests, UsedObjects, Uses
 
 IsUsed: TypeAlias = Callable[[Uses], bool]
@@ -50,9 +53,11 @@ class ResourceUses:
 
     uid: str
     last: UseDigests | None = None
-    """Uses of the last complete run; None if there was none since the start."""
+    """Uses of the last complete run; None if there was none."""
     omitted: tuple[str, ...] = ()
-    """Digests of the tasks that this run omitted; see `Basis`."""
+    """Digests of the tasks because of which a run hid no use; see `Basis`."""
+    is_known: bool = False
+    """Whether a run was complete since the start."""
     since: UseDigests | None = None
     """Uses of incomplete runs since then."""
     running: UsedObjects | None = None
@@ -64,15 +69,28 @@ class ResourceUses:
         """Return whether the resource uses an object, as far as known."""
         return any(is_used(each) for each in (self.last, self.since, self.running) if each is not None)
 
-    def ended(self, why: str, omitted: tuple[str, ...]) -> None:
+    def ended(self, why: str, coverage: Coverage) -> None:
         """Note the end of the run in progress. `why`: why it was incomplete; empty for a complete one."""
         if self.running is None:
             return
-        uses, self.running, self.why = UseDigests.of(self.running), None, why
-        if not why and (self.last is None or not Counter(omitted) - Counter(self.omitted)):
-            self.last, self.omitted, self.since = uses, omitted, None
-        else:
+        uses, self.running, self.why = UseDigests.of(self.running, coverage.tasks_at), None, why
+        if why:
             self.since = uses if self.since is None else self.since.union(uses)
+            return
+        hidden = Counter(coverage.omitting) - Counter(self.omitted)
+        before = self.kept
+        kept = before.without(coverage.reached(hidden)) if hidden and before is not None else None
+        if not kept:  # whatever the run did not reach used nothing
+            self.omitted = coverage.omitting
+        self.last = uses.union(kept) if kept else uses
+        self.since, self.is_known = None, True
+
+    @property
+    def kept(self) -> UseDigests | None:
+        """Uses of all runs that have ended; None if there was none."""
+        return (
+            self.last.union(self.since) if self.last is not None and self.since is not None else self.last or self.since
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,7 +133,7 @@ def other_users(
             continue
         if uses is not None and uses.is_used(is_used):
             users.append(ref)
-        elif uses is None or uses.last is None:
+        elif uses is None or not uses.is_known:
             unknown.append((ref, uses.why if uses is not None else ""))
     return OtherUsers(tuple(users), tuple(unknown))
 
@@ -183,22 +201,34 @@ class OperatorUses:
         """Count the resources of a watch."""
         self._watched[gvk] = _Watched(existing)
 
-    def began(self, ref: ObjectRef, used: UsedObjects) -> None:
-        """Note the begin of a run, which reports its uses to `used`."""
+    def began(self, ref: ObjectRef, used: UsedObjects, record: CreationRecord | None = None) -> None:
+        """Note the begin of a run, which reports its uses to `used`. `record` has those before the start."""
         uses = self._watched[ref.gvk].uses
         if ref.key in uses and uses[ref.key].uid != ref.uid:
             self.forget(ref.gvk, ref.key)
         found = uses.setdefault(ref.key, ResourceUses(ref.uid))
-        found.ended("its last run was interrupted", ())  # an attempt that was left by an error
+        found.ended("its last run was interrupted", Coverage())  # an attempt that was left by an error
+        if record is not None and found.last is None:
+            found.last, found.omitted = record.uses, record.omitted
         found.running = used
 
-    def ended(self, ref: ObjectRef, used: UsedObjects, *, why: str, omitted: tuple[str, ...] = ()) -> None:
-        """Note the end of a run. `why`: why it was incomplete; empty for a complete one."""
+    def ended(
+        self,
+        ref: ObjectRef,
+        used: UsedObjects,
+        *,
+        why: str,
+        coverage: Coverage,
+        record: CreationRecord | None = None,
+    ) -> None:
+        """Note the end of a run, also in the record. `why`: why it was incomplete; empty for a complete one."""
         found = self._watched[ref.gvk].uses.get(ref.key)
         if found is None or found.running is not used:
             return  # the resource does not exist any more
-        found.ended(why, omitted)
-        if found.last is not None:
+        found.ended(why, coverage)
+        if record is not None:
+            record.uses, record.omitted = found.kept, found.omitted
+        if found.is_known:
             self._requested.discard(ref)
         if not why:
             self._waiting.pop(ref, None)  # its unused objects are examined now
@@ -233,12 +263,12 @@ class OperatorUses:
     def is_awaited(self, ref: ObjectRef) -> bool:
         """Return whether an object stays until this resource has completed a run."""
         uses = self._watched[ref.gvk].uses.get(ref.key)
-        return bool(self._waiting) and (uses is None or uses.last is None)
+        return bool(self._waiting) and (uses is None or not uses.is_known)
 
     def request_run(self, ref: ObjectRef) -> None:
         """Request one run of a resource whose uses are unknown, if an object stays because of this."""
         uses = self._watched[ref.gvk].uses.get(ref.key)
-        is_idle = uses is None or (uses.running is None and uses.last is None)
+        is_idle = uses is None or (uses.running is None and not uses.is_known)
         if is_idle and self._waiting and ref not in self._requested:
             self._requested.add(ref)
             self._run(ref, _UNKNOWN_USES)
@@ -247,7 +277,7 @@ class OperatorUses:
         """Request runs of the resources with an object that no other resource uses any more."""
         if not self._waiting or self._why_unlisted():
             return
-        if any(uses is None or uses.last is None for _, uses in self._resources()):
+        if any(uses is None or not uses.is_known for _, uses in self._resources()):
             return
         for owner, waits in list(self._waiting.items()):
             if any(self._is_free(owner, wait) for wait in waits):

@@ -10,10 +10,11 @@ import hashlib
 from array import array
 from bisect import bisect_left
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
-from functools import lru_cache
-from typing import Any, Protocol
+from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import dataclass, field
+from functools import lru_cache, partial
+from itertools import product
+from typing import Any, Protocol, TypeAlias
 
 from runner.objects import ObjectKey, key_of
 
@@ -23,6 +24,8 @@ _MOST_TIMES = 64
 """Recorded requests for one object."""
 STORES = ("secrets", "configmaps")
 """Plurals of the kinds in which helm stores releases."""
+TasksAt: TypeAlias = Callable[[Iterable[float]], Collection[str]]
+"""Returns the digests of the tasks that sent requests at some times; none if this is not certain."""
 
 
 class Uses(Protocol):
@@ -130,23 +133,59 @@ class UseDigests:
     """
 
     digests: array[int]
-    """Sorted."""
+    """Sorted. An object that several tasks used is there for each of them."""
     kinds: frozenset[tuple[str, str]] = frozenset()
     """Plurals and namespaces (empty: all) of which every object counts as used."""
+    tasks: array[int] = field(default_factory=partial(array, "Q"))
+    """Digests of the tasks that used the objects, at the same places; 0 for one that is not known."""
+
+    def __bool__(self) -> bool:
+        return bool(self.digests or self.kinds)
 
     @classmethod
-    def of(cls, used: UsedObjects) -> UseDigests:
-        """Return the digests of what one run used."""
+    def of(cls, used: UsedObjects, tasks_at: TasksAt = lambda _: ()) -> UseDigests:
+        """Return the digests of what one run used. `tasks_at` returns the tasks that sent requests at some times."""
         named, kinds = used.named, used.kinds
         if len(named) > MOST_DIGESTS:
             kinds |= _largest((plural, key.namespace) for plural, key in named)
-        found = {_digest(plural, key) for plural, key in named if (plural, key.namespace) not in kinds}
-        found.update(_digest(RELEASE, release) for release in _releases(named))
-        return cls(array("Q", sorted(found)), kinds)
+        rows = set[tuple[int, int]]()
+        for plural, key in named:
+            tasks = [int(task, 16) for task in tasks_at(used.times(plural, key))] or [0]
+            found = [_digest(RELEASE, release) for release in _releases([(plural, key)])]
+            if (plural, key.namespace) not in kinds:
+                found.append(_digest(plural, key))
+            rows.update(product(found, tasks))
+        return cls._of(rows, kinds)
+
+    @classmethod
+    def _of(cls, rows: Iterable[tuple[int, int]], kinds: frozenset[tuple[str, str]]) -> UseDigests:
+        rows = sorted(rows)
+        return cls(array("Q", [row[0] for row in rows]), kinds, array("Q", [row[1] for row in rows]))
 
     def union(self, other: UseDigests) -> UseDigests:
         """Return the uses of both."""
-        return UseDigests(array("Q", sorted({*self.digests, *other.digests})), self.kinds | other.kinds)
+        return self._of({*self._rows(), *other._rows()}, self.kinds | other.kinds)
+
+    def without(self, tasks: Collection[str]) -> UseDigests:
+        """Return the uses without those by these tasks."""
+        numbers = {int(task, 16) for task in tasks}
+        return self._of((row for row in self._rows() if row[1] not in numbers), self.kinds)
+
+    def spell(self) -> dict[str, Any]:
+        """Return the uses as JSON."""
+        by_task: dict[str, list[str]] = {}
+        for digest, task in self._rows():
+            by_task.setdefault(f"{task:x}", []).append(f"{digest:x}")
+        return {"tasks": by_task, "kinds": sorted(map(list, self.kinds))}
+
+    @classmethod
+    def parse(cls, found: Mapping[str, Any]) -> UseDigests:
+        """Read uses. Raises ValueError, TypeError, AttributeError or KeyError if they are invalid."""
+        rows = ((int(each, 16), int(task, 16)) for task, some in found["tasks"].items() for each in some)
+        return cls._of(rows, frozenset((str(plural), str(namespace)) for plural, namespace in found["kinds"]))
+
+    def _rows(self) -> Iterable[tuple[int, int]]:
+        return zip(self.digests, self.tasks, strict=True)
 
     def has(self, plural: str, key: ObjectKey) -> bool:
         """See Uses."""

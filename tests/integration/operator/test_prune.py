@@ -76,6 +76,15 @@ OMITS = (
   rescue:
     - name: Rescue
       ansible.builtin.debug: {msg: rescued}
+- name: Read a directory
+  ansible.builtin.command: "{{ 'false' if how | default('') in ['ignored', 'hidden'] else 'true' }}"
+  register: directory
+  changed_when: false
+  ignore_errors: "{{ how | default('') == 'ignored' }}"
+  failed_when: directory.rc != 0 and how | default('') != 'hidden'
+"""
+    + CONFIG.format(name="{{ item }}", annotations={}, more="loop: \"{{ [] if directory.rc else ['read'] }}\"")
+    + """
 - name: End the play
   ansible.builtin.meta: end_play
   when: how | default('') == 'end'
@@ -86,6 +95,8 @@ MORE = CONFIG.format(name="include", annotations={}, more="")
 WHY = {
     "include": "-include: not used by the last run, but kept, because the include 'Include more tasks' was",
     "rescue": "-block: not used by the last run, but kept, because a failure of the task 'Fail in the block'",
+    "ignored": "-read: not used by the last run, but kept, because a failure of the task 'Read a directory' was",
+    "hidden": "-read: not used by the last run, but kept, because failed_when hid a failure of the task 'Read a dir",
     "end": "-end: not used by the last run, but kept, because the task 'End the play' ended its play or role (",
 }
 PARTS = """
@@ -168,17 +179,17 @@ def test_runs_that_leave_out_tasks_prune_nothing_that_these_wrote(project: Proje
     project.write("roles/shop/tasks/more.yml", MORE)
     project.watch("shop", prune="delete")
     operator = project.start()
-    ways = ["include", "rescue", "end"]
+    ways = [*WHY]
     for how in ways:
         things.create(how)
     for how in ways:
         things.await_success(how)
-        assert maps.names(how) == {"include", "block", "end"}
+        assert maps.names(how) == {"include", "block", "read", "end"}
         things.merge(how, {"spec": {"how": how}})
     for how in ways:
         things.await_success(how)
         run_again(things, operator, how, 4)
-        assert maps.names(how) == {"include", "block", "end"}
+        assert maps.names(how) == {"include", "block", "read", "end"}
         assert "prune check" not in {run["reason"] for run in operator.runs(how)}
         prunable = things.conditions(how)["Prunable"]
         assert (prunable["status"], prunable["reason"]) == ("Unknown", "TasksOmitted")
@@ -225,7 +236,7 @@ def test_unused_objects_are_reported_and_a_restarted_operator_deletes_them_if_th
     operator = project.start()
     wait_until(lambda: maps.names("one") == {"b"}, "the unused object to be deleted")
     things.await_condition("one", "Prunable", "False")
-    assert [run["reason"] for run in operator.runs("one")] == ["present at start"]
+    assert [run["reason"] for run in operator.runs("one")] == ["present at start", "prune check"]
 
     project.role("shop", role.replace("suffix", "other | default('c')"))
     assert operator.stop() == 0

@@ -24,6 +24,11 @@ ROLE = """
       metadata: {name: "theme-{{ theme }}", namespace: "{{ ansible_operator_meta.namespace }}"}
       data: {name: "{{ theme }}"}
 """
+PARTS = """
+- name: Include the theme
+  ansible.builtin.include_tasks: theme.yml
+  when: not (maintenance | default(false))
+"""
 DARK, LIGHT = {"theme": "dark"}, {"theme": "light"}
 
 
@@ -68,3 +73,27 @@ def test_an_object_stays_until_no_other_resource_uses_it(project: Project, thing
     await_prunable(things, "one", "Pruned")
     assert operator.runs("one")[-1]["reason"] == "prune check"
     assert len(operator.runs("two")) == 2
+
+
+def test_a_resource_that_skips_the_task_which_used_the_object_keeps_it_also_after_a_restart(
+    project: Project, things: Things, themes: Any
+) -> None:
+    project.role("shop", PARTS)
+    project.write("roles/shop/tasks/theme.yml", ROLE.replace("- name: Keep", "- when: theme is defined\n  name: Keep"))
+    project.watch("shop", prune="delete")
+    operator = project.start()
+    for name in ("owner", "user"):
+        things.create(name, DARK)
+        things.await_success(name)
+    things.merge("user", {"spec": {"maintenance": True}})
+    things.await_success("user")
+    assert operator.stop() == 0
+    things.merge("owner", {"spec": {"theme": None}})
+    operator = project.start()
+    things.await_success("owner")
+    condition = await_prunable(things, "owner", "InUse")
+    assert f"in use by Thing {things.namespace}/user" in condition["message"]
+    assert len(operator.runs("owner")) > 1
+    assert themes() == {"theme-dark"}
+    things.merge("user", {"spec": {"maintenance": False, "theme": "light"}})
+    wait_until(lambda: themes() == {"theme-light"}, "the object that nothing uses any more to be deleted")

@@ -15,12 +15,14 @@ from runner.controller.prune_records import PruneDeletion, PruneRecords
 from runner.controller.pruning import Pruned, Pruner
 from runner.engine.coverage import Coverage, CoverageRecorder, Omission
 from runner.engine.job import Outcome, RunResult
-from runner.errors import ApiUnavailableError, ConflictError, ForbiddenError, LeaseLostError, NotFoundError
+from runner.errors import ApiUnavailableError, ConflictError, KindNotFoundError, LeaseLostError, NotFoundError
+from runner.kube import answers
 from runner.kube.discovery import ApiResource
 from runner.kube.state import StateError
 from runner.monitoring.metrics import Metrics
 from runner.objects import GVK, Object, ObjectKey, ObjectRef
 from runner.ownership import Owner
+from runner.prune.record import CreationRecord
 from runner.prune.run_objects import RunObjects
 from runner.prune.sharing import OperatorUses
 from runner.prune.uses import UsedObjects
@@ -219,7 +221,7 @@ class Bed:
         return uses
 
     def other_ended(self, name: str, uses: UsedObjects, why: str = "") -> None:
-        self.uses.ended(ObjectRef(THINGS, ObjectKey("ns", name), name), uses, why=why)
+        self.uses.ended(ObjectRef(THINGS, ObjectKey("ns", name), name), uses, why=why, coverage=Coverage())
 
     async def leave_out(self) -> Pruned:
         """Two runs of a changed object that no longer write `a`."""
@@ -324,12 +326,15 @@ async def test_an_object_that_is_another_one_or_not_only_ours_any_more_stays(bed
         (ApiUnavailableError("down"), ""),
         (ConflictError("changed", status=409), "ConfigMap ns/a: changed"),
         (
-            ForbiddenError(
-                'configmaps "a" is forbidden: User "op" cannot delete resource "configmaps" in API group "" in the '
-                'namespace "ns"',
-                status=403,
+            answers.of_status(
+                "DELETE /api/v1/namespaces/ns/configmaps/a",
+                {
+                    "code": 403,
+                    "message": 'configmaps "a" is forbidden: User "op" cannot delete resource "configmaps" in API '
+                    'group "" in the namespace "ns"',
+                },
             ),
-            'add to its Role: {apiGroups: [""], resources: [configmaps], verbs: [delete]}',
+            '(as op); add to its Role: {apiGroups: [""], resources: [configmaps], verbs: [delete]}',
         ),
     ],
 )
@@ -372,6 +377,40 @@ async def test_a_run_of_which_only_the_intent_was_stored_is_completed_after_a_re
     await bed.run("b")
     assert list((await bed.run("b")).report.deleted) == ["ConfigMap ns/a"]
     assert list(bed.cluster.objects) == ["b", "foreign"]
+
+
+async def test_the_first_complete_run_after_a_start_deletes_nothing_and_the_next_one_does(bed: Bed) -> None:
+    await bed.run("a", "b")
+    bed.cluster.generation += 1
+    await bed.run("b")
+    bed.restart()
+    first = await bed.run("b")
+    assert (first.confirm, list(bed.cluster.objects)) == (True, ["a", "b"])
+    assert list((await bed.run("b")).report.deleted) == ["ConfigMap ns/a"]
+
+
+async def test_an_object_whose_kind_is_not_served_stays_in_the_record_and_is_pruned_when_it_is_served(bed: Bed) -> None:
+    await bed.run("a", "b")
+    bed.cluster.generation += 1
+    await bed.run("b")
+    bed.cluster.denied = KindNotFoundError("404 page not found")
+    assert list((await bed.run("b")).report.deleted) == []
+    bed.cluster.denied = None
+    assert list((await bed.run("b")).report.deleted) == ["ConfigMap ns/a"]
+
+
+async def test_the_uses_of_a_watch_that_prunes_nothing_are_stored_too(bed: Bed) -> None:
+    bed.then = "off"
+    bed.restart()
+    attempt, objects = await bed.begin()
+    assert objects is not None
+    objects.used.name("configmaps", ObjectKey("ns", "a"))
+    await bed.end(attempt, objects)
+    record = CreationRecord.parse(bed.cluster.records["owner"])
+    assert (record.objects, record.uses is not None and record.uses.has("configmaps", ObjectKey("ns", "a"))) == (
+        {},
+        True,
+    )
 
 
 async def test_a_storage_that_refuses_stops_no_run_and_is_reported(bed: Bed) -> None:

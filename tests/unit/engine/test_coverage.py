@@ -61,12 +61,35 @@ def test_other_events_omit_nothing(other: Event) -> None:
 def test_ignored_failures_and_plays_without_hosts_count_and_other_failures_are_reported() -> None:
     ignored = event("runner_on_failed", "a", "k8s", ignore_errors=True)
     found = coverage(ignored, {"event": "playbook_on_no_hosts_matched"})
-    assert (len(found.omitting), found.rescued) == (2, None)
+    assert (len(found.omitting), found.rescued, found.omissions[0].failed) == (2, None, True)
     for kind in ("runner_on_failed", "runner_on_unreachable"):
         rescued = coverage(start("z", "k8s"), event(kind, "a", "k8s", 7), start("b", "k8s", 8)).rescued
         assert rescued is not None
         assert (rescued.what, rescued.started) == ("a failure of the task 'a' was rescued (/r/main.yml:7)", 1)
         assert rescued.task not in found.omitting
+
+
+@pytest.mark.parametrize(
+    ("result", "what"),
+    [
+        ({"failed_when_result": False, "rc": 1}, "failed_when hid a failure of the task 'a'"),
+        ({"failed_when_result": False, "rc": 0, "msg": ""}, ""),
+        ({"failed_when_result": False, "status": -1, "msg": "refused"}, "failed_when hid a failure of the task 'a'"),
+        ({"failed_when_result": False, "status": 200, "msg": "OK (5 bytes)"}, ""),
+        ({"failed_when_result": False, "msg": "no such host"}, "failed_when hid a failure of the task 'a'"),
+        ({"failed_when_result": False, "rc": 0, "exception": "Traceback"}, "failed_when hid a failure of the task 'a'"),
+        ({"rc": 1, "msg": "the module says so"}, ""),
+        ({"resources": [], "api_found": False}, "the API server did not serve the kind that the task 'a' reads"),
+        ({"resources": [], "api_found": True}, ""),
+    ],
+)
+@pytest.mark.parametrize("kind", ["runner_on_ok", "runner_item_on_ok"])
+def test_a_result_that_hides_a_failure_counts_and_later_tasks_can_depend_on_it(
+    kind: str, result: dict[str, Any], what: str
+) -> None:
+    found = coverage(start("z", "k8s"), start("a", "uri"), event(kind, "a", "uri", res=result), start("b", "k8s"))
+    assert [each.what.partition(" (")[0] for each in found.omissions] == ([what] if what else [])
+    assert len(found.reached(found.omitting)) == (2 if what else 3)
 
 
 def test_what_was_omitted_names_the_task_with_file_and_line() -> None:

@@ -128,7 +128,7 @@ def test_a_rescued_failure_also_holds_the_objects_of_later_tasks_unless_it_is_al
     record: CreationRecord,
 ) -> None:
     created_by(record, {"before": "first", "after": "second"})
-    rescued = Coverage((Omission("x", "rescued", 1, rescued=True),), times=(1.0, 2.0), tasks=("first", "second"))
+    rescued = Coverage((Omission("x", "rescued", 1, failed=True),), times=(1.0, 2.0), tasks=("first", "second"))
     ended(record, replace(CHANGED, omitted=("x",)), coverage=rescued)
     held = ended(record, replace(CHANGED, omitted=("x",)), coverage=rescued)
     assert [each.key.name for each, _ in held] == ["after"]

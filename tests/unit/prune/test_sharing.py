@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
 
+from runner.engine.coverage import Coverage, Omission
 from runner.kube.presence import Unknown
 from runner.objects import GVK, ObjectKey, ObjectRef
+from runner.prune.record import CreationRecord
 from runner.prune.sharing import DeletionGate, IsUsed, OperatorUses, OtherUsers, ResourceUses, other_users
 from runner.prune.uses import UseDigests, UsedObjects, Uses
 
 SHOP, CACHE = GVK("example.com", "v1", "Shop"), GVK("example.com", "v1", "Cache")
 ONE, TWO = ObjectRef(SHOP, ObjectKey("ns", "one"), "1"), ObjectRef(SHOP, ObjectKey("ns", "two"), "2")
 OTHER_SPACE, OTHER_KIND = ObjectRef(SHOP, ObjectKey("b", "one"), "3"), ObjectRef(CACHE, ObjectKey("ns", "one"), "4")
+COMPLETE = Coverage()
 THEME, ROLE = ("configmaps", ObjectKey("ns", "theme")), ("clusterroles", ObjectKey("", "theme"))
 
 
@@ -35,7 +38,7 @@ def uses(obj: tuple[str, ObjectKey]) -> IsUsed:
 
 
 def completed(*objects: tuple[str, ObjectKey], **more: Any) -> ResourceUses:
-    return ResourceUses("uid", UseDigests.of(used(*objects)), **more)
+    return ResourceUses("uid", UseDigests.of(used(*objects)), is_known=True, **more)
 
 
 @pytest.mark.parametrize("other", [TWO, OTHER_SPACE, OTHER_KIND])
@@ -78,7 +81,7 @@ def test_an_object_is_free_if_every_other_resource_has_completed_a_run_without_i
 def test_an_incomplete_run_or_one_that_omits_more_tasks_adds_uses_and_removes_none() -> None:
     state = ResourceUses("uid")
     for objects, why, omitted, expected in (
-        ((THEME,), "it failed", (), (None, True)),
+        ((), "it failed", (), (None, False)),
         ((THEME,), "", ("x",), (("x",), True)),
         ((), "it failed", (), (("x",), True)),
         ((ROLE,), "", ("x", "y"), (("x",), True)),
@@ -86,8 +89,42 @@ def test_an_incomplete_run_or_one_that_omits_more_tasks_adds_uses_and_removes_no
         ((), "", (), ((), False)),
     ):
         state.running = used(*objects)
-        state.ended(why, omitted)
+        state.ended(why, omitting(*omitted))
         assert (state.omitted if state.last is not None else None, state.is_used(uses(THEME))) == expected
+
+
+def omitting(*tasks: str, **more: Any) -> Coverage:
+    return Coverage(tuple(Omission(task, task, 1, **more) for task in tasks), times=(1.0, 2.0), tasks=("a1", "b2"))
+
+
+def timed(at: float, *objects: tuple[str, ObjectKey]) -> UsedObjects:
+    """Objects that the task `a1` used, or `b2` from the second 2 on."""
+    found = UsedObjects(lambda: at)
+    for each in objects:
+        found.name(*each)
+    return found
+
+
+@pytest.mark.parametrize(
+    ("by", "coverage", "is_used"),
+    [
+        pytest.param(1.0, omitting("x"), False, id="the task was reached, and did not use the object"),
+        pytest.param(2.0, replace(omitting("x"), tasks=("a1", "c3")), True, id="the task was not reached"),
+        pytest.param(2.0, omitting("x", failed=True), True, id="the task was reached after a failure"),
+        pytest.param(1.0, omitting("x", failed=True), False, id="the task was reached before a failure"),
+        pytest.param(2.0, omitting(), False, id="nothing was omitted"),
+    ],
+)
+def test_a_run_that_omits_more_tasks_replaces_the_uses_of_the_tasks_that_it_reached(
+    by: float, coverage: Coverage, *, is_used: bool
+) -> None:
+    state = ResourceUses("uid", running=timed(by, THEME))
+    state.ended("", omitting())
+    for _ in range(2):
+        state.running = used()
+        state.ended("", coverage)
+        assert state.is_used(uses(THEME)) == is_used
+    assert state.omitted == (() if is_used else coverage.omitting)
 
 
 @dataclass
@@ -103,10 +140,17 @@ class Bed:
         for gvk in self.keys:
             self.uses.watch(gvk, cast("Any", Existing(self, gvk)))
 
-    def run(self, ref: ObjectRef, *objects: tuple[str, ObjectKey], why: str = "") -> None:
+    def run(
+        self,
+        ref: ObjectRef,
+        *objects: tuple[str, ObjectKey],
+        why: str = "",
+        coverage: Coverage = COMPLETE,
+        record: CreationRecord | None = None,
+    ) -> None:
         found = used(*objects)
-        self.uses.began(ref, found)
-        self.uses.ended(ref, found, why=why)
+        self.uses.began(ref, found, record)
+        self.uses.ended(ref, found, why=why, coverage=coverage, record=record)
 
     def wait(self) -> OtherUsers:
         others = self.uses.others(ONE, uses(THEME))
@@ -203,7 +247,7 @@ def test_a_run_whose_resource_is_gone_leaves_no_uses(bed: Bed) -> None:
     running = used(THEME)
     bed.uses.began(TWO, running)
     bed.uses.forget(SHOP, TWO.key)
-    bed.uses.ended(TWO, running, why="")
+    bed.uses.ended(TWO, running, why="", coverage=COMPLETE)
     bed.run(ONE)
     bed.run(OTHER_KIND)
     assert bed.uses.others(ONE, uses(THEME)).unknown == ((TWO, ""),)
@@ -231,6 +275,24 @@ def test_while_not_all_resources_are_listed_an_object_stays(bed: Bed) -> None:
     bed.listed = True
     bed.uses.reconsider()
     assert bed.runs() == [FREE]
+
+
+def test_a_restart_changes_nothing_while_a_resource_does_not_reach_the_task_that_used_the_object(bed: Bed) -> None:
+    record = CreationRecord()
+    for ref in (ONE, OTHER_KIND):
+        bed.run(ref)
+    bed.run(TWO, THEME, record=record)
+    bed.run(TWO, coverage=omitting("x"), record=record)
+    assert bed.wait().users == (TWO,)
+    bed = Bed()  # the next process
+    record = CreationRecord.parse(record.spell())
+    for ref in (ONE, OTHER_KIND):
+        bed.run(ref)
+    assert bed.wait().unknown == ((TWO, ""),)
+    bed.run(TWO, coverage=omitting("x"), record=record)
+    assert bed.wait().users == (TWO,)
+    bed.run(TWO, record=record)
+    assert not bed.wait()
 
 
 async def test_requests_wait_while_an_object_that_they_concern_is_deleted() -> None:
