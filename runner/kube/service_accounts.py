@@ -36,7 +36,9 @@ def candidates(written: str, namespace: str, own_user: str) -> tuple[str, ...]:
         return (written,)
     own = own_user.rpartition(":")[2] if own_user.startswith(_USER) else ""
     prefix = own.removesuffix(MANAGER) if own.endswith(MANAGER) else ""
-    names = (written,) if not prefix or written.startswith(prefix) else (prefix + written, written)
+    names = [prefix + written, written] if prefix else [written]
+    if prefix and written.startswith(prefix):
+        names.reverse()  # it is probably complete, but the project can have the name of the prefix
     return tuple(f"{namespace}/{name}" for name in names)
 
 
@@ -83,7 +85,8 @@ async def _resolve(client: Client, written: str, names: tuple[str, ...]) -> str:
         if await _may_impersonate(client, account):
             return account
     if len(unread) == len(names):
-        return names[-1]  # a warning about the missing rights follows
+        # A warning about the missing rights follows.
+        return next(account for account in names if account.endswith(f"/{written.rpartition('/')[2]}"))
     raise ConfigError(
         f"serviceAccount: {written}: no such service account: {' or '.join(names)}. Create it with its Role and "
         "RoleBinding, as for the account of the operator, or correct the name in watches.yaml"

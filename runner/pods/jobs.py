@@ -121,7 +121,7 @@ def secret(run: PodRun, record: RunRecord, name: str, namespace: str, address: A
     """Return the Secret of a run.
 
     Its record is signed, so that no other client can write one with its own token. The agent of a warm pod does not
-    read it, so it then contains the token only, encrypted: users of the namespace need no access to the run.
+    read it. Then the Secret contains the encrypted token only: users of the namespace need no access to the run.
     """
     meta = _metadata(run, name, namespace)
     text = json.dumps(asdict(record))

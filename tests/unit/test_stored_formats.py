@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import json
 from argparse import Namespace
 from dataclasses import replace
@@ -136,11 +137,13 @@ async def test_certificate_authority_of_runs_in_pods() -> None:
 
 
 def test_run_in_a_pod_is_continued() -> None:
-    run = jobs.recorded(FORMATS["run"], "uid-one", "the token", b"the key")
+    stored = {**FORMATS["run"], "data": {"token": base64.b64encode(b"the token").decode()}}
+    run = jobs.recorded(stored, "uid-one", b"the key")
     assert run is not None
     assert (run.name, run.namespace) == ("run-of-one-1", "shop")
     assert (run.record.ident, run.record.generation, run.record.purpose) == ("20260102-000000-ab", 3, "apply")
-    assert jobs.recorded(FORMATS["run"], "uid-one", "the token", b"another key") is None
+    assert run.token == "the token"
+    assert jobs.recorded(stored, "uid-one", b"another key") is None
 
 
 def test_last_run_hosts_conditions_and_finalizer_of_an_object() -> None:

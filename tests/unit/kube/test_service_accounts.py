@@ -57,7 +57,7 @@ def resolved(server: Server, written: str) -> str:
     ("user", "written", "names"),
     [
         (OPERATOR, "runs", ("home/shop-runs", "home/runs")),
-        (OPERATOR, "shop-runs", ("home/shop-runs",)),
+        (OPERATOR, "shop-runs", ("home/shop-runs", "home/shop-shop-runs")),
         (OPERATOR, "other/runs", ("other/runs",)),
         ("system:serviceaccount:home:controller-manager", "runs", ("home/runs",)),
         ("system:serviceaccount:home:default", "runs", ("home/runs",)),
@@ -74,6 +74,15 @@ def test_the_account_with_the_prefix_of_the_deployment_is_preferred() -> None:
     assert resolved(Server({"home/runs"}), "runs") == "home/runs"
     assert resolved(Server({"home/shop-runs"}), "shop-runs") == "home/shop-runs"
     assert resolved(Server({"tools/runs"}), "tools/runs") == "tools/runs"
+
+
+def test_an_account_whose_name_begins_with_the_prefix_of_the_deployment_is_found_with_and_without_it() -> None:
+    assert resolved(Server({"home/shop-shop-runs"}), "shop-runs") == "home/shop-shop-runs"
+    assert resolved(Server({"home/shop-runs", "home/shop-shop-runs"}), "shop-runs") == "home/shop-runs"
+    unreadable = {"home/shop-runs", "home/shop-shop-runs"}
+    assert resolved(Server(set(), unreadable=unreadable), "shop-runs") == "home/shop-runs"
+    may = Server(set(), unreadable=unreadable, impersonated={"home/shop-shop-runs"})
+    assert resolved(may, "shop-runs") == "home/shop-shop-runs"
 
 
 def test_a_missing_account_is_an_error_with_all_names() -> None:
