@@ -72,7 +72,8 @@ async def test_a_run_that_takes_too_long_is_ended_with_everything_it_started(
     own_zombies: Callable[[], list[int]],
 ) -> None:
     playbook = lingering(runs, marks)
-    run = asyncio.create_task(runs.run(playbook, deadline=32.5))
+    deadline = round(patience(10.5), 1)  # the task must be running before
+    run = asyncio.create_task(runs.run(playbook, deadline=deadline))
     await until(lambda: started(marks))
     daemons = alive(marks)
 
@@ -81,7 +82,7 @@ async def test_a_run_that_takes_too_long_is_ended_with_everything_it_started(
     assert len(daemons) == 2
     assert ran.result.outcome is Outcome.TIMED_OUT
     assert ran.result.message == (
-        f"the run took longer than 32.5s and was ended during task 'hanging' ({playbook.path}:12)"
+        f"the run took longer than {deadline:g}s and was ended during task 'hanging' ({playbook.path}:12)"
     )
     assert alive(marks) == []
     assert processes_of(runs.root) == []
