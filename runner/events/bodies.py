@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, Literal, TypeAlias
 
+from runner.log import visible
 from runner.objects import ObjectRef
 
 EventType: TypeAlias = Literal["Normal", "Warning"]
@@ -114,7 +115,7 @@ def _series(seen: EventCount) -> dict[str, Any]:
 
 
 def _bounded(note: str) -> str:
-    data = note.encode(errors="replace")
+    data = visible(note).encode(errors="replace")
     if len(data) <= _LONGEST_NOTE:
         return data.decode()
     return data[: _LONGEST_NOTE - len(_CUT.encode())].decode(errors="ignore") + _CUT

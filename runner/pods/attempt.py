@@ -17,14 +17,15 @@ from pathlib import Path
 from runner.config import duration as durations
 from runner.engine import advice, pipeline
 from runner.engine.events import Progress
-from runner.engine.job import Event, Job, Outcome, RunResult
+from runner.engine.job import Event, Job, Outcome, RunResult, UnrecordedRun
 from runner.engine.output import JOB_OF_POD
+from runner.log import visible
 from runner.objects import ObjectKey
 from runner.pods import states
 from runner.pods.connection import MalformedError, parse
 from runner.pods.idle import IdleLink
 from runner.pods.links import Ending, Link
-from runner.pods.records import Records
+from runner.pods.records import PLAN, Records
 from runner.pods.spool import Frame, Spool
 from runner.pods.states import Fault, Obstacle, ObstacleTimer, Patience, PodState
 from runner.pods.stream import MalformedLineError, WorkerOutput
@@ -178,8 +179,8 @@ class PodAttempt:
         return frame
 
     def shown(self, event: Event) -> None:
-        """Write the masked output of an event to the log of the pod."""
-        text = str(event.get("stdout") or "")
+        """Write the masked output of an event to the log of the pod, with visible control characters."""
+        text = visible(str(event.get("stdout") or ""))
         self.link.acknowledge(self._pending.popleft(), f"{text}\n" if text else "")
 
     def stop(self) -> float:
@@ -303,3 +304,17 @@ class PodAttempt:
 
 def _invalid(error: Exception) -> Fault:
     return Fault(f"the agent in the pod of the run sent invalid data ({error})")
+
+
+def deadline_of(job: Job) -> float | None:
+    """Return when a run that begins now, or that an earlier operator began, must end; seconds since the epoch."""
+    if job.deadline is None:
+        return None
+    resumed = job.pod.resumed if job.pod is not None else None
+    return job.deadline + (time.time() if resumed is None else resumed.record.began)
+
+
+def continues(found: UnrecordedRun, generation: int, purpose: str) -> bool:
+    """Return True if a run that an earlier operator began is the next one of its object."""
+    record = found.record
+    return record.purpose == purpose and record.generation == generation and purpose != PLAN

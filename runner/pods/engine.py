@@ -32,12 +32,12 @@ from runner.errors import ApiError, ApiUnavailableError, EngineError, PodWaitsEr
 from runner.kube.client import Client, PatchType
 from runner.objects import GVK, ObjectKey, ObjectRef
 from runner.ownership import type_name
-from runner.pods import jobs, payload, states
+from runner.pods import attempt, jobs, payload, states
 from runner.pods.attempt import STOP_WITHIN, PodAttempt, PodObjects, Waiting
 from runner.pods.idle import IdleLink
 from runner.pods.jobs import PODS, Address
 from runner.pods.links import Links
-from runner.pods.records import PLAN, Records
+from runner.pods.records import APPLY, PLAN, Records
 from runner.pods.spool import Space, Spool
 from runner.pods.states import Patience
 from runner.pods.stream import WorkerOutput, mark_of
@@ -72,17 +72,19 @@ class PodEngine:
         self._links = links
         self._pods = pods
         self._address = address
-        self._records = Records(client, address, namespace)
+        self.records = Records(client, address, namespace)
         self._kept = kept
         self._space = Space()
         self._pipeline = Pipeline(kept)
-        self._shared = PodObjects(pods, self._records, Patience(), started, self._preload_unused)
+        self._shared = PodObjects(pods, self.records, Patience(), started, self._preload_unused)
         self._unsettled: dict[str, PodAttempt] = {}
         """Runs by ident, until their outcome is recorded."""
         self._ended: dict[str, asyncio.Task[None]] = {}
         """Runs by name whose objects could not be deleted yet. Their resources have no run meanwhile."""
         self._waiting: dict[str, Waiting] = {}
         """Runs that wait for their pod without a worker, by the UID of their resource."""
+        self._elsewhere: set[str] = set()
+        """UIDs of resources whose finalizer gets no pod in their namespace, as for a quota of the resource's pods."""
         self._tasks: set[asyncio.Task[RunResult]] = set()
         self._closed = False
         self.warm: dict[GVK, WarmPods] = {}
@@ -111,16 +113,17 @@ class PodEngine:
         Runs of another generation or purpose are ended: their tokens are unknown, so they write nothing more.
         """
         waiting = self._waiting.get(owner.uid)
-        if waiting is not None and _is_for(waiting, generation, purpose) and self._has_no_node(waiting):
+        moves = waiting is not None and self._moves(waiting.run, waiting.since)
+        if waiting is not None and not moves and _is_for(waiting, generation, purpose) and self._has_no_node(waiting):
             raise PodWaitsError(waiting.why)
         if any(jobs.is_run_of(name, owner.uid) for name in self._ended):
             raise PodWaitsError("the objects of the last run are not deleted yet")  # the next one can have its name
-        found = await self._records.of_owner(owner, purpose)
-        going_on = next((each for each in found if _continues(each, generation, purpose)), None)
+        found = await self.records.of_owner(owner, purpose)
+        going_on = next((each for each in found if attempt.continues(each, generation, purpose)), None)
         for other in found:
             if other is not going_on:
                 _log.info("Ending an unfinished run of the object", run=other.name, **owner.key._asdict())
-                await self._records.remove(other.name, other.namespace, self._records.place_of(other))
+                await self.records.remove(other.name, other.namespace, self.records.place_of(other))
         if going_on is None or (waiting is not None and waiting.run.name != going_on.name):
             self._waiting.pop(owner.uid, None)
         return going_on
@@ -134,6 +137,17 @@ class PodEngine:
         lasted = asyncio.get_running_loop().time() - waiting.since
         no_node = states.without_node(state, self._shared.patience, waiting.why)
         return no_node is not None and not is_over and lasted < self._shared.patience.start
+
+    def _moves(self, run: PodAttempt, since: float) -> bool:
+        """Return True for a finalizer whose pod was refused for long enough. It runs in the operator's namespace.
+
+        A quota can be used by objects that Kubernetes deletes only after the finalizer.
+        """
+        pod, fault = run.job.pod, run.fault
+        if pod is None or pod.purpose in {APPLY, PLAN} or fault is None or not fault.is_refused:
+            return False
+        is_away = self.records.namespace not in {"", run.namespace}
+        return is_away and asyncio.get_running_loop().time() - since >= self._shared.patience.finalizer
 
     # A run.
 
@@ -182,6 +196,9 @@ class PodEngine:
         if pod.purpose == PLAN or is_full or run.link.connects or run.fault is None:
             return
         since = run.waited.since if run.waited is not None else now - (time.monotonic() - run.begun)
+        if self._moves(run, since):
+            self._elsewhere.add(pod.owner.uid)
+            return
         self._waiting[pod.owner.uid] = Waiting(run, since, run.state is not None, run.fault.waits)
         self._let_go(job)
 
@@ -198,10 +215,15 @@ class PodEngine:
                 run.link.fence()
                 await self._delete(run, None if run.has_log else run.place)
             else:
+                self._elsewhere.discard(run.job.pod.owner.uid if run.job.pod is not None else "")
                 # First the record: without it, no operator continues a run that has been reported.
                 await self._delete(run, None)
-                if not await run.link.recorded(STOP_WITHIN):
+                has_left, state = await run.link.recorded(STOP_WITHIN), self._pods.state(run.place)
+                if not has_left:
                     _log.info("The agent of a run does not respond; deleting its Job", run=run.name)
+                elif state is not None and state.has_others:
+                    _log.info("Other containers keep the pod of an ended run running; deleting its Job", run=run.name)
+                if not has_left or (state is not None and state.has_others):
                     await self._delete(run, run.place)
         finally:
             _close(run)
@@ -213,7 +235,7 @@ class PodEngine:
     async def _delete(self, run: PodAttempt, job: ObjectKey | None) -> None:
         """Delete the Secret of an ended run, and its Job if given. Continue in the background after an error."""
         try:
-            await self._records.remove(run.name, run.namespace, job)
+            await self.records.remove(run.name, run.namespace, job)
         except (ApiError, ApiUnavailableError) as error:
             _log.warning("Cannot delete the objects of an ended run; trying again", run=run.name, error=str(error))
             later = self._delete_later(run, job, self._ended.get(run.name))
@@ -226,7 +248,7 @@ class PodEngine:
         while True:
             await asyncio.sleep(backoff.next())
             try:
-                await self._records.remove(run.name, run.namespace, job)
+                await self.records.remove(run.name, run.namespace, job)
             except (ApiError, ApiUnavailableError) as error:
                 _log.debug("Cannot delete the objects of an ended run yet", run=run.name, error=str(error))
             else:
@@ -251,7 +273,7 @@ class PodEngine:
                 name for name, key, uid in self._pods.ended_warm_of(gvk) if is_gone(key, uid)
             ]
         if finalizes:  # other runs are never in the namespace of the operator, where it may lack the rights
-            await self._records.sweep(gvk, is_gone)
+            await self.records.sweep(gvk, is_gone)
 
     async def close(self, grace: float) -> None:  # noqa: ARG002 - runs in pods need no time: they go on
         """Leave the runs in their pods to the next operator. No run starts afterwards."""
@@ -282,14 +304,14 @@ class PodEngine:
         resumed, begun = pod.resumed, time.monotonic()
         if resumed is not None:
             begun -= max(time.time() - resumed.record.began, 0.0)
-        had_pod = resumed is not None and (bool(spool.last) or await self._records.had_pod(resumed, pod.owner.uid))
+        had_pod = resumed is not None and (bool(spool.last) or await self.records.had_pod(resumed, pod.owner.uid))
         name, namespace, idle, place = await (self._resumed(job, pod) if resumed else self._new(job, pod))
         self._let_go(job)  # if its outcome could not be recorded
         link, output = self._links.open(name, pod.token, order, spool.last), WorkerOutput(mark_of(pod.token))
         waited = self._waiting.pop(pod.owner.uid, None)
         run = PodAttempt(
             *(job, name, namespace, place, self._shared, spool, order, link, output, idle),
-            *(_deadline(job), waited, had_pod, begun),
+            *(attempt.deadline_of(job), waited, had_pod, begun),
         )
         self._unsettled[job.ident] = run
         if resumed is None:
@@ -312,14 +334,14 @@ class PodEngine:
         warm = self.warm.get(job.gvk)
         taken = warm.take() if warm is not None else None
         if warm is None or taken is None:
-            name, namespace = await self._records.create(job, pod)
+            name, namespace = await self.records.create(job, pod, elsewhere=pod.owner.uid in self._elsewhere)
             return name, namespace, None, ObjectKey(namespace, name)
         try:
-            name, namespace = await self._records.create(job, pod, taken.name)
+            name, namespace = await self.records.create(job, pod, taken.name)
         except BaseException:
             warm.give_back(taken)
             raise
-        return name, namespace, taken.link, ObjectKey(self._records.namespace, taken.name)
+        return name, namespace, taken.link, ObjectKey(self.records.namespace, taken.name)
 
     async def _resumed(self, job: Job, pod: PodRun) -> tuple[str, str, IdleLink | None, ObjectKey]:
         """Return the same for a run that an earlier operator began. It may have ended before its agent got the run."""
@@ -328,8 +350,8 @@ class PodEngine:
         if run.record.warm:
             idle = self._links.expect(run.record.warm, jobs.warm_token(self._address(), run.record.warm), lambda: None)
         else:
-            await self._records.create_job(job, pod, run.name, run.namespace)
-        return run.name, run.namespace, idle, self._records.place_of(run)
+            await self.records.create_job(job, pod, run.name, run.namespace)
+        return run.name, run.namespace, idle, self.records.place_of(run)
 
     def _label(self, run: PodAttempt, pod: PodRun) -> None:
         """Label the warm pod of a run in the background, for users, and delete those of earlier runs."""
@@ -351,7 +373,7 @@ class PodEngine:
             _log.warning("Cannot label the warm pod of a run", pod=state.name, run=run.name, error=str(error))
         try:
             old = jobs.superfluous(self._pods.ended_warm(owner.uid))
-            await self._records.delete_jobs(run.place.namespace, old)
+            await self.records.delete_jobs(run.place.namespace, old)
         except (ApiError, ApiUnavailableError) as error:
             _log.warning("Cannot delete the warm pods of earlier runs", run=run.name, error=str(error))
 
@@ -369,19 +391,6 @@ def _close(run: PodAttempt) -> None:
     run.spool.close()
     if run.idle is not None:
         run.idle.close()
-
-
-def _deadline(job: Job) -> float | None:
-    """Return when a run that begins now, or that an earlier operator began, must end; seconds since the epoch."""
-    if job.deadline is None:
-        return None
-    resumed = job.pod.resumed if job.pod is not None else None
-    return job.deadline + (time.time() if resumed is None else resumed.record.began)
-
-
-def _continues(found: UnrecordedRun, generation: int, purpose: str) -> bool:
-    record = found.record
-    return record.purpose == purpose and record.generation == generation and purpose != PLAN
 
 
 def _is_for(waiting: Waiting, generation: int, purpose: str) -> bool:

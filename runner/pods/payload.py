@@ -27,6 +27,7 @@ import yaml
 from ansible_runner.streaming import Transmitter
 
 import runner
+from runner import log
 from runner.agent.frames import RELAY_PORT
 from runner.agent.preload import IDENT
 from runner.config.paths import ansible_configs
@@ -45,7 +46,9 @@ _OWN = "operator"
 """Folder in `project/` with the operator's own plugins."""
 _TEMPORARY = str(Path(PRIVATE_DATA, "tmp"))
 _PACKAGE = Path(runner.__file__).parent
-_IGNORED = shutil.ignore_patterns(*SKIPPED, "*.pyc")
+_SKIPPED = shutil.ignore_patterns(*SKIPPED, "*.pyc")
+_log = log.get(__name__)
+_logged = log.Once()
 _PATHS = {"path", "pathspec", "pathlist", "tmp", "tmppath"}
 """Types of Ansible's settings that are paths, here in the operator's pod."""
 _OF_GALAXY = "GALAXY_"
@@ -79,9 +82,9 @@ def _make(job: Job, token: str, folder: Path, environ: Mapping[str, str], cwd: P
     for name, text in settings(job.environment, environ, cwd).items():
         _write(folder / name, text)
     own = project / _OWN
-    shutil.copytree(_PACKAGE / "collections", own / "collections", ignore=_IGNORED)
+    shutil.copytree(_PACKAGE / "collections", own / "collections", ignore=_ignored)
     for callbacks in ("engine/callbacks", "pods/callbacks"):
-        shutil.copytree(_PACKAGE / callbacks, own / "callbacks", ignore=_IGNORED, dirs_exist_ok=True)
+        shutil.copytree(_PACKAGE / callbacks, own / "callbacks", ignore=_ignored, dirs_exist_ok=True)
     env = folder / "env"
     _write(env / "kubeconfig", kubeconfig(f"http://127.0.0.1:{RELAY_PORT}", token))
     _write(env / "extravars", extravars.dump(job.extra_vars, job.unsafe_keys))
@@ -98,6 +101,22 @@ def _make(job: Job, token: str, folder: Path, environ: Mapping[str, str], cwd: P
     if job.ansible_args or more:
         arguments["cmdline"] = " ".join(filter(None, (job.ansible_args, shlex.join(more))))
     return arguments
+
+
+def _ignored(folder: str, names: list[str]) -> set[str]:
+    """Return the names that are not copied; log those that are neither files nor folders, and links to folders above.
+
+    Ansible cannot use them either, so they do not prevent a run.
+    """
+    skipped = set(_SKIPPED(folder, names))
+    here = Path(folder).resolve()
+    unusable = set()
+    for path in (Path(folder, name) for name in names if name not in skipped):
+        if not (path.is_file() or path.is_dir()) or (path.is_symlink() and here.is_relative_to(path.resolve())):
+            unusable.add(path.name)
+            if _logged.is_new(path):
+                _log.warning("Runs in pods do not get a file of a role: it is no file or folder", path=str(path))
+    return skipped | unusable
 
 
 def _inventories(of_run: Hosts, folder: Path) -> list[str]:
@@ -184,7 +203,7 @@ def _content(job: Job, project: Path, *, explicit: bool) -> str:
         return _playbook(job.content.path, project)
     name = collection_role(job.content)
     if name is None:
-        shutil.copytree(job.content.path.parent, project / "roles", ignore=_IGNORED)
+        shutil.copytree(job.content.path.parent, project / "roles", ignore=_ignored)
         name = job.content.path.name
     play = {
         "hosts": job.hosts.group if job.hosts else "localhost",
@@ -202,8 +221,8 @@ def _playbook(path: Path, project: Path) -> str:
             shutil.copy2(each, project / each.name)
     for name in BESIDE_A_PLAYBOOK:
         if (path.parent / name).is_dir():
-            shutil.copytree(path.parent / name, project / name, ignore=_IGNORED)
+            shutil.copytree(path.parent / name, project / name, ignore=_ignored)
     roles = path.parent.parent / "roles"
     if not (project / "roles").exists() and roles.is_dir():
-        shutil.copytree(roles, project / "roles", ignore=_IGNORED)
+        shutil.copytree(roles, project / "roles", ignore=_ignored)
     return path.name

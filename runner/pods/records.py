@@ -1,8 +1,9 @@
 """Secrets and Jobs of runs in pods: creation, search and deletion.
 
 The Secret of a run is its record until the outcome is in the status. Both objects are in the namespace of the resource;
-for a cluster-scoped one, in that of the operator. Nothing can be created in a namespace that is being deleted. Those of
-a finalizer are then in the namespace of the operator, where the garbage collector does not find their owner. The
+for a cluster-scoped one, in that of the operator. Nothing can be created in a namespace that is being deleted, or whose
+quota is used. Those of a finalizer are then in the namespace of the operator. The garbage collector does not find their
+owner there. The
 operator deletes the Secret with the result, or when the resource is gone. Kubernetes deletes the ended Job.
 """
 
@@ -37,6 +38,8 @@ PLAN = "plan"
 """Purpose of plans. No other operator continues one: its changes are in the memory of the operator that began it."""
 _REFUSED = re.compile(r'^Error creating: (?:pods "[^"]*" is forbidden: )?')
 """Begin of the job controller's message, with a name that differs each time."""
+_QUOTA = "exceeded quota"
+"""Part of the API server's message."""
 _MOST_EVENTS = "10"
 """Events of a Job that are read: each refused pod has one."""
 _COUNTS = ("active", "failed", "succeeded", "uncountedTerminatedPods")
@@ -130,8 +133,10 @@ class Records:
 
     # Creation.
 
-    async def create(self, job: Job, pod: PodRun, warm: str = "") -> tuple[str, str]:
+    async def create(self, job: Job, pod: PodRun, warm: str = "", *, elsewhere: bool = False) -> tuple[str, str]:
         """Create the Secret of a new run, and its Job unless it has a warm pod; return the run's name and namespace.
+
+        `elsewhere`: the pod of this finalizer was refused in the namespace of the resource.
 
         Raises:
             EngineError: the API server refuses them.
@@ -139,6 +144,8 @@ class Records:
         home = pod.owner.key.namespace or self.namespace
         if not home:
             raise EngineError("a cluster-scoped resource needs --leader-election-namespace, where its pods run")
+        if elsewhere:
+            return await self._create_elsewhere(job, pod, home, warm, "refuses the pod")
         try:
             return await self._create(job, pod, home, warm), home
         except NamespaceTerminatingError as error:
@@ -148,12 +155,15 @@ class Records:
         except ApiError as error:
             if isinstance(error, (ConflictError, *PASSING)):
                 raise
-            raise EngineError(f"the pod of the run cannot be prepared in namespace {home}: {error}") from error
-        return await self._create_elsewhere(job, pod, home, warm)
+            is_away = pod.purpose not in {APPLY, PLAN} and self.namespace not in {"", home}
+            if not (is_away and isinstance(error, ForbiddenError) and _QUOTA in str(error)):
+                raise EngineError(f"the pod of the run cannot be prepared in namespace {home}: {error}") from error
+            return await self._create_elsewhere(job, pod, home, warm, "has no quota for it")
+        return await self._create_elsewhere(job, pod, home, warm, "is being deleted")
 
-    async def _create_elsewhere(self, job: Job, pod: PodRun, home: str, warm: str) -> tuple[str, str]:
+    async def _create_elsewhere(self, job: Job, pod: PodRun, home: str, warm: str, why: str) -> tuple[str, str]:
         """Create the same in the namespace of the operator."""
-        _log.info("The namespace is being deleted; the run is in that of the operator", **job.key._asdict())
+        _log.info("The finalizer runs in the operator's namespace", why=f"the namespace {why}", **job.key._asdict())
         try:
             return await self._create(job, pod, self.namespace, warm), self.namespace
         except (ConflictError, *PASSING):
@@ -161,7 +171,7 @@ class Records:
         except ApiError as error:
             raise EngineError(
                 f"the pod of the run cannot be prepared in namespace {self.namespace} of the operator, "
-                f"where it has to run because namespace {home} is being deleted: {error}"
+                f"where it has to run because namespace {home} {why}: {error}"
             ) from error
 
     async def _create(self, job: Job, pod: PodRun, space: str, warm: str) -> str:

@@ -77,7 +77,9 @@ class PodRuns:
             return []
         if not self.namespace:
             raise ConfigError("warmPods needs --leader-election-namespace, where these pods run")
-        home = Home(self.namespace, self.address, await self._owners(client, pod_name), is_active)
+        home = Home(
+            self.namespace, self.address, await self._owners(client, pod_name), is_active, self.engine.records.refusal
+        )
         for watch in wanted:
             assert watch.pods is not None  # noqa: S101 - see above, for the types
             files = await asyncio.to_thread(payload.settings, environment(watch), os.environ, Path.cwd())

@@ -47,6 +47,8 @@ class Patience:
     """For the last lines of a pod that was deleted."""
     node: float = 3.0
     """For the node of a pod, with a worker of the operator. Afterwards, the run waits without one."""
+    finalizer: float = 30.0
+    """For the pod of a finalizer that is refused in the namespace of the resource. It then moves to another one."""
     pod: float = 10.0
     """For the pod of a Job that reports no reason, with a worker of the operator."""
 
@@ -61,6 +63,8 @@ class Fault:
     """Why the pod was lost, as the end of a sentence."""
     waits: str = ""
     """Why the run waits for its pod without a worker, as the end of a sentence. Nothing was executed yet."""
+    is_refused: bool = False
+    """True if Kubernetes refuses to create the pod, for which the run waits."""
     has_log: bool = False
     """True if the pod's log can explain the failure, and Ansible does not run in the pod."""
 
@@ -88,6 +92,8 @@ class PodState:
     """Why it ended, as the end of a sentence; empty before that."""
     lost: str = ""
     """Why it does not continue although nothing in it failed, as the end of a sentence."""
+    has_others: bool = False
+    """True if other containers run, such as an injected sidecar. They keep the pod running after the agent's end."""
 
     @property
     def is_starting(self) -> bool:
@@ -141,7 +147,9 @@ def without_node(state: PodState | None, wait: Patience, refusal: str) -> Obstac
     """Return the obstacle of a pod that has no node yet; None if it has one. `refusal`: why there is no pod."""
     if state is None:
         why = f"the pod cannot be created: {refusal}" if refusal else "the Job of the run has created no pod"
-        return Obstacle("refused" if refusal else "absent", 0.0 if refusal else wait.pod, Fault(waits=why))
+        return Obstacle(
+            "refused" if refusal else "absent", 0.0 if refusal else wait.pod, Fault(waits=why, is_refused=bool(refusal))
+        )
     if state.node or not state.waits:
         return None
     return Obstacle("no node", wait.node, Fault(waits=f"the pod {state.name} has no node: {state.waits}"))
@@ -161,9 +169,8 @@ def of(pod: Mapping[str, Any]) -> PodState:
     status = pod.get("status") or {}
     phase = status.get("phase")
     name, node = str(metadata(pod).get("name", "")), str((pod.get("spec") or {}).get("nodeName") or "")
-    container: dict[str, Any] = next(
-        (each for each in status.get("containerStatuses") or [] if each.get("name") == CONTAINER), {}
-    )
+    containers = status.get("containerStatuses") or []
+    container: dict[str, Any] = next((each for each in containers if each.get("name") == CONTAINER), {})
     conditions = {each.get("type"): each for each in status.get("conditions") or []}
     lost = _lost(conditions, node, status)
     if lost:
@@ -171,7 +178,10 @@ def of(pod: Mapping[str, Any]) -> PodState:
     if phase in {"Failed", "Succeeded"}:
         return PodState(name, node, ended=_end(pod, status, container))
     if phase == "Running":
-        return PodState(name, node, lost="it is being deleted" if is_deleting(pod) else "")
+        lost = "it is being deleted" if is_deleting(pod) else ""
+        others = any("running" in (each.get("state") or {}) for each in containers if each.get("name") != CONTAINER)
+        has_ended = not lost and "terminated" in (container.get("state") or {})
+        return PodState(name, node, "", "", _end(pod, status, container) if has_ended else "", lost, others)
     broken = _broken(container)
     return PodState(name, node, waits="" if broken else _waits(conditions, node), broken=broken)
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from runner import log
@@ -29,6 +29,8 @@ from runner.watches.pod_fields import PodPolicy
 
 _LOOK = 1.0
 """Seconds between two looks at the pods."""
+_REFUSED_AFTER = 5.0
+"""Seconds after which Kubernetes should have created a pod."""
 _PATIENCE = Patience(silent=60.0)
 _CLOSE = 5.0
 """Seconds for deletions when the operator stops."""
@@ -49,6 +51,8 @@ class Home:
     """Owner references: the object that owns the operator's pod, if it is known."""
     is_active: Callable[[], bool]
     """False while this replica has no resources."""
+    refusal: Callable[[ObjectKey], Awaitable[str]]
+    """Returns why Kubernetes creates no pod for a Job; empty if it reports nothing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +72,7 @@ class WarmPod:
     name: str
     link: IdleLink
     timer: ObstacleTimer
+    created: float
     was_seen: bool = False
     ready_since: float | None = None
 
@@ -139,6 +144,7 @@ class WarmPods:
             if self._pods.is_known(self._home.namespace):
                 self._is_active = self._home.is_active()
                 self._check()
+                await self._check_refusals()
                 await self._delete()
                 await self._create()
             with contextlib.suppress(TimeoutError):
@@ -172,6 +178,15 @@ class WarmPods:
             self._drop(pod)
         self._check_strays(now)
         self._doomed.update(self.orphans())
+
+    async def _check_refusals(self) -> None:
+        """Replace pods that Kubernetes does not create, such as one that a policy of the namespace forbids."""
+        for pod in list(self._waiting.values()):
+            if pod.was_seen or self._clock() - pod.created < _REFUSED_AFTER:
+                continue
+            if refusal := await self._home.refusal(ObjectKey(self._home.namespace, pod.name)):
+                self._failed(f"the pod cannot be created: {refusal}")
+                self._drop(pod)
 
     @property
     def _wanted(self) -> int:
@@ -230,7 +245,7 @@ class WarmPods:
         while len(self._waiting) < self._wanted and self._clock() >= self._not_before:
             name = jobs.warm_name(self._template.kind)
             link = self._links.expect(name, jobs.warm_token(self._home.address(), name), self._wake.set)
-            pod = self._waiting[name] = WarmPod(name, link, ObstacleTimer(self._clock()))
+            pod = self._waiting[name] = WarmPod(name, link, ObstacleTimer(self._clock()), self._clock())
             try:
                 await self._create_objects(name)
             except (ApiError, ApiUnavailableError) as error:

@@ -11,6 +11,7 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal, TypeAlias
 
+from runner.log import visible
 from runner.objects import Object, conditions_of, mapping
 
 Condition: TypeAlias = dict[str, Any]
@@ -18,8 +19,11 @@ ConditionStatus: TypeAlias = Literal["True", "False", "Unknown"]
 
 
 def make(kind: str, status: ConditionStatus, reason: str, message: str) -> Condition:
-    """Build a condition. `reason` is in CamelCase and not empty: `metav1.Condition` requires it."""
-    return {"type": kind, "status": status, "reason": reason, "message": message}
+    """Build a condition. `reason` is in CamelCase and not empty: `metav1.Condition` requires it.
+
+    Control characters of the message are visible: a terminal that shows the status executes none.
+    """
+    return {"type": kind, "status": status, "reason": reason, "message": visible(message)}
 
 
 def ignored(obj: Object) -> str:

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from runner.engine.job import Outcome, Recap, RunResult, TaskFailure
+from runner.log import visible
 from runner.objects import PAUSED, JSONPatch, Object, conditions_of, first_names, mapping, metadata, uid_of
 from runner.prune.sharing import OtherUsers
 from runner.status import kstatus
@@ -583,7 +584,7 @@ def _failure(reason: str, message: str, recap: Recap | None) -> tuple[Condition,
     return (
         make("Running", "False", reason, ""),
         make("Successful", "False", reason, ""),
-        _with_recap(make("Failure", "True", reason, _bounded(message, MAX_MESSAGE)), recap),
+        _with_recap(make("Failure", "True", reason, _bounded(visible(message), MAX_MESSAGE)), recap),
     )
 
 

@@ -126,12 +126,12 @@ class Bed:
         made = await self.client.request("POST", path, body={"metadata": {"name": name}})
         self.owner = ObjectRef(GVK("", "v1", "ConfigMap"), ObjectKey(self.namespace, name), made["metadata"]["uid"])
 
-    async def forbid(self, what: str, group: str, plural: str, spec: Object) -> str:
+    async def forbid(self, what: str, group: str, plural: str, spec: Object, namespace: str = "") -> str:
         """Forbid objects by a quota, such as `pods`; return its path once an object with this spec is refused.
 
         The API server itself learns of a quota, and of the account of a new namespace, a little later.
         """
-        space = f"namespaces/{self.namespace}"
+        space = f"namespaces/{namespace or self.namespace}"
         quota = {"metadata": {"name": "none"}, "spec": {"hard": {what: "0"}}}
         await self.client.request("POST", f"/api/v1/{space}/resourcequotas", body=quota)
         body, params = {"metadata": {"name": "any"}, "spec": spec}, {"dryRun": "All"}

@@ -37,7 +37,7 @@ async def _detach(bed: Bed, deadline: float) -> tuple[dict[str, str], PodEngine,
     second = await bed.engine()
     found = await second.resume(bed.owner, 1, "apply")
     assert found is not None
-    await until(lambda: second._records.had_pod(found, bed.owner.uid), "the record of the pod")
+    await until(lambda: second.records.had_pod(found, bed.owner.uid), "the record of the pod")
     return record, second, found
 
 

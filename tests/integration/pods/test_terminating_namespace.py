@@ -163,7 +163,7 @@ async def test_what_remains_of_a_finalizer_goes_when_its_resource_goes(bed: Bed,
 async def test_an_operator_that_does_not_know_its_namespace_says_what_is_missing(bed: Bed, doomed: Doomed) -> None:
     await doomed.delete()
     engine = await bed.engine()
-    engine._records.namespace = ""
+    engine.records.namespace = ""
     result = await engine.run(doomed.finalizes(), events)
     assert result.outcome is Outcome.NOT_STARTED
     assert "because it is being terminated" in result.message

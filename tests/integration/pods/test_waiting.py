@@ -10,6 +10,7 @@ import pytest
 
 from runner.engine.job import Job, Outcome, RunResult, UnrecordedRun
 from runner.errors import PodWaitsError, RunDetachedError
+from runner.objects import GVK, ObjectKey, ObjectRef
 from runner.pods.engine import PodEngine
 from runner.pods.states import Patience, PodState
 from tests.integration.pods.bed import POD, Bed, conclude, events, succeed
@@ -205,3 +206,43 @@ async def test_the_time_of_a_run_without_a_pod_does_not_begin_anew_after_a_resta
         result = await conclude(second, job, asyncio.create_task(second.run(job, events)))
     assert result.outcome is Outcome.NOT_STARTED
     assert result.message.startswith("the Job of the run has created no pod")
+
+
+async def test_a_finalizer_that_a_quota_refuses_runs_in_the_namespace_of_the_operator(bed: Bed) -> None:
+    """The quota can be used by pods of the resource, which Kubernetes deletes only after the finalizer."""
+    tenant = f"{bed.namespace}-tenant"
+    await bed.client.request("POST", "/api/v1/namespaces", body={"metadata": {"name": tenant}})
+    body: Any = {"metadata": {"name": "one"}}
+    made = await bed.client.request("POST", f"/api/v1/namespaces/{tenant}/configmaps", body=body)
+    bed.owner = ObjectRef(GVK("", "v1", "ConfigMap"), ObjectKey(tenant, "one"), made["metadata"]["uid"])
+    await bed.forbid("pods", "/api/v1", "pods", POD, namespace=tenant)
+    engine, job = await bed.engine(), bed.job()
+    engine._shared.patience = Patience(node=0.2, gone=0.2, pod=60.0, finalizer=2.0)
+    assert job.pod is not None
+    pod = replace(job.pod, purpose="finalize")
+    job = replace(job, pod=pod)
+    async with asyncio.timeout(patience()):
+        assert _is_waiting(await conclude(engine, job, asyncio.create_task(engine.run(job, events))))
+        with pytest.raises(PodWaitsError, match="exceeded quota"):
+            await engine.resume(bed.owner, 1, "finalize")
+        await asyncio.sleep(2)
+        found = await engine.resume(bed.owner, 1, "finalize")
+        assert found is not None
+        again = replace(job, pod=replace(pod, resumed=found))
+        assert _is_waiting(await conclude(engine, again, asyncio.create_task(engine.run(again, events))))
+        assert await engine.resume(bed.owner, 1, "finalize") is None
+    running = asyncio.create_task(engine.run(job, events))
+    agent = await bed.agent(await bed.record(newest=True))
+    result = await succeed(engine, job, running, agent)
+    assert result.pod.startswith(f"{bed.namespace}/")
+    await bed.client.request("DELETE", f"/api/v1/namespaces/{tenant}")
+
+
+async def test_the_job_of_an_ended_run_is_deleted_if_a_sidecar_keeps_its_pod(bed: Bed) -> None:
+    engine, job = await bed.engine(), bed.job()
+    running = asyncio.create_task(engine.run(job, events))
+    record = await bed.record()
+    agent = await bed.agent(record)
+    bed.pods.states[record["run"]] = replace(bed.pods.states[record["run"]], has_others=True)
+    await succeed(engine, job, running, agent)
+    assert await bed.objects("jobs") == []

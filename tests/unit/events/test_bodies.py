@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import pytest
 
+from runner.events import bodies
 from runner.events.bodies import ApiEvent, name_of
 from runner.objects import GVK, ObjectKey, ObjectRef
 
@@ -23,3 +24,7 @@ def test_the_name_of_an_event_is_valid_wherever_the_name_of_its_object_is_cut(na
     made = name_of(replace(EVENT, regarding=regarding), 1_700_000_000_000_000_000)
     assert SUBDOMAIN.fullmatch(made)
     assert len(made) <= 253
+
+
+def test_control_characters_of_a_note_are_visible() -> None:
+    assert bodies._bounded("\x1b]0;pwn\x07") == "\\x1b]0;pwn\\x07"

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import io
 import json
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 from ansible_runner.utils.streaming import unstream_dir
+from structlog.testing import capture_logs
 
 from runner.engine.job import Job
 from runner.pods import payload
@@ -117,3 +119,18 @@ def test_the_kubeconfig_names_the_agents_port_and_the_runs_token(order: Callable
     assert found["clusters"][0]["cluster"]["server"] == "http://127.0.0.1:48443"
     assert found["users"][0]["user"]["token"] == "the-token"
     assert (folder / "project/operator/collections/ansible_collections/operator_sdk/util").is_dir()
+
+
+def test_what_is_no_file_in_any_role_does_not_prevent_runs(project: Path, order: Callable[..., Any]) -> None:
+    files = project / "roles/other/files"
+    (files / "dangling").symlink_to("/nonexistent")
+    (files / "loop").symlink_to("loop")
+    (files / "above").symlink_to("../..")
+    os.mkfifo(files / "pipe")
+    (files / "link").symlink_to("data")
+    with capture_logs() as logs:
+        _, unpacked = order(Role("main", project / "roles/main"))
+    copied = unpacked / "project/roles/other/files"
+    assert sorted(each.name for each in copied.iterdir()) == ["data", "link"]
+    assert (copied / "link").read_text() == "x"
+    assert {Path(line["path"]).name for line in logs} == {"dangling", "loop", "above", "pipe"}

@@ -111,3 +111,14 @@ def test_a_pod_that_was_deleted_is_lost_and_one_that_never_came_failed() -> None
     assert states.obstacle_of_pod(None, WAIT, known=True).fault.lost == "it was deleted"
     absent = states.obstacle_of_pod(None, WAIT, known=False)
     assert (absent.patience, absent.fault.text) == (WAIT.start, "the Job of the run has created no pod")
+
+
+def test_the_end_of_the_agent_is_noticed_while_a_sidecar_runs() -> None:
+    sidecar = {"name": "mesh", "state": {"running": {}}}
+    own = {"name": "ansible", "state": {"terminated": {"exitCode": 137, "reason": "Error"}}}
+    state = states.of(_pod(containerStatuses=[sidecar, own]))
+    assert state.ended == "its container ended with exit code 137"
+    assert state.has_others
+    assert not states.of(_pod(containerStatuses=[{**own, "state": {"running": {}}}])).has_others
+    alone = states.of(_pod(containerStatuses=[{"name": "mesh", "state": {"terminated": {}}}, own]))
+    assert (alone.ended, alone.has_others) == (state.ended, False)

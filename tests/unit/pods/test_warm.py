@@ -11,6 +11,7 @@ from typing import cast
 
 import orjson
 import pytest
+from structlog.testing import capture_logs
 
 from runner.agent import uplink
 from runner.agent.frames import PROTOCOL, Exit, Kind
@@ -159,6 +160,11 @@ class Cluster:
     states: dict[str, PodState] = field(default_factory=dict)
     is_full: bool = False
     is_down: bool = False
+    refused: str = ""
+
+    async def refusal(self, job: ObjectKey) -> str:
+        assert job.namespace == "system"
+        return self.refused
 
     def is_known(self, namespace: str) -> bool:
         return namespace == "system"
@@ -208,7 +214,7 @@ def _look_often(monkeypatch: pytest.MonkeyPatch) -> None:
 async def pool(operator: Operator, cluster: Cluster) -> AsyncIterator[WarmPods]:
     """Two warm pods."""
     address = Address(f"{operator.host}:{operator.port}", "operator.pods.test", operator.ca.decode(), b"key")
-    home = Home("system", lambda: address, [], lambda: True)
+    home = Home("system", lambda: address, [], lambda: True, cluster.refusal)
     template = WarmTemplate("Thing", PodPolicy(1, {}, {"image": "ee:1"}, warm=2), {"env/envvars": "{}"})
     made = WarmPods(cast("KubeClient", cluster), operator.links, cast("PodWatch", cluster), home, template)
     following = asyncio.create_task(made.follow())
@@ -225,6 +231,19 @@ async def _idle_agent(operator: Operator, client: Connect, secret: Object, **fie
     connected.hello(run=content["run"], token=content["token"], has_order=False, **fields)
     assert (await connected.receive())[0] == Kind.WELCOME
     return connected
+
+
+async def test_the_reason_why_a_pod_is_refused_is_in_the_log(
+    cluster: Cluster, pool: WarmPods, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(warm, "_REFUSED_AFTER", 0.05)
+    cluster.refused = "violates PodSecurity restricted: runAsNonRoot != true"
+    with capture_logs() as logs:
+        await until(lambda: pool.failures >= 2)
+    problems = [line["problem"] for line in logs if "A warm pod did not start" in line["event"]]
+    assert problems[0] == f"the pod cannot be created: {cluster.refused}"
+    cluster.refused = ""
+    await until(lambda: len(cluster.secrets) > 2)
 
 
 async def test_a_pool_keeps_its_number_of_pods_and_replaces_one_that_got_a_run(

@@ -11,7 +11,7 @@ import pytest
 from runner.engine.hosts import HostRecap
 from runner.engine.job import Outcome, Recap, RunResult, TaskFailure
 from runner.objects import LastResult, last_result
-from runner.status import report
+from runner.status import conditions, report
 from runner.status.conditions import ignored
 
 NOW = 1_800_000_000.0
@@ -406,3 +406,8 @@ def test_a_field_that_a_schema_drops_is_named_and_then_omitted(field: str, wante
     del written["status"][field]
     assert report.dropped_fields(written, wanted) == [f"status.{field}"]
     assert getattr(report.without(wanted, frozenset({f"status.{field}"})), field) is None
+
+
+def test_control_characters_of_a_message_are_visible() -> None:
+    made = conditions.make("Failure", "True", "Failed", "\u202e\x1b[31mRED\x1b]0;pwn\x07\r\nnext")
+    assert made["message"] == "\\u202eRED\\x1b]0;pwn\\x07\nnext"
