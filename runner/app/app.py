@@ -306,7 +306,7 @@ class _Operator:
         if watches is not None and any(watch.pods for watch in watches):
             load = partial(PodSetup.load, self._settings, client)
             self._pods = await self._until_answered(Request.AUTHORITY, client, load)
-        self._watches = watches or self._watches
+        self._watches = tuple(pods_setup.without_own_objects(each, self._settings) for each in watches or self._watches)
         return not self._signals.stop.is_set()
 
     async def _until_answered(self, kind: Request, client: Client, send: Callable[[], Awaitable[T]]) -> T | None:

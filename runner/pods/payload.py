@@ -115,7 +115,9 @@ def _ignored(folder: str, names: list[str]) -> set[str]:
         if not (path.is_file() or path.is_dir()) or (path.is_symlink() and here.is_relative_to(path.resolve())):
             unusable.add(path.name)
             if _logged.is_new(path):
-                _log.warning("Runs in pods do not get a file of a role: it is no file or folder", path=str(path))
+                _log.warning(
+                    "Pods of runs do not get an entry of a role: it is neither a file nor a folder", path=str(path)
+                )
     return skipped | unusable
 
 

@@ -10,7 +10,7 @@ import asyncio
 import os
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AsyncExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from runner import log
@@ -41,6 +41,9 @@ _DEFAULT_ID = "ansible-operator"
 _ANYWHERE = "0.0.0.0"  # noqa: S104 - pods connect from other nodes
 _PORT = 8444
 """Port of the Service for pods."""
+_OWN_LABELS = (jobs.RUN_OF, jobs.WARM)
+"""Labels of Secrets, Jobs and pods of runs; each has one."""
+_OWN_KINDS = {("", "Secret"), ("batch", "Job"), ("", "Pod")}
 _log = log.get(__name__)
 
 
@@ -167,10 +170,23 @@ def authority_name(settings: Settings) -> str:
     return f"{settings.leader_election_id or _DEFAULT_ID}-pods-ca"
 
 
+def without_own_objects(watch: Watch, settings: Settings) -> Watch:
+    """Return a watch that does not select the operator's own objects.
+
+    A run for the Secret of a run would need a further Secret, and that with the key of the authority is for no run.
+    """
+    if (watch.gvk.group, watch.gvk.kind) not in _OWN_KINDS:
+        return watch
+    labels = filter(None, (watch.selector, *(f"!{label}" for label in _OWN_LABELS)))
+    is_secret = watch.gvk.kind == SECRETS.gvk.kind
+    fields = filter(None, (watch.field_selector, f"metadata.name!={authority_name(settings)}" if is_secret else ""))
+    return replace(watch, selector=",".join(labels), field_selector=",".join(fields))
+
+
 def own_secrets(settings: Settings) -> OwnSecrets:
     """Return the handler of the proxy that keeps the authority and the Secrets of runs from runs."""
     namespace = OwnNamespaces.of_process(settings.leader_election_namespace).others
-    return OwnSecrets(namespace, authority_name(settings), jobs.is_secret_name, (jobs.RUN_OF, jobs.WARM))
+    return OwnSecrets(namespace, authority_name(settings), jobs.is_secret_name, _OWN_LABELS)
 
 
 def _server(address: str, namespace: str) -> str:
