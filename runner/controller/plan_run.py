@@ -7,10 +7,11 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from runner import log
 from runner.controller.attempt import Attempt
+from runner.controller.decisions import RunPlan
 from runner.controller.runs import Runs
 from runner.engine.job import Outcome, RunResult
 from runner.engine.run_secrets import RunSecrets
@@ -21,7 +22,7 @@ from runner.kube.state import ClusterState, Stored
 from runner.masking.masker import TOO_SLOW, SearchTimeoutError
 from runner.objects import GVK, PLAN_OF, ObjectRef, uid_of
 from runner.ownership import Owner
-from runner.plan import changes, published
+from runner.plan import changes, lookups, published
 from runner.plan.changes import ObjectChange, ResourcePlan, State
 from runner.plan.tasks import UnplannedTask, UnplannedTasks
 from runner.proxy.planning.overlay import Overlay
@@ -51,9 +52,8 @@ async def plan_run(runs: Runs, attempt: Attempt, overlay: Overlay | None = None)
     overlay = overlay or Overlay()
     result, unplanned, grant = await runs.plan(attempt, overlay)
     finished = _Finished(result, overlay, unplanned, grant.secrets, grant.stats.forbidden())
-    ref = ObjectRef.of(attempt.resource.gvk, attempt.obj)
     # Masking can take seconds.
-    plan = await asyncio.to_thread(finished.conclude, ref, finalizing=attempt.plan.finalizing)
+    plan = await asyncio.to_thread(finished.conclude, ObjectRef.of(attempt.resource.gvk, attempt.obj), attempt.plan)
     if plan.state != "failed":
         runs.planned(plan)
     return PlanRun(result, overlay, plan, grant.secrets.withheld if grant.secrets.is_exhausted else "")
@@ -68,7 +68,7 @@ class _Finished:
     missing: Sequence[str]
     """Sentences about rights that the run lacked."""
 
-    def conclude(self, ref: ObjectRef, *, finalizing: bool) -> ResourcePlan:
+    def conclude(self, ref: ObjectRef, run: RunPlan) -> ResourcePlan:
         """Return the plan of the run's resource."""
         found: tuple[ObjectChange, ...] = ()
         message = ""
@@ -80,13 +80,15 @@ class _Finished:
         except RecursionError:
             message = _TOO_DEEP
         masked = self.secrets.masker.text
-        others = [UnplannedTask("", "", "", masked(reason)) for reason in self.overlay.partial_reasons]
-        unplanned = (*self.tasks.tasks, *others)
+        named = set(map(str, self.overlay.refusals[: self.tasks.named]))
+        others = [UnplannedTask("", "", "", each) for each in self.overlay.partial_reasons if each not in named]
+        acting = lookups.found(run.content, self.tasks.paths)
+        unplanned = tuple(replace(each, reason=masked(each.reason)) for each in (*self.tasks.tasks, *others, *acting))
         state: State = "partial" if unplanned else "complete"
         if message or self.result.outcome is not Outcome.SUCCEEDED:
             state = "failed"
             message = message or self._failure()
-        return ResourcePlan(ref, state, found, unplanned, self.tasks.more, message, finalizing)
+        return ResourcePlan(ref, state, found, unplanned, self.tasks.more, message, run.finalizing)
 
     def _failure(self) -> str:
         failures = [

@@ -350,7 +350,11 @@ def _condition(plan: ResourcePlan, status: Mapping[str, Any], mode: RunMode) -> 
     approvable, notes = status.get("hash"), published.random_values(status)
     is_executable = mode == "approve" and not status.get("differing")
     advice = notes + (f". To execute it, set the annotation {APPROVE} to {approvable}" if is_executable else "")
-    return "True", reason, f"Plan {approvable}: {published.summary(plan)}" + (advice if plan.changes else "")
+    return (
+        "True",
+        reason,
+        f"Plan {approvable}: {published.summary(plan)}" + (advice if plan.changes or plan.state == "partial" else ""),
+    )
 
 
 def _basis(obj: Object, run: PlanRun, content: str) -> PlanBasis:

@@ -255,7 +255,7 @@ class Runs(Feature):
 
     async def plan(self, attempt: Attempt, overlay: Overlay) -> tuple[RunResult, UnplannedTasks, Grant]:
         """Run in check mode. The run has no Events, no log and no kept folder."""
-        unplanned = UnplannedTasks()
+        unplanned = UnplannedTasks(overlay)
         async with self.prepare(attempt, overlay) as prepared:
             job = prepared.job
             job = replace(

@@ -1,4 +1,9 @@
-"""Tasks that a run in check mode did not execute, and those that would change other hosts than localhost. Pure.
+"""Tasks whose changes a plan does not contain, and those that would change other hosts than localhost. Pure.
+
+Rule: a plan names what it cannot see. Each task that reports a change is a planned write, a change of a host, or an
+unplanned task with its file and line. `_OF_CLUSTER` names the modules that send their requests in check mode too. For
+all other modules, a write during the task counts. A task that check mode skips, that runs in the background, or whose
+request was refused is unplanned.
 
 ansible-core reports these in events of skipped tasks, 2.18 to 2.21 alike:
 - A module without check mode: `remote module (NAME) does not support check mode`.
@@ -18,9 +23,11 @@ import json
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from datetime import datetime
 from typing import Any
 
 from runner.engine.job import Event
+from runner.proxy.planning.overlay import Overlay
 
 VERBOSITY = 1
 """Verbosity from which the output contains results."""
@@ -37,6 +44,8 @@ _ALL_ITEMS = "All items skipped"
 _COMMAND = "Command would have run if not in check mode"
 _SKIPPED = frozenset({"runner_on_skipped", "runner_item_on_skipped"})
 _OK = frozenset({"runner_on_ok", "runner_item_on_ok"})
+_STARTS = frozenset({"playbook_on_task_start", "playbook_on_handler_task_start"})
+_FAILED = frozenset({"runner_on_failed", "runner_item_on_failed"})
 _CHECK_MODE = re.compile(r"check.?mode", re.IGNORECASE)
 _SKIPS_SILENTLY = frozenset({"raw", "ansible.builtin.raw", "ansible.legacy.raw"})
 _SUPPORTING = re.compile(
@@ -45,15 +54,26 @@ _SUPPORTING = re.compile(
 )
 """Actions that support check mode, so that only a condition can be the hidden reason why such a task was skipped."""
 _LOCALHOST = "localhost"
-_OF_CLUSTER = re.compile(r"kubernetes\.core\..+|operator_sdk\.util\..+")
-"""Actions that change objects, which the plan contains, wherever they are executed."""
+_OF_CLUSTER = re.compile(
+    r"(?:kubernetes\.core|community\.okd|redhat\.openshift)\.k8s(?:_json_patch|_service)?|operator_sdk\.util\..+"
+)
+"""Actions that send their requests in check mode too, so that the plan contains their changes."""
+_SENDS_NOTHING = re.compile(r"kubernetes\.core\..+|(?:community\.okd|redhat\.openshift)\..+")
+_NEUTRAL = re.compile(
+    r"(?:ansible\.(?:builtin|legacy)\.)?"
+    r"(?:add_host|assert|debug|fail|group_by|include_.+|import_.+|meta|pause|set_fact|set_stats|setup|stat|wait_for)"
+)
+"""Actions that change nothing, although a role can let them report a change."""
+_IN_BACKGROUND = "it runs in the background, so that the plan can lack its changes"
+_WITHOUT_REQUESTS = "it reports a change, but sends no request in check mode"
+_OUTSIDE = "it reports a change outside the cluster"
 _MOST = 100
 """Number of tasks that a run reports at most."""
 
 
 @dataclass(frozen=True, slots=True)
 class UnplannedTask:
-    """A task that the run did not execute, or not with certainty. `path` is `file:line`, empty if unknown."""
+    """A task whose changes the plan can lack. `path` is `file:line`, empty if unknown."""
 
     task: str
     path: str
@@ -65,45 +85,59 @@ class UnplannedTask:
 class UnplannedTasks:
     """Collects the tasks from the events of one run."""
 
-    found: dict[tuple[str, str], UnplannedTask] = field(default_factory=dict)
+    overlay: Overlay = field(default_factory=Overlay)
+    """What the run has sent so far."""
+    found: dict[tuple[str, ...], UnplannedTask] = field(default_factory=dict)
     more: int = 0
     """Number of further tasks."""
     hosts: dict[str, dict[str, str]] = field(default_factory=dict)
     """Tasks that would change a host, with their actions, by the name of the host."""
+    named: int = 0
+    """Number of refusals whose tasks are known."""
+    paths: set[str] = field(default_factory=set)
+    """Places of all tasks that were reached, as `file:line`."""
+    began: float = 0.0
+    """When the latest task began, in seconds since the epoch."""
 
     def event(self, event: Event) -> None:
         """Read one event of ansible-runner."""
-        data = event.get("event_data")
-        if event.get("event") not in _SKIPPED | _OK or not isinstance(data, dict):
+        data, kind = event.get("event_data"), event.get("event")
+        if kind in _STARTS:
+            self.began = _moment(event)
+        if kind not in _SKIPPED | _OK | _FAILED or not isinstance(data, dict):
+            return
+        action = str(data.get("resolved_action") or data.get("task_action") or "")
+        self.paths.add(str(data.get("task_path") or ""))
+        if kind in _FAILED:  # by a refusal since the last one
+            for refusal in self.overlay.refusals[self.named :]:
+                self._add(data, action, str(refusal), str(refusal))
+            self.named = len(self.overlay.refusals)
             return
         result = data.get("res")
         if not isinstance(result, dict):
-            result = _printed(str(event.get("stdout") or "")) if event.get("event") in _SKIPPED else {}
-        action = str(data.get("resolved_action") or data.get("task_action") or "")
-        self._note_host(data, result, action)
-        reason = _reason(action, result, is_ok=event.get("event") in _OK)
-        if not reason:
-            return
-        task = UnplannedTask(
-            task=str(data.get("task") or ""),
-            path=str(data.get("task_path") or ""),
-            action=action,
-            reason=reason,
-        )
-        if (task.path, task.task) in self.found:
-            return
-        if len(self.found) < _MOST:
-            self.found[task.path, task.task] = task
-        else:
-            self.more += 1
-
-    def _note_host(self, data: Mapping[str, Any], result: Mapping[str, Any], action: str) -> None:
-        delegated = result.get("_ansible_delegated_vars")
-        host = (delegated if isinstance(delegated, dict) else {}).get("ansible_delegated_host") or data.get("host")
-        if result.get("changed") is True and host != _LOCALHOST and not _OF_CLUSTER.fullmatch(action):
-            tasks = self.hosts.setdefault(str(host), {})
+            result = _printed(str(event.get("stdout") or "")) if kind in _SKIPPED else {}
+        host = _host(data, result)
+        is_changed = result.get("changed") is True and not _OF_CLUSTER.fullmatch(action)
+        if is_changed and (host == _LOCALHOST or _SENDS_NOTHING.fullmatch(action)):
+            is_changed = not self.overlay.has_written(self.began, _moment(event))
+        reason = _reason(action, result) if kind in _SKIPPED else _unseen(action, result, host if is_changed else "")
+        if reason:
+            self._add(data, action, reason)
+        elif is_changed and host != _LOCALHOST:
+            tasks = self.hosts.setdefault(host, {})
             if len(tasks) < _MOST:
                 tasks[str(data.get("task") or "")] = action
+
+    def _add(self, data: Mapping[str, Any], action: str, reason: str, *distinct: str) -> None:
+        """Add a task once for all its items and hosts, or once for each value of `distinct`."""
+        path, task = (str(data.get(name) or "") for name in ("task_path", "task"))
+        key = (path, task, *distinct)
+        if key in self.found:
+            return
+        if len(self.found) < _MOST:
+            self.found[key] = UnplannedTask(task, path, action, reason)
+        else:
+            self.more += 1
 
     @property
     def tasks(self) -> tuple[UnplannedTask, ...]:
@@ -121,12 +155,40 @@ def _printed(output: str) -> dict[str, Any]:
     return found if isinstance(found, dict) else {}
 
 
-def _reason(action: str, result: Mapping[str, Any], *, is_ok: bool) -> str:
-    """Return why a task was not executed because of check mode; empty if this was not the reason."""
+def _moment(event: Event) -> float:
+    try:
+        return datetime.fromisoformat(str(event.get("created"))).timestamp()
+    except ValueError:
+        return 0.0
+
+
+def _host(data: Mapping[str, Any], result: Mapping[str, Any]) -> str:
+    delegated = result.get("_ansible_delegated_vars")
+    return str(
+        (delegated if isinstance(delegated, dict) else {}).get("ansible_delegated_host") or data.get("host") or ""
+    )
+
+
+def _unseen(action: str, result: Mapping[str, Any], changed: str) -> str:
+    """Return why the plan lacks the changes of a task that was executed; empty if it has them.
+
+    `changed` is the host that the task would change; empty if it would change none, or only objects in the plan.
+    """
     message = str(result.get("msg") or "")
-    if is_ok:
-        # With `creates` or `removes`, command and shell report a change that they did not make.
-        return message if message == _COMMAND else ""
+    if message == _COMMAND:  # with `creates` or `removes`, command and shell report a change that they did not make
+        return message
+    if result.get("ansible_job_id") and not result.get("finished"):
+        return _IN_BACKGROUND
+    if not changed or _NEUTRAL.fullmatch(action):
+        return ""
+    if _SENDS_NOTHING.fullmatch(action):
+        return _WITHOUT_REQUESTS
+    return _OUTSIDE if changed == _LOCALHOST else ""
+
+
+def _reason(action: str, result: Mapping[str, Any]) -> str:
+    """Return why a task was skipped because of check mode; empty if this was not the reason."""
+    message = str(result.get("msg") or "")
     condition = str(result.get("false_condition") or "")
     if "ansible_check_mode" in condition:
         return f"the role skips it in check mode: {condition}"

@@ -26,12 +26,13 @@ from runner.objects import (
 )
 from runner.status import kstatus
 from runner.status.conditions import Condition, find, make, timestamp
+from runner.status.report import UPDATED
 from runner.watches.policy import RunMode, mode_of, strictest
 
 ROLLOUT = "ansible.sdk.operatorframework.io/rollout"
 """Annotation: `hold` keeps an object out of rollouts, `now` lets it run next."""
-UPDATED, FAILED, IN_PROGRESS, WAITING, PAUSED = "Updated", "Failed", "InProgress", "Waiting", "RolloutPaused"
-"""Condition of the objects of a watch with `rollout`, and its reasons while it is false."""
+FAILED, IN_PROGRESS, WAITING, PAUSED = "Failed", "InProgress", "Waiting", "RolloutPaused"
+"""Reasons of the condition `Updated` while it is false."""
 UNUSABLE = "it cannot run until it is corrected"
 _CONTENT = re.compile(
     r"content (?P<content>[0-9a-f]{24})\b(?: since (?P<since>[0-9TZ:-]+))?(?P<failed>, which failed)?"

@@ -52,6 +52,8 @@ UNREACHABLE = "Unreachable"
 """Reason of `Failure` if the only problem of a run is that hosts could not be reached."""
 PRUNABLE = "Prunable"
 """A condition of objects whose runs created objects that they no longer use."""
+UPDATED = "Updated"
+"""A condition of the objects of a watch with `rollout`."""
 KEEP_ADVICE = 'to keep an object, annotate it with ansible.sdk.operatorframework.io/prune: "false"'
 MAX_MESSAGE = 32_000
 """Characters; the API's own condition schema refuses more than 32,768."""
@@ -62,7 +64,7 @@ REQUEST_REFUSED = "RequestRefused"
 OBSERVED = "observedGeneration"
 _OWN = frozenset(
     {
-        *("Running", "Successful", "Failure", PLANNED, PLAN_STALE, DRIFTED),
+        *("Running", "Successful", "Failure", PLANNED, PLAN_STALE, DRIFTED, PRUNABLE, UPDATED),
         *(CONTENDED, IGNORED_VARIABLES, IGNORED_REFERENCES, LIMITED_ANNOTATIONS, REQUEST_REFUSED),
     }
 )

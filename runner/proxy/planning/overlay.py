@@ -9,6 +9,7 @@ Names of kinds are group and plural, as in paths, so that all versions of a kind
 from __future__ import annotations
 
 import asyncio
+import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
@@ -61,6 +62,10 @@ class Refusal:
     key: ObjectKey
     """Namespace and name in the request; both can be empty."""
     reason: str
+
+    def __str__(self) -> str:
+        """Return the refusal as the reason why a plan is partial."""
+        return f"refused {self.verb} {self.resource} {self.key}".rstrip() + f": {self.reason}"
 
 
 def comparable(obj: Object) -> Object:
@@ -209,6 +214,8 @@ class Overlay:
         """Refused requests, in their order."""
         self.writes: list[PlannedWrite] = []
         """Each write, in their order."""
+        self.times: list[float] = []
+        """Time of each write, in seconds since the epoch."""
         self.reads: dict[str, str] = {}
         """Digests of what the API server had when the run first read it, by path and query."""
         self._objects: dict[KindId, dict[ObjectKey, PlannedObject]] = {}
@@ -226,12 +233,13 @@ class Overlay:
     @property
     def partial_reasons(self) -> list[str]:
         """Reasons why the plan can miss changes, without duplicates: each refused request, then the other ones."""
-        refused = (
-            f"refused {each.verb} {each.resource} {each.key}".rstrip() + f": {each.reason}" for each in self.refusals
-        )
-        return list(dict.fromkeys([*refused, *self._partial]))
+        return list(dict.fromkeys([*map(str, self.refusals), *self._partial]))
 
     # Recording.
+
+    def has_written(self, since: float, until: float) -> bool:
+        """Return whether the run sent a write between two moments."""
+        return any(since <= at <= until for at in self.times)
 
     def refuse(self, refusal: Refusal) -> None:
         """Record a refused request."""
@@ -280,6 +288,7 @@ class Overlay:
                     self.unknown.add(value, place)
         exists = existed if not planned.writes else planned.after is not None
         self.writes.append(PlannedWrite(resource, key, exists, planned.after, after, reason, requested))
+        self.times.append(time.time())
         planned.after, planned.reason = after, reason
         planned.writes += 1
         if kind == NAMESPACES and after is None:

@@ -101,7 +101,9 @@ async def tried(client: Client, resource: ApiResource, key: ObjectKey, obj: Obje
     except NotFoundError:
         return None, await client.request("POST", resource.path(key.namespace), params=_STRICT, body=wanted)
     applied = (metadata(before).get("annotations") or {}).get(LAST_APPLIED)
-    patch = _patch(json.loads(applied) if applied else {}, wanted)
+    # kubectl adds `LAST_APPLIED` to the annotations of the file, so that it never removes all annotations.
+    annotated = {**metadata(wanted), "annotations": metadata(obj).get("annotations") or {}}
+    patch = _patch(json.loads(applied) if applied else {}, {**wanted, "metadata": annotated})
     after = await client.patch(resource, key, patch, content_type=PatchType.MERGE, params=_STRICT)
     return before, after
 

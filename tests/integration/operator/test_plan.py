@@ -175,6 +175,12 @@ from ansible.module_utils.basic import AnsibleModule
 
 AnsibleModule(argument_spec={}).exit_json(changed=True)
 """
+DATABASE = """
+from ansible.module_utils.basic import AnsibleModule
+
+AnsibleModule(argument_spec={}, supports_check_mode=True).exit_json(changed=True)
+"""
+CONTAINERS = [{"name": "it", "image": "example.com/it"}]
 TASKS = """
     - name: Write in spite of check mode
       rogue:
@@ -232,6 +238,29 @@ TASKS = """
       ansible.builtin.raw: "true"
     - name: Run a module without check mode
       unsupported:
+    - name: Create a database from localhost
+      database:
+    - name: Run it in the background
+      ansible.builtin.command: "true"
+      async: 30
+      poll: 0
+    - name: Scale
+      kubernetes.core.k8s_scale:
+        kind: ReplicaSet
+        api_version: apps/v1
+        name: web
+        namespace: "{{ ansible_operator_meta.namespace }}"
+        replicas: 3
+        wait: false
+    - name: Execute in a pod
+      kubernetes.core.k8s_exec:
+        namespace: "{{ ansible_operator_meta.namespace }}"
+        pod: web
+        command: "true"
+      ignore_errors: true
+    - name: Look up
+      ansible.builtin.debug:
+        msg: "{{ lookup('pipe', 'true') }}"
     - name: Leave out in check mode
       ansible.builtin.debug:
         msg: no
@@ -249,6 +278,7 @@ def test_no_task_can_write_and_each_that_was_not_planned_is_named(
     project, space = administered, administered.namespace
     project.write("roles/thing/library/rogue.py", ROGUE)
     project.write("roles/thing/library/unsupported.py", UNSUPPORTED)
+    project.write("roles/thing/library/database.py", DATABASE)
     project.role("thing", TASKS.replace("{{ kubectl }}", str(devcluster.kubectl)))
     project.watch("thing")
     things.create("one", {"size": 1})
@@ -257,6 +287,13 @@ def test_no_task_can_write_and_each_that_was_not_planned_is_named(
     api.call(
         "POST", f"{core}/secrets", {"metadata": {"name": "credentials"}, "stringData": {"password": "an-old-password"}}
     )
+    spec, labels, sets = {"containers": CONTAINERS, "schedulerName": "none"}, {"app": "web"}, f"{space}/replicasets"
+    api.call("POST", f"{core}/pods", {"metadata": {"name": "web"}, "spec": spec})
+    wanted = {"selector": {"matchLabels": labels}, "template": {"metadata": {"labels": labels}, "spec": spec}}
+    body = {"metadata": {"name": "web"}, "spec": {"replicas": 0, **wanted}}
+    api.call("POST", f"/apis/apps/v1/namespaces/{sets}", body)
+    path = f"/apis/apps/v1/namespaces/{sets}/web"
+    wait_until(lambda: "observedGeneration" in api.call("GET", path)["status"], "the controller")
     before = dump(api, space)
     done = project.plan("things/one", "-n", space, "--output=json")
     assert dump(api, space) == before
@@ -279,12 +316,18 @@ def test_no_task_can_write_and_each_that_was_not_planned_is_named(
     ]
     assert changes["create", "ConfigMap", "connection"]["fields"][0]["after"]["data"]["url"] == "db://user:********@db"
     assert changes["change", "Thing", "one"]["fields"] == [{"path": "status", "after": {"size": 3}}]
-    assert [each["task"].rpartition(" : ")[2] for each in resource["unplanned"]] == [
-        "Run a command",
-        "Run it raw",
-        "Run a module without check mode",
-        "Leave out in check mode",
-    ]
+    assert {each["task"].rpartition(" : ")[2]: each["reason"] for each in resource["unplanned"]} == {
+        "Run a command": "Command would have run if not in check mode",
+        "Run it raw": "ansible.builtin.raw does not run in check mode",
+        "Run a module without check mode": "remote module (unsupported) does not support check mode",
+        "Create a database from localhost": "it reports a change outside the cluster",
+        "Run it in the background": "it runs in the background, so that the plan can lack its changes",
+        "Scale": "it reports a change, but sends no request in check mode",
+        "Execute in a pod": f"refused get pods/exec {space}/web: it opens a session with a process in the cluster, "
+        "which the API server cannot dry-run",
+        "lookup pipe": "it runs its command for real, in plans too",
+        "Leave out in check mode": "the role skips it in check mode: not ansible_check_mode",
+    }
     assert all(f"{project.folder}/roles/thing/tasks/main.yml:" in each["path"] for each in resource["unplanned"])
 
 

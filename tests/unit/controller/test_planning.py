@@ -16,6 +16,7 @@ from runner.plan import published
 from runner.plan.changes import ObjectChange, ResourcePlan
 from runner.plan.fields import FieldChange
 from runner.plan.published import PlanBasis
+from runner.plan.tasks import UnplannedTask
 from runner.proxy.planning.overlay import Overlay
 from runner.watches.policy import RunMode
 
@@ -90,6 +91,12 @@ def test_the_condition_contains_the_command_only_if_the_plan_can_be_approved() -
         "True",
         "NoChanges",
         "Plan h: no changes",
+    )
+    task = UnplannedTask("Call it", "main.yml:3", "ansible.builtin.uri", "no check mode")
+    partial = planning._condition(replace(PLAN, changes=(), state="partial", unplanned=(task,)), made, "approve")
+    assert partial[1:] == (
+        "Partial",
+        f"Plan h: no changes; 1 task was not planned. To execute it, set the annotation {APPROVE} to h",
     )
     random = planning._condition(PLAN, {**made, "random": ["Secret shop/a data.password"]}, "approve")[2]
     assert "The approval covers random values of new Secrets: Secret shop/a data.password. To execute it" in random

@@ -7,8 +7,10 @@ from typing import Any
 
 import pytest
 
+from runner.objects import ObjectKey
 from runner.plan import changes
 from runner.plan.tasks import UnplannedTasks
+from runner.proxy.planning.overlay import Overlay, Refusal
 
 
 def event(kind: str = "runner_on_skipped", action: str = "x", task: str = "Do it", **result: Any) -> dict[str, Any]:
@@ -119,6 +121,7 @@ def test_a_task_that_would_change_a_host_is_a_change_of_this_host() -> None:
     ok("localhost", "Copy it here", "ansible.builtin.copy")
     ok("one", "Create it", "kubernetes.core.k8s")
     ok("one", "Write here", "ansible.builtin.copy", _ansible_delegated_vars={"ansible_delegated_host": "localhost"})
+    assert [each.reason for each in found.tasks] == ["it reports a change outside the cluster"] * 2
     assert found.hosts == {
         "two": {"Copy it": "ansible.builtin.copy"},
         "one": {"Copy it": "ansible.builtin.copy", "Restart it": "ansible.builtin.service"},
@@ -126,3 +129,97 @@ def test_a_task_that_would_change_a_host_is_a_change_of_this_host() -> None:
     first, second = changes.of_hosts(found.hosts)
     assert (first.gvk.kind, first.key.name, second.key.name) == ("Host", "one", "two")
     assert [each.path for each in first.fields] == ["task 'Copy it'", "task 'Restart it'"]
+
+
+OUTSIDE = "it reports a change outside the cluster"
+NO_REQUEST = "it reports a change, but sends no request in check mode"
+BACKGROUND = "it runs in the background, so that the plan can lack its changes"
+
+
+def ran(action: str, host: str = "localhost", kind: str = "runner_on_ok", **result: Any) -> dict[str, Any]:
+    made = event(kind, action, changed=True, **result)
+    made["event_data"]["host"] = host
+    return made
+
+
+@pytest.mark.parametrize("kind", ["runner_on_ok", "runner_item_on_ok"])
+@pytest.mark.parametrize(
+    ("action", "result", "reason"),
+    [
+        ("community.mysql.mysql_db", {}, OUTSIDE),
+        ("fake_db", {"censored": "hidden by no_log"}, OUTSIDE),
+        ("ansible.builtin.copy", {"_ansible_delegated_vars": {"ansible_delegated_host": "localhost"}}, OUTSIDE),
+        ("kubernetes.core.k8s_scale", {"result": {"kind": "Deployment"}}, NO_REQUEST),
+        ("kubernetes.core.k8s_drain", {}, NO_REQUEST),
+        ("kubernetes.core.k8s_taint", {}, NO_REQUEST),
+        ("kubernetes.core.k8s_rollback", {}, NO_REQUEST),
+        ("kubernetes.core.helm", {}, NO_REQUEST),
+        ("ansible.builtin.shell", {"ansible_job_id": "j1.2", "started": 1, "finished": 0}, BACKGROUND),
+        ("kubernetes.core.k8s", {"ansible_job_id": "j1.2", "started": True, "finished": False}, BACKGROUND),
+    ],
+)
+def test_a_change_that_no_planned_write_shows_is_an_unplanned_task_with_file_and_line(
+    kind: str, action: str, result: dict[str, Any], reason: str
+) -> None:
+    found = UnplannedTasks()
+    found.event(ran(action, kind=kind, **result))
+    assert [(each.reason, each.action, each.path) for each in found.tasks] == [
+        (reason, action, "/roles/r/tasks/main.yml:5")
+    ]
+    assert found.hosts == {}
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        ran("kubernetes.core.k8s", result={}),
+        ran("kubernetes.core.k8s", ansible_job_id="j1.2", finished=1),
+        ran("kubernetes.core.k8s_json_patch"),
+        ran("operator_sdk.util.k8s_status"),
+        ran("ansible.builtin.debug"),
+        ran("set_fact"),
+        ran("ansible.builtin.copy") | {"event": "runner_on_start"},
+        event("runner_on_ok", "fake_db", changed=False),
+    ],
+)
+def test_planned_writes_and_tasks_that_change_nothing_are_no_gap(given: dict[str, Any]) -> None:
+    assert reasons(given) == []
+
+
+def test_a_scaled_object_on_a_host_is_not_planned_and_a_change_in_the_background_is_no_change_of_the_host() -> None:
+    found = UnplannedTasks()
+    found.event(ran("kubernetes.core.k8s_scale", "one"))
+    found.event(ran("ansible.builtin.service", "one", ansible_job_id="j1.2", finished=0) | {"uuid": "2"})
+    assert (len(found.tasks), found.hosts) == (1, {}), "both events have one task"
+
+
+def test_a_refused_request_has_the_task_that_sent_it() -> None:
+    overlay = Overlay()
+    overlay.refuse(Refusal("create", "pods/exec", ObjectKey("ns", "a"), "it opens a session"))
+    found = UnplannedTasks(overlay)
+    found.event(ran("kubernetes.core.k8s"))
+    assert (found.tasks, found.named) == ((), 0), "a request of a later task can be recorded before this event"
+    found.event(ran("kubernetes.core.k8s_exec", kind="runner_on_failed"))
+    for name in "bc":
+        overlay.refuse(Refusal("create", "pods/exec", ObjectKey("ns", name), "it opens a session"))
+    found.event(ran("kubernetes.core.k8s_exec", kind="runner_item_on_failed"))
+    found.event(ran("kubernetes.core.k8s_exec", kind="runner_on_failed"))
+    assert [(each.task, each.path, each.reason) for each in found.tasks] == [
+        ("Do it", "/roles/r/tasks/main.yml:5", f"refused create pods/exec ns/{name}: it opens a session")
+        for name in "abc"
+    ]
+    assert found.named == 3
+
+
+@pytest.mark.parametrize("action", ["our_module", "ansible.builtin.command", "kubernetes.core.helm"])
+@pytest.mark.parametrize(("wrote_at", "is_planned"), [(5.0, False), (11.0, True), (12.5, True), (21.0, False)])
+def test_a_change_of_any_module_that_wrote_to_the_cluster_during_its_task_is_planned(
+    action: str, wrote_at: float, *, is_planned: bool
+) -> None:
+    overlay = Overlay()
+    overlay.times.append(wrote_at)
+    found = UnplannedTasks(overlay)
+    found.event({"event": "playbook_on_task_start", "event_data": {}, "created": "1970-01-01T00:00:10+00:00"})
+    found.event(ran(action) | {"created": "1970-01-01T00:00:20+00:00"})
+    assert (found.tasks == ()) is is_planned
+    assert found.hosts == {}

@@ -105,9 +105,18 @@ def test_fields_that_were_applied_before_and_are_missing_now_are_removed() -> No
     (((media, _, key, params, patch)),) = server.writes
     assert (media, key, params["dryRun"]) == (PatchType.MERGE, KEY, "All")
     assert patch == {
-        "metadata": {"name": "corner", "namespace": "town"},
+        "metadata": {"name": "corner", "namespace": "town", "annotations": {}},
         "spec": {"size": 2, "door": {"a": 1, "b": None}, "old": None},
     }
+
+
+@pytest.mark.parametrize("given", [{}, {"annotations": None}, {"annotations": {}}])
+@pytest.mark.parametrize("applied", [{}, {"mine": "x"}])
+def test_annotations_that_the_file_never_had_are_not_removed(applied: dict[str, str], given: dict[str, Any]) -> None:
+    last = json.dumps({"metadata": {"name": "corner", "annotations": applied}})
+    server = Server({"metadata": {"annotations": {LAST_APPLIED: last, "team": "x", **applied}}})
+    tried(server, {"metadata": {"name": "corner", **given}})
+    assert server.writes[0][-1]["metadata"]["annotations"] == dict.fromkeys(applied)
 
 
 def test_kubernetes_deletes_objects_all_of_whose_owners_are_deleted() -> None:
