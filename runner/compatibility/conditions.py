@@ -58,7 +58,7 @@ _METHODS = {
 }
 _PROJECTION = re.compile(r"\[(\]|\*|\?)")
 """Parts of a JMESPath query whose result is a list."""
-_ARITHMETIC = (nodes.Add, nodes.Sub, nodes.Mul, nodes.Div, nodes.FloorDiv, nodes.Mod, nodes.Pow, nodes.Neg, nodes.Pos)
+_ARITHMETIC = (nodes.Sub, nodes.Div, nodes.FloorDiv, nodes.Pow, nodes.Neg, nodes.Pos)
 _LITERALS: dict[type, str] = {
     **dict.fromkeys((nodes.TemplateData, nodes.Concat), TEXT),
     **dict.fromkeys((nodes.List, nodes.Tuple), LIST),
@@ -142,6 +142,8 @@ def _type(node: nodes.Node | None, variables: Mapping[str, str]) -> str:
     match node:
         case nodes.Const(value=value):
             found = _type_of_value(value)
+        case nodes.Add() | nodes.Mul() | nodes.Mod():
+            found = _type_of_sum(node, variables)
         case nodes.Name(name=name):
             found = variables.get(name, UNKNOWN)
         case nodes.Getattr(attr=name) | nodes.Getitem(arg=nodes.Const(value=str(name))):
@@ -156,6 +158,14 @@ def _type(node: nodes.Node | None, variables: Mapping[str, str]) -> str:
             types = {_type(each, variables) for each in _results(node)}
             found = types.pop() if len(types) == 1 else UNKNOWN
     return found
+
+
+def _type_of_sum(node: nodes.Add | nodes.Mul | nodes.Mod, variables: Mapping[str, str]) -> str:
+    """Return the type of `+`, `*` and `%`, which also join, repeat and format texts and lists."""
+    sides = _type(node.left, variables), _type(node.right, variables)
+    if isinstance(node, nodes.Add):
+        return NUMBER if NUMBER in sides else UNKNOWN  # a number is added to numbers only
+    return NUMBER if sides == (NUMBER, NUMBER) else UNKNOWN
 
 
 def _type_of_filter(node: nodes.Filter, variables: Mapping[str, str]) -> str:

@@ -139,6 +139,8 @@ class JobFactory:
             return
         self._warned[key_of(obj)] = uid_of(obj)
         bound = self._log.bind(**key_of(obj)._asdict())
+        if not isinstance(spec := obj.get("spec"), dict | None):
+            bound.warning("The spec is not a map; the run receives no variables of it", type=type(spec).__name__)
         for collision in parameters.collisions:
             bound.warning("Two keys of the spec map to the same variable", collision=str(collision))
         if parameters.reserved:

@@ -1,7 +1,8 @@
 """Fold of a run's events into its result. Pure.
 
 Promises: a rescued or ignored failure is not a failure of the run. The result describes in a sentence how the run
-ended, regardless of the cause. Reads the events that ansible-runner reports for ansible-core 2.18 to 2.22
+ended, regardless of the cause. What follows from the result of a task has a default, because the result can be missing.
+Reads the events that ansible-runner reports for ansible-core 2.18 to 2.22
 (https://ansible.readthedocs.io/projects/runner/en/stable/intro/#runner-artifacts-directory-hierarchy).
 """
 
@@ -19,6 +20,7 @@ from typing import Any
 from runner.config import duration
 from runner.engine.hosts import HostRecap
 from runner.engine.job import Event, Outcome, Recap, RunResult, TaskFailure
+from runner.objects import mapping, maps
 
 UNKNOWN_FAILURE = "unknown playbook failure"
 
@@ -30,6 +32,9 @@ _COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 _MAX_MESSAGE = 4096
 _MAX_ITEMS = 10
 _MAX_ERROR_LINES = 12
+_UNKNOWN_PERIOD = 60.0
+"""Seconds until the next run if the result of `requeue_after` is missing."""
+_TOO_LARGE = "The result of the task exceeds MAX_EVENT_RES, so its message is only in the output of the run"
 _NO_HOSTS = (
     "no play ran on a host of the resource: `hosts` of each play matches none of them; use the group that "
     "inventory.group in watches.yaml sets (default: hosts)"
@@ -129,8 +134,9 @@ def _ok(progress: Progress, event: Event) -> Progress:
     data = _data(event)
     if not _is(data, _REQUEUE_ACTIONS):
         return progress
-    result = data.get("res")
-    result = result if isinstance(result, dict) else {}
+    result = mapping(data.get("res"))
+    if _is_unknown(result):
+        return replace(progress, requeue_after=_UNKNOWN_PERIOD, unfinished=True)
     period = result.get("period")
     with contextlib.suppress(ValueError):  # the module itself rejects an invalid duration
         if isinstance(period, str):
@@ -185,7 +191,7 @@ def _suspect(progress: Progress, data: Mapping[str, Any], *, unreachable: bool) 
         task=str(data.get("task") or ""),
         message=failure_message(data, progress.items),
         path=str(data.get("task_path") or ""),
-        terminal=_is(data, _TERMINAL_ACTIONS) and _is_terminal(data.get("res")),
+        terminal=_is(data, _TERMINAL_ACTIONS) and _is_terminal(mapping(data.get("res"))),
         host="" if host == _LOCALHOST else host,
         unreachable=unreachable,
     )
@@ -197,20 +203,21 @@ def _is(data: Mapping[str, Any], actions: frozenset[str]) -> bool:
     return not actions.isdisjoint({data.get("task_action"), data.get("resolved_action")})
 
 
-def _is_terminal(result: object) -> bool:
+def _is_unknown(result: Mapping[str, Any]) -> bool:
+    """Return whether the result is missing: ansible-runner empties one above `MAX_EVENT_RES`, and `no_log` hides it."""
+    return not result or "censored" in result
+
+
+def _is_terminal(result: Mapping[str, Any]) -> bool:
     """Return whether the module ran, for one item of a loop at least. A broken `when` fails the task before that."""
-    if not isinstance(result, dict):
-        return False
-    items = result.get("results")
-    return result.get("terminal") is True or any(map(_is_terminal, items if isinstance(items, list) else ()))
+    return _is_unknown(result) or result.get("terminal") is True or any(map(_is_terminal, maps(result.get("results"))))
 
 
 def failure_message(data: Mapping[str, Any], items: tuple[str, ...]) -> str:
     """Return a failed task's message: for includes the `reason`, for `no_log` the place of the failure."""
-    result = data.get("res")
-    result = result if isinstance(result, dict) else {}
+    result = mapping(data.get("res"))
     found = next((value for key in ("msg", "reason") if (value := result.get(key))), None)
-    hidden = _hidden(data) if "censored" in result else ""
+    hidden = _hidden(data) if "censored" in result else _TOO_LARGE if data.get("res") == {} else ""
     text = found if isinstance(found, str) else json.dumps(found, ensure_ascii=False, default=str) if found else ""
     if text and isinstance(details := result.get("details"), str) and details and details not in text:
         text = f"{text.strip()}: {details}"

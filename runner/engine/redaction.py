@@ -236,7 +236,7 @@ def _withheld(event: Event, secrets: RunSecrets, reason: str = "") -> Event:
         period = res.get("period")
         is_period = isinstance(period, str) and len(period) <= _LONGEST_PERIOD
         fields = {"period": period, "done": res.get("done") is True} if is_period else {}
-        kept["res"] = {"msg": reason, **fields}
+        kept["res"] = {"msg": reason, **fields, **({"terminal": True} if res.get("terminal") is True else {})}
     stdout = str(event.get("stdout") or "")
     if stdout.strip():
         is_frame = str(event.get("event", "")).startswith("playbook_on_")

@@ -32,10 +32,11 @@ class KeptRuns:
 
     def __init__(self, root: Path, limit: int) -> None:
         """Create the record of the folders. `limit` is their maximum total in bytes; 0 is unlimited."""
+        self._log = log.get(__name__)
         self.size = 0
         """Total bytes of the measured folders."""
         self._root = root
-        self._limit = limit
+        self._limit = self._within_file_system(limit)
         self._lock = threading.Condition()
         self._busy: Counter[Path] = Counter()
         self._claimed: set[Path] = set()
@@ -48,8 +49,19 @@ class KeptRuns:
         self._held: Counter[str] = Counter()
         """Total bytes of each group."""
         self._is_closed = False
-        self._log = log.get(__name__)
         self._logged = log.Once()
+
+    def _within_file_system(self, limit: int) -> int:
+        found = os.statvfs(next(each for each in (self._root, *self._root.absolute().parents) if each.exists()))
+        most = found.f_blocks * found.f_frsize // 2
+        if not 0 < most < limit:
+            return limit
+        self._log.info(
+            "--runner-dir-limit exceeds half of the file system of the run folders; that half is the limit now",
+            folder=str(self._root),
+            limit=most,
+        )
+        return most
 
     def begin(self, run_dir: Path) -> None:
         """Register a run that starts to use a folder. Waits only while this folder is being removed."""

@@ -11,6 +11,14 @@ from dataclasses import dataclass
 
 OPERATORS = ("In", "NotIn", "Exists", "DoesNotExist")
 
+_BUILTIN_GROUPS = frozenset(
+    f"{name}.k8s.io"
+    for name in (
+        *("admissionregistration", "apiextensions", "apiregistration", "authentication", "authorization"),
+        *("certificates", "coordination", "discovery", "events", "flowcontrol.apiserver", "networking", "node"),
+        *("rbac.authorization", "resource", "scheduling", "storage"),
+    )
+)
 _NAME = re.compile(r"[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?")
 _DNS_LABEL = r"[a-z0-9]([-a-z0-9]*[a-z0-9])?"
 _SUBDOMAIN = re.compile(rf"{_DNS_LABEL}(\.{_DNS_LABEL})*")
@@ -50,6 +58,11 @@ def key_problem(key: str) -> str:
     if not _NAME.fullmatch(name):
         return f"invalid name {key!r}: use at most 63 letters, digits, '-', '_', '.', after an optional prefix"
     return ""
+
+
+def is_builtin_group(group: str) -> bool:
+    """Return whether Kubernetes itself serves an API group, not a CRD. Its validation of names is stricter."""
+    return "." not in group or group in _BUILTIN_GROUPS
 
 
 def value_problem(value: str) -> str:

@@ -223,7 +223,7 @@ class _Folders:
 
 def _entries(root: yaml.SequenceNode, context: FieldContext, folders: _Folders) -> tuple[Watch, ...]:
     watches: list[Watch] = []
-    lines: dict[GVK, int] = {}
+    lines: dict[tuple[str, str], tuple[GVK, int]] = {}
     for number, node in enumerate(root.value, start=1):
         entry = replace(context, subject=f"watch {number}")
         if not isinstance(node, yaml.MappingNode):
@@ -236,11 +236,18 @@ def _entries(root: yaml.SequenceNode, context: FieldContext, folders: _Folders) 
         fields = Fields(node, replace(entry, subject=str(gvk)) if gvk else entry, declared.names(""))
         _kind(fields)
         line = context.source.line(node.start_mark)
-        if gvk in lines:
-            fields.error("kind", f"duplicate watch of this kind (first in line {lines[gvk]}); remove one of them")
+        first, first_line = lines.get((gvk.group, gvk.kind), (None, 0)) if gvk is not None else (None, 0)
+        if first is not None and first == gvk:
+            fields.error("kind", f"duplicate watch of this kind (first in line {first_line}); remove one of them")
+        elif first is not None:
+            fields.error(
+                "version",
+                f"the kind is watched in version {first.version} (line {first_line}), and each object has all "
+                "versions, so it would have two runs at the same time; remove one of them",
+            )
         watch = _watch(fields, gvk or GVK("", "", ""), folders, line)
         if gvk is not None:
-            lines.setdefault(gvk, line)
+            lines.setdefault((gvk.group, gvk.kind), (gvk, line))
         if gvk is not None and watch is not None:
             watches.append(watch)
     return tuple(watches)
@@ -261,7 +268,7 @@ def _watch(fields: Fields, gvk: GVK, folders: _Folders, line: int) -> Watch | No
     content = _content(fields, folders)
     if content is None and not fields.node("role") and not fields.node("playbook"):
         fields.error("", "no role and no playbook: set one of them")
-    finalizer = _finalizer(fields, content, folders)
+    finalizer = _finalizer(fields, gvk, content, folders)
     inventory = inventory_fields.read(fields, folders.cwd, folders.search_path.image)
     watch = partial(
         Watch,
@@ -324,7 +331,7 @@ def _report_missing(fields: Fields, field: str, name: str, found: SearchResult) 
     fields.error(field, f"{name!r} not found; searched {', '.join(map(str, found.searched))}")
 
 
-def _finalizer(fields: Fields, own: Content | None, folders: _Folders) -> Finalizer | None:
+def _finalizer(fields: Fields, gvk: GVK, own: Content | None, folders: _Folders) -> Finalizer | None:
     given = fields.fields("finalizer", declared.names("finalizer"))
     if given is None:
         return None
@@ -333,6 +340,8 @@ def _finalizer(fields: Fields, own: Content | None, folders: _Folders) -> Finali
     problem = label_selectors.key_problem(name)
     if name and problem:
         given.error("name", problem)
+    elif name and "/" not in name and label_selectors.is_builtin_group(gvk.group):
+        given.error("name", f"the API server refuses {name!r} without a domain; use a name such as example.com/{name}")
     content, variables, limit = _content(given, folders), given.values("vars"), policy_fields.limit(given)
     if content is None and not given.node("role") and not given.node("playbook"):
         content = own

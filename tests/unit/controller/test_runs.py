@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from structlog.testing import capture_logs
 
 from runner.config import sources
 from runner.config.settings import Settings
@@ -204,3 +205,11 @@ def test_the_log_names_some_of_thousands_of_ignored_variables(capsys: pytest.Cap
     (line,) = (each for each in capsys.readouterr().out.splitlines() if "ansible_0" in each)
     assert len(line) < 20_000
     assert "4900" in line
+
+
+@pytest.mark.parametrize(("spec", "kind"), [("words", "str"), (["a"], "list"), (7, "int"), (None, ""), ({}, "")])
+def test_a_spec_that_is_not_a_map_is_named_in_the_log(spec: Any, kind: str) -> None:
+    with capture_logs() as logs:
+        job = _job(watch_value(), {"metadata": {"name": "one", "namespace": "default", "uid": "u"}, "spec": spec})
+    assert job.extra_vars["_cache_example_com_memcached_spec"] == {}
+    assert [line["type"] for line in logs if "not a map" in line["event"]] == ([kind] if kind else [])

@@ -64,7 +64,7 @@ class TestFailures:
             ({"msg": "no: it is late", "details": "it is late"}, "no: it is late"),
             ({"msg": ""}, "unknown playbook failure"),
             ({"msg": None, "rc": 1}, "unknown playbook failure"),
-            ({}, "unknown playbook failure"),
+            ({}, events._TOO_LARGE),
             ("odd", "unknown playbook failure"),
             ({"reason": "Could not find or access 'x.yml'"}, "Could not find or access 'x.yml'"),
             ({"censored": "hidden"}, "task 'a' (/r/main.yml:1) failed; no_log hides its result"),
@@ -84,8 +84,9 @@ class TestFailures:
             ("operator_sdk.util.fail_terminal", {"results": [{"msg": "a 'when' expression failed"}]}, False),
             ("operator_sdk.util.fail_terminal", {}, False),
             ("ansible.builtin.fail", {"terminal": True}, False),
+            ("operator_sdk.util.fail_terminal", {"censored": "hidden"}, True),
         ],
-        ids=["ran", "ran for an item", "no item ran", "did not run", "another module"],
+        ids=["ran", "ran for an item", "no item ran", "did not run", "another module", "hidden by no_log"],
     )
     def test_a_role_reports_a_terminal_failure_with_a_module(
         self, action: str, extra: dict[str, object], *, terminal: bool
@@ -93,6 +94,11 @@ class TestFailures:
         event = failed("a", {"msg": "never", **extra}, task_action=action)
         assert result(START, event, ONE_FAILED).is_terminal is terminal
         assert not result(START, event, stats(), code=0).is_terminal
+
+    def test_a_terminal_failure_with_a_result_above_the_limit_of_ansible_runner_is_terminal(self) -> None:
+        event = failed("a", {}, task_action="operator_sdk.util.fail_terminal")
+        assert result(START, event, ONE_FAILED).is_terminal
+        assert not result(START, failed("a", {}), ONE_FAILED).is_terminal
 
     def test_a_very_long_message_is_cut_and_contains_its_length(self) -> None:
         (failure,) = result(failed("a", {"msg": "x" * 100_000}), ONE_FAILED).failures
@@ -219,6 +225,14 @@ def test_the_end_of_a_run_that_did_not_end_by_itself_is_explained(
 
 def test_a_run_that_succeeded_just_before_it_was_to_be_ended_has_succeeded() -> None:
     assert result(stats(), stopped=Outcome.TIMED_OUT, deadline=1.0, code=0).outcome is Outcome.SUCCEEDED
+
+
+@pytest.mark.parametrize("res", [{}, {"censored": "hidden", "changed": False}], ids=["too large", "no_log"])
+def test_a_request_of_the_next_run_whose_period_is_missing_is_kept(res: dict[str, Any]) -> None:
+    event = requeue()
+    event["event_data"]["res"] = res
+    found = result(event, stats(), code=0)
+    assert (found.requeue_after, found.unfinished) == (60.0, True)
 
 
 @pytest.mark.parametrize(

@@ -169,10 +169,12 @@ async def test_without_all_secrets_output_is_withheld_except_task_and_place() ->
     assert not secrets.is_exhausted_first()
     requeue = failed(period="1m30s", done=True, msg="later")
     requeue |= {"event": "runner_on_ok", "event_data": {**requeue["event_data"], "task_action": "requeue_after"}}
-    passed = await shown(secrets, requeue, failed(msg="hunter2hunter2", stdout="fatal: hunter2hunter2"), STATS)
+    end = failed(msg="hunter2hunter2", stdout="fatal: hunter2hunter2", terminal=True)
+    end["event_data"]["task_action"] = "operator_sdk.util.fail_terminal"
+    passed = await shown(secrets, requeue, end, STATS)
     assert "hunter2" not in json.dumps(passed)
     result = conclude(passed)
-    assert result.failures == (TaskFailure("Do it", WITHHELD, "/roles/r/tasks/main.yml:7"),)
+    assert result.failures == (TaskFailure("Do it", WITHHELD, "/roles/r/tasks/main.yml:7", terminal=True),)
     assert (result.requeue_after, result.unfinished) == (90.0, False)
     assert passed[2]["stdout"] == "PLAY RECAP"
 

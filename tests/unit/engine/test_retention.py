@@ -6,6 +6,7 @@ import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from structlog.testing import capture_logs
@@ -58,6 +59,16 @@ def ran(runs: KeptRuns, *folders: Path) -> None:
 
 def size_of(*folders: Path) -> int:
     return sum(map(retention.used, folders))
+
+
+def test_the_limit_is_at_most_half_of_the_file_system(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    found = SimpleNamespace(f_blocks=48, f_frsize=1 << 20)
+    monkeypatch.setattr(retention.os, "statvfs", lambda _: found)
+    with capture_logs() as logs:
+        limits = [KeptRuns(root, limit)._limit for limit in (0, 24 << 20, 1 << 30)]
+    assert limits == [0, 24 << 20, 24 << 20]
+    (line,) = logs
+    assert (line["limit"], line["folder"]) == (24 << 20, str(root))
 
 
 def test_below_the_limit_everything_stays(make: Make, root: Path) -> None:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import pytest
+import yaml
 
-from tests.unit.watches.sample import HEAD, MEMCACHED, Errors
+from tests.unit.watches.sample import HEAD, MEMCACHED, Errors, Load
 
 INVALID: dict[str, list[tuple[str, str]]] = {
     # An empty account does not mean the operator's own.
@@ -110,3 +111,24 @@ def test_a_value_that_cannot_be_used_with_others_is_one_error(errors: Errors, re
 def test_an_expression_that_the_api_server_would_refuse_is_an_error(errors: Errors, item: str, message: str) -> None:
     (line,) = errors(f"{HEAD}  selector: {{matchExpressions: [{item}]}}\n")
     assert line.startswith(f"watches.yaml:5: {MEMCACHED}: selector.matchExpressions[0]{message}")
+
+
+@pytest.mark.parametrize("group", ["", "apps", "rbac.authorization.k8s.io"])
+def test_a_finalizer_that_the_api_server_refuses_for_its_own_kinds_is_an_error(errors: Errors, group: str) -> None:
+    finalizer = {"name": "finalizer.tenants.example.com", "role": "cleanup"}
+    entry = {"group": group, "version": "v1", "kind": "Thing", "role": "memcached", "finalizer": finalizer}
+    (line,) = errors(yaml.safe_dump([entry]))
+    assert "finalizer.name: the API server refuses 'finalizer.tenants.example.com' without a domain" in line
+
+
+@pytest.mark.parametrize("group", ["example.com", "gateway.networking.k8s.io"])
+def test_a_finalizer_of_a_custom_resource_needs_no_domain(load: Load, group: str) -> None:
+    finalizer = {"name": "finalizer.tenants.example.com", "role": "cleanup"}
+    entry = {"group": group, "version": "v1", "kind": "Thing", "role": "memcached", "finalizer": finalizer}
+    assert load(yaml.safe_dump([entry])).warnings == ()
+
+
+def test_a_kind_is_watched_in_one_version(errors: Errors) -> None:
+    (line,) = errors(f"{HEAD}  role: memcached\n{HEAD.replace('v1alpha1', 'v1')}  role: memcached\n")
+    assert line.startswith("watches.yaml:")
+    assert "version: the kind is watched in version v1alpha1 (line 1), and each object has all versions" in line
