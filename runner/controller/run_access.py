@@ -15,6 +15,7 @@ from typing import Protocol
 
 from runner.controller.attempt import Attempt
 from runner.engine.run_secrets import RunSecrets
+from runner.masking import public
 from runner.masking.forms import is_sensitive
 from runner.objects import GVK, ObjectRef
 from runner.ownership import Owner, OwnerState
@@ -139,7 +140,7 @@ class RunAccess:
             owner_state=owner_state,
             stats=RunStats(on_terminating=on_terminating),
             read_set=ReadSet() if watch.skip_unchanged else None,
-            secrets=RunSecrets(spared=(*owner.ref.key, watch.gvk.kind, watch.gvk.group)),
+            secrets=_secrets(watch, attempt),
             plan=plan,
             objects=attempt.objects if plan is None and isinstance(attempt.objects, RunObjects) else None,
             uses=attempt.objects,
@@ -161,3 +162,10 @@ class RunAccess:
             disturbed = [each for each in self._observers if not each.ended(owner)]
             if run.read_set is not None and not disturbed:
                 run.read_set.owned = "".join(each.owned_now(owner) for each in self._observers)
+
+
+def _secrets(watch: Watch, attempt: Attempt) -> RunSecrets:
+    names = (*attempt.key, watch.gvk.kind, watch.gvk.group)
+    content = (str(part) for part in attempt.plan.content.path.parts)
+    spec = () if watch.gvk == _SECRET else public.of_spec(attempt.obj.get("spec"))
+    return RunSecrets(names, (*public.words((*names, *content)), *spec))

@@ -10,19 +10,26 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator
 from contextlib import contextmanager
 
+from runner.masking import public
 from runner.masking.masker import Masker
 
 WITHHELD = "withheld: this run read more Secrets than can be masked in its output, or some in an unreadable format"
 NOT_REPORTED = "withheld: the run could not report the arguments of a task with no_log, so they cannot be masked"
+_MOST_PUBLIC = 20_000
 
 
 class RunSecrets:
-    """Secrets of one run. `spared` are words that are never masked, even if they equal a secret: the object's names."""
+    """Secrets of one run.
 
-    __slots__ = ("_cleared", "_is_reported", "_learning", "has_learned", "masker", "withheld")
+    `spared` are words that are never masked, even if they equal a secret: the object's names. Values of Secrets that
+    are `public` are not masked either.
+    """
 
-    def __init__(self, spared: Iterable[str] = ()) -> None:
+    __slots__ = ("_cleared", "_is_reported", "_learning", "has_learned", "masker", "public", "withheld")
+
+    def __init__(self, spared: Iterable[str] = (), public_words: Iterable[str] = ()) -> None:
         self.masker = Masker(spared)
+        self.public = set(public_words)
         self.has_learned = False
         """True if a value was added during the run, so that earlier output may contain it."""
         self.withheld = WITHHELD
@@ -44,6 +51,15 @@ class RunSecrets:
         for value in values:
             self.has_learned = True
             self.masker.add(value, spared)
+
+    def learn_secret(self, values: Iterable[str | bytes], names: Iterable[str]) -> None:
+        """Add values of a Secret with these names during the run, except public ones."""
+        self.learn(values, self.public.union(public.words(names)))
+
+    def publish(self, name: str) -> None:
+        """Add the name of an object that the run uses to the public words."""
+        if name not in self.public and len(self.public) < _MOST_PUBLIC:
+            self.public.update((name, *public.words([name])))
 
     @contextmanager
     def learning(self) -> Iterator[None]:

@@ -22,7 +22,8 @@ from runner import log
 from runner.agent.bounds import exceeds
 from runner.engine.run_secrets import RunSecrets
 from runner.kube import decode
-from runner.objects import LAST_APPLIED
+from runner.masking import public
+from runner.objects import LAST_APPLIED, mapping
 from runner.proxy import content
 from runner.proxy.calls import Answer, Call, Content, complete, refusal
 from runner.proxy.identity import RunIdentity
@@ -67,7 +68,7 @@ def of_json_patch(found: Any) -> Iterator[SecretValues]:
         if not member:
             yield from of_secrets(value)
         elif member in {_DATA, _STRING_DATA}:
-            yield from of_secrets({member: {"": value} if inner and inner[0] else value})
+            yield from of_secrets({member: {inner[0]: value} if inner and inner[0] else value})
         elif member == "metadata":
             yield from of_secrets({"metadata": {"annotations": {LAST_APPLIED: value}}})
 
@@ -91,19 +92,20 @@ def _last_applied(annotations: Any) -> Any:
 
 
 def _data(found: Any) -> Iterator[str | bytes]:
-    for value in found.values() if isinstance(found, dict) else ():
-        if isinstance(value, bytes):
-            yield value
-        elif isinstance(value, str):
+    for key, value in mapping(found).items():
+        if isinstance(value, str):
             try:
-                yield base64.b64decode(value)
+                decoded: str | bytes = base64.b64decode(value)
             except (binascii.Error, ValueError):
-                yield value
+                decoded = value
+        else:
+            decoded = value
+        yield from _strings({key: decoded})
 
 
 def _strings(found: Any) -> Iterator[str | bytes]:
-    for value in found.values() if isinstance(found, dict) else ():
-        if isinstance(value, str | bytes):
+    for key, value in mapping(found).items():
+        if isinstance(value, str | bytes) and not public.is_name(key, value):
             yield value
 
 
@@ -123,6 +125,8 @@ Read: TypeAlias = Callable[[Any], Iterator[SecretValues]]
 async def requested(call: Call) -> None:
     """Record the values in a request for Secrets."""
     run = call.run.run
+    if call.info.is_resource and call.info.name:
+        run.secrets.publish(call.info.name)
     if not _is_of_secrets(call.info) or call.head.upgrade or not (data := await call.data()):
         return  # without content, or with more of it than the API server accepts
     read = of_json_patch if call.media == _JSON_PATCH else of_secrets
@@ -150,7 +154,7 @@ async def answered(call: Call, answer: Answer) -> None:
 def learn_object(known: RunSecrets, obj: Any) -> None:
     """Record the values of a Secret that a run gets."""
     for values, names in of_secrets(obj):
-        known.learn(values, names)
+        known.learn_secret(values, names)
 
 
 def _is_of_secrets(info: RequestInfo) -> bool:
@@ -196,7 +200,7 @@ async def _learn(run: RunIdentity, message: Call | Answer, data: bytes, read: Re
         try:
             value, is_complete = (secrets.read(data), True) if message.media == content.PROTOBUF else message.parsed()
             for values, names in read(value):
-                run.secrets.learn(values, names)
+                run.secrets.learn_secret(values, names)
         except ValueError:
             return False
         if value is None and not is_complete:

@@ -193,6 +193,74 @@ async def test_other_objects_and_refusals_add_no_values(staged: Staged) -> None:
         assert not stage.run.secrets.has_learned
 
 
+OF_OPERATORS = {
+    "AWX": (
+        {"host": "shopper-postgres", "port": "5432", "database": "automationhub", "username": "automationhub"}
+        | {"sslmode": "verify-identity", "type": "managedbyus"},
+        {"password": "kR7bQz1LmW"},
+    ),
+    "CloudNativePG": (
+        {"dbname": "storefront", "host": "shopper-rw", "user": "storefront", "username": "storefront"},
+        {"password": "kR7bQz1LmW", "uri": "postgresql://storefront:pQ8xVt2K@shopper-rw.ns:5432/storefront"},
+    ),
+    "Crunchy": (
+        {"pgbouncer-host": "shopper-pgbouncer.ns.svc", "user": "storefront"},
+        {"verifier": "SCRAM-SHA-256$4096:c2FsdA==", "password": "kR7bQz1LmW"},
+    ),
+    "MongoDB": (
+        {"username": "storefront-admin", "MONGODB_BACKUP_USER": "backupper", "MONGODB_DATABASE_ADMIN_USER": "dbadmin"},
+        {"MONGODB_BACKUP_PASSWORD": "kR7bQz1LmW", "connectionString.standard": "mongodb://a:pQ8xVt2K@shopper:27017/b"},
+    ),
+    "Keycloak": (
+        {
+            "ADMIN_USERNAME": "keycloakadmin",
+            "POSTGRES_DATABASE": "keycloakdb",
+            "POSTGRES_EXTERNAL_ADDRESS": "db.shopper",
+        }
+        | {"POSTGRES_USERNAME": "keycloaker", "POSTGRES_SUPERUSER": "keycloaker"},
+        {"ADMIN_PASSWORD": "kR7bQz1LmW", "CLIENT_SECRET": "5f0e9c1a-77ab", "POSTGRES_PASSWORD": "Vt2KpQ8x"},
+    ),
+}
+
+
+@pytest.mark.parametrize(("public", "hidden"), OF_OPERATORS.values(), ids=OF_OPERATORS)
+@pytest.mark.parametrize("field", ["data", "stringData"])
+async def test_names_by_convention_are_not_masked_and_passwords_beside_them_are(
+    staged: Staged, public: dict[str, str], hidden: dict[str, str], field: str
+) -> None:
+    values = {key: encoded(value) if field == "data" else value for key, value in {**public, **hidden}.items()}
+    async with staged() as stage:
+        stage.api.answers(stage.reply(orjson.dumps(secret(**{"data": {}, field: values}))))
+        await stage.get(f"{PATH}/mine-secret")
+        for value in public.values():
+            assert stage.run.secrets.masker.text(value) == value
+        for value in hidden.values():
+            assert MASK in stage.run.secrets.masker.text(value)
+
+
+async def test_a_name_by_convention_that_is_no_name_or_that_a_task_hides_is_masked(staged: Staged) -> None:
+    url = "mongodb://a:pQ8xVt2K@shopper"
+    async with staged() as stage:
+        body = secret(data={}, stringData={"host": url, "password_user": "backupper", "user": "two words of it"})
+        stage.api.answers(stage.reply(orjson.dumps(body)))
+        await stage.get(f"{PATH}/mine-secret")
+        posted = orjson.dumps({"task": "1", "values": ["automationhub"]})
+        assert (await stage.ask(f"POST {NO_LOG_PATH}", body=posted)).status == 200
+        for value in (url, "backupper", "two words of it", "automationhub"):
+            assert MASK in stage.run.secrets.masker.text(value)
+
+
+async def test_words_of_objects_that_a_run_uses_are_not_masked(staged: Staged) -> None:
+    body = orjson.dumps(secret(data={}, stringData={"a": "gateway", "b": "storefront", "c": "kR7bQz1LmW"}))
+    async with staged() as stage:
+        stage.run.secrets.publish("shop-storefront")
+        stage.api.answers(stage.reply(b"{}"), stage.reply(body))
+        await stage.get("/api/v1/namespaces/ns/configmaps/shop-gateway")
+        await stage.get(f"{PATH}/mine-secret")
+        message = "Deployment shop-gateway: kR7bQz1LmW of shop-storefront"
+        assert stage.run.secrets.masker.text(message) == f"Deployment shop-gateway: {MASK} of shop-storefront"
+
+
 async def test_the_name_and_namespace_of_a_secret_are_not_masked(staged: Staged) -> None:
     body = orjson.dumps(secret(data={"namespace": encoded("ns-of-it"), "name": encoded("mine-secret")}))
     async with staged() as stage:
