@@ -24,6 +24,7 @@ from runner.cli import logs, rollout
 from runner.cli import text as cli_text
 from runner.config.options import Option, removed_flags
 from runner.config.settings import GROUPS, OPTIONS
+from runner.engine.warm import tested
 from runner.errors import ConfigError, OperatorError
 
 OK, FAILED, BAD_INPUT = 0, 1, 2
@@ -203,6 +204,8 @@ def _version(_: argparse.Namespace) -> int:
     for distribution in ("ansible-core", "ansible-runner", "kubernetes"):
         print(f"{distribution:<16}  {metadata.version(distribution)}")
     print(f"{'Python':<16}  {'.'.join(map(str, sys.version_info[:3]))}")
+    if problem := tested.problem():
+        print(f"warning: {tested.SLOW}: {problem}", file=sys.stderr)
     return OK
 
 

@@ -75,7 +75,7 @@ class Starters:
         if self._problem is None:
             return self.pool
         if self._logged.is_new():
-            self._log.info("Runs start new interpreters (engine exec), not the warm engine", reason=self._problem)
+            self._log.warning(tested.SLOW, reason=self._problem)
         return self._cold
 
     def is_warm(self, name: EngineName | None) -> bool:

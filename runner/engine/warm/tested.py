@@ -21,6 +21,8 @@ WARM_UNTIL: Mapping[tuple[int, int], dt.date] = {
 """Last day of the warm engine for each version: the end of its support by its developers, except for 2.18."""
 CORES = tuple(WARM_UNTIL)
 """Versions of ansible-core, all tested."""
+SLOW = "Slow engine: each run starts new interpreters (engine exec), which can take ten times as long"
+"""Warning if `auto` cannot use the warm engine."""
 
 
 def problem() -> str | None:
@@ -40,4 +42,4 @@ def problem_of(installed: str) -> str | None:
     if found and (int(found[1]), int(found[2])) in CORES:
         return None
     *others, newest = (f"{major}.{minor}" for major, minor in CORES)
-    return f"ansible-core {installed} is installed, and it was tested with {', '.join(others)} and {newest}"
+    return f"ansible-core {installed} is installed; install one of {', '.join(others)} and {newest}, which are tested"

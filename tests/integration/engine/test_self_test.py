@@ -189,6 +189,36 @@ async def test_the_self_test_has_none_of_the_effects_that_a_project_configured(
     assert runs.engine.starters.pool.shortfalls() == {}
 
 
+async def test_a_home_folder_that_is_not_writable_is_no_problem(runs: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", "/proc/home")
+
+    with capture_logs() as lines:
+        ran = await runs.run(runs.tasks("- {copy: {content: a, dest: /dev/null}}\n- {stat: {path: /}}"))
+
+    assert ran.result.outcome is Outcome.SUCCEEDED
+    assert [line for line in lines if line["log_level"] not in {"debug", "info"}] == []
+    assert runs.engine.starters.pool.shortfalls() == {}
+
+
+async def test_the_problem_of_a_playbook_that_fails_anyway_is_one_short_line(plant: Plant, runs: Any) -> None:
+    plant(
+        "runner.engine.warm.server.self_test",
+        """
+        def plant(module):
+            module._PLAYBOOK[0]["tasks"].insert(0, {"fail": {"msg": "first\\nsecond " + "x" * 5000}})
+        """,
+    )
+
+    ran = await runs.run(runs.tasks("- {stat: {path: /}}"))
+
+    assert ran.result.outcome is Outcome.SUCCEEDED
+    found = runs.engine.starters.pool.shortfalls()["self-test"]
+    assert found.startswith("the playbook of the self-test fails without any shortcut: exit code 2: ")
+    assert "first" in found
+    assert len(found) <= 300
+    assert "\n" not in found
+
+
 async def test_a_changed_private_symbol_fails_the_self_test_of_one_shortcut_and_next_core_names_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

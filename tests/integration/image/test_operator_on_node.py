@@ -206,6 +206,17 @@ def operator(
     sh("make", "undeploy", "TIMEOUT=120s", f"IMG={IMAGE}")
 
 
+def test_a_fresh_deployment_logs_no_warning(operator: Deployed) -> None:
+    operator.nap("fresh")
+    operator.succeeds("fresh")
+    log = operator.sh("kubectl", "logs", operator.pod(), f"--namespace={NAMESPACE}")
+    lines = [json.loads(line) for line in log.splitlines() if line.startswith("{")]
+    assert any(line["msg"] == "Run ended" for line in lines)
+    assert [line for line in lines if line["level"] not in {"debug", "info"}] == []
+    assert "warm-engine" not in operator.execute("curl", "--silent", "http://localhost:6789/readyz?verbose")
+    operator.sh("kubectl", "delete", "nap", "fresh", f"--timeout={patience():.0f}s")
+
+
 def test_the_container_may_write_to_its_volume_only_and_has_no_privileges(operator: Deployed) -> None:
     assert operator.execute("id", "-u").strip() == "1001"
     assert "Read-only file system" in operator.execute("touch", "/opt/ansible/x", check=False)

@@ -36,8 +36,8 @@ _REAP_WITHIN = 5.0
 """Seconds for processes that a trial left behind to end."""
 _MAX_BASE = 40
 """Characters of the folder below which a trial's sockets are created: the path of a socket has at most 107 bytes."""
-_MAX_OUTPUT = 2000
-"""Characters of a trial's output that are reported."""
+_MOST = 300
+"""Characters of a problem, which is one line."""
 _MARKS = re.compile(r"(?:[A-Za-z0-9+/=]+\x1b\[\d+D)+|\x1b\[[0-9;]*[mK]")
 """Colours, and how ansible-runner's callback marks events on the terminal."""
 _UNEXPECTED = frozenset({"defect", "fork_failed", "payload", "resources"})
@@ -110,11 +110,14 @@ def _examine(bench: _Bench, off: frozenset[str]) -> SelfTestResult:
     if trial.problem:
         if without := bench.run(frozenset(shortcuts.NAMES)).problem:
             problems.append(f"the playbook of the self-test fails without any shortcut: {without}")
+            if without != trial.problem:
+                problems.append(f"with shortcuts: {trial.problem}")
         else:
             disabled |= {name: trial.problem for name in shortcuts.NAMES if name not in off | disabled.keys()}
     else:
         problems += _shortfalls(trial, off | disabled.keys())
-    return SelfTestResult(disabled, (*problems, *bench.leftovers))
+    reasons = {name: _line(reason) for name, reason in disabled.items()}
+    return SelfTestResult(reasons, tuple(map(_line, (*problems, *bench.leftovers))))
 
 
 def _shortfalls(trial: _Trial, off: frozenset[str]) -> list[str]:
@@ -204,14 +207,22 @@ def _isolate() -> None:
 
 
 def _failure_of(output: str) -> str:
-    """Return the errors in Ansible's output, without the marks of events."""
-    lines = _MARKS.sub("", output).splitlines()
-    wrong = [line for line in lines if line.startswith(("fatal:", "ERROR", "[ERROR]", "Traceback", "    ", "  File"))]
-    return " ".join([*wrong, *lines[-1:]])[-_MAX_OUTPUT:].strip()
+    """Return the first error in Ansible's output, without the marks of events; the last line of a traceback."""
+    lines = [line for line in _MARKS.sub("", output).splitlines() if line.strip()]
+    wrong = (line for line in lines if line.startswith(("fatal:", "ERROR", "[ERROR]")))
+    return next(wrong, lines[-1] if lines else "no output")
+
+
+def _line(text: str) -> str:
+    """Return a problem as one short line."""
+    line = " ".join(text.split())
+    return line if len(line) <= _MOST else f"{line[: _MOST - 1]}…"
 
 
 def _tasks(folder: str) -> Any:
     play = {**_PLAYBOOK[0], "tasks": list(_PLAYBOOK[0]["tasks"])}
+    # As in runs: the home folder can be read-only.
+    play["vars"] = {**play["vars"], "ansible_remote_tmp": f"{folder}/remote"}
     if module_loader.find_plugin_with_context(_OF_COLLECTION).resolved:
         play["tasks"][3:3] = [{_OF_COLLECTION: {"time": time}} for time in ("1h", "2h")]
     text = json.dumps([play]).replace('"copied"', json.dumps(f"{folder}/copied"))

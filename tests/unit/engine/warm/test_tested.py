@@ -1,8 +1,10 @@
 from __future__ import annotations
 
 import datetime as dt
+import tomllib
 
 import pytest
+from packaging.requirements import Requirement
 
 from runner.engine.warm import tested
 from tests.kit.places import ROOT
@@ -17,7 +19,7 @@ def test_tested_versions_are_not_a_problem(version: str) -> None:
 def test_an_untested_version_is_named_with_the_tested_ones(version: str) -> None:
     found = tested.problem_of(version)
 
-    assert found == f"ansible-core {version} is installed, and it was tested with 2.18, 2.20, 2.21 and 2.22"
+    assert found == f"ansible-core {version} is installed; install one of 2.18, 2.20, 2.21 and 2.22, which are tested"
 
 
 def test_the_documentation_has_the_date_of_each_tested_version_and_there_is_a_lock() -> None:
@@ -27,6 +29,13 @@ def test_the_documentation_has_the_date_of_each_tested_version_and_there_is_a_lo
         (row,) = (line for line in text.splitlines() if line.startswith(f"| {major}.{minor} "))
         assert row.endswith(f"| {until.day} {until:%B %Y} |")
         assert (ROOT / f"requirements/core-{major}.{minor}.txt").exists()
+
+
+def test_the_package_requires_a_version_that_the_warm_engine_runs() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    (required,) = (each for each in map(Requirement, project["dependencies"]) if each.name == "ansible-core")
+    permitted = {minor for minor in range(30) if required.specifier.contains(f"2.{minor}.5")}
+    assert {(2, minor) for minor in permitted} == set(tested.CORES)
 
 
 @pytest.mark.nightly
