@@ -63,7 +63,7 @@ def size_of(*folders: Path) -> int:
 
 def test_the_limit_is_at_most_half_of_the_file_system(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     found = SimpleNamespace(f_blocks=48, f_frsize=1 << 20)
-    monkeypatch.setattr(retention.os, "statvfs", lambda _: found)
+    monkeypatch.setattr(os, "statvfs", lambda _: found)
     with capture_logs() as logs:
         limits = [KeptRuns(root, limit)._limit for limit in (0, 24 << 20, 1 << 30)]
     assert limits == [0, 24 << 20, 24 << 20]
