@@ -1,8 +1,8 @@
 """Words that are public, so that a Secret that contains them hides no message. Pure.
 
-Rule: a value of a Secret is masked unless it is public anyway. Public are words of the object's name, namespace, kind
-and group, of its role, of the objects that the run uses, and of values in the spec. Values under a key that is a name
-by convention, such as `username` or `host`, are public too. Arguments of tasks with `no_log` are always masked.
+Rule: a value of a Secret is masked unless it is public anyway. Public are words of names: of the object, its namespace,
+kind and group, its role, and the objects that the run uses. Words of values in the spec are public, and values under a
+key that is a name by convention, such as `username` or `host`. Arguments of tasks with `no_log` are always masked.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def words(texts: Iterable[str]) -> Iterator[str]:
 
 
 def of_spec(spec: Any) -> Iterator[str]:
-    """Yield the values of a spec that are words or names. Values under sensitive keys are no words."""
+    """Yield the values of a spec that are words or names. Values under sensitive keys are omitted."""
     return islice(_of_spec(spec), _MOST)
 
 
