@@ -1,7 +1,7 @@
 """Fold of a run's events into its result. Pure.
 
 Promises: a rescued or ignored failure is not a failure of the run. The result describes in a sentence how the run
-ended, regardless of the cause. What follows from the result of a task has a default, because the result can be missing.
+ended, regardless of the cause. The result of a task can be missing: each meaning that is read from it has a default.
 Reads the events that ansible-runner reports for ansible-core 2.18 to 2.22
 (https://ansible.readthedocs.io/projects/runner/en/stable/intro/#runner-artifacts-directory-hierarchy).
 """
