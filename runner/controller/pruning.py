@@ -24,6 +24,7 @@ from runner.objects import ObjectKey, ObjectRef, is_deleting, metadata, uid_of
 from runner.ownership import Owner
 from runner.plan.changes import ResourcePlan
 from runner.prune import record as records
+from runner.prune.ignored_lookups import ignored_lookup
 from runner.prune.record import MOST_OBJECTS, Basis, CreatedObject, CreationRecord
 from runner.prune.run_objects import RunObjects, RunUses
 from runner.prune.selected_tasks import tasks_are_selected
@@ -70,9 +71,12 @@ class Pruner(Feature):
         self._records = records_of
         self._deletion = deletion
         self._log = log.get(__name__, gvk=str(scope.watch.gvk))
-        self._selects = tasks_are_selected(executed.ansible_args, executed.environ, executed.cwd)
-        if self._selects:
-            self._log.warning("No run counts for prune, because only some tasks are executed", why=self._selects)
+        selects = tasks_are_selected(executed.ansible_args, executed.environ, executed.cwd)
+        self._never = f"only some tasks are executed: {selects}" if selects else ""
+        self._never = self._never or ignored_lookup(scope.watch.content, executed.places.roles)
+        """Why no run counts; empty if runs count."""
+        if self._never:
+            self._log.warning("No run counts for prune", why=self._never)
         uses.watch(scope.watch.gvk, scope.informer)
         scope.registry.subscribe(partial(uses.forget, scope.watch.gvk))
         if self._policy.then != "off":
@@ -169,7 +173,7 @@ class Pruner(Feature):
             problems=findings.problems,
             shared=[(str(entry), others) for entry, _, others in findings.shared],
             held=[(str(entry), omission.what) for entry, omission in held],
-            unrecorded=self._records.problem(attempt.key),
+            unrecorded=self._records.problem(attempt.key) or (f"{self._never}." if self._never else ""),
             counts=not why,
             deletable=may_delete,
         )
@@ -260,7 +264,7 @@ class Pruner(Feature):
             return "its last run requested another one"
         if attempt.resumed is not None:
             return "an earlier operator started its last run"
-        return f"only some tasks are executed: {self._selects}" if self._selects else ""
+        return self._never
 
     def _is_current(self, attempt: Attempt) -> bool:
         """Return False if the object was deleted meanwhile."""

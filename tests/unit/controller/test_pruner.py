@@ -10,6 +10,7 @@ from typing import Any, cast
 
 import pytest
 
+from runner.config.paths import SearchPath
 from runner.controller.attempt import Attempt
 from runner.controller.prune_records import PruneDeletion, PruneRecords
 from runner.controller.pruning import Pruned, Pruner
@@ -28,6 +29,7 @@ from runner.prune.sharing import OperatorUses
 from runner.prune.uses import UsedObjects
 from runner.replicas.lease_guard import LeaseGuard
 from runner.watches.policy import PruneAction, PrunePolicy
+from runner.watches.watch import Role
 from runner.workqueue.request import RunReason
 from tests.kit.watch_values import scope_value, watch_value
 from tests.unit.controller.attempts import attempt_value
@@ -140,6 +142,7 @@ class Cluster:
     ansible_args: str = ""
     environ: dict[str, str] = field(default_factory=lambda: {"ANSIBLE_CONFIG": "/none"})
     cwd: Path = Path("/")
+    places: SearchPath = field(default_factory=lambda: SearchPath((), (), {}))
 
 
 class Observer:
@@ -162,8 +165,9 @@ class Covered:
 class Bed:
     """A pruner and its cluster."""
 
-    def __init__(self, then: PruneAction = "delete") -> None:
+    def __init__(self, then: PruneAction = "delete", role: Path = Path("/none")) -> None:
         self.cluster = Cluster()
+        self.role = role
         self.metrics = Metrics()
         self.then: PruneAction = then
         self.requested: list[tuple[ObjectRef, str]] = []
@@ -172,7 +176,7 @@ class Bed:
     def restart(self) -> None:
         self.metrics = Metrics()
         cluster: Any = self.cluster
-        watch = watch_value(prune=PrunePolicy(self.then))
+        watch = watch_value(prune=PrunePolicy(self.then), content=Role("memcached", self.role))
         self.scope = scope_value(watch, cluster, metrics=self.metrics)
         self.uses = OperatorUses(lambda ref, why: self.requested.append((ref, why)))
         observer: Any = Observer(cluster)
@@ -298,6 +302,20 @@ async def test_a_report_names_the_object_until_a_run_uses_it_again() -> None:
     text = await bed.metrics.text()
     assert b'ansible_operator_unused_objects{GVK="cache.example.com/v1alpha1, Kind=Memcached"} 1.0' in text
     assert list((await bed.run("a", "b")).report.unused) == []
+    assert list(bed.cluster.objects) == ["a", "b"]
+
+
+async def test_a_role_with_a_lookup_that_ignores_its_errors_prunes_nothing_and_says_so(tmp_path: Path) -> None:
+    tasks = tmp_path / "tasks" / "main.yml"
+    tasks.parent.mkdir()
+    tasks.write_text("- debug: {msg: \"{{ lookup('url', 'http://a/', errors='ignore') }}\"}\n")
+    bed = Bed(role=tmp_path)
+    await bed.run("a", "b")
+    bed.cluster.generation += 1
+    await bed.run("b")
+    report = (await bed.run("b")).report
+    assert (list(report.unused), list(report.deleted)) == ([], [])
+    assert report.unrecorded == f"a lookup ignores its errors ({tasks}:1)."
     assert list(bed.cluster.objects) == ["a", "b"]
 
 
