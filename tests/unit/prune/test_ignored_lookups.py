@@ -21,11 +21,8 @@ def role(root: Path, name: str, tasks: str) -> Role:
     ("tasks", "line"),
     [
         ("""- set_fact: {taps: "{{ lookup('url', 'http://a/', errors='ignore') }}"}\n""", 1),
-        ("""---\n- set_fact: {taps: "{{ query('k8s', kind='Pod', errors=\\"warn\\") }}"}\n""".replace("\\", ""), 2),
-        (
-            "---\n- debug:\n  loop: >-\n    {{ q('url',\n         'http://a/',\n         errors = 'ignore') | list }}\n",
-            4,
-        ),
+        ("---\n- debug: {msg: '{{ query(`k8s`, kind=`Pod`, errors=`warn`) }}'}\n".replace("`", '"'), 2),
+        ("---\n- debug:\n  loop: >-\n    {{ q('url',\n         'a',\n         errors = 'ignore') | list }}\n", 4),
         ("- debug:\n  when: lookup('file', '/x', errors='ignore') != ''\n", 2),
     ],
 )
