@@ -39,8 +39,9 @@ from runner.plan.approved import ApprovedPlan
 from runner.plan.changes import ResourcePlan
 from runner.plan.differing import DifferingValue
 from runner.plan.published import PlanBasis
+from runner.rollout.member import updated
 from runner.status import report
-from runner.status.conditions import ConditionStatus, timestamp
+from runner.status.conditions import Condition, ConditionStatus, timestamp
 from runner.status.report import StatusReport
 from runner.status.writer import StatusWriter
 from runner.unchanged import last_run
@@ -230,7 +231,8 @@ class PlanReconciler(Feature):
         if plan == before and report.is_stale(obj):
             made = StatusReport(())  # the user must see why the last approval was not used
         outdated = _outdated(obj, plan, overrides)
-        made = report.observed(obj, made.with_conditions((*attempt.conditions, *report.plan_outdated(outdated))))
+        more = (*attempt.conditions, *report.plan_outdated(outdated), *_up_to_date(attempt, run.plan))
+        made = report.observed(obj, made.with_conditions(more))
         await self._writer.write(attempt.resource, obj, made, attempt.guard)
         if failed:
             self._about(attempt).plan_failed(run.plan.message)
@@ -297,6 +299,12 @@ def _invalid(run: PlanRun, basis: PlanBasis, approved: Mapping[str, Any]) -> str
     if basis.hash(str(approved["nonce"])) != approved["hash"]:
         return _joined(published.differences(approved, basis))
     return ""
+
+
+def _up_to_date(attempt: Attempt, plan: ResourcePlan) -> tuple[Condition, ...]:
+    """Return the condition for a rollout that must not wait for an approval, because there is nothing to execute."""
+    is_idle = plan.state == "complete" and not plan.changes and attempt.overrides.mode == "approve"
+    return (updated(attempt.obj, attempt.content, time.time()),) if is_idle and attempt.content else ()
 
 
 def _outdated(obj: Object, plan: Mapping[str, Any], overrides: AnnotationOverrides) -> str:

@@ -19,6 +19,7 @@ from runner.plan.published import PlanBasis
 from runner.plan.tasks import UnplannedTask
 from runner.proxy.planning.overlay import Overlay
 from runner.watches.policy import RunMode
+from tests.unit.controller.attempts import attempt_value
 
 REF = ObjectRef(GVK("example.com", "v1", "Web"), ObjectKey("shop", "w"), "u")
 CHANGE = ObjectChange(
@@ -105,3 +106,16 @@ def test_the_condition_contains_the_command_only_if_the_plan_can_be_approved() -
     assert APPROVE not in differing
     failed = replace(PLAN, state="failed", message="why")
     assert planning._condition(failed, {}, "approve") == ("False", "PlanFailed", "why")
+
+
+def test_a_rollout_does_not_wait_for_an_approval_of_a_plan_that_changes_nothing() -> None:
+    attempt = attempt_value({"metadata": {"name": "one"}}, content="a" * 24, overrides=overrides())
+    idle = replace(PLAN, changes=())
+    (condition,) = planning._up_to_date(attempt, idle)
+    assert (condition["type"], condition["status"]) == ("Updated", "True")
+    assert "a" * 24 in condition["message"]
+    assert planning._up_to_date(attempt, PLAN) == ()
+    assert planning._up_to_date(attempt, replace(idle, state="partial")) == ()
+    assert planning._up_to_date(attempt, replace(idle, state="failed")) == ()
+    assert planning._up_to_date(replace(attempt, content=""), idle) == ()
+    assert planning._up_to_date(replace(attempt, overrides=overrides("plan")), idle) == ()
