@@ -102,7 +102,10 @@ def find(root: Path, wanted: str, namespace: str | None) -> Kept:
     if not found:
         where = f" in namespace {namespace}" if namespace else ""
         objects = sorted(str(each.key) for each in of_kind)
-        raise NotKeptError(f"no run of {kind} {name!r}{where} is kept below {root}{_instead(name, objects)}")
+        raise NotKeptError(
+            f"no run of {kind} {name!r}{where} is kept below {root}{_instead(name, objects)}. The folder of a deleted "
+            "object is deleted with it: the log of the operator contains the output of its finalizer"
+        )
     if len(found) > 1:
         which = ", ".join(sorted(f"{named(each.gvk)} {each.key}" for each in found))
         raise NotKeptError(f"{wanted} may be one of {which}: select it with --namespace, or KIND.GROUP/NAME")

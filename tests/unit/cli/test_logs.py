@@ -124,6 +124,7 @@ def test_an_error_for_an_unknown_object_lists_the_stored_ones(folders: Folders, 
         (["thin/one"], "no run of a kind 'thin' is kept"),
         (["thin/one"], "there are ConfigMap, Thing.test.example.com"),
         (["thing/ones"], "no run of thing 'ones' is kept"),
+        (["thing/ones"], "the log of the operator contains the output of its finalizer"),
         (["thing/ones"], "there are shop/one"),
         (["thing/one", "-n", "mall"], "in namespace mall"),
     ):
