@@ -284,5 +284,6 @@ class WatchScope:
             limit=finalizer.limit if finalizer else None,
             deleted_for=deleted_for(attempt.obj, now),
             terminating=terminating,
+            has_own_finalizer=finalizer is not None and finalizer.content != self.watch.content,
             references=bool(self.watch.references),
         )

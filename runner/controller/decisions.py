@@ -210,6 +210,8 @@ class RetryTerms:
     """Seconds since the object's deletion was requested; 0 if it was not."""
     terminating: bool = False
     """Whether the run failed to create an object because the namespace is being deleted."""
+    has_own_finalizer: bool = False
+    """Whether the finalizer has a role or playbook of its own, so that its `requeue_after` is about the deletion."""
     references: bool = False
     """Whether the watch has `references`: their changes run the object even after a terminal failure."""
 
@@ -227,7 +229,7 @@ class Decision:
 def after_run(run: RunResult, terms: RetryTerms, *, failed_runs: int) -> Decision:
     """Decide what follows a run. `failed_runs`: how many failed in a row before it."""
     if run.outcome is Outcome.SUCCEEDED:
-        return _succeeded(run, terms)
+        return _succeeded(run, terms, failed_runs)
     if run.outcome is Outcome.CANCELED:
         # The cause of the cancellation has queued the next run, or stops the operator.
         return Decision(Retry(POD_BACKOFF if run.waits else terms.retry.backoff, ran=False))
@@ -256,12 +258,17 @@ def lost(run: RunResult, obj: Object, latest: Object | None, *, finalizing: bool
     return replace(run, message=f"{run.message} The run is repeated.")
 
 
-def _succeeded(run: RunResult, terms: RetryTerms) -> Decision:
-    if terms.finalizing:
+def _succeeded(run: RunResult, terms: RetryTerms, failed_runs: int) -> Decision:
+    """Decide what follows a success. A finalizer whose role requested another run is not done.
+
+    A role that also runs for existing objects is an exception: it can request the next run each time.
+    """
+    again = None if run.requeue_after is None else Decision(RequeueAfter(run.requeue_after))
+    if not terms.finalizing:
+        return again or Decision(Done(terms.resync_after))
+    if again is None or not run.unfinished or not terms.has_own_finalizer:
         return Decision(Done(None), release=True)
-    if run.requeue_after is not None:
-        return Decision(RequeueAfter(run.requeue_after))
-    return Decision(Done(terms.resync_after))
+    return _finalizer_final(terms, failed_runs) or again
 
 
 def _final(run: RunResult, terms: RetryTerms, failed_runs: int) -> Decision | None:

@@ -136,7 +136,8 @@ class RunEvents:
         """Record the result. `missing`: sentences about rights that the run lacked."""
         well = result.outcome in {Outcome.SUCCEEDED, Outcome.CANCELED}
         self._end_phase("ended" if result.outcome is Outcome.SUCCEEDED else "was cut short", well=well)
-        note, recap = f"{self._what} succeeded after {result.duration:.1f} s", result.recap
+        more = " and requested another run" if result.unfinished else ""
+        note, recap = f"{self._what} succeeded{more} after {result.duration:.1f} s", result.recap
         alike = f"{recap.ok} ok, {recap.changed} changed, {recap.skipped} skipped" if recap else ""
         if result.outcome is Outcome.SUCCEEDED:
             self._record("Normal", "Succeeded", f"{note}: {alike}" if alike else note, alike=alike or "-")

@@ -37,6 +37,17 @@ def test_a_requeue_requested_by_the_role_is_scheduled() -> None:
     assert _decide(replace(GOOD, requeue_after=30.0)) == Decision(RequeueAfter(30.0))
 
 
+def test_a_finalizer_whose_own_role_requests_another_run_is_not_done() -> None:
+    terms, waits = replace(TERMS, finalizing=True), replace(GOOD, requeue_after=30.0, unfinished=True)
+    own = replace(terms, has_own_finalizer=True)
+    assert _decide(waits, own) == Decision(RequeueAfter(30.0))
+    released = Decision(Done(None), release=True)
+    assert _decide(replace(waits, unfinished=False), own) == released, "with `done: true`"
+    assert _decide(waits, terms) == released, "the role of the watch can request its next run each time"
+    late = _decide(waits, replace(own, limit=FinalizerLimit(0, 60.0, release=True), deleted_for=61.0))
+    assert late.release, "the limit counts"
+
+
 @pytest.mark.parametrize("outcome", [Outcome.FAILED, Outcome.TIMED_OUT, Outcome.DIED, Outcome.NOT_STARTED])
 def test_a_failed_run_is_retried_with_backoff(outcome: Outcome) -> None:
     assert _decide(replace(BAD, outcome=outcome), failed_runs=1000) == Decision(Retry(BACKOFF, ran=True))

@@ -92,6 +92,10 @@ def test_the_event_of_a_success_has_counts_and_duration_and_one_identity(recorde
         ),
         (RunResult(Outcome.TIMED_OUT, None, (), "took too long", None, 1.0), "Warning RunTimedOut: took too long"),
         (RunResult(Outcome.DIED, None, (), "was killed", None, 1.0), "Warning RunFailed: was killed"),
+        (
+            RunResult(Outcome.SUCCEEDED, None, (), "", 30.0, 1.0, unfinished=True),
+            "Normal RunSucceeded: Run succeeded and requested another run after 1.0 s",
+        ),
         (RunResult(Outcome.NOT_STARTED, None, (), "no room", None, 0.0), "Warning RunFailed: no room"),
         (RunResult(Outcome.CANCELED, None, (), "it was changed", None, 1.0), "Normal RunCanceled: it was changed"),
     ],
