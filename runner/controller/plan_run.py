@@ -22,12 +22,16 @@ from runner.kube.state import ClusterState, Stored
 from runner.masking.masker import TOO_SLOW, SearchTimeoutError
 from runner.objects import GVK, PLAN_OF, ObjectRef, uid_of
 from runner.ownership import Owner
-from runner.plan import changes, lookups, published
+from runner.plan import changes, published
 from runner.plan.changes import ObjectChange, ResourcePlan, State
 from runner.plan.tasks import UnplannedTask, UnplannedTasks
 from runner.proxy.planning.overlay import Overlay
+from runner.unchanged import lookups
 
 _TOO_DEEP = "an object is nested too deeply to compare"
+_ACTING = frozenset({"pipe", "lines"})
+"""Lookups that run commands."""
+_RUNS_COMMAND = "it runs its command for real, in plans too"
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +86,11 @@ class _Finished:
         masked = self.secrets.masker.text
         named = set(map(str, self.overlay.refusals[: self.tasks.named]))
         others = [UnplannedTask("", "", "", each) for each in self.overlay.partial_reasons if each not in named]
-        acting = lookups.found(run.content, self.tasks.paths)
+        acting = [
+            UnplannedTask(f"lookup {each.name}", each.place, f"lookup {each.name}", _RUNS_COMMAND)
+            for each in lookups.of_run(run.content, self.tasks.paths)
+            if each.name in _ACTING
+        ]
         unplanned = tuple(replace(each, reason=masked(each.reason)) for each in (*self.tasks.tasks, *others, *acting))
         state: State = "partial" if unplanned else "complete"
         if message or self.result.outcome is not Outcome.SUCCEEDED:

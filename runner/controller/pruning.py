@@ -7,6 +7,7 @@ nothing: another one must confirm it.
 
 from __future__ import annotations
 
+import asyncio
 import time
 from asyncio import TaskGroup
 from dataclasses import dataclass, replace
@@ -24,7 +25,6 @@ from runner.objects import ObjectKey, ObjectRef, is_deleting, metadata, uid_of
 from runner.ownership import Owner
 from runner.plan.changes import ResourcePlan
 from runner.prune import record as records
-from runner.prune.ignored_lookups import ignored_lookup
 from runner.prune.record import MOST_OBJECTS, Basis, CreatedObject, CreationRecord
 from runner.prune.run_objects import RunObjects, RunUses
 from runner.prune.selected_tasks import tasks_are_selected
@@ -32,6 +32,7 @@ from runner.prune.sharing import OperatorUses
 from runner.prune.uses import UsedObjects
 from runner.status import report
 from runner.status.report import PruneReport, StatusReport
+from runner.unchanged import lookups
 from runner.unchanged.content_digest import ContentDigest
 from runner.unchanged.last_run import digest_of
 from runner.workqueue.request import RunReason
@@ -71,12 +72,9 @@ class Pruner(Feature):
         self._records = records_of
         self._deletion = deletion
         self._log = log.get(__name__, gvk=str(scope.watch.gvk))
-        selects = tasks_are_selected(executed.ansible_args, executed.environ, executed.cwd)
-        self._never = f"only some tasks are executed: {selects}" if selects else ""
-        self._never = self._never or ignored_lookup(scope.watch.content, executed.places.roles)
-        """Why no run counts; empty if runs count."""
-        if self._never:
-            self._log.warning("No run counts for prune", why=self._never)
+        self._selects = tasks_are_selected(executed.ansible_args, executed.environ, executed.cwd)
+        if self._selects:
+            self._log.warning("No run counts for prune, because only some tasks are executed", why=self._selects)
         uses.watch(scope.watch.gvk, scope.informer)
         scope.registry.subscribe(partial(uses.forget, scope.watch.gvk))
         if self._policy.then != "off":
@@ -148,7 +146,8 @@ class Pruner(Feature):
         if objects is None:
             return Pruned(PruneReport())
         coverage = objects.coverage.result()
-        why, ref = self._why_incomplete(attempt, run), self._ref(attempt)
+        hidden = await asyncio.to_thread(_why_hidden, attempt, coverage)
+        why, ref = self._why_incomplete(attempt, run) or hidden, self._ref(attempt)
         state = await self._ended(attempt, objects, why or _why_rescued(coverage), coverage)
         if attempt.resumed is not None:
             self._uses.request_run(ref)
@@ -173,7 +172,7 @@ class Pruner(Feature):
             problems=findings.problems,
             shared=[(str(entry), others) for entry, _, others in findings.shared],
             held=[(str(entry), omission.what) for entry, omission in held],
-            unrecorded=self._records.problem(attempt.key) or (f"{self._never}." if self._never else ""),
+            unrecorded=self._records.problem(attempt.key) or (f"{hidden}." if hidden else ""),
             counts=not why,
             deletable=may_delete,
         )
@@ -190,6 +189,7 @@ class Pruner(Feature):
         """Record the uses of a plan run. If it contains no changes, they are those of the last run."""
         coverage = uses.coverage.result()
         why = self._why_incomplete(attempt, run) or _why_rescued(coverage)
+        why = why or await asyncio.to_thread(_why_hidden, attempt, coverage)
         if not why and (plan.state != "complete" or plan.changes):
             why = "its plan has changes" if plan.changes else f"its plan is {plan.state}"
         await self._ended(attempt, uses, why, coverage)
@@ -264,12 +264,19 @@ class Pruner(Feature):
             return "its last run requested another one"
         if attempt.resumed is not None:
             return "an earlier operator started its last run"
-        return self._never
+        return f"only some tasks are executed: {self._selects}" if self._selects else ""
 
     def _is_current(self, attempt: Attempt) -> bool:
         """Return False if the object was deleted meanwhile."""
         cached = self._scope.informer.get(attempt.key)
         return cached is not None and uid_of(cached) == uid_of(attempt.obj) and not is_deleting(cached)
+
+
+def _why_hidden(attempt: Attempt, coverage: Coverage) -> str:
+    """Return the first lookup that hides its failures, as the end of a sentence; empty if there is none."""
+    found = (each for each in lookups.of_run(attempt.plan.content, coverage.paths) if each.ignores_errors)
+    first = next(found, None)
+    return f"a lookup ignores its errors ({first.place})" if first is not None else ""
 
 
 def _why_rescued(coverage: Coverage) -> str:

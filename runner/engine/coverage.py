@@ -55,6 +55,8 @@ class Coverage:
     """Times at which tasks started, in seconds since the epoch."""
     tasks: tuple[str, ...] = ()
     """Digests of these tasks."""
+    paths: frozenset[str] = frozenset()
+    """Their places, as `file:line`."""
     is_serial: bool = True
     """False if requests can belong to another task than the current one: tasks on several hosts, or with `async`."""
 
@@ -88,6 +90,7 @@ class CoverageRecorder:
         self._omissions: list[Omission] = []
         self._times: list[float] = []
         self._tasks: list[str] = []
+        self._paths: set[str] = set()
         self._hosts: set[str] = set()
         self._is_async = False
         self._handlers: list[tuple[float, float]] = []
@@ -104,6 +107,7 @@ class CoverageRecorder:
             self._end_task(event, data)
             self._times.append(_time(event))
             self._tasks.append(_digest(data))
+            self._paths.add(str(data.get("task_path") or ""))
             self._meta = data if data.get("task_action") in _METAS else None
             self._handler = _time(event) if data.get("is_conditional") is True else 0.0
         elif kind == "playbook_on_stats":
@@ -129,6 +133,7 @@ class CoverageRecorder:
             tuple(self._handlers),
             tuple(self._times),
             tuple(self._tasks),
+            frozenset(self._paths),
             is_serial=not self._is_async and len(self._hosts) <= 1 and self._times == sorted(self._times),
         )
 

@@ -10,7 +10,6 @@ from typing import Any, cast
 
 import pytest
 
-from runner.config.paths import SearchPath
 from runner.controller.attempt import Attempt
 from runner.controller.prune_records import PruneDeletion, PruneRecords
 from runner.controller.pruning import Pruned, Pruner
@@ -29,7 +28,6 @@ from runner.prune.sharing import OperatorUses
 from runner.prune.uses import UsedObjects
 from runner.replicas.lease_guard import LeaseGuard
 from runner.watches.policy import PruneAction, PrunePolicy
-from runner.watches.watch import Role
 from runner.workqueue.request import RunReason
 from tests.kit.watch_values import scope_value, watch_value
 from tests.unit.controller.attempts import attempt_value
@@ -142,7 +140,6 @@ class Cluster:
     ansible_args: str = ""
     environ: dict[str, str] = field(default_factory=lambda: {"ANSIBLE_CONFIG": "/none"})
     cwd: Path = Path("/")
-    places: SearchPath = field(default_factory=lambda: SearchPath((), (), {}))
 
 
 class Observer:
@@ -165,9 +162,8 @@ class Covered:
 class Bed:
     """A pruner and its cluster."""
 
-    def __init__(self, then: PruneAction = "delete", role: Path = Path("/none")) -> None:
+    def __init__(self, then: PruneAction = "delete") -> None:
         self.cluster = Cluster()
-        self.role = role
         self.metrics = Metrics()
         self.then: PruneAction = then
         self.requested: list[tuple[ObjectRef, str]] = []
@@ -176,7 +172,7 @@ class Bed:
     def restart(self) -> None:
         self.metrics = Metrics()
         cluster: Any = self.cluster
-        watch = watch_value(prune=PrunePolicy(self.then), content=Role("memcached", self.role))
+        watch = watch_value(prune=PrunePolicy(self.then))
         self.scope = scope_value(watch, cluster, metrics=self.metrics)
         self.uses = OperatorUses(lambda ref, why: self.requested.append((ref, why)))
         observer: Any = Observer(cluster)
@@ -309,11 +305,11 @@ async def test_a_role_with_a_lookup_that_ignores_its_errors_prunes_nothing_and_s
     tasks = tmp_path / "tasks" / "main.yml"
     tasks.parent.mkdir()
     tasks.write_text("- debug: {msg: \"{{ lookup('url', 'http://a/', errors='ignore') }}\"}\n")
-    bed = Bed(role=tmp_path)
-    await bed.run("a", "b")
+    bed, coverage = Bed(), Coverage(paths=frozenset({f"{tasks}:1"}))
+    await bed.run("a", "b", coverage=coverage)
     bed.cluster.generation += 1
-    await bed.run("b")
-    report = (await bed.run("b")).report
+    await bed.run("b", coverage=coverage)
+    report = (await bed.run("b", coverage=coverage)).report
     assert (list(report.unused), list(report.deleted)) == ([], [])
     assert report.unrecorded == f"a lookup ignores its errors ({tasks}:1)."
     assert list(bed.cluster.objects) == ["a", "b"]
