@@ -113,7 +113,9 @@ class RunEvents:
         why, alike = request.reason.value, ""
         if request.reason is RunReason.RETRY:
             alike = why
-            why = f"{why} after {_count(request.failed_runs, 'failed run')}"
+            # A run that could not reach hosts, for example, does not count as failed.
+            count, what = (request.failed_runs, "failed run") if request.failed_runs else (request.failures, "attempt")
+            why = f"{why} after {_count(count, what)}" if count else why
         elif request.details:
             more = len(request.details) - _MOST_DETAILS
             details = ", ".join(request.details[:_MOST_DETAILS]) + (f" and {more} more" if more > 0 else "")

@@ -12,13 +12,13 @@ import contextlib
 import itertools
 import json
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
 
 from runner.config import duration
-from runner.engine.hosts import HostRecap
+from runner.engine.hosts import REFUSED, HostRecap
 from runner.engine.job import Event, Outcome, Recap, RunResult, TaskFailure
 from runner.objects import mapping, maps
 
@@ -29,6 +29,11 @@ _REQUEUE_ACTIONS = frozenset({"requeue_after", "operator_sdk.util.requeue_after"
 _TERMINAL_ACTIONS = frozenset({"fail_terminal", "operator_sdk.util.fail_terminal"})
 _ERROR_LINE = re.compile(r"^(ERROR[!:]|\[ERROR\]:|Traceback |ansible-playbook: error:)")
 _COLOUR = re.compile(r"\x1b\[[0-9;]*m")
+_CLOSED = re.compile(r"(Shared c|C)onnection to \S+ closed\.?$")
+"""Line of ssh after the output of a command."""
+_OUTPUT = ("stderr", "module_stderr", "module_stdout")
+"""Output in a result with the cause of a failure. `stdout` of a command is its result, which no message contains."""
+_MAX_LINE = 500
 _MAX_MESSAGE = 4096
 _MAX_ITEMS = 10
 _MAX_ERROR_LINES = 12
@@ -214,19 +219,43 @@ def _is_terminal(result: Mapping[str, Any]) -> bool:
 
 
 def failure_message(data: Mapping[str, Any], items: tuple[str, ...]) -> str:
-    """Return a failed task's message: for includes the `reason`, for `no_log` the place of the failure."""
+    """Return a failed task's message, with the cause in its output.
+
+    For includes it is the `reason`, for `no_log` the place of the failure. Rule: each message names the cause, also if
+    only the output of a command or of a crashed module has it.
+    """
     result = mapping(data.get("res"))
     found = next((value for key in ("msg", "reason") if (value := result.get(key))), None)
     hidden = _hidden(data) if "censored" in result else _TOO_LARGE if data.get("res") == {} else ""
     text = found if isinstance(found, str) else json.dumps(found, ensure_ascii=False, default=str) if found else ""
     if text and isinstance(details := result.get("details"), str) and details and details not in text:
         text = f"{text.strip()}: {details}"
+    causes = [line for line in _causes(result) if line not in text]
+    if text and causes:
+        text = f"{text.strip().rstrip('.')}: {'; '.join(causes)}"
     text = f"{text.strip()} ({hidden})" if text and hidden else text or hidden or UNKNOWN_FAILURE
     distinct = [item for item in dict.fromkeys(items) if item != text]
     if distinct:
         more = f"; and {len(distinct) - _MAX_ITEMS} more" if len(distinct) > _MAX_ITEMS else ""
         text = f"{text}: {'; '.join(distinct[:_MAX_ITEMS])}{more}"
     return _cut(text.strip() or UNKNOWN_FAILURE)
+
+
+def _causes(result: Mapping[str, Any]) -> Iterator[str]:
+    """Yield the last line of the output of a command or module, or of each module that gathered facts."""
+    failed = result.get("failed_modules")
+    if isinstance(failed, dict):
+        for name, each in list(failed.items())[:_MAX_ITEMS]:
+            if isinstance(each, dict):
+                yield f"{name}: {next(_causes(each), '') or each.get('msg') or UNKNOWN_FAILURE}"
+        return
+    for name in _OUTPUT:
+        text = result.get(name)
+        lines = _COLOUR.sub("", text).splitlines() if isinstance(text, str) else []
+        line = next((each.strip() for each in reversed(lines) if each.strip() and not _CLOSED.match(each.strip())), "")
+        if line:
+            yield line if len(line) <= _MAX_LINE else f"{line[:_MAX_LINE]}…"
+            return
 
 
 def _hidden(data: Mapping[str, Any]) -> str:
@@ -287,6 +316,7 @@ def conclude(progress: Progress, end: End) -> RunResult:
         requeue_after=progress.requeue_after,
         unfinished=progress.unfinished,
         duration=end.duration,
+        refused=end.code == REFUSED and outcome is Outcome.FAILED and not progress.tasks,
     )
 
 
@@ -302,10 +332,15 @@ def _verdict(progress: Progress, end: End) -> tuple[Outcome, str]:
     if _failures(progress):
         return Outcome.FAILED, ""
     if progress.errors:
-        messages = itertools.takewhile(lambda line: not line.startswith("usage:"), progress.errors)
-        return Outcome.FAILED, _cut("\n".join(messages))
+        return Outcome.FAILED, _cut(_error(progress.errors, end))
     last = f"; its last output: {_cut(progress.last_line)}" if progress.last_line else ""
     return Outcome.DIED, f"ansible-playbook ended with exit code {end.code} {_where(progress)}{last}"
+
+
+def _error(lines: tuple[str, ...], end: End) -> str:
+    if end.code == REFUSED:
+        return lines[0].removeprefix("ERROR! ")
+    return "\n".join(itertools.takewhile(lambda line: not line.startswith("usage:"), lines))
 
 
 def _why_stopped(end: End) -> str:

@@ -6,6 +6,7 @@ argument and no environment variable contains a secret. Strings of a custom reso
 
 from __future__ import annotations
 
+import json
 import math
 import shlex
 from collections.abc import Iterator, Mapping
@@ -20,6 +21,10 @@ REMOVED = "removed"
 """Group of the hosts that a former run had, and that the resource does not name any more."""
 FACTS = Path("facts")
 """Folder in the run folder with facts of the hosts, which the next run uses."""
+UNRESOLVED = "unresolved.invalid"
+"""Address of a name that does not resolve. It never does (RFC 6761), so Ansible reports the host as unreachable."""
+REFUSED = 78
+"""Exit code of ansible-playbook if the project uses a name of a host of the resource."""
 _KEY, _KNOWN_HOSTS, _INVENTORY = "ssh_key", "known_hosts", "inventory.yml"
 _ALIVE = 10
 """Seconds between two signs of life of a host. After three missing ones, the host counts as unreachable."""
@@ -41,8 +46,15 @@ class Host:
     vars: Mapping[str, Any] = field(default_factory=dict)
     groups: tuple[str, ...] = ()
     is_removed: bool = False
+    is_left_out: bool = False
+    """Whether this run does not try to reach it: a removed host that the last one could not reach."""
     key: str = ""
     """The kept host key, as in `known_hosts` after the name; empty if there is none."""
+
+    @property
+    def machine(self) -> str:
+        """Its identity: another address or port is another machine."""
+        return self.known_as.lower()
 
     @property
     def known_as(self) -> str:
@@ -90,8 +102,13 @@ class Hosts:
 
     @property
     def removed(self) -> tuple[str, ...]:
-        """Names of the removed hosts."""
-        return tuple(host.name for host in self.hosts if host.is_removed)
+        """Names of the removed hosts that this run reaches."""
+        return tuple(host.name for host in self.reached if host.is_removed)
+
+    @property
+    def reached(self) -> tuple[Host, ...]:
+        """The hosts that this run reaches."""
+        return tuple(host for host in self.hosts if not host.is_left_out)
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,6 +146,26 @@ def fact_environment(seconds: float) -> dict[str, str]:
     return {"ANSIBLE_GATHERING": "smart", "ANSIBLE_CACHE_PLUGIN_TIMEOUT": str(max(math.ceil(seconds), 1))}
 
 
+def drop_facts(hosts: Hosts, folder: Path) -> None:
+    """Remove kept facts of another machine: each name of a host whose machine or address differs from the last run's.
+
+    `folder` is `FACTS` in the run folder. Blocking I/O.
+    """
+    record = folder.with_suffix(".json")
+    try:
+        known = json.loads(record.read_bytes())
+    except (OSError, ValueError):
+        known = {}
+    known = known if isinstance(known, dict) else {}
+    now = {host.name: f"{host.machine} {host.address}" for host in hosts.reached}
+    stale = {name for name, machine in now.items() if known.get(name) != machine}
+    for file in folder.iterdir() if stale and folder.is_dir() else ():
+        if not stale.isdisjoint({file.name, file.name.partition("_")[2]}):  # since ansible-core 2.19 with a prefix
+            file.unlink()
+    if stale:
+        atomic_file.write(record, json.dumps(known | now))
+
+
 def accepted_keys(temporary: Path) -> dict[str, str]:
     """Return the host keys in `known_hosts` of a run by the name of the host in it."""
     try:
@@ -140,7 +177,7 @@ def accepted_keys(temporary: Path) -> dict[str, str]:
 
 
 def _kept_keys(hosts: Hosts) -> Iterator[str]:
-    yield from (f"{host.known_as} {host.key}" for host in hosts.hosts if host.key)
+    yield from (f"{host.known_as} {host.key}" for host in hosts.reached if host.key)
 
 
 def _inventory(hosts: Hosts, folder: Path, sockets: Path) -> dict[str, Any]:
@@ -155,7 +192,7 @@ def _inventory(hosts: Hosts, folder: Path, sockets: Path) -> dict[str, Any]:
     # One connection for each module instead of five. It fails only where sudo requires a terminal.
     login = {name: value for name, value in login.items() if value} | {"ansible_pipelining": True}
     members: dict[str, dict[str, Any]] = {group: {}, REMOVED: {}}
-    for host in hosts.hosts:
+    for host in hosts.reached:
         groups = [*host.groups] if not host.is_removed else []
         groups += [REMOVED] if host.is_removed else []
         groups += [group] if not host.is_removed or hosts.finalizing else []
@@ -168,7 +205,7 @@ def _inventory(hosts: Hosts, folder: Path, sockets: Path) -> dict[str, Any]:
     # Without a key for the hosts of the resource, ssh would use those of the operator's own user.
     of_hosts = shared if given.private_key else f"{shared} -o IdentityFile=none"
     return {
-        "hosts": {host.name: _variables(host, of_hosts) for host in hosts.hosts},
+        "hosts": {host.name: _variables(host, of_hosts) for host in hosts.reached},
         "children": children,
         "vars": {"ansible_ssh_args": shared, "ansible_control_path_dir": str(sockets)},
     }

@@ -178,8 +178,12 @@ class RunResult:
     """Whether the role requested another run because the object is not in its desired state yet."""
     hosts: tuple[HostRecap, ...] = ()
     """Recaps of the hosts beside localhost."""
+    missed: tuple[str, ...] = ()
+    """Names of hosts without a recap: the run ended before it reached them."""
     host_keys: Mapping[str, str] = field(default_factory=dict)
     """Keys that hosts presented, by the name of the host in `known_hosts`."""
+    refused: bool = False
+    """Whether no task ran, because the project uses a name of a host of the resource. `message` names it."""
 
     @property
     def unreachable(self) -> tuple[str, ...]:

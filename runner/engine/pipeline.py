@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from runner import log
-from runner.engine import artifacts, events, redaction
+from runner.engine import advice, artifacts, events, redaction
 from runner.engine.artifact_writer import ArtifactWriter
 from runner.engine.events import Progress
 from runner.engine.job import Event, EventSink, Job, Outcome, RunResult, canceled
@@ -164,7 +164,7 @@ async def _run(job: Job, attempt: Attempt, sink: EventSink, stop: Stop, began: f
             progress = events.withheld(progress, job.secrets.withheld)
         hosts = None if job.hosts is None else job.hosts.named
         end = events.End(ending.stopped, job.deadline, ending.code, ending.signal, ending.fault, seconds, hosts)
-        result = events.conclude(progress, end)
+        result = advice.explain(events.conclude(progress, end), job.hosts)
     await writer.end(ending.files, ending.source)
     return await redaction.result(ending.amend(result) if ending.amend else result, job.secrets)
 

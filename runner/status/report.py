@@ -418,9 +418,10 @@ def failure_message(result: RunResult, failed: FailureDetails) -> str:
     """
     lines = [_message(failure, result) for failure in result.failures]
     if names := result.unreachable:
-        lines.insert(
-            0, f"Unreachable: {first_names(names, _MOST_NAMED)}. The operator tries again; other hosts are done."
-        )
+        missed = first_names(result.missed, _MOST_NAMED)
+        are_done = not missed and len(result.hosts) > len(names)
+        others = f". No results: {missed}" if missed else "; other hosts are done" if are_done else ""
+        lines.insert(0, f"Unreachable: {first_names(names, _MOST_NAMED)}. The operator tries again{others}.")
     if not lines or result.outcome is not Outcome.FAILED:
         lines.insert(0, result.message or _UNKNOWN_FAILURE)
     lines = [*failed.missing, *lines, *(_place(each) for each in result.failures if each.task or each.path)]

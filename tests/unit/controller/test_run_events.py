@@ -34,8 +34,9 @@ class RecordedEvents:
     def lines(self) -> list[str]:
         return [f"{each.type} {each.reason}: {each.note}" for each in self.all]
 
-    def started(self, reason: RunReason, *details: str, failures: int = 0) -> None:
-        self.run_events.started(ReconcileRequest(self.run_events._about.key, reason, details, failures, failures, 0.0))
+    def started(self, reason: RunReason, *details: str, failures: int = 0, attempts: int = 0) -> None:
+        key, attempts = self.run_events._about.key, max(attempts, failures)
+        self.run_events.started(ReconcileRequest(key, reason, details, attempts, failures, 0.0))
 
     def task(self, name: str, event: str = "runner_on_ok") -> None:
         self.run_events.event({"event": event, "event_data": {"task": name}})
@@ -62,6 +63,16 @@ def test_the_event_of_a_start_contains_the_reason(
 ) -> None:
     recorded.started(reason, *details, failures=failures)
     assert recorded.lines == [f"Normal RunStarted: Run started, {reason_text}"]
+
+
+def test_a_retry_without_a_failed_run_counts_attempts(recorded: RecordedEvents) -> None:
+    for attempts in (0, 1, 2):
+        recorded.started(RunReason.RETRY, attempts=attempts)
+    assert [each.rpartition(", ")[2] for each in recorded.lines] == [
+        "retry",
+        "retry after 1 attempt",
+        "retry after 2 attempts",
+    ]
 
 
 def test_retries_are_alike_whatever_their_number(recorded: RecordedEvents) -> None:

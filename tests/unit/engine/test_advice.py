@@ -5,6 +5,7 @@ from dataclasses import replace
 import pytest
 
 from runner.engine import advice
+from runner.engine.hosts import UNRESOLVED, Credentials, Host, HostRecap, Hosts
 from runner.engine.job import Outcome, RunResult, TaskFailure
 
 BROKEN = (
@@ -76,3 +77,65 @@ def test_a_run_that_died_names_killed_processes_in_its_message_and_other_outcome
     for outcome in (Outcome.SUCCEEDED, Outcome.TIMED_OUT, Outcome.CANCELED, Outcome.NOT_STARTED):
         other = replace(died, outcome=outcome)
         assert advice.add_kills(other, 1, 768 << 20, 0) == other
+
+
+SSH = "Failed to connect to the host via ssh: "
+CHANGED = (
+    f"{SSH}@@@\r\n@    WARNING: REMOTE HOST IDENTIFICATION HAS CHANGED!     @\r\n"
+    "The fingerprint for the ED25519 key sent by the remote host is\nSHA256:8Ue3Jyvh+/A.\r\n"
+    "Add correct host key in /tmp/run/tmp/hosts/known_hosts to get rid of this message.\r\n"
+    "  ssh-keygen -f '/tmp/run/tmp/hosts/known_hosts' -R '[db.example.com]:2222'\r\nHost key verification failed."
+)
+UNKNOWN = f"{SSH}No ED25519 host key is known for db.example.com and you have requested strict checking.\r\nHost key \
+verification failed."
+
+
+VERIFICATION = "Host key verification failed:"
+ANOTHER = "presents another key (SHA256:8Ue3Jyvh+/A) than the known one. If the change was on purpose, "
+
+
+def explained(message: str, **different: object) -> str:
+    host = replace(Host("db", "db.example.com", "10.0.0.1"), **different)  # type: ignore[arg-type]
+    hosts = Hosts("hosts", (host, Host("other", "o", "o")), None, Credentials(), first_use=False)
+    lost = replace(failed(message), failures=(TaskFailure("Ping", message, "", host="db", unreachable=True),))
+    lost = advice.explain(replace(lost, hosts=(HostRecap("db", 0, 0, 0, 1),)), hosts)
+    assert lost.missed == ("other",)
+    return lost.failures[0].message
+
+
+@pytest.mark.parametrize(
+    ("message", "different", "text"),
+    [
+        (
+            f"{SSH}ssh: Could not resolve hostname {UNRESOLVED}: Name or service not known\r\n",
+            {},
+            f"{SSH}ssh: Could not resolve hostname db.example.com: Name or service not known\n",
+        ),
+        (
+            CHANGED,
+            {"port": 2222},
+            f"{VERIFICATION} [db.example.com]:2222 {ANOTHER}correct known_hosts of the Secret",
+        ),
+        (
+            CHANGED,
+            {"key": "ssh-rsa A"},
+            f"{VERIFICATION} db.example.com {ANOTHER}remove the entry of the host from status.hosts",
+        ),
+        (
+            UNKNOWN,
+            {},
+            f"{VERIFICATION} no key of db.example.com is known. Check its key and add it to known_hosts of the Secret",
+        ),
+        ("No user exists for uid 54321\r\n", {}, f"No user exists for uid 54321\n ({advice.NO_USER})"),
+    ],
+)
+def test_messages_of_ssh_name_what_a_user_of_the_operator_can_do(
+    message: str, different: dict[str, object], text: str
+) -> None:
+    assert explained(message, **different) == text
+
+
+def test_a_command_without_a_user_names_the_remedy_in_runs_without_hosts_too() -> None:
+    (found,) = advice.explain(failed("non-zero return code: No user exists for uid 54321"), None).failures
+    assert found.message.endswith(f"({advice.NO_USER})")
+    assert advice.explain(failed("plain"), None) == failed("plain")

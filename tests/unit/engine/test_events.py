@@ -47,6 +47,59 @@ START = task_start("a")
 
 
 class TestFailures:
+    @pytest.mark.parametrize(
+        ("res", "message"),
+        [
+            (
+                {
+                    "msg": "The command failed.",
+                    "stderr": "No user exists for uid 54321\r\n",
+                },
+                "The command failed: No user exists for uid 54321",
+            ),
+            ({"msg": "non-zero", "stdout": "one\n", "stderr": "one\ntwo\n \n"}, "non-zero: two"),
+            ({"msg": "non-zero return code", "stdout": "the result"}, "non-zero return code"),
+            (
+                {
+                    "msg": "No start of json char found",
+                    "module_stderr": "Traceback (most recent call last):\nMemoryError\n",
+                    "module_stdout": "x",
+                },
+                "No start of json char found: MemoryError",
+            ),
+            (
+                {
+                    "msg": "MODULE FAILURE",
+                    "module_stderr": "Shared connection to 10.0.0.1 closed.\r\n",
+                    "module_stdout": "\x1b[31m/bin/sh: 1: python3: not found\x1b[0m\r\n",
+                },
+                "MODULE FAILURE: /bin/sh: 1: python3: not found",
+            ),
+            (
+                {
+                    "msg": "The following modules failed to execute: setup.",
+                    "failed_modules": {
+                        "setup": {"msg": "no json", "module_stderr": "python3.9: not found\n"},
+                        "other": {"msg": "it is late"},
+                    },
+                },
+                "The following modules failed to execute: setup: setup: python3.9: not found; other: it is late",
+            ),
+            ({"msg": "it is said: no", "stderr": "no\n"}, "it is said: no"),
+            ({"censored": "hidden", "stderr": ""}, "task 'a' (/r/main.yml:1) failed; no_log hides its result"),
+            ({"msg": "failed", "stderr": "x" * 9000}, f"failed: {'x' * 500}…"),
+            ({"msg": "failed", "stderr": ["no", "text"], "stdout": None}, "failed"),
+        ],
+    )
+    def test_a_message_names_the_cause_that_only_the_output_has(self, res: Any, message: str) -> None:
+        assert result(START, failed("a", res), ONE_FAILED).failures[0].message == message
+
+    def test_a_run_that_the_check_of_names_ended_is_refused_with_its_sentence(self) -> None:
+        ended = result(*said("PLAY [web]", "ERROR! host 'db' of the resource: the project uses this name"), code=78)
+        assert (ended.refused, ended.outcome) == (True, Outcome.FAILED)
+        assert ended.message == "host 'db' of the resource: the project uses this name"
+        assert not result(START, failed("a", {"msg": "no"}), ONE_FAILED, code=78).refused
+
     def test_a_run_that_ends_well_succeeds_with_its_recap(self) -> None:
         counts = {"ok": {"localhost": 3, "other": 9}, "changed": {"localhost": 2}, "skipped": {"localhost": 1}}
         recap = Recap(3, 2, 1, 0, "2026-11-21T11:00:12.067313+00:00")
@@ -65,6 +118,7 @@ class TestFailures:
             ({"msg": ""}, "unknown playbook failure"),
             ({"msg": None, "rc": 1}, "unknown playbook failure"),
             ({}, events._TOO_LARGE),
+            ({"failed": True}, "unknown playbook failure"),
             ("odd", "unknown playbook failure"),
             ({"reason": "Could not find or access 'x.yml'"}, "Could not find or access 'x.yml'"),
             ({"censored": "hidden"}, "task 'a' (/r/main.yml:1) failed; no_log hides its result"),

@@ -378,10 +378,27 @@ def test_unreachable_hosts_are_named_and_have_their_own_reason() -> None:
     condition = _by_type(_write(_object(), report.run_ended(lost, NO_MORE)))["Failure"]
     assert condition["reason"] == "Unreachable"
     assert condition["message"].splitlines()[:3] == [
-        "Unreachable: a, b. The operator tries again; other hosts are done.",
+        "Unreachable: a, b. The operator tries again.",
         "a: no route",
         "b: no route",
     ]
+
+
+@pytest.mark.parametrize(
+    ("reached", "missed", "sentence"),
+    [
+        (("a", "b"), (), "Unreachable: a. The operator tries again; other hosts are done."),
+        (("a",), (), "Unreachable: a. The operator tries again."),
+        (("a", "b"), ("c", "d"), "Unreachable: a. The operator tries again. No results: c, d."),
+    ],
+)
+def test_other_hosts_are_done_only_if_each_has_results(
+    reached: tuple[str, ...], missed: tuple[str, ...], sentence: str
+) -> None:
+    failure = TaskFailure("Ping", "no route", "", host="a", unreachable=True)
+    recaps = tuple(HostRecap(each, 1, 0, 0, int(each == "a")) for each in reached)
+    lost = replace(_result(Outcome.FAILED, failure), hosts=recaps, missed=missed)
+    assert report.failure_message(lost, NO_MORE).splitlines()[0] == sentence
 
 
 def test_a_host_that_a_play_added_is_not_named_before_the_message_of_its_task() -> None:
