@@ -15,6 +15,7 @@ from runner import log
 from runner.controller.attempt import Attempt, WatchScope
 from runner.controller.decisions import Done, resync_delay
 from runner.controller.features import NOTHING, Feature, FinishedRun, Skip
+from runner.controller.hosts import keep_keys
 from runner.controller.plan_run import PlanRun, plan_run
 from runner.controller.runs import Runs
 from runner.engine.job import Outcome
@@ -122,6 +123,7 @@ class DriftChecks(Feature):
         if attempt.plan.finalizing:
             return ()
         planned = await plan_run(self.runs, attempt)
+        attempt = await keep_keys(self.writer, attempt, planned.result.host_keys)
         plan = planned.plan
         result = _result(planned)
         self.scope.metrics.drift_checks.labels(str(self.scope.watch.gvk), result).inc()

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from dataclasses import replace
 from urllib.parse import urlsplit
 
+from runner import log
 from runner.controller.attempt import Attempt
 from runner.controller.features import Feature, FinishedRun, RequestFailedError, Skip
-from runner.engine.hosts import Credentials, Host, Hosts
+from runner.engine import conversion
+from runner.engine.hosts import UNRESOLVED, Credentials, Host, Hosts
 from runner.errors import ApiError, ApiUnavailableError, NotFoundError, TerminalError
 from runner.hosts import addresses, credentials, record, spec
 from runner.hosts.addresses import AddressCheck, Resolver
@@ -16,10 +19,17 @@ from runner.kube.client import Client
 from runner.kube.meaning import Request
 from runner.objects import Object, ObjectKey, key_of
 from runner.pods.jobs import SECRETS
+from runner.status import report
 from runner.status.report import StatusReport
+from runner.status.writer import StatusWriter
 from runner.watches.inventory_fields import InventoryPolicy
 from runner.watches.spec_paths import SpecPath
 from runner.watches.watch import Watch
+from runner.workqueue.request import RunReason
+
+_TRIES_DEAD = frozenset({RunReason.RESYNC, RunReason.REQUESTED, RunReason.DELETED})
+"""Reasons of runs that try to reach removed hosts that the last run could not reach."""
+_MOST_NAMED = 20
 
 
 class RunHosts(Feature):
@@ -29,6 +39,7 @@ class RunHosts(Feature):
         self._watch = watch
         self._client = client
         self._resolver = Resolver()
+        self._log = log.get(__name__, gvk=str(watch.gvk))
 
     async def before(self, attempt: Attempt) -> Skip | Attempt:
         """Add the hosts, with the credentials and checked addresses of this run."""
@@ -51,14 +62,25 @@ class RunHosts(Feature):
         watch = self._watch
         if watch.inventory is None:
             return attempt
-        named = spec.read(attempt.obj.get("spec"), watch.inventory, watch)
+        large = conversion.is_large(attempt.obj)
+        named = await conversion.convert(spec.read, attempt.obj.get("spec"), watch.inventory, watch, large=large)
         given = await self._credentials(watch.inventory, attempt)
         before = record.entries(attempt.obj)
+        listed = record.all_hosts(named.hosts, before, tries_dead=attempt.request.reason in _TRIES_DEAD)
+        if left_out := [host.name for host in listed if host.is_left_out]:
+            self._log.warning(
+                "This run omits removed hosts that the last one could not reach",
+                hosts=left_out[:_MOST_NAMED],
+                **attempt.key._asdict(),
+            )
+        checked = await self._checked(listed, watch.inventory)
+        if named.hosts and given is None and not attempt.plan.finalizing:
+            _check_keys(watch.inventory)
         hosts = Hosts(
             group=watch.inventory.group,
-            hosts=await self._checked(record.all_hosts(named.hosts, before), watch.inventory),
+            hosts=checked,
             file=watch.inventory.file,
-            credentials=given,
+            credentials=given or Credentials(),
             first_use=watch.inventory.first_use,
             finalizing=attempt.plan.finalizing,
             keeps_facts=watch.inventory.fact_cache > 0,
@@ -66,11 +88,13 @@ class RunHosts(Feature):
         entries = record.at_start(hosts, before)
         return replace(attempt, ignored_variables=named.ignored, hosts=hosts, host_entries=entries)
 
-    async def _credentials(self, policy: InventoryPolicy, attempt: Attempt) -> Credentials:
+    async def _credentials(self, policy: InventoryPolicy, attempt: Attempt) -> Credentials | None:
         path = policy.credentials
         secret = await self._lent(path, attempt) if path is not None else None
-        given = credentials.of(secret) if secret is not None else Credentials()
-        if given.private_key and not given.known_hosts and not policy.first_use and secret is not None:
+        if secret is None:
+            return None
+        given = credentials.of(secret)
+        if given.private_key and not given.known_hosts and not policy.first_use:
             raise TerminalError(
                 f"Secret {key_of(secret)} has no known_hosts, so no host can be trusted. Add that key with the checked "
                 "output of `ssh-keyscan`, or let the administrator set inventory.hostKeys: first"
@@ -104,15 +128,37 @@ class RunHosts(Feature):
         check = AddressCheck(policy.allow, [address for name in own for address in found[name]])
         checked = []
         for host in hosts:
-            if not found[host.written]:
-                checked.append(replace(host, address=addresses.UNRESOLVED))
-                continue
             chosen = check.choose(host.written, found[host.written])
             if not isinstance(chosen, str):
                 checked.append(replace(host, address=str(chosen)))
+            elif not chosen:
+                checked.append(replace(host, address=UNRESOLVED))
             elif not host.is_removed:
+                self._log.info("Host refused", host=host.written, found=[str(each) for each in found[host.written]])
                 raise addresses.refusal(host.name, host.written, chosen)
         return tuple(checked)
+
+
+def _check_keys(policy: InventoryPolicy) -> None:
+    """Raise TerminalError if no host key can be known. The project's inventory could select another connection."""
+    if policy.credentials is None or policy.first_use or policy.file is not None:
+        return
+    raise TerminalError(
+        f"{policy.credentials.text}: it names no Secret, so no host key is known and no host can be trusted. Name a "
+        "Secret with known_hosts, or let the administrator set inventory.hostKeys: first. The object is not run until "
+        "it changes"
+    )
+
+
+async def keep_keys(writer: StatusWriter, attempt: Attempt, keys: Mapping[str, str]) -> Attempt:
+    """Keep the host keys that a plan run accepted, so that no later run trusts another machine."""
+    if attempt.hosts is None or not keys.keys() & {host.known_as for host in attempt.hosts.hosts if not host.key}:
+        return attempt
+    hosts = record.with_keys(attempt.hosts, keys)
+    entries = record.at_start(hosts, record.entries(attempt.obj))
+    change = report.observed(attempt.obj, StatusReport((), hosts=entries))
+    await writer.write(attempt.resource, attempt.obj, change, attempt.guard)
+    return replace(attempt, hosts=hosts, host_entries=entries)
 
 
 def _name(path: SpecPath, obj: Object) -> ObjectKey | None:

@@ -17,6 +17,7 @@ from runner.controller import decisions
 from runner.controller.attempt import AnnotationOverrides, ApprovedRun, Attempt, WatchScope, overrides_of
 from runner.controller.decisions import Done, RequeueAfter, Retry
 from runner.controller.features import Addition, Feature, FinishedRun, Skip
+from runner.controller.hosts import keep_keys
 from runner.controller.plan_run import PlanConfigMaps, PlanRun, plan_run
 from runner.controller.pruning import Pruner
 from runner.controller.run_log import ObjectEvents
@@ -92,6 +93,7 @@ class PlanReconciler(Feature):
         attempt = replace(attempt, obj=obj)
         before = published.of_status(obj)
         run, basis = await self._plan(attempt)
+        attempt = await keep_keys(self._writer, attempt, run.result.host_keys)
         self._count(run)
         terms = replace(self._scope.terms(attempt), finalizing=False, limit=None)
         decision = decisions.after_run(run.result, terms, failed_runs=attempt.request.failed_runs)

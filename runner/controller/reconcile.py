@@ -28,6 +28,7 @@ from runner.errors import (
     RunDetachedError,
     TerminalError,
 )
+from runner.hosts import record
 from runner.kube.client import Client, PatchType
 from runner.kube.discovery import Discovery
 from runner.kube.meaning import Request
@@ -218,7 +219,10 @@ class Reconciler:
 
     async def _refuse(self, attempt: Attempt, why: str) -> Result:
         """Report an object that cannot run as it is."""
-        await self._write(attempt, attempt.obj, report.unusable(why))
+        change = report.unusable(why)
+        if attempt.host_entries is not None:  # a run may have begun with hosts that it did not reach
+            change = replace(change, hosts=[*record.entries(attempt.obj).values()])
+        await self._write(attempt, attempt.obj, change)
         self._scope.about(attempt.obj).unusable(why)
         self._log.error("Object cannot run; waiting for a change", error=why, **attempt.key._asdict())
         return Terminal(ran=False)

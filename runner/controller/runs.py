@@ -21,6 +21,7 @@ from runner.controller.run_log import RunEvents, RunObserver
 from runner.engine import artifacts, conversion, params, retention
 from runner.engine.hosts import fact_environment
 from runner.engine.job import SUPERSEDED, Engine, Event, EventSink, Job, PodRun, RunResult, canceled
+from runner.errors import TerminalError
 from runner.kube.discovery import ApiResource
 from runner.kube.presence import ABSENT
 from runner.objects import Object, ObjectKey, ObjectRef, key_of, uid_of
@@ -251,6 +252,9 @@ class Runs(Feature):
         result = await self._execute(job, attempt, grant, receive)
         for record in records:
             record.end(result, grant.stats)
+        if result.refused:
+            await self._engine.recorded(job)
+        _check(result)
         terms = self._scope.terms(attempt, terminating=attempt.key.namespace in grant.stats.terminating)
         decision = decisions.after_run(result, terms, failed_runs=attempt.request.failed_runs)
         return FinishedRun(job, result, grant, events, decision)
@@ -277,6 +281,7 @@ class Runs(Feature):
 
             result = await self._execute(job, attempt, prepared.grant, receive)
             await self._engine.recorded(job)
+        _check(result)
         return result, unplanned, prepared.grant
 
     def planned(self, plan: ResourcePlan) -> None:
@@ -358,6 +363,12 @@ class Runs(Feature):
     @property
     def _roots(self) -> tuple[Path, Path]:
         return self._jobs.runner_dir, self._jobs.runner_dir / _PLANS
+
+
+def _check(result: RunResult) -> None:
+    """Raise TerminalError if Ansible found that the project uses the name of a host of the resource."""
+    if result.refused:
+        raise TerminalError(f"{result.message}. The object is not run until it changes")
 
 
 def _with_removed(parameters: params.Parameters, attempt: Attempt) -> Mapping[str, object]:

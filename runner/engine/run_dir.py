@@ -79,6 +79,8 @@ def prepare(job: Job, identity: str, environ: Mapping[str, str]) -> RunFolder:
         added = {**job.environment, **_added(job.run_dir, identity, environment)}
         playbook = _write_project(job, explicit=environment.get("ANSIBLE_GATHERING") == "explicit")
         _write_env(job, added)
+        if job.hosts and job.hosts.keeps_facts:
+            hosts.drop_facts(job.hosts, job.run_dir / hosts.FACTS)
         inventories = _write_inventories(job, environment.get("ANSIBLE_INVENTORY", ""))
     except OSError as error:
         _forget_secrets(job.run_dir)

@@ -21,8 +21,6 @@ from runner.watches.inventory_fields import AllowedHosts, Network
 
 Address: TypeAlias = IPv4Address | IPv6Address
 
-UNRESOLVED = "unresolved.invalid"
-"""A name that never resolves (RFC 6761), so that Ansible reports the host as unreachable."""
 _PATIENCE = 10.0
 """Seconds for all names of a resource."""
 _SPECIAL: tuple[tuple[str, tuple[Network, ...]], ...] = tuple(
@@ -30,8 +28,12 @@ _SPECIAL: tuple[tuple[str, tuple[Network, ...]], ...] = tuple(
     for what, networks in (
         (
             "an address of a cloud's metadata",
-            ("169.254.169.254/32", "169.254.170.2/32", "100.100.100.200/32", "fd00:ec2::254/128"),
+            (
+                *("169.254.169.254/32", "169.254.170.2/32", "100.100.100.200/32", "168.63.129.16/32", "192.0.0.192/32"),
+                *("fd00:ec2::254/128", "fd20:ce::254/128", "fd00:c1::a9fe:a9fe/128"),
+            ),
         ),
+        ("an address of a translation to IPv4", ("64:ff9b:1::/48", "2001::/32")),
         ("a loopback address", ("127.0.0.0/8", "::1/128")),
         ("an unspecified address", ("0.0.0.0/8", "::/128")),
         ("a link-local address", ("169.254.0.0/16", "fe80::/10")),
@@ -72,15 +74,23 @@ class AddressCheck:
         self._special = (("an address of the API server", own), *_SPECIAL)
 
     def choose(self, written: str, found: Sequence[Address]) -> Address | str:
-        """Return the address to connect to for an address or name in a resource, or why there is none."""
-        named = parsed(written) is None and self._has_name(written.lower().rstrip("."))
+        """Return the address to connect to for an address or name in a resource, or why there is none.
+
+        Empty: the name does not resolve. No reason contains an address of a name: the operator's DNS may know names
+        that the user of the resource must not look up.
+        """
+        is_name = parsed(written) is None
+        named = is_name and self._has_name(written.lower().rstrip("."))
+        if is_name and not named and not self._allow.networks:
+            return "the name is not in inventory.allow of watches.yaml"
         reasons = []
         for each in found:
             address = plain(each)
             reason = self._refused(address, named=named)
             if not reason:
                 return address
-            reasons.append(f"{address} is {reason}" if str(address) != written else f"it is {reason}")
+            shown = "it resolves to an address that" if is_name else "it" if str(address) == written else address
+            reasons.append(f"{shown} is {reason}")
         return "; ".join(dict.fromkeys(reasons))
 
     def _refused(self, address: Address, *, named: bool) -> str:

@@ -1,12 +1,15 @@
 """Hosts in the spec of a custom resource. Pure.
 
-Names and groups cannot be patterns or options of a command. Variables that Ansible itself interprets are dropped.
+Rule: a host of a resource has only the groups and variables that the watch permits, and no name that the project's own
+inventory uses. Names and groups cannot be patterns or options of a command. Variables that Ansible itself interprets
+are dropped. Only Ansible can read the project's inventory, so `engine/callbacks/ansible_operator_hosts.py` checks names
+in the run.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -46,20 +49,31 @@ def read(spec: Any, policy: InventoryPolicy, watch: Watch) -> SpecHosts:
     """
     hosts: dict[str, Host] = {}
     ignored: list[str] = []
+    permitted = params.variables(dict.fromkeys(policy.vars), watch).keys() | watch.allow_ansible_variables
     for value in policy.hosts.find(spec):
         for number, item in enumerate(value if isinstance(value, list) else [] if value is None else [value]):
             place = f"{policy.hosts.text}[{number}]"
             host = _host(item, place)
-            host = replace(host, vars=_variables(host.vars, host.name, place, watch, ignored))
+            found = _variables(host.vars, host.name, place, watch, ignored)
+            _check_permitted(f"{place}.vars", "variable", found, permitted)
+            _check_permitted(f"{place}.groups", "group", host.groups, {*policy.groups, policy.group})
+            host = replace(host, vars=found)
             if host.name in hosts:
                 raise _error(place, f"duplicate host {host.name!r}", "give each host another name")
             hosts[host.name] = host
             if len(hosts) > MOST_HOSTS:
                 raise _error(policy.hosts.text, f"more than {MOST_HOSTS} hosts", "use several objects")
-    groups = {policy.group, *(name for host in hosts.values() for name in host.groups)}
-    for name in sorted(groups & hosts.keys()):
+    for name in sorted({policy.group, *policy.groups} & hosts.keys()):
         raise _error(policy.hosts.text, f"{name!r} is a host and a group", "give the host another name")
     return SpecHosts(tuple(hosts.values()), tuple(ignored))
+
+
+def _check_permitted(place: str, what: str, names: Iterable[str], permitted: Collection[str]) -> None:
+    for name in names:
+        if name not in permitted:
+            field = place.rpartition(".")[2]
+            advice = f"remove it, or let the administrator add it to inventory.{field} in watches.yaml"
+            raise _error(place, f"{what} {_cut(name)} is not permitted", advice)
 
 
 def plain_host(given: Any) -> Host | None:
@@ -81,7 +95,7 @@ def _host(item: Any, place: str) -> Host:
     if not isinstance(written, str) or (address is None and not _NAME.fullmatch(written)):
         raise _error(f"{place}.address", f"invalid address {_cut(written)}", "use an IP address or a DNS name")
     written = str(address or written)
-    name = given.get("name", written.replace(":", "-"))
+    name = given.get("name", _name_of(written))
     if not is_name(name):
         raise _error(f"{place}.name", f"invalid name {_cut(name)}", "use letters, digits, '.', '_' and '-'")
     return Host(
@@ -93,6 +107,12 @@ def _host(item: Any, place: str) -> Host:
         vars=given.get("vars") or {},
         groups=tuple(_groups(given.get("groups") or [], f"{place}.groups")),
     )
+
+
+def _name_of(written: str) -> str:
+    """Return the default name of a host. An IPv6 address can begin or end with colons, and a name with no `-`."""
+    name = written.replace(":", "-")
+    return f"{'0' * name.startswith('-')}{name}{'0' * name.endswith('-')}"
 
 
 def is_name(name: Any) -> bool:

@@ -371,6 +371,13 @@ _INVENTORY = _section(
         required=True,
         frame="inventory: {hosts: spec.hosts, %s}",
     ),
+    _list(
+        "groups",
+        "groups that a spec may give its hosts, with their `group_vars`; no group of the project's own inventory; "
+        "default: none",
+        "[databases]",
+    ),
+    _list("vars", "variables that a spec may give its hosts; default: none", "[size]"),
     _text(
         "hostKeys",
         "`strict` (the default): only host keys in `known_hosts` of the Secret; `first`: the first key of a host is "

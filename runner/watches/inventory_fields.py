@@ -48,6 +48,10 @@ class InventoryPolicy:
     """Whether the first key of a host is trusted and kept."""
     fact_cache: float
     """Seconds for which facts are kept; 0: only during a run."""
+    groups: tuple[str, ...] = ()
+    """Further groups that a spec may give its hosts."""
+    vars: tuple[str, ...] = ()
+    """Variables that a spec may give its hosts, as written in the spec or as the role reads them."""
 
 
 def is_group(name: str) -> bool:
@@ -76,9 +80,21 @@ def read(fields: Fields, cwd: Path, image: ImageFiles) -> InventoryPolicy | None
         ):
             given.error(name, "keeps data for the next run, but a pod and its files end with the run: remove it")
     facts, allowed, file = policy_fields.span(given, "factCache", off=False), _allowed(given), _file(given, cwd, image)
+    if not fields.text("playbook"):
+        _warn_of_variables(given, cwd, file)
     if hosts is None:
         return None
-    return InventoryPolicy(hosts, group, file, credentials, allowed, keys == "first", facts or 0.0)
+    return InventoryPolicy(
+        hosts,
+        group,
+        file,
+        credentials,
+        allowed,
+        keys == "first",
+        facts or 0.0,
+        _groups(given),
+        tuple(given.texts("vars")),
+    )
 
 
 def lent(inventory: InventoryPolicy | None) -> tuple[WatchReference, ...]:
@@ -97,6 +113,24 @@ def _path(fields: Fields, name: str) -> SpecPath | None:
     except ValueError as error:
         fields.error(name, str(error))
         return None
+
+
+def _groups(given: Fields) -> tuple[str, ...]:
+    found = given.texts("groups")
+    for name in found:
+        if not is_group(name):
+            given.error("groups", f"invalid group {name!r}: use letters, digits and '_', no name that Ansible defines")
+    return tuple(found)
+
+
+def _warn_of_variables(given: Fields, cwd: Path, file: Path | None) -> None:
+    """Warn about files with variables that the run of a role does not read: it has no playbook beside them."""
+    read = None if file is None else file if file.is_dir() else file.parent
+    for folder in (cwd, *(cwd / name for name in ("inventory", "inventories"))):
+        for name in ("group_vars", "host_vars"):
+            if folder != read and (folder / name).is_dir():
+                advice = "move it beside inventory.file, or use a playbook and move it there"
+                given.warn("", f"{folder / name} has no effect on runs of the role: {advice}")
 
 
 def _file(given: Fields, cwd: Path, image: ImageFiles) -> Path | None:

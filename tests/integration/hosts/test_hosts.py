@@ -32,7 +32,8 @@ MARK = """
 
 def watch(project: Project, **different: Any) -> None:
     inventory = {"hosts": "spec.hosts", "credentials": "spec.credentials", "allow": ["10.213.0.0/16"]}
-    fields = {name: different.pop(name) for name in ("file", "group", "hostKeys", "factCache") if name in different}
+    own = ("file", "group", "groups", "vars", "hostKeys", "factCache")
+    fields = {name: different.pop(name) for name in own if name in different}
     project.grant([""], ["secrets"])
     project.watch("thing", inventory=inventory | fields, **different)
 
@@ -78,7 +79,7 @@ def test_a_role_runs_on_the_hosts_of_the_spec_even_distant_ones_with_a_lent_key(
     key = network.user_key.read_text()
     lend(ssh_privatekey=key, username=USER, known_hosts=one.known_hosts() + two.known_hosts())
     project.role("thing", MARK)
-    watch(project, engine=engine)
+    watch(project, engine=engine, vars=["colour"])
     operator = project.start()
     hosts = [one.address, {"name": "second", "address": two.address, "vars": {"colour": "{{ 1 + 1 }}"}}]
     things.create("fleet", {"credentials": "login", "hosts": hosts})
@@ -97,6 +98,11 @@ def test_a_role_runs_on_the_hosts_of_the_spec_even_distant_ones_with_a_lent_key(
     assert not list((project.folder / "runs").rglob("ssh_key"))
 
 
+PROJECT = """
+all:
+  hosts: {db01: {ansible_host: 10.213.0.1, api_token: token-of-db01}}
+  children: {infra: {hosts: {bastion: {}}, vars: {password: of-infra}}}
+"""
 CLEAN = """
 - hosts: machines
   gather_facts: false
@@ -161,7 +167,9 @@ def test_each_refusal_names_the_host_or_secret_and_the_remedy(
 ) -> None:
     host = network.host("web1")
     project.role("thing", MARK)
-    watch(project)
+    project.write("inventories/project.yml", PROJECT)
+    project.write("inventories/host_vars/web9.yml", "ansible_host: 10.213.0.1")
+    watch(project, file="inventories/project.yml", groups=["north", "bastion"])
     operator = project.start()
     key = network.user_key.read_text()
     lend(lent=False, ssh_privatekey=key, username=USER, known_hosts=host.known_hosts())
@@ -192,6 +200,22 @@ def test_each_refusal_names_the_host_or_secret_and_the_remedy(
         "application/merge-patch+json",
     )
     operator.await_line("Run ended", name="unlabelled", reason="reference changed", outcome="succeeded")
+    for name, different, message in (
+        ("host", {"name": "db01"}, "host 'db01' of the resource: the project uses this name in its inventory"),
+        ("group", {"name": "infra"}, "host 'infra' of the resource: the project uses this name in its inventory"),
+        ("file", {"name": "web9"}, "host 'web9' of the resource: the project uses this name in /"),
+        (
+            "its-host",
+            {"groups": ["bastion"]},
+            "group 'bastion' of the resource: the project's inventory uses this name",
+        ),
+        ("forbidden", {"groups": ["infra"]}, "spec.hosts[0].groups: group 'infra' is not permitted"),
+        ("variable", {"vars": {"size": 3}}, "spec.hosts[0].vars: variable 'size' is not permitted"),
+    ):
+        things.create(name, {"credentials": "login", "hosts": [{"address": host.address, **different}]})
+        assert message in failure_of(things, name, "Unusable")
+        assert "hosts" not in (things.get(name) or {})["status"]
+    assert "token-of-db01" not in operator.log
     lend("none", ssh_privatekey=key, username=USER, known_hosts=host.known_hosts())
     operator.await_line("Run ended", name="missing", reason="reference changed", outcome="succeeded")
     wait_until(
@@ -224,7 +248,9 @@ def test_unreachable_hosts_have_a_reason_of_their_own_and_do_not_undo_the_rest(
     message = wait_until(told, lambda: f"{states} in {things.get('fleet')}")
     assert message.startswith("Unreachable: ")
     assert f"{victim.address}: " in message
-    assert "Could not resolve hostname unresolved.invalid" in message
+    assert "Could not resolve hostname none.invalid" in message
+    assert "no key of" not in message
+    assert f"{victim.address} presents another key (SHA256:" in message
     assert host.run("cat /tmp/mark")
     # `attempts` is for runs that failed: one that reached nobody is repeated.
     wait_until(lambda: len(operator.runs("fleet")) > 2, "further attempts")
@@ -250,6 +276,77 @@ def test_the_first_key_of_a_host_is_trusted_and_another_one_later_is_not(
     assert "Host key verification failed" in failure_of(things, "fleet", "Unreachable")
     assert hosts_of(things, "fleet")[0]["hostKey"] == entry["hostKey"]
     assert imposter.run("ls /tmp") == ""
+
+
+def test_a_plan_keeps_the_first_key_of_a_host_and_no_later_one_is_trusted(
+    project: Project, things: Things, network: Network, lend: Lend
+) -> None:
+    host, imposter = network.host("web1"), network.host("web2")
+    lend(ssh_privatekey=network.user_key.read_text(), username=USER)
+    project.role("thing", MARK)
+    project.allow_rollouts()
+    watch(project, hostKeys="first")
+    project.start()
+    annotation = {"ansible.sdk.operatorframework.io/mode": "approve"}
+    things.create("fleet", {"credentials": "login", "hosts": [host.address]}, annotations=annotation)
+    plan = things.await_condition("fleet", "Planned")["message"].split()[1].rstrip(":")
+    (entry,) = (things.get("fleet") or {})["status"]["hosts"]
+    assert host.known_hosts() == f"{host.address} {entry['hostKey']}\n"
+    imposter.takes_over(host)
+    approval = {"ansible.sdk.operatorframework.io/approve": plan}
+    things.merge("fleet", {"metadata": {"annotations": approval}})
+    wait_until(
+        lambda: "Host key verification failed" in things.conditions("fleet")["Planned"]["message"],
+        lambda: f"{things.conditions('fleet')}",
+    )
+    assert (things.get("fleet") or {})["status"]["hosts"] == [entry]
+    assert imposter.run("ls /tmp") == ""
+
+
+MOVE = """
+- hosts: machines
+  gather_facts: false
+  tasks:
+  - ansible.builtin.raw: echo mine >/tmp/mark
+- hosts: removed
+  gather_facts: false
+  tasks:
+  - ansible.builtin.raw: echo "{{ ansible_operator_meta.removed_hosts }}" >/tmp/mark
+- hosts: localhost
+  gather_facts: false
+  tasks:
+  - ansible.builtin.debug: {msg: the last play}
+"""
+
+
+def test_the_former_machine_of_a_name_is_cleaned_and_a_dead_removed_host_holds_nothing(
+    project: Project, things: Things, network: Network, lend: Lend
+) -> None:
+    old, new = network.host("web1"), network.host("web2")
+    known = old.known_hosts() + new.known_hosts()
+    lend(ssh_privatekey=network.user_key.read_text(), username=USER, known_hosts=known)
+    project.write("playbooks/site.yml", MOVE)
+    finalizer = {"name": "test.example.com/hosts", "playbook": "playbooks/site.yml"}
+    watch(project, playbook="playbooks/site.yml", group="machines", finalizer=finalizer, retry={"delay": "1s"})
+    operator = project.start(environment={"ANSIBLE_TIMEOUT": "3"})
+    things.create("fleet", {"credentials": "login", "hosts": [{"name": "db", "address": old.address}]})
+    things.await_success("fleet")
+    things.merge("fleet", {"spec": {"hosts": [{"name": "db", "address": new.address}]}})
+    wait_until(lambda: old.run("cat /tmp/mark") == f"['db-{old.address}']\n", "the old machine to be cleaned")
+    assert new.run("cat /tmp/mark") == "mine\n"
+    wait_until(lambda: [each["address"] for each in hosts_of(things, "fleet")] == [new.address], "one host")
+
+    new.cut()
+    things.merge("fleet", {"spec": {"hosts": []}})
+    message = failure_of(things, "fleet", "Unreachable")
+    assert message.startswith("Unreachable: db. The operator tries again.\n")
+    things.await_success("fleet")
+    entry = {"name": "db", "address": new.address, "removed": True, "unreachable": 1}
+    assert hosts_of(things, "fleet")[0].items() >= entry.items()
+    operator.await_line("This run omits removed hosts that the last one could not reach", name="fleet")
+    assert "the last play" in operator.log
+    things.delete("fleet")
+    things.await_gone("fleet")
 
 
 def test_an_object_and_a_host_cannot_choose_how_ansible_connects(
@@ -285,7 +382,7 @@ def test_an_object_and_a_host_cannot_choose_how_ansible_connects(
     lend(ssh_privatekey=network.user_key.read_text(), username=USER, known_hosts=host.known_hosts())
     # The administrator's own inventory: an interpreter that the host controls.
     project.write("inventory.yml", "all: {vars: {ansible_python_interpreter: /opt/python}}")
-    watch(project, file="inventory.yml")
+    watch(project, file="inventory.yml", vars=["colour"])
     operator = project.start()
     variables = {name: f"touch {evil}" for name in facts if name != "harmless"}
     variables["colour"] = template
@@ -358,18 +455,21 @@ def test_a_plan_and_a_drift_check_name_the_changes_of_hosts_and_make_none(
 def test_facts_of_a_host_are_kept_between_runs(
     project: Project, things: Things, network: Network, lend: Lend, engine: str
 ) -> None:
-    host = network.host("web1")
-    lend(ssh_privatekey=network.user_key.read_text(), username=USER, known_hosts=host.known_hosts())
+    host, other = network.host("web1"), network.host("web2")
+    known = host.known_hosts() + other.known_hosts()
+    lend(ssh_privatekey=network.user_key.read_text(), username=USER, known_hosts=known)
     project.role("thing", "- ansible.builtin.debug: {msg: 'the host is {{ ansible_facts.hostname }}'}")
     watch(project, factCache="10m", engine=engine)
     operator = project.start()
-    things.create("fleet", {"credentials": "login", "hosts": [host.address]})
+    things.create("fleet", {"credentials": "login", "hosts": [{"name": "db", "address": host.address}]})
     operator.await_line("Run ended", name="fleet", outcome="succeeded", reason="created")
     assert hosts_of(things, "fleet")[0]["ok"] == 2
     things.merge("fleet", {"spec": {"size": 2}})
     operator.await_line("Run ended", name="fleet", outcome="succeeded", reason="changed")
     wait_until(lambda: hosts_of(things, "fleet")[0]["ok"] == 1, "a run that gathers no facts")
     assert operator.log.count("the host is web1") >= 2
+    things.merge("fleet", {"spec": {"hosts": [{"name": "db", "address": other.address}]}})
+    wait_until(lambda: "the host is web2" in operator.log, "facts of the other machine")
 
 
 @pytest.mark.parametrize("harm", ["reset", pytest.param("cut", marks=pytest.mark.full)])

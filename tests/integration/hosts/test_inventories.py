@@ -87,7 +87,8 @@ def test_constructed_groups_the_hosts_of_the_spec(
     project.write("inventories/colours.yml", CONSTRUCTED)
     project.grant([""], ["secrets"])
     inventory = {"hosts": "spec.hosts", "credentials": "spec.credentials", "file": "inventories/colours.yml"}
-    project.watch("", playbook="playbooks/blue.yml", inventory={**inventory, "allow": [network.addresses]})
+    more = {"vars": ["colour"], "allow": [network.addresses]}
+    project.watch("", playbook="playbooks/blue.yml", inventory={**inventory, **more})
     operator = project.start()
     hosts = [
         {"name": "one", "address": one.address, "vars": {"colour": "blue"}},

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import base64
+from dataclasses import replace
 from ipaddress import ip_network
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -11,15 +13,17 @@ import pytest
 
 from runner.controller.attempt import Attempt
 from runner.controller.features import RequestFailedError
-from runner.controller.hosts import RunHosts
+from runner.controller.hosts import RunHosts, keep_keys
 from runner.errors import ForbiddenError, NotFoundError, TerminalError
 from runner.kube.client import Client
 from runner.kube.discovery import ApiResource
 from runner.kube.meaning import Request
 from runner.objects import Object, ObjectKey
+from runner.status.report import StatusReport
 from runner.watches.inventory_fields import AllowedHosts, InventoryPolicy
 from runner.watches.spec_paths import SpecPath
 from runner.watches.watch import Watch
+from runner.workqueue.request import RunReason
 from tests.kit.watch_values import watch_value
 from tests.unit.controller.attempts import THINGS, attempt_value
 
@@ -62,6 +66,10 @@ def attempt(spec: Any, status: Any = None, *, namespace: str = "ns", finalizing:
     return attempt_value(obj, finalizing=finalizing)
 
 
+KEYS = {"username": "ops", "known_hosts": "10.0.0.1 ssh-ed25519 AAAA"}
+LENT = {"credentials": "login"}
+
+
 async def apply(server: Server, to: Attempt, of: Watch | None = None) -> Attempt:
     return await RunHosts(of or watch(), cast("Client", server)).apply(to)
 
@@ -83,7 +91,7 @@ async def test_the_address_of_the_api_server_needs_an_entry_of_its_own() -> None
 
 async def test_a_removed_host_that_is_not_allowed_any_more_is_forgotten() -> None:
     gone = [{"name": "far", "address": "192.168.0.1"}, {"name": "near", "address": "10.0.0.9"}]
-    found = await apply(Server(), attempt({"hosts": ["10.0.0.1"]}, {"hosts": gone}))
+    found = await apply(Server(login=KEYS), attempt({"hosts": ["10.0.0.1"], **LENT}, {"hosts": gone}))
     assert found.hosts is not None
     assert found.hosts.removed == ("near",)
 
@@ -95,6 +103,69 @@ async def test_a_finalizer_runs_without_a_secret_that_is_gone_and_another_run_do
     assert found.hosts.credentials.secrets == ()
     with pytest.raises(TerminalError, match=r"spec\.credentials: Secret ns/login not found"):
         await apply(Server(), attempt(spec))
+
+
+@pytest.mark.parametrize("named", [{}, {"credentials": ""}, {"credentials": None}])
+async def test_without_a_secret_no_host_key_can_be_known(named: dict[str, Any]) -> None:
+    spec = {"hosts": ["10.0.0.1"], **named}
+    with pytest.raises(TerminalError, match=r"spec\.credentials: it names no Secret, so no host key is known"):
+        await apply(Server(), attempt(spec))
+    assert (await apply(Server(), attempt({**spec, "hosts": []}))).hosts is not None
+    assert (await apply(Server(), attempt(spec, finalizing=True))).hosts is not None
+    policy = watch().inventory
+    assert policy is not None
+    for different in ({"first_use": True}, {"file": Path("/project.yml")}, {"credentials": None}):
+        inventory = replace(policy, **different)
+        assert (await apply(Server(), attempt(spec), watch(inventory=inventory))).hosts is not None
+
+
+async def test_only_some_runs_try_to_reach_a_removed_host_that_the_last_one_could_not_reach() -> None:
+    gone = {"hosts": [{"name": "dead", "address": "10.0.0.9", "unreachable": 1, "removed": True}]}
+    for reason, removed in (
+        (RunReason.RETRY, ()),
+        (RunReason.CHANGED, ()),
+        (RunReason.RESYNC, ("dead",)),
+        (RunReason.REQUESTED, ("dead",)),
+        (RunReason.DELETED, ("dead",)),
+    ):
+        to = attempt({"hosts": []}, gone)
+        found = await apply(Server(), replace(to, request=replace(to.request, reason=reason)))
+        assert found.hosts is not None
+        assert found.hosts.removed == removed
+        assert [each["name"] for each in found.host_entries or ()] == ["dead"]
+
+
+class Writer:
+    """Collects written statuses."""
+
+    def __init__(self) -> None:
+        self.written: list[Any] = []
+
+    async def write(self, _resource: Any, _obj: Any, change: StatusReport, _guard: Any) -> None:
+        self.written.append(change.hosts)
+
+
+async def test_a_host_key_that_a_plan_accepted_is_kept() -> None:
+    policy = watch().inventory
+    assert policy is not None
+    before = {"hosts": [{"name": "db", "address": "10.0.0.2", "ok": 1, "hostKey": "ssh-rsa OLD"}]}
+    trusting = watch(inventory=replace(policy, first_use=True))
+    found = await apply(
+        Server(), attempt({"hosts": ["10.0.0.1", {"name": "db", "address": "10.0.0.2"}]}, before), trusting
+    )
+    writer = Writer()
+    keys = {"10.0.0.1": "ssh-ed25519 NEW", "10.0.0.2": "ssh-rsa IMPOSTER"}
+    kept = await keep_keys(cast("Any", writer), found, keys)
+    assert writer.written == [
+        [
+            {"name": "10.0.0.1", "address": "10.0.0.1", "hostKey": "ssh-ed25519 NEW"},
+            {"name": "db", "address": "10.0.0.2", "ok": 1, "hostKey": "ssh-rsa OLD"},
+        ]
+    ]
+    assert kept.hosts is not None
+    assert [each.key for each in kept.hosts.hosts] == ["ssh-ed25519 NEW", "ssh-rsa OLD"]
+    assert await keep_keys(cast("Any", writer), kept, keys) is kept, "no second write"
+    assert len(writer.written) == 1
 
 
 async def test_a_secret_that_cannot_be_read_is_a_failed_request() -> None:

@@ -77,7 +77,8 @@ def test_ansible_reads_hosts_groups_and_credentials(tmp_path: Path) -> None:
 def options(inventory: Mapping[str, Any], name: str) -> dict[str, str]:
     """Return the options of ssh for a host, as ssh itself reads them."""
     arguments = shlex.split(inventory["_meta"]["hostvars"][name]["ansible_ssh_args"])
-    done = subprocess.run(["ssh", *arguments, "-G", "10.0.0.1"], check=True, capture_output=True, text=True)
+    done = subprocess.run(["ssh", *arguments, "-G", "10.0.0.1"], check=False, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
     pairs = [line.partition(" ") for line in done.stdout.splitlines()]
     return {key: value for key, _, value in pairs}
 
@@ -151,3 +152,26 @@ def test_the_keys_that_hosts_presented_are_read(tmp_path: Path) -> None:
     }
     run_dir.clear(job.run_dir)
     assert hosts.accepted_keys(temporary) == {}
+
+
+def test_facts_of_a_former_machine_are_dropped_and_others_are_kept(tmp_path: Path) -> None:
+    folder = tmp_path / hosts.FACTS
+
+    def left(*of_run: Host, **files: str) -> list[str]:
+        folder.mkdir(exist_ok=True)
+        for name, text in files.items():
+            (folder / name).write_text(text)
+        hosts.drop_facts(replace(PLAIN, hosts=of_run), folder)
+        return sorted(each.name for each in folder.iterdir())
+
+    db, web = Host("db", "10.0.0.1", "10.0.0.1"), Host("web", "web.example.com", "10.0.0.2")
+    assert left(db, web, s1_db="of an older version", localhost="kept") == ["localhost"]
+    assert left(db, web, s1_db="x", web="x") == ["localhost", "s1_db", "web"]
+    assert left(db) == ["localhost", "s1_db", "web"]
+    assert left(replace(db, written="10.0.0.9", address="10.0.0.9"), web) == ["localhost", "web"]
+    assert left(replace(web, port=2222)) == ["localhost"]
+    assert left(web, s1_web="x") == ["localhost"], "another port"
+    assert left(web, s1_web="x") == ["localhost", "s1_web"]
+    assert left(replace(web, address="10.0.0.3")) == ["localhost"], "the name resolves to another machine"
+    (tmp_path / "facts.json").write_text("[]")
+    assert left(web, s1_web="x") == ["localhost"]

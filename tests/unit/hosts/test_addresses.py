@@ -52,14 +52,18 @@ EVERYTHING = ("0.0.0.0/0", "::/0", "*.example.com")
     ("written", "found", "why"),
     [
         ("127.0.0.1", "127.0.0.1", "it is a loopback address"),
-        ("own.example.com", "127.0.0.53", "127.0.0.53 is a loopback address"),
+        ("own.example.com", "127.0.0.53", "it resolves to an address that is a loopback address"),
         ("::1", "::1", "it is a loopback address"),
         ("::ffff:127.0.0.1", "::ffff:127.0.0.1", "127.0.0.1 is a loopback address"),
         ("::7f00:1", "::7f00:1", "127.0.0.1 is a loopback address"),
         ("64:ff9b::7f00:1", "64:ff9b::7f00:1", "127.0.0.1 is a loopback address"),
         ("2002:7f00:1::", "2002:7f00:1::", "127.0.0.1 is a loopback address"),
-        ("meta.example.com", "169.254.169.254", "169.254.169.254 is an address of a cloud's metadata"),
+        ("meta.example.com", "169.254.169.254", "it resolves to an address that is an address of a cloud's metadata"),
         ("fd00:ec2::254", "fd00:ec2::254", "it is an address of a cloud's metadata"),
+        ("168.63.129.16", "168.63.129.16", "it is an address of a cloud's metadata"),
+        ("192.0.0.192", "192.0.0.192", "it is an address of a cloud's metadata"),
+        ("64:ff9b:1::a9fe:a9fe", "64:ff9b:1::a9fe:a9fe", "it is an address of a translation to IPv4"),
+        ("2001:0:a9fe:a9fe::1", "2001:0:a9fe:a9fe::1", "it is an address of a translation to IPv4"),
         ("::ffff:a9fe:a9fe", "::ffff:a9fe:a9fe", "169.254.169.254 is an address of a cloud's metadata"),
         ("0.0.0.0", "0.0.0.0", "it is an unspecified address"),  # noqa: S104 - only compared
         ("::", "::", "it is an unspecified address"),
@@ -68,7 +72,7 @@ EVERYTHING = ("0.0.0.0/0", "::/0", "*.example.com")
         ("239.1.2.3", "239.1.2.3", "it is a multicast"),
         ("ff02::1", "ff02::1", "it is a multicast"),
         ("255.255.255.255", "255.255.255.255", "it is a multicast or broadcast"),
-        ("kubernetes.example.com", "10.96.0.1", "10.96.0.1 is an address of the API server"),
+        ("kubernetes.example.com", "10.96.0.1", "it resolves to an address that is an address of the API server"),
     ],
 )
 def test_no_wide_entry_and_no_name_allows_a_special_address(written: str, found: str, why: str) -> None:
@@ -92,6 +96,24 @@ def test_metadata_needs_an_entry_for_it_although_link_local_addresses_are_allowe
 )
 def test_another_host_is_refused(written: str, found: tuple[str, ...], allow: tuple[str, ...]) -> None:
     assert choose(written, *found, allow=allow).endswith("not in inventory.allow of watches.yaml")
+
+
+def test_no_refusal_contains_an_address_that_the_operator_found_for_a_name() -> None:
+    for found in ("10.1.1.1", "127.0.0.53", "10.96.0.1", "fd00::1"):
+        for allow in (("10.20.0.0/16",), EVERYTHING, ("*.lab.example.com",)):
+            why = choose("db.internal.org", found, allow=allow)
+            assert why == found or found not in why
+
+
+def test_a_name_that_does_not_resolve_is_refused_if_only_names_are_allowed_and_it_is_none_of_them() -> None:
+    for networks, names, why in (
+        ((), ("a.example.com",), "the name is not in"),
+        ((API_SERVER,), (), ""),
+        ((), ("b",), ""),
+    ):
+        check = AddressCheck(AllowedHosts(tuple(map(ip_network, networks)), names), [])
+        assert str(check.choose("b", [])).startswith(why)
+        assert bool(check.choose("b", [])) == bool(why)
 
 
 def test_of_several_addresses_the_first_allowed_one_is_used() -> None:

@@ -5,9 +5,12 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+import pytest
+
 from runner.engine.hosts import Credentials, Host, HostRecap, Hosts
 from runner.engine.job import Outcome, RunResult
-from runner.hosts import record
+from runner.errors import TerminalError
+from runner.hosts import record, spec
 
 KEY = "ssh-ed25519 AAAAC3"
 
@@ -66,10 +69,63 @@ def test_the_first_key_of_a_host_is_kept_until_its_address_changes() -> None:
     before = entries(*record.after_run(hosts(host("a", "10.0.0.1", port=2222)), {}, accepted))
     assert before["a"]["hostKey"] == KEY
     (same,) = record.all_hosts([host("a", "10.0.0.1", port=2222)], before)
-    (moved,) = record.all_hosts([host("a", "10.0.0.2", port=2222)], before)
-    assert (same.key, moved.key) == (KEY, "")
+    moved, old = record.all_hosts([host("a", "10.0.0.2", port=2222)], before)
+    (renamed,) = record.all_hosts([host("b", "10.0.0.1", port=2222)], before)
+    assert (same.key, moved.key, old.key, renamed.key) == (KEY, "", KEY, KEY)
     other = result(HostRecap("a", 1, 0, 0, 0), host_keys={"[10.0.0.1]:2222": "ssh-rsa other"})
     assert record.after_run(hosts(same), before, other)[0]["hostKey"] == KEY
+
+
+def test_a_host_with_another_address_or_port_is_a_new_host_and_a_removed_one() -> None:
+    before = entries({"name": "db", "address": "10.0.0.1", "ok": 3, "unreachable": 0})
+    for address, port in (("10.0.0.2", None), ("10.0.0.1", 2222)):
+        new, old = record.all_hosts([host("db", address, port=port)], before)
+        assert (new.name, new.is_removed) == ("db", False)
+        assert (old.name, old.written, old.port, old.is_removed) == ("db-10.0.0.1", "10.0.0.1", None, True)
+        listed = record.at_start(hosts(new, old), before)
+        assert [each.get("ok") for each in listed] == [None, 3]  # the results are those of the old machine
+        kept = entries(*listed)
+        assert [each.name for each in record.all_hosts([host("db", address, port=port)], kept)] == ["db", "db-10.0.0.1"]
+        back, other = record.all_hosts([host("db", "10.0.0.1")], kept)  # the old machine is a host again
+        assert (back.is_removed, other.written, other.is_removed) == (False, address, True)
+
+
+def test_a_machine_that_the_resource_names_in_another_way_is_not_removed() -> None:
+    before = entries({"name": "db", "address": "DB.example.com", "port": 22, "ok": 1})
+    assert [each.name for each in record.all_hosts([host("main", "db.example.com")], before)] == ["main"]
+
+
+def test_names_of_removed_hosts_are_free() -> None:
+    before = entries({"name": "db", "address": "10.0.0.1"}, {"name": "x", "address": "10.0.0.3"})
+    named = [host("db", "10.0.0.2"), host("db-10.0.0.1", "10.0.0.9"), host("x", "fd00::1")]
+    assert [each.name for each in record.all_hosts(named, before)[3:]] == ["db-10.0.0.1-2", "x-10.0.0.3"]
+    long = "a" * 253
+    (_, gone) = record.all_hosts([host(long, "10.0.0.2")], entries({"name": long, "address": "10.0.0.1"}))
+    assert set(entries(*record.at_start(hosts(gone), {}))) == {gone.name}
+
+
+def test_a_removed_host_that_was_not_reached_is_left_out_of_retries_and_not_forgotten() -> None:
+    before = entries({"name": "gone", "address": "10.0.0.9", "unreachable": 1, "removed": True})
+    named, left = record.all_hosts([host("a")], before, tries_dead=False)
+    assert left.is_left_out
+    of_run = hosts(named, left)
+    assert (of_run.removed, of_run.reached) == ((), (named,))
+    after = record.after_run(of_run, before, result(HostRecap("a", 1, 0, 0, 0)))
+    assert after[0] == {"name": "gone", "address": "10.0.0.9", "unreachable": 1, "removed": True}
+    assert not record.all_hosts([], before)[0].is_left_out
+    still_named = entries({"name": "a", "address": "a", "unreachable": 1})
+    assert not any(each.is_left_out for each in record.all_hosts([], still_named, tries_dead=False))
+
+
+def test_all_entries_that_runs_write_are_read_again() -> None:
+    named = [host(f"new{number}") for number in range(spec.MOST_HOSTS)]
+    old = [{"name": f"old{number}", "address": f"old{number}", "hostKey": KEY} for number in range(spec.MOST_HOSTS)]
+    everything = record.all_hosts(named, entries(*old))
+    listed = record.after_run(hosts(*everything), entries(*old), result())
+    again = record.all_hosts(named, entries(*listed))
+    assert sum(each.is_removed and each.key == KEY for each in again) == spec.MOST_HOSTS
+    with pytest.raises(TerminalError, match="more than 500 removed hosts are not clean yet"):
+        record.all_hosts([host("another")], entries(*listed))
 
 
 def test_entries_that_another_client_broke_are_ignored() -> None:

@@ -15,7 +15,15 @@ from runner.watches.watch import Watch
 from tests.kit.watch_values import watch_value
 
 POLICY = InventoryPolicy(
-    SpecPath.parse("spec.hosts"), "web", Path("/i"), None, AllowedHosts((), ()), first_use=False, fact_cache=0.0
+    SpecPath.parse("spec.hosts"),
+    "web",
+    Path("/i"),
+    None,
+    AllowedHosts((), ()),
+    first_use=False,
+    fact_cache=0.0,
+    groups=("north", "db_main"),
+    vars=("httpPort", "ansibleHost"),
 )
 
 
@@ -38,7 +46,7 @@ def test_a_host_is_an_address_or_a_mapping() -> None:
 
 
 def test_variables_are_those_of_a_run_without_the_ones_that_ansible_interprets() -> None:
-    hostile = {
+    hostile: dict[str, Any] = {
         "ansible_connection": "local",
         "ansible_ssh_common_args": "-o ProxyCommand=id",
         "ansible_python_interpreter": "/tmp/evil",
@@ -60,6 +68,30 @@ def test_variables_are_those_of_a_run_without_the_ones_that_ansible_interprets()
         "ansibleHost": "10.9.9.9",
         "httpPort": {"innerKey": 80},
     }
+
+
+@pytest.mark.parametrize(
+    ("different", "message"),
+    [
+        ({"groups": ["infra"]}, "spec.hosts[0].groups: group 'infra' is not permitted; remove it, or let the "),
+        ({"groups": ["north", "DB_main"]}, "group 'DB_main' is not permitted"),
+        ({"vars": {"gateSetting": 1}}, "spec.hosts[0].vars: variable 'gate_setting' is not permitted; remove it, or "),
+        ({"vars": {"http_port": 1, "x" * 99: 1}}, f"variable '{'x' * 79}… is not permitted"),
+        ({"name": "north"}, "'north' is a host and a group"),
+    ],
+)
+def test_a_spec_chooses_only_groups_and_variables_that_the_watch_permits(
+    different: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(TerminalError) as error:
+        read([{"address": "10.0.0.1", **different}])
+    assert message in str(error.value)
+    (host,) = read([{"address": "10.0.0.1", "groups": ["north", "web"], "vars": {"http_port": 80}}]).hosts
+    assert (host.groups, host.vars) == (("north", "web"), {"http_port": 80})
+
+
+def test_an_ipv6_address_that_begins_or_ends_with_colons_gives_a_name() -> None:
+    assert [each.name for each in read(["::5", "fd00::", "fd00::1"]).hosts] == ["0--5", "fd00--0", "fd00--1"]
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ import pytest
 
 from runner.watches.inventory_fields import AllowedHosts, InventoryPolicy
 from runner.watches.spec_paths import SpecPath
-from tests.unit.watches.sample import HEAD, Errors, One
+from tests.unit.watches.sample import HEAD, Errors, Load, One
 
 WHOLE = """
   inventory:
@@ -18,6 +18,8 @@ WHOLE = """
     file: playbooks/site.yml
     credentials: spec.credentials
     allow: [10.20.0.0/16, "fd00:1::/64", "*.Lab.example.com", db.example.com]
+    groups: [north]
+    vars: [httpPort]
     hostKeys: first
     factCache: 10m
 """
@@ -35,6 +37,8 @@ def test_all_fields_are_read(one: One, project: Path) -> None:
         ),
         first_use=True,
         fact_cache=600.0,
+        groups=("north",),
+        vars=("httpPort",),
     )
     small = one("  inventory: {hosts: spec.hosts, allow: [10.0.0.1]}\n").inventory
     assert small is not None
@@ -58,6 +62,9 @@ def test_all_fields_are_read(one: One, project: Path) -> None:
         ("hosts: spec.hosts, allow: [10.0.0.300]", "inventory.allow: invalid entry '10.0.0.300'"),
         ("hosts: spec.hosts, allow: [a.b], group: all", "inventory.group: invalid group 'all'"),
         ("hosts: spec.hosts, allow: [a.b], group: 'web:!db'", "inventory.group: invalid group 'web:!db'"),
+        ("hosts: spec.hosts, allow: [a.b], groups: [all]", "inventory.groups: invalid group 'all'"),
+        ("hosts: spec.hosts, allow: [a.b], groups: ['a:b']", "inventory.groups: invalid group 'a:b'"),
+        ("hosts: spec.hosts, allow: [a.b], vars: size", "inventory.vars: found text ('size'), expected a list"),
         ("hosts: spec.hosts, allow: [a.b], hostKeys: no", "inventory.hostKeys: invalid value 'no'"),
         ("hosts: spec.hosts, allow: [a.b], file: none.yml", "inventory.file: 'none.yml' not found; searched"),
         ("hosts: spec.hosts, allow: [a.b], factCache: soon", "inventory.factCache: invalid duration 'soon'"),
@@ -67,6 +74,18 @@ def test_invalid_fields_are_errors(errors: Errors, fields: str, message: str) ->
     first, _, rest = fields.partition("\n")
     found = errors(f"{HEAD}  inventory: {{{first}}}\n{rest}\n")
     assert any(message in line for line in found), found
+
+
+def test_variables_without_effect_on_a_role_are_named(load: Load, project: Path) -> None:
+    for name in ("group_vars", "inventories/host_vars", "playbooks/group_vars"):
+        (project / name).mkdir(parents=True)
+    (project / "inventories/all.yml").write_text("all: {}")
+    role, inventory = HEAD, "  inventory: {hosts: spec.hosts, allow: [a.b]%s}\n"
+    found = load(role + inventory % "").warnings
+    assert [line for line in found if f"{project}/group_vars has no effect on runs of the role: move it" in line]
+    assert any("inventories/host_vars has no effect" in line for line in found)
+    assert not any("host_vars" in line for line in load(role + inventory % ", file: inventories/all.yml").warnings)
+    assert not any("playbooks" in line for line in found)
 
 
 @pytest.mark.parametrize("field", ["hostKeys: first", "factCache: 10m"])
