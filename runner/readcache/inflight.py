@@ -43,6 +43,8 @@ class PendingCall:
     """True if nothing in its scope may be served from the cache."""
     is_spoiled: bool = False
     """True if another call ended meanwhile, so that the response may be outdated."""
+    is_left: bool = False
+    """True if it ends later than its call, because the call had an unknown outcome."""
     is_ended: bool = False
 
 

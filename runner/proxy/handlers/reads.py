@@ -163,12 +163,15 @@ class Reads:
 
     def _leave_open(self, call: Call, attempt: PendingCall) -> None:
         """Invalidate the objects of a write with an unknown outcome for some time, because it can still take place."""
+        if attempt.is_left:
+            return
         if not attempt.place.name and isinstance(call.content, bytes):
             # The name of the object that would have been created.
             obj = call.parsed().object if content.is_readable(call.media) else None
             name = key_of(obj).name if obj is not None else ""
             self._bodies.ended_unobserved(attempt)
             attempt = self._bodies.begin(attempt.place._replace(name=name))
+        attempt.is_left = True
         self._bodies.hold(attempt)
         asyncio.get_running_loop().call_later(_GIVEN_UP, self._bodies.passed, attempt)
 

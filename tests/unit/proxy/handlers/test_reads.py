@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import gzip
 from collections import Counter
 from collections.abc import AsyncIterator, Callable
@@ -16,6 +17,7 @@ from structlog.testing import capture_logs
 from runner.kube.discovery import ApiResource
 from runner.objects import GVK, Object, ObjectKey, ObjectRef
 from runner.ownership import Owner
+from runner.proxy.handlers import reads
 from runner.proxy.handlers.reads import Reads
 from runner.readcache.bodies import MOST_BYTES, ReadCache
 from runner.readcache.entries import ObjectVersion
@@ -290,6 +292,23 @@ async def test_after_a_write_with_unknown_outcome_no_read_is_answered_from_memor
     reading.answers(SPACED)
     for _ in range(3):
         assert not await reading.is_hit()
+
+
+@pytest.mark.parametrize("start", [f"PATCH {PATH}", f"PUT {PATH}", f"DELETE {PATH}", f"POST {ALL}"])
+async def test_a_write_with_unknown_outcome_ends_once(
+    reading: Reading, monkeypatch: pytest.MonkeyPatch, start: str
+) -> None:
+    problems: list[object] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, context: problems.append(context))
+    monkeypatch.setattr(reads, "_GIVEN_UP", 0.01)
+    await reading.keep()
+    reading.answers({"kind": "Status"}, "503 Service Unavailable")
+    await reading.send(start, body=b'{"metadata": {"name": "a"}}')
+    await asyncio.sleep(0.05)
+    assert problems == []
+    reading.answers(SPACED)
+    await reading.get()
+    assert await reading.is_hit()
 
 
 async def test_after_a_write_that_was_broken_off_nothing_is_answered_from_memory(reading: Reading) -> None:
