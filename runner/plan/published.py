@@ -9,14 +9,14 @@ from __future__ import annotations
 
 import hashlib
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 import orjson
 import yaml
 
-from runner.objects import GVK, Object, ObjectKey, first_names, metadata, uid_of
+from runner.objects import GVK, Object, ObjectKey, first_names, mapping, maps, metadata, uid_of
 from runner.plan import document
 from runner.plan.changes import ObjectChange, ResourcePlan, lasting
 from runner.plan.differing import DifferingValue
@@ -65,10 +65,10 @@ class PlanBasis:
 
 
 def of_status(obj: Object) -> dict[str, Any]:
-    """Return `status.plan` of an object; empty if there is none."""
-    status = obj.get("status")
-    found = status.get("plan") if isinstance(status, dict) else None
-    return found if isinstance(found, dict) else {}
+    """Return `status.plan` of an object; empty if there is none. Fields of another shape are empty."""
+    readers: Mapping[str, Callable[[object], Any]] = {"approval": mapping, "reads": mapping, "changes": maps}
+    found = mapping(mapping(obj.get("status")).get("plan"))
+    return {name: readers[name](value) if name in readers else value for name, value in found.items()}
 
 
 def status(

@@ -9,7 +9,7 @@ from typing import Any, TypeAlias
 
 import orjson
 
-from runner.objects import APPROVE, GVK, Object, ObjectKey, conditions_of, plan_requested
+from runner.objects import APPROVE, GVK, Object, ObjectKey, conditions_of, maps, plan_requested
 from runner.plan import published
 from runner.plan.changes import ObjectChange, ResourcePlan
 from runner.plan.fields import ABSENT, FieldChange, Value
@@ -56,9 +56,9 @@ def view(watch: Watch, obj: Object, plans: LatestPlans, key: ObjectKey) -> JSON 
     if not stored.get("hash"):
         return None
     known = {_title(each): each for each in plans.of(watch.gvk, key)}
-    changes = [known.get(_title(each)) or _listed(each) for each in stored.get("changes") or ()]
+    changes = [known.get(_title(each)) or _listed(each) for each in maps(stored.get("changes"))]
     condition = find(conditions_of(obj), report.PLANNED if plan else report.DRIFTED) or {}
-    approval = plan.get("approval") or {}
+    approval = plan.get("approval", {})
     return {
         "type": "plan" if plan else "drift",
         "hash": stored["hash"],
@@ -111,7 +111,7 @@ _READABLE = orjson.OPT_INDENT_2 | orjson.OPT_NON_STR_KEYS
 
 def _listed(entry: Mapping[str, Any]) -> JSON:
     """Return an entry of the status, which has no values."""
-    paths = entry.get("fields") or ()
+    paths = found if isinstance(found := entry.get("fields"), list) else ()
     return {
         "verb": str(entry.get("verb") or ""),
         "kind": str(entry.get("kind") or ""),

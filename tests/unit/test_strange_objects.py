@@ -1,0 +1,159 @@
+"""Objects that other clients wrote: each reader accepts values of any shape in the spec and in the status."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from runner import objects
+from runner.engine import params
+from runner.engine.job import Outcome, RunResult
+from runner.hosts import record
+from runner.kube.discovery import ApiResource
+from runner.kube.object_state import ObjectState
+from runner.masking import public
+from runner.objects import GVK, ObjectKey, ObjectRef
+from runner.ownership import Owner, claims_of
+from runner.plan import published
+from runner.proxy.handlers import owners
+from runner.rollout.member import Member
+from runner.status import report
+from runner.status.conditions import ignored
+from runner.ui import plans, views
+from runner.ui.object_states import display_status
+from tests.kit.watch_values import watch_value
+
+_SCALARS = st.one_of(st.none(), st.booleans(), st.integers(-3, 3), st.sampled_from(["", "True", "Ready", "words", "x"]))
+_NAMES = st.sampled_from(
+    """
+    type status reason message lastTransitionTime observedGeneration hash changes approval name address failures
+    conditions plan drift hosts fields hostKey
+    """.split()  # noqa: SIM905 - a list of words
+)
+ANYTHING = st.recursive(
+    _SCALARS,
+    lambda inner: st.one_of(st.lists(inner, max_size=3), st.dictionaries(_NAMES, inner, max_size=4)),
+    max_leaves=8,
+)
+_OWN_TYPES = [
+    "Ready",
+    "Running",
+    "Successful",
+    "Failure",
+    "Planned",
+    "PlanStale",
+    "Drifted",
+    "Updated",
+    "Prunable",
+    "Stalled",
+]
+CONDITIONS = st.lists(
+    st.one_of(
+        ANYTHING,
+        st.fixed_dictionaries(
+            {"type": st.sampled_from(_OWN_TYPES)},
+            optional=dict.fromkeys(
+                ["status", "reason", "message", "lastTransitionTime", "observedGeneration", "ansibleResult"], ANYTHING
+            ),
+        ),
+    ),
+    max_size=4,
+)
+STATUS = st.one_of(
+    ANYTHING,
+    st.fixed_dictionaries(
+        {},
+        optional={
+            "conditions": st.one_of(CONDITIONS, ANYTHING),
+            "observedGeneration": ANYTHING,
+            **dict.fromkeys(
+                ("plan", "drift", "hosts"), st.one_of(ANYTHING, st.lists(ANYTHING), st.dictionaries(_NAMES, ANYTHING))
+            ),
+        },
+    ),
+)
+CONFIG_MAP = ApiResource(
+    GVK("", "v1", "ConfigMap"),
+    "configmaps",
+    namespaced=True,
+    verbs=frozenset({"list", "watch"}),
+    subresources=frozenset(),
+)
+CR = Owner(ObjectRef(GVK("e.com", "v1", "Thing"), ObjectKey("shop", "a"), "u1"), namespaced=True)
+RESULT = RunResult(Outcome.SUCCEEDED, None, (), "", None, 1.0)
+
+
+def _object(status: Any, spec: Any = None) -> dict[str, Any]:
+    meta = {"name": "a", "namespace": "ns", "uid": "u1", "generation": 4, "resourceVersion": "7"}
+    return {"apiVersion": "e.com/v1", "kind": "Thing", "metadata": meta, "spec": spec, "status": status}
+
+
+@given(STATUS)
+def test_each_reader_accepts_any_status(status: Any) -> None:
+    obj = _object(status)
+    before = json.dumps(obj)
+    objects.last_result(obj)
+    display_status(obj)
+    views._contents(obj)
+    plans.view(watch_value(), obj, plans.LatestPlans(), objects.key_of(obj))
+    Member.of(obj, {}, "apply")
+    record.entries(obj)
+    published.of_status(obj)
+    report.finalizer_has_run(obj)
+    report.names_stale(obj, "x")
+    report.is_stale(obj)
+    ObjectState.of(obj, (), whole=True, suspect=True)
+    ignored(obj)
+    reports = [
+        report.run_began(obj),
+        report.run_ended(RESULT, report.FailureDetails()),
+        report.unusable("why"),
+        report.paused(),
+        report.request_accepted(obj),
+        report.drift_ended(obj),
+        report.contention_ended(obj),
+        report.StatusReport(report.plan_ended(obj) + report.prunable(obj, report.PruneReport(counts=True))),
+    ]
+    for each in reports:
+        report.patch(obj, report.observed(obj, each), 0.0)
+        report.patch(obj, report.without_health(obj, each), 0.0)
+    if isinstance(status, dict):
+        report.without_own(status)
+    assert json.dumps(obj) == before
+
+
+@given(ANYTHING)
+def test_each_reader_accepts_any_spec(spec: Any) -> None:
+    obj = _object({}, spec)
+    params.build(obj, watch_value(), cause={}, finalizing=False)
+    params.has_template(spec)
+    list(public.of_spec(spec))
+    ObjectState.of(obj, (), whole=True, suspect=True)
+
+
+METADATA = st.one_of(
+    ANYTHING,
+    st.fixed_dictionaries(
+        {},
+        optional=dict.fromkeys(
+            ("annotations", "labels", "ownerReferences", "managedFields", "finalizers", "name"), ANYTHING
+        ),
+    ),
+)
+
+
+@given(METADATA, METADATA)
+def test_each_reader_of_owners_accepts_any_metadata(sent: Any, stored: Any) -> None:
+    definition, current = {"kind": "ConfigMap", "metadata": sent}, {"kind": "ConfigMap", "metadata": stored}
+    for manager in (None, "x"):
+        owners.own(definition, CR, CONFIG_MAP, "shop", current=current, manager=manager)
+    owners.own(definition, CR, CONFIG_MAP, "shop")
+    owners.adopt(definition, CR, CONFIG_MAP, "shop", current)
+    for strategic in (False, True):
+        owners.give_up(definition, CR, current, strategic=strategic)
+    owners.without_annotations(definition)
+    owners.is_about_owners(definition)
+    claims_of(current)
