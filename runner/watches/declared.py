@@ -81,7 +81,7 @@ _WATCH = _section(
     "%s",
     _text("group", "the kind's API group; empty for the core group", "cache.example.com", "''", go=_YES),
     _text("version", "the kind's version", "v1alpha1", required=True, go=_YES),
-    _text("kind", "the kind; each kind has one entry", "Memcached", required=True, go=_YES),
+    _text("kind", "the kind; each kind has one entry, in one version", "Memcached", required=True, go=_YES),
     _text("role", "a role's name, its path, or `namespace.collection.role`", "memcached", go=_YES),
     _text("playbook", "a playbook's path; overrides `role`", "playbooks/site.yml", go=_YES),
     _mapping("vars", "variables for each run; they override the spec", "{tier: gold}", "{}", go=_YES),
@@ -273,7 +273,7 @@ _FINALIZER = _section(
     "finalizer: {name: example.com/f, %s}",
     _text(
         "name",
-        "the entry in `metadata.finalizers`",
+        "the entry in `metadata.finalizers`; it needs a domain for kinds of Kubernetes itself",
         "cache.example.com/finalizer",
         required=True,
         frame="finalizer: {%s, role: cleanup}",
