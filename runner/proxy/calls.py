@@ -7,6 +7,7 @@ the first one that needs its object. Must not import: handlers.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from typing import Protocol, TypeAlias
@@ -20,7 +21,7 @@ from runner.proxy.content import LARGEST_ANSWER, Parsed
 from runner.proxy.http import messages
 from runner.proxy.http.connection import Body
 from runner.proxy.http.ends import ClientConnection, ServerConnection
-from runner.proxy.http.limits import Turns
+from runner.proxy.http.limits import LARGE, Turns
 from runner.proxy.http.messages import Headers, RequestHead
 from runner.proxy.identity import Session
 from runner.proxy.request import RequestInfo
@@ -93,6 +94,10 @@ class Call:
     """Functions that close what the call has opened; the server calls `end`."""
     turns: Turns | None = field(default=None, repr=False)
     """Turns for large content, which are over at the end of the call."""
+    sending: asyncio.Task[None] | None = field(default=None, init=False, repr=False)
+    """Sends content that is streamed."""
+    _kept: list[bytes] | None = field(default_factory=list, init=False, repr=False)
+    """Streamed content, to repeat the request; None if it is too large."""
     _has_turn: bool = field(default=False, init=False, repr=False)
     _media: str = field(default="", init=False, repr=False)
     _parsed: Parsed | None = field(default=None, init=False, repr=False)
@@ -117,12 +122,42 @@ class Call:
             return self.content
         if self.head.length > content.LARGEST_REQUEST:
             return None
-        if self.head.get(b"expect").lower() == b"100-continue":
-            self.client.write(b"HTTP/1.1 100 Continue\r\n\r\n")
+        self._continue()
         data = await self.content.read_all(content.LARGEST_REQUEST, self.take_turn)
         if data is not None:
             self.content = data
         return data
+
+    def _continue(self) -> None:
+        if self.head.get(b"expect").lower() == b"100-continue":
+            self.client.write(b"HTTP/1.1 100 Continue\r\n\r\n")
+
+    async def keep(self, piece: bytes) -> None:
+        """Keep a piece of streamed content, unless there is too much of it."""
+        if self._kept is None:
+            return
+        self._kept.append(piece)
+        size = sum(map(len, self._kept))
+        if max(size, self.head.length) > content.LARGEST_REQUEST or self.info.is_endless:
+            self._kept = None
+        elif size > LARGE:
+            await self.take_turn()
+
+    async def is_repeatable(self) -> bool:
+        """Return whether the request can be sent again: all its content is held, and now also the rest of it."""
+        if not isinstance(self.content, Body):
+            return True
+        if self.sending is not None:
+            self.sending.cancel()
+            await asyncio.wait({self.sending})
+        if self._kept is None:
+            return False
+        kept = b"".join(self._kept)
+        if not kept:
+            self._continue()
+        rest = await self.content.read_all(content.LARGEST_REQUEST - len(kept), self.take_turn)
+        self.content = self.content if rest is None else kept + rest
+        return rest is not None
 
     async def take_turn(self) -> None:
         """Wait until the call may hold large content. It keeps that permission to its end."""

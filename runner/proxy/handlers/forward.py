@@ -2,7 +2,7 @@
 
 Owns the bytes sent to the API server, and which requests are repeated. Two kinds are repeated:
 
-- a request with buffered content after status 401, with refreshed credentials;
+- a request with content of at most 4 MiB after status 401, with refreshed credentials. Streamed content is kept;
 - an idempotent request without content (RFC 9110, 9.2.2) on a reused connection that the server has closed.
 
 Promises: no write is sent for a run whose object another replica may own. The lease is checked when the bytes are
@@ -62,7 +62,7 @@ class Forward:
             return refusal(403, problem)
         login = _acting_as(account, login)
         answer = await self._send(call, login)
-        if answer.status == _UNAUTHORIZED and not isinstance(call.content, Body):
+        if answer.status == _UNAUTHORIZED and await call.is_repeatable():
             answer.release()
             await self._credentials.refresh()
             answer = await self._send(call, _acting_as(account, await self._credentials.headers()))
@@ -123,7 +123,7 @@ class _Exchange:
         connection.expect(self._call.head.method)
         connection.write(request)
         if isinstance(content, Body):
-            self._pump = asyncio.create_task(_pump(self._call, content, connection))
+            self._pump = self._call.sending = asyncio.create_task(_pump(self._call, content, connection))
             self._pump.add_done_callback(_retrieve)
         head, body = await connection.receive()
         while head.status < _FIRST_FINAL and head.status != _SWITCHING:
@@ -186,6 +186,7 @@ async def _pump(call: Call, content: Body, connection: ServerConnection) -> None
     try:
         while True:
             piece = await content.read()
+            await call.keep(piece)
             if not _may_send(call):
                 connection.abort()
                 return

@@ -298,6 +298,52 @@ async def test_credentials_that_are_refused_are_read_again(stage: Stage) -> None
     assert (await stage.ask("DELETE /api/v1/x")).body == b"fine"
 
 
+@pytest.mark.parametrize("size", [2, 300_000, 4 << 20])
+@pytest.mark.parametrize(
+    "start", ["PATCH /api/v1/namespaces/ns/pods/a", "DELETE /api/v1/x", "PUT /api/v1/namespaces/ns/pods/a/status"]
+)
+async def test_a_request_whose_credentials_are_refused_is_repeated_with_its_content(
+    stage: Stage, start: str, size: int
+) -> None:
+    body = b"x" * size
+    stage.api.answers(stage.reply(b"{}", "401 Unauthorized"), stage.reply(b"fine"))
+    assert (await stage.ask(start, "Content-Type: application/json-patch+json", body=body)).body == b"fine"
+    assert [each.body for each in stage.api.seen] == [body, body]
+
+
+@pytest.mark.parametrize(
+    ("headers", "sent"),
+    [
+        (["Transfer-Encoding: chunked"], b"3\r\nabc\r\n0\r\n\r\n"),
+        (["Expect: 100-continue", "Content-Length: 3"], b"abc"),
+    ],
+)
+async def test_content_that_the_api_server_did_not_read_is_repeated(
+    stage: Stage, headers: list[str], sent: bytes
+) -> None:
+    async def script(message: Message, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        if not stage.api.heads_only:
+            writer.write(stage.reply(message.body))
+            return
+        stage.api.heads_only = False
+        writer.write(stage.reply(b"{}", "401 Unauthorized", "Connection: close"))
+        await writer.drain()
+        await reader.read()
+
+    stage.api.script, stage.api.heads_only = script, True
+    wire = await stage.connect()
+    wire.send(stage.request("POST /api/v1/x", *headers))
+    if len(headers) > 1:
+        assert (await stage.read_head(wire.reader)).status == 100
+    answer = await wire.ask(sent)
+    assert (answer.status, answer.body) == (200, b"abc")
+
+
+async def test_content_that_is_too_large_to_repeat_is_refused_as_before(stage: Stage) -> None:
+    stage.api.answers(stage.reply(b"{}", "401 Unauthorized"), stage.reply(b"fine"))
+    assert (await stage.ask("POST /api/v1/x", body=b"x" * ((4 << 20) + 1))).status == 401
+
+
 @pytest.mark.lengthy
 async def test_an_idle_proxy_closes_at_once_and_a_busy_one_lets_calls_end(stage: Stage) -> None:
     go = asyncio.Event()
