@@ -22,6 +22,7 @@ from runner.kube.client import Client
 from runner.kube.credentials import auth
 from runner.kube.reviews import AccessReviews
 from runner.monitoring import endpoints, role_metrics
+from runner.monitoring.background import Background
 from runner.monitoring.certificates import CertificateFiles, Certificates
 from runner.monitoring.endpoints import Address
 from runner.monitoring.health import CheckFunction, HealthChecks, ProbeServer, ProbeTimeouts
@@ -80,14 +81,15 @@ class AdminServers:
             self.health.add(f"watch/{name}", controller.problem)
             self.health.add(f"watch-silence/{name}", controller.informer.silence, grace=0.0, live=True)
 
-    async def follow(self) -> None:
+    async def follow(self, background: Background) -> None:
         """Run checks and reload certificates until canceled."""
+        self.health.add_notes(background.notes)
         async with asyncio.TaskGroup() as group:
-            group.create_task(self.health.follow())
+            group.create_task(background.keep("health", self.health.follow))
             if self._proxy is not None:
-                group.create_task(self._proxy.follow())
+                group.create_task(background.keep("self-test of the proxy", self._proxy.follow))
             if self._certificates is not None:
-                group.create_task(self._certificates.follow())
+                group.create_task(background.keep("certificates", self._certificates.follow))
 
     async def open_probes(self, stack: AsyncExitStack) -> None:
         """Serve probes until `stack` is closed."""

@@ -11,7 +11,7 @@ import asyncio
 import os
 import platform
 import sys
-from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import replace
 from functools import partial
@@ -54,6 +54,7 @@ from runner.kube.client import NO_RESPONSE, CallObserver, Client, Params
 from runner.kube.credentials import auth
 from runner.kube.discovery import Discovery
 from runner.kube.meaning import Request
+from runner.monitoring.background import Background
 from runner.monitoring.metrics import Metrics
 from runner.objects import GVK
 from runner.pods import setup as pods_setup
@@ -126,6 +127,7 @@ class _Operator:
             **paths.ansible_environment(self._search_path, os.environ, Path.cwd()),
             **run_access.environment(os.environ),
         }
+        self._background = Background(lambda work: self._metrics.background_failures.labels(work).inc())
         self._admin = AdminServers(settings)
         self._rights = OperatorRights(settings, loaded.watches)
         self._pods: PodSetup | None = None
@@ -162,7 +164,8 @@ class _Operator:
             self._metrics.add_dependents(dependents.live, lambda: dependents.bodies.size)
             events = EventRecorder(client, settings.pod_name or platform.node(), asyncio.get_running_loop().time)
             self._metrics.add_events(lambda: events.dropped)
-            stack.push_async_callback(events.close, asyncio.create_task(events.follow()), _EVENTS_GRACE)
+            writing = asyncio.create_task(self._background.keep("events", events.follow))
+            stack.push_async_callback(events.close, writing, _EVENTS_GRACE)
             observers = (dependents, references)
             proxy, access = await self._open_proxy(stack, client, dependents, observers)
             self._environment |= await self._admin.open_role_metrics(stack)
@@ -181,6 +184,7 @@ class _Operator:
                 references=references,
                 leadership=leadership,
                 recorders=self._recorders(writer, form),
+                background=self._background,
                 dependents=dependents,
                 dispatcher=self._dispatcher(),
                 events=events,
@@ -195,14 +199,19 @@ class _Operator:
             await self._admin.open_metrics(stack, self._metrics, client)
             await self._admin.open_page(stack, credentials.base_url, self._controllers.values())
             stack.callback(self._rights.close)
-            followed = [dependents.follow(), references.follow(), self._rights.follow(client, discovery, self._watches)]
+            followed: dict[str, Callable[[], Coroutine[Any, Any, None]]] = {
+                "dependents": partial(dependents.follow, self._background),
+                "references": partial(references.follow, self._background),
+                "rights": partial(self._rights.follow, client, discovery, self._watches),
+                "lag": self._metrics.measure_lag,
+            }
             if pods is not None:
-                followed += [pods.pods.follow(), pods.certificates.follow()]
+                followed |= {"pods": pods.pods.follow, "certificates of pods": pods.certificates.follow}
                 own = settings.pod_name, self._environment_of
                 warm_pods = partial(pods.add_warm, client, self._watches, leadership.leads, *own)
                 for warm in await self._until_answered(Request.AUTHORITY, client, warm_pods) or ():
                     stack.push_async_callback(warm.close)
-                    followed.append(warm.follow())
+                    followed[f"warm pods {len(followed)}"] = warm.follow
             engines: list[Engine] = [engine, *([pods.engine] if pods is not None else [])]
             await self._work(engines, followed, leadership)
 
@@ -333,14 +342,16 @@ class _Operator:
         return True
 
     async def _work(
-        self, engines: Sequence[Engine], followers: Iterable[Coroutine[Any, Any, None]], leadership: Leadership
+        self,
+        engines: Sequence[Engine],
+        followed: Mapping[str, Callable[[], Coroutine[Any, Any, None]]],
+        leadership: Leadership,
     ) -> None:
         """Run every kind until the stop, then wait for the end of runs."""
         controllers = self._controllers.values()
         background: list[asyncio.Task[None]] = [
-            asyncio.create_task(self._metrics.measure_lag()),
-            asyncio.create_task(self._admin.follow()),
-            *map(asyncio.create_task, followers),
+            asyncio.create_task(self._admin.follow(self._background)),
+            *(asyncio.create_task(self._background.keep(name, work)) for name, work in followed.items()),
             *(asyncio.create_task(controller.follow()) for controller in controllers),
         ]
         # The leader lease is renewed until the last run has ended.
@@ -348,11 +359,11 @@ class _Operator:
         workers = asyncio.create_task(self._run_workers())
         stopped = asyncio.create_task(self._signals.stop.wait())
         self._admin.stage = None
-        await asyncio.wait([stopped, renewing, workers, *background], return_when=asyncio.FIRST_COMPLETED)
+        await asyncio.wait([stopped, renewing, workers], return_when=asyncio.FIRST_COMPLETED)
         self._admin.stage = "stops"
         for controller in controllers:
             controller.queue.close()
-        failed: list[asyncio.Future[Any]] = [task for task in (renewing, *background) if task.done()]
+        failed: list[asyncio.Future[Any]] = [renewing] if renewing.done() else []
         for task in [*background, stopped]:
             task.cancel()
         leadership.drain()
@@ -366,8 +377,8 @@ class _Operator:
         if not workers.cancelled() and workers.exception() is not None:
             failed.append(workers)
         for each in failed:
-            # Background tasks never end by themselves, and workers never fail: the cause is a defect.
-            raise OperatorError(f"a background task ended unexpectedly: {each.exception()!r}") from each.exception()
+            # The lease is renewed until the end, and workers never fail: the cause is a defect.
+            raise OperatorError(f"the operator cannot continue: {each.exception()!r}") from each.exception()
         _log.info("Stopped")
 
     async def _run_workers(self) -> None:

@@ -42,6 +42,7 @@ from runner.kube.client import Client, Selection
 from runner.kube.credentials import auth
 from runner.kube.discovery import Discovery
 from runner.kube.informer import Informer
+from runner.monitoring.background import Background
 from runner.monitoring.metrics import Metrics
 from runner.objects import Object, ObjectRef
 from runner.prune import store as prune_store
@@ -77,6 +78,7 @@ class Shared:
     references: References
     leadership: Leadership
     recorders: Sequence[RunObserver]
+    background: Background
     dependents: Dependents
     dispatcher: Dispatcher
     events: EventRecorder
@@ -104,7 +106,10 @@ def make(watch: Watch, shared: Shared) -> Controller:
     finalizer = watch.finalizer.name if watch.finalizer else ""
     selection = Selection(labels=watch.selector, fields=watch.field_selector)
     informer = Informer(shared.client, shared.discovery, watch.gvk, settings.namespaces, selection, finalizer)
-    scope = WatchScope(watch, informer, shared.leadership, shared.metrics, shared.events, bounds_of(watch, settings))
+    scope = WatchScope(
+        *(watch, informer, shared.leadership, shared.metrics, shared.events, bounds_of(watch, settings)),
+        background=shared.background,
+    )
     scope.registry.subscribe(partial(shared.dependents.forget, watch.gvk))
     engine = shared.pods if watch.pods is not None and shared.pods is not None else shared.engine
     owners = OwnerCheck(scope, shared.client)

@@ -20,6 +20,7 @@ from runner.errors import TerminalError
 from runner.events.recorder import EventQueue
 from runner.kube.discovery import ApiResource
 from runner.kube.informer import Informer
+from runner.monitoring.background import Background
 from runner.monitoring.metrics import Metrics
 from runner.objects import MODE, Object, ObjectKey, ObjectRef, annotations_of, deleted_for, metadata, uid_of
 from runner.plan.approved import ApprovedPlan
@@ -259,6 +260,7 @@ class WatchScope:
     events: EventQueue
     bounds: AnnotationBounds
     registry: ForgetRegistry = field(default_factory=ForgetRegistry)
+    background: Background = field(default_factory=Background)
 
     def about(self, obj: Object) -> ObjectEvents:
         """Return the Events about an object."""

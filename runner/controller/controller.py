@@ -1,13 +1,15 @@
 """Controller of one kind: events become requests, and the results of requests become delays.
 
-A failure in one kind never stops another.
+A failure in one kind never stops another (runner.monitoring.background).
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
+from functools import partial
+from typing import Any
 
 from runner import log
 from runner.controller import decisions
@@ -57,6 +59,7 @@ class Controller:
         self._references = references
         self._leadership = scope.leadership
         self._registry = scope.registry
+        self._background = scope.background
         self._name = controller_name(scope.watch.gvk)
         self._terminal: set[ObjectKey] = set()
         """Objects that do not run until they change."""
@@ -90,13 +93,16 @@ class Controller:
         self.queue.hold_reruns()
         try:
             async with asyncio.TaskGroup() as group:
-                group.create_task(self.informer.follow(self._changed))
+                group.create_task(self._keep("watch", partial(self.informer.follow, self._changed)))
                 group.create_task(self._reconciler.follow())
                 group.create_task(self._release_reruns())
-                group.create_task(self.contention.follow())
+                group.create_task(self._keep("contention", self.contention.follow))
         finally:
             if self._drift is not None:
                 self._drift.close()
+
+    async def _keep(self, name: str, work: Callable[[], Coroutine[Any, Any, None]]) -> None:
+        await self._background.keep(f"{self.watch.gvk.kind}/{name}", work)
 
     async def _release_reruns(self) -> None:
         """Wait for the first list, so that objects that never ran are first. If it takes long, wait no more."""
@@ -138,7 +144,7 @@ class Controller:
         """Serve requests until the queue is closed; what is being served then is served to its end."""
         async with asyncio.TaskGroup() as group:
             for _ in range(self.queue.limit.workers):
-                group.create_task(self._work())
+                group.create_task(self._keep("worker", self._work))
         await self._reconciler.drain()
 
     def _changed(self, change: Change) -> None:

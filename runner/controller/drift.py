@@ -113,7 +113,11 @@ class DriftChecks(Feature):
 
     def status(self, attempt: Attempt, run: FinishedRun) -> StatusReport:
         """End the report of drift after a run that succeeded."""
-        return report.drift_ended(attempt.obj) if run.result.outcome is Outcome.SUCCEEDED else NOTHING
+        if run.result.outcome is not Outcome.SUCCEEDED:
+            return NOTHING
+        if self.policy is not None:
+            self._forget(attempt.key)
+        return report.drift_ended(attempt.obj)
 
     def _forget(self, key: ObjectKey) -> None:
         self.scope.metrics.drifted(self.scope.watch.gvk, key, has_drift=False)

@@ -16,13 +16,22 @@ from runner import log
 from runner.controller import decisions
 from runner.controller.attempt import Attempt, WatchScope
 from runner.controller.decisions import Done, Result, Retry, Terminal
-from runner.controller.features import NOTHING, Feature, FinishedRun, Refusals, RequestFailedError, Skip
+from runner.controller.features import (
+    NOTHING,
+    REQUEST_BACKOFF,
+    Feature,
+    FinishedRun,
+    Refusals,
+    RequestFailedError,
+    Skip,
+)
 from runner.controller.runs import Runs
 from runner.engine import output
 from runner.engine.artifacts import new_ident
 from runner.errors import (
     ApiError,
     ApiUnavailableError,
+    EngineError,
     LeaseLostError,
     PodWaitsError,
     RunDetachedError,
@@ -89,10 +98,11 @@ class Reconciler:
 
     async def follow(self) -> None:
         """Do the work in the background until canceled: remove what features keep of former objects; write statuses."""
+        keep, kind = self._scope.background.keep, self._watch.gvk.kind
         async with TaskGroup() as group:
-            group.create_task(self._status.follow())
+            group.create_task(keep(f"{kind}/status", self._status.follow))
             for feature in self._features:
-                group.create_task(feature.sweep())
+                group.create_task(keep(f"{kind}/{type(feature).__name__}", feature.sweep))
 
     async def drain(self) -> None:
         """Write the last statuses at the end."""
@@ -134,6 +144,8 @@ class Reconciler:
             attempt, run = await self._run(attempt)
         except TerminalError as error:
             return await self._refuse(attempt, str(error))
+        except EngineError as error:
+            return await self._refuse(attempt, str(error), Retry(REQUEST_BACKOFF, ran=False))
         return await self._report(attempt, run)
 
     async def _run(self, attempt: Attempt) -> tuple[Attempt, FinishedRun]:
@@ -217,15 +229,16 @@ class Reconciler:
             **attempt.key._asdict(),
         )
 
-    async def _refuse(self, attempt: Attempt, why: str) -> Result:
-        """Report an object that cannot run as it is."""
+    async def _refuse(self, attempt: Attempt, why: str, result: Retry | None = None) -> Result:
+        """Report an object that cannot run as it is. Without a result it waits for a change."""
         change = report.unusable(why)
         if attempt.host_entries is not None:  # a run may have begun with hosts that it did not reach
             change = replace(change, hosts=[*record.entries(attempt.obj).values()])
         await self._write(attempt, attempt.obj, change)
         self._scope.about(attempt.obj).unusable(why)
-        self._log.error("Object cannot run; waiting for a change", error=why, **attempt.key._asdict())
-        return Terminal(ran=False)
+        message = "Object cannot run; retrying" if result is not None else "Object cannot run; waiting for a change"
+        self._log.error(message, error=why, **attempt.key._asdict())
+        return result or Terminal(ran=False)
 
     async def _write(self, attempt: Attempt, obj: Object, change: StatusReport) -> Object:
         """Write a change to the status of `obj`; return the object with it."""

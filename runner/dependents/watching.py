@@ -35,6 +35,7 @@ from runner.kube.discovery import ApiResource, Discovery
 from runner.kube.object_state import ObjectState
 from runner.kube.watch import watchers
 from runner.kube.watch_stream import WatchPolicy
+from runner.monitoring.background import Background
 from runner.objects import GVK, Object, ObjectKey, ObjectRef, key_of, metadata, uid_of
 from runner.ownership import Owner, OwnerClaim, claims_of
 from runner.readcache.bodies import MOST_BYTES, ReadCache
@@ -114,17 +115,18 @@ class Dependents:
         """Return the kinds that are watched as dependents."""
         return frozenset(kind.gvk for kind in self._kinds.values())
 
-    async def follow(self) -> None:
+    async def follow(self, background: Background) -> None:
         """Watch until cancelled."""
         async with asyncio.TaskGroup() as group:
-            group.create_task(self._resume())
-            group.create_task(self._save())
-            group.create_task(self._rereads.follow(self.bodies))
-            group.create_task(DependentWatchHealth(self._kinds.values()).follow())
+            keep, health = background.keep, DependentWatchHealth(self._kinds.values())
+            group.create_task(keep("dependents/resume", self._resume))
+            group.create_task(keep("dependents/save", self._save))
+            group.create_task(keep("dependents/read", partial(self._rereads.follow, self.bodies)))
+            group.create_task(keep("dependents/health", health.follow))
             await self._loaded.wait()
             while True:
                 kind = await self._to_start.get()
-                kind.task = group.create_task(kind.follow())
+                kind.task = group.create_task(keep(f"dependents/{kind.gvk.kind}", kind.follow))
 
     def leadership_changed(self) -> None:
         """Load the records of the former leader, if this replica leads now."""

@@ -90,6 +90,9 @@ class DeselectedObjects:
 
     async def follow(self, changed: Callable[[Change], None]) -> None:
         """Watch until cancelled; `changed` receives deselected objects that are being deleted."""
+        self._watches.clear()  # they end with this function
+        for key in [key for keys in self._keys.values() for key in keys]:
+            self._look(key, is_gone=False)
         async with asyncio.TaskGroup() as group:
             group.create_task(self._search())
             backoff = JitteredBackoff(1.0, 30.0)

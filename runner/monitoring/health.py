@@ -78,7 +78,7 @@ class HealthChecks:
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
         self._checks: dict[str, _Check] = {}
-        self._notes: Callable[[], Mapping[str, str]] = dict
+        self._notes: list[Callable[[], Mapping[str, str]]] = []
         self.last_run = clock()
         """Time of the last run of the checks, by `clock`."""
         self.report = HealthReport({}, {})
@@ -89,7 +89,7 @@ class HealthChecks:
 
     def add_notes(self, notes: Callable[[], Mapping[str, str]]) -> None:
         """Show the result of this function, by name, in `/readyz?verbose`."""
-        self._notes = notes
+        self._notes.append(notes)
 
     def run(self) -> HealthReport:
         """Run all checks."""
@@ -98,7 +98,8 @@ class HealthChecks:
             check.run(now)
         found = {name: check.problem(now) for name, check in self._checks.items()}
         live = {name: found[name] for name, check in self._checks.items() if check.live}
-        self.report = HealthReport(live, found, self._notes())
+        notes = {name: note for function in self._notes for name, note in function().items()}
+        self.report = HealthReport(live, found, notes)
         self.last_run = now
         return self.report
 

@@ -91,6 +91,9 @@ class Metrics:
             "Failures after a run that do not change its result",
             ["GVK", "feature"],
         )
+        self.background_failures = self._counter(
+            "ansible_operator_background_failures", "Failures of background work, which began again", ["work"]
+        )
         self.plans = self._counter("ansible_operator_plans", "Plans by result", ["GVK", "result"])
         self.pruned = self._counter(
             "ansible_operator_pruned_objects", "Objects that were deleted because runs no longer use them", ["GVK"]

@@ -159,6 +159,7 @@ class ReferenceKind:
         """Watch until cancelled."""
         self._resource = await self._find()
         self._trouble, self._is_absent = "", False
+        self._narrow, self._wide = {}, {}  # the watches end with this function
         async with asyncio.TaskGroup() as group:
             group.create_task(self._read())
             while True:

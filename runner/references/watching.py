@@ -22,6 +22,7 @@ from runner.dependents.loop_guard import LoopGuard
 from runner.dependents.notification import Deferred, Notification
 from runner.kube.client import Client
 from runner.kube.discovery import ApiResource, Discovery
+from runner.monitoring.background import Background
 from runner.objects import GVK, Object, ObjectKey, ObjectRef, key_of, metadata, uid_of
 from runner.ownership import Owner
 from runner.references.by_label import LabelledReferences, LabelSelection
@@ -141,13 +142,13 @@ class References:
             for selected in {_selected(reference) for reference in every if reference.selector}
         }
 
-    async def follow(self) -> None:
+    async def follow(self, background: Background) -> None:
         """Watch until cancelled."""
         async with asyncio.TaskGroup() as group:
-            for kind in self._kinds.values():
-                group.create_task(kind.follow())
-            for labelled in self._labelled.values():
-                group.create_task(labelled.follow())
+            for gvk, kind in self._kinds.items():
+                group.create_task(background.keep(f"references/{gvk.kind}", kind.follow))
+            for selected, labelled in self._labelled.items():
+                group.create_task(background.keep(f"references/{selected.gvk.kind}", labelled.follow))
             await asyncio.Event().wait()
 
     # Called by the controllers.

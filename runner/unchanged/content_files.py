@@ -12,6 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from runner.errors import EngineError
 from runner.watches.watch import Content, Playbook, Role
 
 BESIDE_A_PLAYBOOK = (
@@ -24,7 +25,14 @@ SKIPPED = frozenset({".git", "__pycache__", "molecule", ".venv"})
 
 
 def of_content(content: Content) -> Iterator[Path]:
-    """Yield a role's files, or a playbook and the files beside it."""
+    """Yield a role's files, or a playbook and the files beside it.
+
+    Raises:
+        EngineError: there is none, for example while another version is checked out. It has no digest then: that of
+            no files would look like changed content.
+    """
+    if not content.path.exists():
+        raise EngineError(f"{content.path} does not exist, so nothing can be run; restore it")
     match content:
         case Role(path=path):
             yield from below(path)

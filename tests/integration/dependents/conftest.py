@@ -23,6 +23,7 @@ from runner.errors import ConflictError, NotFoundError
 from runner.kube.client import EVERYTHING
 from runner.kube.discovery import ApiResource, Discovery
 from runner.kube.state import FileState
+from runner.monitoring.background import Background
 from runner.objects import GVK, ObjectKey, ObjectRef, key_of
 from runner.ownership import Owner
 from tests.integration.dependents.bed import (
@@ -98,7 +99,7 @@ def operate(hand: Hand, make_owner: MakeOwner, tmp_path: Path) -> Operate:
         )
         mark = await make_owner(resources[0], f"mark-{uuid.uuid4().hex[:6]}")
         operator = Operator(dependents, hand, mark, store, triggered)
-        task = asyncio.create_task(dependents.follow())
+        task = asyncio.create_task(dependents.follow(Background()))
         try:
             yield operator
             assert not task.done(), "following dependents ended"

@@ -22,6 +22,7 @@ from runner.kube.client import Client
 from runner.kube.credentials import auth
 from runner.kube.discovery import Discovery
 from runner.kube.state import FileState
+from runner.monitoring.background import Background
 from runner.objects import GVK, ObjectKey, ObjectRef, metadata
 from runner.ownership import Owner
 from runner.proxy.calls import Handler
@@ -100,7 +101,7 @@ async def operating(devcluster: DevCluster, namespace: str, tmp_path: Path) -> A
         reads = Reads(dependents.bodies, dependents, lambda result: results.update([result]))
         proxy = Proxy(credentials, identities, [Negotiate(), reads, Writes(served, client, dependents)])
         await proxy.start("127.0.0.1", 0)
-        following = asyncio.create_task(dependents.follow())
+        following = asyncio.create_task(dependents.follow(Background()))
         operating = Operating(namespace, owner, dependents, identities, proxy, credentials, session, results)
         operating.token = operating.run()
         dependents.began(owner)

@@ -18,6 +18,7 @@ from runner.dependents.loop_guard import LoopGuard
 from runner.kube.credentials import auth
 from runner.kube.credentials.auth import HostEnvironment
 from runner.kube.discovery import Discovery
+from runner.monitoring.background import Background
 from runner.references.watching import References
 from runner.watches.reference_fields import WatchReference
 from tests.integration.references.bed import (
@@ -78,7 +79,7 @@ def refer(hand: Hand, kubeconfig: Path, tmp_path: Path) -> Refer:
                 LoopGuard(lambda *_: None, lambda _, key, why, __: triggered.append((key.name, why)), lambda *_: None),
                 lambda: True,
             )
-            task = asyncio.create_task(followed.follow())
+            task = asyncio.create_task(followed.follow(Background()))
             try:
                 yield Referring(followed, client, hand, triggered)
                 assert not task.done(), "following references ended"

@@ -4,20 +4,22 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import replace
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
 from runner.controller.attempt import Attempt
 from runner.controller.decisions import Done, RequeueAfter
+from runner.controller.drift import DriftChecks
 from runner.controller.features import Addition, Feature, FinishedRun, Skip
 from runner.engine.job import Job, Outcome, RunResult, canceled
-from runner.errors import ApiUnavailableError, ServerError
+from runner.errors import ApiUnavailableError, EngineError, KindNotFoundError, ServerError
 from runner.kube.cache import Cache
 from runner.objects import ObjectKey
 from runner.status import report
 from runner.status.conditions import make
 from runner.status.report import StatusReport
+from runner.watches.policy import DriftPolicy
 from runner.workqueue.request import RunReason
 from tests.kit.watch_values import watch_value
 from tests.unit.controller.bed import KEY, Bed
@@ -121,6 +123,76 @@ async def test_the_failure_of_a_feature_neither_loses_the_result_nor_repeats_the
     assert (entry.reason.value, entry.seconds > 3600) == (("periodic resync", True) if is_success else ("retry", False))
     assert [each.runs for each in bed.controller.queue._failures.values()] == ([] if is_success else [1])
     assert "A feature failed after the run" in capsys.readouterr().out
+
+
+class Missing(Feature):
+    """A feature whose files are away for a while, before runs and in the background."""
+
+    def __init__(self, failures: int) -> None:
+        self.left = failures
+        self.swept = 0
+
+    async def before(self, attempt: Attempt) -> Skip | Attempt:
+        self.left -= 1
+        if self.left >= 0:
+            raise EngineError("playbooks does not exist")
+        return attempt
+
+    async def sweep(self) -> None:
+        self.swept += 1
+        if self.swept < 3:
+            raise FileNotFoundError("playbooks")
+
+
+@pytest.mark.virtual_time
+async def test_an_object_whose_role_is_missing_says_so_and_runs_when_it_is_there() -> None:
+    bed = Bed(watch_value(), Missing(2))
+    bed.server.create()
+    await bed.work(0.5)
+    assert "playbooks does not exist" in bed.server.condition("Failure")["message"]
+    assert bed.engine.runs == []
+    await bed.work(30)
+    assert bed.server.condition("Successful")["status"] == "True"
+
+
+@pytest.mark.virtual_time
+async def test_background_work_of_a_feature_that_fails_begins_again_and_the_kind_goes_on() -> None:
+    missing = Missing(0)
+    bed = Bed(watch_value(), missing)
+    following = asyncio.create_task(bed.controller._reconciler.follow())
+    bed.server.create()
+    await bed.work(20)
+    assert missing.swept == 3
+    assert "FileNotFoundError: playbooks" in bed.scope.background.notes()["background/Memcached/Missing"]
+    assert len(bed.engine.runs) == 1
+    assert not following.done()
+    following.cancel()
+
+
+@pytest.mark.virtual_time
+async def test_a_contention_of_a_kind_that_is_not_served_ends_nothing() -> None:
+    bed = Bed(watch_value())
+    bed.server.create()
+    bed.server.refuse = lambda method, *_: KindNotFoundError("not served") if method == "FIND" else None
+    following = asyncio.create_task(bed.controller.contention.follow())
+    bed.controller.contention.report(ObjectKey("ns", "one"), None)
+    await asyncio.sleep(10)
+    assert not following.done()
+    following.cancel()
+
+
+@pytest.mark.virtual_time
+async def test_a_run_that_succeeds_ends_the_drift_of_its_object_in_the_metrics() -> None:
+    watch = watch_value()
+    bed = Bed(watch)
+    checks = DriftChecks(bed.scope, DriftPolicy(60.0, repair=True), cast("Any", None), bed.status)
+    cast("Any", bed.controller._reconciler)._features.append(checks)
+    bed.scope.metrics.drifted(watch.gvk, ObjectKey("ns", "one"), has_drift=True)
+    bed.server.create()
+    labels = {"GVK": str(watch.gvk)}
+    assert bed.scope.metrics.registry.get_sample_value("ansible_operator_drifted_objects", labels) == 1
+    await bed.work(2)
+    assert bed.scope.metrics.registry.get_sample_value("ansible_operator_drifted_objects", labels) == 0
 
 
 class Added(Feature):

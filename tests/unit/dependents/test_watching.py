@@ -19,6 +19,7 @@ from runner.kube.credentials import auth
 from runner.kube.discovery import ApiResource, Discovery
 from runner.kube.state import FileState
 from runner.kube.watch_events import Applied, Deleted, Restarted, Synced
+from runner.monitoring.background import Background
 from runner.objects import GVK, Object, ObjectKey, ObjectRef
 from runner.ownership import Owner
 from runner.watches.watch import Watch
@@ -293,7 +294,7 @@ def test_kinds_that_the_storage_refused_are_saved_as_soon_as_it_accepts_them(
     async def scenario() -> None:
         dependents = make().dependents
         async with dependents._client, asyncio.timeout(patience()), asyncio.TaskGroup() as group:
-            following = group.create_task(dependents.follow())
+            following = group.create_task(dependents.follow(Background()))
             with capture_logs() as logs:
                 dependents.wrote(OWNER, DEPLOYMENT, child(1))
                 while not any("Cannot save" in each["event"] for each in logs):
@@ -313,14 +314,14 @@ def test_which_objects_runs_wrote_in_other_namespaces_survives_a_restart_and_rea
         first, replica = make().dependents, make().dependents
         later = {"creationTimestamp": "2999-01-01T00:00:00Z"}
         async with first._client, asyncio.timeout(patience()), asyncio.TaskGroup() as group:
-            tasks = [group.create_task(each.follow()) for each in (first, replica)]
+            tasks = [group.create_task(each.follow(Background())) for each in (first, replica)]
             await asyncio.gather(first._loaded.wait(), replica._loaded.wait())
             first.wrote(OWNER, DEPLOYMENT, far(1, **later))
             while not (records := await KindStore(FileState(tmp_path)).load_written()) or not records[WATCHED].marks:
                 await asyncio.sleep(0.01)
             replica.leadership_changed()
             restarted = make().dependents
-            tasks.append(group.create_task(restarted.follow()))
+            tasks.append(group.create_task(restarted.follow(Background())))
             for each in (restarted, replica):
                 while OWNER.ref not in each._targets(DEPLOYMENT, far(2, **later)):
                     await asyncio.sleep(0.01)

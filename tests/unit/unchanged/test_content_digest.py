@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from runner.config.paths import search_path
+from runner.errors import EngineError
 from runner.unchanged import content_digest
 from runner.unchanged.content_digest import ContentDigest
 from runner.watches.inventory_fields import AllowedHosts, InventoryPolicy
@@ -165,3 +166,12 @@ async def test_another_image_of_pods_counts_and_their_number_does_not(make: Call
         PodPolicy(1, {"serviceAccountName": "runs"}, template),
     )
     assert len({before, *[await make(pods=other).digest() for other in others]}) == 5
+
+
+@pytest.mark.parametrize("is_role", [True, False])
+async def test_content_that_is_missing_has_no_digest(
+    make: Callable[..., ContentDigest], folder: Path, *, is_role: bool
+) -> None:
+    content = Role("gone", folder / "roles/gone") if is_role else Playbook(folder / "gone/site.yml")
+    with pytest.raises(EngineError, match=r"gone.* does not exist"):
+        await make(content=content).digest()
