@@ -11,6 +11,7 @@ import os
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping
 from contextlib import AsyncExitStack
+from functools import partial
 
 from aiohttp import web
 
@@ -79,6 +80,7 @@ class AdminServers:
         for controller in controllers:
             name = check_name(controller.watch.gvk)
             self.health.add(f"watch/{name}", controller.problem)
+            self.health.add_notes(partial(_refusals, name, controller))
             self.health.add(f"watch-silence/{name}", controller.informer.silence, grace=0.0, live=True)
 
     async def follow(self, background: Background) -> None:
@@ -158,6 +160,10 @@ class AdminServers:
         url = await page.start(self._page_at)
         stack.push_async_callback(page.close)
         _log.info("Serving the status page", url=url)
+
+
+def _refusals(name: str, controller: Controller) -> Mapping[str, str]:
+    return {f"watch/{name}/{namespace}": why for namespace, why in controller.informer.refusals().items()}
 
 
 def check_name(gvk: GVK) -> str:

@@ -96,7 +96,7 @@ class OwnerCheck(Feature):
         except ApiError as error:
             if follow(Request.OWNER, error) is not Follow.PROCEED:
                 raise
-            if self._logged.is_new():
+            if self._logged.is_new(key.namespace):
                 self._log.warning(
                     "Cannot check whether objects still exist: runs for deleted ones are not prevented",
                     error=str(error),

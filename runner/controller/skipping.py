@@ -121,7 +121,8 @@ class RunSkipper(Feature):
     async def _changed_reads(self, obj: Object, last: LastRun) -> str:
         owned = await self._owned.owned(self._gvk, key_of(obj))
         if owned is None:
-            return "the owned objects are not known"
+            why = self._owned.unknown(self._gvk, key_of(obj).namespace)
+            return f"the owned objects are not known{f': {why}' if why else ''}"
         if owned != last.owned:
             return "an owned object has changed"
         for path, digest in last.reads.items():
@@ -155,7 +156,9 @@ class RunSkipper(Feature):
         elif basis.named is None:
             why = why or "the state of the object's references was not known"
         elif not read_set.owned:
-            why = why or "another client changed an owned object during the run"
+            unknown = self._owned.unknown(self._gvk, key.namespace)
+            changed = "another client changed an owned object during the run"
+            why = why or (f"the owned objects are not known: {unknown}" if unknown else changed)
         if why:
             self._log.info("The next periodic run is not skipped", why=why, **key._asdict())
             await self._write(resource, obj, None)
@@ -174,7 +177,7 @@ class RunSkipper(Feature):
         try:
             await self._client.patch(resource, key_of(obj), body, content_type=PatchType.MERGE)
         except ForbiddenError as error:
-            if self._logged.is_new():
+            if self._logged.is_new(key_of(obj).namespace):
                 rule = f"verb patch on {resource.qualified}"
                 self._log.warning(
                     "Cannot record runs, so no run is skipped; grant the right", error=str(error), needs=rule

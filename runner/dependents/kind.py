@@ -21,7 +21,7 @@ from runner.errors import ApiError, ApiUnavailableError, ForbiddenError, NotFoun
 from runner.kube.client import Client
 from runner.kube.discovery import ApiResource
 from runner.kube.object_state import ObjectState
-from runner.kube.watch import Watcher, WatchState
+from runner.kube.watch import Watcher, WatchState, covering, problem_of
 from runner.kube.watch_events import Applied, Deleted, Requested, Restarted, Synced, WatchEvent
 from runner.objects import GVK, ObjectKey, key_of
 from runner.readcache.entries import CacheEntries, ObjectVersion
@@ -72,7 +72,7 @@ class DependentKind:
         self._missing: set[ObjectKey] = set()
         """Keys of the objects that the last read did not find."""
         self._reading = asyncio.Event()
-        self._listed = asyncio.Event()
+        self._is_listed = False
         self._is_comparing = False
         self._stopped = False
 
@@ -84,19 +84,31 @@ class DependentKind:
 
     def problems(self) -> list[str]:
         """Return the problems of the watches. A kind that the API server does not serve has none."""
-        return [
-            f"{self.gvk}: {watcher.state}: {watcher.last_error or 'no response yet'}"
-            for watcher in self._watchers
-            if watcher.state not in {WatchState.LIVE, WatchState.WAITING_FOR_KIND}
-        ]
+        return [f"{self.gvk}: {_problem(each)}" for each in self._watchers if _problem(each)]
+
+    @property
+    def is_live(self) -> bool:
+        """True unless no namespace is watched."""
+        return problem_of(self._watchers) is None
+
+    def unknown(self, namespace: str) -> str:
+        """Return why the objects in a namespace (empty: in any) are not known; empty if they are.
+
+        If the kind is not served, they are known as they were last, and a list shows what has changed.
+        """
+        for each in covering(self._watchers, namespace):
+            if _problem(each) or not self.ledger.is_synced(each.namespace):
+                where = f" in the namespace {each.namespace}" if each.namespace else ""
+                return f"{self.gvk.kind}{where}: {_problem(each) or 'not listed yet'}"
+        return ""
+
+    def is_refused(self, namespace: str) -> bool:
+        """Return True if the API server refuses to list the objects in a namespace (empty: in one of them)."""
+        return any(each.is_refused for each in covering(self._watchers, namespace))
 
     def scope_of(self, key: ObjectKey) -> str:
         """Return the scope of the watcher that covers the object."""
         return watcher_of(self._watchers, key.namespace).namespace
-
-    async def listed(self) -> None:
-        """Wait until every scope was listed."""
-        await self._listed.wait()
 
     @property
     def is_reading(self) -> bool:
@@ -122,12 +134,10 @@ class DependentKind:
         async for event in watcher.events():
             for notification in self._take(watcher.namespace, event):
                 self._on_change(self, notification)
-            if isinstance(event, Synced) and not self._listed.is_set() and self._is_listed():
-                self._listed.set()
-                self._settled(self)
-
-    def _is_listed(self) -> bool:
-        return all(self.ledger.is_synced(watcher.namespace) for watcher in self._watchers)
+            if isinstance(event, Synced) and not self._is_listed:
+                self._is_listed = all(self.ledger.is_synced(each.namespace) for each in self._watchers)
+                if self._is_listed:
+                    self._settled(self)
 
     def _take(self, scope: str, event: WatchEvent) -> tuple[Notification, ...]:
         match event:
@@ -174,7 +184,8 @@ class DependentKind:
             try:
                 notifications = await self._compare(key, is_status=is_status)
             except (ApiError, ApiUnavailableError) as error:
-                _log.warning("Cannot read a dependent; retrying", gvk=str(self.gvk), error=str(error))
+                if self._logged.is_new(type(error).__name__):
+                    _log.warning("Cannot read a dependent; retrying", gvk=str(self.gvk), error=str(error))
                 await asyncio.sleep(backoff.next())
                 continue
             self._is_comparing = False
@@ -219,7 +230,7 @@ class DependentKind:
             (self._round if is_status else self._to_read)[key] = None
             return ()
         except ForbiddenError as error:
-            self._refuse(error)
+            self._refuse(key.namespace, error)
             if is_status:
                 self._read_later(key)
             return self.ledger.unreadable(key)
@@ -236,8 +247,8 @@ class DependentKind:
         )
         return self.ledger.read(key, state)
 
-    def _refuse(self, error: ForbiddenError) -> None:
-        if self._logged.is_new():
+    def _refuse(self, namespace: str, error: ForbiddenError) -> None:
+        if self._logged.is_new(namespace):
             _log.warning(
                 "Cannot read dependents: changes of their content and status are not detected",
                 gvk=str(self.gvk),
@@ -254,6 +265,11 @@ class DependentKind:
     def _retry(self, namespace: str) -> None:
         self._statuses.update(self._refused.pop(namespace))
         self._reading.set()
+
+
+def _problem(watcher: Watcher) -> str:
+    is_fine = watcher.state in {WatchState.LIVE, WatchState.WAITING_FOR_KIND}
+    return "" if is_fine else f"{watcher.state}: {watcher.last_error or 'no response yet'}"
 
 
 def watcher_of(watched: Sequence[Watcher], namespace: str) -> Watcher:

@@ -94,6 +94,8 @@ class Dependents:
         self._unsaved = asyncio.Event()
         self._outdated = False
         """True if the former leader may have stored records that are not loaded."""
+        self._unserved: dict[GVK, dict[GVK, str]] = {}
+        """Kinds that each watch's runs have created, and that were not served since the start, with the error."""
         self._loaded = asyncio.Event()
         self._resumed = asyncio.Event()
         self._vouched: set[tuple[GVK, GVK]] = set()
@@ -109,7 +111,7 @@ class Dependents:
 
     def live(self) -> dict[GVK, bool]:
         """Return for each kind of dependents whether it is watched."""
-        return {kind.gvk: not kind.problems() for kind in self._kinds.values()}
+        return {kind.gvk: kind.is_live for kind in self._kinds.values()}
 
     def watched(self) -> frozenset[GVK]:
         """Return the kinds that are watched as dependents."""
@@ -153,11 +155,11 @@ class Dependents:
         try:
             async with asyncio.timeout(_PATIENCE):
                 await self._resumed.wait()
-                for kind in self._kinds_of(gvk):
-                    await kind.listed()
                 while True:
-                    found = self._owned_now(ObjectRef(gvk, key))
-                    if found is not None or not any(kind.is_reading for kind in self._kinds_of(gvk)):
+                    found, kinds = self._owned_now(ObjectRef(gvk, key)), self._kinds_of(gvk)
+                    is_final = self._unserved.get(gvk) or any(kind.is_refused(key.namespace) for kind in kinds)
+                    is_coming = any(kind.is_reading or kind.unknown(key.namespace) for kind in kinds)
+                    if found is not None or is_final or not is_coming:
                         return found
                     await asyncio.sleep(_LOOK)
         except TimeoutError:
@@ -167,11 +169,16 @@ class Dependents:
         """Digest the dependents of an object as they are known now; empty if a part is unknown."""
         return self._owned_now(owner.ref) or ""
 
+    def unknown(self, gvk: GVK, namespace: str) -> str:
+        """Return why the dependents of a watch's objects in a namespace are not known; empty if they are."""
+        found = (kind.unknown(namespace) for kind in self._kinds_of(gvk))
+        return next(filter(None, [*self._unserved.get(gvk, {}).values(), *found]), "")
+
     def _owned_now(self, target: ObjectRef) -> str | None:
         states: list[list[object]] = []
+        if self.unknown(target.gvk, target.key.namespace):
+            return None
         for kind in self._kinds_of(target.gvk):
-            if kind.problems():
-                return None
             for name, state in kind.ledger.owned_by(target):
                 traits = kind.ledger.traits(state, target)
                 if traits is None:
@@ -419,37 +426,52 @@ class Dependents:
         self._loaded.set()
         for gvk in self._watches:
             self._known.setdefault(gvk, set()).update(stored.get(gvk, ()))
-        for gvk in self._watches:
-            for dependent in sorted(stored.get(gvk, ())):
-                await self._resume_kind(gvk, dependent)
+        left = [(gvk, dependent) for gvk in self._watches for dependent in sorted(stored.get(gvk, ()))]
+        backoff = JitteredBackoff(1.0, 30.0)
+        while left:
+            left = [each for each in left if not await self._resume_kind(*each)]
+            if sum(map(len, self._unserved.values())) == len(left):
+                self._resumed.set()
+            await asyncio.sleep(backoff.next() if left else 0)
         self._resumed.set()
 
-    async def _resume_kind(self, gvk: GVK, dependent: GVK) -> None:
-        backoff = JitteredBackoff(1.0, 30.0)
-        while True:
-            try:
-                await self._resume_if_served(gvk, dependent)
-            except (KindNotFoundError, NotFoundError):
-                # The kind has no objects, or no owned ones; the next run that creates one starts the watch.
-                return
-            except ForbiddenError as error:
-                # The permission was removed: the role may no longer create such objects.
-                _log.info("Dependents of a kind are not watched until a run creates one", error=str(error))
-                return
-            except (ApiError, ApiUnavailableError) as error:
+    async def _resume_kind(self, gvk: GVK, dependent: GVK) -> bool:
+        """Watch a kind, unless it is refused in each namespace; return False to try again."""
+        unserved = self._unserved.setdefault(gvk, {})
+        try:
+            await self._resume_if_served(gvk, dependent)
+        except (KindNotFoundError, NotFoundError) as error:
+            # Its objects may exist. A run that creates one starts the watch too.
+            unserved[dependent] = str(error)
+            return False
+        except ForbiddenError as error:
+            # The permission was removed: the role may no longer create such objects.
+            _log.info("Dependents of a kind are not watched until a run creates one", error=str(error))
+        except (ApiError, ApiUnavailableError) as error:
+            unserved.pop(dependent, None)
+            if self._logged.is_new((dependent, type(error))):
                 _log.warning("Cannot find a kind of dependents; retrying", gvk=str(dependent), error=str(error))
-                await asyncio.sleep(backoff.next())
-            else:
-                return
+            return False
+        unserved.pop(dependent, None)
+        return True
 
     async def _resume_if_served(self, gvk: GVK, dependent: GVK) -> None:
+        """Watch a kind. Raises ForbiddenError if each namespace is refused."""
         watched, resource = await self._discovery.find(gvk), await self._discovery.find(dependent)
         if not watched.namespaced:
             self._cluster_scoped.add(gvk)
-        if self._may_watch(Owner(ObjectRef(gvk, ObjectKey("", "")), watched.namespaced), resource):
-            for namespace in self._namespaces or ("",):
+        if not self._may_watch(Owner(ObjectRef(gvk, ObjectKey("", "")), watched.namespaced), resource):
+            return
+        refused: list[ForbiddenError] = []
+        for namespace in self._namespaces or ("",):
+            try:
                 await self._client.list_page(resource, namespace, Selection(metadata_only=True), 1, "")
-            self._ensure(gvk, resource)
+            except ForbiddenError as error:
+                refused.append(error)
+            else:
+                self._ensure(gvk, resource)
+                return
+        raise refused[0]
 
     async def _save(self) -> None:
         """Save the kinds and the records when they have changed, after those of the former leader were loaded."""

@@ -1,8 +1,8 @@
 """Recorder of Kubernetes Events about watched objects.
 
 Best effort: `record` never waits, and a failed write stops nothing. Events are written to events.k8s.io/v1, or to the
-core group if only that is granted. `series` decides how often. Dropped Events are counted; a missing right is logged
-once, with the rule to add.
+core group if only that is granted. `series` decides how often. Dropped Events are counted. A missing right is logged
+once for each namespace, with the rule to add.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import Literal, Protocol, get_args
 from urllib.parse import quote
 
 from runner import log
-from runner.errors import ApiError, ApiUnavailableError, ForbiddenError, NotFoundError
+from runner.errors import ApiError, ApiUnavailableError, ForbiddenError, KindNotFoundError, NotFoundError
 from runner.events import bodies
 from runner.events.bodies import REPORTER, ApiEvent, EventCount
 from runner.events.series import EventAggregator, EventSeries
@@ -66,9 +66,11 @@ class EventRecorder:
         self._book = EventAggregator(clock())
         self._pending: deque[ApiEvent] = deque()
         self._changed = asyncio.Event()
-        self._core = False
+        self._core: set[str] = set()
+        """Namespaces in which the core group is granted."""
         self._refused_until: dict[str, float] = {}
-        self._no_series = False
+        self._unpatched_until: dict[str, float] = {}
+        """The same for namespaces in which repeated Events cannot be counted."""
         self._logged = log.Once()
         self._is_closing = False
         self._last_name = 0
@@ -127,18 +129,19 @@ class EventRecorder:
             self.dropped["refused"] += 1
             self._refused_until[namespace] = self._clock() + _REFUSED_FOR
             self._book.forget(series)
-            self._warn("Cannot write Events; the log contains the same information", error)
+            self._warn("Cannot write Events; the log contains the same information", error, namespace)
         except (ApiError, ApiUnavailableError) as error:
             self.dropped["failed"] += 1
             self._book.forget(series)
             _log.debug("Cannot write an Event", error=str(error), reason=series.what.reason)
 
     async def _create(self, series: EventSeries, namespace: str) -> None:
+        core = namespace in self._core
         try:
-            await self._post(series, namespace, core=self._core)
-        except (ForbiddenError, NotFoundError):
-            await self._post(series, namespace, core=not self._core)
-            self._core = not self._core
+            await self._post(series, namespace, core=core)
+        except (ForbiddenError, NotFoundError, KindNotFoundError):
+            await self._post(series, namespace, core=not core)
+            self._core ^= {namespace}
 
     async def _post(self, series: EventSeries, namespace: str, *, core: bool) -> None:
         self._last_name = max(self._last_name + 1, int((self._epoch + series.first) * 1e9))
@@ -149,23 +152,24 @@ class EventRecorder:
         series.object_name = name
 
     async def _repeat(self, series: EventSeries, namespace: str) -> None:
-        if self._no_series:
+        if self._unpatched_until.get(namespace, 0) > self._clock():
             return
-        path = f"{_path(namespace, core=self._core)}/{quote(series.object_name, safe='')}"
-        body = bodies.repeated(self._seen(series), core=self._core)
+        core = namespace in self._core
+        path = f"{_path(namespace, core=core)}/{quote(series.object_name, safe='')}"
+        body = bodies.repeated(self._seen(series), core=core)
         try:
             await self._client.request("PATCH", path, body=body, content_type=_MERGE)
         except ForbiddenError as error:
-            self._no_series = True
-            self._warn("Cannot patch Events, so repeated ones are not counted", error)
+            self._unpatched_until[namespace] = self._clock() + _REFUSED_FOR
+            self._warn("Cannot patch Events, so repeated ones are not counted", error, namespace)
         except NotFoundError:
             self._book.forget(series)  # the API server keeps events for an hour, as a rule
 
     def _seen(self, series: EventSeries) -> EventCount:
         return EventCount(self._epoch + series.first, self._epoch + series.last, series.count)
 
-    def _warn(self, message: str, error: ForbiddenError) -> None:
-        if self._logged.is_new():
+    def _warn(self, message: str, error: ForbiddenError, namespace: str) -> None:
+        if self._logged.is_new(namespace):
             _log.warning(message, error=str(error), rule=_RULE)
 
 

@@ -10,7 +10,9 @@ found by a metadata list when a list of the selected objects is complete.
 from __future__ import annotations
 
 import asyncio
+from collections import defaultdict
 from collections.abc import Callable, Container, Sequence
+from functools import partial
 
 from runner import log
 from runner.errors import ApiError, ApiUnavailableError, GoneError, NotFoundError
@@ -94,20 +96,21 @@ class DeselectedObjects:
         for key in [key for keys in self._keys.values() for key in keys]:
             self._look(key, is_gone=False)
         async with asyncio.TaskGroup() as group:
-            group.create_task(self._search())
-            backoff = JitteredBackoff(1.0, 30.0)
+            group.create_task(self._search(group))
+            backoffs: defaultdict[str, JitteredBackoff] = defaultdict(partial(JitteredBackoff, 1.0, 30.0))
             while True:
                 key, is_gone = await self._next()
                 try:
                     await self._read(group, changed, key, is_gone=is_gone)
                 except (ApiError, ApiUnavailableError) as error:
-                    if self._logged.is_new():
+                    if self._logged.is_new(key.namespace):
                         self._log.warning("Cannot read objects outside the selection; retrying", error=str(error))
-                    self._look(key, is_gone=is_gone)
-                    await asyncio.sleep(backoff.next())
+                    # Objects of other namespaces do not wait: the error may concern this one alone.
+                    delay = backoffs[key.namespace].next()
+                    asyncio.get_running_loop().call_later(delay, partial(self._look, key, is_gone=is_gone))
                 else:
-                    backoff.reset()
-                    self._logged.reset()
+                    backoffs.pop(key.namespace, None)
+                    self._logged.reset(key.namespace)
 
     def _scope(self, key: ObjectKey) -> str:
         """Return the watched namespace of an object; for cluster-scoped kinds any covers it."""
@@ -169,12 +172,14 @@ class DeselectedObjects:
                     for key in relist.end(scope):
                         self._look(key, is_gone=True)
 
-    async def _search(self) -> None:
+    async def _search(self, group: asyncio.TaskGroup) -> None:
         while True:
-            namespace, selected = await self._jobs.get()
-            for key in await self._holding(namespace):
-                if key not in selected:
-                    self.left(key)
+            group.create_task(self._search_in(*await self._jobs.get()))
+
+    async def _search_in(self, namespace: str, selected: Container[ObjectKey]) -> None:
+        for key in await self._holding(namespace):
+            if key not in selected:
+                self.left(key)
 
     async def _holding(self, namespace: str) -> list[ObjectKey]:
         """List the objects with the finalizer; retry until the API server responds."""

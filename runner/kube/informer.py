@@ -18,7 +18,7 @@ from runner.kube.client import Client, Selection
 from runner.kube.deselected import DeselectedObjects
 from runner.kube.discovery import Discovery
 from runner.kube.presence import ABSENT, PRESENT, Presence, Unknown
-from runner.kube.watch import Watcher, WatchState, watchers
+from runner.kube.watch import Watcher, WatchState, covering, problem_of, watchers
 from runner.kube.watch_events import Synced
 from runner.kube.watch_stream import WatchPolicy
 from runner.objects import GVK, Object, ObjectKey, uid_of
@@ -95,10 +95,11 @@ class Informer:
 
     def problem(self) -> str | None:
         """Return the reason why the kind is not watched; None if it is watched or not served yet."""
-        for watcher in self._watchers:
-            if watcher.state not in {WatchState.LIVE, WatchState.WAITING_FOR_KIND}:
-                return f"{watcher.state}: {watcher.last_error or 'no response yet'}"
-        return None
+        return problem_of(self._watchers)
+
+    def refusals(self) -> dict[str, str]:
+        """Return the errors of the namespaces that the API server refuses."""
+        return {each.namespace: each.last_error or "" for each in self._watchers if each.is_refused}
 
     def age(self) -> float | None:
         """Return the seconds since the least recent contact of a watch; None before the first contact."""
@@ -108,10 +109,10 @@ class Informer:
 
     def unknown(self, namespace: str = "") -> Unknown | None:
         """Return why it is unknown which objects exist in a namespace (empty: in any); None if it is known."""
-        covering = [each for each in self._watchers if namespace in {"", each.namespace} or not each.namespace]
-        if not covering:
+        found = covering(self._watchers, namespace)
+        if not found:
             return Unknown(self._watchers[0].gvk, namespace, "the operator does not watch it", 0.0)
-        return next((each.unknown for each in covering if each.unknown is not None), None)
+        return next((each.unknown for each in found if each.unknown is not None), None)
 
     def presence(self, key: ObjectKey, uid: str = "") -> Presence:
         """Return whether a watched object exists. With `uid`: whether it has this UID."""

@@ -102,7 +102,10 @@ class Watcher:
         self._selection = selection
         self._policy = policy
         self._takes_cluster_scope = takes_cluster_scope
-        self._is_redundant = False
+        self.is_redundant = False
+        """Whether another watcher covers the kind, which is cluster-scoped."""
+        self.is_refused = False
+        """Whether the API server refuses the watch now."""
         self._path = ""
         self._resume_from = ""
         """resourceVersion to resume from; empty if a list is needed."""
@@ -154,7 +157,7 @@ class Watcher:
         """Choose the next step. Each step ends or raises, and sets the version to resume from."""
         if not resource.namespaced and not self._takes_cluster_scope:
             return self._wait_for_other_watcher()
-        self._is_redundant = False
+        self.is_redundant = False
         if self._resume_from:
             return self._resumed(resource)
         return self._streamed_list(resource) if self._streams_lists else self._paged_list(resource)
@@ -162,8 +165,8 @@ class Watcher:
     async def _wait_for_other_watcher(self) -> AsyncGenerator[WatchEvent]:
         """Wait while another watcher covers the kind, which is cluster-scoped."""
         self._note_success(WatchState.LIVE)
-        if not self._is_redundant:
-            self._is_redundant = True
+        if not self.is_redundant:
+            self.is_redundant = True
             yield Requested()
             yield Restarted(self.namespace)
             yield Synced()
@@ -306,7 +309,7 @@ class Watcher:
         self._note_contact()
         if self.last_error is not None:
             self._log.info("Watch works again")
-        self.state, self.last_error, self._not_found = state, None, 0
+        self.state, self.last_error, self._not_found, self.is_refused = state, None, 0, False
 
     def _found_all(self) -> None:
         """Note that the consumer has all objects."""
@@ -331,7 +334,7 @@ class Watcher:
 
     def _failed(self, error: ApiError | ApiUnavailableError) -> float:
         """Note an error; return the seconds until the next attempt."""
-        delay = self._backoff.next()
+        delay, self.is_refused = self._backoff.next(), isinstance(error, ForbiddenError)
         if isinstance(error, NotFoundError | KindNotFoundError):
             # The kind was removed or moved: the next discovery shows which.
             self._discovery.forget(self.gvk)
@@ -379,6 +382,22 @@ def watchers(
         Watcher(client, discovery, gvk, namespace, selection, policy, takes_cluster_scope=number == 0)
         for number, namespace in enumerate(namespaces or ("",))
     )
+
+
+def covering(watched: Sequence[Watcher], namespace: str) -> Sequence[Watcher]:
+    """Return the watchers of a namespace; all if it is empty, none if no one watches it."""
+    found = [each for each in watched if namespace in {"", each.namespace} or not each.namespace]
+    return [watched[0] if each.is_redundant else each for each in found]
+
+
+def problem_of(watched: Sequence[Watcher]) -> str | None:
+    """Return why objects are not watched; None if they are, or if the kind is not served yet.
+
+    A refusal counts for its namespace: it is a problem of all only if each namespace is refused.
+    """
+    failing = [each for each in watched if each.state not in {WatchState.LIVE, WatchState.WAITING_FOR_KIND}]
+    serious = failing if len(failing) == len(watched) else [each for each in failing if not each.is_refused]
+    return next((f"{each.state}: {each.last_error or 'no response yet'}" for each in serious), None)
 
 
 def _is_expired(error: Exception) -> bool:

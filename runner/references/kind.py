@@ -70,10 +70,11 @@ class _Unread:
     def known(self, key: ObjectKey) -> ReferencedState | None:
         return self._others.get(key)
 
-    def take_known(self) -> dict[ObjectKey, ReferencedState]:
-        """Remove all; return those with metadata."""
-        self._urgent.clear()
-        taken, self._others = self._others, {}
+    def take_known(self, namespace: str) -> dict[ObjectKey, ReferencedState]:
+        """Remove all of a namespace; return those with metadata."""
+        taken = {key: known for key, known in self._others.items() if key.namespace == namespace}
+        for key in [*taken, *(key for key in self._urgent if key.namespace == namespace)]:
+            self.discard(key)
         return taken
 
 
@@ -111,7 +112,8 @@ class ReferenceKind:
         self._wide: dict[str, _Open] = {}
         self._unread = _Unread()
         self._reading = asyncio.Event()
-        self._cannot_read = False
+        self._unreadable: set[str] = set()
+        """Namespaces in which the API server refuses reads."""
         self._log = log.get(__name__, gvk=str(gvk))
 
     def add(self, key: ObjectKey) -> None:
@@ -209,7 +211,7 @@ class ReferenceKind:
         unknown = [key for key in keys if key not in self._states]
         if not unknown or not self._wide[scope].watch.is_synced:
             return
-        if self._cannot_read:
+        if self._unreadable.intersection(key.namespace for key in unknown):
             self._wide.pop(scope).task.cancel()
             self._wide[scope] = self._open_wide(group, scope)
         for key in unknown:
@@ -245,7 +247,7 @@ class ReferenceKind:
         new = None
         if obj is not None:
             new = ReferencedState.of(obj, self._gvk, whole=whole, uses_generation=self._uses_generation())
-        if new is not None and has_to_be_read(old, new) and not self._cannot_read:
+        if new is not None and has_to_be_read(old, new) and key.namespace not in self._unreadable:
             self._request_read(key, new)
             return
         change = ReferenceChange.of(old, new)
@@ -258,7 +260,7 @@ class ReferenceKind:
             self._on_change(ObjectRef(self._gvk, key), change)
 
     def _request_read(self, key: ObjectKey, known: ReferencedState | None) -> None:
-        if not self._cannot_read:
+        if key.namespace not in self._unreadable:
             self._unread.add(key, known)
             self._reading.set()
 
@@ -288,21 +290,21 @@ class ReferenceKind:
         except NotFoundError:
             pass  # that is the answer
         except ForbiddenError as error:
-            self._refuse(error)
+            self._refuse(key.namespace, error)
             return
         if self._states.get(key, _UNKNOWN) is before and self._unread.known(key) is known:
             # Else something came meanwhile that may be newer than the answer: it is read once more.
             self._unread.discard(key)
             self._saw(key, obj, whole=True)
 
-    def _refuse(self, error: ForbiddenError) -> None:
-        """Compare versions instead of content from now on."""
-        self._cannot_read = True
+    def _refuse(self, namespace: str, error: ForbiddenError) -> None:
+        """Compare versions instead of content in a namespace from now on."""
+        self._unreadable.add(namespace)
         effect = "changes of their status are not detected"
         if not self._uses_generation():
             effect = "changes of metadata also trigger runs"
         self._log.warning(f"Cannot read referenced objects: {effect}", error=str(error))
-        for key, known in self._unread.take_known().items():
+        for key, known in self._unread.take_known(namespace).items():
             old = self._states.get(key)
             self._states[key] = known.following(old)
             change = ReferenceChange.of(old, known)

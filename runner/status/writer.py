@@ -4,7 +4,7 @@ Guarantees: no write is lost unless the object is gone. A write that fails is ke
 the API server refuses a write, the operator repeats it with backoff, and at once if the object changes. The kind's
 schema, an admission webhook or rule, or the operator's rights can be the reason. This is logged once, and runs
 continue. A refusal can depend on the object, so it affects the writes of other objects only if several objects are
-refused one after the other.
+refused one after the other, or if a right is missing, and only those of the same namespace.
 """
 
 from __future__ import annotations
@@ -12,10 +12,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
-from collections import OrderedDict
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
-from operator import attrgetter
+from collections.abc import Callable
 
 from runner import log
 from runner.errors import PASSING, ApiError, ForbiddenError, LeaseLostError, NotFoundError
@@ -27,133 +24,20 @@ from runner.replicas.lease_guard import Leadership, LeaseGuard
 from runner.status import kstatus
 from runner.status import report as status
 from runner.status.conditions import ignored
+from runner.status.kept import SEVERAL, Kept, KeptWrites
 from runner.status.report import StatusReport
-from runner.watches.policy import Backoff, JitteredBackoff
+from runner.watches.policy import JitteredBackoff
 
 _MAX_DELAY = 5.0
 _BETWEEN_CONFLICTS = (0.005, 0.5)
 """First and longest seconds: another client may write the object all the time."""
-_SEVERAL = 5
-"""Different objects that are refused one after the other until all writes of the kind pause."""
 _MOST_CONFLICTS = 5
 """Conflicts in a row, without a change of the status, until they count as a refusal."""
-_PAUSE = Backoff(1.0, cap=600.0)
 _STARTING = 3
 """Refusals before a right counts as missing: an API server that has just started refuses everything for a moment."""
-_MOST_KEPT = 10_000
-"""Maximum number of objects whose failed writes are kept."""
 _OUTAGE = "outage"
 _ADMISSION = ("admission webhook", "ValidatingAdmissionPolicy")
 """Beginnings of the messages of admission, which can refuse with any status code, also 403."""
-
-_log = log.get(__name__)
-
-
-@dataclass(slots=True)
-class _Kept:
-    """A write of one object that failed, merged with later ones."""
-
-    resource: ApiResource
-    obj: Object
-    report: StatusReport
-    refusals: int = 0
-    due: float = 0.0
-    why: str = ""
-    """Message of the last refusal."""
-    is_busy: bool = False
-    """Whether the write is being repeated."""
-
-
-class _KeptWrites:
-    """Failed writes of one kind. After refusals of several objects, one write after another is repeated."""
-
-    def __init__(self) -> None:
-        self.added = asyncio.Event()
-        self._objects: OrderedDict[str, _Kept] = OrderedDict()
-        self._consecutive: set[str] = set()
-        """Uids of different objects that were refused since the last write that succeeded."""
-        self._refusals = 0
-        """Refusals that paused the kind, in a row."""
-        self._paused_until = 0.0
-        self._logged = log.Once()
-
-    def of(self, obj: Object) -> _Kept | None:
-        """Return the kept write of an object."""
-        return self._objects.get(uid_of(obj))
-
-    def waits(self, obj: Object, now: float) -> bool:
-        """Return True if the status of an object is not written now."""
-        kept = self.of(obj)
-        if kept is not None and kept.is_busy:
-            return True
-        is_same = kept is not None and metadata(kept.obj).get("generation") == metadata(obj).get("generation")
-        return now < self._paused_until or (kept is not None and is_same and now < kept.due)
-
-    def keep(self, resource: ApiResource, obj: Object, report: StatusReport) -> _Kept:
-        """Keep a write, merged with the one that is kept already."""
-        uid = uid_of(obj)
-        kept = self._objects.get(uid)
-        if kept is None:
-            kept = self._objects[uid] = _Kept(resource, obj, report)
-            if len(self._objects) > _MOST_KEPT:
-                _, dropped = self._objects.popitem(last=False)
-                if self._logged.is_new():
-                    _log.warning(
-                        "Too many failed status writes are kept; the oldest are dropped, until the next run",
-                        most=_MOST_KEPT,
-                        **key_of(dropped.obj)._asdict(),
-                    )
-        kept.obj, kept.report = obj, kept.report.joined(report)
-        self.added.set()
-        return kept
-
-    def refused(self, kept: _Kept, now: float, *, kind: bool) -> int:
-        """Record a refusal, of all objects of the kind if `kind`.
-
-        Return the number of refusals in a row that paused the kind; 0 if this one does not.
-        """
-        kept.due = now + _PAUSE.after(kept.refusals)
-        kept.refusals += 1
-        if len(self._consecutive) < _SEVERAL:
-            self._consecutive.add(uid_of(kept.obj))
-        if not kind and len(self._consecutive) < _SEVERAL:
-            return 0
-        self._paused_until = now + _PAUSE.after(self._refusals)
-        self._refusals += 1
-        return self._refusals
-
-    def written(self, obj: Object, now: float) -> bool:
-        """Record a write that succeeded. Return whether the object or the kind was refused before."""
-        kept = self._objects.pop(uid_of(obj), None)
-        self._consecutive.clear()
-        was_paused = self._refusals > 0
-        if was_paused:
-            for each in self._objects.values():
-                each.due = now
-        self._refusals, self._paused_until = 0, 0.0
-        self.added.set()
-        return was_paused or (kept is not None and kept.refusals > 0)
-
-    def drop(self, obj: Object) -> None:
-        """Drop the kept write of an object that is gone."""
-        self._objects.pop(uid_of(obj), None)
-
-    def forget(self, key: ObjectKey) -> None:
-        """Drop the kept write of an object that is gone, or of a former term as the leader."""
-        for uid in [uid for uid, kept in self._objects.items() if key_of(kept.obj) == key]:
-            del self._objects[uid]
-
-    def next(self) -> tuple[_Kept, float] | None:
-        """Return the write to repeat next, and when; None if there is none."""
-        kept = min(self._idle(), key=attrgetter("due"), default=None)
-        return None if kept is None else (kept, max(kept.due, self._paused_until))
-
-    def unrefused(self) -> _Kept | None:
-        """Return a write that no refusal delays; None if there is none."""
-        return min((each for each in self._idle() if not each.refusals), key=attrgetter("due"), default=None)
-
-    def _idle(self) -> Iterator[_Kept]:
-        return (each for each in self._objects.values() if not each.is_busy)
 
 
 class StatusWriter:
@@ -180,7 +64,7 @@ class StatusWriter:
         self._cannot = not enabled
         self._health = health
         self._pruned: frozenset[str] = frozenset()
-        self._kept = _KeptWrites()
+        self._kept = KeptWrites()
         self._outage = JitteredBackoff(0.2, _MAX_DELAY)
         self._unhealthy: set[str] = set()
         """Uids of objects for which the API server refuses the kstatus conditions."""
@@ -236,7 +120,7 @@ class StatusWriter:
         """Drop the failed write of an object that is gone, or of a former term as the leader."""
         self._kept.forget(key)
 
-    async def _repeat_alone(self, kept: _Kept) -> None:
+    async def _repeat_alone(self, kept: Kept) -> None:
         with self._leadership.hold() as guard:
             try:
                 if guard is not None and not self._gives_up(kept.resource):
@@ -252,7 +136,7 @@ class StatusWriter:
                 self._log.info("Lost the leader lease; the status of an object is not written", why=str(error))
         self._kept.drop(kept.obj)
 
-    async def _repeat(self, kept: _Kept, guard: LeaseGuard) -> Object:
+    async def _repeat(self, kept: Kept, guard: LeaseGuard) -> Object:
         report, kept.is_busy = kept.report, True
         try:
             return await self._write(kept.resource, kept.obj, report, guard)
@@ -352,15 +236,18 @@ class StatusWriter:
         self._cannot = True
         self._log.warning(message, error=str(error) if error else None)
 
-    def _note_refused(self, kept: _Kept, error: ApiError) -> None:
-        """Log each distinct refusal of an object, and the first pause of the kind."""
+    def _note_refused(self, kept: Kept, error: ApiError) -> None:
+        """Log each distinct refusal of an object, and the first pause of a namespace."""
         obj, why = kept.obj, str(error)
         lacks_right = isinstance(error, ForbiddenError) and not any(text in why for text in _ADMISSION)
-        pauses = self._kept.refused(kept, asyncio.get_running_loop().time(), kind=lacks_right)
+        pauses = self._kept.refused(kept, asyncio.get_running_loop().time(), lacks_right=lacks_right)
         self._unhealthy.discard(uid_of(obj))  # not only these conditions are refused
         if lacks_right:
             if pauses == _STARTING:
-                self._log.warning("Status is not written: the operator may not patch it", error=why)
+                namespace = key_of(obj).namespace
+                self._log.warning(
+                    "Status is not written: the operator may not patch it", error=why, namespace=namespace
+                )
         elif kept.why != why:
             self._log.warning(
                 "Status of the object is not written: the API server refuses it; retrying with backoff",
@@ -373,13 +260,14 @@ class StatusWriter:
                 "Status of the kind is not written: the API server refuses that of several objects. "
                 "Check the schema of the status and admission webhooks; the operator retries with backoff",
                 error=why,
+                namespace=key_of(obj).namespace,
             )
         kept.why = why
 
     def _note_unhealthy(self, obj: Object) -> None:
         """Omit the kstatus conditions of an object; after several objects those of the kind."""
         self._unhealthy.add(uid_of(obj))
-        if len(self._unhealthy) >= _SEVERAL:
+        if len(self._unhealthy) >= SEVERAL:
             self._unhealthy.clear()
             self._do_without_health()
 

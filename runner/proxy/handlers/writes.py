@@ -328,9 +328,9 @@ class Writes:
         return await self._reader.get(resource, key)
 
     def _warn(self, call: Call, message: str, **fields: str) -> None:
-        """Log a warning once per message and resource."""
+        """Log a warning once per message, resource and namespace."""
         resource = call.info.qualified
-        if self._logged.is_new((message, resource)):
+        if self._logged.is_new((message, resource, call.info.namespace)):
             _log.warning(message, job=call.run.run.ident, resource=resource, **fields)
 
 

@@ -41,6 +41,10 @@ class Cluster:
         assert (gvk, key) == (THINGS, ObjectKey("ns", "one"))
         return self.own
 
+    def unknown(self, gvk: GVK, namespace: str) -> str:
+        assert (gvk, namespace) == (THINGS, "ns")
+        return "Deployment in the namespace ns: forbidden" if self.own is None else ""
+
     def owns(self, gvk: GVK, key: ObjectKey, seen: ReadEntry) -> bool:
         assert (gvk, key) == (THINGS, ObjectKey("ns", "one"))
         return seen.name == "owned"
@@ -205,3 +209,14 @@ async def test_a_run_of_an_object_whose_references_are_not_known_is_not_on_recor
     await cluster.runs()
     cluster.named = "named"
     assert await cluster.why() == "no successful run is on record"
+
+
+async def test_unknown_dependents_are_named_before_and_after_a_run(
+    cluster: Cluster, capsys: pytest.CaptureFixture[str]
+) -> None:
+    await cluster.runs()
+    cluster.own = None
+    why = "the owned objects are not known: Deployment in the namespace ns: forbidden"
+    assert await cluster.why() == why
+    await cluster.runs()
+    assert why in capsys.readouterr().out

@@ -14,6 +14,7 @@ from structlog.testing import capture_logs
 from runner.dependents.loop_guard import LoopGuard
 from runner.dependents.store import KindStore
 from runner.dependents.watching import Dependents
+from runner.errors import ForbiddenError, KindNotFoundError
 from runner.kube.client import Client
 from runner.kube.credentials import auth
 from runner.kube.discovery import ApiResource, Discovery
@@ -43,6 +44,7 @@ def resource(
 
 
 DEPLOYMENT = resource("Deployment")
+MISSING = GVK("apps", "v1", "Missing")
 CLUSTER_ROLE = resource("ClusterRole", group="rbac.authorization.k8s.io", namespaced=False)
 
 
@@ -182,6 +184,37 @@ def test_a_kind_whose_watch_is_not_connected_is_a_problem(make: Make) -> None:
     dependents = make().dependents
     dependents.wrote(OWNER, DEPLOYMENT, child(1))
     assert dependents.problems() == ["apps/v1, Kind=Deployment: connecting: no response yet"]
+
+
+async def test_a_stored_kind_is_watched_if_a_namespace_allows_it_and_later_if_it_is_not_served(
+    make: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    dependents = make(namespaces=("a", "b")).dependents
+    answers: dict[str, Exception | None] = {"a": ForbiddenError("no", status=403), "b": None}
+    served = {WATCHED: resource("Thing"), DEPLOYMENT.gvk: DEPLOYMENT}
+
+    async def find(gvk: GVK) -> ApiResource:
+        if gvk not in served:
+            raise KindNotFoundError(f"the API server does not serve {gvk}")
+        return served[gvk]
+
+    async def list_page(_: ApiResource, namespace: str, *__: Any) -> None:
+        if (error := answers[namespace]) is not None:
+            raise error
+
+    monkeypatch.setattr(dependents._discovery, "find", find)
+    monkeypatch.setattr(dependents._client, "list_page", list_page)
+    monkeypatch.setattr(dependents._store, "load", lambda: asyncio.sleep(0, {WATCHED: {DEPLOYMENT.gvk, MISSING}}))
+    monkeypatch.setattr(dependents._store, "load_written", lambda: asyncio.sleep(0, {}))
+    resuming = asyncio.create_task(dependents._resume())
+    await asyncio.sleep(10)
+    assert dependents.watched() == {DEPLOYMENT.gvk}
+    assert dependents._resumed.is_set()
+    assert dependents.unknown(WATCHED, "b") == f"the API server does not serve {MISSING}"
+    served[MISSING] = resource("Missing")
+    await asyncio.sleep(40)
+    assert dependents.watched() == {DEPLOYMENT.gvk, served[MISSING].gvk}
+    assert resuming.done()
 
 
 async def test_an_owner_is_found_whatever_the_version_of_its_reference(make: Make) -> None:

@@ -8,6 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from structlog.testing import capture_logs
 
 from runner.errors import ApiError, ApiUnavailableError, ForbiddenError, NotFoundError
 from runner.events.bodies import ApiEvent
@@ -198,3 +199,24 @@ def test_long_names_and_notes_are_cut_to_what_the_api_takes() -> None:
     assert len(kept["metadata"]["name"]) <= 253
     assert len(kept["note"].encode()) <= 1024
     assert kept["note"].endswith("ü…")
+
+
+def test_a_refusal_in_one_namespace_counts_there_alone_and_is_logged_for_each() -> None:
+    there = replace(OCCURRENCE, regarding=replace(THING, key=ObjectKey("b", "mc"), uid="uid-there"))
+    server = Server(
+        {
+            "PATCH /apis/events.k8s.io/v1/namespaces/ns": FORBIDDEN,
+            "POST /apis/events.k8s.io/v1/namespaces/b": FORBIDDEN,
+            "PATCH /apis/events.k8s.io/v1/namespaces/b": FORBIDDEN,
+        }
+    )
+    with capture_logs() as logs:
+        kept = server.run(_recording(*[OCCURRENCE, there] * 3, every=150.0))
+    counts = {each["metadata"]["namespace"]: each.get("count") or "series" in each for each in kept}
+    assert counts["ns"] is False
+    assert counts["b"]
+    server = Server({"POST": FORBIDDEN})
+    with capture_logs() as more:
+        server.run(_recording(OCCURRENCE, there))
+    warned = [each["event"].partition(",")[0].partition(";")[0] for each in (*logs, *more[:2])]
+    assert warned == ["Cannot patch Events", "Cannot write Events", "Cannot write Events"]

@@ -89,11 +89,11 @@ class _Picky:
         return {"status": patch[-1]["value"]}
 
     async def get(self, _: ApiResource, key: ObjectKey) -> Object:
-        return _object(key.name)
+        return _object(key.name, namespace=key.namespace)
 
 
-def _object(name: str, generation: int = 1) -> Object:
-    return {"metadata": {"name": name, "namespace": "ns", "uid": f"uid-{name}", "generation": generation}}
+def _object(name: str, generation: int = 1, namespace: str = "ns") -> Object:
+    return {"metadata": {"name": name, "namespace": namespace, "uid": f"uid-{name}", "generation": generation}}
 
 
 WEBHOOK = ForbiddenError('admission webhook "x.example.com" denied the request: no', status=403)
@@ -131,7 +131,7 @@ async def test_a_refused_object_does_not_affect_the_others_and_is_retried_with_b
     assert picky.written[20:] == ["hostile", "hostile"]
 
 
-async def test_several_refused_objects_pause_the_kind_only_if_no_other_write_succeeds() -> None:
+async def test_several_refused_objects_pause_their_namespace_only_if_no_other_write_succeeds() -> None:
     hostile = [f"hostile-{number}" for number in range(8)]
     bed = _Bed(picky := _Picky(RULE, *hostile))
     for name in hostile:
@@ -262,4 +262,27 @@ async def test_a_change_during_the_repetition_of_a_refused_write_is_written_too(
     assert picky.written == ["one", "one"]
     assert "second" in texts[-1]
     assert "first" not in texts[-1]
+    following.cancel()
+
+
+async def test_a_missing_right_delays_no_status_of_another_namespace() -> None:
+    denied = 'User "op" cannot patch resource "things/status" in API group "g" in the namespace "b"'
+    bed = _Bed(picky := _Picky(ForbiddenError(f"things is forbidden: {denied}", status=403), "in-b", "next-in-b"))
+
+    async def write(name: str, namespace: str) -> None:
+        obj = _object(name, namespace=namespace)
+        change = report.observed(obj, report.unusable("why"))
+        await bed.writer.write(RESOURCE, obj, change, LeaseGuard(lambda: True))
+
+    following = asyncio.create_task(bed.writer.follow())
+    for number in range(100):
+        await write("in-b", "b")
+        await write("next-in-b", "b")
+        await write(f"in-a-{number}", "a")
+        assert picky.written[-1] == f"in-a-{number}"
+        await asyncio.sleep(1)
+    assert 5 < len(picky.attempts) - 100 < 20
+    picky.refused.clear()
+    await asyncio.sleep(200)
+    assert {"in-b", "next-in-b"} <= set(picky.written)
     following.cancel()
