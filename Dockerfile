@@ -35,12 +35,12 @@ RUN /build/bin/pip wheel --no-cache-dir --no-deps --no-build-isolation --wheel-d
 
 FROM ${DEBIAN} AS base
 # The pin would hold back what Debian has mended since.
-# curl: what projects' own Dockerfiles fetch things with. openssh-client: hosts other than localhost. tini: an init as
-# process 1, which reaps what is orphaned; where projects that say so in an entrypoint of their own look for it.
+# curl: what projects' own Dockerfiles fetch things with. openssh-client: hosts other than localhost. libnss-wrapper: an
+# entry of a user id that the cluster chose, without which ssh does not start. tini: an init as process 1, which reaps what is orphaned; where projects that say so in an entrypoint of their own look for it.
 RUN apt-get update \
  && apt-get upgrade --yes \
  && apt-get install --yes --no-install-recommends \
-      ca-certificates curl openssh-client python-is-python3 python3 tini \
+      ca-certificates curl libnss-wrapper openssh-client python-is-python3 python3 tini \
  && ln -s /usr/bin/tini /tini \
  && rm -rf /var/lib/apt/lists/* /var/cache/apt/*.bin /var/cache/apt/archives/*.deb /var/log/*
 # Debian's own Python, not one beside it: modules that roles run find it as /usr/bin/python3, with the same libraries.

@@ -24,6 +24,7 @@ from pathlib import Path
 from typing import Any
 
 import runner
+from runner.agent import user
 from runner.config import atomic_file
 from runner.engine import artifacts, extravars, hosts, retention
 from runner.engine.job import Job
@@ -82,6 +83,8 @@ def prepare(job: Job, identity: str, environ: Mapping[str, str]) -> RunFolder:
         if job.hosts and job.hosts.keeps_facts:
             hosts.drop_facts(job.hosts, job.run_dir / hosts.FACTS)
         inventories = _write_inventories(job, environment.get("ANSIBLE_INVENTORY", ""))
+        if "NSS_WRAPPER_PASSWD" in added:
+            atomic_file.write(_passwd(job.run_dir), user.entries(environment))
     except OSError as error:
         _forget_secrets(job.run_dir)
         raise EngineError(
@@ -194,6 +197,8 @@ def _added(run_dir: Path, identity: str, environment: Mapping[str, str]) -> dict
     """Return the variables of a run in addition to the operator's and the job's."""
     kubeconfig = str(run_dir / KUBECONFIG)
     added = {
+        **user.variables(environment),
+        **user.wrapper(environment, _passwd(run_dir)),
         MARKER: identity,
         "KUBECONFIG": kubeconfig,
         "K8S_AUTH_KUBECONFIG": kubeconfig,
@@ -220,6 +225,11 @@ def _short_temporary(run_dir: Path) -> Path:
     """Return the run's own folder for temporary files of programs. It is short, as a socket's path has 107 bytes."""
     name = hashlib.sha256(os.fsencode(run_dir)).hexdigest()[:12]
     return Path(tempfile.gettempdir(), f"ansible-operator-{os.geteuid()}", name)
+
+
+def _passwd(run_dir: Path) -> Path:
+    """Return the file with an entry of a user that has none. All runs have the same."""
+    return _short_temporary(run_dir).with_name("passwd")
 
 
 def _write_env(job: Job, environment: Mapping[str, str]) -> None:

@@ -101,7 +101,8 @@ def test_any_user_without_capabilities_and_with_two_writable_folders_is_enough(
     project.grant([""], ["pods"])
     project.watch("thing", finalizer={"name": "test.example.com/cleanup", "role": "cleanup"})
     within = [*_within(project, "64m"), *_as_nobody(project)]
-    operator = project.start(within=within, environment={"HOME": str(Path.home())})
+    nameless = dict.fromkeys(("LOGNAME", "USER", "LNAME", "USERNAME"), "")
+    operator = project.start(within=within, environment={"HOME": str(Path.home()), **nameless})
     facts = dict(line.split(":\t", 1) for line in Path(f"/proc/{operator.process.pid}/status").read_text().splitlines())
     assert facts["Uid"].split() == [NOBODY] * 4
     assert facts["Groups"].split() == []
