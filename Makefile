@@ -118,8 +118,8 @@ faults: setup ## Rounds of faults, all made from outside: FAULTS_SEED, FAULTS_RO
 	$(BIN)/python -m tests.faults
 	$(BIN)/pytest tests/faults/test_views.py
 
-hostile: setup ## Hostile resources on a live operator: HOSTILE_COUNT, HOSTILE_SEED
-	HOSTILE_COUNT=$(or $(HOSTILE_COUNT),200) $(BIN)/pytest tests/integration/operator/test_hostile.py
+hostile: setup ## Hostile resources, and tokens of runs, on a live operator: HOSTILE_COUNT, HOSTILE_SEED
+	HOSTILE_COUNT=$(or $(HOSTILE_COUNT),200) $(BIN)/pytest tests/integration/operator/test_hostile.py tests/integration/operator/test_hostile_token.py
 
 refusals: setup ## Each request of the operator, with each answer that is not a success
 	$(BIN)/pytest -n $(WORKERS) tests/integration/operator/test_every_refusal.py tests/integration/operator/test_every_other_refusal.py
