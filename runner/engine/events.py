@@ -249,7 +249,9 @@ def _causes(result: Mapping[str, Any]) -> Iterator[str]:
             if isinstance(each, dict):
                 yield f"{name}: {next(_causes(each), '') or each.get('msg') or UNKNOWN_FAILURE}"
         return
-    for name in _OUTPUT:
+    # With a terminal, as for raw and script on a host, all output is in stdout, and ssh's last word in stderr.
+    is_joined = any(map(_CLOSED.match, str(result.get("stderr")).splitlines()))
+    for name in (*_OUTPUT, "stdout") if is_joined else _OUTPUT:
         text = result.get(name)
         lines = _COLOUR.sub("", text).splitlines() if isinstance(text, str) else []
         line = next((each.strip() for each in reversed(lines) if each.strip() and not _CLOSED.match(each.strip())), "")

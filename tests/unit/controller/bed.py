@@ -208,6 +208,8 @@ class Engine:
         self.outcome = Outcome.SUCCEEDED
         self.requeue_after: float | None = None
         self.unfinished = False
+        self.refused = ""
+        """Why Ansible refuses the names of hosts."""
         self.runs: list[Job] = []
         self.forgotten: list[Path] = []
         """Run folders of objects that are gone."""
@@ -217,6 +219,8 @@ class Engine:
     async def run(self, job: Job, _sink: Any) -> RunResult:
         self.runs.append(job)
         await asyncio.sleep(1)
+        if self.refused:
+            return RunResult(Outcome.FAILED, None, (), self.refused, None, 1.0, refused=True)
         return RunResult(self.outcome, None, (), "", self.requeue_after, 1.0, unfinished=self.unfinished)
 
     async def resume(self, *_: Any) -> None:

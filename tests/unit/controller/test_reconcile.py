@@ -81,6 +81,34 @@ async def test_the_engine_of_the_watch_ends_what_remains_of_an_object_that_is_go
     assert job.run_dir in bed.engine.forgotten
 
 
+class Listed(Feature):
+    """A feature that adds a host to the status at the start of a run."""
+
+    async def before(self, attempt: Attempt) -> Skip | Attempt:
+        return replace(attempt, host_entries=[{"name": "db", "address": "10.0.0.1"}])
+
+
+@pytest.mark.parametrize("before", [[], [{"name": "web", "address": "10.0.0.2", "ok": 1}]])
+@pytest.mark.virtual_time
+async def test_a_run_that_ansible_refuses_makes_the_object_unusable_and_leaves_no_host(before: list[Any]) -> None:
+    bed = Bed(watch_value(), Listed())
+    bed.engine.refused = "host 'db' of the resource: the project uses this name in its inventory"
+    bed.server.create()
+    if before:
+        bed.server.stored[KEY]["status"] = {"hosts": before}
+        bed.server.edit()
+    await bed.work(60)
+    failure = bed.server.condition("Failure")
+    assert (failure["status"], failure["reason"]) == ("True", "Unusable")
+    assert failure["message"] == f"{bed.engine.refused}. The object is not run until it changes"
+    assert bed.server.stored[KEY]["status"].get("hosts", []) == before
+    assert len(bed.engine.runs) == 1
+    bed.engine.refused = ""
+    bed.server.edit(generation=2)
+    await bed.work(10)
+    assert bed.server.condition("Successful")["status"] == "True"
+
+
 class Broken(Feature):
     """A feature that fails after the run."""
 

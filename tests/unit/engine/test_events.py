@@ -61,6 +61,14 @@ class TestFailures:
             ({"msg": "non-zero return code", "stdout": "the result"}, "non-zero return code"),
             (
                 {
+                    "msg": "non-zero",
+                    "stdout": "cat: /x: No such file\r\n",
+                    "stderr": "Shared connection to a closed.\r\n",
+                },
+                "non-zero: cat: /x: No such file",
+            ),
+            (
+                {
                     "msg": "No start of json char found",
                     "module_stderr": "Traceback (most recent call last):\nMemoryError\n",
                     "module_stdout": "x",
