@@ -33,15 +33,19 @@ client: Any = import_module("kubernetes.client")
 kube_config: Any = import_module("kubernetes.config.kube_config")
 
 
+@pytest.fixture(autouse=True)
+def process(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ignore open files and certificates of kubeconfigs that other tests left in this process."""
+    monkeypatch.setattr(tame, "_MOST_DESCRIPTORS", len(list(Path("/proc/self/fd").iterdir())) + 32)
+    monkeypatch.setattr(kube_config, "_temp_files", {})
+
+
 @pytest.fixture
-def between(namespace: ModuleNamespace, monkeypatch: pytest.MonkeyPatch) -> BetweenModules:
+def between(namespace: ModuleNamespace) -> BetweenModules:
     """Run something between two modules of a process, and then look at it."""
-    # Other tests of this process can have left open files, and certificates of kubeconfigs.
-    monkeypatch.setattr(tame, "_MOST_DESCRIPTORS", len(os.listdir("/proc/self/fd")) + 32)
 
     def run(act: Callable[[], object], look: Callable[[], object]) -> str:
         def in_process() -> object:
-            kube_config._temp_files.clear()
             module_namespace._forget_handlers()
             kept = Between(namespace)
             kept.begin()
