@@ -15,6 +15,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
+from runner.objects import mapping, maps
+
 _QUOTED = r'"((?:[^"\\]|\\.)*)"'
 _MESSAGE = re.compile(
     # What it is about comes first, then the reason; a webhook's words are behind `admission webhook "..." denied`.
@@ -63,9 +65,8 @@ def terminating(status: Mapping[str, Any]) -> bool:
     Source: the cause in the response of the admission plugin
     (https://kubernetes.io/docs/reference/access-authn-authz/admission-controllers/#namespacelifecycle).
     """
-    details = status.get("details")
-    causes = details.get("causes") if isinstance(details, Mapping) else None
-    return any(isinstance(cause, Mapping) and cause.get("reason") == "NamespaceTerminating" for cause in causes or ())
+    causes = maps(mapping(status.get("details")).get("causes"))
+    return any(cause.get("reason") == "NamespaceTerminating" for cause in causes)
 
 
 def rule(missing: MissingRight, verbs: Iterable[str]) -> str:

@@ -10,8 +10,10 @@ from runner.proxy.calls import Answer, Call
 
 async def answered(call: Call, answer: Answer) -> None:
     """Record a refusal in the statistics of the run."""
-    if answer.status != HTTPStatus.FORBIDDEN or (status := await answer.object()) is None:
+    found = await answer.objects("Status") if answer.status == HTTPStatus.FORBIDDEN else []
+    if not found:
         return
+    status = found[0]
     missing = forbidden.read(str(status.get("message") or ""))
     run = call.run.run
     if missing is not None:

@@ -24,13 +24,13 @@ _TEXTS = {_NAME: "name", 2: "generateName", _NAMESPACE: "namespace", 5: "uid", _
 _TIMES = {8: "creationTimestamp", 9: "deletionTimestamp"}
 _GENERATION, _LABELS, _ANNOTATIONS, _REFERENCES, _FINALIZERS = 7, 11, 12, 13, 14
 _MAPS = {_LABELS: "labels", _ANNOTATIONS: "annotations"}
-_ITEMS, _DETAILS, _UID_IN_DETAILS = 2, 5, 6
+_ITEMS, _MESSAGE, _DETAILS, _UID_IN_DETAILS = 2, 3, 5, 6
 _REFERENCE_TEXTS = {1: "kind", 3: "name", 4: "uid", 5: "apiVersion"}
 _REFERENCE_FLAGS = {6: "controller", 7: "blockOwnerDeletion"}
 
 
 def read(data: bytes) -> Object | None:
-    """Parse an object's type and metadata, of a list those of its items, and of a `Status` also the UID.
+    """Parse an object's type and metadata, of a list those of its items; of a `Status` the message and UID.
 
     None if the content is invalid.
     """
@@ -87,7 +87,9 @@ def _read(data: bytes) -> Object:
     if kind.endswith("List"):
         found["items"] = [_read_object(octets(value)) for number, value in fields(raw) if number == _ITEMS]
     elif kind == "Status":
-        details = dict(fields(octets(dict(fields(raw)).get(_DETAILS, b""))))
+        status = dict(fields(raw))
+        details = dict(fields(octets(status.get(_DETAILS, b""))))
+        found["message"] = string(status.get(_MESSAGE))
         found["details"] = {"uid": string(details.get(_UID_IN_DETAILS))}
     return found
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 import orjson
 
+from runner.proxy.protobuf.wire import message, text
 from tests.unit.proxy.stage import make_run
 
 if TYPE_CHECKING:
@@ -37,6 +38,17 @@ async def test_a_missing_right_is_recorded_and_the_answer_is_unchanged(staged: S
         listing, getting = stage.run.stats.forbidden()
         assert listing.startswith("forbidden: list pods in namespace ns (as me); add to its Role: ")
         assert getting.endswith('Role: {apiGroups: [""], resources: [secrets], verbs: [get]}')
+
+
+async def test_a_missing_right_in_protobuf_is_recorded(staged: Staged) -> None:
+    status = text(3, orjson.loads(refused("get", "secrets"))["message"]) + message(5, text(1, "a"))
+    body = b"k8s\0" + message(1, text(1, "v1") + text(2, "Status")) + message(2, status)
+    async with staged() as stage:
+        header = "Content-Type: application/vnd.kubernetes.protobuf"
+        stage.api.answers(stage.reply(body, "403 Forbidden", header))
+        await stage.get()
+        (getting,) = stage.run.stats.forbidden()
+    assert getting.endswith('Role: {apiGroups: [""], resources: [secrets], verbs: [get]}')
 
 
 async def test_a_missing_right_of_an_account_that_does_not_exist_says_so(staged: Staged) -> None:
