@@ -222,9 +222,9 @@ class Controller:
                 delay = self.queue.retry(key, backoff, ran=ran)
                 if delay:
                     failures = request.failures + 1
-                    self._log.info(
-                        "Retrying the object with backoff", seconds=delay, failures=failures, **key._asdict()
-                    )
+                    # A run that waits for its pod has not failed; its status contains the reason.
+                    write = self._log.debug if backoff is decisions.POD_BACKOFF else self._log.info
+                    write("Retrying the object with backoff", seconds=delay, failures=failures, **key._asdict())
             case RequeueAfter(delay, why):
                 self.queue.succeeded(key)
                 self.queue.add_after(key, why, delay)

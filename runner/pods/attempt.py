@@ -198,7 +198,7 @@ class PodAttempt:
         if fault is not None and fault.waits and stopped is None:
             self.link.close()
             return pipeline.Ending(
-                canceled=f"The run waits for its pod: {fault.waits}.", waits=True, amend=self._amended
+                canceled=f"The run waits for its pod: {fault.waits.rstrip('.')}.", waits=True, amend=self._amended
             )
         self.has_log = fault is not None and fault.has_log
         if report is None:

@@ -307,10 +307,11 @@ class PodEngine:
         had_pod = resumed is not None and (bool(spool.last) or await self.records.had_pod(resumed, pod.owner.uid))
         name, namespace, idle, place = await (self._resumed(job, pod) if resumed else self._new(job, pod))
         self._let_go(job)  # if its outcome could not be recorded
-        link, output = self._links.open(name, pod.token, order, spool.last), WorkerOutput(mark_of(pod.token))
+        link, mark = self._links.open(name, pod.token, order, spool.last), mark_of(pod.token)
+        job.secrets.add_initial([str(mark)])  # it is in the environment of each task
         waited = self._waiting.pop(pod.owner.uid, None)
         run = PodAttempt(
-            *(job, name, namespace, place, self._shared, spool, order, link, output, idle),
+            *(job, name, namespace, place, self._shared, spool, order, link, WorkerOutput(mark), idle),
             *(attempt.deadline_of(job), waited, had_pod, begun),
         )
         self._unsettled[job.ident] = run

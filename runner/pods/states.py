@@ -212,7 +212,7 @@ def _broken(container: Mapping[str, Any]) -> str:
 def _waits(conditions: Mapping[Any, Mapping[str, Any]], node: str) -> str:
     scheduled = conditions.get("PodScheduled") or {}
     if scheduled.get("status") == "False":
-        return f"it cannot be scheduled: {scheduled.get('message') or scheduled.get('reason')}"
+        return f"it cannot be scheduled: {scheduled.get('message') or scheduled.get('reason')}".rstrip(".")
     return f"it is being started on node {node}" if node else "it is not scheduled yet"
 
 

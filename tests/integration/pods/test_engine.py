@@ -221,10 +221,14 @@ async def test_a_value_that_becomes_known_later_is_masked_in_the_files_of_the_ru
     event = {"event": "verbose", "uuid": "0-1", "counter": 1, "stdout": "it is generated-value", "event_data": {}}
     agent.line(**event, project_update_id=mark_of(record["token"]))
     await until(lambda: shown)
+    of_events = f"PROJECT_UPDATE_ID={mark_of(record['token'])}"
+    agent.line(**{**event, "counter": 2, "stdout": of_events}, project_update_id=mark_of(record["token"]))
+    await until(lambda: len(shown) == 2)
+    assert shown[1] == "PROJECT_UPDATE_ID=********"
     job.secrets.learn(["generated-value"])
     await succeed(engine, job, running, agent)
     folder = job.run_dir / "artifacts" / job.ident
-    assert (folder / "stdout").read_text() == "it is ********\n"
+    assert (folder / "stdout").read_text() == f"it is ********\n{shown[1]}\n"
     assert "it is ********" in (folder / "job_events/1-0-1.json").read_text()
     assert (folder / "pod").read_text() == f"{bed.namespace}/{record['run']}"
 
@@ -249,6 +253,34 @@ async def test_a_run_whose_agent_ends_before_its_pod_is_known_to_be_lost_did_not
     assert (result.outcome, result.failures) == (Outcome.CANCELED, ())
     assert "The pod of the run was lost: it " in result.message
     agent.client.close()
+
+
+async def test_a_line_that_an_operator_did_not_survive_fails_its_run_and_ends_no_further_operator(bed: Bed) -> None:
+    first, applied = await bed.engine(), list[Event]()
+    running = asyncio.create_task(first.run(bed.job(), applied.append))
+    record = await bed.record()
+    agent = await bed.agent(record)
+    mark = mark_of(record["token"])
+    for number, size in ((1, 10), (2, 100_000)):
+        text = "x" * size
+        agent.line(event="verbose", uuid=f"0-{number}", counter=number, stdout=text, event_data={}, **{MARK: mark})
+    await until(lambda: len(applied) == 2)
+    await first.close(0)
+    with pytest.raises(RunDetachedError):
+        await running
+    agent.client.close()
+    # A killed operator would have left this mark.
+    folder = bed.folder / "runs-1" / "one"
+    (received,) = folder.glob(".received-*")
+    received.with_name(f"{received.name}.applying").write_text("2")
+    second = await bed.engine()
+    found = await second.resume(bed.owner, 1, "apply")
+    assert found is not None
+    job = bed.job(resumed=found, run_dir=folder)
+    result = await conclude(second, job, asyncio.create_task(second.run(job, events)))
+    assert result.message.startswith("the operator ended while it read an event of 100")
+    await second.recorded(job)
+    assert [*folder.glob(".received-*")] == []
 
 
 async def test_the_result_of_a_continued_run_contains_no_text_of_its_output(bed: Bed) -> None:
