@@ -122,7 +122,7 @@ hostile: setup ## Hostile resources, and tokens of runs, on a live operator: HOS
 	HOSTILE_COUNT=$(or $(HOSTILE_COUNT),200) $(BIN)/pytest tests/integration/operator/test_hostile.py tests/integration/operator/test_hostile_token.py
 
 refusals: setup ## Each request of the operator, with each answer that is not a success
-	$(BIN)/pytest -n $(WORKERS) tests/integration/operator/test_every_refusal.py tests/integration/operator/test_every_other_refusal.py
+	$(BIN)/pytest -n $(WORKERS) tests/integration/operator/test_every_refusal.py tests/integration/operator/test_every_other_refusal.py tests/integration/operator/test_unknown.py
 
 rehearse-release: test-programs ## What the release workflow does, on this machine and without publishing: package, images, chart, and a stranger who installs them
 	$(BIN)/pytest -m nightly tests/integration/image/test_release.py

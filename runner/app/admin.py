@@ -27,6 +27,7 @@ from runner.monitoring.background import Background
 from runner.monitoring.certificates import CertificateFiles, Certificates
 from runner.monitoring.endpoints import Address
 from runner.monitoring.health import CheckFunction, HealthChecks, ProbeServer, ProbeTimeouts
+from runner.monitoring.identity import IdentityCheck
 from runner.monitoring.metrics import Metrics
 from runner.monitoring.role_metrics import UserMetrics
 from runner.objects import GVK
@@ -74,9 +75,13 @@ class AdminServers:
         """Show what the self-test of the warm engine found in `/readyz?verbose`."""
         self.health.add_notes(lambda: {f"warm-engine/{name}": text for name, text in shortfalls().items()})
 
-    def watch(self, controllers: Iterable[Controller], engine: CheckFunction) -> None:
-        """Check the watch of each kind, and that runs have the configured engine."""
+    def watch(
+        self, controllers: Iterable[Controller], engine: CheckFunction, identities: Mapping[str, IdentityCheck]
+    ) -> None:
+        """Check the watch of each kind, the identities, and that runs have the configured engine."""
         self.health.add("engine", engine, grace=0.0)
+        for name, identity in identities.items():
+            self.health.add(name, partial(getattr, identity, "problem"), grace=0.0)
         for controller in controllers:
             name = check_name(controller.watch.gvk)
             self.health.add(f"watch/{name}", controller.problem)

@@ -11,7 +11,7 @@ import asyncio
 import os
 import platform
 import sys
-from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import replace
 from functools import partial
@@ -21,7 +21,7 @@ from typing import Any, TypeVar
 from urllib.parse import urlsplit
 
 from runner import __version__, log
-from runner.app import controllers
+from runner.app import controllers, identities
 from runner.app.admin import AdminServers
 from runner.app.controllers import Shared
 from runner.app.process import (
@@ -29,6 +29,7 @@ from runner.app.process import (
     StopSignals,
     connect,
     ignore_signals,
+    release_lease,
     return_large_blocks,
     runner_folder,
     until_answered,
@@ -54,7 +55,8 @@ from runner.kube.client import NO_RESPONSE, CallObserver, Client, Params
 from runner.kube.credentials import auth
 from runner.kube.discovery import Discovery
 from runner.kube.meaning import Request
-from runner.monitoring.background import Background
+from runner.monitoring.background import Background, Work
+from runner.monitoring.identity import IdentityCheck
 from runner.monitoring.metrics import Metrics
 from runner.objects import GVK
 from runner.pods import setup as pods_setup
@@ -85,8 +87,6 @@ _EVENTS_GRACE = 2.0
 """Seconds to write the last Events."""
 _WRITE_GRACE = 5.0
 """Seconds to write the last run's status."""
-_LEASE_GRACE = 5.0
-"""Seconds to release the leader lease."""
 
 _log = log.get(__name__)
 
@@ -130,6 +130,7 @@ class _Operator:
         self._background = Background(lambda work: self._metrics.background_failures.labels(work).inc())
         self._admin = AdminServers(settings)
         self._rights = OperatorRights(settings, loaded.watches)
+        self._identities: dict[str, IdentityCheck] = {}
         self._pods: PodSetup | None = None
         """None if no watch uses pods."""
         self._controllers: dict[GVK, Controller] = {}
@@ -194,16 +195,18 @@ class _Operator:
             )
             self._expect_runs(engine)
             self._controllers |= {watch.gvk: controllers.make(watch, shared) for watch in self._watches}
-            self._admin.watch(self._controllers.values(), engine.starters.unmet)
+            self._identities |= identities.checks(client, discovery, self._watches, settings.namespaces)
+            self._admin.watch(self._controllers.values(), engine.starters.unmet, self._identities)
             self._admin.note_shortfalls(engine.starters.pool.shortfalls)
             await self._admin.open_metrics(stack, self._metrics, client)
             await self._admin.open_page(stack, credentials.base_url, self._controllers.values())
             stack.callback(self._rights.close)
-            followed: dict[str, Callable[[], Coroutine[Any, Any, None]]] = {
+            followed: dict[str, Work] = {
                 "dependents": partial(dependents.follow, self._background),
                 "references": partial(references.follow, self._background),
                 "rights": partial(self._rights.follow, client, discovery, self._watches),
                 "lag": self._metrics.measure_lag,
+                **{name: check.follow for name, check in self._identities.items()},
             }
             if pods is not None:
                 followed |= {"pods": pods.pods.follow, "certificates of pods": pods.certificates.follow}
@@ -220,6 +223,8 @@ class _Operator:
 
         def noted(method: str, path: str, params: Params, content_type: str, status: int, user: str) -> None:
             self._metrics.requested(host, method, status)
+            for identity in self._identities.values():
+                identity.noted(path, status, user)
             if self._rights.noted is not None and status != NO_RESPONSE:
                 self._rights.noted(method, path, params, content_type, status, user)
 
@@ -341,12 +346,7 @@ class _Operator:
         )
         return True
 
-    async def _work(
-        self,
-        engines: Sequence[Engine],
-        followed: Mapping[str, Callable[[], Coroutine[Any, Any, None]]],
-        leadership: Leadership,
-    ) -> None:
+    async def _work(self, engines: Sequence[Engine], followed: Mapping[str, Work], leadership: Leadership) -> None:
         """Run every kind until the stop, then wait for the end of runs."""
         controllers = self._controllers.values()
         background: list[asyncio.Task[None]] = [
@@ -373,7 +373,7 @@ class _Operator:
             _log.warning("Requests after the last runs did not end in time; some are missing", seconds=_WRITE_GRACE)
             workers.cancel()
         await asyncio.gather(workers, *background, stopped, return_exceptions=True)
-        await self._release_lease(renewing)
+        await release_lease(renewing)
         if not workers.cancelled() and workers.exception() is not None:
             failed.append(workers)
         for each in failed:
@@ -383,14 +383,6 @@ class _Operator:
 
     async def _run_workers(self) -> None:
         await asyncio.gather(*(controller.work() for controller in self._controllers.values()))
-
-    async def _release_lease(self, renewing: asyncio.Task[None]) -> None:
-        """Release the leader lease for other replicas."""
-        await asyncio.wait([renewing], timeout=_LEASE_GRACE)
-        if not renewing.done():
-            _log.warning("Cannot release the leader lease; other replicas wait until it expires", seconds=_LEASE_GRACE)
-            renewing.cancel()
-        await asyncio.gather(renewing, return_exceptions=True)
 
     async def _end_runs(self, engines: Sequence[Engine]) -> None:
         """End runs after the grace period, or at a second signal."""

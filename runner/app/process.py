@@ -220,3 +220,16 @@ def _explained(error: ApiError | ApiUnavailableError) -> tuple[str, str]:
         needs = "; the operator needs GET on /version" if isinstance(error, ForbiddenError) else ""
         return "The API server responds with an error", f"see the error{needs}"
     return "Cannot reach the API server", answers.advice(error.__cause__)
+
+
+_LEASE_GRACE = 5.0
+"""Seconds to release the leader lease."""
+
+
+async def release_lease(renewing: asyncio.Task[None]) -> None:
+    """Let the renewal end, which releases the leader lease for other replicas."""
+    await asyncio.wait([renewing], timeout=_LEASE_GRACE)
+    if not renewing.done():
+        _log.warning("Cannot release the leader lease; other replicas wait until it expires", seconds=_LEASE_GRACE)
+        renewing.cancel()
+    await asyncio.gather(renewing, return_exceptions=True)

@@ -7,9 +7,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable
 from functools import partial
-from typing import Any
 
 from runner import log
 from runner.controller import decisions
@@ -20,6 +19,7 @@ from runner.controller.features import REQUEST_BACKOFF, ContentionReporter
 from runner.controller.reconcile import Reconciler
 from runner.controller.runs import Runs
 from runner.kube.cache import Change, Summary
+from runner.monitoring.background import Work
 from runner.monitoring.metrics import controller_name
 from runner.objects import ObjectKey
 from runner.references.watching import References
@@ -101,7 +101,7 @@ class Controller:
             if self._drift is not None:
                 self._drift.close()
 
-    async def _keep(self, name: str, work: Callable[[], Coroutine[Any, Any, None]]) -> None:
+    async def _keep(self, name: str, work: Work) -> None:
         await self._background.keep(f"{self.watch.gvk.kind}/{name}", work)
 
     async def _release_reruns(self) -> None:

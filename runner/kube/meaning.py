@@ -42,7 +42,7 @@ class Request(Enum):
     START = "version of the API server, at the start"
     ACCOUNT = "service accounts of watches, and the operator's own name, at the start"
     AUTHORITY = "certificate authority of runs in pods, at the start"
-    RIGHTS = "review of the operator's rights"
+    RIGHTS = "review of the operator's rights and identities"
     DISCOVERY = "discovery of a kind"
     WATCH = "list and watch of a kind, also of dependents, references and pods"
     RELATED = "read of a dependent, a reference or an object outside the selection"

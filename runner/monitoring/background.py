@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Coroutine, Mapping
-from typing import Any
+from typing import Any, TypeAlias
 
 from runner import log
 from runner.errors import OperatorError
@@ -17,6 +17,8 @@ from runner.watches.policy import JitteredBackoff
 
 _SHOWN = 300.0
 """Seconds for which a failure is shown, and after which the backoff begins again."""
+
+Work: TypeAlias = Callable[[], Coroutine[Any, Any, None]]
 
 _log = log.get(__name__)
 
@@ -35,7 +37,7 @@ class Background:
         now = asyncio.get_running_loop().time()
         return {f"background/{name}": why for name, (why, at) in self._failed.items() if now - at < _SHOWN}
 
-    async def keep(self, name: str, work: Callable[[], Coroutine[Any, Any, None]]) -> None:
+    async def keep(self, name: str, work: Work) -> None:
         """Do work until it ends by itself. Begin it again after each error."""
         clock, backoff = asyncio.get_running_loop().time, JitteredBackoff(1.0, 60.0)
         while True:
