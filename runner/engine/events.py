@@ -247,7 +247,8 @@ def _causes(result: Mapping[str, Any]) -> Iterator[str]:
     if isinstance(failed, dict):
         for name, each in list(failed.items())[:_MAX_ITEMS]:
             if isinstance(each, dict):
-                yield f"{name}: {next(_causes(each), '') or each.get('msg') or UNKNOWN_FAILURE}"
+                which = f"{name}: " if len(failed) > 1 else ""  # the message names one
+                yield f"{which}{next(_causes(each), '') or each.get('msg') or UNKNOWN_FAILURE}"
         return
     # With a terminal, as for raw and script on a host, all output is in stdout, and ssh's last word in stderr.
     is_joined = any(map(_CLOSED.match, str(result.get("stderr")).splitlines()))

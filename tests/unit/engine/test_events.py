@@ -93,6 +93,13 @@ class TestFailures:
                 },
                 "The following modules failed to execute: setup: setup: python3.9: not found; other: it is late",
             ),
+            (
+                {
+                    "msg": "modules failed: setup.",
+                    "failed_modules": {"setup": {"module_stdout": "sh: python3: not found"}},
+                },
+                "modules failed: setup: sh: python3: not found",
+            ),
             ({"msg": "it is said: no", "stderr": "no\n"}, "it is said: no"),
             ({"censored": "hidden", "stderr": ""}, "task 'a' (/r/main.yml:1) failed; no_log hides its result"),
             ({"msg": "failed", "stderr": "x" * 9000}, f"failed: {'x' * 500}…"),
