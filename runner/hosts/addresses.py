@@ -33,7 +33,7 @@ _SPECIAL: tuple[tuple[str, tuple[Network, ...]], ...] = tuple(
                 *("fd00:ec2::254/128", "fd20:ce::254/128", "fd00:c1::a9fe:a9fe/128"),
             ),
         ),
-        ("an address of a translation to IPv4", ("64:ff9b:1::/48", "2001::/32")),
+        ("an address of a translation to IPv4", ("64:ff9b:1::/48", "2001::/32", "::ffff:0:0:0/96")),
         ("a loopback address", ("127.0.0.0/8", "::1/128")),
         ("an unspecified address", ("0.0.0.0/8", "::/128")),
         ("a link-local address", ("169.254.0.0/16", "fe80::/10")),

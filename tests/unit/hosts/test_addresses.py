@@ -64,6 +64,7 @@ EVERYTHING = ("0.0.0.0/0", "::/0", "*.example.com")
         ("192.0.0.192", "192.0.0.192", "it is an address of a cloud's metadata"),
         ("64:ff9b:1::a9fe:a9fe", "64:ff9b:1::a9fe:a9fe", "it is an address of a translation to IPv4"),
         ("2001:0:a9fe:a9fe::1", "2001:0:a9fe:a9fe::1", "it is an address of a translation to IPv4"),
+        ("::ffff:0:7f00:1", "::ffff:0:7f00:1", "it is an address of a translation to IPv4"),
         ("::ffff:a9fe:a9fe", "::ffff:a9fe:a9fe", "169.254.169.254 is an address of a cloud's metadata"),
         ("0.0.0.0", "0.0.0.0", "it is an unspecified address"),  # noqa: S104 - only compared
         ("::", "::", "it is an unspecified address"),
