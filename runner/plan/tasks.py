@@ -39,6 +39,7 @@ OUTPUT = {
 """Environment of Ansible that selects the format of the output."""
 _HIDDEN = "it was skipped, and no_log hides the reason"
 _UNKNOWN = "it was skipped, and its output does not contain the reason"
+_LOST = "its result exceeds MAX_EVENT_RES, so it may contain a change"
 _RESULT = re.compile(r"skipping: .*? => (?=\{)", re.DOTALL)
 _ALL_ITEMS = "All items skipped"
 _COMMAND = "Command would have run if not in check mode"
@@ -174,6 +175,8 @@ def _unseen(action: str, result: Mapping[str, Any], changed: str) -> str:
 
     `changed` is the host that the task would change; empty if it would change none, or only objects in the plan.
     """
+    if action and not result and not _SUPPORTING.fullmatch(action):
+        return _LOST
     message = str(result.get("msg") or "")
     if message == _COMMAND:  # with `creates` or `removes`, command and shell report a change that they did not make
         return message

@@ -223,3 +223,11 @@ def test_a_change_of_any_module_that_wrote_to_the_cluster_during_its_task_is_pla
     found.event(ran(action) | {"created": "1970-01-01T00:00:20+00:00"})
     assert (found.tasks == ()) is is_planned
     assert found.hosts == {}
+
+
+@pytest.mark.parametrize(("action", "is_named"), [("community.general.xml", True), ("kubernetes.core.k8s_info", False)])
+def test_a_task_whose_result_exceeds_the_limit_of_ansible_runner_is_not_planned(action: str, *, is_named: bool) -> None:
+    found = UnplannedTasks(Overlay())
+    data = {"host": "localhost", "task": "Large", "resolved_action": action, "res": {}}
+    found.event({"event": "runner_on_ok", "event_data": data})
+    assert [each.task for each in found.tasks] == (["Large"] if is_named else [])
