@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import hashlib
 import sys
-from collections.abc import Iterable, KeysView
+from collections.abc import Callable, Iterable, KeysView
 from dataclasses import dataclass
 
 import orjson
@@ -94,7 +94,9 @@ class _Entry:
 class Cache:
     """Objects of one kind."""
 
-    def __init__(self) -> None:
+    def __init__(self, kept: Callable[[Object], Object] = lambda obj: obj) -> None:
+        """`kept` returns the part of an object to cache."""
+        self._kept = kept
         self._entries: dict[ObjectKey, _Entry] = {}
         self._relist = Relist()
 
@@ -138,7 +140,7 @@ class Cache:
                 self._relist.begin(scope, (key for key, entry in self._entries.items() if entry.scope == scope))
                 return []
             case Applied(obj):
-                return self._applied(scope, obj)
+                return self._applied(scope, self._kept(obj))
             case Deleted(obj):
                 return self._gone([key_of(obj)])
             case Synced():

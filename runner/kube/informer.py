@@ -39,12 +39,13 @@ class Informer:
         namespaces: Sequence[str],
         selection: Selection,
         finalizer: str,
+        kept: Callable[[Object], Object] = lambda obj: obj,
     ) -> None:
-        """`finalizer` is the name of the watch's finalizer; empty if it has none."""
+        """`finalizer` is the name of the watch's finalizer; empty if it has none. `kept` returns what is cached."""
         self._watchers = watchers(client, discovery, gvk, namespaces, selection, WatchPolicy())
         self.namespaces = tuple(namespaces)
         """Watched namespaces; empty for all."""
-        self._cache = Cache()
+        self._cache = Cache(kept)
         self._finalizer = finalizer
         self._deselected: DeselectedObjects | None = None
         self.revision = 0

@@ -49,6 +49,8 @@ _READ_AHEAD = 1024 * 1024
 _FRAME = 200
 """Approximate bytes of memory of a frame without its payload."""
 _MOST_TEXT = 256 * 1024
+_MOST_METRICS = 64
+"""Connections with metrics of one run."""
 _PIECE = 256 * 1024
 _TURNS = 1000
 """Maximum iterations of the event loop; a few are usually enough."""
@@ -215,10 +217,14 @@ class Link:
         return self
 
     def attach_metrics(self, transport: asyncio.Transport) -> bool:
-        """Accept a connection with metrics of the run's role until the run ends; return False if it has ended."""
-        if not self._is_fenced:
-            self._metrics.add(transport)
-        return not self._is_fenced
+        """Accept a connection with metrics of the run's role until the run ends.
+
+        Return False if it has ended, or has too many connections.
+        """
+        if self._is_fenced or len(self._metrics) >= _MOST_METRICS:
+            return False
+        self._metrics.add(transport)
+        return True
 
     def receive_frame(self, kind: int, number: int, payload: bytes) -> None:
         """Process a frame of the agent."""

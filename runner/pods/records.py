@@ -42,6 +42,8 @@ _QUOTA = "exceeded quota"
 """Part of the API server's message."""
 _MOST_EVENTS = "10"
 """Events of a Job that are read: each refused pod has one."""
+_MOST_OF_OBJECT = "20"
+"""Objects of one resource's runs that are read. There are a few, but a tenant can label large Secrets of its own."""
 _COUNTS = ("active", "failed", "succeeded", "uncountedTerminatedPods")
 """Fields in the status of a Job that has created a pod."""
 _log = log.get(__name__)
@@ -88,6 +90,7 @@ class Records:
     async def _of_object(self, resource: ApiResource, namespace: str, uid: str = "") -> list[Object]:
         """Return the Secrets, Jobs or pods of an object's runs, or of the runs of all objects."""
         params = {"labelSelector": f"{jobs.RUN_OF}={uid}" if uid else jobs.RUN_OF}
+        params |= {"limit": _MOST_OF_OBJECT} if uid else {}
         answer = await self._client.request("GET", resource.path(namespace), params=params)
         items: list[Object] = answer.get("items") or []
         return items

@@ -1,7 +1,7 @@
 """Watch of the pods of runs, and the state of each by its Job.
 
 Labels alone identify no pod, because a tenant can copy them. A pod counts only if the Job that its label names controls
-it, and warm pods are only in the operator's own namespace.
+it, and warm pods are only in the operator's own namespace. Of each pod, only what `states` reads is in memory.
 """
 
 from __future__ import annotations
@@ -13,12 +13,13 @@ from runner.kube.cache import Change
 from runner.kube.client import Client, Selection
 from runner.kube.discovery import Discovery
 from runner.kube.informer import Informer
-from runner.objects import GVK, ObjectKey, annotations_of, metadata
+from runner.objects import GVK, Object, ObjectKey, annotations_of, metadata
 from runner.ownership import type_name
 from runner.pods import jobs, states
 from runner.pods.states import PodState
 
 _POD = GVK("", "v1", "Pod")
+_LONGEST_OWNER = 1000
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +42,7 @@ class PodWatch:
     """The pods of all runs in the watched namespaces, and all warm pods in `own_namespace`."""
 
     def __init__(self, client: Client, discovery: Discovery, namespaces: Sequence[str], own_namespace: str) -> None:
-        self._informer = Informer(client, discovery, _POD, namespaces, Selection(labels=jobs.RUN), "")
+        self._informer = Informer(client, discovery, _POD, namespaces, Selection(labels=jobs.RUN), "", kept)
         self._own_namespace = own_namespace
         self._pods: dict[ObjectKey, _Pod] = {}
         """Pods by their Job, in the order of their last change."""
@@ -108,3 +109,27 @@ class PodWatch:
         self._jobs[change.key] = job
         self._pods.pop(job, None)
         self._pods[job] = _Pod(change.key, states.of(pod), labels.get(jobs.WARM, ""), of, owner)
+
+
+def kept(pod: Object) -> Object:
+    """Return the part of a pod to cache: a tenant can fill pods with labels of runs, and with megabytes."""
+    meta, spec = metadata(pod), pod.get("spec") or {}
+    about = {
+        name: meta[name]
+        for name in ("name", "namespace", "uid", "resourceVersion", "deletionTimestamp")
+        if name in meta
+    }
+    labels = {
+        name: text for name, text in (meta.get("labels") or {}).items() if name in {jobs.RUN, jobs.RUN_OF, jobs.WARM}
+    }
+    owner = str(annotations_of(pod).get(jobs.RUN_OF, ""))[:_LONGEST_OWNER]
+    owners = [each for each in meta.get("ownerReferences") or () if each.get("controller")][:1]
+    containers = [{name: each.get(name) for name in ("name", "resources")} for each in spec.get("containers") or ()]
+    return {
+        **{name: pod[name] for name in ("apiVersion", "kind", "status") if name in pod},
+        "metadata": {**about, "labels": labels, "annotations": {jobs.RUN_OF: owner}, "ownerReferences": owners},
+        "spec": {
+            "nodeName": spec.get("nodeName"),
+            "containers": [each for each in containers if each["name"] == jobs.CONTAINER],
+        },
+    }

@@ -18,6 +18,8 @@ from runner.objects import LAST_APPLIED, LAST_RUN, Object, annotations_of, metad
 
 MOST_READS = 32
 """Limit of objects and lists that a run read, without owned objects."""
+_MOST_PATHS = 1000
+"""Limit during the run, when it is not known yet which objects are owned."""
 
 _DIGEST_SIZE = 12
 _ABSENT = "absent"
@@ -104,7 +106,10 @@ class ReadSet:
 
     def saw(self, path: str, seen: ReadEntry) -> None:
         """Record a read; the latest of a path counts."""
-        self.reads[path] = seen
+        if len(self.reads) < _MOST_PATHS or path in self.reads:
+            self.reads[path] = seen
+        else:
+            self.misses("the run read too many objects")
 
     def misses(self, why: str) -> None:
         """Record that the run read something that cannot be compared."""

@@ -17,6 +17,8 @@ from runner.proxy.request import RequestInfo
 
 _DESCRIPTIONS = re.compile(r"(?!.*\.\.)/(version|openapi/v[23]|api|apis)(/[A-Za-z0-9._/-]*)?")
 """Paths that are no resources."""
+_LONGEST = 200
+"""Characters of a resource in the log."""
 _OWN_REVIEWS = frozenset({"selfsubjectaccessreviews", "selfsubjectrulesreviews", "selfsubjectreviews"})
 _REVIEW_GROUPS = frozenset({"authorization.k8s.io", "authentication.k8s.io"})
 
@@ -33,12 +35,12 @@ class Confined:
         namespace = run.owner.ref.key.namespace
         if not run.own_namespace_only or not namespace or _is_within(info, namespace):
             return await proceed(call)
-        if self._logged.is_new((namespace, info.verb, info.qualified)):
+        if self._logged.is_new((namespace, info.verb, info.qualified[:_LONGEST])):
             _log.warning(
                 "Refused a request of a run outside of its namespace; if the role needs it, remove ownNamespaceOnly",
                 job=run.ident,
                 verb=info.verb,
-                resource=info.qualified,
+                resource=info.qualified[:_LONGEST],
                 namespace=info.namespace or None,
             )
         return refusal(

@@ -41,6 +41,7 @@ _AFTERWARDS = 30.0
 _REDIRECT = 300
 _GONE_STATUS = 410
 _LOOKUP_TTL = 300.0
+_MOST_LOOKUPS = 500
 _GONE = (
     "{owner} (UID {uid}) was deleted during this run. The garbage collector would delete an object that it owns, so "
     "the proxy rejects writes of such objects."
@@ -110,6 +111,8 @@ class ServedResources:
         """Return the resource of a path; None if the API server does not serve it. Raises ApiError."""
         key = (info.group, info.version)
         found = self._lookups.get(key)
+        if len(self._lookups) >= _MOST_LOOKUPS:
+            self._lookups.clear()  # a client can ask for any group
         if found is None or info.resource not in found.resources or found.at < self._clock() - _LOOKUP_TTL:
             found = self._lookups[key] = _Lookup(self._clock(), await self._discover(*key))
         return found.resources.get(info.resource)

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from runner.objects import LAST_RUN, Object
-from runner.unchanged.last_run import LastRun, digest_of, digest_of_answer
+from runner.unchanged.last_run import LastRun, ReadEntry, ReadSet, digest_of, digest_of_answer
 
 THING: Object = {
     "apiVersion": "v1",
@@ -102,3 +102,15 @@ def test_a_list_is_compared_by_its_items() -> None:
     later = {**listed, "metadata": {"resourceVersion": "2"}, "items": [THING]}
     assert digest_of_answer(listed) == digest_of_answer(later)
     assert digest_of_answer({**listed, "items": []}) != digest_of_answer(listed)
+
+
+def test_a_run_that_reads_very_many_objects_is_not_recorded() -> None:
+    seen = ReadEntry("", "configmaps", "ns", "a", "digest")
+    reads = ReadSet()
+    for number in range(1000):
+        reads.saw(f"/{number}", seen)
+    reads.saw("/0", seen)
+    assert not reads.unseen
+    reads.saw("/1000", seen)
+    assert reads.unseen == "the run read too many objects"
+    assert len(reads.reads) == 1000

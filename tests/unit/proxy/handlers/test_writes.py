@@ -18,6 +18,7 @@ from runner.errors import ForbiddenError, NotFoundError, ServerError, ThrottledE
 from runner.kube.discovery import ApiResource
 from runner.objects import Object, ObjectKey, key_of
 from runner.ownership import Owner, OwnerState
+from runner.proxy import request
 from runner.proxy.calls import Handler
 from runner.proxy.handlers.owners import ADOPT, INJECT_OWNER
 from runner.proxy.handlers.writes import ServedResources, Writes
@@ -581,3 +582,14 @@ async def test_a_run_whose_object_was_deleted_creates_nothing_and_one_whose_obje
                 assert reports["message"].startswith("Memcached ns/sample ")
                 assert "UID uid-sample" in reports["message"]
         assert {each.start.split()[0] for each in stage.api.seen} == requests.keys() - refused
+
+
+async def test_requests_for_many_groups_do_not_fill_the_memory() -> None:
+    class Discovery:
+        async def request(self, *_: object, **__: object) -> dict[str, object]:
+            raise NotFoundError("no such group", status=404)
+
+    served = ServedResources(Discovery(), lambda: 0.0)
+    for number in range(1200):
+        assert await served.find(request.parse("GET", f"/apis/group{number}/v1/things/a")) is None
+    assert len(served._lookups) <= 500
