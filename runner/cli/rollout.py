@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from runner.errors import ConfigError, ConflictError, ForbiddenError, KindNotFoundError, OperatorError
+from runner.errors import ConfigError, ConflictError, ForbiddenError, OperatorError
 
 if TYPE_CHECKING:
     from runner.kube.client import Client
@@ -145,10 +145,7 @@ async def _members(client: Client, store: RolloutStore) -> list[Member]:
     from runner.kube.discovery import Discovery  # noqa: PLC0415 - as above
     from runner.rollout.member import Member  # noqa: PLC0415 - as above
 
-    try:
-        resource = await Discovery(client).find(store.kind)
-    except KindNotFoundError as error:
-        raise OperatorError(str(error)) from error
+    resource = await Discovery(client).find(store.kind)
     spaces = store.namespaces or [""]
     pages = [await client.list_page(resource, space, store.selection, 0, "") for space in spaces]  # 0: all at once
     return [Member.of(item, {}, "apply") for page in pages for item in page.items]

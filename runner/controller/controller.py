@@ -108,7 +108,8 @@ class Controller:
         """Wait for the first list, so that objects that never ran are first. If it takes long, wait no more."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(_LIST_PATIENCE):
-                await self.informer.synced.wait()
+                async for _ in self.informer.known_namespaces():
+                    pass
         self.queue.release_reruns()
 
     def dependent_changed(self, key: ObjectKey, why: str, *, is_status: bool) -> None:

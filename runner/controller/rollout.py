@@ -142,7 +142,6 @@ class Rollout(Feature):
 
     async def sweep(self) -> None:
         """Follow the rollout: end its steps, and run the objects whose step has come."""
-        await self._scope.informer.synced.wait()
         loop = asyncio.get_running_loop()
         read_at, seen = -_POLL, -1
         backoff, delay, problem = 0, 0.0, ""

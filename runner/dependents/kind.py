@@ -1,7 +1,5 @@
 """Watch of one kind of dependents. It passes events to the ledger and reads the objects that the ledger requests.
 
-Also warns about kinds that are not watched for a long time.
-
 Guarantees: one read of an object for any number of events, one object at a time, retried until it succeeds. A status is
 read at most once in `STATUS_PERIOD`, after all other reads, and after each event that can have changed it. The cache
 entries get the version of an owned object before the ledger does. Objects without a watched owner cost only the parsing
@@ -12,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Sequence
 
 from runner import log
 from runner.dependents.ledger import Ledger, LedgerResult
@@ -23,7 +21,7 @@ from runner.kube.discovery import ApiResource
 from runner.kube.object_state import ObjectState
 from runner.kube.watch import Watcher, WatchState, covering, problem_of
 from runner.kube.watch_events import Applied, Deleted, Requested, Restarted, Synced, WatchEvent
-from runner.objects import GVK, ObjectKey, key_of
+from runner.objects import ObjectKey, key_of
 from runner.readcache.entries import CacheEntries, ObjectVersion
 from runner.watches.policy import JitteredBackoff
 
@@ -275,45 +273,3 @@ def _problem(watcher: Watcher) -> str:
 def watcher_of(watched: Sequence[Watcher], namespace: str) -> Watcher:
     """Return the watcher of a namespace; by default that of all namespaces or of cluster-scoped objects."""
     return next((watcher for watcher in watched if watcher.namespace == namespace), watched[0])
-
-
-_LOOK = 5.0
-_PATIENCE = 30.0
-"""Seconds that a watch may take until it is live."""
-
-
-class DependentWatchHealth:
-    """Periodic check of the kinds.
-
-    A watch retries forever and logs each error itself. This module logs the consequence once per outage: changes by
-    other clients are not detected, and the cache does not serve the kind.
-    """
-
-    def __init__(self, kinds: Collection[DependentKind]) -> None:
-        """`kinds` may change."""
-        self._kinds = kinds
-        self._since: dict[GVK, float] = {}
-        self._reported: set[GVK] = set()
-
-    async def follow(self) -> None:
-        """Check until cancelled."""
-        while True:
-            self.look(asyncio.get_running_loop().time())
-            await asyncio.sleep(_LOOK)
-
-    def look(self, now: float) -> None:
-        """Check once."""
-        problems = {kind.gvk: "; ".join(kind.problems()) for kind in self._kinds}
-        for gvk, problem in problems.items():
-            if not problem:
-                self._since.pop(gvk, None)
-            elif now - self._since.setdefault(gvk, now) >= _PATIENCE and gvk not in self._reported:
-                self._reported.add(gvk)
-                _log.warning(
-                    "Dependents of this kind are not watched: changes by other clients are not detected",
-                    gvk=str(gvk),
-                    why=problem,
-                )
-        for gvk in [each for each in self._reported if not problems.get(each)]:
-            self._reported.remove(gvk)
-            _log.info("Dependents of this kind are watched again", gvk=str(gvk))

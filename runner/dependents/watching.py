@@ -23,7 +23,7 @@ from datetime import UTC, datetime
 from functools import partial
 
 from runner import log
-from runner.dependents.kind import DependentKind, DependentWatchHealth, watcher_of
+from runner.dependents.kind import DependentKind, watcher_of
 from runner.dependents.ledger import Ledger
 from runner.dependents.loop_guard import LoopGuard
 from runner.dependents.notification import DeferredNotifications, Notification, RunWrite
@@ -120,11 +120,10 @@ class Dependents:
     async def follow(self, background: Background) -> None:
         """Watch until cancelled."""
         async with asyncio.TaskGroup() as group:
-            keep, health = background.keep, DependentWatchHealth(self._kinds.values())
+            keep = background.keep
             group.create_task(keep("dependents/resume", self._resume))
             group.create_task(keep("dependents/save", self._save))
             group.create_task(keep("dependents/read", partial(self._rereads.follow, self.bodies)))
-            group.create_task(keep("dependents/health", health.follow))
             await self._loaded.wait()
             while True:
                 kind = await self._to_start.get()

@@ -98,6 +98,11 @@ class CoverageRecorder:
         """Start of the current task if it is a handler; 0 if it is none."""
         self._meta: Mapping[str, Any] | None = None
         """Data of the current task if it is a `meta` task that was not skipped."""
+        self._metas: dict[int, Mapping[str, Any]] = {}
+        """Data of the `meta` tasks of the current play, by the number of tasks that had started."""
+        self._last: dict[str, int] = {}
+        """Number of tasks that had started at the last event of each host of the current play."""
+        self._play: object = None
 
     def event(self, event: Event) -> None:
         """Process an event of ansible-runner."""
@@ -143,6 +148,7 @@ class CoverageRecorder:
             self._is_async = True
         if isinstance(host := data.get("host"), str):
             self._hosts.add(host)
+            self._last[host] = len(self._tasks)
 
     def _end_task(self, event: Event, following: Mapping[str, Any] | None) -> None:
         """End the current task. A `meta` task ended its play or role if no task of the same play and role follows."""
@@ -154,6 +160,20 @@ class CoverageRecorder:
         if self._handler:
             self._handlers.append((self._handler, _time(event)))
         self._meta, self._handler = None, 0.0
+        if following is None or following.get("play_uuid") != self._play:
+            self._end_play()
+            self._play = (following or {}).get("play_uuid")
+        if following is not None and following.get("task_action") in _METAS:
+            self._metas[len(self._tasks) + 1] = following
+
+    def _end_play(self) -> None:
+        """Note `meta` tasks that ended the play for some of its hosts: no event of these follows."""
+        for number, meta in self._metas.items():
+            ended = sorted(host for host, last in self._last.items() if last < number)
+            if ended and max(self._last.values()) > number:
+                self._omit(meta, "the task {} ended the play of a host", *ended)
+        self._metas.clear()
+        self._last.clear()
 
     def _omit(
         self, data: Mapping[str, Any], what: str, *more: str, failed: bool = False, rescued: bool = False

@@ -127,10 +127,6 @@ class Cache:
         entry = self._entries.get(key)
         return entry.summary if entry is not None else None
 
-    def is_synced(self, scope: str) -> bool:
-        """Return True if a list of this scope was ever complete."""
-        return self._relist.is_synced(scope)
-
     def apply(self, scope: str, event: WatchEvent) -> list[Change]:
         """Process an event of the watcher of `scope`; return the changes."""
         match event:

@@ -50,8 +50,6 @@ class Informer:
         self._deselected: DeselectedObjects | None = None
         self.revision = 0
         """Number of changes so far."""
-        self.synced = asyncio.Event()
-        """Set when all selected objects were listed once."""
         self._moved = asyncio.Event()
         """Set, and cleared at once, when objects become known."""
         for watcher in self._watchers:
@@ -175,8 +173,6 @@ class Informer:
             if isinstance(event, Synced) and self._deselected is not None:
                 # Objects with the finalizer that the list lacks left the selection before the operator started.
                 self._deselected.look_for(watcher.namespace, self._cache)
-            if all(self._cache.is_synced(watcher.namespace) for watcher in self._watchers):
-                self.synced.set()
 
     def _note_deselection(self, change: Change) -> None:
         if self._deselected is None:

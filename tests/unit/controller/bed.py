@@ -151,7 +151,6 @@ class _Informer:
 
     def __init__(self, server: Server) -> None:
         self._server = server
-        self.synced = asyncio.Event()
         self.created = lambda: ()
         self.age = lambda: None
 

@@ -11,7 +11,7 @@ from runner.controller.attempt import Attempt, ForgetRegistry
 from runner.controller.decisions import Done, Retry
 from runner.controller.features import Skip
 from runner.controller.owner_check import OwnerCheck
-from runner.errors import ApiUnavailableError, ForbiddenError, NotFoundError
+from runner.errors import ApiUnavailableError, ForbiddenError, KindNotFoundError, NotFoundError
 from runner.kube.cache import Cache, Summary
 from runner.kube.client import Client
 from runner.kube.discovery import ApiResource
@@ -103,6 +103,14 @@ async def test_only_a_run_that_no_event_of_the_object_started_reads_it_first(
     doubtful = {*(RunReason.DEPENDENT, RunReason.REQUEUED, RunReason.RETRY), *(RunReason.PRUNE, RunReason.RESYNC)}
     doubtful |= {RunReason.DRIFT, RunReason.ROLLOUT}
     assert cluster.reads == (reason in doubtful)
+
+
+async def test_a_kind_that_is_not_served_makes_no_object_deleted(cluster: Cluster, check: OwnerCheck) -> None:
+    cluster.stored = KindNotFoundError("404 page not found")
+    with pytest.raises(KindNotFoundError):  # the attempt is repeated
+        await check.before(_attempt(RunReason.RETRY))
+    cluster.see(None)
+    assert await check.during_run(RESOURCE, ObjectRef(THINGS, KEY, "old")) is EXISTS
 
 
 async def test_a_finalizer_runs_only_for_an_object_that_exists(cluster: Cluster, check: OwnerCheck) -> None:

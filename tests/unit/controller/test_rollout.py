@@ -87,7 +87,6 @@ class World:
         self.rollout.run = self.bed.controller.queue.add
         informer = cast("Any", self.bed.scope.informer)
         informer.all_keys = lambda: list(self.bed.server.stored)
-        informer.synced.set()
         for number in range(4):
             self.create(number)
 

@@ -45,6 +45,19 @@ def test_an_executed_meta_task_counts_if_no_task_of_its_play_and_role_follows() 
     assert coverage(meta, event("runner_on_skipped", "meta", "meta")).omitting == ()
 
 
+def test_a_host_that_ends_before_others_may_omit_tasks() -> None:
+    def play(*last: str) -> Coverage:
+        hosts = [event("runner_on_ok", "first", "k8s", host=host) for host in "ab"]
+        after = [event("runner_on_ok", "next", "k8s", 3, host=host) for host in last]
+        meta = start("end", "ansible.builtin.meta", 2, role="shop")
+        return coverage(start("first", "k8s"), *hosts, meta, start("next", "k8s", 3, role="shop"), *after)
+
+    assert play("a", "b").omitting == ()
+    (ended,) = play("a").omissions
+    assert ended.what == "the task 'end' ended the play of a host (/r/main.yml:2)"
+    assert play("b").omitting != play("a").omitting
+
+
 @pytest.mark.parametrize(
     "other",
     [

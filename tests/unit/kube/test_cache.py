@@ -111,8 +111,6 @@ def test_a_scope_drops_its_own_objects_only() -> None:
     (change,) = listed(cache, "one")
     assert change.key == ObjectKey("one", "a")
     assert list(cache.keys()) == [ObjectKey("two", "b")]
-    assert cache.is_synced("one")
-    assert not cache.is_synced("three")
 
 
 def test_the_summary_has_generation_deletion_and_finalizers() -> None:

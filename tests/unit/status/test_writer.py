@@ -25,6 +25,7 @@ from runner.objects import GVK, JSONPatch, Object, ObjectKey
 from runner.replicas.lease_guard import LeaseGuard, SoleReplica
 from runner.status import report
 from runner.status.writer import StatusWriter
+from tests.kit.wait import patience
 
 pytestmark = pytest.mark.virtual_time
 
@@ -203,7 +204,7 @@ async def test_a_client_that_writes_the_object_all_the_time_prevents_no_status_a
     refused: list[str] = []
     writer = _writer(busy := Busy(ConflictError("changed", status=409), "one"), health=True, refused=refused)
     obj = _object("one")
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(patience()):
         await writer.write(RESOURCE, obj, report.observed(obj, report.unusable("why")), LeaseGuard(lambda: True))
     assert (busy.written, len(busy.attempts), refused) == (["one"], 31, [])
 
