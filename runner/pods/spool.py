@@ -20,6 +20,8 @@ from typing import NamedTuple
 from runner.engine.run_dir import private_folder
 
 _HEADER = struct.Struct(">QI?")
+_OF_LINE = 2048
+"""Bytes that each line needs beside its own: its event has a file."""
 
 
 class Frame(NamedTuple):
@@ -42,7 +44,7 @@ class Space:
         """Record the size of a file. Raises OSError if there is no space, and the run has more than its share."""
         share, others = self._limit // (len(self._sizes) or 1), sum(self._sizes.values()) - self._sizes.get(path, 0)
         if size > share and others + size > self._limit:
-            raise OSError(errno.EDQUOT, f"the run has sent {size} bytes of output, more than its share of the space")
+            raise OSError(errno.EDQUOT, f"the output of the run needs {size} bytes, more than its share of the space")
         self._sizes[path] = size
 
     def free(self, path: Path) -> None:
@@ -78,7 +80,7 @@ class Spool:
                     break
                 last, end = number, file.seek(length, os.SEEK_CUR)
             file.truncate(end)
-        self._space.set(self._path, end)
+        self._space.set(self._path, end + last * _OF_LINE)
         return last
 
     def lines(self) -> Iterator[Frame]:
@@ -103,7 +105,7 @@ class Spool:
         try:
             size = os.fstat(descriptor).st_size
             header = _HEADER.pack(line.number, len(line.payload), line.end)
-            self._space.set(self._path, size + len(header) + len(line.payload))
+            self._space.set(self._path, size + len(header) + len(line.payload) + line.number * _OF_LINE)
             if os.writev(descriptor, (header, line.payload)) != len(header) + len(line.payload):
                 os.ftruncate(descriptor, size)
                 raise OSError(errno.ENOSPC, "a line could not be written whole", str(self._path))

@@ -16,6 +16,8 @@ from dataclasses import dataclass, field
 from typing import Literal, NamedTuple, Protocol, TypeAlias
 from urllib.parse import urlencode
 
+import orjson
+
 from runner.kube.discovery import ApiResource
 from runner.objects import GVK, PLAN_OF, Object, ObjectKey, annotations_of, metadata, uid_of
 from runner.proxy.planning.unknown import UnknownValues, chosen
@@ -123,6 +125,7 @@ def _lasting(obj: Object, kind: KindId) -> object:
 
 
 _MOST_REFUSALS = 1000
+_MOST_READS = 10_000
 """Recorded refusals. A task that retries forever must not fill the memory."""
 _SUFFIX = "plan"
 """Names of objects with `generateName` end in this word and a number, so that two plans are equal."""
@@ -218,6 +221,8 @@ class Overlay:
         """Time of each write, in seconds since the epoch."""
         self.reads: dict[str, str] = {}
         """Digests of what the API server had when the run first read it, by path and query."""
+        self.size = 0
+        """Bytes of the planned objects, as JSON. The handler refuses writes of a plan that is too large."""
         self._objects: dict[KindId, dict[ObjectKey, PlannedObject]] = {}
         self._order: list[PlannedObject] = []
         self._partial: dict[str, None] = {}
@@ -257,7 +262,10 @@ class Overlay:
         if any(name == "continue" and value for name, value in params):
             self._pages[place] += 1
             place = f"{place}#{self._pages[place]}"
-        self.reads.setdefault(place, digest)
+        if len(self.reads) < _MOST_READS:
+            self.reads.setdefault(place, digest)
+        else:
+            self.incomplete("the run read too many objects")
 
     def record(
         self,
@@ -288,6 +296,7 @@ class Overlay:
                     self.unknown.add(value, place)
         exists = existed if not planned.writes else planned.after is not None
         self.writes.append(PlannedWrite(resource, key, exists, planned.after, after, reason, requested))
+        self.size += len(orjson.dumps(after)) if after is not None else 0
         self.times.append(time.time())
         planned.after, planned.reason = after, reason
         planned.writes += 1

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from runner.pods import spool
 from runner.pods.spool import Frame, Space, Spool
 from tests.kit.forks import in_a_fork
 
@@ -68,7 +69,10 @@ def test_a_line_that_an_operator_did_not_survive_is_marked_for_the_next_one(tmp_
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_run_that_needs_more_than_its_share_of_the_space_fails_and_no_other(tmp_path: Path) -> None:
+def test_a_run_that_needs_more_than_its_share_of_the_space_fails_and_no_other(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(spool, "_OF_LINE", 0)
     space = Space(1000)
     greedy, other = (Spool(tmp_path / name, "one", space) for name in ("greedy", "other"))
     greedy.add(Frame(1, b"x" * 800, end=False))
@@ -79,3 +83,11 @@ def test_a_run_that_needs_more_than_its_share_of_the_space_fails_and_no_other(tm
     greedy.remove()
     other.add(Frame(3, b"x" * 500, end=False))
     assert [line.number for line in Spool(tmp_path / "other", "one").lines()] == [1, 2, 3]
+
+
+def test_many_small_lines_need_space_too(tmp_path: Path) -> None:
+    lines = Spool(tmp_path, "one", Space(20_000))
+    for number in range(1, 10):
+        lines.add(Frame(number, b"", end=False))
+    with pytest.raises(OSError, match="more than its share"):
+        lines.add(Frame(10, b"", end=False))

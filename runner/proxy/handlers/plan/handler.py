@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from runner.proxy.calls import Answer, Call, Proceed
+from runner.proxy.calls import Answer, Call, Proceed, refusal
 from runner.proxy.handlers.plan import calls
 from runner.proxy.handlers.plan.approved import ApprovedWrites
 from runner.proxy.handlers.plan.calls import PlanCall, RefusedError, StatusError
@@ -26,6 +26,9 @@ _SAFE = frozenset({"GET", "HEAD"})
 _SESSIONS = frozenset({"exec", "attach", "portforward", "proxy"})
 _READS = frozenset({"get", "list", "watch"})
 _BAD_REQUEST = 400
+_LARGEST_PLAN = 64 << 20
+"""Bytes of planned objects."""
+_TOO_LARGE = "the run plans more than 64 MiB of objects"
 
 
 class Planning:
@@ -46,6 +49,9 @@ class Planning:
         overlay = run.plan
         if overlay is None:
             return await proceed(call)
+        if overlay.size > _LARGEST_PLAN and call.head.method not in _SAFE:
+            overlay.incomplete(_TOO_LARGE)
+            return refusal(413, _TOO_LARGE)
         plan = PlanCall(call, proceed, call.run.run, overlay, parse_query(call.info.query))
         try:
             return await self._answer(plan)

@@ -16,6 +16,7 @@ from runner.kube.discovery import ApiResource
 from runner.objects import Object, ObjectKey
 from runner.ownership import Owner
 from runner.proxy.calls import Handler
+from runner.proxy.handlers.plan import handler
 from runner.proxy.handlers.plan.handler import Planning
 from runner.proxy.handlers.writes import ServedResources, Writes
 from runner.proxy.planning.overlay import Overlay
@@ -274,3 +275,19 @@ async def test_protobuf_is_decoded_by_a_dry_run_under_another_name(
         assert orjson.loads(deletion.body)["propagationPolicy"] == "Background"
         assert all("dryRun=All" in start for start in sent(stage))
     assert overlay.refusals == []
+
+
+async def test_a_plan_that_is_too_large_is_partial_and_takes_no_further_writes(
+    staged: Staged, cluster: Cluster, handlers: list[Handler], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(handler, "_LARGEST_PLAN", 1000)
+    overlay = Overlay()
+    async with staged(*handlers) as stage:
+        stage.api.script = cluster.script
+        stage.token = stage.identities.issue(stage.make_run(plan=overlay))
+        body = orjson.dumps({"kind": "ConfigMap", "metadata": {"name": "a"}, "data": {"a": "x" * 2000}})
+        assert (await stage.ask(f"POST {PATH}", body=body)).status == 201
+        assert (await stage.ask(f"POST {PATH}", body=body)).status == 413
+        assert (await stage.get(f"{PATH}/a")).status == 200
+    assert overlay.partial_reasons == ["the run plans more than 64 MiB of objects"]
+    assert len(overlay.writes) == 1
