@@ -84,7 +84,7 @@ class Rollout(Feature):
                 return self._resumed(attempt, member, state, target)
             attempt = replace(attempt, content=target)
             if member.content == target or member.is_new:
-                return attempt
+                return _unskipped(attempt) if member.waits else attempt  # its condition is outdated
             return await self._outdated(attempt, member)
         except (ApiError, ApiUnavailableError) as error:
             if attempt.resumed is not None:  # its result must not wait; another run follows
@@ -105,7 +105,7 @@ class Rollout(Feature):
         return attempt
 
     async def _outdated(self, attempt: Attempt, member: Member) -> Skip | Attempt:
-        reason, request = attempt.request.reason, attempt.request
+        reason = attempt.request.reason
         # Without generations in the conditions, the reason decides.
         is_changed = reason is RunReason.CHANGED if member.is_changed is None else member.is_changed
         is_due = is_changed or reason in _BY_OTHERS
@@ -117,9 +117,7 @@ class Rollout(Feature):
         wait = await self._start(member, attempt.content, is_due=is_due)
         if wait is None:
             self._waiting.pop(attempt.key, None)
-            # `skipUnchanged` does not skip this reason.
-            own = RunReason.ROLLOUT if reason in {RunReason.PRESENT, RunReason.RESYNC} else reason
-            return replace(attempt, request=replace(request, reason=own))
+            return _unskipped(attempt)
         self._waiting[attempt.key] = wait
         conditions = [wait.condition(member.content, failed=member.failed)]
         if member.out == UNUSABLE:  # the features before this one have accepted the object
@@ -258,3 +256,10 @@ class Rollout(Feature):
     def _record(self, kind: EventType, reason: str, note: str) -> None:
         self._log.info("Rollout", reason=reason, detail=note)
         self._scope.events.record(ApiEvent(self._store.ref, None, kind, reason, "Rollout", note))
+
+
+def _unskipped(attempt: Attempt) -> Attempt:
+    """Return an attempt with a reason that `skipUnchanged` does not skip."""
+    if attempt.request.reason not in {RunReason.PRESENT, RunReason.RESYNC}:
+        return attempt
+    return replace(attempt, request=replace(attempt.request, reason=RunReason.ROLLOUT))

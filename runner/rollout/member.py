@@ -67,6 +67,8 @@ class Member:
     """Whether a user changed it since its last run; None if the status does not contain this."""
     unfinished: bool = False
     """Whether the role requested another run, because the object is not in its desired state yet."""
+    waits: bool = False
+    """Whether its condition reports that it waits for a rollout."""
 
     @classmethod
     def of(cls, obj: Object, labels: Mapping[str, str], mode: RunMode) -> Member:
@@ -93,6 +95,7 @@ class Member:
             is_new=not failure and not successful,
             is_changed=observed < generation if isinstance(observed, int) and isinstance(generation, int) else None,
             unfinished=reason == IN_PROGRESS,
+            waits=reason in {WAITING, PAUSED},
         )
 
 

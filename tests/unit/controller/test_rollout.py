@@ -9,6 +9,7 @@ from typing import Any, cast
 import pytest
 from structlog.testing import capture_logs
 
+from runner.controller.attempt import Attempt
 from runner.controller.rollout import Rollout
 from runner.engine.job import Outcome, RunRecord, UnrecordedRun
 from runner.errors import ApiUnavailableError, ConflictError, ForbiddenError
@@ -19,6 +20,7 @@ from runner.rollout.store import RolloutStore
 from runner.watches.rollout_fields import RolloutPolicy, Step
 from runner.workqueue.request import RunReason
 from tests.kit.watch_values import watch_value
+from tests.unit.controller.attempts import attempt_value
 from tests.unit.controller.bed import Bed
 
 pytestmark = pytest.mark.usefixtures("no_threads")
@@ -213,6 +215,23 @@ async def test_failed_objects_begin_at_once_when_the_content_goes_back() -> None
     await world.work(60)
     assert sorted(world.ran) == ["o0", "o1", "o2"], "and the other one after the pause"
     assert not world.store.stored.ended
+
+
+@pytest.mark.virtual_time
+async def test_an_object_that_waited_for_content_that_went_back_runs_although_nothing_changed() -> None:
+    world = World()
+    for number in range(4):
+        world.create(
+            number, NEW, status="False" if number == 2 else "True", reason="Waiting" if number == 2 else "Updated"
+        )
+    world.store.change(State("2" * 24, stable=NEW, limits=(1, 3, 4)))
+    for number, reason in ((0, RunReason.PRESENT), (2, RunReason.ROLLOUT)):
+        obj = world.bed.server.stored[ObjectKey("ns", f"o{number}")]
+        decided = await world.rollout.before(attempt_value(obj, RunReason.PRESENT))
+        assert isinstance(decided, Attempt)
+        assert decided.request.reason is reason, "skipUnchanged skips only the first one"
+    await world.work(30)
+    assert world.reason(2) == "Updated"
 
 
 @pytest.mark.parametrize("begun", [True, False])
