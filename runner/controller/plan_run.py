@@ -89,7 +89,7 @@ class _Finished:
         acting = [
             UnplannedTask(f"lookup {each.name}", each.place, f"lookup {each.name}", _RUNS_COMMAND)
             for each in lookups.of_run(run.content, self.tasks.paths)
-            if each.name in _ACTING
+            if each.name in _ACTING and each.is_reached(self.tasks.paths)
         ]
         unplanned = tuple(replace(each, reason=masked(each.reason)) for each in (*self.tasks.tasks, *others, *acting))
         state: State = "partial" if unplanned else "complete"

@@ -95,8 +95,8 @@ class UnplannedTasks:
     """Tasks that would change a host, with their actions, by the name of the host."""
     named: int = 0
     """Number of refusals whose tasks are known."""
-    paths: set[str] = field(default_factory=set)
-    """Places of all tasks that were reached, as `file:line`."""
+    paths: dict[str, bool] = field(default_factory=dict)
+    """Places of all tasks that were reached, as `file:line`, and whether they were executed on a host."""
     began: float = 0.0
     """When the latest task began, in seconds since the epoch."""
 
@@ -108,7 +108,8 @@ class UnplannedTasks:
         if kind not in _SKIPPED | _OK | _FAILED or not isinstance(data, dict):
             return
         action = str(data.get("resolved_action") or data.get("task_action") or "")
-        self.paths.add(str(data.get("task_path") or ""))
+        path = str(data.get("task_path") or "")
+        self.paths[path] = self.paths.get(path, False) or kind not in _SKIPPED
         if kind in _FAILED:  # by a refusal since the last one
             for refusal in self.overlay.refusals[self.named :]:
                 self._add(data, action, str(refusal), str(refusal))

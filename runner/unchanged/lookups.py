@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import functools
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -29,6 +29,7 @@ _TASKS = frozenset({"tasks", "handlers"})
 _OF_ROLE = (*sorted(_TASKS), "defaults", "templates", "vars")
 _BESIDE = ("vars", "group_vars", "host_vars", "templates")
 _LARGEST = 1 << 20
+_DECIDES = re.compile(r"[ -]*(?:when|loop|with_\w+)\s*:")
 
 
 class Lookup(NamedTuple):
@@ -39,6 +40,14 @@ class Lookup(NamedTuple):
     name: str
     """Name of the plugin, without the collections that Ansible comes with; empty if an expression contains it."""
     ignores_errors: bool
+    items: tuple[str, ...] = ()
+    """Places of the items of lists, such as tasks, that contain it; the innermost first."""
+    decides: bool = False
+    """Whether it decides if its task is executed."""
+
+    def is_reached(self, tasks: Mapping[str, bool]) -> bool:
+        """Return False if the lookup is in a skipped task. `tasks`: whether they were executed, by their places."""
+        return self.decides or next((tasks[place] for place in self.items if place in tasks), True)
 
 
 def of_run(content: Content, tasks: Iterable[str]) -> Iterator[Lookup]:
@@ -88,5 +97,27 @@ def _read(path: Path) -> tuple[Lookup, ...]:
 
 @functools.lru_cache(maxsize=4096)
 def _in_file(path: Path, _modified: int, _size: int) -> tuple[Lookup, ...]:
-    found = in_text(path.read_text(encoding="utf-8", errors="replace"))
-    return tuple(Lookup(f"{path}:{line}", name, ignores) for line, name, ignores in found)
+    text = path.read_text(encoding="utf-8", errors="replace")
+    lines = text.splitlines()
+    return tuple(
+        Lookup(
+            f"{path}:{line}",
+            name,
+            ignores,
+            tuple(f"{path}:{number}" for number in _items(lines, line)),
+            decides=_DECIDES.match(lines[line - 1]) is not None,
+        )
+        for line, name, ignores in in_text(text)
+    )
+
+
+def _items(lines: Sequence[str], line: int) -> Iterator[int]:
+    """Yield the items of lists that contain a line, by their first lines; the innermost first."""
+    outer = len(lines[line - 1])
+    for number in range(line, 0, -1):
+        text = lines[number - 1]
+        column = len(text) - len(text.lstrip())
+        if column < outer and text.strip():
+            outer = column
+            if text.lstrip().startswith("- "):
+                yield number

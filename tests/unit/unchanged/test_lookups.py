@@ -76,3 +76,33 @@ def test_a_file_that_changes_is_read_again(tmp_path: Path) -> None:
     assert [each.place for each in lookups.of_run(role, ())] == [f"{defaults}:1"]
     write(defaults, f"# more\n{ACTS}")
     assert [each.place for each in lookups.of_run(role, ())] == [f"{defaults}:2"]
+
+
+TASKS = """- name: One
+  block:
+  - debug:
+      msg:
+        - "{{ lookup('pipe', 'a') }}"
+        - b
+    when: lookup('pipe', 'c')
+  - debug: msg="{{ lookup('pipe', 'd') }}"
+    with_pipe: e
+  vars: {f: "{{ lookup('pipe', 'f') }}"}
+"""
+
+
+@pytest.mark.parametrize(
+    ("executed", "expected"),
+    [({3, 8}, [5, 7, 8, 9, 10]), ({8}, [7, 8, 9, 10]), ({3}, [5, 7, 9, 10]), (set(), [7, 9, 10])],
+)
+def test_lookups_of_skipped_tasks_are_not_reached_unless_they_decide_about_the_task(
+    tmp_path: Path, executed: set[int], expected: list[int]
+) -> None:
+    path = write(tmp_path / "tasks/main.yml", TASKS)
+    paths = {f"{path}:{line}": line in executed for line in (3, 8)}
+    found = [
+        int(each.place.rpartition(":")[2])
+        for each in lookups.of_run(Role("r", tmp_path), paths)
+        if each.is_reached(paths)
+    ]
+    assert found == expected
