@@ -15,7 +15,7 @@ from typing import Protocol
 from urllib.parse import quote
 
 from runner.errors import KindNotFoundError, NotFoundError
-from runner.objects import GVK, Object
+from runner.objects import GVK, Object, maps
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,9 +94,8 @@ class Discovery:
 
 
 def parse(group: str, version: str, answer: Mapping[str, object]) -> dict[GVK, ApiResource]:
-    """Parse an `APIResourceList`."""
-    entries = answer.get("resources")
-    resources = [e for e in entries if isinstance(e, dict)] if isinstance(entries, list) else []
+    """Parse an `APIResourceList`. Entries of an aggregated API server without a name or a kind are ignored."""
+    resources = [each for each in maps(answer.get("resources")) if each.get("name") and each.get("kind")]
     below: dict[str, set[str]] = {}
     for entry in resources:
         plural, slash, subresource = str(entry["name"]).partition("/")

@@ -69,3 +69,10 @@ def test_kinds_of_subresources_are_not_discovered() -> None:
     scale = {"name": "widgets/scale", "kind": "Scale", "group": "autoscaling", "version": "v1"}
     assert parse("example.com", "v1", {"resources": [scale]}) == {}
     assert parse("example.com", "v1", {"resources": None}) == {}
+
+
+def test_entries_of_another_shape_are_ignored() -> None:
+    thing = {"name": "things", "kind": "Thing", "verbs": None, "shortNames": None}
+    odd = [None, "words", {}, {"name": "others"}, {"kind": "Other"}, {"name": None, "kind": "Other"}]
+    (found,) = parse("example.com", "v1", {"resources": [*odd, thing]}).values()
+    assert (found.plural, found.namespaced, found.verbs) == ("things", False, frozenset())

@@ -103,16 +103,17 @@ class KubernetesApi:
     def find(self, api_version: str, kind: str) -> ApiResource | None:
         """Find a kind by its name, plural, singular or short name; None when the server has none such."""
         try:
-            listed = self.get(f"/apis/{api_version}" if "/" in api_version else f"/api/{api_version}")
+            answer = self.get(f"/apis/{api_version}" if "/" in api_version else f"/api/{api_version}")
         except ApiFailure as failure:
             if failure.status == _NOT_FOUND:
                 return None
             raise
-        entries = [entry for entry in listed["resources"] if "/" not in entry["name"]]
+        listed = [entry for entry in answer.get("resources") or () if entry.get("name") and entry.get("kind")]
+        entries = [entry for entry in listed if "/" not in entry["name"]]
         for known_as in (_kind, _names, _short_names):
             match = next((entry for entry in entries if kind in known_as(entry)), None)
             if match:
-                return _resource(api_version, match, listed["resources"])
+                return _resource(api_version, match, listed)
         return None
 
     def _request(self, method: str, path: str, **params: Any) -> dict[str, Any]:
@@ -122,7 +123,13 @@ class KubernetesApi:
             raise _refused(error) from error
         except HTTPError as error:
             raise ApiFailure(f"no answer: {error}", status=0, reason="", body="") from error
-        return json.loads(answer.data)
+        try:
+            found = json.loads(answer.data)
+        except ValueError:
+            found = None
+        if not isinstance(found, dict):
+            raise ApiFailure(f"the answer to {method} {path} is no JSON object", status=0, reason="", body="")
+        return found
 
 
 def _dry(dry_run: bool) -> dict[str, str]:  # noqa: FBT001 - turns the flag itself into what the client wants
@@ -145,7 +152,7 @@ def _resource(api_version: str, entry: dict[str, Any], listed: list[dict[str, An
     plural = entry["name"]
     below = (other["name"].partition("/") for other in listed)
     subresources = frozenset(name for parent, _, name in below if parent == plural and name)
-    return ApiResource(api_version, entry["kind"], plural, bool(entry["namespaced"]), subresources)
+    return ApiResource(api_version, entry["kind"], plural, bool(entry.get("namespaced")), subresources)
 
 
 def _refused(error: Any) -> ApiFailure:
