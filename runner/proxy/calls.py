@@ -96,7 +96,7 @@ class Call:
     """Turns for large content, which are over at the end of the call."""
     sending: asyncio.Task[None] | None = field(default=None, init=False, repr=False)
     """Sends content that is streamed."""
-    _kept: list[bytes] | None = field(default_factory=list, init=False, repr=False)
+    _kept: bytearray | None = field(default_factory=bytearray, init=False, repr=False)
     """Streamed content, to repeat the request; None if it is too large."""
     _has_turn: bool = field(default=False, init=False, repr=False)
     _media: str = field(default="", init=False, repr=False)
@@ -136,11 +136,10 @@ class Call:
         """Keep a piece of streamed content, unless there is too much of it."""
         if self._kept is None:
             return
-        self._kept.append(piece)
-        size = sum(map(len, self._kept))
-        if max(size, self.head.length) > content.LARGEST_REQUEST or self.info.is_endless:
+        self._kept += piece
+        if max(len(self._kept), self.head.length) > content.LARGEST_REQUEST or self.info.is_endless:
             self._kept = None
-        elif size > LARGE:
+        elif len(self._kept) > LARGE:
             await self.take_turn()
 
     async def is_repeatable(self) -> bool:
@@ -152,7 +151,7 @@ class Call:
             await asyncio.wait({self.sending})
         if self._kept is None:
             return False
-        kept = b"".join(self._kept)
+        kept = bytes(self._kept)
         if not kept:
             self._continue()
         rest = await self.content.read_all(content.LARGEST_REQUEST - len(kept), self.take_turn)
