@@ -3,8 +3,8 @@
 Guarantees: no write is lost unless the object is gone. A write that fails is kept, and repeated without a worker. If
 the API server refuses a write, the operator repeats it with backoff, and at once if the object changes. The kind's
 schema, an admission webhook or rule, or the operator's rights can be the reason. This is logged once, and runs
-continue. A refusal can depend on the object, so it affects the writes of other objects only if several objects are
-refused one after the other, or if a right is missing, and only those of the same namespace.
+continue. A refusal can depend on the object. It affects other objects of the namespace only if several of them are
+refused one after the other, or if a right is missing.
 """
 
 from __future__ import annotations
