@@ -46,7 +46,6 @@ _LIMITED = {
     "tests/integration/examples/test_fleet.py": "a host that is cut off is silent",
     "tests/integration/image/probe.py": "a program in a pod, which has no kit",
     "tests/integration/image/writer.py": "the same",
-    "tests/integration/engine/test_processes.py": "the run's own deadline",
     "tests/integration/operator/test_replica_faults.py": "dozens of faults",
     "tests/integration/test_bench.py": "a whole benchmark",
     "tests/kit/ssh_hosts.py": "an address without a host is silent",
