@@ -189,11 +189,15 @@ async def test_the_self_test_has_none_of_the_effects_that_a_project_configured(
     assert runs.engine.starters.pool.shortfalls() == {}
 
 
-async def test_a_home_folder_that_is_not_writable_is_no_problem(runs: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_home_folder_that_is_not_writable_is_no_problem(
+    runs: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     monkeypatch.setenv("HOME", "/proc/home")
 
     with capture_logs() as lines:
-        ran = await runs.run(runs.tasks("- {copy: {content: a, dest: /dev/null}}\n- {stat: {path: /}}"))
+        ran = await runs.run(
+            runs.tasks(f"- {{copy: {{content: a, dest: {tmp_path}/copied}}}}\n- {{stat: {{path: /}}}}")
+        )
 
     assert ran.result.outcome is Outcome.SUCCEEDED
     assert [line for line in lines if line["log_level"] not in {"debug", "info"}] == []
