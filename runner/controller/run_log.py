@@ -22,7 +22,7 @@ from runner.engine.job import Event, Job, Outcome, RunResult
 from runner.events.bodies import ApiEvent, EventType
 from runner.events.recorder import EventQueue
 from runner.masking.masker import Budget
-from runner.objects import PAUSED, ObjectRef
+from runner.objects import PAUSED, ObjectRef, mapping
 from runner.plan.changes import ResourcePlan
 from runner.proxy.identity import RunStats
 from runner.status import report
@@ -290,8 +290,7 @@ class LoggedRun:
     def _shown(self, event: Event) -> Iterator[str]:
         """Yield the log's text about an event."""
         level, form, raised = self._settings.level, self._settings.form, self._job.raised
-        data = event.get("event_data")
-        data = data if isinstance(data, dict) else {}
+        data = mapping(event.get("event_data"))
         about = {"task": data["task"]} if data.get("task") else {}
         if form == "blocks":
             for text in (blocks.block(event, level, raised=raised), self._recap(event)):

@@ -36,7 +36,7 @@ from runner.kube.object_state import ObjectState
 from runner.kube.watch import watchers
 from runner.kube.watch_stream import WatchPolicy
 from runner.monitoring.background import Background
-from runner.objects import GVK, Object, ObjectKey, ObjectRef, key_of, metadata, uid_of
+from runner.objects import GVK, Object, ObjectKey, ObjectRef, key_of, mapping, metadata, uid_of
 from runner.ownership import Owner, OwnerClaim, claims_of
 from runner.readcache.bodies import MOST_BYTES, ReadCache
 from runner.readcache.refetch import Refetcher
@@ -262,8 +262,7 @@ class Dependents:
         if kind is None:
             return
         target = owner.ref
-        details = answer.get("details")
-        uid = uid_of(answer) or (details.get("uid", "") if isinstance(details, dict) else "")
+        uid = uid_of(answer) or str(mapping(answer.get("details")).get("uid", ""))
         self._written.discard(target, uid)
         if uid and not self._deferred.deleted(kind.gvk, target, uid):
             kind.ledger.deleted_by(target, uid)

@@ -17,7 +17,7 @@ from typing import Any, Literal, TextIO, TypeAlias
 
 from runner.engine.job import Event
 from runner.log import visible
-from runner.objects import GVK, ObjectKey
+from runner.objects import GVK, ObjectKey, mapping
 
 Level = Literal["tasks", "everything", "nothing"]
 Through: TypeAlias = Callable[[str], str]
@@ -74,8 +74,7 @@ def is_start(event: Event) -> bool:
 
 
 def _data(event: Event) -> Mapping[str, Any]:
-    data = event.get("event_data")
-    return data if isinstance(data, dict) else {}
+    return mapping(event.get("event_data"))
 
 
 def _is_shown(name: str, action: str) -> bool:

@@ -186,8 +186,7 @@ _FOLDS: Mapping[str, Callable[[Progress, Event], Progress]] = {
 
 
 def _data(event: Event) -> Mapping[str, Any]:
-    data = event.get("event_data")
-    return data if isinstance(data, dict) else {}
+    return mapping(event.get("event_data"))
 
 
 def _suspect(progress: Progress, data: Mapping[str, Any], *, unreachable: bool) -> Progress:

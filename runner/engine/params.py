@@ -21,7 +21,7 @@ from typing import Any, TypeAlias
 
 from runner.engine.extravars import Foreign
 from runner.errors import TerminalError
-from runner.objects import GVK, key_of
+from runner.objects import GVK, key_of, mapping
 from runner.watches import spec_paths
 from runner.watches.spec_paths import Step
 from runner.watches.watch import Watch
@@ -140,8 +140,7 @@ def build(obj: Mapping[str, Any], watch: Watch, *, cause: Mapping[str, Any], fin
     Raises:
         TerminalError: the spec is nested too deeply for the conversion.
     """
-    spec = obj.get("spec")
-    spec = spec if isinstance(spec, dict) else {}
+    spec = mapping(obj.get("spec"))
     collisions: list[Collision] = []
     try:
         data = tuple(path.steps for path in watch.snake_case_except)

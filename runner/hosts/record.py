@@ -16,7 +16,7 @@ from runner.engine.hosts import Host, HostRecap, Hosts
 from runner.engine.job import RunResult
 from runner.errors import TerminalError
 from runner.hosts import spec
-from runner.objects import Object
+from runner.objects import Object, mapping, maps
 
 Entry: TypeAlias = Mapping[str, Any]
 
@@ -28,9 +28,7 @@ _COUNTS = ("ok", "changed", "failures", "unreachable")
 
 def entries(obj: Object) -> dict[str, Entry]:
     """Return the valid entries of an object's status by name."""
-    status = obj.get("status")
-    found = status.get(FIELD) if isinstance(status, dict) else None
-    listed = [each for each in found if isinstance(each, dict)] if isinstance(found, list) else []
+    listed = maps(mapping(obj.get("status")).get(FIELD))
     # As many as `all_hosts` permits, with the removed ones.
     return {each["name"]: each for each in listed[: 2 * spec.MOST_HOSTS] if _host(each) is not None}
 

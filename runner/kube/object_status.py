@@ -19,7 +19,7 @@ from typing import Any
 
 import orjson
 
-from runner.objects import GVK, metadata
+from runner.objects import GVK, mapping, maps, metadata
 from runner.watches.policy import StatusTrigger
 
 _DIGEST_SIZE = 8
@@ -64,13 +64,13 @@ class ObjectStatus:
 
         `uses_generation` is True if the generation follows the spec. Otherwise each write of the status raises it.
         """
-        status, generation = _mapping(obj.get("status")), metadata(obj).get("generation")
+        status, generation = mapping(obj.get("status")), metadata(obj).get("generation")
         observed = status.get("observedGeneration")
         is_behind = uses_generation and isinstance(observed, int) and observed != generation
         return cls(
             every=_digest(obj.get("status")),
             meaning=_digest([is_behind, meaningful(obj.get("status"))]),
-            is_rolling=is_behind or _is_rolling(gvk or GVK.of(obj), _mapping(obj.get("spec")), status),
+            is_rolling=is_behind or _is_rolling(gvk or GVK.of(obj), mapping(obj.get("spec")), status),
             ready=max(_number(status.get(name)) for name in _READY),
             generation=_number(generation),
         )
@@ -126,7 +126,7 @@ def _is_rolling(gvk: GVK, spec: Mapping[str, Any], status: Mapping[str, Any]) ->
         return _is_updating(kind, spec, status) or any(status.get(name, 0) != wanted for name in _COUNTS[kind])
     if kind == ("apps", "DaemonSet"):
         wanted, counts = _number(status.get("desiredNumberScheduled")), [*_SCHEDULED]
-        if _mapping(spec.get("updateStrategy")).get("type") != "OnDelete":
+        if mapping(spec.get("updateStrategy")).get("type") != "OnDelete":
             counts.append("updatedNumberScheduled")
         return "desiredNumberScheduled" not in status or any(_number(status.get(name)) < wanted for name in counts)
     if kind == ("batch", "Job"):
@@ -139,22 +139,15 @@ def _is_rolling(gvk: GVK, spec: Mapping[str, Any], status: Mapping[str, Any]) ->
 
 def _is_updating(kind: tuple[str, str], spec: Mapping[str, Any], status: Mapping[str, Any]) -> bool:
     """Return True while replicas of a StatefulSet are not updated that its strategy updates."""
-    strategy = _mapping(spec.get("updateStrategy"))
+    strategy = mapping(spec.get("updateStrategy"))
     if kind != ("apps", "StatefulSet") or strategy.get("type") == "OnDelete":
         return False
-    partition = _number(_mapping(strategy.get("rollingUpdate")).get("partition"))
+    partition = _number(mapping(strategy.get("rollingUpdate")).get("partition"))
     return _number(status.get("updatedReplicas")) < _number(spec.get("replicas", 1)) - partition
 
 
 def _has_condition(status: Mapping[str, Any], kind: str, value: str) -> bool:
-    conditions = status.get("conditions")
-    return isinstance(conditions, list) and any(
-        (each.get("type"), each.get("status")) == (kind, value) for each in conditions if isinstance(each, Mapping)
-    )
-
-
-def _mapping(value: Any) -> Mapping[str, Any]:
-    return value if isinstance(value, Mapping) else {}
+    return any((each.get("type"), each.get("status")) == (kind, value) for each in maps(status.get("conditions")))
 
 
 def _number(value: Any) -> int:

@@ -23,7 +23,7 @@ from runner.dependents.notification import Deferred, Notification
 from runner.kube.client import Client
 from runner.kube.discovery import ApiResource, Discovery
 from runner.monitoring.background import Background
-from runner.objects import GVK, Object, ObjectKey, ObjectRef, key_of, metadata, uid_of
+from runner.objects import GVK, Object, ObjectKey, ObjectRef, key_of, mapping, metadata, uid_of
 from runner.ownership import Owner
 from runner.references.by_label import LabelledReferences, LabelSelection
 from runner.references.kind import ReferenceKind
@@ -255,8 +255,7 @@ class References:
     def deleted(self, owner: Owner, resource: ApiResource, answer: Object) -> None:
         """Process the response to a run's delete: the object as it was, or a `Status`."""
         if owner.ref.gvk in self._watches and self._is_referenced_kind(resource):
-            details = answer.get("details")
-            uid = uid_of(answer) or (str(details.get("uid", "")) if isinstance(details, dict) else "")
+            uid = uid_of(answer) or str(mapping(answer.get("details")).get("uid", ""))
             self._deferred.wrote(owner.ref, uid, "")
 
     # Called by the watches.

@@ -49,8 +49,7 @@ def of_secrets(found: Any) -> Iterator[SecretValues]:
             waiting.extend(each)
         elif isinstance(each, dict):
             waiting += [each.get(name) for name in ("items", "rows", "object")]
-            metadata = each.get("metadata")
-            metadata = metadata if isinstance(metadata, dict) else {}
+            metadata = mapping(each.get("metadata"))
             waiting.append(_last_applied(metadata.get("annotations")))
             values = [*_data(each.get(_DATA)), *_strings(each.get(_STRING_DATA))]
             if values:
@@ -75,14 +74,13 @@ def of_json_patch(found: Any) -> Iterator[SecretValues]:
 
 def of_token_request(found: Any) -> Iterator[SecretValues]:
     """Yield the token in the response to a TokenRequest."""
-    status = found.get("status") if isinstance(found, dict) else None
-    token = status.get("token") if isinstance(status, dict) else None
+    token = mapping(mapping(found).get("status")).get("token")
     if isinstance(token, str):
         yield SecretValues([token], ())
 
 
 def _last_applied(annotations: Any) -> Any:
-    text = annotations.get(LAST_APPLIED) if isinstance(annotations, dict) else None
+    text = mapping(annotations).get(LAST_APPLIED)
     if not isinstance(text, str):
         return None
     try:

@@ -13,14 +13,14 @@ from typing import Any
 
 import orjson
 
-from runner.objects import Object, metadata
+from runner.objects import Object, managed_fields_of
 from runner.proxy.planning.schemas import Schema
 
 
 def apply(target: Object, config: Object, manager: str, schema: Schema | None) -> Object:
     """Apply a configuration to an object."""
     before: Object = copy.deepcopy(target)
-    entries = [each for each in metadata(target).get("managedFields") or () if isinstance(each, dict)]
+    entries = managed_fields_of(target)
     own = [each for each in entries if _is_of(each, manager)]
     rest = [each.get("fieldsV1") or {} for each in entries if not _is_of(each, manager)]
     for entry in own:
