@@ -81,7 +81,7 @@ class AdminServers:
         """Check the watch of each kind, the identities, and that runs have the configured engine."""
         self.health.add("engine", engine, grace=0.0)
         for name, identity in identities.items():
-            self.health.add(name, partial(getattr, identity, "problem"), grace=0.0)
+            self.health.add(name, partial(getattr, identity, "problem"))
         for controller in controllers:
             name = check_name(controller.watch.gvk)
             self.health.add(f"watch/{name}", controller.problem)

@@ -85,7 +85,7 @@ def test_probes_fail_during_each_fault_and_pass_after_it(
     status, lines = probes.ask("/readyz?verbose")
     assert status == 200
     assert sorted(lines) == sorted(
-        [f"[+]{name} ok" for name in (*checks, "startup", "engine", "watch/thing.v1.test.example.com")]
+        [f"[+]{name} ok" for name in (*checks, "startup", "engine", "identity", "watch/thing.v1.test.example.com")]
         + ["readyz check passed"]
     )
 
