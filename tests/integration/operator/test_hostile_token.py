@@ -253,7 +253,7 @@ def _run_of(api: Api, tenant: Things, name: str, port: int) -> Run:
     return Run(data["run"], data["token"], data["ca.crt"], port, tenant.namespace)
 
 
-@pytest.mark.full
+@pytest.mark.nightly  # it measures how long neighbours wait, so it needs a machine without other load
 @pytest.mark.timeout(900)
 def test_a_tenant_with_the_token_of_its_own_run_harms_no_other(
     project: Project, api: Api, things: Things, tenant: Things
