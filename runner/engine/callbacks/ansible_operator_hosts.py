@@ -70,7 +70,7 @@ class CallbackModule(CallbackBase):  # type: ignore[misc]  # Ansible has no type
         given = loader.load_from_file(str(self._inventory))["all"]
         hosts: Mapping[str, Mapping[str, Any]] = given["hosts"]
         others = [each for each in merged._sources if Path(each) != self._inventory]  # noqa: SLF001 - the same
-        project = InventoryManager(loader=loader, sources=others)
+        project = _read(loader, others, [name for name, group in given["children"].items() if "vars" in group])
         read, read_before = project._inventory.processed_sources, merged._inventory.processed_sources  # noqa: SLF001
         if missing := {str(each) for each in read_before} - {str(each) for each in read} - {str(self._inventory)}:
             yield f"the inventory {', '.join(sorted(missing))} could be read only once, so its names are not known"
@@ -88,6 +88,15 @@ class CallbackModule(CallbackBase):  # type: ignore[misc]  # Ansible has no type
                 if found.get(variable) != wanted[variable]:
                     yield f"host {name!r} of the resource: the project's inventory sets {variable}; let it set this \
 variable only for other hosts"
+
+
+def _read(loader: Any, sources: list[str], groups: list[str]) -> InventoryManager:
+    """Read inventories that can add hosts to groups of the operator, which therefore exist before."""
+    project = InventoryManager(loader=loader, sources=sources, parse=False)
+    for name in groups:
+        project.add_group(name)
+    project.parse_sources()
+    return project
 
 
 def _remedy(name: str, given: Mapping[str, Any]) -> str:
