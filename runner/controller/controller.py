@@ -184,6 +184,9 @@ class Controller:
                 result = await self._reconcile(request)
                 self._apply(request, result)
                 self._catch_up(request.key, before, result)
+            except Exception:
+                self.queue.retry(request.key, REQUEST_BACKOFF, ran=False)  # the worker begins again without it
+                raise
             finally:
                 self.queue.done(request.key)
             seconds = asyncio.get_running_loop().time() - started

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from typing import TYPE_CHECKING
 
-from tests.kit.wait import patience, wait_until
+from tests.kit.wait import wait_until
 
 if TYPE_CHECKING:
     from tests.kit.objects import Things
@@ -157,8 +157,14 @@ from runner.cli.main import main
 from runner.controller.controller import Controller
 
 
+apply, failures = Controller._apply, [1]
+
+
 def fail(self, request, result):
-    raise RuntimeError("a defect of the test")
+    if failures:
+        failures.pop()
+        raise RuntimeError("a defect of the test")
+    apply(self, request, result)
 
 
 Controller._apply = fail
@@ -166,11 +172,13 @@ sys.exit(main())
 """
 
 
-def test_an_operator_whose_worker_fails_ends_with_an_error(project: Project, things: Things) -> None:
+def test_a_worker_that_fails_ends_nothing_and_its_object_runs_again(project: Project, things: Things) -> None:
     project.role("thing", "- ansible.builtin.debug: {msg: hello}\n")
     project.watch("thing")
     program = project.write("fails.py", _WORKERS_FAIL)
     operator = project.start(program=[sys.executable, str(program)])
     things.create("one", {})
-    assert operator.process.wait(patience()) != 0
+    assert operator.await_line("Background work failed; it begins again with backoff")["work"] == "Thing/worker"
     assert "a defect of the test" in operator.log
+    wait_until(lambda: len(operator.runs("one")) == 2, "the second run")
+    assert operator.stop() == 0
