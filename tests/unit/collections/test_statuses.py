@@ -173,3 +173,10 @@ def test_applying_twice_changes_nothing_the_second_time(
 
 def test_fields_that_the_server_dropped_are_named_by_their_path() -> None:
     assert statuses.missing({"a": 1, "b": {"c": 1, "d": 2}}, {"b": {"c": 1}}) == ["status.a", "status.b.d"]
+
+
+def test_an_object_that_a_plan_would_create_has_no_version_to_test() -> None:
+    assert statuses.operations({}, {"conditions": [{"type": "Ready"}]}, "") == [
+        {"op": "add", "path": "/status/conditions", "value": [{"type": "Ready"}]}
+    ]
+    assert statuses.operations(None, {"a": 1}, "") == [{"op": "add", "path": "/status", "value": {"a": 1}}]

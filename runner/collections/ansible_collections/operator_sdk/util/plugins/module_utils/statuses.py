@@ -43,11 +43,12 @@ def operations(before: Any, after: dict[str, Any], version: str) -> list[dict[st
 
     It is empty if nothing differs. Each field is written separately, so that concurrent writes of other clients to the
     status are kept. The list of conditions and a first status depend on what was read. A patch of these applies only to
-    the `version` that was read.
+    the `version` that was read. An object that a plan would create has none.
     """
+    same = [_same(version)] if version else []
     if not isinstance(before, dict):
-        return [_same(version), _add("/status", after)] if after else []
-    found = [_same(version)] if before.get("conditions") != after.get("conditions") else []
+        return [*same, _add("/status", after)] if after else []
+    found = same if before.get("conditions") != after.get("conditions") else []
     return found + _differences("/status", before, after)
 
 

@@ -290,12 +290,17 @@ def _attempted(
     return record(api, occurrence, dry_run=dry_run)
 
 
+def _version(previous: dict[str, Any]) -> dict[str, Any]:
+    """Return the version of an Event; one that a plan would create has none."""
+    return {name: value for name, value in previous["metadata"].items() if name == "resourceVersion"}
+
+
 def _record_core(api: KubernetesApi, occurrence: Occurrence, *, dry_run: bool) -> dict[str, Any]:
     previous = _found(api, events.CORE, occurrence)
     event = events.core_event(occurrence, previous)
     if previous is None:
         return api.create(_path(events.CORE, occurrence), event, dry_run=dry_run)
-    event["metadata"]["resourceVersion"] = previous["metadata"]["resourceVersion"]
+    event["metadata"].update(_version(previous))
     return api.merge_patch(_path(events.CORE, occurrence, occurrence.name), event, dry_run=dry_run)
 
 
@@ -303,7 +308,7 @@ def _record_grouped(api: KubernetesApi, occurrence: Occurrence, *, dry_run: bool
     previous = _found(api, events.GROUPED, occurrence)
     if previous is not None and events.same_grouped(occurrence, previous):
         patch = events.grouped_again(occurrence, previous)
-        patch["metadata"] = {"resourceVersion": previous["metadata"]["resourceVersion"]}
+        patch["metadata"] = _version(previous)
         return api.merge_patch(_path(events.GROUPED, occurrence, occurrence.name), patch, dry_run=dry_run)
     if previous is not None:
         # What is recorded there cannot be changed: it stays, and this becomes an Event of its own.

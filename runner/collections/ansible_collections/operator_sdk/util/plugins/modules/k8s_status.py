@@ -270,7 +270,7 @@ def _write(
         patch = statuses.overwriting(before, after)
     else:
         after = statuses.applied(before, wanted, replace_lists=module.params["replace_lists"], now=now)
-        patch = statuses.operations(read, after, current["metadata"]["resourceVersion"])
+        patch = statuses.operations(read, after, current["metadata"].get("resourceVersion", ""))
     if not patch:
         module.exit_json(changed=False, result=_shown(current))
     # Not an object of the same name that was made anew meanwhile.
