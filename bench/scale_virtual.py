@@ -7,7 +7,7 @@ import gc
 import logging
 import tracemalloc
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import AsyncGenerator, Callable
 from typing import Any, cast
 
 from bench.results import Result
@@ -46,7 +46,7 @@ class _Objects:
 
     def __init__(self, count: int) -> None:
         self.keys = {ObjectKey("bench", f"object-{number:05}") for number in range(count)}
-        self.synced = asyncio.Event()
+        self._listed = asyncio.Event()
 
     def __len__(self) -> int:
         return len(self.keys)
@@ -66,7 +66,11 @@ class _Objects:
     async def follow(self, changed: Callable[[Change], None]) -> None:
         for key in self.keys:
             changed(Change(key, None, _SUMMARY, initial=True))
-        self.synced.set()
+        self._listed.set()
+
+    async def known_namespaces(self) -> AsyncGenerator[str]:
+        await self._listed.wait()
+        yield ""
 
 
 class _NoReferences:
