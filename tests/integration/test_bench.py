@@ -57,7 +57,7 @@ def test_hours_in_virtual_time_end_and_count_every_run() -> None:
     ("case", "goals"),
     [
         ("spine", [1, 5, 20, 40, 40, 50, 50]),
-        pytest.param("engine", [0, 2, 2, 8, 10, 10, 25, 40, 45, 80], marks=pytest.mark.nightly),
+        pytest.param("engine", [2, 2, 8, 10, 10, 25, 40, 45, 80], marks=pytest.mark.nightly),
         pytest.param(
             "scale",
             [0, 0.4, 0.4, 0.6, 0.95, 1, 1, 1.1, 2, 2, *[3, 4] * 3, 5, 6, 6, *[8] * 4, 12, 16, 22, 28, 64, 300, 300],
