@@ -16,22 +16,17 @@ if TYPE_CHECKING:
 
 FINALIZER = "test.example.com/finalizer"
 
+# Runs at once append their lines, so that none is lost.
 NOTE = """
     - name: Note what was asked for
-      ansible.builtin.lineinfile:
-        path: "{{ lookup('env', 'NOTES') }}"
-        line: "{{ ansible_operator_meta.name }} {{ size | default('none') }}"
-        create: true
-        mode: "0600"
+      ansible.builtin.shell: grep -qsxF "$LINE" "$NOTES" || echo "$LINE" >> "$NOTES"
+      environment: {LINE: "{{ ansible_operator_meta.name }} {{ size | default('none') }}"}
 """
 
 CLEANUP = """
     - name: Note the deletion
-      ansible.builtin.lineinfile:
-        path: "{{ lookup('env', 'NOTES') }}"
-        line: "{{ ansible_operator_meta.name }} {{ farewell | default('deleted') }}"
-        create: true
-        mode: "0600"
+      ansible.builtin.shell: grep -qsxF "$LINE" "$NOTES" || echo "$LINE" >> "$NOTES"
+      environment: {LINE: "{{ ansible_operator_meta.name }} {{ farewell | default('deleted') }}"}
 """
 
 GROW = """
