@@ -212,6 +212,11 @@ def annotations_of(obj: Mapping[str, Any]) -> dict[str, str]:
     return mapping(metadata(obj).get("annotations"))
 
 
+def labels_of(obj: Mapping[str, Any]) -> dict[str, str]:
+    """Read `metadata.labels`."""
+    return mapping(metadata(obj).get("labels"))
+
+
 def managed_fields_of(obj: Mapping[str, Any]) -> list[dict[str, Any]]:
     """Read `metadata.managedFields`."""
     return maps(metadata(obj).get("managedFields"))

@@ -17,7 +17,7 @@ from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption,
 
 from runner.engine.hosts import Credentials
 from runner.errors import TerminalError
-from runner.objects import GVK, Object, ObjectKey, key_of, metadata
+from runner.objects import GVK, Object, ObjectKey, key_of, labels_of
 
 _KEYS = ("ssh-privatekey", "ssh-publickey-cert", "username", "password", "become-password", "known_hosts")
 _UNTIL = "The object is not run until it or the Secret changes"
@@ -34,7 +34,7 @@ def check_lent(secret: Object, gvk: GVK) -> None:
     Raises:
         TerminalError: its owner does not lend it to this kind.
     """
-    if (metadata(secret).get("labels") or {}).get(label(gvk)) == "true":
+    if labels_of(secret).get(label(gvk)) == "true":
         return
     key = key_of(secret)
     raise TerminalError(

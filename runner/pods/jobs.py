@@ -24,8 +24,8 @@ from typing import Any
 from runner import agent
 from runner.engine.job import PodRun, RunRecord, UnrecordedRun
 from runner.kube.discovery import ApiResource
-from runner.objects import GVK, Object, ObjectKey, annotations_of, metadata
-from runner.ownership import PRIMARY_RESOURCE, PRIMARY_RESOURCE_TYPE, Owner, type_name
+from runner.objects import GVK, Object, ObjectKey, annotations_of, labels_of, metadata
+from runner.ownership import PRIMARY_RESOURCE, PRIMARY_RESOURCE_TYPE, Owner, references_of, type_name
 from runner.watches.pod_fields import PodPolicy
 
 RUN_OF = "ansible.sdk.operatorframework.io/run-of"
@@ -223,8 +223,8 @@ def job_of(pod: Object) -> ObjectKey | None:
     Other clients can give their own pods the labels of a run.
     """
     meta = metadata(pod)
-    name = str((meta.get("labels") or {}).get(RUN, ""))
-    owner: Mapping[str, Any] = next((each for each in meta.get("ownerReferences") or () if each.get("controller")), {})
+    name = str(labels_of(pod).get(RUN, ""))
+    owner: Mapping[str, Any] = next((each for each in references_of(pod) if each.get("controller")), {})
     is_controlled = (owner.get("apiVersion"), owner.get("kind"), owner.get("name")) == ("batch/v1", "Job", name)
     return ObjectKey(str(meta.get("namespace", "")), name) if is_controlled else None
 

@@ -28,7 +28,7 @@ from runner.errors import (
 )
 from runner.kube.client import Client
 from runner.kube.discovery import ApiResource
-from runner.objects import GVK, Object, ObjectKey, ObjectRef, metadata
+from runner.objects import GVK, Object, ObjectKey, ObjectRef, labels_of, metadata
 from runner.pods import jobs
 from runner.pods.jobs import EVENTS, JOBS, PODS, SECRETS, Address
 
@@ -100,7 +100,7 @@ class Records:
         if run.record.warm:
             return True
         for pod in await self._of_object(PODS, run.namespace, uid):
-            if (metadata(pod).get("labels") or {}).get(jobs.RUN) == run.name:
+            if labels_of(pod).get(jobs.RUN) == run.name:
                 return True
         found = [each for each in await self._of_object(JOBS, run.namespace, uid) if metadata(each)["name"] == run.name]
         return any(each.get("status", {}).get(count) for each in found for count in _COUNTS)
@@ -187,7 +187,7 @@ class Records:
             if each == space:
                 for old in jobs.superfluous(sorted(of_jobs, key=jobs.run_number)):
                     await self._delete(JOBS, ObjectKey(space, old))
-            names += of_jobs + [str((metadata(one).get("labels") or {}).get(jobs.RUN, "")) for one in pods]
+            names += of_jobs + [str(labels_of(one).get(jobs.RUN, "")) for one in pods]
         name = jobs.run_name(uid, jobs.next_number(names))
         record = RunRecord(job.ident, pod.generation, pod.purpose, time.time(), warm)
         await self._client.create(SECRETS, space, jobs.secret(pod, record, name, space, self._address()))

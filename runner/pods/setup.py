@@ -23,7 +23,8 @@ from runner.kube.credentials.auth import OwnNamespaces
 from runner.kube.discovery import Discovery
 from runner.kube.state import SECRETS, ClusterState, StateError
 from runner.monitoring.metrics import Metrics
-from runner.objects import Object, metadata
+from runner.objects import Object
+from runner.ownership import references_of
 from runner.pods import certificates, jobs, payload
 from runner.pods.certificates import Certificates
 from runner.pods.engine import PodEngine
@@ -101,7 +102,7 @@ class PodRuns:
                 raise
             _log.warning("Cannot read the operator's pod; its warm pods have no owner", pod=pod_name, error=str(error))
             return []
-        found = [each for each in metadata(pod).get("ownerReferences") or [] if each.get("controller")]
+        found = [each for each in references_of(pod) if each.get("controller")]
         return [{name: each[name] for name in ("apiVersion", "kind", "name", "uid")} for each in found]
 
 

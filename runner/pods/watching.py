@@ -13,8 +13,8 @@ from runner.kube.cache import Change
 from runner.kube.client import Client, Selection
 from runner.kube.discovery import Discovery
 from runner.kube.informer import Informer
-from runner.objects import GVK, Object, ObjectKey, annotations_of, metadata
-from runner.ownership import type_name
+from runner.objects import GVK, Object, ObjectKey, annotations_of, labels_of, metadata
+from runner.ownership import references_of, type_name
 from runner.pods import jobs, states
 from runner.pods.states import PodState
 
@@ -104,7 +104,7 @@ class PodWatch:
             del self._pods[former]
         if pod is None or job is None:
             return
-        labels: dict[str, str] = metadata(pod).get("labels") or {}
+        labels = labels_of(pod)
         of, owner = labels.get(jobs.RUN_OF, ""), str(annotations_of(pod).get(jobs.RUN_OF, ""))
         self._jobs[change.key] = job
         self._pods.pop(job, None)
@@ -119,11 +119,9 @@ def kept(pod: Object) -> Object:
         for name in ("name", "namespace", "uid", "resourceVersion", "deletionTimestamp")
         if name in meta
     }
-    labels = {
-        name: text for name, text in (meta.get("labels") or {}).items() if name in {jobs.RUN, jobs.RUN_OF, jobs.WARM}
-    }
+    labels = {name: text for name, text in labels_of(pod).items() if name in {jobs.RUN, jobs.RUN_OF, jobs.WARM}}
     owner = str(annotations_of(pod).get(jobs.RUN_OF, ""))[:_LONGEST_OWNER]
-    owners = [each for each in meta.get("ownerReferences") or () if each.get("controller")][:1]
+    owners = [each for each in references_of(pod) if each.get("controller")][:1]
     containers = [{name: each.get(name) for name in ("name", "resources")} for each in spec.get("containers") or ()]
     return {
         **{name: pod[name] for name in ("apiVersion", "kind", "status") if name in pod},

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import orjson
 
 from runner.engine.coverage import Coverage, Omission
-from runner.objects import GVK, Object, ObjectKey, annotations_of, created_at, is_deleting, metadata, uid_of
+from runner.objects import GVK, Object, ObjectKey, annotations_of, created_at, is_deleting, managed_fields_of, uid_of
 from runner.ownership import PRIMARY_RESOURCE, PRIMARY_RESOURCE_TYPE, Owner, references_of
 from runner.prune.uses import RELEASE, UseDigests, UsedObjects, Uses, has_state
 from runner.watches.policy import PrunePolicy
@@ -100,8 +100,7 @@ class CreatedObject:
         """Note the created object as the API server returned it."""
         annotations = annotations_of(obj)
         name = annotations.get(_HELM_NAME)
-        fields = metadata(obj).get("managedFields") or ()
-        by_helm = any(isinstance(each, dict) and each.get("manager") == "helm" for each in fields)
+        by_helm = any(each.get("manager") == "helm" for each in managed_fields_of(obj))
         self.exempt = _HELM_HOOK in annotations or (by_helm and not name)
         self.release = f"{annotations.get(_HELM_NAMESPACE, self.key.namespace)}/{name}" if name else ""
         self.uid, self.intended = uid_of(obj), 0

@@ -16,7 +16,7 @@ from typing import Any
 import orjson
 
 from runner.kube.object_status import UNREAD, ObjectStatus, unread
-from runner.objects import GVK, Object, ObjectKey, ObjectRef, key_of, metadata, uid_of
+from runner.objects import GVK, Object, ObjectKey, ObjectRef, key_of, labels_of, metadata, uid_of
 from runner.watches.policy import StatusTrigger
 from runner.watches.reference_fields import WatchReference
 
@@ -195,9 +195,8 @@ def _named(value: object, own: str, path: str) -> Iterator[ObjectKey]:
 
 def _sealed(obj: Mapping[str, Any]) -> bytes:
     """Digest the content, and the labels by which the owner of a Secret lends it."""
-    labels = metadata(obj).get("labels") or {}
     content: dict[str, Any] = {name: value for name, value in obj.items() if name not in _NO_CONTENT}
-    content["lent"] = {name: value for name, value in labels.items() if _LENDS in name}
+    content["lent"] = {name: value for name, value in labels_of(obj).items() if _LENDS in name}
     text = orjson.dumps(content, option=orjson.OPT_SORT_KEYS)
     return hashlib.blake2b(text, digest_size=_DIGEST_SIZE, key=_KEY).digest()
 

@@ -20,6 +20,7 @@ from runner.objects import (
     is_deleting,
     is_paused,
     key_of,
+    labels_of,
     metadata,
     plan_requested,
     uid_of,
@@ -79,7 +80,7 @@ class Member:
         ready = find(conditions, kstatus.READY) or successful
         content = _CONTENT.search(str(updated.get("message")))
         reason = updated.get("reason") if updated.get("status") == "False" else ""
-        annotation, own = annotations_of(obj).get(ROLLOUT), meta.get("labels") or {}
+        annotation, own = annotations_of(obj).get(ROLLOUT), labels_of(obj)
         observed, generation = failure.get("observedGeneration"), meta.get("generation")
         is_ready = ready.get("status") == "True" and reason != IN_PROGRESS
         return cls(

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
-from runner.objects import Object, metadata
+from runner.objects import Object, labels_of
 
 _SET = re.compile(r"\s*([^\s,()=!<>]+)\s+(in|notin)\s*\(([^()]*)\)\s*(?:,|$)")
 _OTHER = re.compile(r"\s*(!?)\s*([^\s,()=!<>]+)\s*(?:(==|=|!=|>|<)\s*([^,()=!<>\s]*))?\s*(?:,|$)")
@@ -64,7 +64,7 @@ def _labels(text: str) -> list[_Condition]:
 
 def _label(key: str, operator: str, values: frozenset[str]) -> _Condition:
     def holds(obj: Object) -> bool:
-        labels = metadata(obj).get("labels") or {}
+        labels = labels_of(obj)
         value = labels.get(key)
         match operator:
             case "in" | "=" | "==":

@@ -10,7 +10,8 @@ from runner.errors import ApiError, ForbiddenError, NotFoundError
 from runner.kube import discovery
 from runner.kube.client import Client, Selection
 from runner.kube.discovery import ApiResource
-from runner.objects import GVK, Object, ObjectKey, key_of, metadata, uid_of
+from runner.objects import GVK, Object, ObjectKey, key_of, uid_of
+from runner.ownership import references_of
 from runner.plan.changes import ObjectChange
 
 _PAGE = 500
@@ -92,7 +93,7 @@ async def _owned(client: Client, resource: ApiResource, namespace: str) -> Async
     while True:
         page = await client.list_page(resource, namespace, Selection(metadata_only=True), _PAGE, cont)
         for obj in page.items:
-            owners = frozenset(str(each.get("uid")) for each in metadata(obj).get("ownerReferences") or ())
+            owners = frozenset(str(each.get("uid")) for each in references_of(obj))
             if owners:
                 yield Owned(resource.gvk, key_of(obj), uid_of(obj), owners)
         cont = page.cont

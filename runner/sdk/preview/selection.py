@@ -28,7 +28,7 @@ from runner.errors import (
 )
 from runner.kube.client import Client, PatchType, Selection
 from runner.kube.discovery import ApiResource, Discovery
-from runner.objects import LAST_APPLIED, Object, ObjectKey, finalizers_of, is_deleting, key_of, metadata
+from runner.objects import LAST_APPLIED, Object, ObjectKey, annotations_of, finalizers_of, is_deleting, key_of, metadata
 from runner.proxy.planning.selection import Selector as Matching
 from runner.watches.watch import Watch
 from runner.yamlfile import tree
@@ -100,9 +100,9 @@ async def tried(client: Client, resource: ApiResource, key: ObjectKey, obj: Obje
         before = await client.get(resource, key)
     except NotFoundError:
         return None, await client.request("POST", resource.path(key.namespace), params=_STRICT, body=wanted)
-    applied = (metadata(before).get("annotations") or {}).get(LAST_APPLIED)
+    applied = annotations_of(before).get(LAST_APPLIED)
     # kubectl adds `LAST_APPLIED` to the annotations of the file, so that it never removes all annotations.
-    annotated = {**metadata(wanted), "annotations": metadata(obj).get("annotations") or {}}
+    annotated = {**metadata(wanted), "annotations": annotations_of(obj)}
     patch = _patch(json.loads(applied) if applied else {}, {**wanted, "metadata": annotated})
     after = await client.patch(resource, key, patch, content_type=PatchType.MERGE, params=_STRICT)
     return before, after
