@@ -26,6 +26,7 @@ from runner.objects import MODE, Object, ObjectKey, ObjectRef, annotations_of, d
 from runner.plan.approved import ApprovedPlan
 from runner.prune.run_objects import RunUses
 from runner.replicas.lease_guard import Leadership, LeaseGuard
+from runner.slots import EMPTY, Slots
 from runner.status.conditions import Condition
 from runner.unchanged.last_run import RunInputs
 from runner.watches.policy import MODES, RunMode, mode_of, strictest
@@ -222,6 +223,8 @@ class Attempt:
     """`status.hosts` from the start of the run: no host is forgotten if the operator dies during the run."""
     ignored_variables: tuple[str, ...] = ()
     """Variables of hosts that the run does not receive."""
+    more: Slots = EMPTY
+    """Parts of features."""
 
     @property
     def key(self) -> ObjectKey:

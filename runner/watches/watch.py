@@ -19,6 +19,7 @@ from runner.config import duration, paths
 from runner.config.paths import SearchPath, SearchResult, find_file, find_role
 from runner.config.settings import ENGINES, EngineName, Settings
 from runner.objects import GVK
+from runner.slots import EMPTY, Slots
 from runner.watches import (
     declared,
     inventory_fields,
@@ -136,6 +137,8 @@ class Watch:
     """Hosts of the runs; None: only localhost."""
     line: int
     """First line of the entry in watches.yaml, counted from 1."""
+    more: Slots = EMPTY
+    """Values of the fields of features."""
 
     @property
     def contents(self) -> tuple[Content, ...]:
