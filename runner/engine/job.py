@@ -21,6 +21,7 @@ from runner.config.settings import EngineName
 from runner.engine.hosts import HostRecap, Hosts
 from runner.engine.run_secrets import RunSecrets
 from runner.objects import GVK, ObjectKey, ObjectRef
+from runner.slots import EMPTY, Slots
 from runner.watches.pod_fields import PodPolicy
 from runner.watches.watch import Content
 
@@ -115,6 +116,8 @@ class Job:
     """Hosts beside localhost; None: there are none."""
     secrets: RunSecrets = field(default_factory=RunSecrets, repr=False, compare=False)
     """Values to mask in the run's output and files; grows during the run."""
+    more: Slots = EMPTY
+    """Inputs that only some features give a run."""
 
 
 class Outcome(Enum):
@@ -184,6 +187,8 @@ class RunResult:
     """Keys that hosts presented, by the name of the host in `known_hosts`."""
     refused: bool = False
     """Whether no task ran, because the project uses a name of a host of the resource. `message` names it."""
+    more: Slots = EMPTY
+    """Results that only some features add to a run."""
 
     @property
     def unreachable(self) -> tuple[str, ...]:
