@@ -145,6 +145,7 @@ class RunAccess:
             objects=attempt.objects if plan is None and isinstance(attempt.objects, RunObjects) else None,
             uses=attempt.objects,
             approval=attempt.approved.plan if attempt.approved is not None else None,
+            more=attempt.more,
         )
         if watch.gvk == _SECRET:
             await asyncio.to_thread(learn_object, run.secrets, attempt.obj)

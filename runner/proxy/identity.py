@@ -24,6 +24,7 @@ from runner.objects import GVK
 from runner.ownership import Owner, OwnerState
 from runner.proxy.planning.overlay import Overlay, WriteApproval
 from runner.prune.run_objects import RunObjects, RunUses
+from runner.slots import EMPTY, Slots
 from runner.unchanged.last_run import ReadSet
 
 _MOST_RIGHTS = 20
@@ -128,6 +129,8 @@ class RunIdentity:
     """Planned writes of a plan run, which writes nothing; None for all other runs."""
     approval: WriteApproval | None = field(default=None, compare=False, repr=False)
     """Writes that the run may send, if it executes an approved plan; None: all."""
+    more: Slots = field(default=EMPTY, compare=False, repr=False)
+    """Parts of features, those of the attempt."""
 
 
 @dataclass(slots=True)
