@@ -14,10 +14,10 @@ from bench.results import Result
 from bench.scale_bed import CASE
 from runner import log
 from runner.controller import decisions
+from runner.controller.contention import ContentionReporter
 from runner.controller.controller import Controller
 from runner.controller.decisions import Result as Ending
 from runner.controller.decisions import RetryTerms
-from runner.controller.features import ContentionReporter
 from runner.controller.reconcile import Reconciler
 from runner.controller.runs import Runs
 from runner.engine.job import Outcome, RunResult

@@ -12,19 +12,12 @@ from runner import log
 from runner.config import paths
 from runner.config.settings import Settings
 from runner.controller.attempt import Attempt, WatchScope
+from runner.controller.contention import ContentionReporter
 from runner.controller.controller import Controller
 from runner.controller.drift import DriftChecks
-from runner.controller.features import (
-    Annotations,
-    ContentionReporter,
-    Feature,
-    FinalizerRemoval,
-    IgnoredReferences,
-    Pause,
-    Refusals,
-    RunReports,
-)
+from runner.controller.hooks import Hooks
 from runner.controller.hosts import RunHosts
+from runner.controller.own_hooks import Annotations, FinalizerRemoval, IgnoredReferences, Pause, Refusals, RunReports
 from runner.controller.owner_check import OwnerCheck
 from runner.controller.planning import PlanReconciler
 from runner.controller.prune_records import PruneDeletion, PruneRecords
@@ -122,7 +115,7 @@ def make(watch: Watch, shared: Shared) -> Controller:
     contents = (executed, shared.executed(watch.as_finalizer()) if watch.finalizer else executed)
     pruner, rollout = _pruner(scope, shared, executed), _rollout(scope, shared, executed)
     # The order of all calls. Before a run, each feature can skip those below it. After a run, the first acts first.
-    features: list[Feature | None] = [
+    features: list[Hooks | None] = [
         RunReports(scope),  # reports the run before the removal of the finalizer lets the object go
         refusals,
         FinalizerRemoval(scope, shared.client, refusals) if watch.finalizer else None,  # nothing else for this object

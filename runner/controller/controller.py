@@ -13,9 +13,10 @@ from functools import partial
 from runner import log
 from runner.controller import decisions
 from runner.controller.attempt import WatchScope
+from runner.controller.contention import ContentionReporter
 from runner.controller.decisions import Done, RequeueAfter, Result, Retry, Terminal
 from runner.controller.drift import DriftSchedule
-from runner.controller.features import REQUEST_BACKOFF, ContentionReporter
+from runner.controller.hooks import REQUEST_BACKOFF
 from runner.controller.reconcile import Reconciler
 from runner.controller.runs import Runs
 from runner.kube.cache import Change, Summary

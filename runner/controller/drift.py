@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from runner import log
 from runner.controller.attempt import Attempt, WatchScope
 from runner.controller.decisions import Done, resync_delay
-from runner.controller.features import NOTHING, Feature, FinishedRun, Skip
+from runner.controller.hooks import NOTHING, FinishedRun, Hooks, Skip
 from runner.controller.hosts import keep_keys
 from runner.controller.plan_run import PlanRun, plan_run
 from runner.controller.runs import Runs
@@ -87,7 +87,7 @@ _MOST_DETAILS = 20
 
 
 @dataclass(frozen=True, slots=True)
-class DriftChecks(Feature):
+class DriftChecks(Hooks):
     """Checks of one watch's objects."""
 
     scope: WatchScope

@@ -9,7 +9,7 @@ from urllib.parse import urlsplit
 
 from runner import log
 from runner.controller.attempt import Attempt
-from runner.controller.features import Feature, FinishedRun, RequestFailedError, Skip
+from runner.controller.hooks import FinishedRun, Hooks, RequestFailedError, Skip
 from runner.engine import conversion
 from runner.engine.hosts import UNRESOLVED, Credentials, Host, Hosts
 from runner.errors import ApiError, ApiUnavailableError, NotFoundError, TerminalError
@@ -32,7 +32,7 @@ _TRIES_DEAD = frozenset({RunReason.RESYNC, RunReason.REQUESTED, RunReason.DELETE
 _MOST_NAMED = 20
 
 
-class RunHosts(Feature):
+class RunHosts(Hooks):
     """Hosts and lent Secrets of the runs. The preview uses `apply` too."""
 
     def __init__(self, watch: Watch, client: Client) -> None:

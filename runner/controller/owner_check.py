@@ -10,7 +10,7 @@ from __future__ import annotations
 from runner import log
 from runner.controller.attempt import Attempt, WatchScope
 from runner.controller.decisions import Done, Retry
-from runner.controller.features import REQUEST_BACKOFF, Feature, Skip
+from runner.controller.hooks import REQUEST_BACKOFF, Hooks, Skip
 from runner.errors import ApiError, ApiUnavailableError, NotFoundError
 from runner.kube.discovery import ApiResource
 from runner.kube.meaning import Follow, Request, follow
@@ -28,7 +28,7 @@ _WITHOUT_EVENT = frozenset(
 """Reasons of runs that no event of the object itself started, so that nothing shows that it still exists."""
 
 
-class OwnerCheck(Feature):
+class OwnerCheck(Hooks):
     """States of the objects of one watch."""
 
     def __init__(self, scope: WatchScope, reader: ObjectReader) -> None:

@@ -16,7 +16,7 @@ from runner import log
 from runner.controller import decisions
 from runner.controller.attempt import AnnotationOverrides, ApprovedRun, Attempt, WatchScope, overrides_of
 from runner.controller.decisions import Done, RequeueAfter, Retry
-from runner.controller.features import Addition, Feature, FinishedRun, Skip
+from runner.controller.hooks import Addition, FinishedRun, Hooks, Skip
 from runner.controller.hosts import keep_keys
 from runner.controller.plan_run import PlanConfigMaps, PlanRun, plan_run
 from runner.controller.pruning import Pruner
@@ -58,7 +58,7 @@ _LONGEST = 2000
 """Characters of a difference."""
 
 
-class PlanReconciler(Feature):
+class PlanReconciler(Hooks):
     """Plans the objects of one watch."""
 
     def __init__(
@@ -128,7 +128,7 @@ class PlanReconciler(Feature):
         plan = self._with_approval(attempt.obj, approved.hash, run.result.outcome.value.capitalize())
         return StatusReport(report.plan_executed(attempt.obj, approved.hash), plan=plan)
 
-    async def after(self, attempt: Attempt, run: FinishedRun) -> Addition:  # noqa: ARG002 - see Feature
+    async def after(self, attempt: Attempt, run: FinishedRun) -> Addition:  # noqa: ARG002 - see Hooks
         """Plan again after an approved run that the proxy ended. Remove the ConfigMap of a plan that has ended."""
         if attempt.approved is not None:
             if not attempt.is_stopped:

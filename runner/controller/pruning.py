@@ -16,7 +16,7 @@ from functools import partial
 from runner import log
 from runner.controller.attempt import Attempt, WatchScope
 from runner.controller.decisions import Done, RequeueAfter
-from runner.controller.features import Addition, Feature, FinishedRun, Skip
+from runner.controller.hooks import Addition, FinishedRun, Hooks, Skip
 from runner.controller.prune_records import Examined, Findings, PruneDeletion, PruneRecords, RecordState
 from runner.engine.coverage import Coverage, Omission
 from runner.engine.job import Outcome, RunResult
@@ -54,7 +54,7 @@ class Pruned:
     """Whether another run must confirm that objects are unused."""
 
 
-class Pruner(Feature):
+class Pruner(Hooks):
     """Prunes the objects of one watch's runs."""
 
     def __init__(

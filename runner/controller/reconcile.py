@@ -16,15 +16,8 @@ from runner import log
 from runner.controller import decisions
 from runner.controller.attempt import Attempt, WatchScope
 from runner.controller.decisions import Done, Result, Retry, Terminal
-from runner.controller.features import (
-    NOTHING,
-    REQUEST_BACKOFF,
-    Feature,
-    FinishedRun,
-    Refusals,
-    RequestFailedError,
-    Skip,
-)
+from runner.controller.hooks import NOTHING, REQUEST_BACKOFF, FinishedRun, Hooks, RequestFailedError, Skip
+from runner.controller.own_hooks import Refusals
 from runner.controller.runs import Runs
 from runner.engine import output
 from runner.engine.artifacts import new_ident
@@ -62,9 +55,9 @@ class Reconciler:
         runs: Runs,
         status: StatusWriter,
         refusals: Refusals,
-        features: Sequence[Feature],
+        hooks: Sequence[Hooks],
     ) -> None:
-        """`features` are in the order in which they are called."""
+        """`hooks` are in the order in which they are called."""
         self._refusals = refusals
         self._watch = scope.watch
         self._scope = scope
@@ -72,7 +65,7 @@ class Reconciler:
         self._discovery = discovery
         self._runs = runs
         self._status = status
-        self._features = features
+        self._hooks = hooks
         self._log = log.get(__name__, gvk=str(scope.watch.gvk))
 
     async def reconcile(self, request: ReconcileRequest) -> Result:
@@ -101,8 +94,8 @@ class Reconciler:
         keep, kind = self._scope.background.keep, self._watch.gvk.kind
         async with TaskGroup() as group:
             group.create_task(keep(f"{kind}/status", self._status.follow))
-            for feature in self._features:
-                group.create_task(keep(f"{kind}/{type(feature).__name__}", feature.sweep))
+            for hooks in self._hooks:
+                group.create_task(keep(f"{kind}/{type(hooks).__name__}", hooks.sweep))
 
     async def drain(self) -> None:
         """Write the last statuses at the end."""
@@ -111,8 +104,8 @@ class Reconciler:
     async def _forget(self, key: ObjectKey) -> Result:
         # First, before another object can have the name: its request must not be dropped.
         self._scope.registry.forget(key)
-        for feature in self._features:
-            await feature.gone(key)
+        for hooks in self._hooks:
+            await hooks.gone(key)
         return Done(None)
 
     async def _reconcile(self, obj: Object, request: ReconcileRequest, guard: LeaseGuard) -> Result:
@@ -134,8 +127,8 @@ class Reconciler:
     async def _attempt(self, attempt: Attempt) -> Result:
         """Run the object, unless a feature skips the run; then report the run."""
         try:
-            for feature in self._features:
-                decided = await feature.before(attempt)
+            for hooks in self._hooks:
+                decided = await hooks.before(attempt)
                 if isinstance(decided, Skip):
                     if decided.report is not NOTHING:
                         await self._write(attempt, attempt.obj, decided.report)
@@ -187,11 +180,11 @@ class Reconciler:
                 run.result, report.FailureDetails(missing, advice, output.pointer(run.job), final=final)
             )
         ended = ended.with_conditions((*attempt.conditions, *report.ignored(attempt.obj, run.job.ignored_variables)))
-        for feature in self._features:
+        for hooks in self._hooks:
             try:
-                ended = ended.joined(feature.status(attempt, run))
+                ended = ended.joined(hooks.status(attempt, run))
             except Exception:  # noqa: BLE001 - see `_note_failure`
-                self._note_failure(feature, attempt)
+                self._note_failure(hooks, attempt)
         written = await self._write(attempt, self._scope.latest(attempt), ended)
         for sentence in run.decision.advice:
             self._log.warning("No further run", why=sentence, job=attempt.ident, **attempt.key._asdict())
@@ -204,23 +197,23 @@ class Reconciler:
     async def _add(self, attempt: Attempt, run: FinishedRun, written: Object) -> Result:
         """Let the features act, and write what they add to the status. `written` is the object with the result."""
         added, result = NOTHING, run.decision.result
-        for feature in self._features:
+        for hooks in self._hooks:
             attempt.guard.check()
             try:
-                addition = await feature.after(attempt, run)
+                addition = await hooks.after(attempt, run)
             except LeaseLostError:
                 raise
             except Exception:  # noqa: BLE001 - see `_note_failure`
-                self._note_failure(feature, attempt)
+                self._note_failure(hooks, attempt)
             else:
                 added, result = added.joined(addition.report), addition.result or result
         if added != NOTHING:
             await self._write(attempt, written, added)
         return result
 
-    def _note_failure(self, feature: Feature, attempt: Attempt) -> None:
+    def _note_failure(self, hooks: Hooks, attempt: Attempt) -> None:
         """Log and count the failure of a feature after a run. The result of the run is kept, and it is not repeated."""
-        name = type(feature).__name__
+        name = type(hooks).__name__
         self._scope.metrics.feature_failures.labels(str(self._watch.gvk), name).inc()
         self._log.exception(
             "A feature failed after the run; the result of the run is kept",

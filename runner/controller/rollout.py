@@ -17,7 +17,7 @@ from dataclasses import replace
 from runner import log
 from runner.controller.attempt import Attempt, WatchScope
 from runner.controller.decisions import Done, RequeueAfter
-from runner.controller.features import NOTHING, REQUEST_BACKOFF, Feature, FinishedRun, RequestFailedError, Skip
+from runner.controller.hooks import NOTHING, REQUEST_BACKOFF, FinishedRun, Hooks, RequestFailedError, Skip
 from runner.engine.job import Outcome
 from runner.errors import ApiError, ApiUnavailableError, ConflictError
 from runner.events.bodies import ApiEvent, EventType
@@ -48,7 +48,7 @@ _OTHER_CONTENT = Wait(WAITING, "Waits for the rollout of other content")
 _BY_OTHERS = frozenset({RunReason.DEPENDENT, RunReason.REFERENCE, RunReason.REQUESTED})
 
 
-class Rollout(Feature):
+class Rollout(Hooks):
     """Rollout of one watch's content."""
 
     def __init__(self, scope: WatchScope, policy: RolloutPolicy, store: RolloutStore, executed: ContentDigest) -> None:

@@ -15,7 +15,7 @@ from runner.config import paths
 from runner.config.settings import Settings
 from runner.controller import decisions
 from runner.controller.attempt import AnnotationBounds, AnnotationOverrides, Attempt, WatchScope
-from runner.controller.features import Feature, FinishedRun, Skip
+from runner.controller.hooks import FinishedRun, Hooks, Skip
 from runner.controller.run_access import Grant, RunAccess
 from runner.controller.run_log import RunEvents, RunObserver
 from runner.engine import artifacts, conversion, params, retention
@@ -188,7 +188,7 @@ class PreparedRun:
     """Access of the run, which is open."""
 
 
-class Runs(Feature):
+class Runs(Hooks):
     """Executes the runs of one watch's objects, at most one per object, and removes the files of former objects."""
 
     def __init__(

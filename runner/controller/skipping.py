@@ -17,7 +17,7 @@ import orjson
 from runner import log
 from runner.controller.attempt import Attempt, WatchScope
 from runner.controller.decisions import Done, RequeueAfter
-from runner.controller.features import Addition, Feature, FinishedRun, Skip
+from runner.controller.hooks import Addition, FinishedRun, Hooks, Skip
 from runner.dependents.watching import Dependents
 from runner.engine.job import Outcome
 from runner.errors import ApiError, ApiUnavailableError, ForbiddenError, NotFoundError
@@ -50,7 +50,7 @@ class UnchangedCheck:
     """Time of the next run that the last one requested, in seconds since the epoch."""
 
 
-class RunSkipper(Feature):
+class RunSkipper(Hooks):
     """Skips runs of one watch's objects."""
 
     def __init__(

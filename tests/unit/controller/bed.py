@@ -10,16 +10,10 @@ from pathlib import Path
 from typing import Any, cast
 
 from runner.controller.attempt import WatchScope
+from runner.controller.contention import ContentionReporter
 from runner.controller.controller import Controller
-from runner.controller.features import (
-    Annotations,
-    ContentionReporter,
-    Feature,
-    FinalizerRemoval,
-    Pause,
-    Refusals,
-    RunReports,
-)
+from runner.controller.hooks import Hooks
+from runner.controller.own_hooks import Annotations, FinalizerRemoval, Pause, Refusals, RunReports
 from runner.controller.owner_check import OwnerCheck
 from runner.controller.reconcile import Reconciler
 from runner.controller.run_access import Grant, RunAccess
@@ -250,7 +244,7 @@ class _NoReferences:
 class Bed:
     """A controller of one kind, with one worker unless more are given."""
 
-    def __init__(self, watch: Watch, *features: Feature, workers: int = 1) -> None:
+    def __init__(self, watch: Watch, *features: Hooks, workers: int = 1) -> None:
         self.server = Server(watch.gvk)
         self.engine = Engine()
         self.events = RecordedEvents()

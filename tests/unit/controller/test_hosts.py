@@ -12,7 +12,7 @@ from typing import Any, cast
 import pytest
 
 from runner.controller.attempt import Attempt
-from runner.controller.features import RequestFailedError
+from runner.controller.hooks import RequestFailedError
 from runner.controller.hosts import RunHosts, keep_keys
 from runner.errors import ForbiddenError, NotFoundError, TerminalError
 from runner.kube.client import Client

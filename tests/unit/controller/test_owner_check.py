@@ -9,7 +9,7 @@ import pytest
 
 from runner.controller.attempt import Attempt, ForgetRegistry
 from runner.controller.decisions import Done, Retry
-from runner.controller.features import Skip
+from runner.controller.hooks import Skip
 from runner.controller.owner_check import OwnerCheck
 from runner.errors import ApiUnavailableError, ForbiddenError, KindNotFoundError, NotFoundError
 from runner.kube.cache import Cache, Summary

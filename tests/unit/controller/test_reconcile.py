@@ -11,7 +11,7 @@ import pytest
 from runner.controller.attempt import Attempt
 from runner.controller.decisions import Done, RequeueAfter
 from runner.controller.drift import DriftChecks
-from runner.controller.features import Addition, Feature, FinishedRun, Skip
+from runner.controller.hooks import Addition, FinishedRun, Hooks, Skip
 from runner.engine.job import Job, Outcome, RunResult, canceled
 from runner.errors import ApiUnavailableError, EngineError, KindNotFoundError, ServerError
 from runner.kube.cache import Cache
@@ -27,7 +27,7 @@ from tests.unit.controller.bed import KEY, Bed
 pytestmark = pytest.mark.usefixtures("no_threads")
 
 
-class Noted(Feature):
+class Noted(Hooks):
     """A feature that notes its calls, and what the status was then."""
 
     def __init__(self, name: str, noted: list[tuple[str, str]]) -> None:
@@ -43,11 +43,11 @@ class Noted(Feature):
         self._note("before")
         return attempt
 
-    def status(self, attempt: Attempt, run: FinishedRun) -> StatusReport:  # noqa: ARG002 - see Feature
+    def status(self, attempt: Attempt, run: FinishedRun) -> StatusReport:  # noqa: ARG002 - see Hooks
         self._note("status")
         return StatusReport(())
 
-    async def after(self, attempt: Attempt, run: FinishedRun) -> Addition:  # noqa: ARG002 - see Feature
+    async def after(self, attempt: Attempt, run: FinishedRun) -> Addition:  # noqa: ARG002 - see Hooks
         self._note("after")
         return Addition()
 
@@ -81,7 +81,7 @@ async def test_the_engine_of_the_watch_ends_what_remains_of_an_object_that_is_go
     assert job.run_dir in bed.engine.forgotten
 
 
-class Listed(Feature):
+class Listed(Hooks):
     """A feature that adds a host to the status at the start of a run."""
 
     async def before(self, attempt: Attempt) -> Skip | Attempt:
@@ -109,19 +109,19 @@ async def test_a_run_that_ansible_refuses_makes_the_object_unusable_and_leaves_n
     assert bed.server.condition("Successful")["status"] == "True"
 
 
-class Broken(Feature):
+class Broken(Hooks):
     """A feature that fails after the run."""
 
     def __init__(self, method: str, error: Exception) -> None:
         self._method = method
         self._error = error
 
-    def status(self, attempt: Attempt, run: FinishedRun) -> StatusReport:  # noqa: ARG002 - see Feature
+    def status(self, attempt: Attempt, run: FinishedRun) -> StatusReport:  # noqa: ARG002 - see Hooks
         if self._method == "status":
             raise self._error
         return StatusReport(())
 
-    async def after(self, attempt: Attempt, run: FinishedRun) -> Addition:  # noqa: ARG002 - see Feature
+    async def after(self, attempt: Attempt, run: FinishedRun) -> Addition:  # noqa: ARG002 - see Hooks
         if self._method == "after":
             raise self._error
         return Addition()
@@ -153,7 +153,7 @@ async def test_the_failure_of_a_feature_neither_loses_the_result_nor_repeats_the
     assert "A feature failed after the run" in capsys.readouterr().out
 
 
-class Missing(Feature):
+class Missing(Hooks):
     """A feature whose files are away for a while, before runs and in the background."""
 
     def __init__(self, failures: int) -> None:
@@ -214,7 +214,7 @@ async def test_a_run_that_succeeds_ends_the_drift_of_its_object_in_the_metrics()
     watch = watch_value()
     bed = Bed(watch)
     checks = DriftChecks(bed.scope, DriftPolicy(60.0, repair=True), cast("Any", None), bed.status)
-    cast("Any", bed.controller._reconciler)._features.append(checks)
+    cast("Any", bed.controller._reconciler)._hooks.append(checks)
     bed.scope.metrics.drifted(watch.gvk, ObjectKey("ns", "one"), has_drift=True)
     bed.server.create()
     labels = {"GVK": str(watch.gvk)}
@@ -223,13 +223,13 @@ async def test_a_run_that_succeeds_ends_the_drift_of_its_object_in_the_metrics()
     assert bed.scope.metrics.registry.get_sample_value("ansible_operator_drifted_objects", labels) == 0
 
 
-class Added(Feature):
+class Added(Hooks):
     """A feature with a condition of its own, and another run to request."""
 
     def __init__(self, message: str) -> None:
         self.message = message
 
-    async def after(self, attempt: Attempt, run: FinishedRun) -> Addition:  # noqa: ARG002 - see Feature
+    async def after(self, attempt: Attempt, run: FinishedRun) -> Addition:  # noqa: ARG002 - see Hooks
         return Addition(StatusReport((make(report.PRUNABLE, "True", "Unused", self.message),)), RequeueAfter(20.0))
 
 
@@ -248,10 +248,10 @@ async def test_a_condition_that_a_feature_adds_is_written_only_if_it_changed() -
     assert "GET status" not in bed.server.calls
 
 
-class Skipped(Feature):
+class Skipped(Hooks):
     """A feature that skips each run."""
 
-    async def before(self, attempt: Attempt) -> Skip | Attempt:  # noqa: ARG002 - see Feature
+    async def before(self, attempt: Attempt) -> Skip | Attempt:  # noqa: ARG002 - see Hooks
         return Skip(Done(None), report.paused())
 
 
@@ -274,10 +274,10 @@ async def test_a_run_has_one_event_and_one_metric() -> None:
     assert bed.scope.metrics.registry.get_sample_value("ansible_operator_reconcile_result", labels) == 1
 
 
-class Slow(Feature):
+class Slow(Hooks):
     """A feature that needs a while to remove what it keeps of a former object."""
 
-    async def gone(self, key: ObjectKey) -> None:  # noqa: ARG002 - see Feature
+    async def gone(self, key: ObjectKey) -> None:  # noqa: ARG002 - see Hooks
         await asyncio.sleep(2)
 
 

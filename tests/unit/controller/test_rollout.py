@@ -84,7 +84,7 @@ class World:
         self.bed = Bed(watch, workers=workers)
         self.rollout = Rollout(self.bed.scope, policy, self.store, cast("Any", self.content))
         reconciler = self.bed.controller._reconciler
-        reconciler._features = [*reconciler._features[:6], self.rollout, *reconciler._features[6:]]
+        reconciler._hooks = [*reconciler._hooks[:6], self.rollout, *reconciler._hooks[6:]]
         cast("Any", self.bed.engine).resume = lambda *_: asyncio.sleep(0.3)
         self.rollout.run = self.bed.controller.queue.add
         informer = cast("Any", self.bed.scope.informer)

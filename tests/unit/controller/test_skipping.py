@@ -9,7 +9,7 @@ import orjson
 import pytest
 
 from runner.controller.attempt import Attempt
-from runner.controller.features import Skip
+from runner.controller.hooks import Skip
 from runner.controller.skipping import RunSkipper
 from runner.errors import ForbiddenError, NotFoundError
 from runner.kube.discovery import ApiResource

@@ -33,7 +33,7 @@ SITES: dict[Request, set[str]] = {
         *("pods/records:_of_object", "kube/state:read"),
     },
     Request.FINALIZER_ADDED: {"controller/reconcile:_add_finalizer"},
-    Request.FINALIZER_REMOVED: {"controller/features:_remove"},
+    Request.FINALIZER_REMOVED: {"controller/own_hooks:_remove"},
     Request.RUNNING: {"status/writer:_attempt", "status/writer:_fresh"},
     Request.STATUS: {"status/writer:_attempt", "status/writer:_fresh"},
     Request.EVENT: {"events/recorder:_post", "events/recorder:_repeat"},

@@ -1,38 +1,17 @@
-"""Features of a reconciler: the protocol, and the small ones that need no module of their own.
-
-A feature acts around the run of an object: it skips or prepares the run before, and reports after. The reconciler uses
-only this protocol. `runner.app.controllers` contains the list of features in the order in which they are called.
-
-Guarantees to a feature: `before` of all features was called before the run, `status` and `after` are called once after
-it. The result of the run is written before any `after`. If the API server does not accept it, the writer keeps it. A
-failure of `status` or `after` is logged and counted. It neither changes the result nor repeats the run.
-"""
+"""Hooks of the operator itself: pause, annotations, reports, refused requests, and the removal of the finalizer."""
 
 from __future__ import annotations
 
-import asyncio
 from dataclasses import dataclass, replace
 from typing import TypeAlias
 
 from runner import log
 from runner.controller import decisions
 from runner.controller.attempt import Attempt, WatchScope, overrides_of
-from runner.controller.decisions import Decision, Done, Result, Retry
-from runner.controller.run_access import Grant
-from runner.controller.run_log import RunEvents
-from runner.dependents.loop_guard import Contention
-from runner.engine.job import Job, RunResult
-from runner.errors import (
-    ApiError,
-    ApiUnavailableError,
-    ConflictError,
-    LeaseLostError,
-    NotFoundError,
-    OperatorError,
-    TerminalError,
-)
+from runner.controller.decisions import Done, Result, Retry
+from runner.controller.hooks import REQUEST_BACKOFF, Addition, FinishedRun, Hooks, Skip
+from runner.errors import ApiError, ApiUnavailableError, ConflictError, NotFoundError, TerminalError
 from runner.kube.client import Client, PatchType
-from runner.kube.discovery import Discovery
 from runner.kube.meaning import Follow, Request, follow
 from runner.objects import ObjectKey, is_paused, uid_of
 from runner.references.state import references_of
@@ -40,69 +19,15 @@ from runner.status import report
 from runner.status.report import StatusReport
 from runner.status.writer import StatusWriter
 from runner.watches.policy import Backoff
-from runner.workqueue.request import RunReason
 
-NOTHING = StatusReport(())
+_REFUSED_BACKOFF = Backoff(1.0, cap=600.0)
+_CONFLICT_BACKOFF = Backoff(0.005, cap=1.0)
 
-
-@dataclass(frozen=True, slots=True)
-class Skip:
-    """No run. The report, if any, is written to the status."""
-
-    result: Result
-    report: StatusReport = NOTHING
+FailedAnswer: TypeAlias = ApiError | ApiUnavailableError
 
 
 @dataclass(frozen=True, slots=True)
-class FinishedRun:
-    """A run that has ended, and what follows it."""
-
-    job: Job
-    result: RunResult
-    grant: Grant
-    """Access of the run, which is closed."""
-    events: RunEvents
-    decision: Decision
-
-
-@dataclass(frozen=True, slots=True)
-class Addition:
-    """Changes by a feature after a run."""
-
-    report: StatusReport = NOTHING
-    """Written in a second change of the status."""
-    result: Result | None = None
-    """Result of the attempt; None: that of the run's decision."""
-
-
-class Feature:
-    """Optional part of a reconcile. Each method does nothing unless a feature overrides it."""
-
-    async def before(self, attempt: Attempt) -> Skip | Attempt:
-        """Skip the run, or return the attempt with the feature's part. An error repeats the attempt.
-
-        Raises:
-            TerminalError: the object cannot be run until it changes.
-        """
-        return attempt
-
-    def status(self, attempt: Attempt, run: FinishedRun) -> StatusReport:  # noqa: ARG002 - for features
-        """Return what is written together with the result. No requests: they belong in `after`."""
-        return NOTHING
-
-    async def after(self, attempt: Attempt, run: FinishedRun) -> Addition:  # noqa: ARG002 - as above
-        """Do what the feature does after a run, once its result is in the status."""
-        return Addition()
-
-    async def gone(self, key: ObjectKey) -> None:
-        """Remove the data of an object that no longer exists."""
-
-    async def sweep(self) -> None:
-        """At the start, remove the data of objects that no longer exist. Then work in the background, if necessary."""
-
-
-@dataclass(frozen=True, slots=True)
-class Pause(Feature):
+class Pause(Hooks):
     """Skips the runs of paused objects."""
 
     scope: WatchScope
@@ -116,7 +41,7 @@ class Pause(Feature):
 
 
 @dataclass(frozen=True, slots=True)
-class Annotations(Feature):
+class Annotations(Hooks):
     """Settings by annotations, and the condition that names those beyond their limits."""
 
     scope: WatchScope
@@ -136,7 +61,7 @@ class Annotations(Feature):
 
 
 @dataclass(frozen=True, slots=True)
-class IgnoredReferences(Feature):
+class IgnoredReferences(Hooks):
     """The condition that names references that are not watched."""
 
     scope: WatchScope
@@ -150,7 +75,7 @@ class IgnoredReferences(Feature):
 
 
 @dataclass(frozen=True, slots=True)
-class RunReports(Feature):
+class RunReports(Hooks):
     """Events and metrics about the results of runs."""
 
     scope: WatchScope
@@ -165,76 +90,7 @@ class RunReports(Feature):
         return Addition()
 
 
-class ContentionReporter(Feature):
-    """Reports contention for one watch's objects."""
-
-    def __init__(self, scope: WatchScope, discovery: Discovery, status: StatusWriter) -> None:
-        self._scope = scope
-        self._discovery = discovery
-        self._status = status
-        self._pending: dict[ObjectKey, Contention | None] = {}
-        self._added = asyncio.Event()
-        self._log = log.get(__name__, gvk=str(scope.watch.gvk))
-
-    async def before(self, attempt: Attempt) -> Skip | Attempt:
-        """Remove a `Contended` condition of an earlier process. If contention continues, it is reported again."""
-        quiet = report.contention_ended(attempt.obj)
-        if attempt.request.reason is RunReason.PRESENT and quiet.conditions:
-            change = report.observed(attempt.obj, quiet)
-            await self._status.write(attempt.resource, attempt.obj, change, attempt.guard)
-        return attempt
-
-    def report(self, key: ObjectKey, contention: Contention | None) -> None:
-        """Report that an object's runs are slowed down, or (None) that they no longer are. The latest report counts."""
-        self._pending[key] = contention
-        self._added.set()
-
-    async def follow(self) -> None:
-        """Write reports until canceled."""
-        while True:
-            await self._added.wait()
-            self._added.clear()
-            while self._pending:
-                await self._write(*self._pending.popitem())
-
-    async def _write(self, key: ObjectKey, contention: Contention | None) -> None:
-        obj = self._scope.informer.get(key)
-        gvk = self._scope.watch.gvk
-        with self._scope.leadership.hold() as guard:
-            if obj is None or guard is None:
-                return
-            try:
-                resource = await self._discovery.find(gvk)
-                change = (
-                    report.contended(contention.reason, contention.sentence())
-                    if contention is not None
-                    else report.contention_ended(obj)
-                )
-                await self._status.write(resource, obj, report.observed(obj, change), guard)
-            except (ApiError, ApiUnavailableError, LeaseLostError) as error:
-                self._log.info("Cannot write a condition", error=str(error), **key._asdict())
-        if contention is not None:
-            self._scope.about(obj).slowed_down(contention.reason, contention.ref, contention.sentence())
-
-
-REQUEST_BACKOFF = Backoff(1.0, cap=60.0, jitter=0.5)
-"""Before the next attempt if a request to the API server failed, and not the run."""
-_REFUSED_BACKOFF = Backoff(1.0, cap=600.0)
-_CONFLICT_BACKOFF = Backoff(0.005, cap=1.0)
-
-FailedAnswer: TypeAlias = ApiError | ApiUnavailableError
-
-
-class RequestFailedError(OperatorError):
-    """A request about an object that failed, with its kind."""
-
-    def __init__(self, request: Request, error: ApiError | ApiUnavailableError) -> None:
-        super().__init__(str(error))
-        self.request = request
-        self.error = error
-
-
-class Refusals(Feature):
+class Refusals(Hooks):
     """Reports of one watch's objects.
 
     `runner.kube.meaning` decides. No run takes place for a repetition, and the wait for it holds no worker.
@@ -249,7 +105,7 @@ class Refusals(Feature):
         self._log = log.get(__name__, gvk=str(scope.watch.gvk))
         scope.registry.subscribe(lambda key: self._reported.pop(key, None))
 
-    def status(self, attempt: Attempt, run: FinishedRun) -> StatusReport:  # noqa: ARG002 - see Feature
+    def status(self, attempt: Attempt, run: FinishedRun) -> StatusReport:  # noqa: ARG002 - see Hooks
         """End the report of a refusal: a run that ended needed no refused request, or it was accepted."""
         self._reported.pop(attempt.key, None)
         return report.request_accepted(attempt.obj)
@@ -294,7 +150,7 @@ _MOST_CONFLICTS = 5
 """Conflicts in a row until the removal is retried with backoff."""
 
 
-class FinalizerRemoval(Feature):
+class FinalizerRemoval(Hooks):
     """Removes the finalizer of one watch, and remembers from which objects: the cache may still show it there.
 
     A finalizer that has run is not run again: if the removal fails, only the removal is repeated.

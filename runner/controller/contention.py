@@ -1,0 +1,68 @@
+"""The condition `Contended` of the objects of one watch."""
+
+from __future__ import annotations
+
+import asyncio
+
+from runner import log
+from runner.controller.attempt import Attempt, WatchScope
+from runner.controller.hooks import Hooks, Skip
+from runner.dependents.loop_guard import Contention
+from runner.errors import ApiError, ApiUnavailableError, LeaseLostError
+from runner.kube.discovery import Discovery
+from runner.objects import ObjectKey
+from runner.status import report
+from runner.status.writer import StatusWriter
+from runner.workqueue.request import RunReason
+
+
+class ContentionReporter(Hooks):
+    """Reports contention for one watch's objects."""
+
+    def __init__(self, scope: WatchScope, discovery: Discovery, status: StatusWriter) -> None:
+        self._scope = scope
+        self._discovery = discovery
+        self._status = status
+        self._pending: dict[ObjectKey, Contention | None] = {}
+        self._added = asyncio.Event()
+        self._log = log.get(__name__, gvk=str(scope.watch.gvk))
+
+    async def before(self, attempt: Attempt) -> Skip | Attempt:
+        """Remove a `Contended` condition of an earlier process. If contention continues, it is reported again."""
+        quiet = report.contention_ended(attempt.obj)
+        if attempt.request.reason is RunReason.PRESENT and quiet.conditions:
+            change = report.observed(attempt.obj, quiet)
+            await self._status.write(attempt.resource, attempt.obj, change, attempt.guard)
+        return attempt
+
+    def report(self, key: ObjectKey, contention: Contention | None) -> None:
+        """Report that an object's runs are slowed down, or (None) that they no longer are. The latest report counts."""
+        self._pending[key] = contention
+        self._added.set()
+
+    async def follow(self) -> None:
+        """Write reports until canceled."""
+        while True:
+            await self._added.wait()
+            self._added.clear()
+            while self._pending:
+                await self._write(*self._pending.popitem())
+
+    async def _write(self, key: ObjectKey, contention: Contention | None) -> None:
+        obj = self._scope.informer.get(key)
+        gvk = self._scope.watch.gvk
+        with self._scope.leadership.hold() as guard:
+            if obj is None or guard is None:
+                return
+            try:
+                resource = await self._discovery.find(gvk)
+                change = (
+                    report.contended(contention.reason, contention.sentence())
+                    if contention is not None
+                    else report.contention_ended(obj)
+                )
+                await self._status.write(resource, obj, report.observed(obj, change), guard)
+            except (ApiError, ApiUnavailableError, LeaseLostError) as error:
+                self._log.info("Cannot write a condition", error=str(error), **key._asdict())
+        if contention is not None:
+            self._scope.about(obj).slowed_down(contention.reason, contention.ref, contention.sentence())
