@@ -40,6 +40,7 @@ from runner.plan.approved import ApprovedPlan
 from runner.plan.changes import ResourcePlan
 from runner.plan.differing import DifferingValue
 from runner.plan.published import PlanBasis
+from runner.proxy.planning.overlay import APPROVAL
 from runner.rollout.member import updated
 from runner.status import report
 from runner.status.conditions import Condition, ConditionStatus, timestamp
@@ -181,7 +182,12 @@ class PlanReconciler(Hooks):
         self._log.info("Plan approved", hash=approved, **attempt.key._asdict())
         ref = ObjectRef.of(self._scope.watch.gvk, obj)
         plan = ApprovedPlan(run.overlay, ref, partial(self._runs.end, attempt.key), found)
-        return replace(attempt, obj=_as_cached(marked), approved=ApprovedRun(plan, approved))
+        return replace(
+            attempt,
+            obj=_as_cached(marked),
+            approved=ApprovedRun(plan, approved),
+            more=attempt.more.having(APPROVAL, plan),
+        )
 
     async def _reject(self, attempt: Attempt, run: PlanRun, basis: PlanBasis, why: str) -> None:
         """Publish a new plan instead of the approved one, with the reason."""

@@ -20,9 +20,8 @@ from runner.masking.forms import is_sensitive
 from runner.objects import GVK, ObjectRef
 from runner.ownership import Owner, OwnerState
 from runner.proxy.handlers.writes import WriteObserver
-from runner.proxy.identity import Identities, RunIdentity, RunStats
+from runner.proxy.identity import Identities, ObjectView, RunIdentity, RunStats
 from runner.proxy.observers.secrets import learn_object
-from runner.proxy.planning.overlay import Overlay
 from runner.proxy.server import Proxy
 from runner.prune.run_objects import RunObjects
 from runner.unchanged.last_run import ReadSet
@@ -113,14 +112,13 @@ class RunAccess:
         attempt: Attempt,
         on_terminating: Callable[[], None],
         owner_state: Callable[[], Awaitable[OwnerState]],
-        plan: Overlay | None,
+        view: ObjectView | None,
     ) -> AsyncIterator[Grant]:
         """Grant the attempt's run access until the block is left. Enter it before the run, leave it after its end.
 
         If the lease is lost, the proxy refuses the run's writes and closes its connections. `on_terminating` is called
         whenever the run cannot create an object because the namespace is being deleted. `owner_state` returns the state
-        of the attempt's object. With `plan`, the proxy only plans the run's writes, and records them there. If the
-        attempt has an approved plan, it sends only writes that the plan contains.
+        of the attempt's object. With `view`, the run is a trial: it writes nothing, and sees these objects.
         """
         resource = attempt.resource
         ref, is_deleting = ObjectRef.of(watch.gvk, attempt.obj), attempt.plan.finalizing
@@ -141,10 +139,10 @@ class RunAccess:
             stats=RunStats(on_terminating=on_terminating),
             read_set=ReadSet() if watch.skip_unchanged else None,
             secrets=_secrets(watch, attempt),
-            plan=plan,
-            objects=attempt.objects if plan is None and isinstance(attempt.objects, RunObjects) else None,
+            view=view,
+            is_bound=attempt.approved is not None,
+            objects=attempt.objects if view is None and isinstance(attempt.objects, RunObjects) else None,
             uses=attempt.objects,
-            approval=attempt.approved.plan if attempt.approved is not None else None,
             more=attempt.more,
         )
         if watch.gvk == _SECRET:

@@ -19,10 +19,10 @@ from weakref import WeakSet
 
 from runner.engine.run_secrets import RunSecrets
 from runner.kube import forbidden
+from runner.kube.discovery import ApiResource
 from runner.kube.forbidden import MissingRight
-from runner.objects import GVK
+from runner.objects import GVK, Object, ObjectKey
 from runner.ownership import Owner, OwnerState
-from runner.proxy.planning.overlay import Overlay, WriteApproval
 from runner.prune.run_objects import RunObjects, RunUses
 from runner.slots import EMPTY, Slots
 from runner.unchanged.last_run import ReadSet
@@ -90,6 +90,18 @@ async def _unknown() -> bool | None:
     return None
 
 
+class ObjectView(Protocol):
+    """Objects as a trial sees them: those that it would have written, and in all other places those of the cluster."""
+
+    def replaces(self, resource: ApiResource, key: ObjectKey) -> bool:
+        """Return whether the object of the cluster, if there is one, is not what the trial sees."""
+        ...
+
+    def object(self, resource: ApiResource, key: ObjectKey) -> Object | None:
+        """Return what the trial sees in its place; None: no object."""
+        ...
+
+
 @dataclass(frozen=True, slots=True)
 class RunIdentity:
     """A run and the options of its requests."""
@@ -125,10 +137,10 @@ class RunIdentity:
     """Objects that the run uses, if any watch has `prune`."""
     secrets: RunSecrets = field(default_factory=RunSecrets, compare=False, repr=False)
     """Secret values of the run; grows as the run reads and writes Secrets."""
-    plan: Overlay | None = field(default=None, compare=False, repr=False)
-    """Planned writes of a plan run, which writes nothing; None for all other runs."""
-    approval: WriteApproval | None = field(default=None, compare=False, repr=False)
-    """Writes that the run may send, if it executes an approved plan; None: all."""
+    view: ObjectView | None = field(default=None, compare=False, repr=False)
+    """What the run sees in place of the cluster, if it is a trial: it writes nothing. None for all other runs."""
+    is_bound: bool = False
+    """True if the run may send only writes that were decided before, and must read the newest objects."""
     more: Slots = field(default=EMPTY, compare=False, repr=False)
     """Parts of features, those of the attempt."""
 

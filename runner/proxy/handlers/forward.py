@@ -42,7 +42,7 @@ _LEASE_LOST = (
     "the operator could not renew its Lease in time, so another replica may reconcile this object now: "
     "the proxy rejects all writes of this run"
 )
-_NOT_A_DRY_RUN = "a plan run can send reads and dry runs only"
+_NOT_A_DRY_RUN = "a trial can send reads and dry runs only"
 
 
 class Forward:
@@ -56,7 +56,7 @@ class Forward:
         """Forward the call. Raises ApiUnavailableError if the API server does not respond."""
         login = await self._credentials.headers()
         account = call.run.run.service_account
-        if call.run.run.plan is not None and not _is_planned(call):
+        if call.run.run.view is not None and not _is_dry_run(call):
             return refusal(403, _NOT_A_DRY_RUN)
         if problem := _clash(login, account, call.headers):
             return refusal(403, problem)
@@ -206,8 +206,8 @@ def _may_send(call: Call) -> bool:
     return (call.head.method in _SAFE and not call.head.upgrade) or call.run.run.may_write()
 
 
-def _is_planned(call: Call) -> bool:
-    """Return whether a call of a plan run changes nothing, if another handler failed to ensure that."""
+def _is_dry_run(call: Call) -> bool:
+    """Return whether a call of a trial changes nothing, if another handler failed to ensure that."""
     return not call.head.upgrade and (call.head.method in _SAFE or call.info.query.endswith(_DRY_RUN))
 
 

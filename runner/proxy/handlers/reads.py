@@ -6,7 +6,7 @@ longer execute it.
 
 Promises: a cached response has the bytes of the API server's response and `X-Cache: HIT`, without the headers `Date`,
 `Audit-Id` and those of flow control. `ReadCache` decides whether an entry is fresh. All other requests are forwarded
-unchanged. Plan runs bypass the cache: they write nothing, and read the planned objects. Must run before every handler
+unchanged. Trials bypass the cache: they write nothing, and see other objects. Must run before every handler
 that sends requests for a run, and after those that observe all responses.
 """
 
@@ -65,7 +65,7 @@ class Reads:
     async def handle(self, call: Call, proceed: Proceed) -> Answer:
         """Answer a call."""
         info, method = call.info, call.head.method
-        if not info.is_resource or method == "OPTIONS" or call.run.run.plan is not None:
+        if not info.is_resource or method == "OPTIONS" or call.run.run.view is not None:
             return await proceed(call)
         if method not in {"GET", "HEAD"}:
             return await proceed(call) if _is_dry_run(info) else await self._write(call, proceed)
@@ -76,8 +76,7 @@ class Reads:
             if entries is not None and _place(info).key in entries.seen:
                 self._note(call, MISS)
             return await self._show(call, proceed)
-        # A run with an approved plan must read what its plan read.
-        found = self._bodies.find(info.path) if entries is not None and call.run.run.approval is None else None
+        found = self._bodies.find(info.path) if entries is not None and not call.run.run.is_bound else None
         if found is not None:
             self._note(call, HIT)
             return _hit(found)

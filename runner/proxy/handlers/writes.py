@@ -32,7 +32,6 @@ from runner.proxy.calls import Answer, Call, Proceed, refusal
 from runner.proxy.handlers import owners
 from runner.proxy.handlers.owners import OwnerMark, Ownership
 from runner.proxy.identity import RunIdentity
-from runner.proxy.planning.overlay import KindId
 from runner.proxy.request import RequestInfo, parse_query
 from runner.prune.run_objects import RunObjects
 
@@ -138,7 +137,7 @@ class Writes:
         self._observers = observers
         self._logged = log.Once()
         self._unattended: set[asyncio.Task[Answer]] = set()
-        self._turns: WeakValueDictionary[tuple[KindId, ObjectKey], asyncio.Lock] = WeakValueDictionary()
+        self._turns: WeakValueDictionary[tuple[str, str, ObjectKey], asyncio.Lock] = WeakValueDictionary()
 
     async def handle(self, call: Call, proceed: Proceed) -> Answer:
         """Answer a call."""
@@ -160,7 +159,7 @@ class Writes:
         info = call.info
         if info.verb not in {"update", "patch"} or info.subresource or await call.data() is None:
             return asyncio.Lock()
-        key = (KindId(info.group, info.resource), ObjectKey(info.namespace, info.name))
+        key = info.group, info.resource, ObjectKey(info.namespace, info.name)
         return self._turns.setdefault(key, asyncio.Lock())
 
     async def _change(self, call: Call, proceed: Proceed, run: RunIdentity, resource: ApiResource) -> Answer:
@@ -184,7 +183,7 @@ class Writes:
                 self._let_end(detached, writing)
 
     async def _get(self, call: Call, proceed: Proceed, run: RunIdentity) -> Answer:
-        resource = await self._find(call) if run.watch_dependents and run.plan is None else None
+        resource = await self._find(call) if run.watch_dependents and run.view is None else None
         answer = await proceed(call)
         if resource is None or answer.status >= _REDIRECT:
             return answer
@@ -199,7 +198,7 @@ class Writes:
         self, call: Call, proceed: Proceed, run: RunIdentity, resource: ApiResource, creates: ObjectKey | None
     ) -> Answer:
         answer = await proceed(call)
-        is_dry_run = call.info.is_dry_run or run.plan is not None
+        is_dry_run = call.info.is_dry_run or run.view is not None
         is_observed = run.watch_dependents or (run.objects is not None and creates is not None)
         found: list[Object] = []
         if is_observed and answer.status < _REDIRECT and not is_dry_run:
@@ -322,12 +321,9 @@ class Writes:
         return owned, current
 
     async def _current(self, run: RunIdentity, resource: ApiResource, key: ObjectKey) -> Object | None:
-        """Read an object with the operator's rights; for a plan run, as the run planned it. Raises NotFoundError."""
-        kind = KindId(resource.gvk.group, resource.plural)
-        if run.plan is not None and (planned := run.plan.find(kind, key)) is not None:
-            return planned.after
-        if run.plan is not None and run.plan.hides(kind, key):
-            return None
+        """Read an object with the operator's rights, or as a trial sees it. Raises NotFoundError."""
+        if run.view is not None and run.view.replaces(resource, key):
+            return run.view.object(resource, key)
         return await self._reader.get(resource, key)
 
     def _warn(self, call: Call, message: str, **fields: str) -> None:

@@ -21,6 +21,7 @@ import orjson
 from runner.kube.discovery import ApiResource
 from runner.objects import GVK, PLAN_OF, Object, ObjectKey, annotations_of, metadata, uid_of
 from runner.proxy.planning.unknown import UnknownValues, chosen
+from runner.slots import Slot
 from runner.unchanged import last_run
 
 Verb: TypeAlias = Literal["create", "change", "delete"]
@@ -328,6 +329,16 @@ class Overlay:
             return planned.existed and (planned.after is None or planned.recreated)
         return bool(key.namespace) and self.hides(NAMESPACES, ObjectKey("", key.namespace))
 
+    def replaces(self, resource: ApiResource, key: ObjectKey) -> bool:
+        """Return whether the object of the cluster, if there is one, is not that of the plan."""
+        kind = KindId(resource.gvk.group, resource.plural)
+        return self.find(kind, key) is not None or self.hides(kind, key)
+
+    def object(self, resource: ApiResource, key: ObjectKey) -> Object | None:
+        """Return a planned object; None if there is none."""
+        planned = self.find(KindId(resource.gvk.group, resource.plural), key)
+        return None if planned is None else planned.after
+
     def has_namespace(self, name: str) -> bool | None:
         """Return whether a namespace exists in the plan; None if the run did not write it."""
         planned = self.find(NAMESPACES, ObjectKey("", name))
@@ -376,3 +387,7 @@ class WriteApproval(Protocol):
     def sent(self, write: PlannedWrite, obj: Object) -> None:
         """Note the result of a write: the API server can have chosen other values than in the plan."""
         ...
+
+
+APPROVAL: Slot[WriteApproval | None] = Slot("approval", None)
+"""Writes that the run may send, if it executes an approved plan; None: all."""

@@ -22,8 +22,9 @@ from runner.ownership import Owner
 from runner.plan.approved import ApprovedPlan
 from runner.proxy.calls import Answer, Call, Proceed
 from runner.proxy.identity import Identities, RunIdentity
-from runner.proxy.planning.overlay import Overlay
+from runner.proxy.planning.overlay import APPROVAL, Overlay
 from runner.proxy.server import Proxy
+from runner.slots import EMPTY
 from tests.kit.wait import until
 
 Dump = Callable[..., dict[str, str]]
@@ -85,14 +86,14 @@ class Standing:
     def plan(self) -> Overlay:
         """From here on the kubeconfig is that of a plan run of the same owner; return its overlay."""
         overlay = Overlay()
-        self.token = self.identities.issue(replace(self.run, plan=overlay))
+        self.token = self.identities.issue(replace(self.run, view=overlay))
         self.kubeconfig.write_text(self.proxy.kubeconfig_for(self.token))
         return overlay
 
     def approve(self, overlay: Overlay) -> ApprovedPlan:
         """From here on the kubeconfig is that of a run that may make the planned writes."""
         approved = ApprovedPlan(overlay, self.run.owner.ref, lambda _why: None)
-        self.token = self.identities.issue(replace(self.run, approval=approved))
+        self.token = self.identities.issue(replace(self.run, is_bound=True, more=EMPTY.having(APPROVAL, approved)))
         self.kubeconfig.write_text(self.proxy.kubeconfig_for(self.token))
         return approved
 

@@ -1,4 +1,4 @@
-"""Writes of runs that execute an approved plan (`RunIdentity.approval`).
+"""Writes of runs that execute an approved plan (`APPROVAL`).
 
 Each write is sent as a dry run first. If the plan contains its effect, it is sent again, bound to the version of the
 object that the dry run was computed on. If the object changed meanwhile, both are repeated. The first other write is

@@ -1,8 +1,8 @@
-"""Handler of plan runs (`RunIdentity.plan`), which must not change the cluster.
+"""Handler of plan runs (`RunIdentity.view`), which must not change the cluster.
 
 Owns: which requests reach the API server. Reads do, with the planned writes merged into their responses. Writes do as
 dry runs. Requests that the API server cannot dry-run are refused and recorded. Writes of a run with an approved plan
-(`RunIdentity.approval`) reach it if the plan contains them. Must be the last handler before the
+(`APPROVAL`) reach it if the plan contains them. Must be the last handler before the
 request is forwarded, so that all other handlers treat a plan run like a real one. Must not import: the read cache.
 """
 
@@ -18,7 +18,7 @@ from runner.proxy.handlers.plan.reads import PlanReads
 from runner.proxy.handlers.plan.schemas import ApiDocuments
 from runner.proxy.handlers.plan.writes import PlanWrites
 from runner.proxy.handlers.writes import ServedResources
-from runner.proxy.planning.overlay import Overlay, WriteApproval
+from runner.proxy.planning.overlay import APPROVAL, Overlay, WriteApproval
 from runner.proxy.request import RequestInfo, parse_query
 
 _LONGEST_WATCH = 30.0
@@ -44,10 +44,10 @@ class Planning:
     async def handle(self, call: Call, proceed: Proceed) -> Answer:
         """Answer a call of a plan run, and writes of a run with an approved plan; forward the calls of other runs."""
         run = call.run.run
-        if run.approval is not None:
-            return await self._approve(call, proceed, run.approval)
-        overlay = run.plan
-        if overlay is None:
+        approval, overlay = run.more.get(APPROVAL), run.view
+        if approval is not None:
+            return await self._approve(call, proceed, approval)
+        if not isinstance(overlay, Overlay):
             return await proceed(call)
         if overlay.size > _LARGEST_PLAN and call.head.method not in _SAFE:
             overlay.incomplete(_TOO_LARGE)

@@ -119,7 +119,7 @@ def handlers(cluster: Cluster) -> list[Handler]:
 def begin(stage: Stage, cluster: Cluster, **different: object) -> Overlay:
     """Begin a plan run."""
     overlay = Overlay()
-    stage.token = stage.identities.issue(stage.make_run(plan=overlay, **different))
+    stage.token = stage.identities.issue(stage.make_run(view=overlay, **different))
     stage.api.script = cluster.script
     return overlay
 
@@ -145,7 +145,7 @@ async def test_without_its_handler_a_plan_run_can_write_nothing(staged: Staged, 
         refused = await ask(stage, start, config_map())
         assert (refused.status, orjson.loads(refused.body)["message"]) == (
             403,
-            "a plan run can send reads and dry runs only",
+            "a trial can send reads and dry runs only",
         )
         upgrade = ("Upgrade: websocket", "Connection: Upgrade")
         assert (await ask(stage, f"GET {PATH}", None, *upgrade)).status == 403
@@ -224,7 +224,7 @@ async def test_a_run_that_may_not_read_an_object_can_change_it(
 ) -> None:
     async with staged(*handlers) as stage:
         overlay = begin(stage, cluster)
-        stage.token = stage.identities.issue(stage.make_run(plan=overlay))
+        stage.token = stage.identities.issue(stage.make_run(view=overlay))
         await ask(stage, f"POST {PATH}", config_map("first"))  # reads the OpenAPI document
         cluster.forbidden = {"GET"}
         assert (await ask(stage, f"PATCH {PATH}/a", config_map(data={"x": "2"}), MERGE)).status == 200
@@ -284,7 +284,7 @@ async def test_a_plan_that_is_too_large_is_partial_and_takes_no_further_writes(
     overlay = Overlay()
     async with staged(*handlers) as stage:
         stage.api.script = cluster.script
-        stage.token = stage.identities.issue(stage.make_run(plan=overlay))
+        stage.token = stage.identities.issue(stage.make_run(view=overlay))
         body = orjson.dumps({"kind": "ConfigMap", "metadata": {"name": "a"}, "data": {"a": "x" * 2000}})
         assert (await stage.ask(f"POST {PATH}", body=body)).status == 201
         assert (await stage.ask(f"POST {PATH}", body=body)).status == 413
