@@ -25,9 +25,11 @@ from runner.kube.cache import Change, Summary
 from runner.objects import GVK, ObjectKey
 from runner.references.watching import References
 from runner.watches.watch import Watch
+from runner.workqueue import reasons
 from runner.workqueue.concurrency import ConcurrencyLimit
 from runner.workqueue.queue import Dispatcher
-from runner.workqueue.request import ReconcileRequest, RunReason
+from runner.workqueue.reasons import RunReason
+from runner.workqueue.request import ReconcileRequest
 from tests.kit.virtual_time import virtually
 from tests.kit.watch_values import scope_value, watch_value
 
@@ -99,7 +101,7 @@ class _Runs:
         self.times[request.key] += 1
         await asyncio.sleep(_RUN)
         result = RunResult(self._outcome, recap=None, failures=(), message="", requeue_after=None, duration=_RUN)
-        settled = request.reason is not RunReason.PRESENT
+        settled = request.reason is not reasons.PRESENT
         again = (
             decisions.resync_delay(self._period, request.key.name, time(), settled=settled) if self._period else None
         )

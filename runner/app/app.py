@@ -38,6 +38,7 @@ from runner.config import paths
 from runner.config.settings import RUNNER_DIR, Settings
 from runner.controller import run_access, run_log
 from runner.controller.controller import Controller
+from runner.controller.pruning import PRUNE
 from runner.controller.run_access import AccessObserver, RunAccess
 from runner.controller.run_log import Form, RunLog, RunObserver
 from runner.controller.runs import plan_environment
@@ -190,7 +191,7 @@ class _Operator:
                 dispatcher=self._dispatcher(),
                 events=events,
                 uses=controllers.uses(
-                    settings, self._watches, lambda ref, why: kinds[ref.gvk].prune_again(ref.key, why)
+                    settings, self._watches, lambda ref, why: kinds[ref.gvk].run_again(ref.key, PRUNE, why)
                 ),
             )
             self._expect_runs(engine)

@@ -14,16 +14,16 @@ from runner.config.settings import Settings
 from runner.controller.attempt import Attempt, WatchScope
 from runner.controller.contention import ContentionReporter
 from runner.controller.controller import Controller
-from runner.controller.drift import DriftChecks
+from runner.controller.drift import DRIFT, DriftChecks
 from runner.controller.hooks import Hooks
 from runner.controller.hosts import RunHosts
 from runner.controller.own_hooks import Annotations, FinalizerRemoval, IgnoredReferences, Pause, Refusals, RunReports
 from runner.controller.owner_check import OwnerCheck
 from runner.controller.planning import PlanReconciler
 from runner.controller.prune_records import PruneDeletion, PruneRecords
-from runner.controller.pruning import Pruner
+from runner.controller.pruning import PRUNE, Pruner
 from runner.controller.reconcile import Reconciler
-from runner.controller.rollout import Rollout
+from runner.controller.rollout import ROLLOUT, Rollout
 from runner.controller.run_access import AccessObserver, RunAccess
 from runner.controller.run_log import RunObserver
 from runner.controller.runs import JobFactory, Runs, bounds_of
@@ -40,7 +40,7 @@ from runner.monitoring.metrics import Metrics
 from runner.objects import Object, ObjectRef
 from runner.prune import store as prune_store
 from runner.prune.sharing import OperatorUses
-from runner.references.watching import References
+from runner.references.watching import REFERENCE, References
 from runner.replicas.lease_guard import Leadership
 from runner.rollout.store import RolloutStore
 from runner.status.writer import StatusWriter
@@ -48,6 +48,9 @@ from runner.unchanged.content_digest import ContentDigest
 from runner.watches.watch import Watch
 from runner.workqueue.concurrency import ConcurrencyLimit
 from runner.workqueue.queue import Dispatcher
+
+_REASONS = (REFERENCE, PRUNE, ROLLOUT, DRIFT)
+"""Reasons of the features."""
 
 _log = log.get(__name__)
 
@@ -138,6 +141,7 @@ def make(watch: Watch, shared: Shared) -> Controller:
     limit = ConcurrencyLimit.of(workers)
     account, selector = watch.service_account or None, watch.selector or None
     _log.info("Watching", gvk=str(watch.gvk), workers=workers, selector=selector, service_account=account)
+    shared.metrics.add_reasons(watch.gvk, _REASONS)
     controller = Controller(scope, reconciler, runs, contention, shared.references, limit, shared.dispatcher)
     if rollout is not None:
         rollout.run, controller.rollout = controller.queue.add, rollout.progress

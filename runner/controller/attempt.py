@@ -31,7 +31,8 @@ from runner.status.conditions import Condition
 from runner.unchanged.last_run import RunInputs
 from runner.watches.policy import MODES, RunMode, mode_of, strictest
 from runner.watches.watch import Watch
-from runner.workqueue.request import ReconcileRequest, RunReason
+from runner.workqueue import reasons
+from runner.workqueue.request import ReconcileRequest
 
 PREFIX = "ansible.sdk.operatorframework.io/"
 RECONCILE_PERIOD = PREFIX + "reconcile-period"
@@ -279,7 +280,7 @@ class WatchScope:
         finalizer, now = self.watch.finalizer, datetime.now(UTC)
         own = attempt.overrides.reconcile_period
         period = self.bounds.period if own is None else own
-        settled = attempt.request.reason not in {RunReason.PRESENT, RunReason.DRIFT}
+        settled = attempt.request.reason is not reasons.PRESENT and not attempt.request.reason.is_check
         uid = uid_of(attempt.obj)
         delay = decisions.resync_delay(period, uid, now.timestamp(), settled=settled) if period > 0 else None
         return RetryTerms(

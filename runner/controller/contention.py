@@ -13,7 +13,7 @@ from runner.kube.discovery import Discovery
 from runner.objects import ObjectKey
 from runner.status import report
 from runner.status.writer import StatusWriter
-from runner.workqueue.request import RunReason
+from runner.workqueue import reasons
 
 
 class ContentionReporter(Hooks):
@@ -30,7 +30,7 @@ class ContentionReporter(Hooks):
     async def before(self, attempt: Attempt) -> Skip | Attempt:
         """Remove a `Contended` condition of an earlier process. If contention continues, it is reported again."""
         quiet = report.contention_ended(attempt.obj)
-        if attempt.request.reason is RunReason.PRESENT and quiet.conditions:
+        if attempt.request.reason is reasons.PRESENT and quiet.conditions:
             change = report.observed(attempt.obj, quiet)
             await self._status.write(attempt.resource, attempt.obj, change, attempt.guard)
         return attempt

@@ -23,12 +23,14 @@ from runner.kube.cache import Change, Summary
 from runner.monitoring.background import Work
 from runner.monitoring.metrics import controller_name
 from runner.objects import ObjectKey
-from runner.references.watching import References
+from runner.references.watching import REFERENCE, References
 from runner.rollout.state import State
 from runner.rollout.steps import Fleet
+from runner.workqueue import reasons
 from runner.workqueue.concurrency import ConcurrencyLimit
 from runner.workqueue.queue import Dispatcher, WorkQueue
-from runner.workqueue.request import DEPENDENT_STATUS_HANDICAP, ReconcileRequest, RunReason
+from runner.workqueue.reasons import RunReason
+from runner.workqueue.request import DEPENDENT_STATUS_HANDICAP, ReconcileRequest
 
 _LIST_PATIENCE = 3.0
 """Maximum seconds that reruns wait for the first list."""
@@ -117,7 +119,7 @@ class Controller:
         """Run an object because a dependent changed, or only its status."""
         if self._may_run(key):
             self._log.info("A dependent changed", why=why, **key._asdict())
-            self.queue.add(key, RunReason.DEPENDENT, (why,), DEPENDENT_STATUS_HANDICAP if is_status else None)
+            self.queue.add(key, reasons.DEPENDENT, (why,), DEPENDENT_STATUS_HANDICAP if is_status else None)
 
     def _may_run(self, key: ObjectKey) -> bool:
         """Return whether this replica leads and the object may run without a change of itself."""
@@ -127,12 +129,12 @@ class Controller:
         """Run an object because a reference changed, even if it does not run until it changes."""
         if self._leadership.leads() and key in self.informer:
             self._log.info("A reference changed", why=why, **key._asdict())
-            self.queue.add(key, RunReason.REFERENCE, (why,))
+            self.queue.add(key, REFERENCE, (why,))
 
-    def prune_again(self, key: ObjectKey, why: str) -> None:
-        """Run an object because objects that runs created may be unused now."""
+    def run_again(self, key: ObjectKey, reason: RunReason, why: str) -> None:
+        """Run an object for a reason of a feature."""
         if self._may_run(key):
-            self.queue.add(key, RunReason.PRUNE, (why,))
+            self.queue.add(key, reason, (why,))
 
     def _leadership_changed(self) -> None:
         """Forget all objects. If this replica leads now, run each once, as at start: it missed earlier events."""
@@ -161,7 +163,7 @@ class Controller:
         new = change.new
         if new is not None and not new.paused and (new.deleting or new.generation is not None):
             self._runs.supersede(change.key, reason)
-        if reason is RunReason.PRESENT:
+        if reason is reasons.PRESENT:
             self.queue.add_at_start(change.key, decisions.result_at_start(self.watch, new))
         else:
             self.queue.add(change.key, reason, change.fields)
@@ -211,7 +213,7 @@ class Controller:
         waits = (isinstance(result, Terminal) and not result.ran) or (isinstance(result, Retry) and result.refused)
         now = self.informer.summary(key)
         if waits and before is not None and now is not None and before.annotations_digest != now.annotations_digest:
-            self.queue.add(key, RunReason.CHANGED)
+            self.queue.add(key, reasons.CHANGED)
 
     def _apply(self, request: ReconcileRequest, result: Result) -> None:
         """Queue what follows the attempt."""
@@ -236,6 +238,6 @@ class Controller:
             case Done(resync_after):
                 self.queue.succeeded(key)
                 if resync_after is not None and key in self.informer:
-                    self.queue.add_after(key, RunReason.RESYNC, resync_after)
+                    self.queue.add_after(key, reasons.RESYNC, resync_after)
         if self._drift is not None and (summary := self.informer.summary(key)) is not None:
             self._drift.start(key, summary.uid)

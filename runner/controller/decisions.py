@@ -22,7 +22,8 @@ from runner.kube.cache import Change, Summary
 from runner.objects import JSONPatch, LastResult, Object, finalizers_of, is_deleting, uid_of
 from runner.watches.policy import Backoff, FinalizerLimit, RetryPolicy, RunPolicy
 from runner.watches.watch import Content, Watch
-from runner.workqueue.request import RunReason
+from runner.workqueue import reasons
+from runner.workqueue.reasons import RunReason
 
 _DIGEST_SIZE = 8
 _LONGEST_UNREACHABLE = 300.0
@@ -51,17 +52,17 @@ def run_reason(watch: Watch, change: Change, *, waits: bool) -> RunReason | None
     """
     old, new = change.old, change.new
     if new is None:
-        return RunReason.GONE
+        return reasons.GONE
     if new.deleting:
         return _deletion_reason(watch, old, new, waits=waits)
     if old is None or old.uid != new.uid:
-        return RunReason.PRESENT if change.initial else RunReason.CREATED
+        return reasons.PRESENT if change.initial else reasons.CREATED
     if _content_changed(old, new) or old.paused != new.paused or old.mode != new.mode:
-        return RunReason.CHANGED
+        return reasons.CHANGED
     if _run_requested(old, new):
-        return RunReason.REQUESTED
+        return reasons.REQUESTED
     counts = waits or watch.watch_annotations_changes
-    return RunReason.CHANGED if counts and old.annotations_digest != new.annotations_digest else None
+    return reasons.CHANGED if counts and old.annotations_digest != new.annotations_digest else None
 
 
 def result_at_start(watch: Watch, obj: Summary | None) -> LastResult:
@@ -74,10 +75,10 @@ def _deletion_reason(watch: Watch, old: Summary | None, new: Summary, *, waits: 
     if watch.finalizer is None or watch.finalizer.name not in new.finalizers:
         return None
     if old is None or old.uid != new.uid or not old.deleting:
-        return RunReason.DELETED
+        return reasons.DELETED
     changed = old.paused != new.paused or old.mode != new.mode or _content_changed(old, new) or _run_requested(old, new)
     is_corrected = waits and old.annotations_digest != new.annotations_digest
-    return RunReason.DELETED if changed or is_corrected else None
+    return reasons.DELETED if changed or is_corrected else None
 
 
 def _run_requested(old: Summary, new: Summary) -> bool:
@@ -145,11 +146,11 @@ def superseded(policy: RunPolicy, reason: RunReason, *, terminating: bool) -> st
 
     `terminating`: the object's namespace is being deleted, so the run only delays the finalizer.
     """
-    if reason is RunReason.DELETED and terminating:
+    if reason is reasons.DELETED and terminating:
         return "the object and its namespace are being deleted; its finalizer comes next"
-    if reason is RunReason.DELETED and policy.deletion_cancels:
+    if reason is reasons.DELETED and policy.deletion_cancels:
         return "the object was deleted meanwhile; its finalizer comes next"
-    if reason is RunReason.CHANGED and policy.change_cancels:
+    if reason is reasons.CHANGED and policy.change_cancels:
         return "the object was changed meanwhile; it is run again as it is now"
     return ""
 
@@ -170,7 +171,7 @@ class RequeueAfter:
     """The role, or `reason`, requested another run after `delay` seconds."""
 
     delay: float
-    reason: RunReason = RunReason.REQUEUED
+    reason: RunReason = reasons.REQUEUED
 
 
 @dataclass(frozen=True, slots=True)

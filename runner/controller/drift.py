@@ -28,10 +28,9 @@ from runner.status.report import StatusReport
 from runner.status.writer import StatusWriter
 from runner.watches.policy import DriftPolicy
 from runner.workqueue.queue import WorkQueue
-from runner.workqueue.request import RunReason
+from runner.workqueue.reasons import RunReason
 
-_REAL_RUNS_SOON = frozenset({RunReason.REQUEUED, RunReason.RETRY, RunReason.PRUNE})
-"""Reasons of delayed runs that a check must not replace in the queue."""
+DRIFT = RunReason("drift check", 1200.0, is_check=True)
 
 
 class DriftSchedule:
@@ -78,9 +77,9 @@ class DriftSchedule:
     def _due(self, key: ObjectKey) -> None:
         self._set(key, self._period)
         entry = self._queue.next_run(key)
-        has_run = entry is not None and (entry.stage == "waiting" or entry.reason in _REAL_RUNS_SOON)
+        has_run = entry is not None and (entry.stage == "waiting" or entry.reason.repairs)
         if not has_run and not self._queue.is_running(key) and self._may_run(key):
-            self._queue.add(key, RunReason.DRIFT)
+            self._queue.add(key, DRIFT)
 
 
 _MOST_DETAILS = 20
@@ -104,7 +103,7 @@ class DriftChecks(Hooks):
 
     async def before(self, attempt: Attempt) -> Skip | Attempt:
         """Check the object if this is due, and run it only to repair drift."""
-        if attempt.request.reason is not RunReason.DRIFT or attempt.approved is not None:
+        if attempt.request.reason is not DRIFT or attempt.approved is not None:
             return attempt
         drifted = await self._check(attempt)
         if self.policy is None or not self.policy.repair or not drifted:

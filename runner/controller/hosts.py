@@ -25,9 +25,9 @@ from runner.status.writer import StatusWriter
 from runner.watches.inventory_fields import InventoryPolicy
 from runner.watches.spec_paths import SpecPath
 from runner.watches.watch import Watch
-from runner.workqueue.request import RunReason
+from runner.workqueue import reasons
 
-_TRIES_DEAD = frozenset({RunReason.RESYNC, RunReason.REQUESTED, RunReason.DELETED})
+_TRIES_DEAD = frozenset({reasons.RESYNC, reasons.REQUESTED, reasons.DELETED})
 """Reasons of runs that try to reach removed hosts that the last run could not reach."""
 _MOST_NAMED = 20
 

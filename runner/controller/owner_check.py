@@ -17,15 +17,6 @@ from runner.kube.meaning import Follow, Request, follow
 from runner.objects import ObjectKey, ObjectRef, uid_of
 from runner.ownership import OwnerState
 from runner.proxy.handlers.writes import ObjectReader
-from runner.workqueue.request import RunReason
-
-_WITHOUT_EVENT = frozenset(
-    {
-        *(RunReason.DEPENDENT, RunReason.REQUEUED, RunReason.RETRY),
-        *(RunReason.PRUNE, RunReason.RESYNC, RunReason.DRIFT, RunReason.ROLLOUT),
-    }
-)
-"""Reasons of runs that no event of the object itself started, so that nothing shows that it still exists."""
 
 
 class OwnerCheck(Hooks):
@@ -69,7 +60,7 @@ class OwnerCheck(Hooks):
         """
         key, uid = attempt.key, uid_of(attempt.obj)
         was_missing = key in self._missing and self._missing[key][0] == uid
-        if was_missing or attempt.plan.finalizing or attempt.request.reason in _WITHOUT_EVENT:
+        if was_missing or attempt.plan.finalizing or not attempt.request.reason.shows_object:
             return await self._read(attempt.resource, key, uid)
         return OwnerState.EXISTS
 

@@ -35,7 +35,10 @@ from runner.status.report import PruneReport, StatusReport
 from runner.unchanged import lookups
 from runner.unchanged.content_digest import ContentDigest
 from runner.unchanged.last_run import digest_of
-from runner.workqueue.request import RunReason
+from runner.workqueue import reasons
+from runner.workqueue.reasons import RunReason
+
+PRUNE = RunReason("prune check", 60.0, is_announced=False, repairs=True)
 
 CONFIRM_AFTER = 15.0
 """Seconds until the run that confirms that objects are unused. A short outage must not affect both runs."""
@@ -93,7 +96,7 @@ class Pruner(Hooks):
         confirms = pruned.confirm and not is_approved and isinstance(run.decision.result, Done)
         return Addition(
             StatusReport(report.prunable(attempt.obj, pruned.report)),
-            RequeueAfter(CONFIRM_AFTER, RunReason.PRUNE) if confirms else None,
+            RequeueAfter(CONFIRM_AFTER, PRUNE) if confirms else None,
         )
 
     async def begin(self, attempt: Attempt) -> RunUses:
@@ -131,7 +134,7 @@ class Pruner(Hooks):
         """
         state = await self._load(attempt)
         record = state.record if state is not None else CreationRecord()
-        starts = attempt.request.reason is RunReason.PRESENT
+        starts = attempt.request.reason is reasons.PRESENT
         is_pending = record.is_pending() or (starts and bool(record.unused()))
         return is_pending or self._uses.is_awaited(self._ref(attempt))
 

@@ -39,9 +39,7 @@ from runner.replicas.lease_guard import LeaseGuard
 from runner.status import report
 from runner.status.report import StatusReport
 from runner.status.writer import StatusWriter
-from runner.workqueue.request import ReconcileRequest, RunReason
-
-_UNANNOUNCED = {RunReason.RESYNC, RunReason.DEPENDENT, RunReason.PRUNE}
+from runner.workqueue.request import ReconcileRequest
 
 
 class Reconciler:
@@ -151,7 +149,7 @@ class Reconciler:
         if attempt.plan.add_first is not None:
             attempt.guard.check()
             attempt = replace(attempt, obj=await self._add_finalizer(attempt, attempt.plan.add_first))
-        if attempt.request.reason not in _UNANNOUNCED:
+        if attempt.request.reason.is_announced:
             await self._write_running(attempt)
         return attempt
 

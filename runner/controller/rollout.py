@@ -32,7 +32,8 @@ from runner.status.conditions import find, make
 from runner.status.report import StatusReport
 from runner.unchanged.content_digest import ContentDigest
 from runner.watches.rollout_fields import RolloutPolicy
-from runner.workqueue.request import RunReason
+from runner.workqueue import reasons
+from runner.workqueue.reasons import RunReason
 
 _POLL = 5.0
 """Seconds between two reads of the state, which commands and other replicas change."""
@@ -45,7 +46,7 @@ _CONFLICTS = 20
 _UNSYNCED = 0.2
 _NO_WAIT = Wait(WAITING, "")
 _OTHER_CONTENT = Wait(WAITING, "Waits for the rollout of other content")
-_BY_OTHERS = frozenset({RunReason.DEPENDENT, RunReason.REFERENCE, RunReason.REQUESTED})
+ROLLOUT = RunReason("rollout", 600.0)
 
 
 class Rollout(Hooks):
@@ -107,11 +108,11 @@ class Rollout(Hooks):
     async def _outdated(self, attempt: Attempt, member: Member) -> Skip | Attempt:
         reason = attempt.request.reason
         # Without generations in the conditions, the reason decides.
-        is_changed = reason is RunReason.CHANGED if member.is_changed is None else member.is_changed
-        is_due = is_changed or reason in _BY_OTHERS
+        is_changed = reason is reasons.CHANGED if member.is_changed is None else member.is_changed
+        is_due = is_changed or reason.is_required
         if not is_due and self._fleet is None and self._scope.informer.unknown() is None:
-            return Skip(RequeueAfter(_UNSYNCED, RunReason.ROLLOUT))
-        if reason is RunReason.DRIFT:  # a check with other content would find differences that are no drift
+            return Skip(RequeueAfter(_UNSYNCED, ROLLOUT))
+        if reason.is_check:  # a check with other content would find differences that are no drift
             self._waiting.setdefault(attempt.key, _NO_WAIT)
             return Skip(Done(None))
         wait = await self._start(member, attempt.content, is_due=is_due)
@@ -220,7 +221,7 @@ class Rollout(Hooks):
             wait = self._waiting.get(member.key, _NO_WAIT if is_unqueued else None)
             if wait is not None and wait != (turns.wait(member) if state.content == target else _OTHER_CONTENT):
                 self._waiting.pop(member.key, None)  # another request during its run would run it twice
-                self.run(member.key, RunReason.ROLLOUT)
+                self.run(member.key, ROLLOUT)
 
     async def _look(self) -> list[Member]:
         """Return all objects. Only changed ones are parsed."""
@@ -260,6 +261,6 @@ class Rollout(Hooks):
 
 def _unskipped(attempt: Attempt) -> Attempt:
     """Return an attempt with a reason that `skipUnchanged` does not skip."""
-    if attempt.request.reason not in {RunReason.PRESENT, RunReason.RESYNC}:
+    if not attempt.request.reason.is_skippable:
         return attempt
-    return replace(attempt, request=replace(attempt.request, reason=RunReason.ROLLOUT))
+    return replace(attempt, request=replace(attempt.request, reason=ROLLOUT))

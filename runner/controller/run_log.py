@@ -27,7 +27,8 @@ from runner.plan.changes import ResourcePlan
 from runner.proxy.identity import RunStats
 from runner.status import report
 from runner.watches.watch import content_name
-from runner.workqueue.request import ReconcileRequest, RunReason
+from runner.workqueue import reasons
+from runner.workqueue.request import ReconcileRequest
 
 _PHASE = "phase:"
 _MARKED = "runner_on_ok"
@@ -111,7 +112,7 @@ class RunEvents:
     def started(self, request: ReconcileRequest) -> None:
         """Record the start of the run with its reason."""
         why, alike = request.reason.value, ""
-        if request.reason is RunReason.RETRY:
+        if request.reason is reasons.RETRY:
             alike = why
             # A run that could not reach hosts, for example, does not count as failed.
             count, what = (request.failed_runs, "failed run") if request.failed_runs else (request.failures, "attempt")

@@ -33,7 +33,8 @@ from runner.proxy.identity import RunStats
 from runner.proxy.planning.overlay import Overlay
 from runner.status import report
 from runner.watches.watch import Watch
-from runner.workqueue.request import RunReason
+from runner.workqueue import reasons
+from runner.workqueue.reasons import RunReason
 
 _MOST_NAMED = 100
 """Ignored variables that the log names."""
@@ -211,7 +212,7 @@ class Runs(Hooks):
 
     async def before(self, attempt: Attempt) -> Skip | Attempt:
         """Continue the run that an earlier operator began. One with another purpose is ended."""
-        applies = attempt.overrides.mode == "apply" and attempt.request.reason is not RunReason.DRIFT
+        applies = attempt.overrides.mode == "apply" and not attempt.request.reason.is_check
         ref = ObjectRef.of(self._scope.watch.gvk, attempt.obj)
         found = await self._engine.resume(ref, attempt.generation, attempt.purpose if applies else _PLAN)
         return attempt if found is None else replace(attempt, ident=found.record.ident, resumed=found)
@@ -312,7 +313,7 @@ class Runs(Hooks):
         running = self._running.get(key)
         if running is None or running.finalizing:
             return
-        running.deleted = running.deleted or reason is RunReason.DELETED
+        running.deleted = running.deleted or reason is reasons.DELETED
         terminating = key.namespace in running.stats.terminating
         why = decisions.superseded(self._scope.watch.policy, reason, terminating=terminating)
         if why:
@@ -327,7 +328,7 @@ class Runs(Hooks):
         """Cancel the run of a deleted object that cannot create anything, since its finalizer waits for the run."""
         running = self._running.get(key)
         if running is not None and running.deleted:
-            self.supersede(key, RunReason.DELETED)
+            self.supersede(key, reasons.DELETED)
 
     async def gone(self, key: ObjectKey) -> None:
         """Remove the run folder of an object that is gone, and what remains of its runs."""

@@ -34,9 +34,7 @@ from runner.unchanged.last_run import (
     digest_of,
     digest_of_answer,
 )
-from runner.workqueue.request import RunReason
 
-_SKIPPED = frozenset({RunReason.PRESENT, RunReason.RESYNC})
 NOTHING_NEW = "nothing has changed since the last run, which succeeded"
 
 
@@ -78,7 +76,7 @@ class RunSkipper(Hooks):
         if attempt.plan.finalizing or attempt.resumed is not None or attempt.overrides.mode != "apply":
             return attempt
         reason = attempt.request.reason
-        if reason in _SKIPPED and attempt.plan.add_first is None:
+        if reason.is_skippable and attempt.plan.add_first is None:
             checked = await self.check(attempt.obj, time.time())
             if checked.why:
                 attempt = attempt.because(checked.why)

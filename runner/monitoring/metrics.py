@@ -22,8 +22,9 @@ from runner import __version__
 from runner.engine.job import Outcome, RunResult
 from runner.monitoring.object_series import Created, ObjectSeries
 from runner.objects import GVK, ObjectKey
+from runner.workqueue import reasons
 from runner.workqueue.queue import WorkQueue
-from runner.workqueue.request import RunReason
+from runner.workqueue.reasons import RunReason
 
 _SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300, 600, 1800)
 _CALLS = (0, 1, 2, 5, 10, 20, 50, 100, 200, 500, 1000)
@@ -173,12 +174,16 @@ class Metrics:
         self.workers.labels(name).set_function(lambda: queue.limit.workers)
         for planned in _PLANS:
             self.plans.labels(str(gvk), planned)
-        for reason in RunReason:
-            self.waits.labels(str(gvk), reason.value)
+        self.add_reasons(gvk, reasons.CORE)
         for ending in Outcome:
             self.outcomes.labels(str(gvk), ending.value)
         self.api_calls.labels(str(gvk))
         self._queues[name] = queue
+
+    def add_reasons(self, gvk: GVK, added: Iterable[RunReason]) -> None:
+        """Create the series of a kind's requests for these reasons."""
+        for reason in added:
+            self.waits.labels(str(gvk), reason.value)
 
     def add_drift(self, gvk: GVK) -> None:
         """Create the series about drift of a kind."""

@@ -37,11 +37,14 @@ from runner.references.state import (
 )
 from runner.watches.reference_fields import WatchReference
 from runner.watches.watch import Watch
+from runner.workqueue.reasons import RunReason
 
 _PATIENCE = 5.0
 """Maximum seconds that a run waits for its references."""
 _LOOK = 0.05
 _MOST_WRITES = 4096
+REFERENCE = RunReason("reference changed", 10.0, starts_over=True, shows_object=True, is_required=True)
+
 _UNPROVEN = "existed before the watch started"
 
 _log = log.get(__name__)

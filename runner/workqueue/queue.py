@@ -18,7 +18,9 @@ from dataclasses import dataclass, field, replace
 
 from runner.objects import LastResult, ObjectKey
 from runner.watches.policy import Backoff
+from runner.workqueue import reasons
 from runner.workqueue.concurrency import ConcurrencyLimit
+from runner.workqueue.reasons import RunReason
 from runner.workqueue.request import (
     HANDICAP_AT_START,
     Cause,
@@ -26,7 +28,6 @@ from runner.workqueue.request import (
     Precedence,
     QueueEntry,
     ReconcileRequest,
-    RunReason,
     Turns,
     Waiting,
 )
@@ -174,7 +175,7 @@ class WorkQueue:
         failures.attempts += 1
         failures.runs += ran
         self.retries += 1
-        self.add_after(key, RunReason.RETRY, delay)
+        self.add_after(key, reasons.RETRY, delay)
         return delay
 
     def succeeded(self, key: ObjectKey) -> None:

@@ -1,65 +1,18 @@
-"""Requests of a work queue: reasons in their order of urgency, waiting requests, and what a worker receives."""
+"""Requests of a work queue: waiting requests, and what a worker receives."""
 
 from __future__ import annotations
 
 import heapq
 import itertools
 from dataclasses import dataclass
-from enum import Enum
 from typing import Literal, NamedTuple, TypeAlias
 
 from runner.objects import LastResult, ObjectKey
-
-
-class RunReason(Enum):
-    """Why a run was requested, in order of urgency; logs, Events and roles contain the value."""
-
-    CHANGED = "changed"
-    CREATED = "created"
-    REQUESTED = "requested"
-    DELETED = "deleted"
-    DEPENDENT = "dependent changed"
-    REFERENCE = "reference changed"
-    REQUEUED = "requested by the last run"
-    RETRY = "retry"
-    PRUNE = "prune check"
-    ROLLOUT = "rollout"
-    PRESENT = "present at start"
-    GONE = "gone"
-    RESYNC = "periodic resync"
-    DRIFT = "drift check"
-
-    @property
-    def starts_over(self) -> bool:
-        """True if the object, a reference of it or its role changed, so that earlier failures no longer count."""
-        return self is RunReason.REFERENCE or not self.is_background
-
-    @property
-    def is_background(self) -> bool:
-        """True unless a user changed the object."""
-        return self not in {RunReason.CHANGED, RunReason.CREATED, RunReason.REQUESTED, RunReason.DELETED}
-
-
-HANDICAP: dict[RunReason, float] = {
-    RunReason.CHANGED: 0.0,
-    RunReason.CREATED: 0.0,
-    RunReason.REQUESTED: 0.0,
-    RunReason.DELETED: 1.0,
-    RunReason.DEPENDENT: 5.0,
-    RunReason.REFERENCE: 10.0,
-    RunReason.REQUEUED: 15.0,
-    RunReason.RETRY: 15.0,
-    RunReason.PRUNE: 60.0,
-    RunReason.ROLLOUT: 600.0,
-    RunReason.PRESENT: 600.0,
-    RunReason.GONE: 60.0,
-    RunReason.RESYNC: 600.0,
-    RunReason.DRIFT: 1200.0,
-}
-"""Seconds by which a more urgent request may come later and still go first."""
+from runner.workqueue import reasons
+from runner.workqueue.reasons import RunReason
 
 DEPENDENT_STATUS_HANDICAP = 60.0
-"""The same for a dependent of which only the status changed: the run repairs nothing."""
+"""Handicap of a dependent of which only the status changed: the run repairs nothing."""
 HANDICAP_AT_START = {LastResult.NONE: 15.0, LastResult.OUTDATED: 60.0, LastResult.FAILED: 120.0}
 """The same for objects present at start whose last run has no result for the current spec, or failed."""
 
@@ -111,13 +64,13 @@ class Cause:
     @classmethod
     def of(cls, reason: RunReason, details: tuple[str, ...], handicap: float | None = None) -> Cause:
         """Return a cause, by default with the handicap of its reason."""
-        return cls(reason, details, HANDICAP[reason] if handicap is None else handicap)
+        return cls(reason, details, reason.handicap if handicap is None else handicap)
 
     @classmethod
     def at_start(cls, result: LastResult) -> Cause:
         """Return the cause of an object that is present at start."""
         details = (result.value,) if result.value else ()
-        return cls(RunReason.PRESENT, details, HANDICAP_AT_START.get(result, HANDICAP[RunReason.PRESENT]))
+        return cls(reasons.PRESENT, details, HANDICAP_AT_START.get(result, reasons.PRESENT.handicap))
 
     def merged(self, other: Cause) -> Cause:
         """Return the more urgent cause; merge the details of causes with the same reason."""

@@ -39,7 +39,8 @@ from runner.rollout.store import RolloutStore
 from runner.status import report
 from runner.unchanged.last_run import LastRun, digest_of
 from runner.watches.watch import Finalizer
-from runner.workqueue.request import ReconcileRequest, RunReason
+from runner.workqueue import reasons
+from runner.workqueue.request import ReconcileRequest
 from tests.kit.watch_values import watch_value
 
 FORMATS: dict[str, Any] = json.loads(Path(__file__).with_name("stored_formats.json").read_text())
@@ -118,7 +119,7 @@ async def test_config_map_of_a_plan_is_the_one_that_today_s_code_would_write() -
     resource = ApiResource(KIND, "databases", True, frozenset(), frozenset())  # noqa: FBT003 - namespaced
     run = decisions.plan(watch, {**OBJ, "metadata": {**OBJ["metadata"], "finalizers": []}})
     assert run is not None
-    request = ReconcileRequest(KEY, RunReason.CHANGED, (), 0, 0, 0.0)
+    request = ReconcileRequest(KEY, reasons.CHANGED, (), 0, 0, 0.0)
     attempt = Attempt(request, OBJ, run, resource, LeaseGuard(lambda: True), "ident")
     assert await PlanConfigMaps(KIND, CLIENT).write(attempt, PLAN) == FORMATS["plan"]["metadata"]["name"]
 

@@ -55,7 +55,8 @@ from runner.rollout.steps import Fleet
 from runner.sdk.preview import deletion
 from runner.sdk.preview.selection import ResourceSelection, Selector, Target
 from runner.watches.watch import Watch
-from runner.workqueue.request import ReconcileRequest, RunReason
+from runner.workqueue import reasons
+from runner.workqueue.request import ReconcileRequest
 
 _PROXY_GRACE = 1.0
 _FLEET = 3
@@ -217,7 +218,7 @@ class Planner:
             return ResourcePlan(ref, "skipped", message=f"the annotation {PAUSED} pauses its runs")
         if run_plan is None:
             return ResourcePlan(ref, "skipped", message="it is being deleted, and has no finalizer of this operator")
-        reason = RunReason.DELETED if is_deleting(target.obj) else RunReason.CHANGED
+        reason = reasons.DELETED if is_deleting(target.obj) else reasons.CHANGED
         attempt = Attempt(
             request=ReconcileRequest(ref.key, reason, (), failures=0, failed_runs=0, waited=0.0),
             obj=target.obj,

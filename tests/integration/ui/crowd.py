@@ -21,7 +21,8 @@ from runner.ui.journal import Journal
 from runner.ui.server import StatusPage, StreamTimings
 from runner.watches.policy import Backoff
 from runner.watches.watch import Role
-from runner.workqueue.request import ReconcileRequest, RunReason
+from runner.workqueue import reasons
+from runner.workqueue.request import ReconcileRequest
 from tests.kit.jobs import job_value
 from tests.kit.page_values import AKind, condition, ended, start, views_of
 
@@ -119,9 +120,7 @@ class Crowd:
 
     def _fail(self, name: str, message: str) -> None:
         key, place = ObjectKey("shop", name), "/opt/ansible/roles/memcached/tasks/main.yml:7"
-        notes = self._journal.start(
-            self._job(key), ReconcileRequest(key, RunReason.CHANGED, ("spec.image",), 0, 0, 0.2)
-        )
+        notes = self._journal.start(self._job(key), ReconcileRequest(key, reasons.CHANGED, ("spec.image",), 0, 0, 0.2))
         for number, state in enumerate(("ok", "failed"), start=1):
             notes.event(start(f"Step {number}", 2 * number, place))
             res = {"changed": True, "msg": message}
@@ -144,7 +143,7 @@ class Crowd:
         (folder / "stdout").write_text("TASK [memcached : Create the settings] ****\nchanged: [localhost]\n" * 100)
         (folder / "status").write_text("successful")
         (folder / "pod").write_text("shop/run-7b0c-3")
-        notes = self._journal.start(job, ReconcileRequest(key, RunReason.RETRY, (), 1, 1, 0.2))
+        notes = self._journal.start(job, ReconcileRequest(key, reasons.RETRY, (), 1, 1, 0.2))
         for number, event in enumerate(events, start=1):
             notes.event(event)
             (folder / f"job_events/{number}-uuid.json").write_text(json.dumps(event))

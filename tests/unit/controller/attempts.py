@@ -11,14 +11,16 @@ from runner.kube.discovery import ApiResource
 from runner.objects import GVK, Object, key_of
 from runner.replicas.lease_guard import LeaseGuard
 from runner.watches.watch import Role
-from runner.workqueue.request import ReconcileRequest, RunReason
+from runner.workqueue import reasons
+from runner.workqueue.reasons import RunReason
+from runner.workqueue.request import ReconcileRequest
 
 THINGS = GVK("test.example.com", "v1", "Thing")
 RESOURCE = ApiResource(THINGS, "things", namespaced=True, verbs=frozenset(), subresources=frozenset())
 
 
 def attempt_value(
-    obj: Object, reason: RunReason = RunReason.CHANGED, *, finalizing: bool = False, **different: Any
+    obj: Object, reason: RunReason = reasons.CHANGED, *, finalizing: bool = False, **different: Any
 ) -> Attempt:
     """Make an attempt of a thing with a valid lease, but for what is given."""
     fields: dict[str, Any] = {

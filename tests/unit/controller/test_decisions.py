@@ -12,7 +12,9 @@ from runner.engine.hosts import HostRecap
 from runner.engine.job import Outcome, RunResult, TaskFailure
 from runner.watches import policy
 from runner.watches.policy import Backoff, FinalizerLimit, RetryPolicy
-from runner.workqueue.request import RunReason
+from runner.workqueue import reasons
+from runner.workqueue.reasons import RunReason
+from tests.kit.reasons import REASONS
 
 BACKOFF = Backoff(3.0, 2.0, 60.0)
 TERMS = RetryTerms(RetryPolicy(BACKOFF, attempts=0), resync_after=100.0, finalizing=False, limit=None, deleted_for=0.0)
@@ -147,10 +149,10 @@ class TestFinalizers:
 class TestSuperseded:
     EAGER = replace(policy.DEFAULT, change_cancels=True, deletion_cancels=True)
 
-    @pytest.mark.parametrize("reason", list(RunReason))
+    @pytest.mark.parametrize("reason", REASONS)
     def test_only_a_change_or_a_deletion_supersedes_a_run_if_the_watch_enables_it(self, reason: RunReason) -> None:
         assert bool(decisions.superseded(self.EAGER, reason, terminating=False)) is (
-            reason in {RunReason.CHANGED, RunReason.DELETED}
+            reason in {reasons.CHANGED, reasons.DELETED}
         )
         assert decisions.superseded(policy.DEFAULT, reason, terminating=False) == ""
 
@@ -188,5 +190,5 @@ class TestNamespaceBeingDeleted:
 
     @pytest.mark.parametrize("terminating", [True, False])
     def test_only_a_deletion_ends_such_a_run(self, *, terminating: bool) -> None:
-        assert bool(decisions.superseded(policy.DEFAULT, RunReason.DELETED, terminating=terminating)) is terminating
-        assert not decisions.superseded(policy.DEFAULT, RunReason.CHANGED, terminating=terminating)
+        assert bool(decisions.superseded(policy.DEFAULT, reasons.DELETED, terminating=terminating)) is terminating
+        assert not decisions.superseded(policy.DEFAULT, reasons.CHANGED, terminating=terminating)

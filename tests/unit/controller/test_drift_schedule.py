@@ -6,12 +6,13 @@ import asyncio
 
 import pytest
 
-from runner.controller.drift import DriftSchedule
+from runner.controller.drift import DRIFT, DriftSchedule
 from runner.objects import ObjectKey
 from runner.watches.policy import Backoff
+from runner.workqueue import reasons
 from runner.workqueue.concurrency import ConcurrencyLimit
 from runner.workqueue.queue import Dispatcher, WorkQueue
-from runner.workqueue.request import RunReason
+from runner.workqueue.reasons import RunReason
 
 pytestmark = pytest.mark.virtual_time
 
@@ -52,7 +53,7 @@ async def test_each_object_is_checked_once_in_a_period_and_the_checks_are_spread
         bed.schedule.start(ObjectKey("ns", name), f"uid of {name}")
     await bed.during(PERIOD)
     assert sorted(name for name, _, _ in bed.received) == sorted(names)
-    assert {reason for _, reason, _ in bed.received} == {RunReason.DRIFT}
+    assert {reason for _, reason, _ in bed.received} == {DRIFT}
     quarters = [int(moment // (PERIOD / 4)) for _, _, moment in bed.received]
     assert min(map(quarters.count, range(4))) > len(names) / 8
 
@@ -67,7 +68,7 @@ async def test_an_object_is_checked_again_after_each_period_until_it_is_forgotte
 
 
 async def test_a_check_replaces_no_run_that_its_role_requested_and_no_retry() -> None:
-    for delayed in (lambda q: q.add_after(KEY, RunReason.REQUEUED, 2 * PERIOD), _fail):
+    for delayed in (lambda q: q.add_after(KEY, reasons.REQUEUED, 2 * PERIOD), _fail):
         bed = Bed()
         delayed(bed.queue)
         bed.schedule.start(KEY, "uid")
@@ -86,16 +87,16 @@ async def test_a_check_is_omitted_while_the_object_waits_or_is_not_owned() -> No
     await bed.during(PERIOD)
     assert bed.received == []
     waits = Bed()
-    waits.queue.add(KEY, RunReason.CHANGED)
+    waits.queue.add(KEY, reasons.CHANGED)
     waits.schedule.start(KEY, "uid")
     await asyncio.sleep(PERIOD)
     await waits.during(PERIOD / 100)
-    assert [reason for _, reason, _ in waits.received] == [RunReason.CHANGED]
+    assert [reason for _, reason, _ in waits.received] == [reasons.CHANGED]
 
 
 async def test_a_check_leaves_the_periodic_run_to_win() -> None:
     bed = Bed()
-    bed.queue.add(KEY, RunReason.DRIFT)
-    bed.queue.add(KEY, RunReason.RESYNC)
+    bed.queue.add(KEY, DRIFT)
+    bed.queue.add(KEY, reasons.RESYNC)
     await bed.during(1)
-    assert [reason for _, reason, _ in bed.received] == [RunReason.RESYNC]
+    assert [reason for _, reason, _ in bed.received] == [reasons.RESYNC]

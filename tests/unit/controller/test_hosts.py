@@ -23,7 +23,7 @@ from runner.status.report import StatusReport
 from runner.watches.inventory_fields import AllowedHosts, InventoryPolicy
 from runner.watches.spec_paths import SpecPath
 from runner.watches.watch import Watch
-from runner.workqueue.request import RunReason
+from runner.workqueue import reasons
 from tests.kit.watch_values import watch_value
 from tests.unit.controller.attempts import THINGS, attempt_value
 
@@ -122,11 +122,11 @@ async def test_without_a_secret_no_host_key_can_be_known(named: dict[str, Any]) 
 async def test_only_some_runs_try_to_reach_a_removed_host_that_the_last_one_could_not_reach() -> None:
     gone = {"hosts": [{"name": "dead", "address": "10.0.0.9", "unreachable": 1, "removed": True}]}
     for reason, removed in (
-        (RunReason.RETRY, ()),
-        (RunReason.CHANGED, ()),
-        (RunReason.RESYNC, ("dead",)),
-        (RunReason.REQUESTED, ("dead",)),
-        (RunReason.DELETED, ("dead",)),
+        (reasons.RETRY, ()),
+        (reasons.CHANGED, ()),
+        (reasons.RESYNC, ("dead",)),
+        (reasons.REQUESTED, ("dead",)),
+        (reasons.DELETED, ("dead",)),
     ):
         to = attempt({"hosts": []}, gone)
         found = await apply(Server(), replace(to, request=replace(to.request, reason=reason)))

@@ -9,8 +9,11 @@ import pytest
 
 from runner.controller.attempt import Attempt, ForgetRegistry
 from runner.controller.decisions import Done, Retry
+from runner.controller.drift import DRIFT
 from runner.controller.hooks import Skip
 from runner.controller.owner_check import OwnerCheck
+from runner.controller.pruning import PRUNE
+from runner.controller.rollout import ROLLOUT
 from runner.errors import ApiUnavailableError, ForbiddenError, KindNotFoundError, NotFoundError
 from runner.kube.cache import Cache, Summary
 from runner.kube.client import Client
@@ -18,7 +21,10 @@ from runner.kube.discovery import ApiResource
 from runner.kube.watch_events import Applied, Deleted
 from runner.objects import Object, ObjectKey, ObjectRef
 from runner.ownership import OwnerState
-from runner.workqueue.request import RunReason
+from runner.references.watching import REFERENCE
+from runner.workqueue import reasons
+from runner.workqueue.reasons import RunReason
+from tests.kit.reasons import REASONS
 from tests.kit.watch_values import scope_value, watch_value
 from tests.unit.controller.attempts import RESOURCE, THINGS, attempt_value
 
@@ -95,35 +101,35 @@ def _attempt(reason: RunReason, *, finalizing: bool = False) -> Attempt:
     return attempt_value(_thing("old"), reason, finalizing=finalizing)
 
 
-@pytest.mark.parametrize("reason", RunReason)
+@pytest.mark.parametrize("reason", REASONS)
 async def test_only_a_run_that_no_event_of_the_object_started_reads_it_first(
     cluster: Cluster, check: OwnerCheck, reason: RunReason
 ) -> None:
     assert await check.before_run(_attempt(reason)) is EXISTS
-    doubtful = {*(RunReason.DEPENDENT, RunReason.REQUEUED, RunReason.RETRY), *(RunReason.PRUNE, RunReason.RESYNC)}
-    doubtful |= {RunReason.DRIFT, RunReason.ROLLOUT}
+    doubtful = {*(reasons.DEPENDENT, reasons.REQUEUED, reasons.RETRY), *(PRUNE, reasons.RESYNC)}
+    doubtful |= {DRIFT, ROLLOUT}
     assert cluster.reads == (reason in doubtful)
 
 
 async def test_a_kind_that_is_not_served_makes_no_object_deleted(cluster: Cluster, check: OwnerCheck) -> None:
     cluster.stored = KindNotFoundError("404 page not found")
     with pytest.raises(KindNotFoundError):  # the attempt is repeated
-        await check.before(_attempt(RunReason.RETRY))
+        await check.before(_attempt(reasons.RETRY))
     cluster.see(None)
     assert await check.during_run(RESOURCE, ObjectRef(THINGS, KEY, "old")) is EXISTS
 
 
 async def test_a_finalizer_runs_only_for_an_object_that_exists(cluster: Cluster, check: OwnerCheck) -> None:
     cluster.stored = _thing("new")
-    assert await check.before_run(_attempt(RunReason.DELETED, finalizing=True)) is REPLACED
+    assert await check.before_run(_attempt(reasons.DELETED, finalizing=True)) is REPLACED
     cluster.stored = None
-    assert await check.before_run(_attempt(RunReason.DELETED, finalizing=True)) is GONE
+    assert await check.before_run(_attempt(reasons.DELETED, finalizing=True)) is GONE
 
 
 async def test_a_read_that_did_not_find_an_object_is_repeated_until_the_watch_tells(
     cluster: Cluster, check: OwnerCheck
 ) -> None:
-    attempt = _attempt(RunReason.DELETED, finalizing=True)
+    attempt = _attempt(reasons.DELETED, finalizing=True)
     cluster.stored = None
     decided = await check.before(attempt)
     assert isinstance(decided, Skip)
@@ -141,11 +147,11 @@ async def test_an_object_that_a_read_did_not_find_is_read_before_each_run_until_
     cluster: Cluster, check: OwnerCheck
 ) -> None:
     cluster.stored = None
-    assert await check.before_run(_attempt(RunReason.DEPENDENT)) is GONE
-    assert await check.before_run(_attempt(RunReason.REFERENCE)) is GONE
+    assert await check.before_run(_attempt(reasons.DEPENDENT)) is GONE
+    assert await check.before_run(_attempt(REFERENCE)) is GONE
     cluster.stored = _thing("old")
-    assert await check.before_run(_attempt(RunReason.REFERENCE)) is EXISTS
-    assert await check.before_run(_attempt(RunReason.REFERENCE)) is EXISTS
+    assert await check.before_run(_attempt(REFERENCE)) is EXISTS
+    assert await check.before_run(_attempt(REFERENCE)) is EXISTS
     assert cluster.reads == 3
 
 
@@ -196,16 +202,16 @@ async def test_an_unavailable_api_server_fails_the_attempt_and_a_missing_right_d
     cluster: Cluster, check: OwnerCheck
 ) -> None:
     cluster.stored = ForbiddenError("no", status=403)
-    assert await check.before_run(_attempt(RunReason.DEPENDENT)) is EXISTS
+    assert await check.before_run(_attempt(reasons.DEPENDENT)) is EXISTS
     cluster.stored = ApiUnavailableError("away")
     with pytest.raises(ApiUnavailableError):
-        await check.before_run(_attempt(RunReason.DEPENDENT))
+        await check.before_run(_attempt(reasons.DEPENDENT))
 
 
 async def test_nothing_is_kept_of_a_forgotten_object(
     cluster: Cluster, check: OwnerCheck, registry: ForgetRegistry
 ) -> None:
     cluster.stored = None
-    assert await check.before_run(_attempt(RunReason.DEPENDENT)) is GONE
+    assert await check.before_run(_attempt(reasons.DEPENDENT)) is GONE
     registry.forget(KEY)
-    assert await check.before_run(_attempt(RunReason.REFERENCE)) is EXISTS
+    assert await check.before_run(_attempt(REFERENCE)) is EXISTS

@@ -28,7 +28,7 @@ from runner.prune.sharing import OperatorUses
 from runner.prune.uses import UsedObjects
 from runner.replicas.lease_guard import LeaseGuard
 from runner.watches.policy import PruneAction, PrunePolicy
-from runner.workqueue.request import RunReason
+from runner.workqueue import reasons
 from tests.kit.watch_values import scope_value, watch_value
 from tests.unit.controller.attempts import attempt_value
 
@@ -458,7 +458,7 @@ async def test_at_the_start_an_unchanged_resource_with_unused_objects_runs(bed: 
     bed.restart()
     attempt = bed.attempt()
     assert not await bed.pruner.is_pending(attempt)
-    present = replace(attempt, request=replace(attempt.request, reason=RunReason.PRESENT))
+    present = replace(attempt, request=replace(attempt.request, reason=reasons.PRESENT))
     assert await bed.pruner.is_pending(present)
 
 

@@ -20,7 +20,7 @@ from runner.status import report
 from runner.status.conditions import make
 from runner.status.report import StatusReport
 from runner.watches.policy import DriftPolicy
-from runner.workqueue.request import RunReason
+from runner.workqueue import reasons
 from tests.kit.watch_values import watch_value
 from tests.unit.controller.bed import KEY, Bed
 
@@ -76,7 +76,7 @@ async def test_the_engine_of_the_watch_ends_what_remains_of_an_object_that_is_go
     (job,) = bed.engine.runs
     bed.server.stored.clear()
     bed.server.cache = Cache()
-    bed.controller.queue.add(KEY, RunReason.GONE)
+    bed.controller.queue.add(KEY, reasons.GONE)
     await bed.work(10)
     assert job.run_dir in bed.engine.forgotten
 

@@ -11,9 +11,9 @@ import pytest
 
 from runner.controller import decisions
 from runner.objects import ObjectKey
+from runner.workqueue import reasons
 from runner.workqueue.concurrency import ConcurrencyLimit
 from runner.workqueue.queue import Dispatcher, WorkQueue
-from runner.workqueue.request import RunReason
 
 pytestmark = pytest.mark.virtual_time
 
@@ -36,17 +36,17 @@ async def periodic_runs(names: list[str], epoch: float, seconds: float) -> list[
     async def work() -> None:
         while (request := await queue.get()) is not None:
             now = epoch + loop.time()
-            if request.reason is RunReason.RESYNC:
+            if request.reason is reasons.RESYNC:
                 began.append((request.key.name, now))
-            settled = request.reason is not RunReason.PRESENT
+            settled = request.reason is not reasons.PRESENT
             queue.succeeded(request.key)
             queue.add_after(
-                request.key, RunReason.RESYNC, decisions.resync_delay(PERIOD, request.key.name, now, settled=settled)
+                request.key, reasons.RESYNC, decisions.resync_delay(PERIOD, request.key.name, now, settled=settled)
             )
             queue.done(request.key)
 
     for name in names:
-        queue.add(ObjectKey("ns", name), RunReason.PRESENT)
+        queue.add(ObjectKey("ns", name), reasons.PRESENT)
     async with asyncio.TaskGroup() as group:
         for _ in range(4):
             group.create_task(work())

@@ -10,7 +10,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from runner.controller.attempt import Attempt
-from runner.controller.rollout import Rollout
+from runner.controller.rollout import ROLLOUT, Rollout
 from runner.engine.job import Outcome, RunRecord, UnrecordedRun
 from runner.errors import ApiUnavailableError, ConflictError, ForbiddenError
 from runner.kube.presence import Unknown
@@ -18,7 +18,7 @@ from runner.objects import RUN_REQUESTED, ObjectKey, ObjectRef
 from runner.rollout.state import State
 from runner.rollout.store import RolloutStore
 from runner.watches.rollout_fields import RolloutPolicy, Step
-from runner.workqueue.request import RunReason
+from runner.workqueue import reasons
 from tests.kit.watch_values import watch_value
 from tests.unit.controller.attempts import attempt_value
 from tests.unit.controller.bed import Bed
@@ -158,7 +158,7 @@ async def test_no_step_ends_and_no_object_begins_while_the_objects_are_unknown()
     await world.work(60)
     assert world.store.stored == before, "no object is not the same as no known object"
     world.bed.server.stored.update(kept)
-    world.bed.controller.queue.add(ObjectKey("ns", "o1"), RunReason.CREATED)
+    world.bed.controller.queue.add(ObjectKey("ns", "o1"), reasons.CREATED)
     await world.work(10)
     assert world.ran == ["o0"]
     assert (
@@ -225,9 +225,9 @@ async def test_an_object_that_waited_for_content_that_went_back_runs_although_no
             number, NEW, status="False" if number == 2 else "True", reason="Waiting" if number == 2 else "Updated"
         )
     world.store.change(State("2" * 24, stable=NEW, limits=(1, 3, 4)))
-    for number, reason in ((0, RunReason.PRESENT), (2, RunReason.ROLLOUT)):
+    for number, reason in ((0, reasons.PRESENT), (2, ROLLOUT)):
         obj = world.bed.server.stored[ObjectKey("ns", f"o{number}")]
-        decided = await world.rollout.before(attempt_value(obj, RunReason.PRESENT))
+        decided = await world.rollout.before(attempt_value(obj, reasons.PRESENT))
         assert isinstance(decided, Attempt)
         assert decided.request.reason is reason, "skipUnchanged skips only the first one"
     await world.work(30)

@@ -12,7 +12,9 @@ from runner.engine.job import Job, Outcome, Recap, RunResult, TaskFailure
 from runner.events.bodies import ApiEvent
 from runner.events.recorder import EventRecorder
 from runner.objects import ObjectRef
-from runner.workqueue.request import ReconcileRequest, RunReason
+from runner.workqueue import reasons
+from runner.workqueue.reasons import RunReason
+from runner.workqueue.request import ReconcileRequest
 
 RECAP = Recap(ok=3, changed=1, skipped=2, failures=0, completion="")
 SUCCESS = RunResult(Outcome.SUCCEEDED, RECAP, (), "", None, 3.21)
@@ -50,12 +52,12 @@ def recorded(make_job: Callable[..., Job]) -> RecordedEvents:
 @pytest.mark.parametrize(
     ("reason", "details", "failures", "reason_text"),
     [
-        (RunReason.CREATED, (), 0, "created"),
-        (RunReason.CHANGED, ("spec.size", "spec.image"), 0, "changed: spec.size, spec.image"),
-        (RunReason.CHANGED, tuple("abcdefg"), 0, "changed: a, b, c, d, e and 2 more"),
-        (RunReason.RETRY, (), 1, "retry after 1 failed run"),
-        (RunReason.RETRY, (), 4, "retry after 4 failed runs"),
-        (RunReason.RESYNC, (), 0, "periodic resync"),
+        (reasons.CREATED, (), 0, "created"),
+        (reasons.CHANGED, ("spec.size", "spec.image"), 0, "changed: spec.size, spec.image"),
+        (reasons.CHANGED, tuple("abcdefg"), 0, "changed: a, b, c, d, e and 2 more"),
+        (reasons.RETRY, (), 1, "retry after 1 failed run"),
+        (reasons.RETRY, (), 4, "retry after 4 failed runs"),
+        (reasons.RESYNC, (), 0, "periodic resync"),
     ],
 )
 def test_the_event_of_a_start_contains_the_reason(
@@ -67,7 +69,7 @@ def test_the_event_of_a_start_contains_the_reason(
 
 def test_a_retry_without_a_failed_run_counts_attempts(recorded: RecordedEvents) -> None:
     for attempts in (0, 1, 2):
-        recorded.started(RunReason.RETRY, attempts=attempts)
+        recorded.started(reasons.RETRY, attempts=attempts)
     assert [each.rpartition(", ")[2] for each in recorded.lines] == [
         "retry",
         "retry after 1 attempt",
@@ -77,13 +79,13 @@ def test_a_retry_without_a_failed_run_counts_attempts(recorded: RecordedEvents) 
 
 def test_retries_are_alike_whatever_their_number(recorded: RecordedEvents) -> None:
     for failures in (1, 2):
-        recorded.started(RunReason.RETRY, failures=failures)
+        recorded.started(reasons.RETRY, failures=failures)
     assert len({each.name for each in recorded.all}) == 1
 
 
 def test_changes_of_different_fields_are_not_alike(recorded: RecordedEvents) -> None:
     for field in ("spec.size", "spec.image"):
-        recorded.started(RunReason.CHANGED, field)
+        recorded.started(reasons.CHANGED, field)
     assert len({each.name for each in recorded.all}) == 2
 
 
@@ -118,7 +120,7 @@ def test_the_event_of_any_other_end_contains_the_cause(recorded: RecordedEvents,
 
 def test_runs_of_finalizers_have_their_own_event_reasons(make_job: Callable[..., Job]) -> None:
     recorded = RecordedEvents(make_job(), finalizing=True)
-    recorded.started(RunReason.DELETED)
+    recorded.started(reasons.DELETED)
     recorded.run_events.ended(SUCCESS)
     assert [each.reason for each in recorded.all] == ["FinalizerStarted", "FinalizerSucceeded"]
 

@@ -18,7 +18,8 @@ from runner.engine.blocks import BlockWriter
 from runner.engine.job import Job, Outcome, RunResult, TaskFailure
 from runner.kube.forbidden import MissingRight
 from runner.proxy.identity import RunStats
-from runner.workqueue.request import ReconcileRequest, RunReason
+from runner.workqueue import reasons
+from runner.workqueue.request import ReconcileRequest
 
 
 @pytest.fixture
@@ -32,7 +33,7 @@ def ended(make_job: Callable[..., Job]) -> Callable[..., list[str]]:
         for kind in kinds:
             stats.lacks(MissingRight("me", "get", "", kind, "ns", "", ""))
         with capture_logs() as logs:
-            record = run_log.start(job, ReconcileRequest(job.key, RunReason.CREATED, (), 0, 0, 0.0))
+            record = run_log.start(job, ReconcileRequest(job.key, reasons.CREATED, (), 0, 0, 0.0))
             record.end(RunResult(outcome, None, (), "", None, 1.0), stats)
         said = [line for line in logs if "add the rule" in line["event"]]
         return [f"{line['log_level']} {line.get('error') or line['problem']}".split(" in ")[0] for line in said]
@@ -65,7 +66,7 @@ def output_of_a_run(make_job: Callable[..., Job], log_as_it_was: None) -> Callab
         writer = BlockWriter(out)
         job = make_job()
         record = RunLog("tasks", writer, whole_output=False).start(
-            job, ReconcileRequest(job.key, RunReason.CREATED, (), 0, 0, 0.0)
+            job, ReconcileRequest(job.key, reasons.CREATED, (), 0, 0, 0.0)
         )
         data = {"task": "Deploy", "task_action": "k8s"}
         record.event({"event": "playbook_on_task_start", "stdout": "TASK [Deploy] ***", "event_data": data})
@@ -118,7 +119,7 @@ def formatted(make_job: Callable[..., Job], log_as_it_was: None) -> Callable[[Ta
         writer = block_writer(out, form_of(form))
         job = make_job()
         settings = RunLog("tasks", writer, whole_output=True, form=form_of(form))
-        record = settings.start(job, ReconcileRequest(job.key, RunReason.CREATED, (), 0, 0, 0.0))
+        record = settings.start(job, ReconcileRequest(job.key, reasons.CREATED, (), 0, 0, 0.0))
         data = {"task": "Deploy", "task_action": "k8s", "task_path": "main.yml:3"}
         for event in (START, FAILED, RECAP):
             record.event({**event, "event_data": data if event is not RECAP else {}})

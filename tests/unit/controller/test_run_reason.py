@@ -10,7 +10,8 @@ from runner.controller import decisions
 from runner.kube.cache import Change, Summary
 from runner.objects import ObjectKey
 from runner.watches.watch import Finalizer, Watch
-from runner.workqueue.request import RunReason
+from runner.workqueue import reasons
+from runner.workqueue.reasons import RunReason
 from tests.kit.watch_values import watch_value
 
 NAME = "cache.example.com/finalizer"
@@ -34,7 +35,7 @@ HELD = replace(SEEN, finalizers=(NAME,))
 PAUSED = replace(HELD, paused=True)
 DELETING = replace(HELD, deleting=True)
 FOREIGN = replace(DELETING, finalizers=("other/one",))
-CREATED, CHANGED, DELETED = RunReason.CREATED, RunReason.CHANGED, RunReason.DELETED
+CREATED, CHANGED, DELETED = reasons.CREATED, reasons.CHANGED, reasons.DELETED
 
 
 def _reason(
@@ -56,13 +57,13 @@ CASES = {
     "the end of a pause": (FINALIZED, PAUSED, HELD, CHANGED),
     "a pause during the deletion": (FINALIZED, DELETING, replace(DELETING, paused=True), DELETED),
     "the end of a pause during the deletion": (FINALIZED, replace(DELETING, paused=True), DELETING, DELETED),
-    "a request": (FINALIZED, SEEN, REQUESTED, RunReason.REQUESTED),
-    "another request": (FINALIZED, REQUESTED, replace(SEEN, run_requested="2"), RunReason.REQUESTED),
+    "a request": (FINALIZED, SEEN, REQUESTED, reasons.REQUESTED),
+    "another request": (FINALIZED, REQUESTED, replace(SEEN, run_requested="2"), reasons.REQUESTED),
     "status after a request": (FINALIZED, REQUESTED, replace(REQUESTED, resource_version="2"), None),
     "a withdrawn request": (FINALIZED, REQUESTED, SEEN, None),
     "a request with a new generation": (FINALIZED, REQUESTED, replace(SEEN, run_requested="2", generation=2), CHANGED),
     "a request during the deletion": (FINALIZED, DELETING, replace(DELETING, run_requested="1"), DELETED),
-    "an approval": (FINALIZED, SEEN, APPROVED, RunReason.REQUESTED),
+    "an approval": (FINALIZED, SEEN, APPROVED, reasons.REQUESTED),
     "a withdrawn approval": (FINALIZED, APPROVED, SEEN, None),
     "an approval during the deletion": (FINALIZED, DELETING, replace(DELETING, approved="h"), DELETED),
     "a withdrawn approval during the deletion": (FINALIZED, replace(DELETING, approved="h"), DELETING, None),
@@ -75,7 +76,7 @@ CASES = {
     "a corrected spec during the deletion": (FINALIZED, DELETING, replace(DELETING, generation=2), DELETED),
     "a deletion with another finalizer": (FINALIZED, SEEN, FOREIGN, None),
     "a deletion of a watch without finalizer": (PLAIN, SEEN, DELETING, None),
-    "an object that is gone": (PLAIN, SEEN, None, RunReason.GONE),
+    "an object that is gone": (PLAIN, SEEN, None, reasons.GONE),
 }
 
 
@@ -86,9 +87,7 @@ def test_a_change_starts_a_run_or_none(
     assert _reason(watch, old, new) is reason
 
 
-@pytest.mark.parametrize(
-    ("found", "reason"), [(SEEN, RunReason.PRESENT), (DELETING, DELETED)], ids=["kept", "deleting"]
-)
+@pytest.mark.parametrize(("found", "reason"), [(SEEN, reasons.PRESENT), (DELETING, DELETED)], ids=["kept", "deleting"])
 def test_an_object_of_the_first_list_runs_as_present_or_is_finalized(found: Summary, reason: RunReason) -> None:
     assert _reason(FINALIZED, None, found, initial=True) is reason
 

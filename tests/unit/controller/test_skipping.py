@@ -15,7 +15,8 @@ from runner.errors import ForbiddenError, NotFoundError
 from runner.kube.discovery import ApiResource
 from runner.objects import GVK, LAST_RUN, Object, ObjectKey
 from runner.unchanged.last_run import ReadEntry, ReadSet, digest_of_answer
-from runner.workqueue.request import RunReason
+from runner.workqueue import reasons
+from tests.kit.reasons import REASONS
 from tests.kit.watch_values import scope_value, watch_value
 from tests.unit.controller.attempts import RESOURCE, THINGS, attempt_value
 
@@ -193,15 +194,15 @@ async def test_checking_an_object_whose_run_read_only_dependents_needs_no_reques
 
 async def test_changes_and_dependents_are_never_skipped(cluster: Cluster) -> None:
     await cluster.runs()
-    decided = {reason: await cluster.skipping.before(attempt_value(cluster.obj, reason)) for reason in RunReason}
+    decided = {reason: await cluster.skipping.before(attempt_value(cluster.obj, reason)) for reason in REASONS}
     skipped = {reason for reason, each in decided.items() if isinstance(each, Skip)}
-    assert skipped == {RunReason.PRESENT, RunReason.RESYNC}
+    assert skipped == {reasons.PRESENT, reasons.RESYNC}
 
 
 async def test_an_unchanged_object_runs_if_another_feature_needs_the_run(cluster: Cluster) -> None:
     await cluster.runs()
     cluster.pending = True
-    assert isinstance(await cluster.skipping.before(attempt_value(cluster.obj, RunReason.RESYNC)), Attempt)
+    assert isinstance(await cluster.skipping.before(attempt_value(cluster.obj, reasons.RESYNC)), Attempt)
 
 
 async def test_a_run_of_an_object_whose_references_are_not_known_is_not_on_record(cluster: Cluster) -> None:

@@ -10,9 +10,9 @@ import pytest
 from runner.monitoring.metrics import Metrics
 from runner.objects import GVK, ObjectKey
 from runner.sdk.dev.board import KindSample, LiveView, samples
+from runner.workqueue import reasons
 from runner.workqueue.concurrency import ConcurrencyLimit
 from runner.workqueue.queue import Dispatcher, WorkQueue
-from runner.workqueue.request import RunReason
 
 KIND = "cache.example.com/v1alpha1, Kind=Memcached"
 RUN = {"level": "info", "job": "1", "gvk": KIND, "namespace": "default", "name": "mc"}
@@ -146,7 +146,7 @@ def test_the_port_of_metrics_is_read_from_the_log(board: LiveView) -> None:
 async def test_metrics_are_read_as_the_operator_writes_them() -> None:
     gvk = GVK("cache.example.com", "v1alpha1", "Memcached")
     metrics, queue = Metrics(), WorkQueue(ConcurrencyLimit.of(1), Dispatcher(ConcurrencyLimit.of(1)))
-    queue.add(ObjectKey("default", "mc"), RunReason.CREATED)
+    queue.add(ObjectKey("default", "mc"), reasons.CREATED)
     metrics.add_kind(gvk, queue)
     metrics.objects.labels(str(gvk)).set(4)
     assert samples((await metrics.text()).decode()) == [KindSample(KIND, queued=1, objects=4)]

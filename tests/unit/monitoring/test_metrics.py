@@ -13,9 +13,9 @@ from runner.monitoring import object_series
 from runner.monitoring.metrics import Metrics
 from runner.monitoring.object_series import OTHERS, ObjectSeries
 from runner.objects import GVK, ObjectKey
+from runner.workqueue import reasons
 from runner.workqueue.concurrency import ConcurrencyLimit
 from runner.workqueue.queue import Dispatcher, WorkQueue
-from runner.workqueue.request import RunReason
 
 THING = GVK("example.com", "v1", "Thing")
 KIND = 'GVK="example.com/v1, Kind=Thing"'
@@ -92,7 +92,7 @@ async def test_requests_in_progress_count_as_unfinished_work(monkeypatch: pytest
     metrics.add_kind(THING, queue)
     for later, name in ((0.0, "a"), (3.0, "b")):
         monkeypatch.setattr(loop, "time", lambda later=later: start + later)
-        queue.add(ObjectKey("shop", name), RunReason.CREATED)
+        queue.add(ObjectKey("shop", name), reasons.CREATED)
         assert await queue.get() is not None
     monkeypatch.setattr(loop, "time", lambda: start + 5.0)
     found = [*await lines(metrics, "workqueue_unfinished"), *await lines(metrics, "workqueue_longest")]
@@ -115,7 +115,7 @@ async def test_every_series_of_a_kind_is_there_at_zero() -> None:
     metrics = Metrics()
     metrics.add_kind(THING, WorkQueue(ConcurrencyLimit.of(2), Dispatcher(ConcurrencyLimit.of(2))))
     waits = await lines(metrics, "ansible_operator_queue_wait_seconds_count")
-    assert len(waits) == len(RunReason)
+    assert len(waits) == len(reasons.CORE)
     assert f'ansible_operator_queue_wait_seconds_count{{{KIND},reason="dependent changed"}} 0.0' in waits
     endings = await lines(metrics, "ansible_operator_run_seconds_count")
     assert len(endings) == len(Outcome)

@@ -26,7 +26,8 @@ from runner.plan.tasks import UnplannedTasks
 from runner.pods.stream import MARK, MalformedLineError, WorkerOutput
 from runner.proxy.identity import RunStats
 from runner.ui.journal import Journal
-from runner.workqueue.request import ReconcileRequest, RunReason
+from runner.workqueue import reasons
+from runner.workqueue.request import ReconcileRequest
 
 NAMES = (
     *("playbook_on_task_start", "playbook_on_stats", "runner_on_ok", "runner_on_failed", "runner_on_unreachable"),
@@ -104,7 +105,7 @@ class _Sinks:
     """All parts of the operator that read events of a run."""
 
     def __init__(self, job: Job) -> None:
-        request = ReconcileRequest(job.key, RunReason.CREATED, (), 0, 0, 0.0)
+        request = ReconcileRequest(job.key, reasons.CREATED, (), 0, 0, 0.0)
         self._recorded: list[ApiEvent] = []
         stats = RunStats()
         logs: list[ObservedRun] = [

@@ -13,7 +13,8 @@ from runner.proxy.identity import RunStats
 from runner.ui import journal as journals
 from runner.ui.journal import ABANDONED, Journal, RunRecorder
 from runner.watches.watch import Role
-from runner.workqueue.request import ReconcileRequest, RunReason
+from runner.workqueue import reasons
+from runner.workqueue.request import ReconcileRequest
 from tests.kit.page_values import ended, start
 
 KEY = ObjectKey("default", "sample")
@@ -21,7 +22,7 @@ CALLS = RunStats(calls=3, seconds=0.5, hits=1)
 
 
 def begin(journal: Journal, job: Job) -> RunRecorder:
-    return journal.start(job, ReconcileRequest(job.key, RunReason.CHANGED, ("spec.size",), 0, 0, 2.5))
+    return journal.start(job, ReconcileRequest(job.key, reasons.CHANGED, ("spec.size",), 0, 0, 2.5))
 
 
 def result(outcome: Outcome, *failures: TaskFailure, message: str = "") -> RunResult:

@@ -28,7 +28,8 @@ from runner.ui.server import MOST_STREAMS, StatusPage, StreamTimings
 from runner.ui.views import PAGE, OperatorInfo, Views
 from runner.watches.rollout_fields import RolloutPolicy, Step
 from runner.watches.watch import Role
-from runner.workqueue.request import ReconcileRequest, RunReason
+from runner.workqueue import reasons
+from runner.workqueue.request import ReconcileRequest
 from tests.kit.page_values import AKind, condition, ended, start, views_of
 from tests.kit.wait import patience, until
 from tests.kit.watch_values import watch_value
@@ -77,7 +78,7 @@ def shown(tmp_path: Path) -> Callable[..., Any]:
 def fail_one(shown: Shown, make_job: Callable[..., Job], **changes: Any) -> Job:
     """Have a run fail."""
     job = make_job(content=Role("memcached", Path("/roles/memcached")), **changes)
-    notes = shown.journal.start(job, ReconcileRequest(job.key, RunReason.CHANGED, ("spec.size",), 0, 0, 1.5))
+    notes = shown.journal.start(job, ReconcileRequest(job.key, reasons.CHANGED, ("spec.size",), 0, 0, 1.5))
     notes.event(start("Deploy", 0, "/r/main.yml:7"))
     notes.event(ended("on_failed", 2, res={"msg": "no such image"}))
     failure = TaskFailure("Deploy", "no such image", "/r/main.yml:7")
@@ -88,7 +89,7 @@ def fail_one(shown: Shown, make_job: Callable[..., Job], **changes: Any) -> Job:
 def succeed(shown: Shown, make_job: Callable[..., Job], **changes: Any) -> None:
     """Have a run succeed."""
     job = make_job(content=Role("memcached", Path("/roles/memcached")), **changes)
-    notes = shown.journal.start(job, ReconcileRequest(job.key, RunReason.CHANGED, (), 0, 0, 0.0))
+    notes = shown.journal.start(job, ReconcileRequest(job.key, reasons.CHANGED, (), 0, 0, 0.0))
     notes.end(RunResult(Outcome.SUCCEEDED, None, (), "", None, 2.0), RunStats())
 
 
@@ -155,10 +156,10 @@ async def test_the_queue_has_reasons_and_durations(shown: Callable[..., Any]) ->
     async with shown() as page:
         queue = page.kind.queue
         keys = [ObjectKey("shop", name) for name in ("bread", "milk", "eggs")]
-        queue.add(keys[0], RunReason.CHANGED, ("spec.size",))
+        queue.add(keys[0], reasons.CHANGED, ("spec.size",))
         assert await queue.get() is not None
-        queue.add(keys[1], RunReason.DEPENDENT, ("Deployment milk was deleted",))
-        queue.add_after(keys[2], RunReason.RESYNC, 3600)
+        queue.add(keys[1], reasons.DEPENDENT, ("Deployment milk was deleted",))
+        queue.add_after(keys[2], reasons.RESYNC, 3600)
         found = (await page.fetched("queue", kind=KIND))["queue"]
         assert [(each["name"], each["stage"], each["reason"], each["details"]) for each in found] == [
             ("bread", "running", "changed", ["spec.size"]),
@@ -173,8 +174,8 @@ async def test_the_queue_has_reasons_and_durations(shown: Callable[..., Any]) ->
 async def test_objects_have_their_next_run(shown: Callable[..., Any]) -> None:
     async with shown() as page:
         keys = [page.kind.informer.put(name, condition("Failure")) for name in ("bread", "milk", "eggs")]
-        page.kind.queue.add_after(keys[0], RunReason.RETRY, 60)
-        page.kind.queue.add(keys[1], RunReason.CHANGED, ("spec.size",))
+        page.kind.queue.add_after(keys[0], reasons.RETRY, 60)
+        page.kind.queue.add(keys[1], reasons.CHANGED, ("spec.size",))
         found = {each["name"]: each["next"] for each in (await page.fetched("objects"))["objects"]}
         assert (found["bread"]["stage"], found["bread"]["reason"]) == ("delayed", "retry")
         assert 30 < found["bread"]["seconds"] <= 60
@@ -219,7 +220,7 @@ async def test_failures_of_one_cause_are_one_group_until_their_objects_succeed(
         keys = [page.kind.informer.put(name, condition("Failure")) for name in ("bread", "milk")]
         for ident, key in enumerate((*keys, keys[0])):
             fail_one(page, make_job, ident=str(ident), key=key)
-        page.kind.queue.add_after(keys[1], RunReason.RETRY, 60)
+        page.kind.queue.add_after(keys[1], reasons.RETRY, 60)
         succeed(page, make_job, ident="3", key=keys[0])
         (group,) = (await page.fetched("overview"))["failures"]
         assert (group["runs"], group["failing_objects"], group["resolved_objects"]) == (3, 1, 1)
@@ -246,7 +247,7 @@ async def test_a_run_without_files_has_an_error_and_the_command_for_its_logs(
 async def test_an_object_has_conditions_and_runs(shown: Callable[..., Any], make_job: Callable[..., Job]) -> None:
     async with shown() as page:
         key = page.kind.informer.put("sample", condition("Failure", message="no such image"), namespace="default")
-        page.kind.queue.add(key, RunReason.CHANGED)
+        page.kind.queue.add(key, reasons.CHANGED)
         assert await page.kind.queue.get() is not None
         job = fail_one(page, make_job)
         found = await page.fetched("object", kind=KIND, namespace="default", name="sample")
@@ -339,7 +340,7 @@ async def test_a_stream_whose_client_does_not_read_is_closed_without_delaying_ot
         failure = TaskFailure("Deploy", "m" * 4000, "/r/main.yml:7")
         for _ in range(50):
             job = make_job()
-            notes = page.journal.start(job, ReconcileRequest(job.key, RunReason.CHANGED, (), 0, 0, 0.0))
+            notes = page.journal.start(job, ReconcileRequest(job.key, reasons.CHANGED, (), 0, 0, 0.0))
             notes.end(RunResult(Outcome.FAILED, None, (failure,), "", None, 2.0), RunStats())
         with socket.create_connection(("127.0.0.1", page.port)) as deaf:
             deaf.sendall(b"GET /events HTTP/1.1\r\nHost: localhost\r\n\r\n")

@@ -7,9 +7,11 @@ import asyncio
 import pytest
 
 from runner.objects import ObjectKey
+from runner.workqueue import reasons
 from runner.workqueue.concurrency import ConcurrencyLimit
 from runner.workqueue.queue import Dispatcher, WorkQueue
-from runner.workqueue.request import HANDICAP, RunReason
+from runner.workqueue.reasons import RunReason
+from tests.kit.reasons import REASONS
 
 pytestmark = pytest.mark.virtual_time
 
@@ -40,14 +42,14 @@ class Kind:
 
     def present(self, number: int = 500) -> None:
         for each in range(number):
-            self.add(f"present-{each}", RunReason.PRESENT)
+            self.add(f"present-{each}", reasons.PRESENT)
 
 
 async def began_after(
     kinds: list[Kind],
     late: Kind,
     moment: float,
-    reason: RunReason = RunReason.CHANGED,
+    reason: RunReason = reasons.CHANGED,
     namespace: str = "ns",
 ) -> float:
     """Add an object after a time, and return how long it waited; all workers are at work."""
@@ -66,7 +68,7 @@ async def began_after(
 
 
 @pytest.mark.parametrize("moment", [1.0, 100.0, 2000.0], ids=lambda at: f"after {at:.0f} s")
-@pytest.mark.parametrize("reason", [RunReason.CHANGED, RunReason.CREATED, RunReason.DELETED])
+@pytest.mark.parametrize("reason", [reasons.CHANGED, reasons.CREATED, reasons.DELETED])
 async def test_a_change_starts_at_once_however_many_objects_were_present_at_start(
     moment: float, reason: RunReason
 ) -> None:
@@ -76,13 +78,13 @@ async def test_a_change_starts_at_once_however_many_objects_were_present_at_star
 
 
 @pytest.mark.parametrize(
-    "reason", [reason for reason in RunReason if reason.is_background], ids=lambda reason: reason.value
+    "reason", [reason for reason in REASONS if reason.is_background], ids=lambda reason: reason.value
 )
 async def test_no_background_reason_uses_reserved_workers(reason: RunReason) -> None:
     kind = Kind(4, Dispatcher(ConcurrencyLimit.of(8)))
     for number in range(100):
         kind.add(str(number), reason)
-    await asyncio.sleep(2 * HANDICAP[RunReason.RESYNC])
+    await asyncio.sleep(2 * reasons.RESYNC.handicap)
     assert await began_after([kind], kind, 1.0) == 0
     assert kind.most == 4
 
@@ -102,8 +104,8 @@ async def test_with_one_worker_a_change_waits_only_for_the_active_run() -> None:
 
 
 @pytest.mark.parametrize("workers", [1, 4])
-@pytest.mark.parametrize("flood", [RunReason.CREATED, RunReason.REQUESTED, RunReason.DEPENDENT, RunReason.RETRY])
-@pytest.mark.parametrize("reason", [RunReason.CREATED, RunReason.DEPENDENT, RunReason.RETRY])
+@pytest.mark.parametrize("flood", [reasons.CREATED, reasons.REQUESTED, reasons.DEPENDENT, reasons.RETRY])
+@pytest.mark.parametrize("reason", [reasons.CREATED, reasons.DEPENDENT, reasons.RETRY])
 async def test_many_objects_of_one_namespace_delay_another_namespace_by_two_runs_at_most(
     workers: int, flood: RunReason, reason: RunReason
 ) -> None:
@@ -111,7 +113,7 @@ async def test_many_objects_of_one_namespace_delay_another_namespace_by_two_runs
     for number in range(600):
         kind.add(f"tenant-{number}", flood, "tenant")
     # One more if both are background work: the first of the other namespace is due only after its handicap.
-    most = 2 * RUN + (HANDICAP[reason] if reason.is_background else 0.0)
+    most = 2 * RUN + (reason.handicap if reason.is_background else 0.0)
     assert await began_after([kind], kind, 101.0, reason, "victim") <= most
 
 
@@ -119,28 +121,28 @@ async def test_many_objects_of_one_namespace_and_kind_do_not_delay_another_kind_
     dispatcher = Dispatcher(ConcurrencyLimit.of(1))
     flooded, other = Kind(1, dispatcher), Kind(2, dispatcher)
     for number in range(60):
-        flooded.add(f"tenant-{number}", RunReason.CREATED, "tenant")
-    other.add("first", RunReason.CREATED, "other")
+        flooded.add(f"tenant-{number}", reasons.CREATED, "tenant")
+    other.add("first", reasons.CREATED, "other")
     assert await began_after([flooded, other], other, 1.0, namespace="victim") <= 2 * RUN
 
 
 async def test_changes_without_end_leave_one_start_in_two_to_what_has_waited_out_its_handicap() -> None:
     kind = Kind(1, Dispatcher(ConcurrencyLimit.of(1)))
-    kind.add("resync", RunReason.RESYNC)
+    kind.add("resync", reasons.RESYNC)
     async with asyncio.TaskGroup() as group:
         group.create_task(kind.work())
         for number in range(100):
-            kind.add(f"change-{number}", RunReason.CHANGED)
+            kind.add(f"change-{number}", reasons.CHANGED)
             await asyncio.sleep(RUN)
         kind.queue.close()
-    assert HANDICAP[RunReason.RESYNC] <= kind.began["resync"] <= HANDICAP[RunReason.RESYNC] + 2 * RUN
+    assert reasons.RESYNC.handicap <= kind.began["resync"] <= reasons.RESYNC.handicap + 2 * RUN
 
 
 async def test_the_kinds_do_not_exceed_their_common_limit_and_each_has_at_least_one_run() -> None:
     dispatcher = Dispatcher(ConcurrencyLimit.of(4))
     busy, others = Kind(10, dispatcher), [Kind(10, dispatcher) for _ in range(3)]
     for number in range(50):
-        busy.add(str(number), RunReason.CREATED)
+        busy.add(str(number), reasons.CREATED)
     async with asyncio.TaskGroup() as group:
         for kind in (busy, *others):
             for _ in range(kind.workers):
@@ -162,12 +164,12 @@ async def test_the_more_urgent_request_of_two_kinds_gets_the_slot() -> None:
         for kind in (first, second):
             for _ in range(kind.workers):
                 group.create_task(kind.work())
-        first.add("a", RunReason.CREATED)
+        first.add("a", reasons.CREATED)
         await asyncio.sleep(1)
-        first.add("b", RunReason.CREATED)
-        second.add("c", RunReason.CREATED)
-        first.add("resync", RunReason.RESYNC)
-        second.add("retry", RunReason.RETRY)
+        first.add("b", reasons.CREATED)
+        second.add("c", reasons.CREATED)
+        first.add("resync", reasons.RESYNC)
+        second.add("retry", reasons.RETRY)
         await asyncio.sleep(2 * RUN)
         first.queue.close()
         second.queue.close()

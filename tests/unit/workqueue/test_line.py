@@ -8,11 +8,12 @@ from collections import Counter
 import pytest
 
 from runner.objects import ObjectKey
-from runner.workqueue.request import Cause, Line, RunReason, Turns, Waiting
+from runner.workqueue import reasons
+from runner.workqueue.request import Cause, Line, Turns, Waiting
 
 
 def _entry(rank: float) -> Waiting:
-    return Waiting(Cause.of(RunReason.CHANGED, ()), rank, rank)
+    return Waiting(Cause.of(reasons.CHANGED, ()), rank, rank)
 
 
 def _drain(line: Line, now: float) -> list[ObjectKey]:

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from runner.objects import LastResult, ObjectKey, last_result
+from runner.workqueue import reasons
 from runner.workqueue.concurrency import ConcurrencyLimit
 from runner.workqueue.queue import Dispatcher, WorkQueue
-from runner.workqueue.request import RunReason
 
 pytestmark = pytest.mark.virtual_time
 
@@ -95,8 +95,8 @@ async def test_reruns_wait_for_the_first_list_and_all_other_requests_do_not() ->
     start.queue.add_at_start(ObjectKey("ns", "rerun"), SUCCEEDED)
     await asyncio.sleep(1)
     assert start.ran == []
-    start.queue.add(ObjectKey("ns", "created"), RunReason.CREATED)
-    start.queue.add(ObjectKey("ns", "dependent"), RunReason.DEPENDENT)
+    start.queue.add(ObjectKey("ns", "created"), reasons.CREATED)
+    start.queue.add(ObjectKey("ns", "dependent"), reasons.DEPENDENT)
     await asyncio.sleep(30)
     assert start.ran == ["created", "dependent"]
     start.queue.release_reruns()
@@ -106,11 +106,11 @@ async def test_reruns_wait_for_the_first_list_and_all_other_requests_do_not() ->
 
 async def test_a_rerun_that_waits_behind_later_requests_starts_after_ten_minutes_at_the_latest() -> None:
     start = Start()
-    start.queue.add(ObjectKey("ns", "first"), RunReason.CREATED)
+    start.queue.add(ObjectKey("ns", "first"), reasons.CREATED)
     start.queue.add_at_start(ObjectKey("ns", "rerun"), SUCCEEDED)
     worker = asyncio.create_task(start.work(200))
     for number in range(90):
-        start.queue.add(ObjectKey("ns", f"retry-{number}"), RunReason.RETRY)
+        start.queue.add(ObjectKey("ns", f"retry-{number}"), reasons.RETRY)
         await asyncio.sleep(10)
     assert 55 <= start.ran.index("rerun") <= 62
     worker.cancel()
@@ -118,10 +118,10 @@ async def test_a_rerun_that_waits_behind_later_requests_starts_after_ten_minutes
 
 async def test_a_request_keeps_its_rank_at_start_if_another_one_for_its_object_comes() -> None:
     start = Start()
-    start.queue.add(ObjectKey("ns", "first"), RunReason.CREATED)
+    start.queue.add(ObjectKey("ns", "first"), reasons.CREATED)
     start.queue.add_at_start(ObjectKey("ns", "failed"), FAILED)
     start.queue.add_at_start(ObjectKey("ns", "new"), NONE)
     start.queue.add_at_start(ObjectKey("ns", "new"), SUCCEEDED)
-    start.queue.add(ObjectKey("ns", "new"), RunReason.RESYNC)
+    start.queue.add(ObjectKey("ns", "new"), reasons.RESYNC)
     await start.work(3)
     assert start.ran == ["first", "new", "failed"]

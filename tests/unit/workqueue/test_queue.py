@@ -8,9 +8,10 @@ import pytest
 
 from runner.objects import ObjectKey
 from runner.watches.policy import MAX_BACKOFF, Backoff
+from runner.workqueue import reasons
 from runner.workqueue.concurrency import ConcurrencyLimit
 from runner.workqueue.queue import Dispatcher, WorkQueue
-from runner.workqueue.request import DEPENDENT_STATUS_HANDICAP, HANDICAP, ReconcileRequest, RunReason
+from runner.workqueue.request import DEPENDENT_STATUS_HANDICAP, ReconcileRequest
 
 pytestmark = pytest.mark.virtual_time
 
@@ -40,47 +41,47 @@ async def _drain(queue: WorkQueue) -> list[ObjectKey]:
 
 async def test_a_change_is_served_before_what_was_present_at_start() -> None:
     queue = a_queue()
-    queue.add(A, RunReason.PRESENT)
-    queue.add(B, RunReason.RESYNC)
-    queue.add(C, RunReason.CHANGED)
+    queue.add(A, reasons.PRESENT)
+    queue.add(B, reasons.RESYNC)
+    queue.add(C, reasons.CHANGED)
     assert await _drain(queue) == [C, A, B]
 
 
 async def test_a_request_that_waits_long_overtakes_later_ones() -> None:
     queue = a_queue()
-    queue.add(A, RunReason.RESYNC)
-    await asyncio.sleep(HANDICAP[RunReason.RESYNC] + 1)
-    queue.add(B, RunReason.CHANGED)
-    queue.add(C, RunReason.PRESENT)
+    queue.add(A, reasons.RESYNC)
+    await asyncio.sleep(reasons.RESYNC.handicap + 1)
+    queue.add(B, reasons.CHANGED)
+    queue.add(C, reasons.PRESENT)
     assert await _drain(queue) == [A, B, C]
 
 
 async def test_a_run_for_a_changed_status_goes_behind_one_for_a_changed_spec_and_behind_new_objects() -> None:
     queue = a_queue()
-    queue.add(A, RunReason.DEPENDENT, ("Deployment x status.readyReplicas changed",), DEPENDENT_STATUS_HANDICAP)
-    await asyncio.sleep(HANDICAP[RunReason.DEPENDENT] + 1)
-    queue.add(B, RunReason.DEPENDENT, ("Deployment y spec changed",))
-    queue.add(C, RunReason.CREATED)
+    queue.add(A, reasons.DEPENDENT, ("Deployment x status.readyReplicas changed",), DEPENDENT_STATUS_HANDICAP)
+    await asyncio.sleep(reasons.DEPENDENT.handicap + 1)
+    queue.add(B, reasons.DEPENDENT, ("Deployment y spec changed",))
+    queue.add(C, reasons.CREATED)
     assert await _drain(queue) == [C, B, A]
 
 
 async def test_a_changed_spec_of_a_dependent_moves_up_the_run_for_its_status() -> None:
     queue = a_queue()
-    queue.add(A, RunReason.DEPENDENT, ("status changed",), DEPENDENT_STATUS_HANDICAP)
-    queue.add(A, RunReason.DEPENDENT, ("spec changed",))
+    queue.add(A, reasons.DEPENDENT, ("status changed",), DEPENDENT_STATUS_HANDICAP)
+    queue.add(A, reasons.DEPENDENT, ("spec changed",))
     await asyncio.sleep(1)
-    queue.add(B, RunReason.DEPENDENT, ("spec changed",))
+    queue.add(B, reasons.DEPENDENT, ("spec changed",))
     assert await _drain(queue) == [A, B]
 
 
 async def test_a_change_moves_up_what_waits_for_a_background_run_and_takes_its_place() -> None:
     queue = a_queue()
     for key in (A, B, C):
-        queue.add(key, RunReason.PRESENT)
+        queue.add(key, reasons.PRESENT)
     await asyncio.sleep(1)
-    queue.add(C, RunReason.CHANGED, ("spec.size",))
+    queue.add(C, reasons.CHANGED, ("spec.size",))
     request = await _take(queue)
-    assert (request.key, request.reason, request.details) == (C, RunReason.CHANGED, ("spec.size",))
+    assert (request.key, request.reason, request.details) == (C, reasons.CHANGED, ("spec.size",))
     assert request.waited == pytest.approx(1)
     queue.done(C)
     assert await _drain(queue) == [A, B]
@@ -90,77 +91,77 @@ async def test_a_change_moves_up_what_waits_for_a_background_run_and_takes_its_p
 async def test_changes_during_a_background_run_cause_exactly_one_run_that_is_not_background() -> None:
     queue = a_queue(workers=2)
     for key in (A, B):
-        queue.add(key, RunReason.PRESENT)
+        queue.add(key, reasons.PRESENT)
     assert (await _take(queue)).key == A
     for _ in range(3):
-        queue.add(A, RunReason.CHANGED)
+        queue.add(A, reasons.CHANGED)
     queue.done(A)
     # B is older, and background work may take this worker; yet the change is served, and is served once.
     request = await _take(queue)
-    assert (request.key, request.reason) == (A, RunReason.CHANGED)
+    assert (request.key, request.reason) == (A, reasons.CHANGED)
     queue.done(A)
     assert await _drain(queue) == [B]
 
 
 async def test_details_are_collected_for_the_most_urgent_reason() -> None:
     queue = a_queue()
-    queue.add(A, RunReason.RESYNC)
-    await asyncio.sleep(HANDICAP[RunReason.RESYNC] + 1)
+    queue.add(A, reasons.RESYNC)
+    await asyncio.sleep(reasons.RESYNC.handicap + 1)
     for field in ("spec.a", "spec.b", "spec.a"):
-        queue.add(A, RunReason.CHANGED, (field,))
-    queue.add(A, RunReason.DEPENDENT, ("Deployment x was deleted",))
+        queue.add(A, reasons.CHANGED, (field,))
+    queue.add(A, reasons.DEPENDENT, ("Deployment x was deleted",))
     request = await _take(queue)
-    assert (request.reason, request.details) == (RunReason.CHANGED, ("spec.a", "spec.b"))
-    queue.add(A, RunReason.DEPENDENT, ("Deployment x was deleted",))
+    assert (request.reason, request.details) == (reasons.CHANGED, ("spec.a", "spec.b"))
+    queue.add(A, reasons.DEPENDENT, ("Deployment x was deleted",))
     queue.done(A)
     assert (await _take(queue)).details == ("Deployment x was deleted",)
 
 
 async def test_a_key_is_never_handed_out_twice_at_once_and_runs_once_more_when_it_changed_meanwhile() -> None:
     queue = a_queue()
-    queue.add(A, RunReason.CREATED)
+    queue.add(A, reasons.CREATED)
     await _take(queue)
-    queue.add(A, RunReason.CHANGED)
-    queue.add(A, RunReason.DEPENDENT)
+    queue.add(A, reasons.CHANGED)
+    queue.add(A, reasons.DEPENDENT)
     assert len(queue) == 0
     queue.done(A)
-    assert (await _take(queue)).reason is RunReason.CHANGED
+    assert (await _take(queue)).reason is reasons.CHANGED
     queue.done(A)
     assert len(queue) == 0
 
 
 async def test_changes_before_the_object_is_read_are_handled_by_the_same_run() -> None:
     queue = a_queue()
-    queue.add(A, RunReason.GONE)
+    queue.add(A, reasons.GONE)
     request = await _take(queue)
-    queue.add(A, RunReason.CREATED, ("spec",))
+    queue.add(A, reasons.CREATED, ("spec",))
     request = queue.begun(request)
-    assert (request.reason, request.details) == (RunReason.CREATED, ("spec",))
+    assert (request.reason, request.details) == (reasons.CREATED, ("spec",))
     assert queue.begun(request) == request
-    queue.add(A, RunReason.CHANGED)
+    queue.add(A, reasons.CHANGED)
     queue.done(A)
-    assert (await _take(queue)).reason is RunReason.CHANGED
+    assert (await _take(queue)).reason is reasons.CHANGED
     queue.done(A)
     assert len(queue) == 0
 
 
 async def test_a_change_before_the_object_is_read_starts_the_count_of_failures_over() -> None:
     queue = a_queue()
-    queue.add(A, RunReason.CHANGED)
+    queue.add(A, reasons.CHANGED)
     request = await _take(queue)
     queue.retry(A, Backoff(1.0), ran=True)
     queue.done(A)
     request = await _take(queue)
     assert (request.failures, request.failed_runs) == (1, 1)
-    queue.add(A, RunReason.CHANGED)
+    queue.add(A, reasons.CHANGED)
     request = queue.begun(request)
-    assert (request.reason, request.failures, request.failed_runs) == (RunReason.CHANGED, 0, 0)
+    assert (request.reason, request.failures, request.failed_runs) == (reasons.CHANGED, 0, 0)
 
 
 async def test_backoff_doubles_up_to_the_cap_and_starts_over_with_a_change() -> None:
     queue = a_queue()
     loop = asyncio.get_running_loop()
-    queue.add(A, RunReason.CREATED)
+    queue.add(A, reasons.CREATED)
     delays = []
     for _ in range(13):
         await _take(queue)
@@ -169,12 +170,12 @@ async def test_backoff_doubles_up_to_the_cap_and_starts_over_with_a_change() -> 
         before = loop.time()
         request = await _take(queue)
         assert loop.time() - before == pytest.approx(delays[-1])
-        assert request.reason is RunReason.RETRY
+        assert request.reason is reasons.RETRY
         queue.done(A)
-        queue.add(A, RunReason.RETRY)
+        queue.add(A, reasons.RETRY)
     assert delays[:4] == [1, 2, 4, 8]
     assert delays[-1] == MAX_BACKOFF
-    queue.add(A, RunReason.CHANGED)
+    queue.add(A, reasons.CHANGED)
     request = await _take(queue)
     assert request.failures == 0
     assert queue.retry(A, Backoff(1.0), ran=True) == 1.0
@@ -182,7 +183,7 @@ async def test_backoff_doubles_up_to_the_cap_and_starts_over_with_a_change() -> 
 
 async def test_runs_that_failed_are_counted_apart_from_writes_that_came_too_late() -> None:
     queue = a_queue()
-    queue.add(A, RunReason.CREATED)
+    queue.add(A, reasons.CREATED)
     for ran in (True, False, True):
         await _take(queue)
         queue.retry(A, Backoff(1.0), ran=ran)
@@ -193,22 +194,22 @@ async def test_runs_that_failed_are_counted_apart_from_writes_that_came_too_late
 
 async def test_a_dependent_does_not_cut_a_backoff_short_but_a_change_does() -> None:
     queue = a_queue()
-    queue.add(A, RunReason.CREATED)
+    queue.add(A, reasons.CREATED)
     await _take(queue)
-    queue.add(A, RunReason.DEPENDENT)
+    queue.add(A, reasons.DEPENDENT)
     assert queue.retry(A, Backoff(8.0), ran=True) == 8.0
     queue.done(A)
-    queue.add(A, RunReason.DEPENDENT)
+    queue.add(A, reasons.DEPENDENT)
     assert len(queue) == 0
-    queue.add(A, RunReason.CHANGED)
+    queue.add(A, reasons.CHANGED)
     assert len(queue) == 1
 
 
 async def test_a_change_during_a_failing_run_is_served_at_once() -> None:
     queue = a_queue()
-    queue.add(A, RunReason.CREATED)
+    queue.add(A, reasons.CREATED)
     await _take(queue)
-    queue.add(A, RunReason.CHANGED)
+    queue.add(A, reasons.CHANGED)
     assert queue.retry(A, Backoff(8.0), ran=True) == 0.0
     queue.done(A)
     assert (await _take(queue)).failures == 0
@@ -217,37 +218,37 @@ async def test_a_change_during_a_failing_run_is_served_at_once() -> None:
 async def test_the_earlier_of_two_delays_wins() -> None:
     queue = a_queue()
     loop = asyncio.get_running_loop()
-    queue.add_after(A, RunReason.RESYNC, 100)
-    queue.add_after(A, RunReason.REQUEUED, 10)
-    queue.add_after(A, RunReason.RESYNC, 50)
-    assert (await _take(queue)).reason is RunReason.REQUEUED
+    queue.add_after(A, reasons.RESYNC, 100)
+    queue.add_after(A, reasons.REQUEUED, 10)
+    queue.add_after(A, reasons.RESYNC, 50)
+    assert (await _take(queue)).reason is reasons.REQUEUED
     assert loop.time() == pytest.approx(10)
 
 
 async def test_the_entries_are_the_running_waiting_and_delayed_requests() -> None:
     queue = a_queue()
-    queue.add(A, RunReason.CHANGED, ("spec.size",))
+    queue.add(A, reasons.CHANGED, ("spec.size",))
     await _take(queue)
     queue.retry(A, Backoff(60.0), ran=True)
     queue.done(A)
-    queue.add(B, RunReason.RESYNC)
+    queue.add(B, reasons.RESYNC)
     await _take(queue)
-    queue.add(C, RunReason.DEPENDENT, ("Deployment c was deleted",))
-    queue.add(ObjectKey("ns", "d"), RunReason.CREATED)
+    queue.add(C, reasons.DEPENDENT, ("Deployment c was deleted",))
+    queue.add(ObjectKey("ns", "d"), reasons.CREATED)
     await asyncio.sleep(10)
     assert [(at.key.name, at.stage, at.reason, at.details, at.seconds) for at in queue.entries()] == [
-        ("b", "running", RunReason.RESYNC, (), 10.0),
-        ("d", "waiting", RunReason.CREATED, (), 10.0),
-        ("c", "waiting", RunReason.DEPENDENT, ("Deployment c was deleted",), 10.0),
-        ("a", "delayed", RunReason.RETRY, (), 50.0),
+        ("b", "running", reasons.RESYNC, (), 10.0),
+        ("d", "waiting", reasons.CREATED, (), 10.0),
+        ("c", "waiting", reasons.DEPENDENT, ("Deployment c was deleted",), 10.0),
+        ("a", "delayed", reasons.RETRY, (), 50.0),
     ]
     assert (queue.is_running(A), queue.is_running(B)) == (False, True)
 
 
 async def test_a_forgotten_key_is_not_requeued() -> None:
     queue = a_queue()
-    queue.add(A, RunReason.CREATED)
-    queue.add_after(B, RunReason.RESYNC, 5)
+    queue.add(A, reasons.CREATED)
+    queue.add_after(B, reasons.RESYNC, 5)
     queue.forget(A)
     queue.forget(B)
     with pytest.raises(TimeoutError):
@@ -267,9 +268,9 @@ async def test_a_canceled_worker_loses_no_request() -> None:
     first = asyncio.create_task(queue.get())
     second = asyncio.create_task(queue.get())
     await asyncio.sleep(1)
-    queue.add(A, RunReason.CREATED)
+    queue.add(A, reasons.CREATED)
     first.cancel()
-    queue.add(A, RunReason.RESYNC)
+    queue.add(A, reasons.RESYNC)
     request = await second
     assert request is not None
     assert request.key == A

@@ -25,9 +25,12 @@ import pytest
 
 from runner.objects import ObjectKey
 from runner.watches.policy import Backoff
+from runner.workqueue import reasons
 from runner.workqueue.concurrency import ConcurrencyLimit
 from runner.workqueue.queue import Dispatcher, Offer, WorkQueue
-from runner.workqueue.request import HANDICAP, Cause, ReconcileRequest, RunReason, Waiting
+from runner.workqueue.reasons import RunReason
+from runner.workqueue.request import Cause, ReconcileRequest, Waiting
+from tests.kit.reasons import REASONS
 from tests.kit.virtual_time import virtually
 
 pytestmark = pytest.mark.lengthy
@@ -36,10 +39,10 @@ pytestmark = pytest.mark.lengthy
 LONGEST = 20.0
 """Seconds that a run takes at most."""
 LONGEST_RETRY = 30.0
-PERSON = (RunReason.CHANGED, RunReason.CREATED, RunReason.REQUESTED, RunReason.DELETED)
-BACKGROUND = tuple(reason for reason in RunReason if reason not in PERSON)
-LAST_HANDICAP = max(HANDICAP.values())
-FIRST_HANDICAP = min(HANDICAP[reason] for reason in BACKGROUND)
+PERSON = (reasons.CHANGED, reasons.CREATED, reasons.REQUESTED, reasons.DELETED)
+BACKGROUND = tuple(reason for reason in REASONS if reason not in PERSON)
+LAST_HANDICAP = max(reason.handicap for reason in REASONS)
+FIRST_HANDICAP = min(reason.handicap for reason in BACKGROUND)
 
 
 class WrongError(AssertionError):
@@ -185,7 +188,7 @@ class Simulation:
         # A kind that has no run going on does not take from others.
         rivals = [each for each in self.kinds if each is kind or (kind.held and len(each.held) < each.workers)]
         for key, since in ((key, since) for rival in rivals for key, since in rival.changes.items()):
-            if came > since + HANDICAP[RunReason.DELETED]:
+            if came > since + reasons.DELETED.handicap:
                 raise WrongError(f"{key}: a later change goes first")
         room = kind.may_take_background() and (not kind.held or self.has_room())
         if not room or kind.last is not False or self.last is not False:
@@ -232,7 +235,7 @@ class Simulation:
         """Objects are there at start; then changes, and storms of background work."""
         for kind in self.kinds:
             for number in range(self.objects):
-                self.happens(kind, ObjectKey("ns", str(number)), RunReason.PRESENT)
+                self.happens(kind, ObjectKey("ns", str(number)), reasons.PRESENT)
         for _ in range(self.steps):
             await asyncio.sleep(self.rng.choice((0.0, 0.01, 0.5, 5.0)))
             kind = self.rng.choice(self.kinds)
@@ -244,7 +247,7 @@ class Simulation:
                 self.happens(kind, key, self.rng.choice(BACKGROUND))
             else:
                 for number in range(self.rng.randrange(40)):
-                    self.happens(kind, ObjectKey("ns", str(number)), RunReason.RESYNC)
+                    self.happens(kind, ObjectKey("ns", str(number)), reasons.RESYNC)
 
     async def watch(self) -> None:
         """Look now and then, at moments when nothing else happens."""

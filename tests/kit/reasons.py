@@ -1,0 +1,11 @@
+"""The reasons of runs, with those of the features."""
+
+from __future__ import annotations
+
+from runner.controller.drift import DRIFT
+from runner.controller.pruning import PRUNE
+from runner.controller.rollout import ROLLOUT
+from runner.references.watching import REFERENCE
+from runner.workqueue import reasons
+
+REASONS = (*reasons.CORE, REFERENCE, PRUNE, ROLLOUT, DRIFT)
