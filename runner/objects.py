@@ -14,22 +14,25 @@ from datetime import datetime
 from enum import Enum
 from typing import Any, NamedTuple, TypeAlias
 
-PAUSED = "ansible.sdk.operatorframework.io/paused"
+PREFIX = "ansible.sdk.operatorframework.io/"
+"""Prefix of the annotations by which users control the operator."""
+
+PAUSED = PREFIX + "paused"
 """Annotation: `"true"` pauses all runs of the object, including its finalizer."""
 
-RUN_REQUESTED = "ansible.sdk.operatorframework.io/run-requested"
+RUN_REQUESTED = PREFIX + "run-requested"
 """Annotation: each new value starts a run of the object."""
 
-MODE = "ansible.sdk.operatorframework.io/mode"
+MODE = PREFIX + "mode"
 """Annotation: mode of the object's runs, at least as strict as that of the watch."""
 
-APPROVE = "ansible.sdk.operatorframework.io/approve"
+APPROVE = PREFIX + "approve"
 """Annotation: the hash of the plan that the operator executes, in mode `approve`."""
 
-PLAN_OF = "ansible.sdk.operatorframework.io/plan-of"
-"""Annotation of a ConfigMap with a plan: UID of the planned object. Its changes start no run."""
+RECORD_OF = PREFIX + "plan-of"
+"""Annotation of an object that the operator alone writes, about another one: its UID. A change of it starts no run."""
 
-LAST_RUN = "ansible.sdk.operatorframework.io/last-run"
+LAST_RUN = PREFIX + "last-run"
 """Annotation: the operator's record of the last successful run. Its changes are ignored."""
 
 LAST_APPLIED = "kubectl.kubernetes.io/last-applied-configuration"
@@ -155,11 +158,6 @@ def created_at(obj: Mapping[str, Any]) -> float:
 def is_paused(obj: Mapping[str, Any]) -> bool:
     """Return True if the object is annotated as paused."""
     return str(annotations_of(obj).get(PAUSED, "")).lower() == "true"
-
-
-def run_requested(obj: Mapping[str, Any]) -> str:
-    """Return the value of the annotation that requests a run; empty if it is not set."""
-    return str(annotations_of(obj).get(RUN_REQUESTED, ""))
 
 
 def plan_requested(obj: Mapping[str, Any]) -> tuple[str, str]:

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any
 
-from runner.objects import GVK, PLAN_OF, Object, ObjectRef, annotations_of, maps, metadata
+from runner.objects import GVK, RECORD_OF, Object, ObjectRef, annotations_of, maps, metadata
 
 PRIMARY_RESOURCE = "operator-sdk/primary-resource"
 """Annotation: `namespace/name` of the owner."""
@@ -92,9 +92,9 @@ def references_of(obj: Mapping[str, Any]) -> list[Object]:
 def claims_of(obj: Mapping[str, Any]) -> tuple[OwnerClaim, ...]:
     """Return every owner that an object names, by reference or by annotation.
 
-    The ConfigMap of a plan has none: only the operator writes it, so that its changes start no run.
+    An object that only the operator writes has none, so that its changes start no run.
     """
-    if PLAN_OF in annotations_of(obj):
+    if RECORD_OF in annotations_of(obj):
         return ()
     namespace = metadata(obj).get("namespace") or ""
     claims = [

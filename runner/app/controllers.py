@@ -11,9 +11,11 @@ from pathlib import Path
 from runner import log
 from runner.config import paths
 from runner.config.settings import Settings
+from runner.controller import planning
 from runner.controller.attempt import Attempt, WatchScope
 from runner.controller.contention import ContentionReporter
 from runner.controller.controller import Controller
+from runner.controller.decisions import RUN_MARK
 from runner.controller.drift import DRIFT, DriftChecks
 from runner.controller.hooks import Hooks
 from runner.controller.hosts import RunHosts
@@ -105,6 +107,7 @@ def make(watch: Watch, shared: Shared) -> Controller:
     scope = WatchScope(
         *(watch, informer, shared.leadership, shared.metrics, shared.events, bounds_of(watch, settings)),
         background=shared.background,
+        marks=(*planning.MARKS, RUN_MARK),
     )
     scope.registry.subscribe(partial(shared.dependents.forget, watch.gvk))
     engine = shared.pods if watch.pods is not None and shared.pods is not None else shared.engine

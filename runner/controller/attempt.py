@@ -12,7 +12,7 @@ from typing import Any
 
 from runner.config import duration
 from runner.controller import decisions
-from runner.controller.decisions import RetryTerms, RunPlan
+from runner.controller.decisions import RUN_MARK, Mark, RetryTerms, RunPlan
 from runner.controller.run_log import ObjectEvents
 from runner.engine.hosts import Hosts
 from runner.engine.job import UnrecordedRun
@@ -22,7 +22,7 @@ from runner.kube.discovery import ApiResource
 from runner.kube.informer import Informer
 from runner.monitoring.background import Background
 from runner.monitoring.metrics import Metrics
-from runner.objects import MODE, Object, ObjectKey, ObjectRef, annotations_of, deleted_for, metadata, uid_of
+from runner.objects import MODE, PREFIX, Object, ObjectKey, ObjectRef, annotations_of, deleted_for, metadata, uid_of
 from runner.plan.approved import ApprovedPlan
 from runner.prune.run_objects import RunUses
 from runner.replicas.lease_guard import Leadership, LeaseGuard
@@ -34,7 +34,6 @@ from runner.watches.watch import Watch
 from runner.workqueue import reasons
 from runner.workqueue.request import ReconcileRequest
 
-PREFIX = "ansible.sdk.operatorframework.io/"
 RECONCILE_PERIOD = PREFIX + "reconcile-period"
 RUN_TIMEOUT = PREFIX + "run-timeout"
 VERBOSITY = PREFIX + "verbosity"
@@ -265,6 +264,8 @@ class WatchScope:
     bounds: AnnotationBounds
     registry: ForgetRegistry = field(default_factory=ForgetRegistry)
     background: Background = field(default_factory=Background)
+    marks: Sequence[Mark] = (RUN_MARK,)
+    """Annotations that start runs. Of several, the first one determines the reason."""
 
     def about(self, obj: Object) -> ObjectEvents:
         """Return the Events about an object."""

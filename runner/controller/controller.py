@@ -61,6 +61,7 @@ class Controller:
         self._metrics = scope.metrics
         self._references = references
         self._leadership = scope.leadership
+        self._marks = scope.marks
         self._registry = scope.registry
         self._background = scope.background
         self._name = controller_name(scope.watch.gvk)
@@ -156,7 +157,7 @@ class Controller:
             self._registry.forget(change.key)
         self._update_references(change)
         waits = change.key in self._terminal or change.key in self._refused
-        reason = decisions.run_reason(self.watch, change, waits=waits)
+        reason = decisions.run_reason(self.watch, change, self._marks, waits=waits)
         if reason is None or not (change.new is None or self._leadership.leads()):
             return
         # A kind without a generation does not show whether the run itself made the change.

@@ -5,7 +5,7 @@ These events start a run:
 - a change of `metadata.generation`, or any change of a kind that has no generation
 - the deletion of an object that has our finalizer
 - a change of annotations if the watch sets `watchAnnotationsChanges`
-- a change of an annotation that pauses the object, sets its mode, requests a run or approves a plan
+- a change of an annotation that pauses the object, or that is a `Mark`
 
 Changes of labels or status alone start no run.
 """
@@ -13,13 +13,13 @@ Changes of labels or status alone start no run.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
 
 from runner.engine.job import Outcome, RunResult
 from runner.kube.cache import Change, Summary
-from runner.objects import JSONPatch, LastResult, Object, finalizers_of, is_deleting, uid_of
+from runner.objects import RUN_REQUESTED, JSONPatch, LastResult, Object, finalizers_of, is_deleting, uid_of
 from runner.watches.policy import Backoff, FinalizerLimit, RetryPolicy, RunPolicy
 from runner.watches.watch import Content, Watch
 from runner.workqueue import reasons
@@ -44,8 +44,26 @@ _FINALIZER_CREATES = (
 # Before a run: what starts it, and what it executes.
 
 
-def run_reason(watch: Watch, change: Change, *, waits: bool) -> RunReason | None:
-    """Return why `change` starts a run, or None if it starts none.
+@dataclass(frozen=True, slots=True)
+class Mark:
+    """An annotation whose new value starts a run."""
+
+    annotation: str
+    reason: RunReason
+    on_removal: bool = False
+    """True if its removal starts a run too."""
+
+    def differs(self, old: Summary, new: Summary) -> bool:
+        """Return True if a change of an object starts a run because of this annotation."""
+        value = new.marks.get(self.annotation, "")
+        return value != old.marks.get(self.annotation, "") and (self.on_removal or value != "")
+
+
+RUN_MARK = Mark(RUN_REQUESTED, reasons.REQUESTED)
+
+
+def run_reason(watch: Watch, change: Change, marks: Sequence[Mark], *, waits: bool) -> RunReason | None:
+    """Return why `change` starts a run, or None if it starts none. Of several `marks`, the first one counts.
 
     `waits`: the last attempt ended with "not run until the object changes", or a request was refused. A changed
     annotation then starts a run too, because an annotation may be the cause.
@@ -54,13 +72,13 @@ def run_reason(watch: Watch, change: Change, *, waits: bool) -> RunReason | None
     if new is None:
         return reasons.GONE
     if new.deleting:
-        return _deletion_reason(watch, old, new, waits=waits)
+        return _deletion_reason(watch, old, new, marks, waits=waits)
     if old is None or old.uid != new.uid:
         return reasons.PRESENT if change.initial else reasons.CREATED
-    if _content_changed(old, new) or old.paused != new.paused or old.mode != new.mode:
+    if _content_changed(old, new) or old.paused != new.paused:
         return reasons.CHANGED
-    if _run_requested(old, new):
-        return reasons.REQUESTED
+    if (marked := _marked(marks, old, new)) is not None:
+        return marked.reason
     counts = waits or watch.watch_annotations_changes
     return reasons.CHANGED if counts and old.annotations_digest != new.annotations_digest else None
 
@@ -70,20 +88,21 @@ def result_at_start(watch: Watch, obj: Summary | None) -> LastResult:
     return obj.result if obj is not None and watch.manage_status else LastResult.SUCCEEDED
 
 
-def _deletion_reason(watch: Watch, old: Summary | None, new: Summary, *, waits: bool) -> RunReason | None:
+def _deletion_reason(
+    watch: Watch, old: Summary | None, new: Summary, marks: Sequence[Mark], *, waits: bool
+) -> RunReason | None:
     """Ignore an object that is being deleted, unless it has our finalizer."""
     if watch.finalizer is None or watch.finalizer.name not in new.finalizers:
         return None
     if old is None or old.uid != new.uid or not old.deleting:
         return reasons.DELETED
-    changed = old.paused != new.paused or old.mode != new.mode or _content_changed(old, new) or _run_requested(old, new)
+    changed = old.paused != new.paused or _content_changed(old, new) or _marked(marks, old, new) is not None
     is_corrected = waits and old.annotations_digest != new.annotations_digest
     return reasons.DELETED if changed or is_corrected else None
 
 
-def _run_requested(old: Summary, new: Summary) -> bool:
-    """Return whether an annotation that requests a run or approves a plan has a new value. A removal requests none."""
-    return new.run_requested not in {"", old.run_requested} or new.approved not in {"", old.approved}
+def _marked(marks: Sequence[Mark], old: Summary, new: Summary) -> Mark | None:
+    return next((mark for mark in marks if mark.differs(old, new)), None)
 
 
 def _content_changed(old: Summary, new: Summary) -> bool:

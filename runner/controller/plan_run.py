@@ -20,7 +20,7 @@ from runner.kube.client import Client
 from runner.kube.meaning import Follow, Request, follow
 from runner.kube.state import ClusterState, Stored
 from runner.masking.masker import TOO_SLOW, SearchTimeoutError
-from runner.objects import GVK, PLAN_OF, ObjectRef, uid_of
+from runner.objects import GVK, RECORD_OF, ObjectRef, uid_of
 from runner.ownership import Owner
 from runner.plan import changes, published
 from runner.plan.changes import ObjectChange, ResourcePlan, State
@@ -148,7 +148,7 @@ class PlanConfigMaps:
     async def _own(self, state: ClusterState, attempt: Attempt) -> Stored | None:
         """Return the ConfigMap. Raises ConflictError if another one has its name."""
         found = await state.read(self._name(attempt))
-        if found is not None and found.annotations.get(PLAN_OF) != uid_of(attempt.obj):
+        if found is not None and found.annotations.get(RECORD_OF) != uid_of(attempt.obj):
             raise ConflictError(f"ConfigMap {state.namespace}/{found.name} is not that of a plan", status=409)
         return found
 
@@ -156,7 +156,7 @@ class PlanConfigMaps:
         owner = Owner(ObjectRef.of(self._gvk, attempt.obj), namespaced=attempt.resource.namespaced)
         namespace = attempt.key.namespace or self._client.credentials.namespace
         verbs = ("create", "delete", "get", "patch")
-        created = {"annotations": {PLAN_OF: uid_of(attempt.obj)}, "ownerReferences": [dict(owner.reference())]}
+        created = {"annotations": {RECORD_OF: uid_of(attempt.obj)}, "ownerReferences": [dict(owner.reference())]}
         return ClusterState(self._client, namespace, "a plan", verbs, created=created)
 
     def _name(self, attempt: Attempt) -> str:

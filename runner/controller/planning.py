@@ -15,7 +15,7 @@ from typing import Any
 from runner import log
 from runner.controller import decisions
 from runner.controller.attempt import AnnotationOverrides, ApprovedRun, Attempt, WatchScope, overrides_of
-from runner.controller.decisions import Done, RequeueAfter, Retry
+from runner.controller.decisions import Done, Mark, RequeueAfter, Retry
 from runner.controller.hooks import Addition, FinishedRun, Hooks, Skip
 from runner.controller.hosts import keep_keys
 from runner.controller.plan_run import PlanConfigMaps, PlanRun, plan_run
@@ -26,6 +26,7 @@ from runner.engine.job import Outcome
 from runner.kube.client import Client, PatchType
 from runner.objects import (
     APPROVE,
+    MODE,
     JSONPatch,
     Object,
     ObjectRef,
@@ -49,6 +50,10 @@ from runner.status.writer import StatusWriter
 from runner.unchanged import last_run
 from runner.unchanged.content_digest import ContentDigest
 from runner.watches.policy import RunMode
+from runner.workqueue import reasons
+
+MARKS = (Mark(MODE, reasons.CHANGED, on_removal=True), Mark(APPROVE, reasons.REQUESTED))
+"""Annotations that set the mode of an object, and approve a plan."""
 
 _NONCE = 8
 """Bytes."""

@@ -14,8 +14,9 @@ from __future__ import annotations
 
 import hashlib
 import sys
-from collections.abc import Callable, Iterable, KeysView
+from collections.abc import Callable, Iterable, KeysView, Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 
 import orjson
 
@@ -24,6 +25,7 @@ from runner.kube.object_state import changed_fields
 from runner.kube.watch_events import Applied, Deleted, Relist, Requested, Restarted, Synced, WatchEvent
 from runner.objects import (
     LAST_RUN,
+    PREFIX,
     LastResult,
     Object,
     ObjectKey,
@@ -35,12 +37,11 @@ from runner.objects import (
     key_of,
     last_result,
     metadata,
-    plan_requested,
-    run_requested,
     uid_of,
 )
 
 _DIGEST_SIZE = 8
+_NO_MARKS: Mapping[str, str] = MappingProxyType({})
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,12 +60,8 @@ class Summary:
     """Digest without `managedFields` and `resourceVersion`, for kinds without a generation; otherwise empty."""
     created: float = 0.0
     """Seconds since the epoch."""
-    run_requested: str = ""
-    """Value of the annotation that requests a run; empty if it is not set."""
-    mode: str = ""
-    """Value of the annotation that sets the mode of runs; empty if it is not set."""
-    approved: str = ""
-    """Value of the annotation that approves a plan; empty if it is not set."""
+    marks: Mapping[str, str] = _NO_MARKS
+    """Annotations by which users control the operator, with their full names."""
     result: LastResult = LastResult.SUCCEEDED
     """Result of the object's last run."""
     excess: str = ""
@@ -182,7 +179,6 @@ def _condense(obj: Object) -> tuple[Summary, bytes]:
     generation = meta.get("generation")
     annotations = {name: value for name, value in annotations_of(obj).items() if name != LAST_RUN}
     text = orjson.dumps(kept)
-    mode, approved = plan_requested(obj)
     summary = Summary(
         uid=meta.get("uid") or "",
         resource_version=meta.get("resourceVersion") or "",
@@ -193,9 +189,7 @@ def _condense(obj: Object) -> tuple[Summary, bytes]:
         annotations_digest=_digest(annotations) if annotations else b"",
         content_digest=_content_digest(kept, meta, annotations) if generation is None else b"",
         created=created_at(obj),
-        run_requested=run_requested(obj),
-        mode=mode,
-        approved=approved,
+        marks={name: str(value) for name, value in annotations.items() if name.startswith(PREFIX)} or _NO_MARKS,
         result=last_result(obj),
         excess=decode.excess(text),
     )

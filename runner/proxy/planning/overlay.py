@@ -19,7 +19,7 @@ from urllib.parse import urlencode
 import orjson
 
 from runner.kube.discovery import ApiResource
-from runner.objects import GVK, PLAN_OF, Object, ObjectKey, annotations_of, metadata, uid_of
+from runner.objects import GVK, RECORD_OF, Object, ObjectKey, annotations_of, metadata, uid_of
 from runner.proxy.planning.unknown import UnknownValues, chosen
 from runner.slots import Slot
 from runner.unchanged import last_run
@@ -114,7 +114,7 @@ def read_digest(obj: Object, kind: KindId, owner: str) -> str:
 
 
 def _is_own(obj: Object, owner: str) -> bool:
-    return uid_of(obj) == owner or annotations_of(obj).get(PLAN_OF) == owner
+    return uid_of(obj) == owner or annotations_of(obj).get(RECORD_OF) == owner
 
 
 def _lasting(obj: Object, kind: KindId) -> object:

@@ -6,9 +6,9 @@ from dataclasses import replace
 
 import pytest
 
-from runner.controller import decisions
+from runner.controller import decisions, planning
 from runner.kube.cache import Change, Summary
-from runner.objects import ObjectKey
+from runner.objects import APPROVE, MODE, RUN_REQUESTED, ObjectKey
 from runner.watches.watch import Finalizer, Watch
 from runner.workqueue import reasons
 from runner.workqueue.reasons import RunReason
@@ -30,7 +30,8 @@ SEEN = Summary(
 )
 ANNOTATED = replace(SEEN, annotations_digest=b"b")
 SECRET = replace(SEEN, generation=None, content_digest=b"c")
-REQUESTED, APPROVED, PLANNED = replace(SEEN, run_requested="1"), replace(SEEN, approved="h"), replace(SEEN, mode="plan")
+FIRST, SECOND, APPROVAL, PLAN = {RUN_REQUESTED: "1"}, {RUN_REQUESTED: "2"}, {APPROVE: "h"}, {MODE: "plan"}
+REQUESTED, APPROVED, PLANNED = (replace(SEEN, marks=marks) for marks in (FIRST, APPROVAL, PLAN))
 HELD = replace(SEEN, finalizers=(NAME,))
 PAUSED = replace(HELD, paused=True)
 DELETING = replace(HELD, deleting=True)
@@ -41,7 +42,8 @@ CREATED, CHANGED, DELETED = reasons.CREATED, reasons.CHANGED, reasons.DELETED
 def _reason(
     watch: Watch, old: Summary | None, new: Summary | None, *, initial: bool = False, waits: bool = False
 ) -> RunReason | None:
-    return decisions.run_reason(watch, Change(ObjectKey("ns", "a"), old, new, initial=initial), waits=waits)
+    change = Change(ObjectKey("ns", "a"), old, new, initial=initial)
+    return decisions.run_reason(watch, change, (*planning.MARKS, decisions.RUN_MARK), waits=waits)
 
 
 CASES = {
@@ -58,19 +60,20 @@ CASES = {
     "a pause during the deletion": (FINALIZED, DELETING, replace(DELETING, paused=True), DELETED),
     "the end of a pause during the deletion": (FINALIZED, replace(DELETING, paused=True), DELETING, DELETED),
     "a request": (FINALIZED, SEEN, REQUESTED, reasons.REQUESTED),
-    "another request": (FINALIZED, REQUESTED, replace(SEEN, run_requested="2"), reasons.REQUESTED),
+    "another request": (FINALIZED, REQUESTED, replace(SEEN, marks=SECOND), reasons.REQUESTED),
     "status after a request": (FINALIZED, REQUESTED, replace(REQUESTED, resource_version="2"), None),
     "a withdrawn request": (FINALIZED, REQUESTED, SEEN, None),
-    "a request with a new generation": (FINALIZED, REQUESTED, replace(SEEN, run_requested="2", generation=2), CHANGED),
-    "a request during the deletion": (FINALIZED, DELETING, replace(DELETING, run_requested="1"), DELETED),
+    "a request with a new generation": (FINALIZED, REQUESTED, replace(SEEN, marks=SECOND, generation=2), CHANGED),
+    "a request during the deletion": (FINALIZED, DELETING, replace(DELETING, marks=FIRST), DELETED),
     "an approval": (FINALIZED, SEEN, APPROVED, reasons.REQUESTED),
     "a withdrawn approval": (FINALIZED, APPROVED, SEEN, None),
-    "an approval during the deletion": (FINALIZED, DELETING, replace(DELETING, approved="h"), DELETED),
-    "a withdrawn approval during the deletion": (FINALIZED, replace(DELETING, approved="h"), DELETING, None),
+    "an approval during the deletion": (FINALIZED, DELETING, replace(DELETING, marks=APPROVAL), DELETED),
+    "a withdrawn approval during the deletion": (FINALIZED, replace(DELETING, marks=APPROVAL), DELETING, None),
     "another mode": (FINALIZED, SEEN, PLANNED, CHANGED),
+    "another mode with a request": (FINALIZED, SEEN, replace(SEEN, marks={**FIRST, **PLAN}), CHANGED),
     "the mode of the watch again": (FINALIZED, PLANNED, SEEN, CHANGED),
-    "another mode during the deletion": (FINALIZED, DELETING, replace(DELETING, mode="plan"), DELETED),
-    "the mode of the watch during the deletion": (FINALIZED, replace(DELETING, mode="plan"), DELETING, DELETED),
+    "another mode during the deletion": (FINALIZED, DELETING, replace(DELETING, marks=PLAN), DELETED),
+    "the mode of the watch during the deletion": (FINALIZED, replace(DELETING, marks=PLAN), DELETING, DELETED),
     "a deletion": (FINALIZED, HELD, replace(DELETING, generation=2), DELETED),
     "status during the deletion": (FINALIZED, DELETING, replace(DELETING, resource_version="9"), None),
     "a corrected spec during the deletion": (FINALIZED, DELETING, replace(DELETING, generation=2), DELETED),

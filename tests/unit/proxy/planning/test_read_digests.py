@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from runner.objects import PLAN_OF, Object
+from runner.objects import RECORD_OF, Object
 from runner.proxy.planning.overlay import ABSENT, KindId, Overlay, read_digest
 
 MAPS, SECRETS = KindId("", "configmaps"), KindId("", "secrets")
@@ -31,7 +31,7 @@ def test_a_secret_counts_by_its_version() -> None:
 
 
 def test_the_runs_own_object_and_its_plan_do_not_count() -> None:
-    config_map = obj("plan", metadata={"annotations": {PLAN_OF: "owner"}})
+    config_map = obj("plan", metadata={"annotations": {RECORD_OF: "owner"}})
     assert read_digest(obj("owner", spec={}), MAPS, "owner") == ""
     assert read_digest(config_map, MAPS, "owner") == ""
     alone = read_digest({"items": [obj()]}, MAPS, "owner")
