@@ -14,10 +14,10 @@ from runner.config import duration
 from runner.controller import decisions
 from runner.controller.decisions import RUN_MARK, Mark, RetryTerms, RunPlan
 from runner.controller.run_log import ObjectEvents
-from runner.engine.hosts import Hosts
 from runner.engine.job import UnrecordedRun
 from runner.errors import TerminalError
 from runner.events.recorder import EventQueue
+from runner.hosts.inventory import Hosts
 from runner.kube.discovery import ApiResource
 from runner.kube.informer import Informer
 from runner.monitoring.background import Background

@@ -19,6 +19,7 @@ from runner.controller.hosts import keep_keys
 from runner.controller.plan_run import PlanRun, plan_run
 from runner.controller.runs import Runs
 from runner.engine.job import Outcome
+from runner.hosts.inventory import HOST_KEYS
 from runner.objects import ObjectKey
 from runner.plan import published
 from runner.plan.changes import ObjectChange, ResourcePlan
@@ -126,7 +127,7 @@ class DriftChecks(Hooks):
         if attempt.plan.finalizing:
             return ()
         planned = await plan_run(self.runs, attempt)
-        attempt = await keep_keys(self.writer, attempt, planned.result.host_keys)
+        attempt = await keep_keys(self.writer, attempt, planned.result.more.get(HOST_KEYS))
         plan = planned.plan
         result = _result(planned)
         self.scope.metrics.drift_checks.labels(str(self.scope.watch.gvk), result).inc()

@@ -11,14 +11,14 @@ from runner import log
 from runner.controller.attempt import Attempt
 from runner.controller.hooks import FinishedRun, Hooks, RequestFailedError, Skip
 from runner.engine import conversion
-from runner.engine.hosts import UNRESOLVED, Credentials, Host, Hosts
 from runner.errors import ApiError, ApiUnavailableError, NotFoundError, TerminalError
 from runner.hosts import addresses, credentials, record, spec
 from runner.hosts.addresses import AddressCheck, Resolver
+from runner.hosts.inventory import UNRESOLVED, Credentials, Host, Hosts
 from runner.kube.client import Client
 from runner.kube.meaning import Request
+from runner.kube.state import SECRETS
 from runner.objects import Object, ObjectKey, key_of
-from runner.pods.jobs import SECRETS
 from runner.status import report
 from runner.status.report import StatusReport
 from runner.status.writer import StatusWriter

@@ -23,6 +23,7 @@ from runner.controller.pruning import Pruner
 from runner.controller.run_log import ObjectEvents
 from runner.controller.runs import Runs
 from runner.engine.job import Outcome
+from runner.hosts.inventory import HOST_KEYS
 from runner.kube.client import Client, PatchType
 from runner.objects import (
     APPROVE,
@@ -99,7 +100,7 @@ class PlanReconciler(Hooks):
         attempt = replace(attempt, obj=obj)
         before = published.of_status(obj)
         run, basis = await self._plan(attempt)
-        attempt = await keep_keys(self._writer, attempt, run.result.host_keys)
+        attempt = await keep_keys(self._writer, attempt, run.result.more.get(HOST_KEYS))
         self._count(run)
         terms = replace(self._scope.terms(attempt), finalizing=False, limit=None)
         decision = decisions.after_run(run.result, terms, failed_runs=attempt.request.failed_runs)

@@ -19,9 +19,9 @@ from runner.controller.hooks import FinishedRun, Hooks, Skip
 from runner.controller.run_access import Grant, RunAccess
 from runner.controller.run_log import RunEvents, RunObserver
 from runner.engine import artifacts, conversion, params, retention
-from runner.engine.hosts import fact_environment
 from runner.engine.job import SUPERSEDED, Engine, Event, EventSink, Job, PodRun, RunResult, canceled
 from runner.errors import TerminalError
+from runner.hosts.inventory import fact_environment
 from runner.kube.discovery import ApiResource
 from runner.kube.presence import ABSENT
 from runner.objects import Object, ObjectKey, ObjectRef, key_of, uid_of
@@ -114,7 +114,7 @@ class JobFactory:
             environment=self._environment,
             kubeconfig=grant.kubeconfig,
             pod=self._pod(attempt, grant),
-            hosts=attempt.hosts,
+            inventory=attempt.hosts,
             secrets=grant.secrets,
             engine=watch.engine,
             deadline=_or(overrides.run_timeout, self._bounds.longest_run) or None,

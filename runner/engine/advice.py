@@ -4,7 +4,6 @@
   Roles fail after an upgrade for this reason, and Ansible's message does not name the setting that helps.
 - A module that the kernel killed because memory ran out fails with an exit code, or without a result.
 - ssh and ssh-keygen refuse a user without an entry in `/etc/passwd`.
-- ssh's own advice about host keys names a temporary file of the run.
 
 Without I/O.
 """
@@ -14,7 +13,6 @@ from __future__ import annotations
 import re
 from dataclasses import replace
 
-from runner.engine.hosts import UNRESOLVED, Host, Hosts
 from runner.engine.job import Outcome, RunResult, TaskFailure
 
 _BROKEN = re.compile(
@@ -38,39 +36,16 @@ NO_USER = (
     "the user id of this process has no entry in /etc/passwd: let the pod run with the image's own user id "
     "(securityContext.runAsUser), or add an entry for this one to the image"
 )
-_KEY_FAILED = "Host key verification failed"
-_KEY_CHANGED = "REMOTE HOST IDENTIFICATION HAS CHANGED"
-_FINGERPRINT = re.compile(r"SHA256:[A-Za-z0-9+/]+")
 
 
-def explain(result: RunResult, hosts: Hosts | None) -> RunResult:
-    """Replace or complete messages of ssh, which do not name what a user of the operator can do."""
-    by_name = {host.name: host for host in hosts.reached} if hosts is not None else {}
-    failures = tuple(replace(each, message=_explained(each, by_name.get(each.host))) for each in result.failures)
-    seen = {each.name for each in result.hosts}
-    # A role has no play for removed hosts.
-    missed = tuple(name for name, host in by_name.items() if seen and name not in seen and not host.is_removed)
-    return replace(result, failures=failures, missed=missed)
+def explain(result: RunResult) -> RunResult:
+    """Complete messages of ssh about the user of the operator's process."""
+    return replace(result, failures=tuple(map(_explained, result.failures)))
 
 
-def _explained(failure: TaskFailure, host: Host | None) -> str:
+def _explained(failure: TaskFailure) -> TaskFailure:
     message = failure.message
-    if _NO_USER.search(message):
-        message = f"{message} ({NO_USER})"
-    if host is None:
-        return message
-    if failure.unreachable and _KEY_FAILED in message:
-        return f"{_KEY_FAILED}: {_about_key(message, host)}"
-    return message.replace("\r", "").replace(UNRESOLVED, host.written)
-
-
-def _about_key(message: str, host: Host) -> str:
-    if _KEY_CHANGED not in message:
-        return f"no key of {host.known_as} is known. Check its key and add it to known_hosts of the Secret"
-    found = _FINGERPRINT.search(message)
-    which = f" ({found[0]})" if found else ""
-    remedy = "remove the entry of the host from status.hosts" if host.key else "correct known_hosts of the Secret"
-    return f"{host.known_as} presents another key{which} than the known one. If the change was on purpose, {remedy}"
+    return replace(failure, message=f"{message} ({NO_USER})") if _NO_USER.search(message) else failure
 
 
 def add(result: RunResult, core: str) -> RunResult:

@@ -18,11 +18,12 @@ from datetime import datetime
 from typing import Any
 
 from runner.config import duration
-from runner.engine.hosts import REFUSED, HostRecap
-from runner.engine.job import Event, Outcome, Recap, RunResult, TaskFailure
+from runner.engine.job import Event, HostRecap, Outcome, Recap, RunResult, TaskFailure
 from runner.objects import mapping, maps
 
 UNKNOWN_FAILURE = "unknown playbook failure"
+REFUSED = 78
+"""Exit code of ansible-playbook if a callback of the operator ended the run before its first task."""
 
 _LOCALHOST = "localhost"
 _REQUEUE_ACTIONS = frozenset({"requeue_after", "operator_sdk.util.requeue_after"})
@@ -40,10 +41,6 @@ _MAX_ERROR_LINES = 12
 _UNKNOWN_PERIOD = 60.0
 """Seconds until the next run if the result of `requeue_after` is missing."""
 _TOO_LARGE = "The result of the task exceeds MAX_EVENT_RES, so its message is only in the output of the run"
-_NO_HOSTS = (
-    "no play ran on a host of the resource: `hosts` of each play matches none of them; use the group that "
-    "inventory.group in watches.yaml sets (default: hosts)"
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +84,7 @@ class Progress:
 class End:
     """How a run ended, according to its processes.
 
-    `hosts`: number of hosts that the resource names; None if its runs have only localhost.
+    `hosts`: whether the run had hosts beside localhost. `unmatched` is that of `job.Inventory`.
     `stopped` is the reason if the operator ended it. `code` and `signal` are ansible-playbook's. `fault` is the problem
     that prevented or interrupted the run, as the end of a sentence.
     """
@@ -98,7 +95,8 @@ class End:
     signal: str
     fault: str
     duration: float
-    hosts: int | None = None
+    hosts: bool = False
+    unmatched: str = ""
 
 
 def fold(progress: Progress, event: Event) -> Progress:
@@ -311,8 +309,8 @@ def conclude(progress: Progress, end: End) -> RunResult:
     outcome, message = _verdict(progress, end)
     return RunResult(
         outcome=outcome,
-        recap=recap(progress.stats, every_host=end.hosts is not None) if progress.stats else None,
-        hosts=host_recaps(progress.stats) if progress.stats and end.hosts is not None else (),
+        recap=recap(progress.stats, every_host=end.hosts) if progress.stats else None,
+        hosts=host_recaps(progress.stats) if progress.stats and end.hosts else (),
         failures=_failures(progress) if outcome is Outcome.FAILED else (),
         message=message,
         requeue_after=progress.requeue_after,
@@ -324,8 +322,8 @@ def conclude(progress: Progress, end: End) -> RunResult:
 
 def _verdict(progress: Progress, end: End) -> tuple[Outcome, str]:
     if end.code == 0:  # also if the operator was about to end it
-        is_idle = bool(end.hosts) and progress.is_idle
-        return (Outcome.FAILED, _NO_HOSTS) if is_idle else (Outcome.SUCCEEDED, "")
+        is_idle = bool(end.unmatched) and progress.is_idle
+        return (Outcome.FAILED, end.unmatched) if is_idle else (Outcome.SUCCEEDED, "")
     if end.stopped is not None:
         return end.stopped, f"{_why_stopped(end)} {_where(progress)}"
     if end.signal or end.fault:

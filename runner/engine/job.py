@@ -18,7 +18,6 @@ from pathlib import Path
 from typing import Any, Protocol, TypeAlias
 
 from runner.config.settings import EngineName
-from runner.engine.hosts import HostRecap, Hosts
 from runner.engine.run_secrets import RunSecrets
 from runner.objects import GVK, ObjectKey, ObjectRef
 from runner.slots import EMPTY, Slots
@@ -77,6 +76,48 @@ class PodRun:
     """Whether the run keeps its worker while it waits for its pod: a user approved this run only."""
 
 
+class Inventory(Protocol):
+    """Hosts of a run beside localhost."""
+
+    @property
+    def group(self) -> str:
+        """Group of the hosts of the resource; the play for a role runs on it."""
+        ...
+
+    @property
+    def further(self) -> tuple[Path, ...]:
+        """Inventories of the project, which are read after its own."""
+        ...
+
+    @property
+    def keeps_facts(self) -> bool:
+        """True if facts of hosts are kept for the next run."""
+        ...
+
+    @property
+    def unmatched(self) -> str:
+        """Why the run failed if no play had any of the hosts, a sentence. Empty: the run succeeded."""
+        ...
+
+    def write(
+        self, temporary: Path, sockets: Path, *, seen: Path | None = None, facts: Path | None = None
+    ) -> tuple[Path, ...]:
+        """Write its files into the temporary folder of a run; return its own inventories as Ansible sees them.
+
+        `sockets` is a folder with a short path. `seen` is the path of the temporary folder for Ansible, if it differs.
+        `facts` is the folder with kept facts; those of other machines are removed. Blocking I/O.
+        """
+        ...
+
+    def explain(self, result: RunResult) -> RunResult:
+        """Return a result whose messages about hosts name what a user can do."""
+        ...
+
+    def collect(self, result: RunResult, temporary: Path) -> RunResult:
+        """Add what a run left in its temporary folder to its result. Blocking I/O."""
+        ...
+
+
 @dataclass(frozen=True, slots=True)
 class Job:
     """One run with all its inputs."""
@@ -112,7 +153,7 @@ class Job:
     """Whether a user raised the verbosity, so that the log contains all output of tasks."""
     pod: PodRun | None = None
     """None: the run is a process of the operator."""
-    hosts: Hosts | None = None
+    inventory: Inventory | None = None
     """Hosts beside localhost; None: there are none."""
     secrets: RunSecrets = field(default_factory=RunSecrets, repr=False, compare=False)
     """Values to mask in the run's output and files; grows during the run."""
@@ -143,6 +184,17 @@ class Recap:
     skipped: int
     failures: int
     completion: str
+
+
+@dataclass(frozen=True, slots=True)
+class HostRecap:
+    """Play recap of a host. `unreachable` counts the tasks before which it could not be reached."""
+
+    name: str
+    ok: int
+    changed: int
+    failures: int
+    unreachable: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,10 +235,8 @@ class RunResult:
     """Recaps of the hosts beside localhost."""
     missed: tuple[str, ...] = ()
     """Names of hosts without a recap: the run ended before it reached them."""
-    host_keys: Mapping[str, str] = field(default_factory=dict)
-    """Keys that hosts presented, by the name of the host in `known_hosts`."""
     refused: bool = False
-    """Whether no task ran, because the project uses a name of a host of the resource. `message` names it."""
+    """Whether no task ran, because a callback of the operator ended the run. `message` has the reason."""
     more: Slots = EMPTY
     """Results that only some features add to a run."""
 

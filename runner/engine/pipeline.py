@@ -14,7 +14,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -162,11 +162,16 @@ async def _run(job: Job, attempt: Attempt, sink: EventSink, stop: Stop, began: f
     else:
         if job.secrets.is_exhausted:
             progress = events.withheld(progress, job.secrets.withheld)
-        hosts = None if job.hosts is None else job.hosts.named
-        end = events.End(ending.stopped, job.deadline, ending.code, ending.signal, ending.fault, seconds, hosts)
-        result = advice.explain(events.conclude(progress, end), job.hosts)
+        result = advice.explain(events.conclude(progress, _end(job, ending, seconds)))
+        if job.inventory is not None:
+            result = job.inventory.explain(result)
     await writer.end(ending.files, ending.source)
     return await redaction.result(ending.amend(result) if ending.amend else result, job.secrets)
+
+
+def _end(job: Job, ending: Ending, seconds: float) -> events.End:
+    end = events.End(ending.stopped, job.deadline, ending.code, ending.signal, ending.fault, seconds)
+    return end if job.inventory is None else replace(end, hosts=True, unmatched=job.inventory.unmatched)
 
 
 async def _each(known: Iterable[Event]) -> AsyncIterator[Event]:

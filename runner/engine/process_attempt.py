@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from runner import log
 from runner.agent import machine
 from runner.agent.process_tree import STUCK_ERROR
 from runner.config import shortages
-from runner.engine import advice, hosts, wire
+from runner.engine import advice, wire
 from runner.engine import run_dir as inputdir
 from runner.engine.events import Progress
 from runner.engine.job import Event, Job, Outcome, RunResult
@@ -118,8 +118,8 @@ class ProcessAttempt:
 
     def _amended(self, result: RunResult) -> RunResult:
         result = advice.add(result, self.limits.core)
-        if self.job.hosts is not None and self.job.hosts.first_use:
-            result = replace(result, host_keys=hosts.accepted_keys(self.folder.path / inputdir.TEMPORARY))
+        if self.job.inventory is not None:
+            result = self.job.inventory.collect(result, self.folder.path / inputdir.TEMPORARY)
         if kills := machine.oom_kills(_ROOT) - self.kills:
             result = advice.add_kills(result, kills, machine.total_memory(_ROOT), self.limits.memory)
         return result

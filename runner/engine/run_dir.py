@@ -26,7 +26,7 @@ from typing import Any
 import runner
 from runner.agent import user
 from runner.config import atomic_file
-from runner.engine import artifacts, extravars, hosts, retention
+from runner.engine import artifacts, extravars, retention
 from runner.engine.job import Job
 from runner.engine.processes import MARKER
 from runner.errors import EngineError
@@ -34,6 +34,8 @@ from runner.watches.watch import Playbook, Role
 
 KUBECONFIG = Path("env", "kubeconfig")
 TEMPORARY = Path("tmp")
+FACTS = Path("facts")
+"""Folder with facts of hosts, which the next run uses."""
 MAX_VERBOSITY = 7
 
 _ENVVARS = Path("env", "envvars")
@@ -80,8 +82,6 @@ def prepare(job: Job, identity: str, environ: Mapping[str, str]) -> RunFolder:
         added = {**job.environment, **_added(job.run_dir, identity, environment)}
         playbook = _write_project(job, explicit=environment.get("ANSIBLE_GATHERING") == "explicit")
         _write_env(job, added)
-        if job.hosts and job.hosts.keeps_facts:
-            hosts.drop_facts(job.hosts, job.run_dir / hosts.FACTS)
         inventories = _write_inventories(job, environment.get("ANSIBLE_INVENTORY", ""))
         if "NSS_WRAPPER_PASSWD" in added:
             atomic_file.write(_passwd(job.run_dir), user.entries(environment))
@@ -102,7 +102,7 @@ def prepare(job: Job, identity: str, environ: Mapping[str, str]) -> RunFolder:
         verbosity=max(0, min(job.verbosity, MAX_VERBOSITY)),
         ansible_args=job.ansible_args,
         environment={**environment, **added},
-        facts=hosts.FACTS if job.hosts and job.hosts.keeps_facts else None,
+        facts=FACTS if job.inventory is not None and job.inventory.keeps_facts else None,
     )
 
 
@@ -247,7 +247,10 @@ def _write_inventories(job: Job, own: str) -> tuple[Path, ...]:
     """Write the inventories. The first one is that of localhost, or the user's own, which replaces it."""
     path = job.run_dir
     first = Path(own).absolute() if own else _write_localhost(path)
-    return first, *(hosts.write(job.hosts, path / TEMPORARY, _short_temporary(path)) if job.hosts else ())
+    if job.inventory is None:
+        return (first,)
+    of_run = job.inventory.write(path / TEMPORARY, _short_temporary(path), facts=path / FACTS)
+    return first, *of_run, *job.inventory.further
 
 
 def _write_localhost(path: Path) -> Path:
@@ -270,7 +273,7 @@ def _write_project(job: Job, *, explicit: bool) -> Path:
         (project / "roles").symlink_to(job.content.path.parent, target_is_directory=True)
         name = job.content.path.name
     play = {
-        "hosts": job.hosts.group if job.hosts else "localhost",
+        "hosts": job.inventory.group if job.inventory is not None else "localhost",
         "gather_facts": not explicit,
         "roles": [{"role": name}],
     }

@@ -12,10 +12,10 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
 from typing import Any, TypeAlias
 
-from runner.engine.hosts import Host, HostRecap, Hosts
-from runner.engine.job import RunResult
+from runner.engine.job import HostRecap, RunResult
 from runner.errors import TerminalError
 from runner.hosts import spec
+from runner.hosts.inventory import HOST_KEYS, Host, Hosts
 from runner.objects import Object, mapping, maps
 
 Entry: TypeAlias = Mapping[str, Any]
@@ -94,7 +94,7 @@ def after_run(hosts: Hosts, before: Mapping[str, Entry], result: RunResult) -> l
     return _sorted(
         # A run without results keeps those of the last one.
         _entry(host, recaps.get(host.name), None if recaps and not host.is_left_out else entry_of.get(host.machine))
-        for host in with_keys(hosts, result.host_keys).hosts
+        for host in with_keys(hosts, result.more.get(HOST_KEYS)).hosts
         if not (host.is_removed and _is_clean(recaps.get(host.name)))
     )
 

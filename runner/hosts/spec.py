@@ -14,9 +14,9 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from runner.engine import params
-from runner.engine.hosts import Host
 from runner.errors import TerminalError
 from runner.hosts.addresses import parsed
+from runner.hosts.inventory import Host
 from runner.watches import inventory_fields
 from runner.watches.inventory_fields import InventoryPolicy
 from runner.watches.watch import Watch

@@ -19,7 +19,6 @@ import shlex
 import shutil
 import tempfile
 from collections.abc import Mapping
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -31,9 +30,8 @@ from runner import log
 from runner.agent.frames import RELAY_PORT
 from runner.agent.preload import IDENT
 from runner.config.paths import ansible_configs
-from runner.engine import extravars, hosts
-from runner.engine.hosts import Hosts
-from runner.engine.job import Job
+from runner.engine import extravars
+from runner.engine.job import Inventory, Job
 from runner.engine.run_dir import MAX_VERBOSITY, collection_role
 from runner.errors import EngineError
 from runner.pods.jobs import PRIVATE_DATA
@@ -97,7 +95,7 @@ def _make(job: Job, token: str, folder: Path, environ: Mapping[str, str], cwd: P
         "verbosity": max(0, min(job.verbosity, MAX_VERBOSITY)),
     }
     # ansible-runner's worker takes one inventory only.
-    more = _inventories(job.hosts, folder) if job.hosts is not None else []
+    more = _inventories(job.inventory, folder) if job.inventory is not None else []
     if job.ansible_args or more:
         arguments["cmdline"] = " ".join(filter(None, (job.ansible_args, shlex.join(more))))
     return arguments
@@ -121,18 +119,17 @@ def _ignored(folder: str, names: list[str]) -> set[str]:
     return skipped | unusable
 
 
-def _inventories(of_run: Hosts, folder: Path) -> list[str]:
-    """Write the inventory of the hosts, and copy that of the project; return the arguments with them."""
-    if of_run.file is not None:
-        own = folder / "project" / _OWN / "inventory"
-        own.mkdir()
-        for each in content_files.of_inventory(of_run.file):
-            target = own / each.relative_to(of_run.file.parent)
+def _inventories(inventory: Inventory, folder: Path) -> list[str]:
+    """Write the inventory of the hosts, and copy those of the project; return the arguments with them."""
+    written = [*inventory.write(folder / "tmp", Path(_TEMPORARY, "cp"), seen=Path(_TEMPORARY))]
+    for file in inventory.further:
+        inside = Path("project", _OWN, "inventory")
+        for source in content_files.of_inventory(file):
+            target = folder / inside / source.relative_to(file.parent)
             target.parent.mkdir(parents=True, exist_ok=True)
-            shutil.copy2(each, target)
-        of_run = replace(of_run, file=Path(PRIVATE_DATA, "project", _OWN, "inventory", of_run.file.name))
-    written = hosts.write(of_run, folder / "tmp", Path(_TEMPORARY, "cp"), Path(_TEMPORARY))
-    return [argument for each in written for argument in ("-i", str(each))]
+            shutil.copy2(source, target)
+        written.append(Path(PRIVATE_DATA, inside, file.name))
+    return [argument for path in written for argument in ("-i", str(path))]
 
 
 def _write(path: Path, text: str) -> None:
@@ -208,7 +205,7 @@ def _content(job: Job, project: Path, *, explicit: bool) -> str:
         shutil.copytree(job.content.path.parent, project / "roles", ignore=_ignored)
         name = job.content.path.name
     play = {
-        "hosts": job.hosts.group if job.hosts else "localhost",
+        "hosts": job.inventory.group if job.inventory is not None else "localhost",
         "gather_facts": not explicit,
         "roles": [{"role": name}],
     }

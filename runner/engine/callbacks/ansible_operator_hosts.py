@@ -28,9 +28,9 @@ description:
 """
 
 INVENTORY = Path("hosts", "inventory.yml")
-"""The inventory of the resource below Ansible's temporary folder; same as in `runner.engine.hosts`."""
+"""The inventory of the resource below Ansible's temporary folder; same as in `runner.hosts.inventory`."""
 REFUSED = 78
-"""Exit code of ansible-playbook; same as in `runner.engine.hosts`."""
+"""Exit code of ansible-playbook; same as in `runner.engine.events`."""
 _OWN_GROUPS = frozenset({"all", "ungrouped", "removed"})
 _ENDINGS = ("", ".yml", ".yaml", ".json")
 

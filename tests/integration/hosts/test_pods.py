@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from runner.engine.hosts import Credentials, Host, Hosts
+from runner.hosts.inventory import Credentials, Host, Hosts
 from runner.pods import payload
 from runner.watches.watch import Playbook
 from tests.kit import ssh_hosts
@@ -58,7 +58,7 @@ def test_an_order_contains_all_that_a_pod_needs_to_reach_hosts(
         credentials,
         first_use=False,
     )
-    job = job_value(content=Playbook(tmp_path / "playbooks/site.yml"), hosts=of_run)
+    job = job_value(content=Playbook(tmp_path / "playbooks/site.yml"), inventory=of_run)
     # The folder in the pod is one of this machine here.
     monkeypatch.setattr(payload, "PRIVATE_DATA", str(work))
     monkeypatch.setattr(payload, "_TEMPORARY", str(work / "tmp"))

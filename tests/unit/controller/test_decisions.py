@@ -8,8 +8,7 @@ import pytest
 
 from runner.controller import decisions
 from runner.controller.decisions import Decision, Done, RequeueAfter, Retry, RetryTerms, Terminal
-from runner.engine.hosts import HostRecap
-from runner.engine.job import Outcome, RunResult, TaskFailure
+from runner.engine.job import HostRecap, Outcome, RunResult, TaskFailure
 from runner.watches import policy
 from runner.watches.policy import Backoff, FinalizerLimit, RetryPolicy
 from runner.workqueue import reasons

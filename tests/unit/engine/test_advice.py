@@ -5,8 +5,8 @@ from dataclasses import replace
 import pytest
 
 from runner.engine import advice
-from runner.engine.hosts import UNRESOLVED, Credentials, Host, HostRecap, Hosts
-from runner.engine.job import Outcome, RunResult, TaskFailure
+from runner.engine.job import HostRecap, Outcome, RunResult, TaskFailure
+from runner.hosts.inventory import UNRESOLVED, Credentials, Host, Hosts
 
 BROKEN = (
     "Task failed: Conditional result (True) was derived from value of type 'str' at '/roles/a/tasks/main.yml:3:9'. "
@@ -98,7 +98,7 @@ def explained(message: str, **different: object) -> str:
     host = replace(Host("db", "db.example.com", "10.0.0.1"), **different)  # type: ignore[arg-type]
     hosts = Hosts("hosts", (host, Host("other", "o", "o")), None, Credentials(), first_use=False)
     lost = replace(failed(message), failures=(TaskFailure("Ping", message, "", host="db", unreachable=True),))
-    lost = advice.explain(replace(lost, hosts=(HostRecap("db", 0, 0, 0, 1),)), hosts)
+    lost = hosts.explain(advice.explain(replace(lost, hosts=(HostRecap("db", 0, 0, 0, 1),))))
     assert lost.missed == ("other",)
     return lost.failures[0].message
 
@@ -136,6 +136,6 @@ def test_messages_of_ssh_name_what_a_user_of_the_operator_can_do(
 
 
 def test_a_command_without_a_user_names_the_remedy_in_runs_without_hosts_too() -> None:
-    (found,) = advice.explain(failed("non-zero return code: No user exists for uid 54321"), None).failures
+    (found,) = advice.explain(failed("non-zero return code: No user exists for uid 54321")).failures
     assert found.message.endswith(f"({advice.NO_USER})")
-    assert advice.explain(failed("plain"), None) == failed("plain")
+    assert advice.explain(failed("plain")) == failed("plain")

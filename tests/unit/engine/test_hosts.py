@@ -14,10 +14,11 @@ from typing import Any
 
 import pytest
 
-from runner.engine import hosts, run_dir
-from runner.engine.hosts import Credentials, Host, Hosts
+from runner.engine import run_dir
 from runner.engine.job import Job
 from runner.engine.run_dir import RunFolder
+from runner.hosts import inventory
+from runner.hosts.inventory import Credentials, Host, Hosts
 from runner.watches.watch import Role
 from tests.kit.jobs import job_value
 
@@ -36,7 +37,7 @@ PLAIN = Hosts(
 
 
 def prepare(folder: Path, of_hosts: Hosts = PLAIN, **different: Any) -> tuple[Job, RunFolder]:
-    job = job_value(run_dir=folder / "run %1", hosts=of_hosts, **different)
+    job = job_value(run_dir=folder / "run %1", inventory=of_hosts, **different)
     return job, run_dir.prepare(job, "id", {"TMPDIR": str(folder)})
 
 
@@ -124,9 +125,9 @@ def test_a_role_runs_on_the_group_and_a_finalizer_on_removed_hosts_too(tmp_path:
     assert play["hosts"] == "web"
     found = listed(folder)
     assert (found["web"]["hosts"], found["removed"]["hosts"]) == (["one", "two", "old"], ["old"])
-    assert hosts.REMOVED == "removed"
-    assert job.hosts is not None
-    assert job.hosts.removed == ("old",)
+    assert inventory.REMOVED == "removed"
+    assert isinstance(job.inventory, Hosts)
+    assert job.inventory.removed == ("old",)
 
 
 @pytest.mark.lengthy
@@ -145,23 +146,23 @@ def test_the_keys_that_hosts_presented_are_read(tmp_path: Path) -> None:
     temporary = job.run_dir / "tmp"
     with (temporary / "hosts/known_hosts").open("a") as file:
         file.write("[10.0.0.1]:2222 ssh-ed25519 CCCC\nbroken\n")
-    assert hosts.accepted_keys(temporary) == {
+    assert inventory.accepted_keys(temporary) == {
         "web": "ssh-rsa AAAA",
         "10.0.0.9": "ssh-ed25519 BBBB",
         "[10.0.0.1]:2222": "ssh-ed25519 CCCC",
     }
     run_dir.clear(job.run_dir)
-    assert hosts.accepted_keys(temporary) == {}
+    assert inventory.accepted_keys(temporary) == {}
 
 
 def test_facts_of_a_former_machine_are_dropped_and_others_are_kept(tmp_path: Path) -> None:
-    folder = tmp_path / hosts.FACTS
+    folder = tmp_path / run_dir.FACTS
 
     def left(*of_run: Host, **files: str) -> list[str]:
         folder.mkdir(exist_ok=True)
         for name, text in files.items():
             (folder / name).write_text(text)
-        hosts.drop_facts(replace(PLAIN, hosts=of_run), folder)
+        inventory.drop_facts(replace(PLAIN, hosts=of_run), folder)
         return sorted(each.name for each in folder.iterdir())
 
     db, web = Host("db", "10.0.0.1", "10.0.0.1"), Host("web", "web.example.com", "10.0.0.2")

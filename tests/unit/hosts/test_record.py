@@ -7,10 +7,11 @@ from typing import Any
 
 import pytest
 
-from runner.engine.hosts import Credentials, Host, HostRecap, Hosts
-from runner.engine.job import Outcome, RunResult
+from runner.engine.job import HostRecap, Outcome, RunResult
 from runner.errors import TerminalError
 from runner.hosts import record, spec
+from runner.hosts.inventory import HOST_KEYS, Credentials, Host, Hosts
+from runner.slots import EMPTY
 
 KEY = "ssh-ed25519 AAAAC3"
 
@@ -65,14 +66,14 @@ def test_a_removed_host_stays_until_a_run_reached_it_and_did_not_fail() -> None:
 
 
 def test_the_first_key_of_a_host_is_kept_until_its_address_changes() -> None:
-    accepted = result(HostRecap("a", 1, 0, 0, 0), host_keys={"[10.0.0.1]:2222": KEY})
+    accepted = result(HostRecap("a", 1, 0, 0, 0), more=EMPTY.having(HOST_KEYS, {"[10.0.0.1]:2222": KEY}))
     before = entries(*record.after_run(hosts(host("a", "10.0.0.1", port=2222)), {}, accepted))
     assert before["a"]["hostKey"] == KEY
     (same,) = record.all_hosts([host("a", "10.0.0.1", port=2222)], before)
     moved, old = record.all_hosts([host("a", "10.0.0.2", port=2222)], before)
     (renamed,) = record.all_hosts([host("b", "10.0.0.1", port=2222)], before)
     assert (same.key, moved.key, old.key, renamed.key) == (KEY, "", KEY, KEY)
-    other = result(HostRecap("a", 1, 0, 0, 0), host_keys={"[10.0.0.1]:2222": "ssh-rsa other"})
+    other = result(HostRecap("a", 1, 0, 0, 0), more=EMPTY.having(HOST_KEYS, {"[10.0.0.1]:2222": "ssh-rsa other"}))
     assert record.after_run(hosts(same), before, other)[0]["hostKey"] == KEY
 
 

@@ -8,8 +8,7 @@ from typing import Any
 
 import pytest
 
-from runner.engine.hosts import HostRecap
-from runner.engine.job import Outcome, Recap, RunResult, TaskFailure
+from runner.engine.job import HostRecap, Outcome, Recap, RunResult, TaskFailure
 from runner.objects import LastResult, last_result
 from runner.status import conditions, report
 from runner.status.conditions import ignored

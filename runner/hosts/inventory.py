@@ -8,23 +8,31 @@ from __future__ import annotations
 
 import json
 import math
+import re
 import shlex
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from runner.config import atomic_file
 from runner.engine import extravars
+from runner.engine.job import RunResult, TaskFailure
+from runner.slots import Slot
 
 REMOVED = "removed"
 """Group of the hosts that a former run had, and that the resource does not name any more."""
-FACTS = Path("facts")
-"""Folder in the run folder with facts of the hosts, which the next run uses."""
 UNRESOLVED = "unresolved.invalid"
 """Address of a name that does not resolve. It never does (RFC 6761), so Ansible reports the host as unreachable."""
-REFUSED = 78
-"""Exit code of ansible-playbook if the project uses a name of a host of the resource."""
+HOST_KEYS: Slot[Mapping[str, str]] = Slot("host keys", {})
+"""Of a result: keys that hosts presented, by the name of the host in `known_hosts`."""
+_NO_HOSTS = (
+    "no play ran on a host of the resource: `hosts` of each play matches none of them; use the group that "
+    "inventory.group in watches.yaml sets (default: hosts)"
+)
+_KEY_FAILED = "Host key verification failed"
+_KEY_CHANGED = "REMOTE HOST IDENTIFICATION HAS CHANGED"
+_FINGERPRINT = re.compile(r"SHA256:[A-Za-z0-9+/]+")
 _KEY, _KNOWN_HOSTS, _INVENTORY = "ssh_key", "known_hosts", "inventory.yml"
 _ALIVE = 10
 """Seconds between two signs of life of a host. After three missing ones, the host counts as unreachable."""
@@ -96,11 +104,6 @@ class Hosts:
     """Whether facts of hosts are kept for the next run."""
 
     @property
-    def named(self) -> int:
-        """Number of hosts that the resource names."""
-        return sum(not host.is_removed for host in self.hosts)
-
-    @property
     def removed(self) -> tuple[str, ...]:
         """Names of the removed hosts that this run reaches."""
         return tuple(host.name for host in self.reached if host.is_removed)
@@ -110,70 +113,54 @@ class Hosts:
         """The hosts that this run reaches."""
         return tuple(host for host in self.hosts if not host.is_left_out)
 
+    @property
+    def further(self) -> tuple[Path, ...]:
+        """The inventory of the project, if there is one."""
+        return () if self.file is None else (self.file,)
 
-@dataclass(frozen=True, slots=True)
-class HostRecap:
-    """Play recap of a host. `unreachable` counts the tasks before which it could not be reached."""
+    @property
+    def unmatched(self) -> str:
+        """Why a run failed in which no play had any of the hosts; empty if the resource names none."""
+        return "" if all(host.is_removed for host in self.hosts) else _NO_HOSTS
 
-    name: str
-    ok: int
-    changed: int
-    failures: int
-    unreachable: int
+    def write(
+        self, temporary: Path, sockets: Path, *, seen: Path | None = None, facts: Path | None = None
+    ) -> tuple[Path, ...]:
+        """Write the files about the hosts; see `job.Inventory`."""
+        if self.keeps_facts and facts is not None:
+            drop_facts(self, facts)
+        folder = temporary / "hosts"
+        folder.mkdir(mode=0o700)
+        shown = (seen or temporary) / folder.name
+        given = self.credentials
+        atomic_file.write(folder / _KNOWN_HOSTS, "\n".join((given.known_hosts, *_kept_keys(self), "")))
+        if given.private_key:
+            atomic_file.write(folder / _KEY, given.private_key)
+        if given.certificate:
+            atomic_file.write(folder / f"{_KEY}-cert.pub", given.certificate)
+        inventory = {"all": _inventory(self, shown, sockets)}
+        atomic_file.write(folder / _INVENTORY, extravars.dump(inventory, frozenset(inventory)))
+        return (shown / _INVENTORY,)
 
+    def explain(self, result: RunResult) -> RunResult:
+        """Replace messages of ssh, and name the hosts that the run did not reach before its end."""
+        by_name = {host.name: host for host in self.reached}
+        failures = tuple(replace(each, message=_explained(each, by_name.get(each.host))) for each in result.failures)
+        recaps = {recap.name for recap in result.hosts}
+        # A role has no play for removed hosts.
+        missed = [name for name, host in by_name.items() if recaps and name not in recaps and not host.is_removed]
+        return replace(result, failures=failures, missed=tuple(missed))
 
-def write(hosts: Hosts, temporary: Path, sockets: Path, seen: Path | None = None) -> tuple[Path, ...]:
-    """Write the files about the hosts of a run into its temporary folder; return the inventories as Ansible sees them.
-
-    `sockets` is a folder with a short path. `seen` is the path of the temporary folder for Ansible, if it differs.
-    """
-    folder = temporary / "hosts"
-    folder.mkdir(mode=0o700)
-    shown = (seen or temporary) / folder.name
-    given = hosts.credentials
-    atomic_file.write(folder / _KNOWN_HOSTS, "\n".join((given.known_hosts, *_kept_keys(hosts), "")))
-    if given.private_key:
-        atomic_file.write(folder / _KEY, given.private_key)
-    if given.certificate:
-        atomic_file.write(folder / f"{_KEY}-cert.pub", given.certificate)
-    inventory = {"all": _inventory(hosts, shown, sockets)}
-    atomic_file.write(folder / _INVENTORY, extravars.dump(inventory, frozenset(inventory)))
-    return shown / _INVENTORY, *([hosts.file] if hosts.file is not None else [])
+    def collect(self, result: RunResult, temporary: Path) -> RunResult:
+        """Add the keys that hosts presented, if the first one is trusted."""
+        if not self.first_use:
+            return result
+        return replace(result, more=result.more.having(HOST_KEYS, accepted_keys(temporary)))
 
 
 def fact_environment(seconds: float) -> dict[str, str]:
     """Return the variables of runs that gather facts only if none are kept."""
     return {"ANSIBLE_GATHERING": "smart", "ANSIBLE_CACHE_PLUGIN_TIMEOUT": str(max(math.ceil(seconds), 1))}
-
-
-def drop_facts(hosts: Hosts, folder: Path) -> None:
-    """Remove kept facts of another machine: each name of a host whose machine or address differs from the last run's.
-
-    `folder` is `FACTS` in the run folder. Blocking I/O.
-    """
-    record = folder.with_suffix(".json")
-    try:
-        known = json.loads(record.read_bytes())
-    except (OSError, ValueError):
-        known = {}
-    known = known if isinstance(known, dict) else {}
-    now = {host.name: f"{host.machine} {host.address}" for host in hosts.reached}
-    stale = {name for name, machine in now.items() if known.get(name) != machine}
-    for file in folder.iterdir() if stale and folder.is_dir() else ():
-        if not stale.isdisjoint({file.name, file.name.partition("_")[2]}):  # since ansible-core 2.19 with a prefix
-            file.unlink()
-    if stale:
-        atomic_file.write(record, json.dumps(known | now))
-
-
-def accepted_keys(temporary: Path) -> dict[str, str]:
-    """Return the host keys in `known_hosts` of a run by the name of the host in it."""
-    try:
-        text = (temporary / "hosts" / _KNOWN_HOSTS).read_text(encoding="utf-8", errors="replace")
-    except OSError:
-        return {}
-    found = (line.split(None, 1) for line in text.splitlines())
-    return {parts[0]: parts[1] for parts in found if len(parts) > 1}
 
 
 def _kept_keys(hosts: Hosts) -> Iterator[str]:
@@ -241,3 +228,52 @@ def _ssh_arguments(hosts: Hosts, folder: Path) -> str:
         "ForwardAgent": "no",
     }
     return " ".join(["-C -F /dev/null", *(f"-o {shlex.quote(f'{name}={value}')}" for name, value in options.items())])
+
+
+def drop_facts(hosts: Hosts, folder: Path) -> None:
+    """Remove kept facts of each name of a host whose machine or address differs from the last run's.
+
+    `folder` is `run_dir.FACTS` in the run folder. Blocking I/O.
+    """
+    record = folder.with_suffix(".json")
+    try:
+        known = json.loads(record.read_bytes())
+    except (OSError, ValueError):
+        known = {}
+    known = known if isinstance(known, dict) else {}
+    now = {host.name: f"{host.machine} {host.address}" for host in hosts.reached}
+    stale = {name for name, machine in now.items() if known.get(name) != machine}
+    for file in folder.iterdir() if stale and folder.is_dir() else ():
+        if not stale.isdisjoint({file.name, file.name.partition("_")[2]}):  # since ansible-core 2.19 with a prefix
+            file.unlink()
+    if stale:
+        atomic_file.write(record, json.dumps(known | now))
+
+
+def accepted_keys(temporary: Path) -> dict[str, str]:
+    """Return the host keys in `known_hosts` of a run by the name of the host in it."""
+    try:
+        text = (temporary / "hosts" / _KNOWN_HOSTS).read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return {}
+    found = (line.split(None, 1) for line in text.splitlines())
+    return {parts[0]: parts[1] for parts in found if len(parts) > 1}
+
+
+def _explained(failure: TaskFailure, host: Host | None) -> str:
+    message = failure.message
+    if host is None:
+        return message
+    if failure.unreachable and _KEY_FAILED in message:
+        return f"{_KEY_FAILED}: {_about_key(message, host)}"
+    return message.replace("\r", "").replace(UNRESOLVED, host.written)
+
+
+def _about_key(message: str, host: Host) -> str:
+    """Return what a user can do about a key. ssh's own advice names a temporary file of the run."""
+    if _KEY_CHANGED not in message:
+        return f"no key of {host.known_as} is known. Check its key and add it to known_hosts of the Secret"
+    fingerprint = _FINGERPRINT.search(message)
+    which = f" ({fingerprint[0]})" if fingerprint else ""
+    remedy = "remove the entry of the host from status.hosts" if host.key else "correct known_hosts of the Secret"
+    return f"{host.known_as} presents another key{which} than the known one. If the change was on purpose, {remedy}"
