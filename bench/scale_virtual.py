@@ -14,7 +14,6 @@ from bench.results import Result
 from bench.scale_bed import CASE
 from runner import log
 from runner.controller import decisions
-from runner.controller.contention import ContentionReporter
 from runner.controller.controller import Controller
 from runner.controller.decisions import Result as Ending
 from runner.controller.decisions import RetryTerms
@@ -167,7 +166,6 @@ def _controller(informer: _Objects, runs: _Runs) -> Controller:
         scope_value(_watch(), informer),
         cast("Reconciler", runs),
         cast("Runs", runs),
-        cast("ContentionReporter", runs),
         cast("References", _NoReferences()),
         ConcurrencyLimit.of(_WORKERS),
         Dispatcher(ConcurrencyLimit.of(_WORKERS)),

@@ -79,6 +79,7 @@ from runner.replicas.lease_guard import Leadership
 from runner.watches.watch import LoadedWatches, Watch
 from runner.workqueue.concurrency import ConcurrencyLimit
 from runner.workqueue.queue import Dispatcher
+from runner.workqueue.request import Cause
 
 T = TypeVar("T")
 
@@ -155,13 +156,13 @@ class _Operator:
             leadership = await setup.make(settings, credentials, self._metrics, stack)
             kinds, over_budget = self._controllers, self._metrics.over_budget
             guard = LoopGuard(
-                lambda gvk, key, why, is_status: kinds[gvk].dependent_changed(key, why, is_status=is_status),
-                lambda gvk, key, why, _: kinds[gvk].reference_changed(key, why),
-                lambda gvk, key, contention: kinds[gvk].contention.report(key, contention),
+                lambda target, cause: kinds[target.gvk].wake(target.key, cause),
                 lambda gvk: over_budget.labels(str(gvk)).inc(),
             )
             dependents = self._dependents(client, discovery, guard, leadership)
-            references = References(client, discovery, settings.namespaces, self._watches, guard, leadership.leads)
+            references = References(
+                client, discovery, settings.namespaces, self._watches, guard.trigger, leadership.leads
+            )
             self._metrics.add_engine(lambda: engine.starters.pool.problem, lambda: engine.starters.started_runs)
             self._metrics.add_dependents(dependents.live, lambda: dependents.bodies.size)
             events = EventRecorder(client, settings.pod_name or platform.node(), asyncio.get_running_loop().time)
@@ -183,6 +184,7 @@ class _Operator:
                 pods=pods.engine if pods is not None else None,
                 access=access,
                 observers=observers,
+                guard=guard,
                 references=references,
                 leadership=leadership,
                 recorders=self._recorders(writer, form),
@@ -191,7 +193,7 @@ class _Operator:
                 dispatcher=self._dispatcher(),
                 events=events,
                 uses=controllers.uses(
-                    settings, self._watches, lambda ref, why: kinds[ref.gvk].run_again(ref.key, PRUNE, why)
+                    settings, self._watches, lambda ref, why: kinds[ref.gvk].wake(ref.key, Cause.of(PRUNE, (why,)))
                 ),
             )
             self._expect_runs(engine)
@@ -263,7 +265,7 @@ class _Operator:
         pod_namespace = auth.pod_namespace(auth.HostEnvironment.of_process())
         store = KindStore(storage(client, pod_namespace, settings.runner_dir))
         watches = self._watches if settings.inject_owner_ref else ()
-        dependents = Dependents(client, discovery, settings.namespaces, watches, guard, store, leadership.leads)
+        dependents = Dependents(client, discovery, settings.namespaces, watches, guard.trigger, store, leadership.leads)
         leadership.listen(dependents.leadership_changed)
         return dependents
 

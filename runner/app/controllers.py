@@ -30,6 +30,7 @@ from runner.controller.run_access import AccessObserver, RunAccess
 from runner.controller.run_log import RunObserver
 from runner.controller.runs import JobFactory, Runs, bounds_of
 from runner.controller.skipping import RunSkipper
+from runner.dependents.loop_guard import LoopGuard
 from runner.dependents.watching import Dependents
 from runner.engine.job import Engine
 from runner.events.recorder import EventRecorder
@@ -73,6 +74,7 @@ class Shared:
     """Engine of the watches whose runs are in pods; None if there are none."""
     access: RunAccess
     observers: Sequence[AccessObserver]
+    guard: LoopGuard
     references: References
     leadership: Leadership
     recorders: Sequence[RunObserver]
@@ -116,7 +118,7 @@ def make(watch: Watch, shared: Shared) -> Controller:
     runs = Runs(scope, engine, shared.recorders, shared.access, owners.during_run, jobs)
     status = _status(scope, shared)
     refusals = Refusals(scope, status)
-    contention = ContentionReporter(scope, shared.discovery, status)
+    contention = ContentionReporter(scope, shared.discovery, status, shared.guard)
     executed = shared.executed(watch)
     contents = (executed, shared.executed(watch.as_finalizer()) if watch.finalizer else executed)
     pruner, rollout = _pruner(scope, shared, executed), _rollout(scope, shared, executed)
@@ -145,7 +147,7 @@ def make(watch: Watch, shared: Shared) -> Controller:
     account, selector = watch.service_account or None, watch.selector or None
     _log.info("Watching", gvk=str(watch.gvk), workers=workers, selector=selector, service_account=account)
     shared.metrics.add_reasons(watch.gvk, _REASONS)
-    controller = Controller(scope, reconciler, runs, contention, shared.references, limit, shared.dispatcher)
+    controller = Controller(scope, reconciler, runs, shared.references, limit, shared.dispatcher)
     if rollout is not None:
         rollout.run, controller.rollout = controller.queue.add, rollout.progress
     return controller

@@ -7,10 +7,10 @@ import asyncio
 from runner import log
 from runner.controller.attempt import Attempt, WatchScope
 from runner.controller.hooks import Hooks, Skip
-from runner.dependents.loop_guard import Contention
+from runner.dependents.loop_guard import Contention, LoopGuard
 from runner.errors import ApiError, ApiUnavailableError, LeaseLostError
 from runner.kube.discovery import Discovery
-from runner.objects import ObjectKey
+from runner.objects import ObjectKey, ObjectRef
 from runner.status import report
 from runner.status.writer import StatusWriter
 from runner.workqueue import reasons
@@ -19,13 +19,16 @@ from runner.workqueue import reasons
 class ContentionReporter(Hooks):
     """Reports contention for one watch's objects."""
 
-    def __init__(self, scope: WatchScope, discovery: Discovery, status: StatusWriter) -> None:
+    def __init__(self, scope: WatchScope, discovery: Discovery, status: StatusWriter, guard: LoopGuard) -> None:
         self._scope = scope
         self._discovery = discovery
         self._status = status
         self._pending: dict[ObjectKey, Contention | None] = {}
         self._added = asyncio.Event()
         self._log = log.get(__name__, gvk=str(scope.watch.gvk))
+        gvk = scope.watch.gvk
+        guard.reports[gvk] = self.report
+        scope.registry.subscribe(lambda key: guard.forget(ObjectRef(gvk, key)))
 
     async def before(self, attempt: Attempt) -> Skip | Attempt:
         """Remove a `Contended` condition of an earlier process. If contention continues, it is reported again."""
@@ -40,7 +43,7 @@ class ContentionReporter(Hooks):
         self._pending[key] = contention
         self._added.set()
 
-    async def follow(self) -> None:
+    async def sweep(self) -> None:
         """Write reports until canceled."""
         while True:
             await self._added.wait()

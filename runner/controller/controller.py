@@ -13,7 +13,6 @@ from functools import partial
 from runner import log
 from runner.controller import decisions
 from runner.controller.attempt import WatchScope
-from runner.controller.contention import ContentionReporter
 from runner.controller.decisions import Done, RequeueAfter, Result, Retry, Terminal
 from runner.controller.drift import DriftSchedule
 from runner.controller.hooks import REQUEST_BACKOFF
@@ -23,14 +22,13 @@ from runner.kube.cache import Change, Summary
 from runner.monitoring.background import Work
 from runner.monitoring.metrics import controller_name
 from runner.objects import ObjectKey
-from runner.references.watching import REFERENCE, References
+from runner.references.watching import References
 from runner.rollout.state import State
 from runner.rollout.steps import Fleet
 from runner.workqueue import reasons
 from runner.workqueue.concurrency import ConcurrencyLimit
 from runner.workqueue.queue import Dispatcher, WorkQueue
-from runner.workqueue.reasons import RunReason
-from runner.workqueue.request import DEPENDENT_STATUS_HANDICAP, ReconcileRequest
+from runner.workqueue.request import Cause, ReconcileRequest
 
 _LIST_PATIENCE = 3.0
 """Maximum seconds that reruns wait for the first list."""
@@ -45,7 +43,6 @@ class Controller:
         scope: WatchScope,
         reconciler: Reconciler,
         runs: Runs,
-        contention: ContentionReporter,
         references: References,
         limit: ConcurrencyLimit,
         dispatcher: Dispatcher,
@@ -53,7 +50,6 @@ class Controller:
         self.watch = scope.watch
         self.queue = WorkQueue(limit, dispatcher)
         self.informer = scope.informer
-        self.contention = contention
         self.rollout: Callable[[], tuple[State, Fleet] | None] = lambda: None
         """Returns the state of the watch's rollout, for the status page."""
         self._reconciler = reconciler
@@ -100,7 +96,6 @@ class Controller:
                 group.create_task(self._keep("watch", partial(self.informer.follow, self._changed)))
                 group.create_task(self._reconciler.follow())
                 group.create_task(self._release_reruns())
-                group.create_task(self._keep("contention", self.contention.follow))
         finally:
             if self._drift is not None:
                 self._drift.close()
@@ -116,26 +111,20 @@ class Controller:
                     pass
         self.queue.release_reruns()
 
-    def dependent_changed(self, key: ObjectKey, why: str, *, is_status: bool) -> None:
-        """Run an object because a dependent changed, or only its status."""
-        if self._may_run(key):
-            self._log.info("A dependent changed", why=why, **key._asdict())
-            self.queue.add(key, reasons.DEPENDENT, (why,), DEPENDENT_STATUS_HANDICAP if is_status else None)
+    def wake(self, key: ObjectKey, cause: Cause) -> None:
+        """Run an object for a cause outside it, if this replica leads.
+
+        An object that does not run until it changes needs a reason that starts over.
+        """
+        reason, exists = cause.reason, self._leadership.leads() and key in self.informer
+        if exists and (reason.starts_over or key not in self._terminal):
+            if reason.message:
+                self._log.info(reason.message, why=", ".join(cause.details), **key._asdict())
+            self.queue.add(key, reason, cause.details, cause.handicap)
 
     def _may_run(self, key: ObjectKey) -> bool:
         """Return whether this replica leads and the object may run without a change of itself."""
         return self._leadership.leads() and key in self.informer and key not in self._terminal
-
-    def reference_changed(self, key: ObjectKey, why: str) -> None:
-        """Run an object because a reference changed, even if it does not run until it changes."""
-        if self._leadership.leads() and key in self.informer:
-            self._log.info("A reference changed", why=why, **key._asdict())
-            self.queue.add(key, REFERENCE, (why,))
-
-    def run_again(self, key: ObjectKey, reason: RunReason, why: str) -> None:
-        """Run an object for a reason of a feature."""
-        if self._may_run(key):
-            self.queue.add(key, reason, (why,))
 
     def _leadership_changed(self) -> None:
         """Forget all objects. If this replica leads now, run each once, as at start: it missed earlier events."""

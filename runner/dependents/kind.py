@@ -42,7 +42,7 @@ class DependentKind:
         entries: CacheEntries,
         watched: tuple[Watcher, ...],
         ledger: Ledger,
-        on_change: Callable[[DependentKind, Notification], None],
+        on_change: Callable[[Notification], None],
         settled: Callable[[DependentKind], None],
     ) -> None:
         """`on_change` receives notifications; `settled` is called when all scopes were listed."""
@@ -131,7 +131,7 @@ class DependentKind:
     async def _follow(self, watcher: Watcher) -> None:
         async for event in watcher.events():
             for notification in self._take(watcher.namespace, event):
-                self._on_change(self, notification)
+                self._on_change(notification)
             if isinstance(event, Synced) and not self._is_listed:
                 self._is_listed = all(self.ledger.is_synced(each.namespace) for each in self._watchers)
                 if self._is_listed:
@@ -189,7 +189,7 @@ class DependentKind:
             self._is_comparing = False
             backoff.reset()
             for each in notifications:
-                self._on_change(self, each)
+                self._on_change(each)
 
     def _next(self) -> tuple[ObjectKey | None, bool]:
         """Take the next object to read, and whether only its status is needed; None if no read is due.

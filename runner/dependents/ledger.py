@@ -88,12 +88,13 @@ class _Entry:
 class Ledger:
     """States of the dependents of one kind."""
 
-    def __init__(self, trigger_of: Callable[[ObjectRef], StatusTrigger], *, uses_generation: bool) -> None:
+    def __init__(self, gvk: GVK, trigger_of: Callable[[ObjectRef], StatusTrigger], *, uses_generation: bool) -> None:
         """Create an empty ledger.
 
         `trigger_of` returns the changes of status that an owner is notified of. `uses_generation` is True if the
         kind's generation follows its spec.
         """
+        self._gvk = gvk
         self._trigger_of = trigger_of
         self._uses_generation = uses_generation
         self._entries: dict[ObjectKey, _Entry] = {}
@@ -286,7 +287,7 @@ class Ledger:
         notifications: tuple[Notification, ...] = ()
         if deleted_state is not None and deleted_state.uid != state.uid:
             notifications = tuple(
-                Notification(target, key, state.uid, "was recreated", state) for target in deleted_state.targets
+                Notification(target, self._ref(key, state), "was recreated", state) for target in deleted_state.targets
             )
         if not state.targets:
             return LedgerResult(notifications)
@@ -329,7 +330,7 @@ class Ledger:
                 fields = changed(old, new, trigger=trigger)
                 by = writer(old, new)
                 at = sentence(what, fields) + (f" (by {by})" if by else "")
-                notifications.append(Notification(target, key, new.uid, at, new, fields, by))
+                notifications.append(Notification(target, self._ref(key, new), at, new, fields, by))
         return tuple(notifications)
 
     def _status_notifications(
@@ -344,10 +345,13 @@ class Ledger:
         fields = status_changed(old, new)
         what, is_progress = sentence("changed: status", fields), new.status.is_progress(old.status)
         return tuple(
-            Notification(target, key, new.uid, what, new, fields, is_status=True, is_progress=is_progress)
+            Notification(target, self._ref(key, new), what, new, fields, is_status=True, is_progress=is_progress)
             for target in new.targets
             if fields and self._trigger_of(target) == "auto"
         )
+
+    def _ref(self, key: ObjectKey, state: ObjectState) -> ObjectRef:
+        return ObjectRef(self._gvk, key, state.uid)
 
     def _undone(self, key: ObjectKey, entry: _Entry, write: RunWrite, now: ObjectState) -> tuple[Notification, ...]:
         """Notify the run's owner if another client has undone its write."""
@@ -376,9 +380,8 @@ class Ledger:
         deleters = [target for target in targets if (last.uid, target) in self._deletions]
         for target in deleters:
             del self._deletions[last.uid, target]
-        return tuple(
-            Notification(target, key, last.uid, "was deleted", None) for target in targets if target not in deleters
-        )
+        source = self._ref(key, last)
+        return tuple(Notification(target, source, "was deleted", None) for target in targets if target not in deleters)
 
 
 def _all_targets(old: ObjectState | None, new: ObjectState) -> tuple[ObjectRef, ...]:

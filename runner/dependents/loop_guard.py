@@ -19,9 +19,8 @@ from runner import log
 from runner.dependents.loops import Loops, Slowdown, TriggerBudget, TriggerPair
 from runner.dependents.notification import Notification
 from runner.objects import GVK, ObjectKey, ObjectRef
-
-TriggerRun = Callable[[GVK, ObjectKey, str, bool], None]
-"""Requests a run: the owner's kind as it is watched, its key, the reason, and whether only a status changed."""
+from runner.workqueue import reasons
+from runner.workqueue.request import Cause
 
 ROLLOUT_WAITS = (10.0, 120.0)
 """Seconds until a rollout in progress triggers a run: the first one, and each further one."""
@@ -40,12 +39,13 @@ class Contention:
     """Changed fields; empty if unknown or if the object was deleted."""
     by: str
     """Field manager of the change; empty if unknown."""
-    is_reference: bool
+    relation: str
+    """What the changed object is to the other one: `dependent` or `reference`."""
 
     @property
     def reason(self) -> str:
         """Reason for conditions and Events."""
-        return "ReferenceChangedAgain" if self.is_reference else "DependentChangedAgain"
+        return f"{self.relation.capitalize()}ChangedAgain"
 
     def sentence(self) -> str:
         """Return the message for users; it does not vary while the contention lasts."""
@@ -60,7 +60,7 @@ class Contention:
         return f"{self.ref}{change} repeatedly{by} after this object's runs, so these are delayed. {advice}"
 
 
-OnContention = Callable[[GVK, ObjectKey, Contention | None], None]
+OnContention = Callable[[ObjectKey, Contention | None], None]
 """Receives the contention of an owner, or None at its end."""
 
 
@@ -84,12 +84,12 @@ class _Rollout:
 class LoopGuard:
     """See the module."""
 
-    wake: TriggerRun
-    """Trigger for a dependent."""
-    wake_for_reference: TriggerRun
-    contended: OnContention
+    wake: Callable[[ObjectRef, Cause], None]
+    """Requests a run of an object."""
     over_budget: Callable[[GVK], None] = lambda _: None
     """Receives the owner's kind each time that its budget delays a trigger."""
+    reports: dict[GVK, OnContention] = field(default_factory=dict)
+    """Receivers of the contentions of each kind of owners."""
     _loops: Loops = field(default_factory=Loops)
     _held: dict[TriggerPair, _Held] = field(default_factory=dict)
     _contentions: dict[ObjectRef, dict[TriggerPair, asyncio.TimerHandle]] = field(default_factory=dict)
@@ -99,16 +99,9 @@ class LoopGuard:
     _rollouts: dict[ObjectRef, dict[TriggerPair, _Rollout]] = field(default_factory=dict)
     _logged: log.Once = field(default_factory=log.Once)
 
-    def trigger_owner(self, kind: GVK, notification: Notification) -> None:
-        """Trigger an owner because of its dependent, now or later."""
-        self._trigger(TriggerPair(notification.target, kind, notification.key), notification)
-
-    def trigger_by_reference(self, kind: GVK, notification: Notification) -> None:
-        """Trigger an object because of a reference, now or later."""
-        self._trigger(TriggerPair(notification.target, kind, notification.key, is_reference=True), notification)
-
-    def _trigger(self, pair: TriggerPair, notification: Notification) -> None:
-        loop = asyncio.get_running_loop()
+    def trigger(self, notification: Notification) -> None:
+        """Run an object because of a dependent or a reference, now or later."""
+        pair, loop = TriggerPair.of(notification), asyncio.get_running_loop()
         if notification.is_progress:
             rollout = self._rollouts.setdefault(pair.target, {}).setdefault(pair, _Rollout())
             if rollout.timer is None:
@@ -136,7 +129,7 @@ class LoopGuard:
         loop = asyncio.get_running_loop()
         slowdown = self._loops.slowdown(pair, notification, loop.time())
         if not slowdown.seconds:
-            self._wake(pair, notification)
+            self._wake(notification)
             return
         self._note(pair, notification, slowdown)
         held, due = self._held.get(pair), loop.time() + slowdown.seconds
@@ -149,7 +142,7 @@ class LoopGuard:
             seconds=round(slowdown.seconds, 3),
             fields=list(slowdown.fields if notification.fields else ()),
             gvk=str(pair.target.gvk),
-            **{"reference" if pair.is_reference else "dependent": _why(pair, notification)},
+            **{_relation(notification): f"{notification.source} {notification.what}"},
             **pair.target.key._asdict(),
         )
         self._held[pair] = _Held(due, loop.call_at(due, self._due, pair, notification))
@@ -166,40 +159,38 @@ class LoopGuard:
 
     def _due(self, pair: TriggerPair, notification: Notification) -> None:
         del self._held[pair]
-        self._wake(pair, notification)
+        self._wake(notification)
 
-    def _wake(self, pair: TriggerPair, notification: Notification) -> None:
-        why, is_status = _why(pair, notification), notification.is_status
-        if pair.is_reference:
-            self.wake_for_reference(pair.target.gvk, pair.target.key, why, is_status)
-        elif pair.key.namespace == pair.target.key.namespace:
-            self.wake(pair.target.gvk, pair.target.key, why, is_status)
+    def _wake(self, notification: Notification) -> None:
+        target, source = notification.target, notification.source
+        if notification.reason is not reasons.DEPENDENT or source.key.namespace == target.key.namespace:
+            self.wake(target, notification.cause)
         else:
-            self._wake_within_budget(pair.target, why, is_status)
+            self._wake_within_budget(target, notification.cause)
 
-    def _wake_within_budget(self, target: ObjectRef, why: str, is_status: bool) -> None:  # noqa: FBT001 - see TriggerRun
+    def _wake_within_budget(self, target: ObjectRef, cause: Cause) -> None:
         if target in self._postponed:
             self.over_budget(target.gvk)
             return
         loop = asyncio.get_running_loop()
         seconds = self._budget.spend(target, loop.time())
         if not seconds:
-            self.wake(target.gvk, target.key, why, is_status)
+            self.wake(target, cause)
             return
         self.over_budget(target.gvk)
-        self._postponed[target] = loop.call_later(seconds, self._spend_again, target, why, is_status)
+        self._postponed[target] = loop.call_later(seconds, self._spend_again, target, cause)
         if self._logged.is_new(target):
             _log.warning(
                 "Dependents in other namespaces trigger an object too often; delaying its runs. Check which client "
                 "changes these dependents",
-                dependent=why,
+                dependent=cause.details[0],
                 gvk=str(target.gvk),
                 **target.key._asdict(),
             )
 
-    def _spend_again(self, target: ObjectRef, why: str, is_status: bool) -> None:  # noqa: FBT001 - see TriggerRun
+    def _spend_again(self, target: ObjectRef, cause: Cause) -> None:
         del self._postponed[target]
-        self._wake_within_budget(target, why, is_status)
+        self._wake_within_budget(target, cause)
 
     def _note(self, pair: TriggerPair, notification: Notification, slowdown: Slowdown) -> None:
         """Report the start of a contention, and its end after a quiet period."""
@@ -208,14 +199,9 @@ class LoopGuard:
             timers[pair].cancel()
         else:
             fields = slowdown.fields if notification.fields else ()
-            contention = Contention(
-                ObjectRef(pair.kind, pair.key, notification.uid),
-                notification.what,
-                fields,
-                notification.by,
-                pair.is_reference,
-            )
-            self.contended(pair.target.gvk, pair.target.key, contention)
+            relation = _relation(notification)
+            contention = Contention(notification.source, notification.what, fields, notification.by, relation)
+            self._report(pair.target, contention)
         loop = asyncio.get_running_loop()
         timers[pair] = loop.call_later(slowdown.over_in, partial(self._quiet, pair))
 
@@ -224,11 +210,16 @@ class LoopGuard:
         timers.pop(pair, None)
         if not timers:
             self._contentions.pop(pair.target, None)
-            self.contended(pair.target.gvk, pair.target.key, None)
+            self._report(pair.target, None)
+
+    def _report(self, target: ObjectRef, contention: Contention | None) -> None:
+        if target.gvk in self.reports:
+            self.reports[target.gvk](target.key, contention)
 
 
-def _why(pair: TriggerPair, notification: Notification) -> str:
-    return f"{pair.kind.kind} {notification.key} {notification.what}"
+def _relation(notification: Notification) -> str:
+    """Return the word of the reason for the changed object: `dependent` or `reference`."""
+    return notification.reason.value.partition(" ")[0]
 
 
 def _is_status(name: str) -> bool:

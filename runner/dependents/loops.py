@@ -14,7 +14,8 @@ from collections import OrderedDict
 from dataclasses import dataclass, field
 
 from runner.dependents.notification import Notification
-from runner.objects import GVK, ObjectKey, ObjectRef
+from runner.objects import ObjectRef
+from runner.workqueue.reasons import RunReason
 
 _AT_ONCE = 5
 """Triggers per owner and field of a dependent that pass without delay."""
@@ -34,12 +35,16 @@ _MOST_FIELDS = 64
 
 @dataclass(frozen=True, slots=True)
 class TriggerPair:
-    """An owner and one of its dependents, or an object and one of its references."""
+    """An owner and one of its dependents, or an object and one of its references; never compared by UID."""
 
     target: ObjectRef
-    kind: GVK
-    key: ObjectKey
-    is_reference: bool = False
+    source: ObjectRef
+    reason: RunReason
+
+    @classmethod
+    def of(cls, notification: Notification) -> TriggerPair:
+        """Return the objects of a notification."""
+        return cls(notification.target, notification.source, notification.reason)
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,21 +8,24 @@ from dataclasses import dataclass, replace
 from typing import Generic, TypeVar
 
 from runner.kube.object_state import ObjectState, difference
-from runner.objects import GVK, ObjectKey, ObjectRef
+from runner.objects import GVK, ObjectRef
 from runner.watches.policy import StatusTrigger
+from runner.workqueue import reasons
+from runner.workqueue.reasons import RunReason
+from runner.workqueue.request import DEPENDENT_STATUS_HANDICAP, Cause
 
 
 @dataclass(frozen=True, slots=True)
 class Notification:
-    """A change of a dependent that its owner should be run for."""
+    """A change of an object that another one, its owner for example, should be run for."""
 
     target: ObjectRef
-    key: ObjectKey
-    uid: str
+    source: ObjectRef
+    """The changed object."""
     what: str
     """The change, for the log: `spec changed`, `was deleted`."""
     state: ObjectState | None
-    """Current state of the object; None if it was deleted."""
+    """Current state of the object; None if it was deleted, or if it is not known."""
     fields: tuple[str, ...] = ()
     """Changed fields, such as `spec.replicas`, or `spec` if unknown; empty for a deletion or recreation."""
     by: str = ""
@@ -31,6 +34,17 @@ class Notification:
     """True if only the status changed, and the owner's watch has `auto`."""
     is_progress: bool = False
     """True for a step of a rollout that is not complete."""
+    reason: RunReason = reasons.DEPENDENT
+
+    @property
+    def cause(self) -> Cause:
+        """Cause of the run."""
+        handicap = DEPENDENT_STATUS_HANDICAP if self.is_status and self.reason is reasons.DEPENDENT else None
+        return Cause.of(self.reason, (f"{self.source} {self.what}",), handicap)
+
+
+Trigger = Callable[[Notification], None]
+"""Runs the target of a notification, now or later."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,29 +107,25 @@ class Deferred(Generic[T]):
         return own
 
 
-class DeferredNotifications(Deferred[tuple[GVK, Notification]]):
-    """Notifications of dependents, each with the dependent's kind."""
+class DeferredNotifications(Deferred[Notification]):
+    """Notifications of dependents."""
 
-    def defer(self, owner: ObjectRef, item: tuple[GVK, Notification]) -> bool:
+    def defer(self, owner: ObjectRef, item: Notification) -> bool:
         """Keep a notification as `Deferred` does. The statuses of an object during one run need one notification."""
-        kind, notification = item
-        if notification.is_status:
-            earlier = self.discard(
-                owner, lambda each: each[1].is_status and (each[0], each[1].key) == (kind, notification.key)
-            )
-            is_progress = notification.is_progress and all(each.is_progress for _, each in earlier)
-            item = (kind, replace(notification, is_progress=is_progress))
+        if item.is_status:
+            earlier = self.discard(owner, lambda other: other.is_status and other.source == item.source)
+            item = replace(item, is_progress=item.is_progress and all(other.is_progress for other in earlier))
         return super().defer(owner, item)
 
-    def wrote(self, kind: GVK, key: ObjectKey, write: RunWrite, *, trigger: StatusTrigger) -> None:
-        """Discard the notifications that a run's write has caused."""
+    def wrote(self, source: ObjectRef, write: RunWrite, *, trigger: StatusTrigger) -> None:
+        """Discard the notifications that a run's write to an object has caused."""
         self.discard(
             write.target,
             lambda item: (
-                (item[0], item[1].key) == (kind, key)
-                and item[1].state is not None
-                and not item[1].is_status
-                and write.explains(item[1].state, trigger=trigger)
+                item.source == source
+                and item.state is not None
+                and not item.is_status
+                and write.explains(item.state, trigger=trigger)
             ),
         )
 
@@ -124,8 +134,8 @@ class DeferredNotifications(Deferred[tuple[GVK, Notification]]):
         ends = self.discard(
             owner,
             lambda item: (
-                (item[0], item[1].uid) == (kind, uid)
-                and (item[1].is_status or item[1].state is None or item[1].state.deleting)
+                (item.source.gvk, item.source.uid) == (kind, uid)
+                and (item.is_status or item.state is None or item.state.deleting)
             ),
         )
-        return any(notification.state is None for _, notification in ends)
+        return any(notification.state is None for notification in ends)

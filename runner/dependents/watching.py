@@ -25,8 +25,7 @@ from functools import partial
 from runner import log
 from runner.dependents.kind import DependentKind, watcher_of
 from runner.dependents.ledger import Ledger
-from runner.dependents.loop_guard import LoopGuard
-from runner.dependents.notification import DeferredNotifications, Notification, RunWrite
+from runner.dependents.notification import DeferredNotifications, Notification, RunWrite, Trigger
 from runner.dependents.store import KindsByWatch, KindStore
 from runner.dependents.written import MOST_MARKS, WrittenObjects
 from runner.errors import ApiError, ApiUnavailableError, ForbiddenError, KindNotFoundError, NotFoundError
@@ -66,19 +65,19 @@ class Dependents:
         discovery: Discovery,
         namespaces: Sequence[str],
         watches: Iterable[Watch],
-        guard: LoopGuard,
+        trigger: Trigger,
         store: KindStore,
         leads: Callable[[], bool],
     ) -> None:
         """`namespaces` are those of the operator, empty for all.
 
-        `guard` gets the notifications while this replica `leads`.
+        `trigger` gets the notifications while this replica `leads`.
         """
         self._client = client
         self._discovery = discovery
         self._namespaces = tuple(namespaces)
         self._watches = {watch.gvk: watch for watch in watches if watch.watch_dependent_resources}
-        self._guard = guard
+        self._trigger = trigger
         self._store = store
         self._leads = leads
         self._cluster_scoped: set[GVK] = set()
@@ -145,8 +144,8 @@ class Dependents:
     def ended(self, owner: Owner) -> bool:
         """Note the end of a run whose writes were all reported. Return True if no other client interfered."""
         left = self._deferred.ended(owner.ref)
-        for kind, notification in left:
-            self._trigger(kind, notification)
+        for notification in left:
+            self._notify(notification)
         return not left
 
     async def owned(self, gvk: GVK, key: ObjectKey) -> str | None:
@@ -202,7 +201,6 @@ class Dependents:
     def forget(self, gvk: GVK, key: ObjectKey) -> None:
         """Drop the state of a deleted owner."""
         self.bodies.forget(ObjectRef(gvk, key))
-        self._guard.forget(ObjectRef(gvk, key))
 
     def caches(self, owner: Owner, resource: ApiResource) -> bool:
         """Return True if the cache may serve such objects to runs of this owner."""
@@ -253,8 +251,8 @@ class Dependents:
             return
         write = RunWrite(target, uid_of(obj), _version(obj), state)
         for notification in kind.ledger.wrote(kind.scope_of(key), key, write):
-            self._on_change(kind, notification)
-        self._deferred.wrote(kind.gvk, key, write, trigger=self._trigger_of(target))
+            self._on_change(notification)
+        self._deferred.wrote(ObjectRef(kind.gvk, key), write, trigger=self._trigger_of(target))
 
     def deleted(self, owner: Owner, resource: ApiResource, answer: Object) -> None:
         """Process the response to a run's delete: the object as it was, or a `Status`."""
@@ -392,22 +390,23 @@ class Dependents:
         entries = self.bodies.follow(
             resource, lambda namespace: watcher_of(watched, namespace).unbroken_period, partial(self._targets, resource)
         )
-        ledger = Ledger(self._trigger_of, uses_generation=resource.uses_generation)
+        ledger = Ledger(resource.gvk, self._trigger_of, uses_generation=resource.uses_generation)
         return DependentKind(self._client, entries, watched, ledger, self._on_change, self._settled)
 
-    def _on_change(self, kind: DependentKind, notification: Notification) -> None:
+    def _on_change(self, notification: Notification) -> None:
         if notification.state is None:
-            self._written.discard(notification.target, notification.uid)
-        if not self._deferred.defer(notification.target, (kind.gvk, notification)):
-            self._trigger(kind.gvk, notification)
+            self._written.discard(notification.target, notification.source.uid)
+        if not self._deferred.defer(notification.target, notification):
+            self._notify(notification)
 
-    def _trigger(self, gvk: GVK, notification: Notification) -> None:
+    def _notify(self, notification: Notification) -> None:
         if not self._leads():
             return
-        kind = self._kinds.get((gvk.group, gvk.kind))
+        source = notification.source
+        kind = self._kinds.get((source.gvk.group, source.gvk.kind))
         if kind is not None and notification.state is not None:
-            kind.ledger.suspect(notification.key)
-        self._guard.trigger_owner(gvk, notification)
+            kind.ledger.suspect(source.key)
+        self._trigger(notification)
 
     def _settled(self, kind: DependentKind) -> None:
         """Drop a kind from the watches that own no object of it. It is watched until the process ends."""

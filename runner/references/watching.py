@@ -18,8 +18,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from runner import log
-from runner.dependents.loop_guard import LoopGuard
-from runner.dependents.notification import Deferred, Notification
+from runner.dependents.notification import Deferred, Notification, Trigger
 from runner.kube.client import Client
 from runner.kube.discovery import ApiResource, Discovery
 from runner.monitoring.background import Background
@@ -43,7 +42,14 @@ _PATIENCE = 5.0
 """Maximum seconds that a run waits for its references."""
 _LOOK = 0.05
 _MOST_WRITES = 4096
-REFERENCE = RunReason("reference changed", 10.0, starts_over=True, shows_object=True, is_required=True)
+REFERENCE = RunReason(
+    "reference changed",
+    10.0,
+    starts_over=True,
+    shows_object=True,
+    is_required=True,
+    message="A reference changed",
+)
 
 _UNPROVEN = "existed before the watch started"
 
@@ -110,15 +116,15 @@ class References:
         discovery: Discovery,
         namespaces: Sequence[str],
         watches: Iterable[Watch],
-        guard: LoopGuard,
+        trigger: Trigger,
         leads: Callable[[], bool],
     ) -> None:
         """`namespaces` are those of the operator, empty for all.
 
-        `guard` gets the notifications while this replica `leads`.
+        `trigger` gets the notifications while this replica `leads`.
         """
         self._watches = {watch.gvk: watch for watch in watches if watch.references}
-        self._guard = guard
+        self._wake = trigger
         self._leads = leads
         self._index = ReferenceIndex()
         self._deferred = DeferredReferences()
@@ -316,17 +322,18 @@ class References:
     def _trigger(self, notification: ReferenceNotification) -> None:
         target = notification.target
         if self._leads():
-            trigger = Notification(
+            shown = self._shown(notification.referenced)
+            change = Notification(
                 target,
-                self._shown(notification.referenced).key,
-                notification.uid,
+                replace(shown, uid=notification.uid),
                 notification.what,
                 None,
                 ("status",) if notification.is_status else (),
                 is_status=notification.is_status,
                 is_progress=notification.is_progress,
+                reason=REFERENCE,
             )
-            self._guard.trigger_by_reference(notification.referenced.gvk, trigger)
+            self._wake(change)
 
     # Within.
 

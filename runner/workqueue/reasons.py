@@ -33,6 +33,8 @@ class RunReason:
     """True for a real run that is due for its own sake, and repairs the object as a check would."""
     is_check: bool = False
     """True if the run only checks the object and is no result for it."""
+    message: str = ""
+    """Log line of each request; empty if none is logged."""
 
     def __repr__(self) -> str:
         return f"<reason {self.value}>"
@@ -42,7 +44,7 @@ CHANGED = RunReason("changed", 0.0, is_background=False, starts_over=True, shows
 CREATED = RunReason("created", 0.0, is_background=False, starts_over=True, shows_object=True)
 REQUESTED = RunReason("requested", 0.0, is_background=False, starts_over=True, shows_object=True, is_required=True)
 DELETED = RunReason("deleted", 1.0, is_background=False, starts_over=True, shows_object=True)
-DEPENDENT = RunReason("dependent changed", 5.0, is_announced=False, is_required=True)
+DEPENDENT = RunReason("dependent changed", 5.0, is_announced=False, is_required=True, message="A dependent changed")
 REQUEUED = RunReason("requested by the last run", 15.0, repairs=True)
 RETRY = RunReason("retry", 15.0, repairs=True)
 PRESENT = RunReason("present at start", 600.0, is_skippable=True, shows_object=True)

@@ -24,8 +24,9 @@ from runner.kube.client import EVERYTHING
 from runner.kube.discovery import ApiResource, Discovery
 from runner.kube.state import FileState
 from runner.monitoring.background import Background
-from runner.objects import GVK, ObjectKey, ObjectRef, key_of
+from runner.objects import ObjectRef, key_of
 from runner.ownership import Owner
+from runner.workqueue.request import Cause
 from tests.integration.dependents.bed import (
     MakeOwner,
     Objects,
@@ -84,8 +85,8 @@ def operate(hand: Hand, make_owner: MakeOwner, tmp_path: Path) -> Operate:
         watches = [watch_of(resource.gvk, **watch) for resource in resources]
         triggered: list[tuple[str, str]] = []
 
-        def wake(_: GVK, key: ObjectKey, why: str, __: bool) -> None:  # noqa: FBT001 - TriggerRun
-            triggered.append((key.name, why))
+        def wake(target: ObjectRef, cause: Cause) -> None:
+            triggered.append((target.key.name, *cause.details))
 
         store = store or KindStore(FileState(tmp_path))
         dependents = Dependents(
@@ -93,7 +94,7 @@ def operate(hand: Hand, make_owner: MakeOwner, tmp_path: Path) -> Operate:
             Discovery(hand.client),
             namespaces,
             watches,
-            LoopGuard(wake, wake, lambda *_: None),
+            LoopGuard(wake).trigger,
             store,
             lambda: True,
         )

@@ -15,7 +15,6 @@ from pathlib import Path
 import aiohttp
 import pytest
 
-from runner.dependents.loop_guard import LoopGuard
 from runner.dependents.store import KindStore
 from runner.dependents.watching import Dependents
 from runner.kube.client import Client
@@ -93,9 +92,10 @@ async def operating(devcluster: DevCluster, namespace: str, tmp_path: Path) -> A
         body = {"metadata": {"name": "owner"}}
         made = await client.request("POST", f"/api/v1/namespaces/{namespace}/configmaps", body=body)
         owner = Owner(ObjectRef.of(GVK("", "v1", "ConfigMap"), made), namespaced=True)
-        guard = LoopGuard(lambda *_: None, lambda *_: None, lambda *_: None)
         dependents = Dependents(
-            client, discovery, (namespace,), loaded.watches, guard, KindStore(FileState(tmp_path)), lambda: True
+            *(client, discovery, (namespace,), loaded.watches, lambda _: None),
+            KindStore(FileState(tmp_path)),
+            lambda: True,
         )
         served = ServedResources(client, time.monotonic)
         reads = Reads(dependents.bodies, dependents, lambda result: results.update([result]))

@@ -14,7 +14,6 @@ from typing import Any
 
 import pytest
 
-from runner.dependents.loop_guard import LoopGuard
 from runner.kube.credentials import auth
 from runner.kube.credentials.auth import HostEnvironment
 from runner.kube.discovery import Discovery
@@ -76,7 +75,7 @@ def refer(hand: Hand, kubeconfig: Path, tmp_path: Path) -> Refer:
                 Discovery(client),
                 (hand.namespace,) if namespaces is None else namespaces,
                 [watch_value(gvk=THING, references=references, **watch)],
-                LoopGuard(lambda *_: None, lambda _, key, why, __: triggered.append((key.name, why)), lambda *_: None),
+                lambda notification: triggered.append((notification.target.key.name, *notification.cause.details)),
                 lambda: True,
             )
             task = asyncio.create_task(followed.follow(Background()))

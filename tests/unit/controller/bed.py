@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any, cast
 
 from runner.controller.attempt import WatchScope
-from runner.controller.contention import ContentionReporter
 from runner.controller.controller import Controller
 from runner.controller.hooks import Hooks
 from runner.controller.own_hooks import Annotations, FinalizerRemoval, Pause, Refusals, RunReports
@@ -284,12 +283,9 @@ class Bed:
             refusals,
             [*common, runs, owners, *features],
         )
-        contention = ContentionReporter(self.scope, server, self.status)
         dispatcher = Dispatcher(ConcurrencyLimit.of(workers))
         references = cast("References", _NoReferences())
-        self.controller = Controller(
-            self.scope, reconciler, runs, contention, references, ConcurrencyLimit.of(workers), dispatcher
-        )
+        self.controller = Controller(self.scope, reconciler, runs, references, ConcurrencyLimit.of(workers), dispatcher)
         self.server.changed = self.controller._changed
 
     async def work(self, seconds: float) -> None:

@@ -9,9 +9,11 @@ from typing import Any, cast
 import pytest
 
 from runner.controller.attempt import Attempt
+from runner.controller.contention import ContentionReporter
 from runner.controller.decisions import Done, RequeueAfter
 from runner.controller.drift import DriftChecks
 from runner.controller.hooks import Addition, FinishedRun, Hooks, Skip
+from runner.dependents.loop_guard import LoopGuard
 from runner.engine.job import Job, Outcome, RunResult, canceled
 from runner.errors import ApiUnavailableError, EngineError, KindNotFoundError, ServerError
 from runner.kube.cache import Cache
@@ -202,8 +204,9 @@ async def test_a_contention_of_a_kind_that_is_not_served_ends_nothing() -> None:
     bed = Bed(watch_value())
     bed.server.create()
     bed.server.refuse = lambda method, *_: KindNotFoundError("not served") if method == "FIND" else None
-    following = asyncio.create_task(bed.controller.contention.follow())
-    bed.controller.contention.report(ObjectKey("ns", "one"), None)
+    reporter = ContentionReporter(bed.scope, cast("Any", bed.server), bed.status, LoopGuard(lambda *_: None))
+    following = asyncio.create_task(reporter.sweep())
+    reporter.report(ObjectKey("ns", "one"), None)
     await asyncio.sleep(10)
     assert not following.done()
     following.cancel()

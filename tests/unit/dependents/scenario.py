@@ -13,6 +13,7 @@ from runner.watches.policy import StatusTrigger
 
 OWNER = ObjectRef(GVK("cache.example.com", "v1", "Memcached"), ObjectKey("ns", "mc"))
 OTHER = ObjectRef(GVK("cache.example.com", "v1", "Memcached"), ObjectKey("ns", "other"))
+KIND = GVK("apps", "v1", "Deployment")
 KEY = ObjectKey("ns", "child")
 
 
@@ -26,7 +27,7 @@ class LedgerScenario:
         trigger: Callable[[ObjectRef], StatusTrigger] = lambda _: "off",
     ) -> None:
         self.owners = owners or (OWNER,)
-        self.ledger = Ledger(trigger, uses_generation=uses_generation)
+        self.ledger = Ledger(KIND, trigger, uses_generation=uses_generation)
         self.notifications: list[Notification] = []
         self.found = LedgerResult()
         """What followed from the last event."""

@@ -10,7 +10,7 @@ from runner.objects import GVK, ObjectKey, ObjectRef
 
 KIND = GVK("apps", "v1", "Deployment")
 OWNER = ObjectRef(GVK("cache.example.com", "v1", "Memcached"), ObjectKey("ns", "mc"))
-KEY = ObjectKey("ns", "child")
+CHILD = ObjectRef(KIND, ObjectKey("ns", "child"), "u1")
 
 
 def state(version: int, generation: int = 1, **meta: Any) -> ObjectState:
@@ -19,7 +19,7 @@ def state(version: int, generation: int = 1, **meta: Any) -> ObjectState:
 
 
 def notification(now: ObjectState | None) -> Notification:
-    return Notification(OWNER, KEY, "u1", "changed", now)
+    return Notification(OWNER, CHILD, "changed", now)
 
 
 def write(version: int, generation: int = 1) -> RunWrite:
@@ -27,22 +27,22 @@ def write(version: int, generation: int = 1) -> RunWrite:
 
 
 def test_a_notification_of_an_owner_without_a_run_is_not_deferred() -> None:
-    assert not DeferredNotifications().defer(OWNER, (KIND, notification(state(1))))
+    assert not DeferredNotifications().defer(OWNER, notification(state(1)))
 
 
 def test_a_notification_is_deferred_until_the_run_ends() -> None:
     deferred = DeferredNotifications()
     deferred.began(OWNER)
-    assert deferred.defer(OWNER, (KIND, notification(state(1))))
-    assert deferred.ended(OWNER) == [(KIND, notification(state(1)))]
-    assert not deferred.defer(OWNER, (KIND, notification(state(2))))
+    assert deferred.defer(OWNER, notification(state(1)))
+    assert deferred.ended(OWNER) == [notification(state(1))]
+    assert not deferred.defer(OWNER, notification(state(2)))
 
 
 def test_a_notification_is_deferred_until_the_last_of_several_runs_ends() -> None:
     deferred = DeferredNotifications()
     deferred.began(OWNER)
     deferred.began(OWNER)
-    deferred.defer(OWNER, (KIND, notification(state(1))))
+    deferred.defer(OWNER, notification(state(1)))
     assert deferred.ended(OWNER) == []
     assert len(deferred.ended(OWNER)) == 1
 
@@ -51,26 +51,26 @@ def test_a_write_of_the_run_removes_the_notification_that_it_caused() -> None:
     deferred = DeferredNotifications()
     deferred.began(OWNER)
     for now in (state(1), state(2, generation=2), state(3, generation=2)):
-        deferred.defer(OWNER, (KIND, notification(now)))
-    deferred.wrote(KIND, KEY, write(2, generation=2), trigger="off")
-    assert deferred.ended(OWNER) == [(KIND, notification(state(1)))]
+        deferred.defer(OWNER, notification(now))
+    deferred.wrote(CHILD, write(2, generation=2), trigger="off")
+    assert deferred.ended(OWNER) == [notification(state(1))]
 
 
 def test_a_write_of_one_object_takes_back_nothing_of_another() -> None:
     deferred = DeferredNotifications()
     deferred.began(OWNER)
-    deferred.defer(OWNER, (KIND, notification(state(1))))
-    deferred.wrote(KIND, ObjectKey("ns", "another"), write(1), trigger="off")
-    deferred.wrote(GVK("", "v1", "Service"), KEY, write(1), trigger="off")
+    deferred.defer(OWNER, notification(state(1)))
+    deferred.wrote(ObjectRef(KIND, ObjectKey("ns", "another")), write(1), trigger="off")
+    deferred.wrote(ObjectRef(GVK("", "v1", "Service"), CHILD.key), write(1), trigger="off")
     assert len(deferred.ended(OWNER)) == 1
 
 
 def test_a_deletion_by_the_run_removes_the_notifications_that_it_caused() -> None:
     deferred = DeferredNotifications()
     deferred.began(OWNER)
-    deferred.defer(OWNER, (KIND, notification(state(2, deletionTimestamp="t"))))
+    deferred.defer(OWNER, notification(state(2, deletionTimestamp="t")))
     assert not deferred.deleted(KIND, OWNER, "u1")
-    deferred.defer(OWNER, (KIND, notification(None)))
+    deferred.defer(OWNER, notification(None))
     assert deferred.deleted(KIND, OWNER, "u1")
     assert deferred.ended(OWNER) == []
 
@@ -78,7 +78,7 @@ def test_a_deletion_by_the_run_removes_the_notifications_that_it_caused() -> Non
 def test_a_notification_of_a_deletion_by_another_client_remains() -> None:
     deferred = DeferredNotifications()
     deferred.began(OWNER)
-    deferred.defer(OWNER, (KIND, notification(None)))
-    deferred.wrote(KIND, KEY, write(1), trigger="off")
+    deferred.defer(OWNER, notification(None))
+    deferred.wrote(CHILD, write(1), trigger="off")
     assert not deferred.deleted(KIND, OWNER, "u2")
     assert len(deferred.ended(OWNER)) == 1

@@ -60,17 +60,17 @@ class Watched:
         self.server = Server()
         self.notified: list[tuple[float, Notification]] = []
         entries = ReadCache(1 << 20, lambda *_: None).follow(RESOURCE, lambda _: 1, lambda _: (OWNER,))
-        ledger = Ledger(lambda _: "auto", uses_generation=True)
+        ledger = Ledger(DEPLOYMENT, lambda _: "auto", uses_generation=True)
         client = cast("Client", self.server)
         self.kind = DependentKind(client, entries, (), ledger, self._notify, lambda _: None)
 
-    def _notify(self, _: DependentKind, notification: Notification) -> None:
+    def _notify(self, notification: Notification) -> None:
         self.notified.append((asyncio.get_running_loop().time(), notification))
 
     def event(self, name: str, ready: int) -> None:
         obj = self.server.write(name, ready)
         for notification in self.kind._take("", Applied({**obj, "status": None})):
-            self._notify(self.kind, notification)
+            self._notify(notification)
 
     async def __aenter__(self) -> Self:
         self._task = asyncio.create_task(self.kind._read())
@@ -106,7 +106,7 @@ async def test_many_objects_that_change_together_are_read_one_after_another_once
             await asyncio.sleep(0.1)
         await asyncio.sleep(10)
     assert max(Counter(name for _, name in watched.server.reads).values()) <= 3
-    assert {each.key.name for _, each in watched.notified} == {f"web-{number}" for number in range(200)}
+    assert {each.source.key.name for _, each in watched.notified} == {f"web-{number}" for number in range(200)}
 
 
 async def test_an_outage_delays_a_read_and_loses_none() -> None:

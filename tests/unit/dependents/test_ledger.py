@@ -151,7 +151,7 @@ def test_a_change_of_a_dependent_causes_one_notification_or_none(
 
 def test_a_changed_spec_causes_a_notification() -> None:
     (notifications,) = LedgerScenario().seen(deployment(1)).seen(deployment(2, generation=2)).notifications
-    assert (notifications.target, notifications.key, notifications.what) == (OWNER, KEY, "changed: spec")
+    assert (notifications.target, notifications.source.key, notifications.what) == (OWNER, KEY, "changed: spec")
 
 
 def test_a_changed_status_causes_no_notification() -> None:

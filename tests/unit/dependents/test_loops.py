@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 
 import pytest
 
@@ -10,21 +11,25 @@ from runner.dependents.loop_guard import Contention, LoopGuard
 from runner.dependents.loops import Loops, TriggerPair
 from runner.dependents.notification import Notification
 from runner.objects import GVK, ObjectKey, ObjectRef
+from runner.references.watching import REFERENCE
+from runner.workqueue.request import Cause
 
 pytestmark = pytest.mark.virtual_time
 
 
 KIND = GVK("apps", "v1", "Deployment")
+SERVICE = ObjectRef(GVK("", "v1", "Service"), ObjectKey("ns", "web"))
+SECRET = ObjectRef(GVK("", "v1", "Secret"), ObjectKey("ns", "web"))
 OWNER = ObjectRef(GVK("cache.example.com", "v1", "Memcached"), ObjectKey("ns", "mc"))
 
 
 def notification(*fields: str, name: str = "web", owner: str = "mc") -> Notification:
     target = ObjectRef(OWNER.gvk, ObjectKey("ns", owner))
-    return Notification(target, ObjectKey("ns", name), "u", "changed", None, fields)
+    return Notification(target, ObjectRef(KIND, ObjectKey("ns", name), "u"), "changed", None, fields)
 
 
-def seconds(loops: Loops, item: Notification, now: float, kind: GVK = KIND) -> float:
-    return loops.slowdown(TriggerPair(item.target, kind, item.key), item, now).seconds
+def seconds(loops: Loops, item: Notification, now: float) -> float:
+    return loops.slowdown(TriggerPair.of(item), item, now).seconds
 
 
 def contention_delays(loops: Loops, rounds: int, *fields: str) -> list[float]:
@@ -84,7 +89,7 @@ def test_each_dependent_and_each_owner_is_counted_by_itself() -> None:
         seconds(loops, notification("spec"), float(second))
     assert seconds(loops, notification("spec", name="another"), 15.0) == 0.0
     assert seconds(loops, notification("spec", owner="another"), 15.0) == 0.0
-    assert seconds(loops, notification("spec"), 15.0, GVK("", "v1", "Service")) == 0.0
+    assert seconds(loops, replace(notification("spec"), source=SERVICE), 15.0) == 0.0
 
 
 @pytest.mark.lengthy
@@ -105,15 +110,14 @@ class Reports:
         self.triggered: list[float] = []
         self.triggered_for_references: list[float] = []
         self.contentions: list[tuple[float, Contention | None]] = []
-        self.guard = LoopGuard(self._trigger, self._trigger_for_reference, self._contended)
+        self.guard = LoopGuard(self._trigger)
+        self.guard.reports[OWNER.gvk] = self._contended
 
-    def _trigger(self, *_: object) -> None:
-        self.triggered.append(asyncio.get_running_loop().time())
+    def _trigger(self, _: ObjectRef, cause: Cause) -> None:
+        triggered = self.triggered_for_references if cause.reason is REFERENCE else self.triggered
+        triggered.append(asyncio.get_running_loop().time())
 
-    def _trigger_for_reference(self, *_: object) -> None:
-        self.triggered_for_references.append(asyncio.get_running_loop().time())
-
-    def _contended(self, _: GVK, __: ObjectKey, contention: Contention | None) -> None:
+    def _contended(self, _: ObjectKey, contention: Contention | None) -> None:
         self.contentions.append((asyncio.get_running_loop().time(), contention))
 
 
@@ -121,7 +125,7 @@ async def test_a_contention_is_reported_at_its_start_and_at_its_end() -> None:
     reports = Reports()
     for _ in range(10):
         before = len(reports.triggered)
-        reports.guard.trigger_owner(KIND, notification("spec.replicas"))
+        reports.guard.trigger(notification("spec.replicas"))
         while len(reports.triggered) == before:
             await asyncio.sleep(0.5)
     assert [contention.fields if contention else None for _, contention in reports.contentions] == [("spec.replicas",)]
@@ -133,14 +137,14 @@ async def test_a_contention_is_reported_at_its_start_and_at_its_end() -> None:
     ((over, nothing),) = reports.contentions[1:]
     assert nothing is None
     assert over == pytest.approx(last + 300 + 6 * 60, abs=60)
-    reports.guard.trigger_owner(KIND, notification("spec.replicas"))
+    reports.guard.trigger(notification("spec.replicas"))
     assert reports.triggered[-1] == asyncio.get_running_loop().time()
 
 
 async def test_any_number_of_changes_during_a_wait_cause_one_trigger() -> None:
     reports = Reports()
     for _ in range(50):
-        reports.guard.trigger_owner(KIND, notification("spec.replicas"))
+        reports.guard.trigger(notification("spec.replicas"))
         await asyncio.sleep(0.01)
     assert len(reports.triggered) == 5
     await asyncio.sleep(2)
@@ -149,9 +153,8 @@ async def test_any_number_of_changes_during_a_wait_cause_one_trigger() -> None:
 
 async def test_a_loop_over_a_reference_is_slowed_down_and_reported_once() -> None:
     reports = Reports()
-    secret = GVK("", "v1", "Secret")
     for _ in range(50):
-        reports.guard.trigger_by_reference(secret, notification())
+        reports.guard.trigger(replace(notification(), source=SECRET, reason=REFERENCE))
         await asyncio.sleep(0.01)
     assert len(reports.triggered_for_references) == 5
     await asyncio.sleep(2)
@@ -168,9 +171,9 @@ async def test_a_loop_over_a_reference_is_slowed_down_and_reported_once() -> Non
 async def test_a_contention_ends_when_neither_dependents_nor_references_change() -> None:
     reports = Reports()
     for _ in range(6):
-        reports.guard.trigger_owner(KIND, notification("spec.replicas"))
+        reports.guard.trigger(notification("spec.replicas"))
     for _ in range(30):
-        reports.guard.trigger_by_reference(KIND, notification())
+        reports.guard.trigger(replace(notification(), reason=REFERENCE))
         await asyncio.sleep(60)
     assert [contention.reason if contention else "" for _, contention in reports.contentions] == [
         "DependentChangedAgain",
@@ -183,7 +186,7 @@ async def test_a_contention_ends_when_neither_dependents_nor_references_change()
 async def test_no_end_of_a_contention_is_reported_for_a_deleted_owner() -> None:
     reports = Reports()
     for _ in range(8):
-        reports.guard.trigger_owner(KIND, notification("spec.replicas"))
+        reports.guard.trigger(notification("spec.replicas"))
     reports.guard.forget(OWNER)
     await asyncio.sleep(3600)
     assert [contention is None for _, contention in reports.contentions] == [False]

@@ -12,23 +12,24 @@ from runner.dependents.loop_guard import Contention, LoopGuard
 from runner.dependents.notification import DeferredNotifications, Notification
 from runner.kube.object_state import ObjectState
 from runner.objects import GVK, ObjectKey, ObjectRef
+from runner.workqueue.request import DEPENDENT_STATUS_HANDICAP, Cause
 
 pytestmark = pytest.mark.virtual_time
 
 
 KIND = GVK("apps", "v1", "Deployment")
 OWNER = ObjectRef(GVK("cache.example.com", "v1", "Memcached"), ObjectKey("ns", "mc"))
-KEY = ObjectKey("ns", "web")
+WEB = ObjectRef(KIND, ObjectKey("ns", "web"), "u")
 
 
 def state(generation: int = 1) -> ObjectState:
     return ObjectState.of({"metadata": {"uid": "u", "generation": generation}}, (OWNER,), whole=True)
 
 
-STATUS = Notification(OWNER, KEY, "u", "changed: status", state(), ("status",), is_status=True)
+STATUS = Notification(OWNER, WEB, "changed: status", state(), ("status",), is_status=True)
 STEP = replace(STATUS, is_progress=True)
-SPEC = Notification(OWNER, KEY, "u", "changed: spec", state(), ("spec",))
-GONE = Notification(OWNER, KEY, "u", "was deleted", None)
+SPEC = Notification(OWNER, WEB, "changed: spec", state(), ("spec",))
+GONE = Notification(OWNER, WEB, "was deleted", None)
 
 
 class Guarded:
@@ -39,15 +40,16 @@ class Guarded:
         self.statuses: list[bool] = []
         """Whether only a status changed."""
         self.contentions: list[Contention | None] = []
-        self.guard = LoopGuard(self._trigger, self._trigger, lambda *args: self.contentions.append(args[2]))
+        self.guard = LoopGuard(self._trigger)
+        self.guard.reports[OWNER.gvk] = lambda _, contention: self.contentions.append(contention)
 
-    def _trigger(self, _: GVK, __: ObjectKey, ___: str, is_status: bool) -> None:  # noqa: FBT001 - TriggerRun
+    def _trigger(self, _: ObjectRef, cause: Cause) -> None:
         self.triggered.append(asyncio.get_running_loop().time())
-        self.statuses.append(is_status)
+        self.statuses.append(cause.handicap == DEPENDENT_STATUS_HANDICAP)
 
     async def tell(self, *notifications: Notification, every: float) -> None:
         for notification in notifications:
-            self.guard.trigger_owner(KIND, notification)
+            self.guard.trigger(notification)
             await asyncio.sleep(every)
 
 
@@ -109,19 +111,19 @@ async def test_a_role_that_writes_another_spec_in_each_run_triggers_one_run_in_f
 
 
 def test_the_statuses_of_a_dependent_during_a_run_are_one_notification_that_waits_only_if_each_does() -> None:
-    other = replace(STATUS, key=ObjectKey("ns", "other"))
+    other = replace(STATUS, source=ObjectRef(KIND, ObjectKey("ns", "other")))
     for told, waits in (([STEP, STEP], True), ([STEP, STATUS], False), ([STATUS, STEP], False)):
         deferred = DeferredNotifications()
         deferred.began(OWNER)
         for each in (other, *told):
-            assert deferred.defer(OWNER, (KIND, each))
-        left = [notification for _, notification in deferred.ended(OWNER)]
-        assert [(each.key, each.is_progress) for each in left] == [(other.key, False), (KEY, waits)]
+            assert deferred.defer(OWNER, each)
+        left = deferred.ended(OWNER)
+        assert [(each.source, each.is_progress) for each in left] == [(other.source, False), (WEB, waits)]
 
 
 def test_the_deletion_of_a_dependent_by_the_run_removes_its_status() -> None:
     deferred = DeferredNotifications()
     deferred.began(OWNER)
-    deferred.defer(OWNER, (KIND, STATUS))
+    deferred.defer(OWNER, STATUS)
     deferred.deleted(KIND, OWNER, "u")
     assert deferred.ended(OWNER) == []

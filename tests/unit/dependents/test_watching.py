@@ -24,6 +24,7 @@ from runner.monitoring.background import Background
 from runner.objects import GVK, Object, ObjectKey, ObjectRef
 from runner.ownership import Owner
 from runner.watches.watch import Watch
+from runner.workqueue.request import Cause
 from tests.kit.wait import patience
 
 pytestmark = pytest.mark.virtual_time
@@ -72,13 +73,15 @@ class Harness:
         self.triggered: list[tuple[float, GVK, ObjectKey, str]] = []
         self.leads = True
         self.over_budget = 0
-        guard = LoopGuard(self._wake, self._wake, lambda *_: None, self._count)
+        guard = LoopGuard(self._wake, self._count)
         self.dependents = Dependents(
-            client, Discovery(client), namespaces, watches, guard, KindStore(FileState(folder)), lambda: self.leads
+            *(client, Discovery(client), namespaces, watches, guard.trigger),
+            KindStore(FileState(folder)),
+            lambda: self.leads,
         )
 
-    def _wake(self, gvk: GVK, key: ObjectKey, why: str, _: bool) -> None:  # noqa: FBT001 - TriggerRun
-        self.triggered.append((asyncio.get_running_loop().time(), gvk, key, why))
+    def _wake(self, target: ObjectRef, cause: Cause) -> None:
+        self.triggered.append((asyncio.get_running_loop().time(), target.gvk, target.key, *cause.details))
 
     def _count(self, _: GVK) -> None:
         self.over_budget += 1
@@ -97,7 +100,7 @@ class Harness:
         """Say something in place of the Deployments' watch."""
         kind = self.dependents._kinds["apps", "Deployment"]
         for notification in kind._take(scope, event):
-            self.dependents._on_change(kind, notification)
+            self.dependents._on_change(notification)
 
 
 @pytest.fixture
