@@ -42,6 +42,7 @@ from runner.controller.pruning import PRUNE
 from runner.controller.run_access import AccessObserver, RunAccess
 from runner.controller.run_log import Form, RunLog, RunObserver
 from runner.controller.runs import plan_environment
+from runner.dependents import loop_guard
 from runner.dependents.loop_guard import LoopGuard
 from runner.dependents.store import KindStore, storage
 from runner.dependents.watching import Dependents
@@ -63,6 +64,7 @@ from runner.objects import GVK
 from runner.pods import setup as pods_setup
 from runner.pods.links import Links
 from runner.pods.setup import PodRuns, PodSetup
+from runner.proxy.handlers import reads as reads_handler
 from runner.proxy.handlers.confined import Confined
 from runner.proxy.handlers.discovery_cache import DiscoveryCache
 from runner.proxy.handlers.negotiate import Negotiate
@@ -154,19 +156,18 @@ class _Operator:
             stack.callback(writer.close)
             discovery = Discovery(client)
             leadership = await setup.make(settings, credentials, self._metrics, stack)
-            kinds, over_budget = self._controllers, self._metrics.over_budget
+            kinds = self._controllers
             guard = LoopGuard(
-                lambda target, cause: kinds[target.gvk].wake(target.key, cause),
-                lambda gvk: over_budget.labels(str(gvk)).inc(),
+                lambda target, cause: kinds[target.gvk].wake(target.key, cause), loop_guard.delays(self._metrics)
             )
             dependents = self._dependents(client, discovery, guard, leadership)
             references = References(
                 client, discovery, settings.namespaces, self._watches, guard.trigger, leadership.leads
             )
-            self._metrics.add_engine(lambda: engine.starters.pool.problem, lambda: engine.starters.started_runs)
-            self._metrics.add_dependents(dependents.live, lambda: dependents.bodies.size)
-            events = EventRecorder(client, settings.pod_name or platform.node(), asyncio.get_running_loop().time)
-            self._metrics.add_events(lambda: events.dropped)
+            engine.starters.declare(self._metrics)
+            dependents.declare(self._metrics)
+            clock = asyncio.get_running_loop().time
+            events = EventRecorder(client, settings.pod_name or platform.node(), clock, self._metrics)
             writing = asyncio.create_task(self._background.keep("events", events.follow))
             stack.push_async_callback(events.close, writing, _EVENTS_GRACE)
             observers = (dependents, references)
@@ -289,7 +290,7 @@ class _Operator:
         identities = Identities()
         clock = asyncio.get_running_loop().time
         served = ServedResources(client, clock)
-        reads = Reads(dependents.bodies, dependents, self._metrics.read_through_proxy)
+        reads = Reads(dependents.bodies, dependents, reads_handler.counter(self._metrics))
         proxy = Proxy(
             client.credentials,
             identities,

@@ -9,7 +9,9 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+
+from prometheus_client import Counter
 
 from runner import log
 from runner.controller.attempt import Attempt, WatchScope
@@ -84,6 +86,8 @@ class DriftSchedule:
 
 
 _MOST_DETAILS = 20
+_RESULTS = ("none", "drifted", "partial", "failed", "canceled")
+"""`partial`: no drift, but some tasks were not planned."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,11 +100,24 @@ class DriftChecks(Hooks):
     runs: Runs
     writer: StatusWriter
 
+    drifted: set[ObjectKey] = field(default_factory=set)
+    """Objects with drift."""
+
     def __post_init__(self) -> None:
         """Create the series of the kind's metrics."""
         if self.policy is not None:
-            self.scope.metrics.add_drift(self.scope.watch.gvk)
-            self.scope.registry.subscribe(self._forget)
+            gauge = self.scope.metrics.gauge("ansible_operator_drifted_objects", "Objects with drift", ["GVK"])
+            gauge.labels(str(self.scope.watch.gvk)).set_function(self.drifted.__len__)
+            for result in _RESULTS:
+                self._checks(result)
+            self.scope.registry.subscribe(self.drifted.discard)
+
+    def _checks(self, result: str) -> Counter:
+        """Return the counter of the checks with a result."""
+        of_all = self.scope.metrics.counter(
+            "ansible_operator_drift_checks", "Drift checks by result", ["GVK", "result"]
+        )
+        return of_all.labels(str(self.scope.watch.gvk), result)
 
     async def before(self, attempt: Attempt) -> Skip | Attempt:
         """Check the object if this is due, and run it only to repair drift."""
@@ -115,12 +132,8 @@ class DriftChecks(Hooks):
         """End the report of drift after a run that succeeded."""
         if run.result.outcome is not Outcome.SUCCEEDED:
             return NOTHING
-        if self.policy is not None:
-            self._forget(attempt.key)
+        self.drifted.discard(attempt.key)
         return report.drift_ended(attempt.obj)
-
-    def _forget(self, key: ObjectKey) -> None:
-        self.scope.metrics.drifted(self.scope.watch.gvk, key, has_drift=False)
 
     async def _check(self, attempt: Attempt) -> tuple[str, ...]:
         """Check an object and report its drift; return a phrase for each object."""
@@ -130,7 +143,7 @@ class DriftChecks(Hooks):
         attempt = await keep_keys(self.writer, attempt, planned.result.more.get(HOST_KEYS))
         plan = planned.plan
         result = _result(planned)
-        self.scope.metrics.drift_checks.labels(str(self.scope.watch.gvk), result).inc()
+        self._checks(result).inc()
         logger = log.get(__name__, gvk=str(self.scope.watch.gvk)).bind(**attempt.key._asdict())
         if result == "canceled":
             return ()  # the object changed: its run follows
@@ -147,7 +160,7 @@ class DriftChecks(Hooks):
 
     async def _report(self, attempt: Attempt, plan: ResourcePlan, phrases: tuple[str, ...]) -> bool:
         """Report drift; return whether it is new."""
-        self.scope.metrics.drifted(self.scope.watch.gvk, attempt.key, has_drift=True)
+        self.drifted.add(attempt.key)
         old = report.drift_of(attempt.obj)
         drift = published.drift(plan, timestamp(time.time()))
         is_new: bool = old.get("hash") != drift["hash"]

@@ -63,6 +63,7 @@ _REPLAN = 1.0
 _RUNNING = "Running"
 _LONGEST = 2000
 """Characters of a difference."""
+_RESULTS = (report.CHANGES, report.NO_CHANGES, report.PARTIAL, report.PLAN_FAILED, "canceled")
 
 
 class PlanReconciler(Hooks):
@@ -85,6 +86,9 @@ class PlanReconciler(Hooks):
         self._contents = contents
         self._pruner = pruner
         self._config_maps = PlanConfigMaps(scope.watch.gvk, client)
+        self._plans = scope.metrics.counter("ansible_operator_plans", "Plans by result", ["GVK", "result"])
+        for result in _RESULTS:
+            self._plans.labels(str(scope.watch.gvk), result)
         self._log = log.get(__name__, gvk=str(scope.watch.gvk))
 
     async def before(self, attempt: Attempt) -> Skip | Attempt:
@@ -277,7 +281,7 @@ class PlanReconciler(Hooks):
 
     def _count(self, run: PlanRun) -> None:
         result = "canceled" if run.result.outcome is Outcome.CANCELED else _reason(run.plan)
-        self._scope.metrics.plans.labels(str(self._scope.watch.gvk), result).inc()
+        self._plans.labels(str(self._scope.watch.gvk), result).inc()
         self._log.info(
             "Plan ended",
             result=result,

@@ -54,6 +54,14 @@ class PruneRecords:
         """UIDs of objects whose records were dropped from memory."""
         self._problems: dict[ObjectKey, str] = {}
         """Why creations of an object's runs are not recorded."""
+        self._unrecorded = scope.metrics.counter(
+            "ansible_operator_unrecorded_creations",
+            "Created objects that prune does not know, because the record is full or cannot be stored",
+            ["GVK", "reason"],
+        )
+        if scope.watch.prune.then != "off":
+            for reason in ("full", "storage"):
+                self._unrecorded.labels(str(scope.watch.gvk), reason)
         self._logged = log.Once()
         self._log = log.get(__name__, gvk=str(scope.watch.gvk))
         scope.registry.subscribe(self._forget)
@@ -100,7 +108,7 @@ class PruneRecords:
     async def store_intent(self, state: RecordState, owner: ObjectRef, guard: LeaseGuard) -> None:
         """Write a record with a further intent."""
         if guard.is_valid() and not await self.save(state, owner, guard):
-            self._scope.metrics.unrecorded.labels(str(self._scope.watch.gvk), "storage").inc()
+            self._unrecorded.labels(str(self._scope.watch.gvk), "storage").inc()
 
     async def save(self, state: RecordState, owner: ObjectRef, guard: LeaseGuard) -> bool:
         """Write the record if it has changed; return False, and log, if this is not possible."""
@@ -123,7 +131,7 @@ class PruneRecords:
 
     def note_full(self, key: ObjectKey) -> None:
         """Count and log a creation that the record cannot hold."""
-        self._scope.metrics.unrecorded.labels(str(self._scope.watch.gvk), "full").inc()
+        self._unrecorded.labels(str(self._scope.watch.gvk), "full").inc()
         self._note_problem(key, f"the record is full ({MOST_OBJECTS} objects)")
 
     async def gone(self, key: ObjectKey) -> None:
@@ -222,6 +230,10 @@ class PruneDeletion:
         self._discovery = discovery
         self._observers = observers
         self._uses = uses
+        text = "Objects that were deleted because runs no longer use them"
+        self._pruned = scope.metrics.counter("ansible_operator_pruned_objects", text, ["GVK"])
+        if scope.watch.prune.then != "off":
+            self._pruned.labels(str(scope.watch.gvk))
         self._user = f"system:serviceaccount:{account.replace('/', ':')}" if account else ""
         self._logged = log.Once()
         self._log = log.get(__name__, gvk=str(scope.watch.gvk))
@@ -294,5 +306,5 @@ class PruneDeletion:
         await self._client.delete(resource, key_of(obj), uid=entry.uid, version=version, user=self._user)
         for each in self._observers:
             each.deleted(owner, resource, obj)
-        self._scope.metrics.pruned.labels(str(self._scope.watch.gvk)).inc()
+        self._pruned.labels(str(self._scope.watch.gvk)).inc()
         self._log.info("Deleted an unused object", object=str(entry), uid=entry.uid, **owner.ref.key._asdict())

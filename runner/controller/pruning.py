@@ -81,7 +81,9 @@ class Pruner(Hooks):
         uses.watch(scope.watch.gvk, scope.informer)
         scope.registry.subscribe(partial(uses.forget, scope.watch.gvk))
         if self._policy.then != "off":
-            scope.metrics.add_prune(scope.watch.gvk, records_of.count_unused)
+            text = "Objects that runs created and no longer use"
+            unused = scope.metrics.gauge("ansible_operator_unused_objects", text, ["GVK"])
+            unused.labels(str(scope.watch.gvk)).set_function(records_of.count_unused)
 
     async def before(self, attempt: Attempt) -> Skip | Attempt:
         """Record the objects that the run creates."""

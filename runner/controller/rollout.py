@@ -66,6 +66,11 @@ class Rollout(Hooks):
         self._target = ""
         """Content that this process rolls out."""
         self._writes = asyncio.Lock()
+        self._gauges = [
+            scope.metrics.gauge("ansible_operator_rollout_outdated", "Objects that did not run the content", ["GVK"]),
+            scope.metrics.gauge("ansible_operator_rollout_step", "Step of the rollout, counted from 1", ["GVK"]),
+            scope.metrics.gauge("ansible_operator_rollout_paused", "Whether the rollout is paused", ["GVK"]),
+        ]
         self._log = log.get(__name__, gvk=str(scope.watch.gvk))
         scope.registry.subscribe(lambda key: self._waiting.pop(key, None))
 
@@ -246,7 +251,8 @@ class Rollout(Hooks):
         """Write Events about what has changed, and the metrics."""
         gvk, place = self._scope.watch.gvk, f"step {new.step + 1} of {len(new.limits)}"
         outdated = sum(each.content != new.content and not each.is_new for each in fleet.members)
-        self._scope.metrics.rollout(gvk, outdated, new.step + 1, paused=bool(new.paused))
+        for gauge, value in zip(self._gauges, (outdated, new.step + 1, bool(new.paused)), strict=True):
+            gauge.labels(str(gvk)).set(value)
         if new.paused not in {"", old.paused}:
             self._record("Warning", "RolloutPaused", f"Paused at {place}: {new.paused}")
         elif new.ended and not old.ended:

@@ -68,6 +68,8 @@ class RunSkipper(Hooks):
         self._named = named
         self._executed = executed
         self._must_run = must_run
+        text = "Runs skipped because nothing changed"
+        self._skipped = scope.metrics.counter("ansible_operator_skipped_runs", text, ["GVK", "reason"])
         self._logged = log.Once()
         self._log = log.get(__name__, gvk=str(self._gvk))
 
@@ -81,7 +83,7 @@ class RunSkipper(Hooks):
             if checked.why:
                 attempt = attempt.because(checked.why)
             elif not await self._must_run(attempt):
-                self._scope.metrics.skipped.labels(str(self._gvk), reason.value).inc()
+                self._skipped.labels(str(self._gvk), reason.value).inc()
                 self._log.info("Run skipped", reason=reason.value, why=NOTHING_NEW, **attempt.key._asdict())
                 if checked.due is not None:
                     return Skip(RequeueAfter(checked.due - time.time()))

@@ -18,6 +18,7 @@ from functools import partial
 from runner import log
 from runner.dependents.loops import Loops, Slowdown, TriggerBudget, TriggerPair
 from runner.dependents.notification import Notification
+from runner.meters import Meters
 from runner.objects import GVK, ObjectKey, ObjectRef
 from runner.workqueue import reasons
 from runner.workqueue.request import Cause
@@ -58,6 +59,16 @@ class Contention:
                 "Check that the role writes the same in each run, or set watchDependentStatus: false in watches.yaml."
             )
         return f"{self.ref}{change} repeatedly{by} after this object's runs, so these are delayed. {advice}"
+
+
+def delays(meters: Meters) -> Callable[[GVK], None]:
+    """Declare the counter of triggers that the budget delays; return what counts one."""
+    counter = meters.counter(
+        "ansible_operator_delayed_dependent_triggers",
+        "Changes of dependents in other namespaces that were delayed, because their owner ran too often",
+        ["GVK"],
+    )
+    return lambda gvk: counter.labels(str(gvk)).inc()
 
 
 OnContention = Callable[[ObjectKey, Contention | None], None]

@@ -34,6 +34,7 @@ from runner.kube.discovery import ApiResource, Discovery
 from runner.kube.object_state import ObjectState
 from runner.kube.watch import watchers
 from runner.kube.watch_stream import WatchPolicy
+from runner.meters import Meters
 from runner.monitoring.background import Background
 from runner.objects import GVK, Object, ObjectKey, ObjectRef, key_of, mapping, metadata, uid_of
 from runner.ownership import Owner, OwnerClaim, claims_of
@@ -107,6 +108,13 @@ class Dependents:
     def problems(self) -> list[str]:
         """Return a sentence for each kind of dependents that is not watched."""
         return [problem for kind in self._kinds.values() for problem in kind.problems()]
+
+    def declare(self, meters: Meters) -> None:
+        """Declare the meters of the watches and of the read cache."""
+        text = "Whether the watch of a kind of dependents works (1) or fails (0)"
+        meters.observable_gauge("ansible_operator_dependents_watched", text, ["GVK"], self.live)
+        text = "Size of the cache of dependents"
+        meters.gauge("ansible_operator_dependents_kept_bytes", text).set_function(lambda: self.bodies.size)
 
     def live(self) -> dict[GVK, bool]:
         """Return for each kind of dependents whether it is watched."""

@@ -19,6 +19,7 @@ from runner.engine.warm.messages import Load
 from runner.engine.warm.server.client import Server
 from runner.engine.warm.server.pool import Pool
 from runner.errors import ConfigError
+from runner.meters import Meters
 from runner.watches.watch import Content
 
 _GRACE = 10.0
@@ -95,6 +96,19 @@ class Starters:
     def started_runs(self) -> dict[str, int]:
         """Number of runs that were forked (`warm`) and that started a new interpreter (`exec`)."""
         return {"warm": self.pool.started_runs, "exec": self._cold.started_runs}
+
+    def declare(self, meters: Meters) -> None:
+        """Declare the number of started runs, and whether runs of the warm engine fall back to new interpreters."""
+        meters.observable_counter(
+            "ansible_operator_runs_begun",
+            "Started runs, forked from a fork server (warm) or in a new interpreter (exec)",
+            ["engine"],
+            lambda: self.started_runs,
+        )
+        meters.gauge(
+            "ansible_operator_warm_engine_problem",
+            "1 while runs of the warm engine fall back to new interpreters; the log contains the reason",
+        ).set_function(lambda: float(self.pool.problem is not None))
 
     def unmet(self) -> str | None:
         """Return why runs do not get the engine that a user required (`auto` requires none); None if they get it."""

@@ -20,6 +20,7 @@ from runner.errors import ApiError, ApiUnavailableError, ForbiddenError, KindNot
 from runner.events import bodies
 from runner.events.bodies import REPORTER, ApiEvent, EventCount
 from runner.events.series import EventAggregator, EventSeries
+from runner.meters import Meters
 from runner.objects import Object
 
 DropReason = Literal["too many", "refused", "failed"]
@@ -55,10 +56,12 @@ class EventQueue(Protocol):
 class EventRecorder:
     """Queues Events; `follow` writes them."""
 
-    def __init__(self, client: EventClient, instance: str, clock: Callable[[], float]) -> None:
+    def __init__(self, client: EventClient, instance: str, clock: Callable[[], float], meters: Meters) -> None:
         """`instance` names this process among replicas; `clock` counts seconds."""
         self.dropped: Counter[str] = Counter(dict.fromkeys(get_args(DropReason), 0))
         """Dropped Events by reason."""
+        text = "Events that were not written"
+        meters.observable_counter("ansible_operator_events_dropped", text, ["reason"], lambda: self.dropped)
         self._client = client
         self._instance = instance or REPORTER
         self._clock = clock

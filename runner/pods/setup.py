@@ -22,7 +22,7 @@ from runner.kube.client import Client
 from runner.kube.credentials.auth import OwnNamespaces
 from runner.kube.discovery import Discovery
 from runner.kube.state import SECRETS, ClusterState, StateError
-from runner.monitoring.metrics import Metrics
+from runner.meters import Meters
 from runner.objects import Object
 from runner.ownership import references_of
 from runner.pods import certificates, jobs, payload
@@ -132,7 +132,7 @@ class PodSetup:
         return cls(settings, client, namespace, server, Certificates(authority, [_NAME]))
 
     async def start(
-        self, discovery: Discovery, links: Links, kept: KeptRuns, metrics: Metrics, stack: AsyncExitStack
+        self, discovery: Discovery, links: Links, kept: KeptRuns, meters: Meters, stack: AsyncExitStack
     ) -> PodRuns:
         """Start the server for agents, `links`. Raises ConfigError if it cannot listen."""
         settings, namespace, issued = self.settings, self.namespace, self.certificates
@@ -156,14 +156,34 @@ class PodSetup:
         def address() -> Address:
             return Address(self.server, _NAME, issued.authority, issued.key)
 
-        engine = PodEngine(self.client, links, pods, address, namespace, kept, metrics.add_pod_starts())
-        metrics.add_pods(
-            pods.phases,
-            lambda: {"frames": links.frames, "reconnects": links.resumes, "refused": links.refused},
-            lambda: {"begun": engine.begun_runs, "resumed": engine.resumed_runs},
-            engine.warm_counts,
+        started = meters.histogram(
+            "ansible_operator_pod_start_seconds", "Time from the creation of a run's Job to its first output"
         )
+        engine = PodEngine(self.client, links, pods, address, namespace, kept, started.observe)
+        _declare(meters, pods, links, engine)
         return PodRuns(engine, pods, issued, links, address, namespace)
+
+
+def _declare(meters: Meters, pods: PodWatch, links: Links, engine: PodEngine) -> None:
+    meters.observable_gauge("ansible_operator_pods", "Pods of runs", ["phase"], pods.phases)
+    meters.observable_counter(
+        "ansible_operator_pod_agents",
+        "Frames of agents, their connections after the first, and refused connections",
+        ["event"],
+        lambda: {"frames": links.frames, "reconnects": links.resumes, "refused": links.refused},
+    )
+    meters.observable_counter(
+        "ansible_operator_pod_runs",
+        "Runs in pods that this operator began, and those of an earlier operator that it resumed",
+        ["start"],
+        lambda: {"begun": engine.begun_runs, "resumed": engine.resumed_runs},
+    )
+    meters.observable_counter(
+        "ansible_operator_warm_pods",
+        "Runs that got a warm pod or found none, and warm pods that failed without a run",
+        ["result"],
+        engine.warm_counts,
+    )
 
 
 def authority_name(settings: Settings) -> str:

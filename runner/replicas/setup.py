@@ -14,7 +14,7 @@ from runner.config.settings import Settings
 from runner.errors import ConfigError
 from runner.kube.client import Client, ClientLimits
 from runner.kube.credentials.auth import Credentials, OwnNamespaces
-from runner.monitoring.metrics import Metrics
+from runner.meters import Meters
 from runner.replicas import kernel_deadline
 from runner.replicas.election import LeaseTimes
 from runner.replicas.lease_guard import Leadership, SoleReplica
@@ -24,7 +24,7 @@ from runner.replicas.replica import Replica
 _CONNECTIONS = 2
 
 
-async def make(settings: Settings, credentials: Credentials, metrics: Metrics, stack: AsyncExitStack) -> Leadership:
+async def make(settings: Settings, credentials: Credentials, meters: Meters, stack: AsyncExitStack) -> Leadership:
     """Create the leadership of this process. Raises ConfigError if a setting is missing."""
     if not settings.leader_elect:
         return SoleReplica()
@@ -45,5 +45,6 @@ async def make(settings: Settings, credentials: Credentials, metrics: Metrics, s
         clock=kernel_deadline.clock,
         deadline=kernel_deadline.make(),
     )
-    metrics.add_lease(name, replica.leads)
+    text = "Whether this replica holds the Lease (1) or not (0)"
+    meters.observable_gauge("leader_election_master_status", text, ["name"], lambda: {name: replica.leads()})
     return replica

@@ -19,6 +19,7 @@ from http import HTTPStatus
 from typing import Protocol
 
 from runner.kube.discovery import ApiResource
+from runner.meters import Meters
 from runner.objects import ObjectKey, key_of
 from runner.ownership import Owner
 from runner.proxy import content
@@ -43,6 +44,17 @@ _OF_WRITES = frozenset({"fieldManager", "fieldValidation", "force"})
 """Query parameters of a write that do not change its response."""
 _NOT_FOUND = HTTPStatus.NOT_FOUND
 _REDIRECT = 300
+
+
+def counter(meters: Meters) -> Callable[[str], None]:
+    """Declare the counter of GET requests for owned objects; return what counts one, with HIT or MISS."""
+    reads = meters.counter(
+        "ansible_operator_proxy_reads",
+        "GET requests of runs for owned objects, answered by the cache (hit) or the API server (miss)",
+        ["result"],
+    )
+    by_result = {result: reads.labels(result) for result in (HIT, MISS)}
+    return lambda result: by_result[result].inc()
 
 
 class CachePolicy(Protocol):

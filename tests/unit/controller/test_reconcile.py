@@ -218,7 +218,7 @@ async def test_a_run_that_succeeds_ends_the_drift_of_its_object_in_the_metrics()
     bed = Bed(watch)
     checks = DriftChecks(bed.scope, DriftPolicy(60.0, repair=True), cast("Any", None), bed.status)
     cast("Any", bed.controller._reconciler)._hooks.append(checks)
-    bed.scope.metrics.drifted(watch.gvk, ObjectKey("ns", "one"), has_drift=True)
+    checks.drifted.add(ObjectKey("ns", "one"))
     bed.server.create()
     labels = {"GVK": str(watch.gvk)}
     assert bed.scope.metrics.registry.get_sample_value("ansible_operator_drifted_objects", labels) == 1

@@ -13,6 +13,7 @@ from structlog.testing import capture_logs
 from runner.errors import ApiError, ApiUnavailableError, ForbiddenError, NotFoundError
 from runner.events.bodies import ApiEvent
 from runner.events.recorder import EventRecorder
+from runner.meters import Meters
 from runner.objects import GVK, Object, ObjectKey, ObjectRef
 from tests.kit.virtual_time import virtually
 
@@ -51,7 +52,7 @@ class Server:
         """Record occurrences; return the stored Events, in the order of names, as the API lists it."""
 
         async def whole() -> None:
-            events = EventRecorder(self, "pod-1", asyncio.get_running_loop().time)
+            events = EventRecorder(self, "pod-1", asyncio.get_running_loop().time, Meters())
             following = asyncio.create_task(events.follow())
             await scenario(events)
             await events.close(following, 1.0)

@@ -29,25 +29,6 @@ async def lines(metrics: Metrics, prefix: str) -> list[str]:
     return [line for line in (await metrics.text()).decode().splitlines() if line.startswith(prefix)]
 
 
-async def test_reads_through_the_proxy_are_there_from_the_start_and_counted() -> None:
-    metrics = Metrics()
-    name = "ansible_operator_proxy_reads_total"
-    assert await lines(metrics, name) == [f'{name}{{result="hit"}} 0.0', f'{name}{{result="miss"}} 0.0']
-    metrics.read_through_proxy("hit")
-    assert (await lines(metrics, name))[0] == f'{name}{{result="hit"}} 1.0'
-
-
-async def test_kinds_of_dependents_show_whether_they_are_watched() -> None:
-    metrics = Metrics()
-    live = {GVK("apps", "v1", "Deployment"): True, GVK("", "v1", "Secret"): False}
-    metrics.add_dependents(lambda: live, lambda: 4096)
-    assert await lines(metrics, "ansible_operator_dependents_") == [
-        'ansible_operator_dependents_watched{GVK="apps/v1, Kind=Deployment"} 1.0',
-        'ansible_operator_dependents_watched{GVK="v1, Kind=Secret"} 0.0',
-        "ansible_operator_dependents_kept_bytes 4096.0",
-    ]
-
-
 CONTROLLER = 'controller="thing-v1-controller"'
 QUEUE = f'{CONTROLLER},name="thing-v1-controller"'
 
@@ -172,20 +153,3 @@ async def test_namespaces_that_come_and_go_for_ever_cost_bounded_memory(monkeypa
         series.ran(THING, namespace, 1.0)
     found = [line for line in (await series.text()).decode().splitlines() if "run_seconds_total{" in line]
     assert [line.partition("namespace=")[2] for line in found] == ['"a"} 2.0', '"b"} 1.0', f'"{OTHERS}"}} 2.0']
-
-
-async def test_how_runs_were_begun_is_shown() -> None:
-    metrics = Metrics()
-    metrics.add_engine(lambda: None, lambda: {"warm": 3, "exec": 1})
-    assert await lines(metrics, "ansible_operator_runs_begun_total") == [
-        'ansible_operator_runs_begun_total{engine="warm"} 3.0',
-        'ansible_operator_runs_begun_total{engine="exec"} 1.0',
-    ]
-
-
-async def test_dropped_events_are_shown_from_zero_on() -> None:
-    metrics, dropped = Metrics(), {"too many": 0}
-    metrics.add_events(lambda: dropped)
-    assert 'ansible_operator_events_dropped_total{reason="too many"} 0.0' in (await metrics.text()).decode()
-    dropped["too many"] += 3
-    assert 'ansible_operator_events_dropped_total{reason="too many"} 3.0' in (await metrics.text()).decode()
