@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import os
 import time
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import AsyncExitStack
 from functools import partial
 
@@ -31,6 +31,7 @@ from runner.monitoring.identity import IdentityCheck
 from runner.monitoring.metrics import Metrics
 from runner.monitoring.role_metrics import UserMetrics
 from runner.objects import GVK
+from runner.page import PageSections
 from runner.proxy.self_test import SelfTest
 from runner.ui import server
 from runner.ui.journal import Journal
@@ -56,8 +57,10 @@ class AdminServers:
         self._page_at = Address.parse(settings.ui_bind_address or usual, server.FLAG)
         """None: no page is served."""
         self._journal = Journal(time.time)
-        self.recorders = (self._journal,) if self._page_at else ()
-        """Recorders of runs for the page; none if no page is served."""
+        self.has_page = self._page_at is not None
+        """Whether the status page is served."""
+        self.recorders = (self._journal,) if self.has_page else ()
+        """Recorders of runs for the page."""
         self.stage: str | None = "has not started yet"
         """Why the operator is not ready; None while it works."""
         self.health.add("startup", lambda: self.stage, grace=0.0)
@@ -152,7 +155,13 @@ class AdminServers:
         stack.push_async_callback(server.cleanup)
         _log.info("Serving", paths=sorted(handlers), port=port, tls=context is not None)
 
-    async def open_page(self, stack: AsyncExitStack, cluster: str, controllers: Collection[Controller]) -> None:
+    async def open_page(
+        self,
+        stack: AsyncExitStack,
+        cluster: str,
+        controllers: Collection[Controller],
+        sections: Sequence[PageSections],
+    ) -> None:
         """Serve the status page until `stack` is closed; in a cluster only if the settings have an address for it.
 
         `cluster` is the URL of the API server.
@@ -161,7 +170,7 @@ class AdminServers:
             return
         name = self._settings.watches_file.resolve().parent.name
         place = OperatorInfo(name, cluster, self._settings.namespaces, self._settings.runner_dir, time.time())
-        page = StatusPage(Views(place, list(controllers), self._journal), StreamTimings())
+        page = StatusPage(Views(place, list(controllers), self._journal, sections), StreamTimings())
         url = await page.start(self._page_at)
         stack.push_async_callback(page.close)
         _log.info("Serving the status page", url=url)

@@ -61,6 +61,7 @@ from runner.monitoring.background import Background, Work
 from runner.monitoring.identity import IdentityCheck
 from runner.monitoring.metrics import Metrics
 from runner.objects import GVK
+from runner.plan.page import LatestPlans
 from runner.pods import setup as pods_setup
 from runner.pods.links import Links
 from runner.pods.setup import PodRuns, PodSetup
@@ -193,6 +194,7 @@ class _Operator:
                 dependents=dependents,
                 dispatcher=self._dispatcher(),
                 events=events,
+                plans=LatestPlans({watch.gvk: watch.mode for watch in self._watches}, is_shown=self._admin.has_page),
                 uses=controllers.uses(
                     settings, self._watches, lambda ref, why: kinds[ref.gvk].wake(ref.key, Cause.of(PRUNE, (why,)))
                 ),
@@ -203,7 +205,8 @@ class _Operator:
             self._admin.watch(self._controllers.values(), engine.starters.unmet, self._identities)
             self._admin.note_shortfalls(engine.starters.pool.shortfalls)
             await self._admin.open_metrics(stack, self._metrics, client)
-            await self._admin.open_page(stack, credentials.base_url, self._controllers.values())
+            sections = [shared.plans.sections(), shared.rollouts.sections()]
+            await self._admin.open_page(stack, credentials.base_url, self._controllers.values(), sections)
             stack.callback(self._rights.close)
             followed: dict[str, Work] = {
                 "dependents": partial(dependents.follow, self._background),

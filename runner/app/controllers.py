@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 
@@ -41,10 +41,12 @@ from runner.kube.informer import Informer
 from runner.monitoring.background import Background
 from runner.monitoring.metrics import Metrics
 from runner.objects import Object, ObjectRef
+from runner.plan.page import LatestPlans
 from runner.prune import store as prune_store
 from runner.prune.sharing import OperatorUses
 from runner.references.watching import REFERENCE, References
 from runner.replicas.lease_guard import Leadership
+from runner.rollout.page import RolloutTable
 from runner.rollout.store import RolloutStore
 from runner.status.writer import StatusWriter
 from runner.unchanged.content_digest import ContentDigest
@@ -84,6 +86,8 @@ class Shared:
     events: EventRecorder
     uses: OperatorUses | None
     """Uses of all resources, if a watch prunes objects."""
+    plans: LatestPlans
+    rollouts: RolloutTable = field(default_factory=RolloutTable)
 
     def executed(self, watch: Watch) -> ContentDigest:
         """Return the digest of what a watch executes."""
@@ -136,8 +140,8 @@ def make(watch: Watch, shared: Shared) -> Controller:
         _skipper(scope, shared, executed, pruner),  # before the check of the owner, which can need a request
         owners,  # before plans and checks, which would be useless for a deleted object
         RunHosts(watch, shared.client) if watch.inventory else None,  # plans and checks need them too
-        PlanReconciler(scope, shared.client, runs, status, contents, pruner),
-        DriftChecks(scope, watch.policy.drift, runs, status),  # after plans: an approved run needs no check
+        PlanReconciler(scope, shared.client, runs, status, contents, pruner, shared.plans),
+        DriftChecks(scope, watch.policy.drift, runs, status, shared.plans),  # an approved run needs no check
         pruner,  # records the objects of a run that no other feature can skip any more
     ]
     present = [feature for feature in features if feature is not None]
@@ -149,7 +153,7 @@ def make(watch: Watch, shared: Shared) -> Controller:
     shared.metrics.add_reasons(watch.gvk, _REASONS)
     controller = Controller(scope, reconciler, runs, shared.references, limit, shared.dispatcher)
     if rollout is not None:
-        rollout.run, controller.rollout = controller.queue.add, rollout.progress
+        rollout.run, shared.rollouts.kinds[watch.gvk] = controller.queue.add, rollout.progress
     return controller
 
 

@@ -25,6 +25,7 @@ from runner.hosts.inventory import HOST_KEYS
 from runner.objects import ObjectKey
 from runner.plan import published
 from runner.plan.changes import ObjectChange, ResourcePlan
+from runner.plan.page import LatestPlans
 from runner.status import report
 from runner.status.conditions import timestamp
 from runner.status.report import StatusReport
@@ -100,6 +101,7 @@ class DriftChecks(Hooks):
     runs: Runs
     writer: StatusWriter
 
+    latest: LatestPlans
     drifted: set[ObjectKey] = field(default_factory=set)
     """Objects with drift."""
 
@@ -140,6 +142,7 @@ class DriftChecks(Hooks):
         if attempt.plan.finalizing:
             return ()
         planned = await plan_run(self.runs, attempt)
+        self.latest.add(planned.plan)
         attempt = await keep_keys(self.writer, attempt, planned.result.more.get(HOST_KEYS))
         plan = planned.plan
         result = _result(planned)

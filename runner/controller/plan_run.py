@@ -58,8 +58,6 @@ async def plan_run(runs: Runs, attempt: Attempt, overlay: Overlay | None = None)
     finished = _Finished(result, overlay, unplanned, grant.secrets, grant.stats.forbidden())
     # Masking can take seconds.
     plan = await asyncio.to_thread(finished.conclude, ObjectRef.of(attempt.resource.gvk, attempt.obj), attempt.plan)
-    if plan.state != "failed":
-        runs.planned(plan)
     return PlanRun(result, overlay, plan, grant.secrets.withheld if grant.secrets.is_exhausted else "")
 
 

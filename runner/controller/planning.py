@@ -41,6 +41,7 @@ from runner.plan import differing, published
 from runner.plan.approved import ApprovedPlan
 from runner.plan.changes import ResourcePlan
 from runner.plan.differing import DifferingValue
+from runner.plan.page import LatestPlans
 from runner.plan.published import PlanBasis
 from runner.proxy.planning.overlay import APPROVAL
 from runner.rollout.member import updated
@@ -77,6 +78,7 @@ class PlanReconciler(Hooks):
         writer: StatusWriter,
         contents: tuple[ContentDigest, ContentDigest],
         pruner: Pruner | None,
+        latest: LatestPlans,
     ) -> None:
         """`contents` are the digests of the role and of the finalizer; `pruner` records the used objects."""
         self._scope = scope
@@ -85,6 +87,7 @@ class PlanReconciler(Hooks):
         self._writer = writer
         self._contents = contents
         self._pruner = pruner
+        self._latest = latest
         self._config_maps = PlanConfigMaps(scope.watch.gvk, client)
         self._plans = scope.metrics.counter("ansible_operator_plans", "Plans by result", ["GVK", "result"])
         for result in _RESULTS:
@@ -232,10 +235,12 @@ class PlanReconciler(Hooks):
 
     async def _plan_once(self, attempt: Attempt) -> PlanRun:
         if self._pruner is None:
-            return await plan_run(self._runs, attempt)
-        uses = await self._pruner.begin_plan(attempt)
-        run = await plan_run(self._runs, replace(attempt, objects=uses))
-        await self._pruner.end_plan(attempt, uses, run.result, run.plan)
+            run = await plan_run(self._runs, attempt)
+        else:
+            uses = await self._pruner.begin_plan(attempt)
+            run = await plan_run(self._runs, replace(attempt, objects=uses))
+            await self._pruner.end_plan(attempt, uses, run.result, run.plan)
+        self._latest.add(run.plan)
         return run
 
     async def _publish(self, attempt: Attempt, run: PlanRun, basis: PlanBasis) -> None:

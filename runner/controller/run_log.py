@@ -23,7 +23,6 @@ from runner.events.bodies import ApiEvent, EventType
 from runner.events.recorder import EventQueue
 from runner.masking.masker import Budget
 from runner.objects import PAUSED, ObjectRef, mapping
-from runner.plan.changes import ResourcePlan
 from runner.proxy.identity import RunStats
 from runner.status import report
 from runner.watches.watch import content_name
@@ -196,10 +195,6 @@ class RunObserver(Protocol):
         """Record that a run starts, and why."""
         ...
 
-    def planned(self, plan: ResourcePlan) -> None:
-        """Record a plan."""
-        ...
-
 
 @dataclass(frozen=True, slots=True)
 class RunLog:
@@ -216,9 +211,6 @@ class RunLog:
     def start(self, job: Job, request: ReconcileRequest) -> LoggedRun:
         """Log the start of a run."""
         return LoggedRun(self, job, request)
-
-    def planned(self, plan: ResourcePlan) -> None:
-        """Do nothing: the reconciler logs plans with their cause."""
 
 
 class LoggedRun:

@@ -27,7 +27,6 @@ from runner.kube.presence import ABSENT
 from runner.objects import Object, ObjectKey, ObjectRef, key_of, uid_of
 from runner.ownership import OwnerState
 from runner.plan import tasks
-from runner.plan.changes import ResourcePlan
 from runner.plan.tasks import UnplannedTasks
 from runner.proxy.identity import RunStats
 from runner.proxy.planning.overlay import Overlay
@@ -284,11 +283,6 @@ class Runs(Hooks):
             await self._engine.recorded(job)
         _check(result)
         return result, unplanned, prepared.grant
-
-    def planned(self, plan: ResourcePlan) -> None:
-        """Record a plan that succeeded for the status page."""
-        for recorder in self._recorders:
-            recorder.planned(plan)
 
     async def _execute(self, job: Job, attempt: Attempt, grant: Grant, sink: EventSink) -> RunResult:
         finalizing = attempt.plan.finalizing

@@ -13,9 +13,7 @@ from itertools import islice
 
 from runner.engine.job import Event, Job, Outcome, RunResult
 from runner.objects import GVK, ObjectKey
-from runner.plan.changes import ResourcePlan
 from runner.proxy.identity import RunStats
-from runner.ui.plans import LatestPlans
 from runner.ui.timeline import Timeline
 from runner.watches.watch import content_name
 from runner.workqueue.request import ReconcileRequest
@@ -126,7 +124,6 @@ class Journal:
         """In order of their end."""
         self.streaks: dict[tuple[GVK, ObjectKey], FailureStreak] = {}
         """Objects whose last run failed."""
-        self.plans = LatestPlans()
         self._clock = clock
         self._weight = 0
 
@@ -151,11 +148,6 @@ class Journal:
         self.live[job.gvk, job.key] = run
         self.revision += 1
         return RunRecorder(self, run)
-
-    def planned(self, plan: ResourcePlan) -> None:
-        """Record a plan."""
-        self.plans.add(plan)
-        self.revision += 1
 
     def settle(self, is_active: Callable[[GVK, ObjectKey], bool]) -> None:
         """Close runs that ended without a report, according to `is_active`."""

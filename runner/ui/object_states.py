@@ -8,15 +8,13 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import NamedTuple, Protocol
 
 from runner.kube.cache import Summary
 from runner.objects import GVK, Object, ObjectKey, conditions_of, is_deleting, is_paused, metadata
-from runner.rollout.state import State
-from runner.rollout.steps import Fleet
 from runner.status.conditions import Condition, find
 from runner.status.kstatus import READY, RECONCILING, STALLED
 from runner.watches.watch import Watch
@@ -57,11 +55,6 @@ class WatchedKind(Protocol):
 
     def problem(self) -> str | None:
         """Return the problem of its watch."""
-        ...
-
-    @property
-    def rollout(self) -> Callable[[], tuple[State, Fleet] | None]:
-        """Return the source of the state of its rollout."""
         ...
 
 

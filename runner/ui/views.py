@@ -21,7 +21,8 @@ from runner.engine.job import Outcome
 from runner.engine.output import logs_command, node_command, pod_log_command
 from runner.engine.run_folders import Kept
 from runner.objects import GVK, Object, ObjectKey, conditions_of, metadata
-from runner.ui import plans, stored_runs
+from runner.page import PageSections, kind_id, names
+from runner.ui import stored_runs
 from runner.ui.journal import FailureGroup, Journal, RunRecord
 from runner.ui.object_states import DisplayState, ObjectFilter, ObjectRow, ObjectStates, WatchedKind, display_status
 from runner.watches.watch import content_name
@@ -62,18 +63,21 @@ class OperatorInfo:
     started: float
 
 
-def kind_id(gvk: GVK) -> str:
-    """Return the name of a kind in URLs."""
-    return ".".join(filter(None, (gvk.kind, gvk.version, gvk.group)))
-
-
 class Views:
     """Views of the operator's state."""
 
-    def __init__(self, operator: OperatorInfo, kinds: Sequence[WatchedKind], journal: Journal) -> None:
+    def __init__(
+        self,
+        operator: OperatorInfo,
+        kinds: Sequence[WatchedKind],
+        journal: Journal,
+        sections: Sequence[PageSections] = (),
+    ) -> None:
+        """`sections` are those of features, in the order in which the page shows them."""
         self._operator = operator
         self._kinds = {kind_id(kind.watch.gvk): kind for kind in kinds}
         self._journal = journal
+        self._sections = sections
         self._states = ObjectStates(list(kinds))
         self._reading = asyncio.Semaphore(1)
         """Only one thread reads run folders."""
@@ -84,7 +88,7 @@ class Views:
             (kind.informer.revision, kind.queue.adds, len(kind.queue), kind.queue.active, kind.problem())
             for kind in self._kinds.values()
         ]
-        return (self._journal.revision, *queues)
+        return (self._journal.revision, *(added.revision() for added in self._sections), *queues)
 
     async def overview(self) -> JSON:
         """Return kinds, those with failures first, active runs, and failures grouped by cause."""
@@ -100,6 +104,7 @@ class Views:
             "started": self._operator.started,
             "now": time.time(),
             "kinds": kinds,
+            "sections": [section for added in self._sections if (section := added.overview()) is not None],
             "live": [self._run(run) for run in self._journal.live.values()],
             "failures": [self._group(group) for group in self._journal.failure_groups()[:_MOST_GROUPS]],
             "finished": len(self._journal.ended),
@@ -149,7 +154,7 @@ class Views:
         standing.sort(key=lambda item: _ORDER[item[1].stage])
         part, page, pages = _part(standing, page)
         shown = [
-            {**_names(each.watch.gvk, at.key), **_queue_entry(at), **self._streak(each.watch.gvk, at.key)}
+            {**names(each.watch.gvk, at.key), **_queue_entry(at), **self._streak(each.watch.gvk, at.key)}
             for each, at in part
         ]
         return {"total": len(standing), "page": page, "pages": pages, "queue": shown, "now": time.time()}
@@ -164,7 +169,7 @@ class Views:
             raise PageNotFoundError(f"{of.watch.gvk.kind} {key} not found")
         standing = next((at for at in of.queue.entries() if at.key == key), None)
         return {
-            **_names(of.watch.gvk, key),
+            **names(of.watch.gvk, key),
             "content": content_name(of.watch.content),
             "gone": obj is None,
             **(_contents(obj) if obj is not None else {}),
@@ -172,10 +177,13 @@ class Views:
             "standing": _queue_entry(standing) if standing is not None else None,
             "next": _next(of, key),
             "logs": logs_command(of.watch.gvk, key, paths.run_dir(self._operator.runner_dir, of.watch.gvk, key)),
-            "plan": plans.view(of.watch, obj, self._journal.plans, key) if obj is not None else None,
+            "sections": self._sections_of(of.watch.gvk, obj) if obj is not None else [],
             "runs": self._with_resolved(runs),
             "now": time.time(),
         }
+
+    def _sections_of(self, gvk: GVK, obj: Object) -> list[JSON]:
+        return [section for added in self._sections if (section := added.of_object(gvk, obj)) is not None]
 
     async def run(self, kind: str, key: ObjectKey, ident: str) -> JSON:
         """Return a run with its tasks."""
@@ -232,7 +240,7 @@ class Views:
         return {
             **self._run(latest, resolved=not group.failing),
             "runs": group.runs,
-            "objects": [_names(latest.gvk, key) for key in islice(group.failing or group.resolved, _MOST_NAMES)],
+            "objects": [names(latest.gvk, key) for key in islice(group.failing or group.resolved, _MOST_NAMES)],
             "failing_objects": len(group.failing),
             "resolved_objects": len(group.resolved),
             "next": _next(self._kinds[kind_id(latest.gvk)], latest.key),
@@ -275,7 +283,6 @@ class Views:
             "objects": sum(counts.values()),
             "states": counts,
             "problem": kind.problem(),
-            "rollout": _rollout(kind),
         }
 
     def _row(self, row: ObjectRow) -> JSON | None:
@@ -285,7 +292,7 @@ class Views:
             return None
         found = display_status(obj)
         return {
-            **_names(kind.watch.gvk, row.key),
+            **names(kind.watch.gvk, row.key),
             "state": found.state.value,
             "since": found.since,
             "message": _cut("\n".join(found.message.splitlines()[:_MOST_LINES]), _SHORT),
@@ -297,7 +304,7 @@ class Views:
     def _run(self, run: RunRecord, *, resolved: bool = False) -> JSON:
         calls, current = run.calls, run.timeline.tasks[-1] if run.timeline.tasks else None
         return {
-            **_names(run.gvk, run.key),
+            **names(run.gvk, run.key),
             "ident": run.ident,
             "content": run.content,
             "reason": run.reason,
@@ -317,24 +324,6 @@ class Views:
             "cache_hits": calls.hits if calls is not None else None,
             "pod": run.pod,
         }
-
-
-def _rollout(kind: WatchedKind) -> JSON | None:
-    """Return the rollout with its steps, and the objects that stopped it."""
-    found = kind.rollout()
-    if found is None:
-        return None
-    state, fleet = found
-    failed = [each.key for each in fleet.members if each.uid in state.failed - state.excused]
-    return {
-        "step": state.step + 1,
-        "limits": list(state.limits),
-        "updated": len(fleet.ran),
-        "outdated": sum(not each.is_new for each in fleet.members if each.uid not in fleet.ran),
-        "paused": state.paused,
-        "ended": state.ended,
-        "failed": [_names(kind.watch.gvk, key) for key in failed[:_MOST_NAMES]],
-    }
 
 
 def _tasks(run: RunRecord) -> list[JSON]:
@@ -390,10 +379,6 @@ def _queue_entry(at: QueueEntry) -> JSON:
         "details": list(at.details[:_MOST_DETAILS]),
         "seconds": at.seconds,
     }
-
-
-def _names(gvk: GVK, key: ObjectKey) -> JSON:
-    return {"kind": gvk.kind, "kind_id": kind_id(gvk), "namespace": key.namespace, "name": key.name}
 
 
 def _part(rows: Sequence[Any], page: int) -> tuple[Sequence[Any], int, int]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -12,8 +12,7 @@ from runner.engine.job import Event
 from runner.kube.cache import Cache
 from runner.kube.watch_events import Applied, Deleted
 from runner.objects import GVK, Object, ObjectKey
-from runner.rollout.state import State
-from runner.rollout.steps import Fleet
+from runner.page import PageSections
 from runner.ui.journal import Journal
 from runner.ui.views import OperatorInfo, Views
 from runner.watches.watch import Watch
@@ -85,7 +84,6 @@ class AKind:
         self.informer = Objects()
         self.queue = WorkQueue(ConcurrencyLimit.of(workers), Dispatcher(ConcurrencyLimit.of(workers)))
         self.trouble: str | None = None
-        self.rollout: Callable[[], tuple[State, Fleet] | None] = lambda: None
 
     @property
     def gvk(self) -> GVK:
@@ -95,11 +93,14 @@ class AKind:
         return self.trouble
 
 
-def views_of(kind: AKind, journal: Journal | None = None, runner_dir: Path = Path("/nonexistent")) -> Views:
+def views_of(
+    kind: AKind, journal: Journal | None = None, runner_dir: Path = Path("/nonexistent"), *sections: PageSections
+) -> Views:
     return Views(
         OperatorInfo("shop-operator", "https://cluster.example.com:6443", (), runner_dir, time.time()),
         [kind],
         journal or Journal(time.time),
+        sections,
     )
 
 

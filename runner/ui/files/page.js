@@ -218,19 +218,25 @@ async function copy(event) {
 const folded = (summary, ...children) => el("details", {}, el("summary", {}, summary), ...children);
 const block = (label, text) => el("pre", { tabindex: "0", role: "region", "aria-label": label }, text);
 
-const ROLLOUT_COLUMNS = [
-  ["Kind", (kind) => kind.kind],
-  ["Step", ({ rollout }) => (rollout.ended ? "ended" : `${rollout.step} of ${rollout.limits.length}`)],
-  ["Objects after each step", ({ rollout }) => rollout.limits.join(", ")],
-  ["Updated", ({ rollout }) => String(rollout.updated), "number"],
-  ["Outdated", ({ rollout }) => String(rollout.outdated), "number"],
-  ["State", ({ rollout }) => (rollout.paused ? [tag("paused"), " ", isolated(rollout.paused)] : rollout.ended ? "ended" : "in progress")],
-  ["Stopped by", ({ rollout }) => rollout.failed.map((each) => [objectLink(each), " "])],
-];
+// Sections of features: a node is text, a list of nodes, or {as, of}, an element and its content.
+const ELEMENTS = {
+  tag, time: ago, object: objectLink, isolated,
+  soft: (of) => el("span", { class: "soft" }, content(of)),
+  note: (of) => el("p", { class: "soft" }, content(of)),
+  command: ({ text, line }) => el("p", { class: "command" }, text, copyable(line)),
+  line: (of) => el("div", { class: "field" }, content(of)),
+  code: (of) => el("code", {}, of),
+  removed: (of) => el("del", {}, of),
+  added: (of) => el("ins", {}, of),
+  folded: ([summary, of]) => folded(summary, content(of)),
+  table: ({ caption, columns, rows, empty }) => table(
+    caption, columns.map(([heading, kind], at) => [heading, (row) => content(row[at]), kind || undefined]), rows, empty),
+};
+const content = (node) => (typeof node === "string" ? node : Array.isArray(node) ? node.map(content) : ELEMENTS[node.as](node.of));
+const sections = (of) => of.map(({ title, nodes }) => [el("h2", {}, title), nodes.map(content)]);
 
 function drawOverview() {
   const { kinds, live, failures } = overview;
-  const rollouts = kinds.filter((kind) => kind.rollout);
   draw("Overview",
     el("h2", {}, "Kinds"),
     table("Kinds", [
@@ -243,7 +249,7 @@ function drawOverview() {
         el("a", { class: `tag ${TONE[state] || ""}`, href: `#/objects?kind=${encodeURIComponent(kind.id)}&state=${encodeURIComponent(state)}` }, `${count} ${state}`)))],
       ["Watch", (kind) => (kind.problem ? [tag("failing"), " ", isolated(kind.problem)] : "live")],
     ], kinds, "No watched kinds"),
-    rollouts.length ? [el("h2", {}, "Rollouts"), table("Rollouts", ROLLOUT_COLUMNS, rollouts, "")] : null,
+    sections(overview.sections),
     el("h2", {}, "Active"),
     table("Active", RUN_COLUMNS.filter(([heading]) => heading !== "API calls"), live, "No active runs"),
     failures.length ? [el("h2", {}, "Latest failures"), table("Latest failures", FAILURE_COLUMNS, failures, "")] : null,
@@ -360,37 +366,12 @@ function drawObject(data) {
       ["Since", (one) => ago(one.since), "time"],
       ["Message", (one) => brief(one.message), "message"],
     ], (data.conditions || []).map((each) => ({ ...each, id: each.type })), "No conditions"),
-    planOf(data.plan),
+    sections(data.sections),
     el("h2", {}, "Runs"),
     table("Runs", [
       ["Run", (run) => runLink(run, run.ended ? `${run.outcome || "ended"}, ${span(run.ended - run.began)}` : "running"), "tight"],
       ...RUN_COLUMNS.slice(2),
     ], data.runs, "No runs"));
-}
-
-function planOf(plan) {
-  if (!plan) return null;
-  const title = plan.type === "drift" ? "Drift" : "Plan";
-  const unplanned = plan.unplanned ? `, ${plural(plan.unplanned, "task")} not planned` : "";
-  const changes = plan.changes.map((each, index) => ({ ...each, id: String(index) }));
-  return [el("h2", {}, title),
-    el("p", { class: "soft" }, `${plural(plan.changes.length + plan.more, "object")} to change${unplanned}, since `, ago(plan.time), `, ${plan.hash}`,
-      plan.approval ? [", approved: ", tag(plan.approval.toLowerCase())] : ""),
-    plan.approve ? el("p", { class: "command" }, "To approve the plan: ", copyable(plan.approve)) : null,
-    table(title, [
-      ["Object", (one) => [named(one), " ", el("span", { class: "soft" }, one.kind)]],
-      ["Change", (one) => tag(one.verb), "tight"],
-      ["Fields", (one) => fieldsOf(one), "wide"],
-    ], changes, "No changes"),
-    plan.more ? el("p", { class: "soft" }, `${plural(plan.more, "more object")} not shown`) : null];
-}
-function fieldsOf(change) {
-  const lines = change.fields.map((field) => el("div", { class: "field" },
-    field.path ? el("code", {}, field.path) : "",
-    field.before === null ? "" : el("del", {}, `- ${field.before}`),
-    field.after === null ? "" : el("ins", {}, `+ ${field.after}`)));
-  if (change.more_fields) lines.push(el("div", { class: "soft" }, `${plural(change.more_fields, "more field")} not shown`));
-  return change.verb === "change" ? lines : folded("Content", ...lines);
 }
 
 function drawRun(data) {

@@ -16,6 +16,7 @@ from runner.monitoring.endpoints import Address
 from runner.objects import GVK, MODE, ObjectKey, ObjectRef
 from runner.plan.changes import ObjectChange, ResourcePlan
 from runner.plan.fields import FieldChange
+from runner.plan.page import LatestPlans
 from runner.proxy.identity import RunStats
 from runner.ui.journal import Journal
 from runner.ui.server import StatusPage, StreamTimings
@@ -56,6 +57,7 @@ class Crowd:
     def __init__(self, folder: Path) -> None:
         self.url = ""
         self.kind: AKind
+        self._plans: LatestPlans
         self._folder = folder
         self._loop: asyncio.AbstractEventLoop
         self._stop: asyncio.Event
@@ -71,7 +73,9 @@ class Crowd:
         self.kind = AKind()
         for number in range(OBJECTS):
             self.kind.informer.put(f"one-{number:04}", condition("Ready", message="Last reconciliation succeeded"))
-        page = StatusPage(views_of(self.kind, self._journal, self._folder), StreamTimings(interval=0.05))
+        self._plans = LatestPlans({self.kind.gvk: "approve"})
+        views = views_of(self.kind, self._journal, self._folder, self._plans.sections())
+        page = StatusPage(views, StreamTimings(interval=0.05))
         try:
             self.url = await page.start(Address("127.0.0.1", 0))
             ready.set_result(None)
@@ -99,7 +103,7 @@ class Crowd:
         mode = {"annotations": {MODE: "approve"}}
 
         def put() -> None:
-            self._journal.planned(ResourcePlan(ref, "complete", (change,)))
+            self._plans.add(ResourcePlan(ref, "complete", (change,)))
             self.kind.informer.put(name, condition("Planned"), metadata=mode, status=status)
 
         self.do(put)

@@ -21,6 +21,7 @@ from runner.monitoring.endpoints import Address
 from runner.objects import GVK, ObjectKey
 from runner.proxy.identity import RunStats
 from runner.rollout.member import Member
+from runner.rollout.page import RolloutTable
 from runner.rollout.state import State
 from runner.rollout.steps import Fleet
 from runner.ui.journal import Journal
@@ -364,7 +365,15 @@ async def test_the_overview_has_the_steps_of_a_rollout_and_the_objects_that_stop
     members = [Member.of(kind.informer.get(ObjectKey("shop", "one")) or {}, {}, "apply")]
     state = State("0" * 24, 1, paused="why", limits=(1, 5), failed=frozenset({members[0].uid}))
     fleet = Fleet.of(RolloutPolicy((Step(1), Step(5))), state, members)
-    kind.rollout = lambda: (state, fleet)
-    shown = (await views_of(kind).overview())["kinds"][0]["rollout"]
-    assert (shown["step"], shown["limits"], shown["paused"]) == (2, [1, 5], "why")
-    assert [each["name"] for each in shown["failed"]] == ["one"]
+    rollouts = RolloutTable({kind.gvk: lambda: (state, fleet)})
+    (section,) = (await views_of(kind, None, Path("/"), rollouts.sections()).overview())["sections"]
+    ((*texts, going, stopped),) = section["nodes"][0]["of"]["rows"]
+    assert (section["title"], texts) == ("Rollouts", ["Memcached", "2 of 2", "1, 5", "0", "0"])
+    assert going == [{"as": "tag", "of": "paused"}, " ", {"as": "isolated", "of": "why"}]
+    assert [link["of"]["name"] for link, _ in stopped] == ["one"]
+
+
+async def test_an_overview_without_a_rollout_has_no_section_of_it() -> None:
+    kind, rollouts = AKind(), RolloutTable()
+    rollouts.kinds[kind.gvk] = lambda: None
+    assert (await views_of(kind, None, Path("/"), rollouts.sections()).overview())["sections"] == []

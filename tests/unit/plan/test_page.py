@@ -10,8 +10,7 @@ from runner.objects import APPROVE, GVK, MODE, ObjectKey, ObjectRef
 from runner.plan import published
 from runner.plan.changes import ObjectChange, ResourcePlan
 from runner.plan.fields import ABSENT, FieldChange
-from runner.ui import plans
-from runner.ui.plans import LatestPlans
+from runner.plan.page import LatestPlans
 from runner.watches.policy import RunMode
 from tests.kit.page_values import an_object, condition
 from tests.kit.watch_values import watch_value
@@ -40,8 +39,15 @@ def stored(field: str = "plan", annotations: dict[str, str] | None = None, **mor
     return an_object("cart", [condition(kind)], "shop", 1, {"status": {field: value}, "metadata": metadata})
 
 
-def shown(obj: dict[str, Any], latest: LatestPlans | None = None, mode: RunMode = "approve") -> Any:
-    return plans.view(watch_value(mode=mode), obj, latest or LatestPlans(), KEY)
+def shown(obj: dict[str, Any], *plans: ResourcePlan, mode: RunMode = "approve") -> Any:
+    latest = LatestPlans({WATCH.gvk: mode})
+    for plan in plans:
+        latest.add(plan)
+    return latest.section(WATCH.gvk, obj)
+
+
+def rows_of(section: Any) -> Any:
+    return next(node["of"]["rows"] for node in section["nodes"] if node["as"] == "table")
 
 
 def test_an_object_without_plan_and_drift_shows_none() -> None:
@@ -49,21 +55,51 @@ def test_an_object_without_plan_and_drift_shows_none() -> None:
 
 
 def test_values_of_the_latest_plan_are_shown_before_and_after() -> None:
-    latest = LatestPlans()
-    latest.add(plan_of(CHANGE))
-    (change,) = shown(stored(), latest)["changes"]
-    assert (change["verb"], change["kind"], change["name"]) == ("change", "Deployment", "web")
-    replicas, added = change["fields"]
-    assert replicas == {"path": "spec.replicas", "before": "3", "after": "5"}
-    assert (added["before"], added["after"]) == (None, '{\n  "a": 1\n}')
+    ((name, verb, fields),) = rows_of(shown(stored(), plan_of(CHANGE)))
+    assert (name, verb) == (["shop/web", " ", {"as": "soft", "of": "Deployment"}], {"as": "tag", "of": "change"})
+    replicas, added = (line["of"] for line in fields)
+    assert [node["of"] for node in replicas] == ["spec.replicas", "- 3", "+ 5"]
+    assert added[1:] == ["", {"as": "added", "of": '+ {\n  "a": 1\n}'}]
+
+
+def test_the_fields_of_an_object_that_is_created_are_folded() -> None:
+    created = ObjectChange("create", CHANGE.gvk, WEB, CHANGE.fields)
+    latest = LatestPlans({WATCH.gvk: "plan"})
+    latest.add(plan_of(created))
+    status = {"plan": {**published.drift(plan_of(created), "2026-11-21T11:00:00Z"), "hash": "3b0f"}}
+    ((_, verb, fields),) = rows_of(latest.section(WATCH.gvk, an_object("cart", [], "shop", 1, {"status": status})))
+    assert (verb["of"], fields["as"], fields["of"][0], len(fields["of"][1])) == ("create", "folded", "Content", 2)
 
 
 @pytest.mark.parametrize("field", ["plan", "drift"])
 def test_a_plan_of_an_earlier_process_shows_the_changed_fields(field: str) -> None:
-    view = shown(stored(field))
-    assert view["type"] == field
-    (change,) = view["changes"]
-    assert [each["path"] for each in change["fields"]] == ["spec.replicas", "spec.x"]
+    section = shown(stored(field))
+    assert section["title"] == field.capitalize()
+    ((_, _, fields),) = rows_of(section)
+    assert [line["of"][0]["of"] for line in fields] == ["spec.replicas", "spec.x"]
+
+
+def test_the_summary_counts_what_is_not_shown_and_names_the_approval() -> None:
+    more = {"moreChanges": 2, "unplanned": 1, "approval": {"hash": "3b0f", "state": "Succeeded"}}
+    summary, _, last = shown(stored(**more))["nodes"]
+    texts = [node if isinstance(node, str) else node["of"] for node in summary["of"]]
+    assert texts == [
+        "3 objects to change, 1 task not planned, since ",
+        "2026-11-21T11:00:00Z",
+        ", 3b0f",
+        ", approved: ",
+        "succeeded",
+    ]
+    assert last == {"as": "note", "of": ["2 more objects not shown"]}
+
+
+def test_a_plan_that_failed_and_one_that_no_page_shows_are_not_kept() -> None:
+    latest = LatestPlans({WATCH.gvk: "plan"})
+    latest.add(ResourcePlan(REF, "failed", (CHANGE,)))
+    hidden = LatestPlans({WATCH.gvk: "plan"}, is_shown=False)
+    hidden.add(plan_of(CHANGE))
+    for plans in (latest, hidden):
+        assert (plans.of(WATCH.gvk, KEY), plans.revision) == ((), 0)
 
 
 @pytest.mark.parametrize(
@@ -81,13 +117,14 @@ def test_a_plan_of_an_earlier_process_shows_the_changed_fields(field: str) -> No
 def test_the_command_is_shown_only_if_the_plan_can_be_approved(
     *, mode: RunMode, annotations: dict[str, str], more: dict[str, Any], approvable: bool
 ) -> None:
-    command = shown(stored(annotations=annotations, **more), mode=mode)["approve"]
+    nodes = shown(stored(annotations=annotations, **more), mode=mode)["nodes"]
+    commands = [node["of"]["line"] for node in nodes if node["as"] == "command"]
     expected = f"kubectl annotate --overwrite memcached.v1alpha1.cache.example.com cart -n shop {APPROVE}=3b0f"
-    assert command == (expected if approvable else "")
+    assert commands == ([expected] if approvable else [])
 
 
 def test_long_values_and_old_plans_are_dropped() -> None:
-    latest = LatestPlans()
+    latest = LatestPlans({})
     for number in range(300):
         ref = ObjectRef(WATCH.gvk, ObjectKey("shop", f"cart-{number}"), "uid")
         long = ObjectChange("change", CHANGE.gvk, WEB, (FieldChange("spec.text", "", "x" * 10_000),))
