@@ -21,13 +21,7 @@ from runner.kube.cache import Change, Summary
 from runner.monitoring.background import Work
 from runner.monitoring.metrics import controller_name
 from runner.objects import ObjectKey
-<<<<<<< HEAD
 from runner.references.watching import References
-from runner.rollout.state import State
-from runner.rollout.steps import Fleet
-=======
-from runner.references.watching import REFERENCE, References
->>>>>>> 84423066 (Features add sections to the status page, which names none of them)
 from runner.workqueue import reasons
 from runner.workqueue.concurrency import ConcurrencyLimit
 from runner.workqueue.queue import Dispatcher, WorkQueue
@@ -53,12 +47,6 @@ class Controller:
         self.watch = scope.watch
         self.queue = WorkQueue(limit, dispatcher)
         self.informer = scope.informer
-<<<<<<< HEAD
-        self.rollout: Callable[[], tuple[State, Fleet] | None] = lambda: None
-=======
-        self.contention = contention
->>>>>>> 84423066 (Features add sections to the status page, which names none of them)
-        """Returns the state of the watch's rollout, for the status page."""
         self._reconciler = reconciler
         self._runs = runs
         self._metrics = scope.metrics
