@@ -42,8 +42,6 @@ from runner.controller.pruning import PRUNE
 from runner.controller.run_access import AccessObserver, RunAccess
 from runner.controller.run_log import Form, RunLog, RunObserver
 from runner.controller.runs import plan_environment
-from runner.dependents import loop_guard
-from runner.dependents.loop_guard import LoopGuard
 from runner.dependents.store import KindStore, storage
 from runner.dependents.watching import Dependents
 from runner.engine.blocks import BlockWriter
@@ -52,6 +50,7 @@ from runner.engine.job import Engine
 from runner.engine.run_engine import RunEngine
 from runner.errors import OperatorError
 from runner.events.recorder import EventRecorder
+from runner.features.loopguard.guard import LoopGuard, delays
 from runner.kube import service_accounts
 from runner.kube.client import NO_RESPONSE, CallObserver, Client, Params
 from runner.kube.credentials import auth
@@ -158,9 +157,7 @@ class _Operator:
             discovery = Discovery(client)
             leadership = await setup.make(settings, credentials, self._metrics, stack)
             kinds = self._controllers
-            guard = LoopGuard(
-                lambda target, cause: kinds[target.gvk].wake(target.key, cause), loop_guard.delays(self._metrics)
-            )
+            guard = LoopGuard(lambda target, cause: kinds[target.gvk].wake(target.key, cause), delays(self._metrics))
             dependents = self._dependents(client, discovery, guard, leadership)
             references = References(
                 client, discovery, settings.namespaces, self._watches, guard.trigger, leadership.leads

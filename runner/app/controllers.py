@@ -13,7 +13,6 @@ from runner.config import paths
 from runner.config.settings import Settings
 from runner.controller import planning
 from runner.controller.attempt import Attempt, WatchScope
-from runner.controller.contention import ContentionReporter
 from runner.controller.controller import Controller
 from runner.controller.decisions import RUN_MARK
 from runner.controller.drift import DRIFT, DriftChecks
@@ -30,10 +29,11 @@ from runner.controller.run_access import AccessObserver, RunAccess
 from runner.controller.run_log import RunObserver
 from runner.controller.runs import JobFactory, Runs, bounds_of
 from runner.controller.skipping import RunSkipper
-from runner.dependents.loop_guard import LoopGuard
 from runner.dependents.watching import Dependents
 from runner.engine.job import Engine
 from runner.events.recorder import EventRecorder
+from runner.features.loopguard.guard import LoopGuard
+from runner.features.loopguard.reports import ContentionReporter
 from runner.kube.client import Client, Selection
 from runner.kube.credentials import auth
 from runner.kube.discovery import Discovery

@@ -1,1 +1,1 @@
-"""Objects that runs created: watched by metadata, compared, and guarded against loops."""
+"""Objects that runs created: watched by metadata, and compared."""

@@ -1,7 +1,7 @@
-"""Reasons of runs: what makes an object due, how urgent it is, and what follows from it.
+"""Reasons of runs: their urgency, and what follows from each.
 
-A feature that requests runs defines its own reason next to the code that requests them. The rest of the operator asks
-for the properties of a reason, not for the reason of a feature.
+A feature that requests runs defines its own reason next to the code that requests them. Other code reads the properties
+of a reason, and names none of a feature.
 """
 
 from __future__ import annotations

@@ -16,10 +16,10 @@ from typing import Any
 
 import pytest
 
-from runner.dependents.loop_guard import LoopGuard
 from runner.dependents.store import KindStore
 from runner.dependents.watching import Dependents
 from runner.errors import ConflictError, NotFoundError
+from runner.features.loopguard.guard import LoopGuard
 from runner.kube.client import EVERYTHING
 from runner.kube.discovery import ApiResource, Discovery
 from runner.kube.state import FileState

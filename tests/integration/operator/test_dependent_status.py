@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from runner.dependents.loop_guard import ROLLOUT_WAITS
+from runner.features.loopguard.guard import ROLLOUT_WAITS
 from tests.kit.wait import wait_until
 
 if TYPE_CHECKING:

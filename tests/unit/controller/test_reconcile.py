@@ -9,13 +9,13 @@ from typing import Any, cast
 import pytest
 
 from runner.controller.attempt import Attempt
-from runner.controller.contention import ContentionReporter
 from runner.controller.decisions import Done, RequeueAfter
 from runner.controller.drift import DriftChecks
 from runner.controller.hooks import Addition, FinishedRun, Hooks, Skip
-from runner.dependents.loop_guard import LoopGuard
 from runner.engine.job import Job, Outcome, RunResult, canceled
 from runner.errors import ApiUnavailableError, EngineError, KindNotFoundError, ServerError
+from runner.features.loopguard.guard import LoopGuard
+from runner.features.loopguard.reports import ContentionReporter
 from runner.kube.cache import Cache
 from runner.objects import ObjectKey
 from runner.plan.page import LatestPlans

@@ -7,9 +7,9 @@ from dataclasses import replace
 
 import pytest
 
-from runner.dependents.loop_guard import Contention, LoopGuard
-from runner.dependents.loops import Loops, TriggerPair
 from runner.dependents.notification import Notification
+from runner.features.loopguard.guard import Contention, LoopGuard
+from runner.features.loopguard.loops import Loops, TriggerPair
 from runner.objects import GVK, ObjectKey, ObjectRef
 from runner.references.watching import REFERENCE
 from runner.workqueue.request import Cause

@@ -8,8 +8,8 @@ from dataclasses import replace
 
 import pytest
 
-from runner.dependents.loop_guard import Contention, LoopGuard
 from runner.dependents.notification import DeferredNotifications, Notification
+from runner.features.loopguard.guard import Contention, LoopGuard
 from runner.kube.object_state import ObjectState
 from runner.objects import GVK, ObjectKey, ObjectRef
 from runner.workqueue.request import DEPENDENT_STATUS_HANDICAP, Cause

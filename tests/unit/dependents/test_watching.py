@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 from structlog.testing import capture_logs
 
-from runner.dependents.loop_guard import LoopGuard
 from runner.dependents.store import KindStore
 from runner.dependents.watching import Dependents
 from runner.errors import ForbiddenError, KindNotFoundError
+from runner.features.loopguard.guard import LoopGuard
 from runner.kube.client import Client
 from runner.kube.credentials import auth
 from runner.kube.discovery import ApiResource, Discovery

@@ -7,8 +7,8 @@ import asyncio
 from runner import log
 from runner.controller.attempt import Attempt, WatchScope
 from runner.controller.hooks import Hooks, Skip
-from runner.dependents.loop_guard import Contention, LoopGuard
 from runner.errors import ApiError, ApiUnavailableError, LeaseLostError
+from runner.features.loopguard.guard import Contention, LoopGuard
 from runner.kube.discovery import Discovery
 from runner.objects import ObjectKey, ObjectRef
 from runner.status import report

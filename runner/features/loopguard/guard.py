@@ -4,8 +4,6 @@ Owns the delayed triggers: one per owner and dependent, or object and reference.
 delay. Dependents outside the namespace of their owner also share a budget, which bounds the runs that they trigger.
 
 Steps of a rollout wait for its end, so that a rollout triggers one run, or two if it lasts longer than `ROLLOUT_WAITS`.
-
-Must not import: proxy, reconcile, controller.
 """
 
 from __future__ import annotations
@@ -16,8 +14,8 @@ from dataclasses import dataclass, field
 from functools import partial
 
 from runner import log
-from runner.dependents.loops import Loops, Slowdown, TriggerBudget, TriggerPair
 from runner.dependents.notification import Notification
+from runner.features.loopguard.loops import Loops, Slowdown, TriggerBudget, TriggerPair
 from runner.meters import Meters
 from runner.objects import GVK, ObjectKey, ObjectRef
 from runner.workqueue import reasons
