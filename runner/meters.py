@@ -6,10 +6,10 @@ declares those of its features.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import Any, TypeVar
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
@@ -27,6 +27,7 @@ class Meters:
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
         self._declared: dict[str, Any] = {}
+        self._texts: list[Callable[[], Awaitable[bytes]]] = []
 
     def counter(self, name: str, text: str, labels: Sequence[str] = ()) -> Counter:
         """Return the counter `name`; the first call creates it. `text` is its help."""
@@ -49,6 +50,14 @@ class Meters:
     def observable_gauge(self, name: str, text: str, labels: Sequence[str], values: Values) -> None:
         """Declare a gauge whose values are read at each scrape. All its labels have the same value."""
         self.registry.register(_Observable(lambda: GaugeMetricFamily(name, text, labels=labels), labels, values))
+
+    def add_text(self, text: Callable[[], Awaitable[bytes]]) -> None:
+        """Add metrics that their owner renders in the text format itself."""
+        self._texts.append(text)
+
+    async def text(self) -> bytes:
+        """Return all metrics in the text format."""
+        return b"".join([generate_latest(self.registry), *[await text() for text in self._texts]])
 
     def _declare(self, kind: type[Meter], name: str, text: str, labels: Sequence[str], **options: Any) -> Meter:
         if name not in self._declared:

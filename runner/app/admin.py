@@ -7,29 +7,24 @@ restart an operator that waits for its API server.
 from __future__ import annotations
 
 import asyncio
-import os
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import AsyncExitStack
 from functools import partial
 
-from aiohttp import web
-
 from runner import log
 from runner.config.settings import Settings
-from runner.controller import run_access
 from runner.controller.controller import Controller
 from runner.kube.client import Client
 from runner.kube.credentials import auth
 from runner.kube.reviews import AccessReviews
-from runner.monitoring import endpoints, role_metrics
+from runner.meters import Meters
+from runner.monitoring import endpoints
 from runner.monitoring.background import Background
 from runner.monitoring.certificates import CertificateFiles, Certificates
 from runner.monitoring.endpoints import Address
 from runner.monitoring.health import CheckFunction, HealthChecks, ProbeServer, ProbeTimeouts
 from runner.monitoring.identity import IdentityCheck
-from runner.monitoring.metrics import Metrics
-from runner.monitoring.role_metrics import UserMetrics
 from runner.objects import GVK
 from runner.page import PageSections
 from runner.proxy.self_test import SelfTest
@@ -50,8 +45,6 @@ class AdminServers:
         self._settings = settings
         self._proxy: SelfTest | None = None
         self._certificates: Certificates | None = None
-        self._role_metrics = UserMetrics(time.time)
-        self._role_metrics_server: web.AppRunner | None = None
         self.health = HealthChecks(time.monotonic)
         usual = "0" if auth.pod_namespace(auth.HostEnvironment.of_process()) else _FREE
         self._page_at = Address.parse(settings.ui_bind_address or usual, server.FLAG)
@@ -111,40 +104,17 @@ class AdminServers:
         stack.push_async_callback(server.close)
         _log.info("Serving", paths=["/healthz", "/readyz"], port=port)
 
-    async def open_role_metrics(self, stack: AsyncExitStack) -> dict[str, str]:
-        """Serve the endpoint for role metrics until `stack` is closed.
-
-        Returns the variable with its address for runs; none if the operator's environment sets one.
-        """
-        server, port = await role_metrics.serve(
-            self._role_metrics, run_access.LOOPBACK, self._settings.user_metrics_port
-        )
-        stack.push_async_callback(server.cleanup)
-        self._role_metrics_server = server
-        _log.info("Serving the endpoint for role metrics", port=port)
-        if os.environ.get(role_metrics.ADDRESS_VARIABLE):
-            return {}
-        return {role_metrics.ADDRESS_VARIABLE: role_metrics.address(run_access.LOOPBACK, port)}
-
-    def role_metrics_connection(self) -> asyncio.Protocol:
-        """Return the protocol of a further connection to the endpoint for role metrics, which must be open."""
-        assert self._role_metrics_server is not None  # noqa: S101 - see above
-        return role_metrics.connection(self._role_metrics_server)
-
-    async def open_metrics(self, stack: AsyncExitStack, metrics: Metrics, client: Client) -> None:
+    async def open_metrics(self, stack: AsyncExitStack, meters: Meters, client: Client) -> None:
         """Serve metrics until `stack` is closed. With `metrics_require_rbac`, `client` authorizes readers."""
         settings = self._settings
         address = Address.parse(settings.metrics_bind_address, _METRICS)
         if address is None:
             return
 
-        async def text() -> bytes:
-            return await metrics.text() + self._role_metrics.text()
-
-        handlers = endpoints.unrestricted(text)
+        handlers = endpoints.unrestricted(meters.text)
         if settings.metrics_require_rbac:
             reviews = AccessReviews(client, asyncio.get_running_loop().time)
-            handlers = endpoints.authorized(text, reviews)
+            handlers = endpoints.authorized(meters.text, reviews)
         context = None
         if settings.metrics_secure:
             folder = settings.metrics_cert_path

@@ -59,6 +59,7 @@ from runner.kube.meaning import Request
 from runner.monitoring.background import Background, Work
 from runner.monitoring.identity import IdentityCheck
 from runner.monitoring.metrics import Metrics
+from runner.monitoring.role_metrics import RoleMetrics
 from runner.objects import GVK
 from runner.plan.page import LatestPlans
 from runner.pods import setup as pods_setup
@@ -126,6 +127,7 @@ class _Operator:
         self._watches = loaded.watches
         self._signals = signals
         self._metrics = Metrics()
+        self._role_metrics = RoleMetrics(self._metrics)
         self._search_path = settings.search_path(os.environ, Path.cwd())
         self._environment = {
             **paths.ansible_environment(self._search_path, os.environ, Path.cwd()),
@@ -170,7 +172,7 @@ class _Operator:
             stack.push_async_callback(events.close, writing, _EVENTS_GRACE)
             observers = (dependents, references)
             proxy, access = await self._open_proxy(stack, client, dependents, observers)
-            self._environment |= await self._admin.open_role_metrics(stack)
+            self._environment |= await self._role_metrics.open(stack, run_access.LOOPBACK, settings.user_metrics_port)
             pods = await self._open_pods(stack, discovery, proxy, engine)
             shared = Shared(
                 settings=settings,
@@ -281,7 +283,7 @@ class _Operator:
     ) -> PodRuns | None:
         if self._pods is None:
             return None
-        links = Links(proxy.connection, self._admin.role_metrics_connection)
+        links = Links(proxy.connection, self._role_metrics.connection)
         return await self._pods.start(discovery, links, engine.kept, self._metrics, stack)
 
     async def _open_proxy(

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Mapping
 from importlib.metadata import version
 from pathlib import Path
 
-from prometheus_client import Info, ProcessCollector, generate_latest
+from prometheus_client import Info, ProcessCollector
 
 import runner
 from runner import __version__
@@ -48,6 +48,7 @@ class Metrics(Meters):
         super().__init__()
         ProcessCollector(registry=self.registry)
         self._object_series = ObjectSeries()
+        self.add_text(self._object_series.text)
         self._queues: dict[str, WorkQueue] = {}
         self._ages: dict[GVK, Callable[[], float | None]] = {}
         self._add_run_metrics()
@@ -187,10 +188,6 @@ class Metrics(Meters):
         self.outcomes.labels(name, outcome.value).observe(result.duration)
         self.api_calls.labels(name).observe(calls)
         self._object_series.ran(gvk, namespace, result.duration)
-
-    async def text(self) -> bytes:
-        """Return all metrics in the text format."""
-        return generate_latest(self.registry) + await self._object_series.text()
 
     async def measure_lag(self) -> None:
         """Measure the lag of the event loop until canceled."""

@@ -10,9 +10,12 @@ from __future__ import annotations
 import asyncio
 import bisect
 import math
+import os
 import re
+import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
+from contextlib import AsyncExitStack
 from itertools import accumulate
 from typing import Any
 
@@ -21,6 +24,7 @@ from aiohttp import web
 
 from runner import log
 from runner.errors import ConfigError
+from runner.meters import Meters
 from runner.monitoring import endpoints
 
 ADDRESS_VARIABLE = "OSDK_METRICS_ADDRESS"
@@ -211,6 +215,33 @@ class UserMetrics:
         if len(self._metrics) >= _MOST_METRICS:
             raise BadMetricError(f"maximum of {_MOST_METRICS} metrics of roles reached: use fewer names")
         return metric
+
+
+class RoleMetrics:
+    """Metrics of all roles, and the server that receives them."""
+
+    def __init__(self, meters: Meters) -> None:
+        self._metrics = UserMetrics(time.time)
+        self._server: web.AppRunner | None = None
+        meters.add_text(self._text)
+
+    async def open(self, stack: AsyncExitStack, host: str, port: int | None) -> dict[str, str]:
+        """Serve until `stack` is closed. `port`: see `serve`.
+
+        Returns the variable with the address for runs; none if the operator's environment sets one.
+        """
+        self._server, bound = await serve(self._metrics, host, port)
+        stack.push_async_callback(self._server.cleanup)
+        _log.info("Serving the endpoint for role metrics", port=bound)
+        return {} if os.environ.get(ADDRESS_VARIABLE) else {ADDRESS_VARIABLE: address(host, bound)}
+
+    def connection(self) -> asyncio.Protocol:
+        """Return the protocol of a further connection to the server, which must be open."""
+        assert self._server is not None  # noqa: S101 - see above
+        return connection(self._server)
+
+    async def _text(self) -> bytes:
+        return self._metrics.text()
 
 
 async def serve(metrics: UserMetrics, host: str, port: int | None) -> tuple[web.AppRunner, int]:
