@@ -24,8 +24,8 @@ from runner.config.settings import EngineName
 from runner.engine import params
 from runner.engine.job import Job
 from runner.errors import ApiError
+from runner.features.rolemetrics.endpoint import ADDRESS_VARIABLE
 from runner.kube.client import Client, PatchType
-from runner.monitoring.role_metrics import ADDRESS_VARIABLE
 from runner.objects import key_of
 
 NAMESPACE = "bench-engine"

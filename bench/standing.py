@@ -19,9 +19,9 @@ import orjson
 
 from bench import lean, objects, process_stats
 from bench.operator_process import DEADLINE, OperatorProcess, Project, running
+from runner.features.rolemetrics.endpoint import ADDRESS_VARIABLE
 from runner.kube.client import Client
 from runner.kube.credentials.auth import Credentials
-from runner.monitoring.role_metrics import ADDRESS_VARIABLE
 
 _OWNER = "standing"
 _LOOK = 0.1

@@ -51,6 +51,7 @@ from runner.engine.run_engine import RunEngine
 from runner.errors import OperatorError
 from runner.events.recorder import EventRecorder
 from runner.features.loopguard.guard import LoopGuard, delays
+from runner.features.rolemetrics.endpoint import RoleMetrics
 from runner.kube import service_accounts
 from runner.kube.client import NO_RESPONSE, CallObserver, Client, Params
 from runner.kube.credentials import auth
@@ -59,7 +60,6 @@ from runner.kube.meaning import Request
 from runner.monitoring.background import Background, Work
 from runner.monitoring.identity import IdentityCheck
 from runner.monitoring.metrics import Metrics
-from runner.monitoring.role_metrics import RoleMetrics
 from runner.objects import GVK
 from runner.plan.page import LatestPlans
 from runner.pods import setup as pods_setup

@@ -18,9 +18,9 @@ from bench.engine_bed import Access, Bed, service
 from runner.engine.job import Event, Outcome
 from runner.engine.run_engine import RunEngine
 from runner.engine.warm import task_record
+from runner.features.rolemetrics import endpoint as role_metrics
 from runner.kube.client import Client
 from runner.kube.credentials import auth
-from runner.monitoring import role_metrics
 from runner.sdk.devcluster import DevCluster
 from tests.integration.engine.runs import ENGINE
 

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from runner.engine.job import Outcome
-from runner.monitoring import role_metrics
-from runner.monitoring.role_metrics import UserMetrics
+from runner.features.rolemetrics import endpoint as role_metrics
+from runner.features.rolemetrics.endpoint import UserMetrics
 from runner.pods.states import PodState
 from tests.integration.pods.bed import Bed, conclude
 from tests.kit.agents import agent_application, free_port

@@ -11,9 +11,9 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from runner.errors import ConfigError
-from runner.monitoring import role_metrics
+from runner.features.rolemetrics import endpoint as role_metrics
+from runner.features.rolemetrics.endpoint import OWN_NAMES, BadMetricError, UserMetrics
 from runner.monitoring.metrics import Metrics
-from runner.monitoring.role_metrics import OWN_NAMES, BadMetricError, UserMetrics
 
 NOW = 1_800_000_000.0
 JSON = {"Content-Type": "application/json"}

@@ -22,7 +22,7 @@ from runner import agent
 from runner.agent import frames, process_tree, worker
 from runner.agent.frames import Exit
 from runner.agent.spool import ArtifactsFilter, Spool
-from runner.monitoring import role_metrics
+from runner.features.rolemetrics import endpoint as role_metrics
 from runner.pods import jobs
 from runner.pods.connection import parse
 from runner.pods.links import Ending, Link

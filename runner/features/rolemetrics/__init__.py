@@ -1,0 +1,1 @@
+"""Metrics of roles: the endpoint for the module `osdk_metric`."""
