@@ -77,8 +77,8 @@ from runner.proxy.self_test import SelfTest
 from runner.proxy.server import Proxy
 from runner.rbac.privileges import OperatorRights
 from runner.references.watching import References
-from runner.replicas import setup
-from runner.replicas.lease_guard import Leadership
+from runner.replicas import setup as replicas
+from runner.replicas.lease_guard import Leadership, SoleReplica
 from runner.watches.watch import LoadedWatches, Watch
 from runner.workqueue.concurrency import ConcurrencyLimit
 from runner.workqueue.queue import Dispatcher
@@ -157,7 +157,9 @@ class _Operator:
             writer = run_log.block_writer(sys.stdout, form)
             stack.callback(writer.close)
             discovery = Discovery(client)
-            leadership = await setup.make(settings, credentials, self._metrics, stack)
+            leadership: Leadership = SoleReplica()
+            if settings.leader_elect:
+                leadership = await replicas.make(settings, credentials, self._metrics, stack)
             kinds = self._controllers
             guard = LoopGuard(lambda target, cause: kinds[target.gvk].wake(target.key, cause), delays(self._metrics))
             dependents = self._dependents(client, discovery, guard, leadership)

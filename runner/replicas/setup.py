@@ -1,4 +1,4 @@
-"""Creation of the leadership from the settings: a sole replica, or one of several.
+"""Creation of a replica from the settings.
 
 Owns: the identity of the replica, the namespace of the Lease, and the client for it. The client has connections of
 its own, so that no other request delays a renewal.
@@ -17,17 +17,14 @@ from runner.kube.credentials.auth import Credentials, OwnNamespaces
 from runner.meters import Meters
 from runner.replicas import kernel_deadline
 from runner.replicas.election import LeaseTimes
-from runner.replicas.lease_guard import Leadership, SoleReplica
 from runner.replicas.leases import LeaseClient
 from runner.replicas.replica import Replica
 
 _CONNECTIONS = 2
 
 
-async def make(settings: Settings, credentials: Credentials, meters: Meters, stack: AsyncExitStack) -> Leadership:
-    """Create the leadership of this process. Raises ConfigError if a setting is missing."""
-    if not settings.leader_elect:
-        return SoleReplica()
+async def make(settings: Settings, credentials: Credentials, meters: Meters, stack: AsyncExitStack) -> Replica:
+    """Create the replica of this process. Raises ConfigError if a setting is missing."""
     namespace = OwnNamespaces.of_process(settings.leader_election_namespace).leases
     if not namespace:
         raise ConfigError("--leader-election-namespace is required outside a cluster: set the namespace of the Lease")
