@@ -51,12 +51,14 @@ from runner.engine.run_engine import RunEngine
 from runner.errors import OperatorError
 from runner.events.recorder import EventRecorder
 from runner.features.loopguard.guard import LoopGuard, delays
+from runner.features.replicas import setup as replicas
 from runner.features.rolemetrics.endpoint import RoleMetrics
 from runner.kube import service_accounts
 from runner.kube.client import NO_RESPONSE, CallObserver, Client, Params
 from runner.kube.credentials import auth
 from runner.kube.discovery import Discovery
 from runner.kube.meaning import Request
+from runner.lease_guard import Leadership, SoleReplica
 from runner.monitoring.background import Background, Work
 from runner.monitoring.identity import IdentityCheck
 from runner.monitoring.metrics import Metrics
@@ -77,8 +79,6 @@ from runner.proxy.self_test import SelfTest
 from runner.proxy.server import Proxy
 from runner.rbac.privileges import OperatorRights
 from runner.references.watching import References
-from runner.replicas import setup as replicas
-from runner.replicas.lease_guard import Leadership, SoleReplica
 from runner.watches.watch import LoadedWatches, Watch
 from runner.workqueue.concurrency import ConcurrencyLimit
 from runner.workqueue.queue import Dispatcher

@@ -38,6 +38,7 @@ from runner.kube.client import Client, Selection
 from runner.kube.credentials import auth
 from runner.kube.discovery import Discovery
 from runner.kube.informer import Informer
+from runner.lease_guard import Leadership
 from runner.monitoring.background import Background
 from runner.monitoring.metrics import Metrics
 from runner.objects import Object, ObjectRef
@@ -45,7 +46,6 @@ from runner.plan.page import LatestPlans
 from runner.prune import store as prune_store
 from runner.prune.sharing import OperatorUses
 from runner.references.watching import REFERENCE, References
-from runner.replicas.lease_guard import Leadership
 from runner.rollout.page import RolloutTable
 from runner.rollout.store import RolloutStore
 from runner.status.writer import StatusWriter

@@ -20,12 +20,12 @@ from runner.events.recorder import EventQueue
 from runner.hosts.inventory import Hosts
 from runner.kube.discovery import ApiResource
 from runner.kube.informer import Informer
+from runner.lease_guard import Leadership, LeaseGuard
 from runner.monitoring.background import Background
 from runner.monitoring.metrics import Metrics
 from runner.objects import MODE, PREFIX, Object, ObjectKey, ObjectRef, annotations_of, deleted_for, metadata, uid_of
 from runner.plan.approved import ApprovedPlan
 from runner.prune.run_objects import RunUses
-from runner.replicas.lease_guard import Leadership, LeaseGuard
 from runner.slots import EMPTY, Slots
 from runner.status.conditions import Condition
 from runner.unchanged.last_run import RunInputs

@@ -19,13 +19,13 @@ from runner.kube.client import Client
 from runner.kube.discovery import Discovery
 from runner.kube.presence import ABSENT
 from runner.kube.state import StateError
+from runner.lease_guard import LeaseGuard
 from runner.objects import Object, ObjectKey, ObjectRef, is_deleting, key_of, metadata, uid_of
 from runner.ownership import Owner
 from runner.prune import record as records
 from runner.prune.record import MOST_OBJECTS, Basis, CreatedObject, CreationRecord
 from runner.prune.sharing import IsUsed, OperatorUses, OtherUsers
 from runner.prune.store import RecordStore
-from runner.replicas.lease_guard import LeaseGuard
 
 
 @dataclass(slots=True)

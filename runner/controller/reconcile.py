@@ -34,8 +34,8 @@ from runner.hosts import record
 from runner.kube.client import Client, PatchType
 from runner.kube.discovery import Discovery
 from runner.kube.meaning import Request
+from runner.lease_guard import LeaseGuard
 from runner.objects import JSONPatch, Object, ObjectKey
-from runner.replicas.lease_guard import LeaseGuard
 from runner.status import report
 from runner.status.report import StatusReport
 from runner.status.writer import StatusWriter

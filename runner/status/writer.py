@@ -19,8 +19,8 @@ from runner.errors import PASSING, ApiError, ForbiddenError, LeaseLostError, Not
 from runner.kube.client import Client, PatchType
 from runner.kube.discovery import ApiResource
 from runner.kube.meaning import Follow, Request, follow
+from runner.lease_guard import Leadership, LeaseGuard
 from runner.objects import GVK, Object, ObjectKey, key_of, metadata, uid_of
-from runner.replicas.lease_guard import Leadership, LeaseGuard
 from runner.status import kstatus
 from runner.status import report as status
 from runner.status.conditions import ignored

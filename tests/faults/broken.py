@@ -16,11 +16,11 @@ from runner.cli.main import main
 from runner.controller.owner_check import OwnerCheck
 from runner.engine import processes, supervision
 from runner.engine.run_engine import RunEngine
+from runner.features.replicas import kernel_deadline
 from runner.kube.cache import Cache
 from runner.kube.watch_events import Synced, WatchEvent
+from runner.lease_guard import LeaseGuard
 from runner.ownership import OwnerState
-from runner.replicas import kernel_deadline
-from runner.replicas.lease_guard import LeaseGuard
 from runner.workqueue.queue import WorkQueue
 
 

@@ -23,6 +23,7 @@ from runner.hosts import record as hosts
 from runner.kube.client import Client, Selection
 from runner.kube.discovery import ApiResource
 from runner.kube.state import FileState
+from runner.lease_guard import LeaseGuard
 from runner.objects import GVK, Object, ObjectKey, ObjectRef, key_of
 from runner.plan import published
 from runner.plan.changes import ObjectChange, ResourcePlan
@@ -32,7 +33,6 @@ from runner.pods import jobs, setup
 from runner.prune import store as prune_store
 from runner.prune.record import CreationRecord
 from runner.prune.store import RecordStore
-from runner.replicas.lease_guard import LeaseGuard
 from runner.rollout.member import Member
 from runner.rollout.state import BY_USER, State
 from runner.rollout.store import RolloutStore

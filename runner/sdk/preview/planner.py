@@ -35,6 +35,7 @@ from runner.kube.client import Client, Selection
 from runner.kube.credentials import auth
 from runner.kube.discovery import ApiResource, Discovery
 from runner.kube.informer import Informer
+from runner.lease_guard import LeaseGuard, SoleReplica
 from runner.monitoring.metrics import Metrics
 from runner.objects import GVK, PAUSED, ObjectRef, is_deleting, is_paused, key_of
 from runner.ownership import OwnerState
@@ -48,7 +49,6 @@ from runner.proxy.handlers.writes import ServedResources, Writes
 from runner.proxy.identity import Identities
 from runner.proxy.planning.overlay import Overlay
 from runner.proxy.server import Proxy
-from runner.replicas.lease_guard import LeaseGuard, SoleReplica
 from runner.rollout.member import Member
 from runner.rollout.state import State as RolloutState
 from runner.rollout.steps import Fleet

@@ -13,14 +13,14 @@ from structlog.testing import capture_logs
 
 from runner.dependents.store import KindStore, storage
 from runner.errors import ForbiddenError
+from runner.features.replicas.election import LeaseRecord
+from runner.features.replicas.leases import LeaseClient
 from runner.kube.client import Client
 from runner.kube.credentials import auth
 from runner.kube.discovery import Discovery
 from runner.objects import GVK
 from runner.rbac import rights
 from runner.rbac.check import RightsCheck
-from runner.replicas.election import LeaseRecord
-from runner.replicas.leases import LeaseClient
 from runner.watches.watch import Finalizer, Role
 from tests.kit.places import ROOT
 from tests.kit.wait import wait_until

@@ -8,8 +8,8 @@ from typing import Any
 from runner.controller.attempt import Attempt
 from runner.controller.decisions import RunPlan
 from runner.kube.discovery import ApiResource
+from runner.lease_guard import LeaseGuard
 from runner.objects import GVK, Object, key_of
-from runner.replicas.lease_guard import LeaseGuard
 from runner.watches.watch import Role
 from runner.workqueue import reasons
 from runner.workqueue.reasons import RunReason

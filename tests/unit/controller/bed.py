@@ -25,10 +25,10 @@ from runner.kube.client import Client
 from runner.kube.discovery import ApiResource, Discovery
 from runner.kube.presence import Unknown
 from runner.kube.watch_events import Applied, Deleted
+from runner.lease_guard import SoleReplica
 from runner.objects import GVK, Object, ObjectKey, conditions_of
 from runner.proxy.identity import RunStats
 from runner.references.watching import References
-from runner.replicas.lease_guard import SoleReplica
 from runner.status.conditions import find
 from runner.status.writer import StatusWriter
 from runner.watches.watch import Watch

@@ -19,6 +19,7 @@ from runner.errors import ApiUnavailableError, ConflictError, KindNotFoundError,
 from runner.kube import answers
 from runner.kube.discovery import ApiResource
 from runner.kube.state import StateError
+from runner.lease_guard import LeaseGuard
 from runner.monitoring.metrics import Metrics
 from runner.objects import GVK, Object, ObjectKey, ObjectRef
 from runner.ownership import Owner
@@ -26,7 +27,6 @@ from runner.prune.record import CreationRecord
 from runner.prune.run_objects import RunObjects
 from runner.prune.sharing import OperatorUses
 from runner.prune.uses import UsedObjects
-from runner.replicas.lease_guard import LeaseGuard
 from runner.watches.policy import PruneAction, PrunePolicy
 from runner.workqueue import reasons
 from tests.kit.watch_values import scope_value, watch_value

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from runner.replicas import election
-from runner.replicas.election import LeaseAction, LeaseRecord, LeaseTimes, ObservedLease, ReplicaView
+from runner.features.replicas import election
+from runner.features.replicas.election import LeaseAction, LeaseRecord, LeaseTimes, ObservedLease, ReplicaView
 
 TIMES = LeaseTimes(lease=15, renew=10)
 

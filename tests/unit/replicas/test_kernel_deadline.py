@@ -15,7 +15,7 @@ pytestmark = [pytest.mark.lengthy, pytest.mark.skipif(sys.platform != "linux", r
 
 _STOPPED = """
 import os, signal
-from runner.replicas import kernel_deadline
+from runner.features.replicas import kernel_deadline
 switch = kernel_deadline.make()
 switch.arm(kernel_deadline.clock() + 60)
 switch.arm(kernel_deadline.clock() + {seconds})

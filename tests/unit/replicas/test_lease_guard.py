@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from runner.errors import LeaseLostError
-from runner.replicas.lease_guard import LeaseGuard
+from runner.lease_guard import LeaseGuard
 
 pytestmark = pytest.mark.virtual_time
 

@@ -12,10 +12,10 @@ from dataclasses import dataclass
 import pytest
 
 from runner.errors import ApiUnavailableError, ConflictError, LeaseLostError
+from runner.features.replicas.election import LeaseRecord, LeaseTimes
+from runner.features.replicas.replica import Replica
+from runner.lease_guard import LeaseGuard, SoleReplica
 from runner.objects import ObjectKey
-from runner.replicas.election import LeaseRecord, LeaseTimes
-from runner.replicas.lease_guard import LeaseGuard, SoleReplica
-from runner.replicas.replica import Replica
 
 pytestmark = pytest.mark.virtual_time
 

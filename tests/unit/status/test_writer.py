@@ -21,8 +21,8 @@ from runner.errors import (
 )
 from runner.kube.client import Client
 from runner.kube.discovery import ApiResource
+from runner.lease_guard import LeaseGuard, SoleReplica
 from runner.objects import GVK, JSONPatch, Object, ObjectKey
-from runner.replicas.lease_guard import LeaseGuard, SoleReplica
 from runner.status import report
 from runner.status.writer import StatusWriter
 from tests.kit.wait import patience

@@ -23,9 +23,9 @@ from typing import Protocol
 
 from runner import log
 from runner.errors import ApiError, ApiUnavailableError, ConflictError, NotFoundError
-from runner.replicas import election
-from runner.replicas.election import LeaseAction, LeaseRecord, LeaseTimes, ObservedLease, ReplicaView
-from runner.replicas.lease_guard import LeaseGuard
+from runner.features.replicas import election
+from runner.features.replicas.election import LeaseAction, LeaseRecord, LeaseTimes, ObservedLease, ReplicaView
+from runner.lease_guard import LeaseGuard
 
 
 class LeaseStore(Protocol):

@@ -12,13 +12,13 @@ from contextlib import AsyncExitStack
 
 from runner.config.settings import Settings
 from runner.errors import ConfigError
+from runner.features.replicas import kernel_deadline
+from runner.features.replicas.election import LeaseTimes
+from runner.features.replicas.leases import LeaseClient
+from runner.features.replicas.replica import Replica
 from runner.kube.client import Client, ClientLimits
 from runner.kube.credentials.auth import Credentials, OwnNamespaces
 from runner.meters import Meters
-from runner.replicas import kernel_deadline
-from runner.replicas.election import LeaseTimes
-from runner.replicas.leases import LeaseClient
-from runner.replicas.replica import Replica
 
 _CONNECTIONS = 2
 

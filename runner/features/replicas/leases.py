@@ -10,9 +10,9 @@ from __future__ import annotations
 from typing import Any
 
 from runner.errors import NotFoundError
+from runner.features.replicas.election import LeaseRecord
 from runner.kube.client import Client
 from runner.objects import Object, metadata
-from runner.replicas.election import LeaseRecord
 
 _API = "coordination.k8s.io/v1"
 _DEFAULT_SECONDS = 15
