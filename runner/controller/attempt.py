@@ -211,8 +211,6 @@ class Attempt:
     """The run to continue, which an earlier operator began; None: begin one."""
     inputs: RunInputs | None = None
     """Digests of the run's inputs; None if the run is not recorded."""
-    content: str = ""
-    """Digest of the content that the run executes; empty if it is not recorded."""
     objects: RunUses | None = None
     """Recorder of the objects that the run uses and creates; None if they are not recorded."""
     approved: ApprovedRun | None = None

@@ -10,6 +10,7 @@ of the run is written before any `after`. If the API server does not accept it, 
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from runner.controller.attempt import Attempt
@@ -20,12 +21,16 @@ from runner.engine.job import Job, RunResult
 from runner.errors import ApiError, ApiUnavailableError, OperatorError
 from runner.kube.meaning import Request
 from runner.objects import ObjectKey
+from runner.slots import Slot
+from runner.status.conditions import Condition
 from runner.status.report import StatusReport
 from runner.watches.policy import Backoff
 
 REQUEST_BACKOFF = Backoff(1.0, cap=60.0, jitter=0.5)
 """Before the next attempt if a request to the API server failed, and not the run."""
 NOTHING = StatusReport(())
+UP_TO_DATE: Slot[Callable[[], tuple[Condition, ...]]] = Slot("up to date", tuple)
+"""Slot of an attempt: conditions to write if it ends without a run, because a run would change nothing."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,7 +16,7 @@ from runner import log
 from runner.controller import decisions
 from runner.controller.attempt import AnnotationOverrides, ApprovedRun, Attempt, WatchScope, overrides_of
 from runner.controller.decisions import Done, Mark, RequeueAfter, Retry
-from runner.controller.hooks import Addition, FinishedRun, Hooks, Skip
+from runner.controller.hooks import UP_TO_DATE, Addition, FinishedRun, Hooks, Skip
 from runner.controller.hosts import keep_keys
 from runner.controller.plan_run import PlanConfigMaps, PlanRun, plan_run
 from runner.controller.pruning import Pruner
@@ -44,7 +44,6 @@ from runner.plan.differing import DifferingValue
 from runner.plan.page import LatestPlans
 from runner.plan.published import PlanBasis
 from runner.proxy.planning.overlay import APPROVAL
-from runner.rollout.member import updated
 from runner.status import report
 from runner.status.conditions import Condition, ConditionStatus, timestamp
 from runner.status.report import StatusReport
@@ -325,9 +324,9 @@ def _invalid(run: PlanRun, basis: PlanBasis, approved: Mapping[str, Any]) -> str
 
 
 def _up_to_date(attempt: Attempt, plan: ResourcePlan) -> tuple[Condition, ...]:
-    """Return the condition for a rollout that must not wait for an approval, because there is nothing to execute."""
+    """Return the conditions of an object that needs no approval, because there is nothing to execute."""
     is_idle = plan.state == "complete" and not plan.changes and attempt.overrides.mode == "approve"
-    return (updated(attempt.obj, attempt.content, time.time()),) if is_idle and attempt.content else ()
+    return attempt.more.get(UP_TO_DATE)() if is_idle else ()
 
 
 def _outdated(obj: Object, plan: Mapping[str, Any], overrides: AnnotationOverrides) -> str:

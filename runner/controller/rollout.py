@@ -17,7 +17,7 @@ from dataclasses import replace
 from runner import log
 from runner.controller.attempt import Attempt, WatchScope
 from runner.controller.decisions import Done, RequeueAfter
-from runner.controller.hooks import NOTHING, REQUEST_BACKOFF, FinishedRun, Hooks, RequestFailedError, Skip
+from runner.controller.hooks import NOTHING, REQUEST_BACKOFF, UP_TO_DATE, FinishedRun, Hooks, RequestFailedError, Skip
 from runner.engine.job import Outcome
 from runner.errors import ApiError, ApiUnavailableError, ConflictError
 from runner.events.bodies import ApiEvent, EventType
@@ -28,6 +28,7 @@ from runner.rollout.member import FAILED, IN_PROGRESS, UNUSABLE, WAITING, Member
 from runner.rollout.state import State
 from runner.rollout.steps import Fleet, Turns, advance
 from runner.rollout.store import RolloutStore
+from runner.slots import Slot
 from runner.status.conditions import find, make
 from runner.status.report import StatusReport
 from runner.unchanged.content_digest import ContentDigest
@@ -47,6 +48,8 @@ _UNSYNCED = 0.2
 _NO_WAIT = Wait(WAITING, "")
 _OTHER_CONTENT = Wait(WAITING, "Waits for the rollout of other content")
 ROLLOUT = RunReason("rollout", 600.0)
+_CONTENT = Slot("content of a rollout", "")
+"""Digest of the content that the run executes; empty if it is not recorded."""
 
 
 class Rollout(Hooks):
@@ -88,7 +91,7 @@ class Rollout(Hooks):
             member = Member.of(attempt.obj, self._policy.labels, self._scope.watch.mode)
             if attempt.resumed is not None:
                 return self._resumed(attempt, member, state, target)
-            attempt = replace(attempt, content=target)
+            attempt = _executing(attempt, target)
             if member.content == target or member.is_new:
                 return _unskipped(attempt) if member.waits else attempt  # its condition is outdated
             return await self._outdated(attempt, member)
@@ -105,7 +108,7 @@ class Rollout(Hooks):
         other content: if the object is outdated, another run follows when its step comes.
         """
         if state.content == target and member.uid in state.begun:
-            return replace(attempt, content=target)
+            return _executing(attempt, target)
         if member.content != target:
             self._waiting.setdefault(attempt.key, _NO_WAIT)
         return attempt
@@ -120,7 +123,7 @@ class Rollout(Hooks):
         if reason.is_check:  # a check with other content would find differences that are no drift
             self._waiting.setdefault(attempt.key, _NO_WAIT)
             return Skip(Done(None))
-        wait = await self._start(member, attempt.content, is_due=is_due)
+        wait = await self._start(member, attempt.more.get(_CONTENT), is_due=is_due)
         if wait is None:
             self._waiting.pop(attempt.key, None)
             return _unskipped(attempt)
@@ -135,14 +138,14 @@ class Rollout(Hooks):
 
     def status(self, attempt: Attempt, run: FinishedRun) -> StatusReport:
         """Record the content that the run executed."""
-        result = run.result
-        if not attempt.content or attempt.is_stopped or result.lost or result.outcome is Outcome.CANCELED:
+        result, content = run.result, attempt.more.get(_CONTENT)
+        if not content or attempt.is_stopped or result.lost or result.outcome is Outcome.CANCELED:
             return NOTHING
         if result.outcome is not Outcome.SUCCEEDED:
-            return StatusReport((not_updated(FAILED, attempt.content),))
+            return StatusReport((not_updated(FAILED, content),))
         if result.unfinished:
-            return StatusReport((not_updated(IN_PROGRESS, attempt.content),))
-        return StatusReport((updated(attempt.obj, attempt.content, time.time()),))
+            return StatusReport((not_updated(IN_PROGRESS, content),))
+        return StatusReport((updated(attempt.obj, content, time.time()),))
 
     async def sweep(self) -> None:
         """Follow the rollout: end its steps, and run the objects whose step has come."""
@@ -263,6 +266,12 @@ class Rollout(Hooks):
     def _record(self, kind: EventType, reason: str, note: str) -> None:
         self._log.info("Rollout", reason=reason, detail=note)
         self._scope.events.record(ApiEvent(self._store.ref, None, kind, reason, "Rollout", note))
+
+
+def _executing(attempt: Attempt, content: str) -> Attempt:
+    """Return an attempt whose run executes this content."""
+    more = attempt.more.having(_CONTENT, content)
+    return replace(attempt, more=more.having(UP_TO_DATE, lambda: (updated(attempt.obj, content, time.time()),)))
 
 
 def _unskipped(attempt: Attempt) -> Attempt:

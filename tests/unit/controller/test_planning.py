@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from runner.controller import planning
+from runner.controller import planning, rollout
 from runner.controller.attempt import AnnotationOverrides
 from runner.controller.plan_run import PlanRun
 from runner.engine.job import Outcome, RunResult
@@ -109,7 +109,8 @@ def test_the_condition_contains_the_command_only_if_the_plan_can_be_approved() -
 
 
 def test_a_rollout_does_not_wait_for_an_approval_of_a_plan_that_changes_nothing() -> None:
-    attempt = attempt_value({"metadata": {"name": "one"}}, content="a" * 24, overrides=overrides())
+    plain = attempt_value({"metadata": {"name": "one"}}, overrides=overrides())
+    attempt = rollout._executing(plain, "a" * 24)
     idle = replace(PLAN, changes=())
     (condition,) = planning._up_to_date(attempt, idle)
     assert (condition["type"], condition["status"]) == ("Updated", "True")
@@ -117,5 +118,5 @@ def test_a_rollout_does_not_wait_for_an_approval_of_a_plan_that_changes_nothing(
     assert planning._up_to_date(attempt, PLAN) == ()
     assert planning._up_to_date(attempt, replace(idle, state="partial")) == ()
     assert planning._up_to_date(attempt, replace(idle, state="failed")) == ()
-    assert planning._up_to_date(replace(attempt, content=""), idle) == ()
+    assert planning._up_to_date(plain, idle) == ()
     assert planning._up_to_date(replace(attempt, overrides=overrides("plan")), idle) == ()
