@@ -24,7 +24,6 @@ from runner.controller.planning import PlanReconciler
 from runner.controller.prune_records import PruneDeletion, PruneRecords
 from runner.controller.pruning import PRUNE, Pruner
 from runner.controller.reconcile import Reconciler
-from runner.controller.rollout import ROLLOUT, Rollout
 from runner.controller.run_access import AccessObserver, RunAccess
 from runner.controller.run_log import RunObserver
 from runner.controller.runs import JobFactory, Runs, bounds_of
@@ -34,6 +33,9 @@ from runner.engine.job import Engine
 from runner.events.recorder import EventRecorder
 from runner.features.loopguard.guard import LoopGuard
 from runner.features.loopguard.reports import ContentionReporter
+from runner.features.rollout.hooks import ROLLOUT, Rollout
+from runner.features.rollout.page import RolloutTable
+from runner.features.rollout.store import RolloutStore
 from runner.kube.client import Client, Selection
 from runner.kube.credentials import auth
 from runner.kube.discovery import Discovery
@@ -46,8 +48,6 @@ from runner.plan.page import LatestPlans
 from runner.prune import store as prune_store
 from runner.prune.sharing import OperatorUses
 from runner.references.watching import REFERENCE, References
-from runner.rollout.page import RolloutTable
-from runner.rollout.store import RolloutStore
 from runner.status.writer import StatusWriter
 from runner.unchanged.content_digest import ContentDigest
 from runner.watches.watch import Watch

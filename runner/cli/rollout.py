@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING
 from runner.errors import ConfigError, ConflictError, ForbiddenError, OperatorError
 
 if TYPE_CHECKING:
+    from runner.features.rollout.member import Member
+    from runner.features.rollout.state import State
+    from runner.features.rollout.store import RolloutStore
     from runner.kube.client import Client
-    from runner.rollout.member import Member
-    from runner.rollout.state import State
-    from runner.rollout.store import RolloutStore
 
     Subparsers = argparse._SubParsersAction[argparse.ArgumentParser]  # noqa: SLF001 - argparse has no public name for it
 
@@ -105,7 +105,7 @@ async def _watched(store: RolloutStore) -> State:
 
 async def _find(client: Client, kind: str, namespace: str) -> RolloutStore:
     """Return the storage of a kind's rollout."""
-    from runner.rollout.store import RolloutStore  # noqa: PLC0415 - as above
+    from runner.features.rollout.store import RolloutStore  # noqa: PLC0415 - as above
 
     found = await RolloutStore.all(client, namespace)
     names = {each.kind.kind for each in found}
@@ -133,7 +133,7 @@ async def _change(store: RolloutStore, change: Callable[[State], State]) -> None
 
 def _changed(state: State, verb: str) -> State:
     """Return the state after a command."""
-    from runner.rollout.state import BY_USER  # noqa: PLC0415 - as above
+    from runner.features.rollout.state import BY_USER  # noqa: PLC0415 - as above
 
     if verb == "pause":
         return replace(state, paused=BY_USER)
@@ -142,8 +142,8 @@ def _changed(state: State, verb: str) -> State:
 
 async def _members(client: Client, store: RolloutStore) -> list[Member]:
     """Read all objects of the watch."""
+    from runner.features.rollout.member import Member  # noqa: PLC0415 - as above
     from runner.kube.discovery import Discovery  # noqa: PLC0415 - as above
-    from runner.rollout.member import Member  # noqa: PLC0415 - as above
 
     resource = await Discovery(client).find(store.kind)
     spaces = store.namespaces or [""]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from runner.controller.drift import DRIFT
 from runner.controller.pruning import PRUNE
-from runner.controller.rollout import ROLLOUT
+from runner.features.rollout.hooks import ROLLOUT
 from runner.references.watching import REFERENCE
 from runner.workqueue import reasons
 

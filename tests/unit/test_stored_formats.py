@@ -19,6 +19,9 @@ from runner.controller.plan_run import PlanConfigMaps
 from runner.dependents.store import KindStore, storage
 from runner.dependents.written import WrittenObjects
 from runner.errors import NotFoundError
+from runner.features.rollout.member import Member
+from runner.features.rollout.state import BY_USER, State
+from runner.features.rollout.store import RolloutStore
 from runner.hosts import record as hosts
 from runner.kube.client import Client, Selection
 from runner.kube.discovery import ApiResource
@@ -33,9 +36,6 @@ from runner.pods import jobs, setup
 from runner.prune import store as prune_store
 from runner.prune.record import CreationRecord
 from runner.prune.store import RecordStore
-from runner.rollout.member import Member
-from runner.rollout.state import BY_USER, State
-from runner.rollout.store import RolloutStore
 from runner.status import report
 from runner.unchanged.last_run import LastRun, digest_of
 from runner.watches.watch import Finalizer

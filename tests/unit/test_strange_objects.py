@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from runner import objects
 from runner.engine import params
 from runner.engine.job import Outcome, RunResult
+from runner.features.rollout.member import Member
 from runner.hosts import record
 from runner.kube.discovery import ApiResource
 from runner.kube.object_state import ObjectState
@@ -18,11 +19,11 @@ from runner.masking import public
 from runner.objects import GVK, ObjectKey, ObjectRef
 from runner.ownership import Owner, claims_of
 from runner.plan import published
+from runner.plan.page import LatestPlans
 from runner.proxy.handlers import owners
-from runner.rollout.member import Member
 from runner.status import report
 from runner.status.conditions import ignored
-from runner.ui import plans, views
+from runner.ui import views
 from runner.ui.object_states import display_status
 from tests.kit.watch_values import watch_value
 
@@ -98,7 +99,8 @@ def test_each_reader_accepts_any_status(status: Any) -> None:
     objects.last_result(obj)
     display_status(obj)
     views._contents(obj)
-    plans.view(watch_value(), obj, plans.LatestPlans(), objects.key_of(obj))
+    watch = watch_value()
+    LatestPlans({watch.gvk: watch.mode}).section(watch.gvk, obj)
     Member.of(obj, {}, "apply")
     record.entries(obj)
     published.of_status(obj)

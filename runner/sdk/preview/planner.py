@@ -30,6 +30,9 @@ from runner.engine.engines import EngineSettings
 from runner.engine.run_engine import RunEngine
 from runner.errors import ApiError, ApiUnavailableError, OperatorError, UnauthorizedError
 from runner.events.bodies import ApiEvent
+from runner.features.rollout.member import Member
+from runner.features.rollout.state import State as RolloutState
+from runner.features.rollout.steps import Fleet
 from runner.kube import answers, service_accounts
 from runner.kube.client import Client, Selection
 from runner.kube.credentials import auth
@@ -49,9 +52,6 @@ from runner.proxy.handlers.writes import ServedResources, Writes
 from runner.proxy.identity import Identities
 from runner.proxy.planning.overlay import Overlay
 from runner.proxy.server import Proxy
-from runner.rollout.member import Member
-from runner.rollout.state import State as RolloutState
-from runner.rollout.steps import Fleet
 from runner.sdk.preview import deletion
 from runner.sdk.preview.selection import ResourceSelection, Selector, Target
 from runner.watches.watch import Watch

@@ -10,9 +10,9 @@ import pytest
 
 from runner.cli import rollout
 from runner.errors import ConflictError, ForbiddenError
-from runner.rollout.member import Member
-from runner.rollout.state import State
-from runner.rollout.store import RolloutStore
+from runner.features.rollout.member import Member
+from runner.features.rollout.state import State
+from runner.features.rollout.store import RolloutStore
 from tests.kit.watch_values import watch_value
 from tests.unit.rollout.test_state import NEW, OLD, member
 

@@ -13,8 +13,8 @@ from runner.controller.drift import DRIFT
 from runner.controller.hooks import Skip
 from runner.controller.owner_check import OwnerCheck
 from runner.controller.pruning import PRUNE
-from runner.controller.rollout import ROLLOUT
 from runner.errors import ApiUnavailableError, ForbiddenError, KindNotFoundError, NotFoundError
+from runner.features.rollout.hooks import ROLLOUT
 from runner.kube.cache import Cache, Summary
 from runner.kube.client import Client
 from runner.kube.discovery import ApiResource

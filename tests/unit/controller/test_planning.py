@@ -7,10 +7,11 @@ from typing import Any
 
 import pytest
 
-from runner.controller import planning, rollout
+from runner.controller import planning
 from runner.controller.attempt import AnnotationOverrides
 from runner.controller.plan_run import PlanRun
 from runner.engine.job import Outcome, RunResult
+from runner.features.rollout import hooks as rollout
 from runner.objects import APPROVE, GVK, Object, ObjectKey, ObjectRef
 from runner.plan import published
 from runner.plan.changes import ObjectChange, ResourcePlan

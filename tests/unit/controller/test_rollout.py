@@ -10,13 +10,13 @@ import pytest
 from structlog.testing import capture_logs
 
 from runner.controller.attempt import Attempt
-from runner.controller.rollout import ROLLOUT, Rollout
 from runner.engine.job import Outcome, RunRecord, UnrecordedRun
 from runner.errors import ApiUnavailableError, ConflictError, ForbiddenError
+from runner.features.rollout.hooks import ROLLOUT, Rollout
+from runner.features.rollout.state import State
+from runner.features.rollout.store import RolloutStore
 from runner.kube.presence import Unknown
 from runner.objects import RUN_REQUESTED, ObjectKey, ObjectRef
-from runner.rollout.state import State
-from runner.rollout.store import RolloutStore
 from runner.watches.rollout_fields import RolloutPolicy, Step
 from runner.workqueue import reasons
 from tests.kit.watch_values import watch_value

@@ -7,9 +7,9 @@ from dataclasses import dataclass, field, replace
 from hypothesis import given
 from hypothesis import strategies as st
 
-from runner.rollout.member import Member
-from runner.rollout.state import State
-from runner.rollout.steps import Fleet, Turns, advance
+from runner.features.rollout.member import Member
+from runner.features.rollout.state import State
+from runner.features.rollout.steps import Fleet, Turns, advance
 from runner.watches.rollout_fields import RolloutPolicy, Step
 from tests.unit.rollout.test_state import NEW, member
 

@@ -17,13 +17,13 @@ import aiohttp
 import pytest
 
 from runner.engine.job import Job, Outcome, RunResult, TaskFailure
+from runner.features.rollout.member import Member
+from runner.features.rollout.page import RolloutTable
+from runner.features.rollout.state import State
+from runner.features.rollout.steps import Fleet
 from runner.monitoring.endpoints import Address
 from runner.objects import GVK, ObjectKey
 from runner.proxy.identity import RunStats
-from runner.rollout.member import Member
-from runner.rollout.page import RolloutTable
-from runner.rollout.state import State
-from runner.rollout.steps import Fleet
 from runner.ui.journal import Journal
 from runner.ui.server import MOST_STREAMS, StatusPage, StreamTimings
 from runner.ui.views import PAGE, OperatorInfo, Views

@@ -17,9 +17,9 @@ from bisect import bisect_left
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
+from runner.features.rollout.member import PAUSED, WAITING, Member, Wait
+from runner.features.rollout.state import State
 from runner.objects import first_names
-from runner.rollout.member import PAUSED, WAITING, Member, Wait
-from runner.rollout.state import State
 from runner.status.conditions import timestamp
 from runner.watches.rollout_fields import RolloutPolicy
 

@@ -21,13 +21,13 @@ from runner.controller.hooks import NOTHING, REQUEST_BACKOFF, UP_TO_DATE, Finish
 from runner.engine.job import Outcome
 from runner.errors import ApiError, ApiUnavailableError, ConflictError
 from runner.events.bodies import ApiEvent, EventType
+from runner.features.rollout.member import FAILED, IN_PROGRESS, UNUSABLE, WAITING, Member, Wait, not_updated, updated
+from runner.features.rollout.state import State
+from runner.features.rollout.steps import Fleet, Turns, advance
+from runner.features.rollout.store import RolloutStore
 from runner.kube.cache import Summary
 from runner.kube.meaning import Request
 from runner.objects import ObjectKey, conditions_of
-from runner.rollout.member import FAILED, IN_PROGRESS, UNUSABLE, WAITING, Member, Wait, not_updated, updated
-from runner.rollout.state import State
-from runner.rollout.steps import Fleet, Turns, advance
-from runner.rollout.store import RolloutStore
 from runner.slots import Slot
 from runner.status.conditions import find, make
 from runner.status.report import StatusReport

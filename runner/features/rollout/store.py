@@ -10,10 +10,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from runner import log
+from runner.features.rollout.state import State
 from runner.kube.client import EVERYTHING, Client, Selection
 from runner.kube.state import ClusterState, Stored
 from runner.objects import GVK, ObjectKey, ObjectRef
-from runner.rollout.state import State
 
 _LABELS = {"app.kubernetes.io/managed-by": "ansible-operator", "app.kubernetes.io/component": "rollout"}
 _PREFIX = "ansible-operator-rollout-"

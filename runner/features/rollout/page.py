@@ -7,10 +7,10 @@ from dataclasses import dataclass, field
 from typing import TypeAlias
 
 from runner import page
+from runner.features.rollout.state import State
+from runner.features.rollout.steps import Fleet
 from runner.objects import GVK
 from runner.page import Node, PageSections, Section
-from runner.rollout.state import State
-from runner.rollout.steps import Fleet
 
 Progress: TypeAlias = Callable[[], tuple[State, Fleet] | None]
 """Returns the state and the objects of a rollout; None while they are not known."""
