@@ -1,4 +1,4 @@
-"""Servers for administrators: probes, metrics and the status page.
+"""Servers for administrators: probes and metrics.
 
 Owns the health checks and the addresses of the servers. Probes answer from the start, so that the kubelet does not
 restart an operator that waits for its API server.
@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import AsyncExitStack
 from functools import partial
 
@@ -16,7 +16,6 @@ from runner import log
 from runner.config.settings import Settings
 from runner.controller.controller import Controller
 from runner.kube.client import Client
-from runner.kube.credentials import auth
 from runner.kube.reviews import AccessReviews
 from runner.meters import Meters
 from runner.monitoring import endpoints
@@ -26,34 +25,20 @@ from runner.monitoring.endpoints import Address
 from runner.monitoring.health import CheckFunction, HealthChecks, ProbeServer, ProbeTimeouts
 from runner.monitoring.identity import IdentityCheck
 from runner.objects import GVK
-from runner.page import PageSections
 from runner.proxy.self_test import SelfTest
-from runner.ui import server
-from runner.ui.journal import Journal
-from runner.ui.server import StatusPage, StreamTimings
-from runner.ui.views import OperatorInfo, Views
 
 _PROBES, _METRICS = "health-probe-bind-address", "metrics-bind-address"
-_FREE = "127.0.0.1:0"
 _log = log.get(__name__)
 
 
 class AdminServers:
-    """Probes, metrics and page of one operator."""
+    """Probes and metrics of one operator."""
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
         self._proxy: SelfTest | None = None
         self._certificates: Certificates | None = None
         self.health = HealthChecks(time.monotonic)
-        usual = "0" if auth.pod_namespace(auth.HostEnvironment.of_process()) else _FREE
-        self._page_at = Address.parse(settings.ui_bind_address or usual, server.FLAG)
-        """None: no page is served."""
-        self._journal = Journal(time.time)
-        self.has_page = self._page_at is not None
-        """Whether the status page is served."""
-        self.recorders = (self._journal,) if self.has_page else ()
-        """Recorders of runs for the page."""
         self.stage: str | None = "has not started yet"
         """Why the operator is not ready; None while it works."""
         self.health.add("startup", lambda: self.stage, grace=0.0)
@@ -124,26 +109,6 @@ class AdminServers:
         server, port = await endpoints.serve(address, handlers, _METRICS, context)
         stack.push_async_callback(server.cleanup)
         _log.info("Serving", paths=sorted(handlers), port=port, tls=context is not None)
-
-    async def open_page(
-        self,
-        stack: AsyncExitStack,
-        cluster: str,
-        controllers: Collection[Controller],
-        sections: Sequence[PageSections],
-    ) -> None:
-        """Serve the status page until `stack` is closed; in a cluster only if the settings have an address for it.
-
-        `cluster` is the URL of the API server.
-        """
-        if self._page_at is None:
-            return
-        name = self._settings.watches_file.resolve().parent.name
-        place = OperatorInfo(name, cluster, self._settings.namespaces, self._settings.runner_dir, time.time())
-        page = StatusPage(Views(place, list(controllers), self._journal, sections), StreamTimings())
-        url = await page.start(self._page_at)
-        stack.push_async_callback(page.close)
-        _log.info("Serving the status page", url=url)
 
 
 def _refusals(name: str, controller: Controller) -> Mapping[str, str]:

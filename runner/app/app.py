@@ -79,6 +79,7 @@ from runner.proxy.self_test import SelfTest
 from runner.proxy.server import Proxy
 from runner.rbac.privileges import OperatorRights
 from runner.references.watching import References
+from runner.ui.setup import OperatorPage
 from runner.watches.watch import LoadedWatches, Watch
 from runner.workqueue.concurrency import ConcurrencyLimit
 from runner.workqueue.queue import Dispatcher
@@ -135,6 +136,7 @@ class _Operator:
         }
         self._background = Background(lambda work: self._metrics.background_failures.labels(work).inc())
         self._admin = AdminServers(settings)
+        self._page = OperatorPage(settings)
         self._rights = OperatorRights(settings, loaded.watches)
         self._identities: dict[str, IdentityCheck] = {}
         self._pods: PodSetup | None = None
@@ -195,7 +197,7 @@ class _Operator:
                 dependents=dependents,
                 dispatcher=self._dispatcher(),
                 events=events,
-                plans=LatestPlans({watch.gvk: watch.mode for watch in self._watches}, is_shown=self._admin.has_page),
+                plans=LatestPlans({watch.gvk: watch.mode for watch in self._watches}, is_shown=self._page.is_served),
                 uses=controllers.uses(
                     settings, self._watches, lambda ref, why: kinds[ref.gvk].wake(ref.key, Cause.of(PRUNE, (why,)))
                 ),
@@ -207,7 +209,7 @@ class _Operator:
             self._admin.note_shortfalls(engine.starters.pool.shortfalls)
             await self._admin.open_metrics(stack, self._metrics, client)
             sections = [shared.plans.sections(), shared.rollouts.sections()]
-            await self._admin.open_page(stack, credentials.base_url, self._controllers.values(), sections)
+            await self._page.open(stack, credentials.base_url, [*self._controllers.values()], sections)
             stack.callback(self._rights.close)
             followed: dict[str, Work] = {
                 "dependents": partial(dependents.follow, self._background),
@@ -249,7 +251,7 @@ class _Operator:
     def _recorders(self, writer: BlockWriter, form: Form) -> Sequence[RunObserver]:
         settings = self._settings
         log_of_runs = RunLog(settings.ansible_log_events, writer, whole_output=settings.ansible_debug_logs, form=form)
-        return (log_of_runs, *self._admin.recorders)
+        return (log_of_runs, *self._page.recorders)
 
     def _environment_of(self, watch: Watch) -> dict[str, str]:
         """Return what overrides the operator's environment in most runs of a watch."""
