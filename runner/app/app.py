@@ -53,6 +53,7 @@ from runner.events.recorder import EventRecorder
 from runner.features.loopguard.guard import LoopGuard, delays
 from runner.features.replicas import setup as replicas
 from runner.features.rolemetrics.endpoint import RoleMetrics
+from runner.features.ui.setup import OperatorPage
 from runner.kube import service_accounts
 from runner.kube.client import NO_RESPONSE, CallObserver, Client, Params
 from runner.kube.credentials import auth
@@ -79,7 +80,6 @@ from runner.proxy.self_test import SelfTest
 from runner.proxy.server import Proxy
 from runner.rbac.privileges import OperatorRights
 from runner.references.watching import References
-from runner.ui.setup import OperatorPage
 from runner.watches.watch import LoadedWatches, Watch
 from runner.workqueue.concurrency import ConcurrencyLimit
 from runner.workqueue.queue import Dispatcher

@@ -9,12 +9,12 @@ from pathlib import Path
 from typing import Any
 
 from runner.engine.job import Event
+from runner.features.ui.journal import Journal
+from runner.features.ui.views import OperatorInfo, Views
 from runner.kube.cache import Cache
 from runner.kube.watch_events import Applied, Deleted
 from runner.objects import GVK, Object, ObjectKey
 from runner.page import PageSections
-from runner.ui.journal import Journal
-from runner.ui.views import OperatorInfo, Views
 from runner.watches.watch import Watch
 from runner.workqueue.concurrency import ConcurrencyLimit
 from runner.workqueue.queue import Dispatcher, WorkQueue

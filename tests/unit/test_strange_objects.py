@@ -12,6 +12,8 @@ from runner import objects
 from runner.engine import params
 from runner.engine.job import Outcome, RunResult
 from runner.features.rollout.member import Member
+from runner.features.ui import views
+from runner.features.ui.object_states import display_status
 from runner.hosts import record
 from runner.kube.discovery import ApiResource
 from runner.kube.object_state import ObjectState
@@ -23,8 +25,6 @@ from runner.plan.page import LatestPlans
 from runner.proxy.handlers import owners
 from runner.status import report
 from runner.status.conditions import ignored
-from runner.ui import views
-from runner.ui.object_states import display_status
 from tests.kit.watch_values import watch_value
 
 _SCALARS = st.one_of(st.none(), st.booleans(), st.integers(-3, 3), st.sampled_from(["", "True", "Ready", "words", "x"]))

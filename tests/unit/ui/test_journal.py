@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 from runner.engine.job import Job, Outcome, RunResult, TaskFailure
+from runner.features.ui import journal as journals
+from runner.features.ui.journal import ABANDONED, Journal, RunRecorder
 from runner.objects import ObjectKey
 from runner.proxy.identity import RunStats
-from runner.ui import journal as journals
-from runner.ui.journal import ABANDONED, Journal, RunRecorder
 from runner.watches.watch import Role
 from runner.workqueue import reasons
 from runner.workqueue.request import ReconcileRequest

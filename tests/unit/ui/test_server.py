@@ -21,12 +21,12 @@ from runner.features.rollout.member import Member
 from runner.features.rollout.page import RolloutTable
 from runner.features.rollout.state import State
 from runner.features.rollout.steps import Fleet
+from runner.features.ui.journal import Journal
+from runner.features.ui.server import MOST_STREAMS, StatusPage, StreamTimings
+from runner.features.ui.views import PAGE, OperatorInfo, Views
 from runner.monitoring.endpoints import Address
 from runner.objects import GVK, ObjectKey
 from runner.proxy.identity import RunStats
-from runner.ui.journal import Journal
-from runner.ui.server import MOST_STREAMS, StatusPage, StreamTimings
-from runner.ui.views import PAGE, OperatorInfo, Views
 from runner.watches.rollout_fields import RolloutPolicy, Step
 from runner.watches.watch import Role
 from runner.workqueue import reasons
@@ -129,7 +129,7 @@ async def test_nothing_but_its_own_files_runs_in_the_browser(shown: Callable[...
 
 
 def test_the_files_of_the_page_load_nothing_from_other_hosts_and_insert_no_markup() -> None:
-    folder = resources.files("runner.ui") / "files"
+    folder = resources.files("runner.features.ui") / "files"
     for name in ("index.html", "page.js", "page.css"):
         text = (folder / name).read_text(encoding="utf-8")
         assert not re.search(r"https?://|innerHTML|outerHTML|insertAdjacentHTML|document\.write|eval\(|url\(", text)

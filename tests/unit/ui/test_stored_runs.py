@@ -10,9 +10,9 @@ import pytest
 
 from runner.engine import run_dir
 from runner.engine.artifacts import point_latest
+from runner.features.ui import run_details, stored_runs
+from runner.features.ui.run_details import RunDetails
 from runner.objects import GVK, ObjectKey
-from runner.ui import run_details, stored_runs
-from runner.ui.run_details import RunDetails
 from tests.kit.page_values import ended, start
 
 THING, KEY = GVK("test.example.com", "v1", "Thing"), ObjectKey("shop", "bread")

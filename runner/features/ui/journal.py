@@ -12,9 +12,9 @@ from dataclasses import dataclass, field
 from itertools import islice
 
 from runner.engine.job import Event, Job, Outcome, RunResult
+from runner.features.ui.timeline import Timeline
 from runner.objects import GVK, ObjectKey
 from runner.proxy.identity import RunStats
-from runner.ui.timeline import Timeline
 from runner.watches.watch import content_name
 from runner.workqueue.request import ReconcileRequest
 

@@ -8,13 +8,13 @@ from contextlib import AsyncExitStack
 
 from runner import log
 from runner.config.settings import Settings
+from runner.features.ui.journal import Journal
+from runner.features.ui.object_states import WatchedKind
+from runner.features.ui.server import FLAG, StatusPage, StreamTimings
+from runner.features.ui.views import OperatorInfo, Views
 from runner.kube.credentials import auth
 from runner.monitoring.endpoints import Address
 from runner.page import PageSections
-from runner.ui.journal import Journal
-from runner.ui.object_states import WatchedKind
-from runner.ui.server import FLAG, StatusPage, StreamTimings
-from runner.ui.views import OperatorInfo, Views
 
 _FREE = "127.0.0.1:0"
 _log = log.get(__name__)

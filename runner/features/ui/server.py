@@ -18,10 +18,10 @@ import orjson
 from aiohttp import web
 
 from runner import log
+from runner.features.ui.views import JSON, PageNotFoundError, Views
 from runner.monitoring import endpoints
 from runner.monitoring.endpoints import Address, Handler
 from runner.objects import ObjectKey
-from runner.ui.views import JSON, PageNotFoundError, Views
 
 FLAG = "ui-bind-address"
 MOST_STREAMS = 16
@@ -67,7 +67,7 @@ class StatusPage:
 
     async def start(self, address: Address) -> str:
         """Listen; return the URL of the page. Raises ConfigError if the address is in use."""
-        folder = resources.files("runner.ui") / "files"
+        folder = resources.files("runner.features.ui") / "files"
         handlers: dict[str, Handler] = {
             path: _file((folder / name).read_bytes(), name) for path, name in _FILES.items()
         }

@@ -20,11 +20,18 @@ from runner.config import paths
 from runner.engine.job import Outcome
 from runner.engine.output import logs_command, node_command, pod_log_command
 from runner.engine.run_folders import Kept
+from runner.features.ui import stored_runs
+from runner.features.ui.journal import FailureGroup, Journal, RunRecord
+from runner.features.ui.object_states import (
+    DisplayState,
+    ObjectFilter,
+    ObjectRow,
+    ObjectStates,
+    WatchedKind,
+    display_status,
+)
 from runner.objects import GVK, Object, ObjectKey, conditions_of, metadata
 from runner.page import PageSections, kind_id, names
-from runner.ui import stored_runs
-from runner.ui.journal import FailureGroup, Journal, RunRecord
-from runner.ui.object_states import DisplayState, ObjectFilter, ObjectRow, ObjectStates, WatchedKind, display_status
 from runner.watches.watch import content_name
 from runner.workqueue.request import QueueEntry
 

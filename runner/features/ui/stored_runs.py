@@ -17,11 +17,11 @@ from runner.engine import run_dir
 from runner.engine.job import Event
 from runner.engine.output import STDOUT
 from runner.engine.run_folders import Kept
+from runner.features.ui import run_details
+from runner.features.ui.journal import RunRecord
+from runner.features.ui.run_details import RunDetails
+from runner.features.ui.timeline import BAD, Timeline
 from runner.objects import GVK, ObjectKey
-from runner.ui import run_details
-from runner.ui.journal import RunRecord
-from runner.ui.run_details import RunDetails
-from runner.ui.timeline import BAD, Timeline
 
 _IDENT = re.compile(r"([0-9]{8}T[0-9]{6}\.[0-9]{6})Z-[0-9a-f]{6}")
 _MOST_EVENTS = 5000
