@@ -11,6 +11,7 @@ from pathlib import Path
 from runner import log
 from runner.config import paths
 from runner.config.settings import Settings
+from runner.content.digest import ContentDigest
 from runner.controller import planning
 from runner.controller.attempt import Attempt, WatchScope
 from runner.controller.controller import Controller
@@ -49,7 +50,6 @@ from runner.prune import store as prune_store
 from runner.prune.sharing import OperatorUses
 from runner.references.watching import REFERENCE, References
 from runner.status.writer import StatusWriter
-from runner.unchanged.content_digest import ContentDigest
 from runner.watches.watch import Watch
 from runner.workqueue.concurrency import ConcurrencyLimit
 from runner.workqueue.queue import Dispatcher

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from runner import log
+from runner.content import lookups
 from runner.controller.attempt import Attempt
 from runner.controller.decisions import RunPlan
 from runner.controller.runs import Runs
@@ -26,7 +27,6 @@ from runner.plan import changes, published
 from runner.plan.changes import ObjectChange, ResourcePlan, State
 from runner.plan.tasks import UnplannedTask, UnplannedTasks
 from runner.proxy.planning.overlay import Overlay
-from runner.unchanged import lookups
 
 _TOO_DEEP = "an object is nested too deeply to compare"
 _ACTING = frozenset({"pipe", "lines"})

@@ -13,6 +13,7 @@ from functools import partial
 from typing import Any
 
 from runner import log
+from runner.content.digest import ContentDigest
 from runner.controller import decisions
 from runner.controller.attempt import AnnotationOverrides, ApprovedRun, Attempt, WatchScope, overrides_of
 from runner.controller.decisions import Done, Mark, RequeueAfter, Retry
@@ -22,6 +23,7 @@ from runner.controller.plan_run import PlanConfigMaps, PlanRun, plan_run
 from runner.controller.pruning import Pruner
 from runner.controller.run_log import ObjectEvents
 from runner.controller.runs import Runs
+from runner.digests import digest
 from runner.engine.job import Outcome
 from runner.hosts.inventory import HOST_KEYS
 from runner.kube.client import Client, PatchType
@@ -48,8 +50,6 @@ from runner.status import report
 from runner.status.conditions import Condition, ConditionStatus, timestamp
 from runner.status.report import StatusReport
 from runner.status.writer import StatusWriter
-from runner.unchanged import last_run
-from runner.unchanged.content_digest import ContentDigest
 from runner.watches.policy import RunMode
 from runner.workqueue import reasons
 
@@ -391,5 +391,5 @@ def _basis(obj: Object, run: PlanRun, content: str) -> PlanBasis:
     generation = metadata(obj).get("generation")
     if generation is None:
         rest = {name: value for name, value in obj.items() if name not in {"metadata", "status"}}
-        generation = last_run.digest(rest)
+        generation = digest(rest)
     return PlanBasis(run.plan, uid_of(obj), generation, content, run.overlay.reads)

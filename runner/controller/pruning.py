@@ -14,10 +14,13 @@ from dataclasses import dataclass, replace
 from functools import partial
 
 from runner import log
+from runner.content import lookups
+from runner.content.digest import ContentDigest
 from runner.controller.attempt import Attempt, WatchScope
 from runner.controller.decisions import Done, RequeueAfter
 from runner.controller.hooks import Addition, FinishedRun, Hooks, Skip
 from runner.controller.prune_records import Examined, Findings, PruneDeletion, PruneRecords, RecordState
+from runner.digests import digest_of
 from runner.engine.coverage import Coverage, Omission
 from runner.engine.job import Outcome, RunResult
 from runner.errors import ApiError, ApiUnavailableError
@@ -32,9 +35,6 @@ from runner.prune.sharing import OperatorUses
 from runner.prune.uses import UsedObjects
 from runner.status import report
 from runner.status.report import PruneReport, StatusReport
-from runner.unchanged import lookups
-from runner.unchanged.content_digest import ContentDigest
-from runner.unchanged.last_run import digest_of
 from runner.workqueue import reasons
 from runner.workqueue.reasons import RunReason
 

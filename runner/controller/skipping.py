@@ -15,25 +15,19 @@ from dataclasses import dataclass, replace
 import orjson
 
 from runner import log
+from runner.content.digest import ContentDigest
 from runner.controller.attempt import Attempt, WatchScope
 from runner.controller.decisions import Done, RequeueAfter
 from runner.controller.hooks import Addition, FinishedRun, Hooks, Skip
 from runner.dependents.watching import Dependents
+from runner.digests import digest_of, digest_of_answer
 from runner.engine.job import Outcome
 from runner.errors import ApiError, ApiUnavailableError, ForbiddenError, NotFoundError
 from runner.kube.client import Client, PatchType
 from runner.kube.discovery import ApiResource
 from runner.objects import LAST_RUN, Object, annotations_of, conditions_of, key_of, uid_of
 from runner.references.watching import References
-from runner.unchanged.content_digest import ContentDigest
-from runner.unchanged.last_run import (
-    MOST_READS,
-    LastRun,
-    ReadSet,
-    RunInputs,
-    digest_of,
-    digest_of_answer,
-)
+from runner.unchanged.last_run import MOST_READS, LastRun, ReadSet, RunInputs
 
 NOTHING_NEW = "nothing has changed since the last run, which succeeded"
 

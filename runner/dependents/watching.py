@@ -28,6 +28,7 @@ from runner.dependents.ledger import Ledger
 from runner.dependents.notification import DeferredNotifications, Notification, RunWrite, Trigger
 from runner.dependents.store import KindsByWatch, KindStore
 from runner.dependents.written import MOST_MARKS, WrittenObjects
+from runner.digests import digest
 from runner.errors import ApiError, ApiUnavailableError, ForbiddenError, KindNotFoundError, NotFoundError
 from runner.kube.client import Client, Selection
 from runner.kube.discovery import ApiResource, Discovery
@@ -40,7 +41,7 @@ from runner.objects import GVK, Object, ObjectKey, ObjectRef, key_of, mapping, m
 from runner.ownership import Owner, OwnerClaim, claims_of
 from runner.readcache.bodies import MOST_BYTES, ReadCache
 from runner.readcache.refetch import Refetcher
-from runner.unchanged.last_run import ReadEntry, digest
+from runner.unchanged.last_run import ReadEntry
 from runner.watches.policy import JitteredBackoff, StatusTrigger
 from runner.watches.watch import Watch
 

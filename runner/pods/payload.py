@@ -30,14 +30,14 @@ from runner import log
 from runner.agent.frames import RELAY_PORT
 from runner.agent.preload import IDENT
 from runner.config.paths import ansible_configs
+from runner.content import files as content_files
+from runner.content.files import BESIDE_A_PLAYBOOK, SKIPPED
 from runner.engine import extravars
 from runner.engine.job import Inventory, Job
 from runner.engine.run_dir import MAX_VERBOSITY, collection_role
 from runner.errors import EngineError
 from runner.pods.jobs import PRIVATE_DATA
 from runner.proxy.handlers.authenticate import kubeconfig
-from runner.unchanged import content_files
-from runner.unchanged.content_files import BESIDE_A_PLAYBOOK, SKIPPED
 from runner.watches.watch import Playbook
 
 _OWN = "operator"

@@ -7,22 +7,18 @@ run read. An object without a valid record runs. A failed run removes the record
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 import orjson
 
-from runner.objects import LAST_APPLIED, LAST_RUN, Object, annotations_of, metadata, uid_of
+from runner.objects import LAST_RUN, Object, annotations_of
 
 MOST_READS = 32
 """Limit of objects and lists that a run read, without owned objects."""
 _MOST_PATHS = 1000
 """Limit during the run, when it is not known yet which objects are owned."""
-
-_DIGEST_SIZE = 12
-_ABSENT = "absent"
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,33 +122,3 @@ class ReadEntry:
     name: str
     """Empty for a list."""
     digest: str
-
-
-def digest_of(obj: Object) -> str:
-    """Return the digest of the fields of an object that a role can depend on."""
-    meta = metadata(obj)
-    ours = {LAST_RUN, LAST_APPLIED}
-    annotations = {name: value for name, value in annotations_of(obj).items() if name not in ours}
-    hashed = {name: value for name, value in obj.items() if name not in {"metadata", "status"}}
-    return digest([hashed, uid_of(obj), meta.get("name"), meta.get("namespace"), meta.get("labels") or {}, annotations])
-
-
-def digest_of_answer(obj: Object | None) -> str:
-    """Return the digest of the answer to a read: an object, a list, or None if it does not exist."""
-    if obj is None:
-        return _ABSENT
-    if isinstance(items := obj.get("items"), list):
-        return digest([_lasting(item) for item in items if isinstance(item, dict)])
-    return digest(_lasting(obj))
-
-
-def digest(value: object) -> str:
-    """Return the digest of a JSON value."""
-    data = orjson.dumps(value, option=orjson.OPT_SORT_KEYS)
-    return hashlib.blake2b(data, digest_size=_DIGEST_SIZE).hexdigest()
-
-
-def _lasting(obj: Object) -> Object:
-    """Return the object without fields that change by themselves, or that items of a list do not have."""
-    kept = {name: value for name, value in metadata(obj).items() if name not in {"managedFields", "resourceVersion"}}
-    return {**{name: value for name, value in obj.items() if name not in {"apiVersion", "kind"}}, "metadata": kept}

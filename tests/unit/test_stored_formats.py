@@ -18,6 +18,7 @@ from runner.controller.attempt import Attempt
 from runner.controller.plan_run import PlanConfigMaps
 from runner.dependents.store import KindStore, storage
 from runner.dependents.written import WrittenObjects
+from runner.digests import digest_of
 from runner.errors import NotFoundError
 from runner.features.rollout.member import Member
 from runner.features.rollout.state import BY_USER, State
@@ -37,7 +38,7 @@ from runner.prune import store as prune_store
 from runner.prune.record import CreationRecord
 from runner.prune.store import RecordStore
 from runner.status import report
-from runner.unchanged.last_run import LastRun, digest_of
+from runner.unchanged.last_run import LastRun
 from runner.watches.watch import Finalizer
 from runner.workqueue import reasons
 from runner.workqueue.request import ReconcileRequest

@@ -15,6 +15,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from runner import log
+from runner.content.digest import ContentDigest
 from runner.controller.attempt import Attempt, WatchScope
 from runner.controller.decisions import Done, RequeueAfter
 from runner.controller.hooks import NOTHING, REQUEST_BACKOFF, UP_TO_DATE, FinishedRun, Hooks, RequestFailedError, Skip
@@ -31,7 +32,6 @@ from runner.objects import ObjectKey, conditions_of
 from runner.slots import Slot
 from runner.status.conditions import find, make
 from runner.status.report import StatusReport
-from runner.unchanged.content_digest import ContentDigest
 from runner.watches.rollout_fields import RolloutPolicy
 from runner.workqueue import reasons
 from runner.workqueue.reasons import RunReason

@@ -9,7 +9,7 @@ from typing import Any
 
 import orjson
 
-from runner.unchanged.last_run import digest
+from runner.digests import digest
 
 BY_USER = "a user paused it"
 

@@ -10,10 +10,11 @@ from __future__ import annotations
 from http import HTTPStatus
 from urllib.parse import quote
 
+from runner.digests import digest_of_answer
 from runner.objects import Object, key_of
 from runner.proxy.calls import Answer, Call
 from runner.proxy.request import RequestInfo
-from runner.unchanged.last_run import ReadEntry, ReadSet, digest_of_answer
+from runner.unchanged.last_run import ReadEntry, ReadSet
 
 _RECORDED = frozenset({"get", "list", "create", "update", "patch", "delete"})
 _REDIRECT = 300

@@ -18,11 +18,11 @@ from urllib.parse import urlencode
 
 import orjson
 
+from runner.digests import digest
 from runner.kube.discovery import ApiResource
 from runner.objects import GVK, RECORD_OF, Object, ObjectKey, annotations_of, metadata, uid_of
 from runner.proxy.planning.unknown import UnknownValues, chosen
 from runner.slots import Slot
-from runner.unchanged import last_run
 
 Verb: TypeAlias = Literal["create", "change", "delete"]
 
@@ -109,8 +109,8 @@ def read_digest(obj: Object, kind: KindId, owner: str) -> str:
         return ABSENT
     if isinstance(items := obj.get("items"), list):
         counted = [each for each in items if isinstance(each, dict) and not _is_own(each, owner)]
-        return last_run.digest([_lasting(each, kind) for each in counted])
-    return "" if _is_own(obj, owner) else last_run.digest(_lasting(obj, kind))
+        return digest([_lasting(each, kind) for each in counted])
+    return "" if _is_own(obj, owner) else digest(_lasting(obj, kind))
 
 
 def _is_own(obj: Object, owner: str) -> bool:

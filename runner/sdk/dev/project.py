@@ -17,8 +17,8 @@ from watchdog.observers.api import ObservedWatch
 
 from runner.config.paths import SearchPath, ansible_configs
 from runner.config.settings import Settings
-from runner.unchanged import content_files
-from runner.unchanged.content_files import BESIDE_A_PLAYBOOK, FileDigests
+from runner.content import files as content_files
+from runner.content.files import BESIDE_A_PLAYBOOK, FileDigests
 from runner.watches import validation
 from runner.watches.watch import Content, Playbook, Watch
 

@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 
 from runner.config.paths import search_path
+from runner.content import digest as content_digest
+from runner.content.digest import ContentDigest
 from runner.errors import EngineError
-from runner.unchanged import content_digest
-from runner.unchanged.content_digest import ContentDigest
 from runner.watches.inventory_fields import AllowedHosts, InventoryPolicy
 from runner.watches.pod_fields import PodPolicy
 from runner.watches.spec_paths import SpecPath

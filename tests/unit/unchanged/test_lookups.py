@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from runner.unchanged import lookups
+from runner.content import lookups
 from runner.watches.watch import Playbook, Role
 
 

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 
 import orjson
 
-from runner.unchanged.last_run import ReadSet, digest_of_answer
+from runner.digests import digest_of_answer
+from runner.unchanged.last_run import ReadSet
 
 if TYPE_CHECKING:
     from tests.unit.proxy.stage import Stage

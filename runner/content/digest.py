@@ -19,9 +19,9 @@ from typing import Any
 
 from runner import __version__
 from runner.config.paths import SearchPath, ansible_configs
-from runner.unchanged import content_files
-from runner.unchanged.content_files import FileDigests
-from runner.unchanged.last_run import digest
+from runner.content import files as content_files
+from runner.content.files import FileDigests
+from runner.digests import digest
 from runner.watches.watch import Watch
 
 _FRESH = 10.0

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from runner.unchanged import content_files
+from runner.content import files as content_files
 from runner.watches.watch import Content, Playbook
 
 _LOOKUP = re.compile(

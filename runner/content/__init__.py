@@ -1,0 +1,1 @@
+"""Content that runs execute: its digest, its files, and the lookups in it."""
