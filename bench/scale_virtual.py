@@ -26,7 +26,7 @@ from runner.references.watching import References
 from runner.watches.watch import Watch
 from runner.workqueue import reasons
 from runner.workqueue.concurrency import ConcurrencyLimit
-from runner.workqueue.queue import Dispatcher
+from runner.workqueue.queue import Dispatcher, WorkQueue
 from runner.workqueue.reasons import RunReason
 from runner.workqueue.request import ReconcileRequest
 from tests.kit.virtual_time import virtually
@@ -167,8 +167,7 @@ def _controller(informer: _Objects, runs: _Runs) -> Controller:
         cast("Reconciler", runs),
         cast("Runs", runs),
         cast("References", _NoReferences()),
-        ConcurrencyLimit.of(_WORKERS),
-        Dispatcher(ConcurrencyLimit.of(_WORKERS)),
+        WorkQueue(ConcurrencyLimit.of(_WORKERS), Dispatcher(ConcurrencyLimit.of(_WORKERS))),
     )
 
 

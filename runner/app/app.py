@@ -23,7 +23,7 @@ from urllib.parse import urlsplit
 from runner import __version__, log
 from runner.app import controllers, identities
 from runner.app.admin import AdminServers
-from runner.app.controllers import Shared
+from runner.app.features import Features
 from runner.app.process import (
     LoopErrorHandler,
     StopSignals,
@@ -38,10 +38,10 @@ from runner.config import paths
 from runner.config.settings import RUNNER_DIR, Settings
 from runner.controller import run_access, run_log
 from runner.controller.controller import Controller
-from runner.controller.pruning import PRUNE
+from runner.controller.kind import Operator
+from runner.controller.plan_run import plan_environment
 from runner.controller.run_access import AccessObserver, RunAccess
 from runner.controller.run_log import Form, RunLog, RunObserver
-from runner.controller.runs import plan_environment
 from runner.dependents.store import KindStore, storage
 from runner.dependents.watching import Dependents
 from runner.engine.blocks import BlockWriter
@@ -63,8 +63,7 @@ from runner.lease_guard import Leadership, SoleReplica
 from runner.monitoring.background import Background, Work
 from runner.monitoring.identity import IdentityCheck
 from runner.monitoring.metrics import Metrics
-from runner.objects import GVK
-from runner.plan.page import LatestPlans
+from runner.objects import GVK, ObjectRef
 from runner.pods import setup as pods_setup
 from runner.pods.links import Links
 from runner.pods.setup import PodRuns, PodSetup
@@ -162,8 +161,7 @@ class _Operator:
             leadership: Leadership = SoleReplica()
             if settings.leader_elect:
                 leadership = await replicas.make(settings, credentials, self._metrics, stack)
-            kinds = self._controllers
-            guard = LoopGuard(lambda target, cause: kinds[target.gvk].wake(target.key, cause), delays(self._metrics))
+            guard = LoopGuard(self._wake, delays(self._metrics))
             dependents = self._dependents(client, discovery, guard, leadership)
             references = References(
                 client, discovery, settings.namespaces, self._watches, guard.trigger, leadership.leads
@@ -178,7 +176,7 @@ class _Operator:
             proxy, access = await self._open_proxy(stack, client, dependents, observers)
             self._environment |= await self._role_metrics.open(stack, run_access.LOOPBACK, settings.user_metrics_port)
             pods = await self._open_pods(stack, discovery, proxy, engine)
-            shared = Shared(
+            operator = Operator(
                 settings=settings,
                 metrics=self._metrics,
                 environment=self._environment,
@@ -189,7 +187,6 @@ class _Operator:
                 pods=pods.engine if pods is not None else None,
                 access=access,
                 observers=observers,
-                guard=guard,
                 references=references,
                 leadership=leadership,
                 recorders=self._recorders(writer, form),
@@ -197,19 +194,15 @@ class _Operator:
                 dependents=dependents,
                 dispatcher=self._dispatcher(),
                 events=events,
-                plans=LatestPlans({watch.gvk: watch.mode for watch in self._watches}, is_shown=self._page.is_served),
-                uses=controllers.uses(
-                    settings, self._watches, lambda ref, why: kinds[ref.gvk].wake(ref.key, Cause.of(PRUNE, (why,)))
-                ),
             )
+            features = Features(settings, self._watches, guard, self._wake, has_page=self._page.is_served)
             self._expect_runs(engine)
-            self._controllers |= {watch.gvk: controllers.make(watch, shared) for watch in self._watches}
+            self._controllers |= {watch.gvk: controllers.make(watch, operator, features) for watch in self._watches}
             self._identities |= identities.checks(client, discovery, self._watches, settings.namespaces)
             self._admin.watch(self._controllers.values(), engine.starters.unmet, self._identities)
             self._admin.note_shortfalls(engine.starters.pool.shortfalls)
             await self._admin.open_metrics(stack, self._metrics, client)
-            sections = [shared.plans.sections(), shared.rollouts.sections()]
-            await self._page.open(stack, credentials.base_url, [*self._controllers.values()], sections)
+            await self._page.open(stack, credentials.base_url, [*self._controllers.values()], features.sections())
             stack.callback(self._rights.close)
             followed: dict[str, Work] = {
                 "dependents": partial(dependents.follow, self._background),
@@ -227,6 +220,9 @@ class _Operator:
                     followed[f"warm pods {len(followed)}"] = warm.follow
             engines: list[Engine] = [engine, *([pods.engine] if pods is not None else [])]
             await self._work(engines, followed, leadership)
+
+    def _wake(self, target: ObjectRef, cause: Cause) -> None:
+        self._controllers[target.gvk].wake(target.key, cause)
 
     def _noted(self, credentials: auth.Credentials) -> CallObserver:
         host = urlsplit(credentials.base_url).netloc.rpartition("@")[2]

@@ -38,6 +38,7 @@ _NOT_OF_RUNS = frozenset(
         "engine",
         "finalizer",
         "max_runner_artifacts",
+        "more",
         "prune",
         "rollout",
     }

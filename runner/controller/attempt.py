@@ -8,13 +8,13 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, Protocol, TypeVar
 
 from runner.config import duration
 from runner.controller import decisions
 from runner.controller.decisions import RUN_MARK, Mark, RetryTerms, RunPlan
 from runner.controller.run_log import ObjectEvents
-from runner.engine.job import UnrecordedRun
+from runner.engine.job import EventSink, UnrecordedRun
 from runner.errors import TerminalError
 from runner.events.recorder import EventQueue
 from runner.hosts.inventory import Hosts
@@ -24,15 +24,15 @@ from runner.lease_guard import Leadership, LeaseGuard
 from runner.monitoring.background import Background
 from runner.monitoring.metrics import Metrics
 from runner.objects import MODE, PREFIX, Object, ObjectKey, ObjectRef, annotations_of, deleted_for, metadata, uid_of
-from runner.plan.approved import ApprovedPlan
-from runner.prune.run_objects import RunUses
-from runner.slots import EMPTY, Slots
+from runner.slots import EMPTY, Slot, Slots
 from runner.status.conditions import Condition
 from runner.unchanged.last_run import RunInputs
 from runner.watches.policy import MODES, RunMode, mode_of, strictest
 from runner.watches.watch import Watch
 from runner.workqueue import reasons
 from runner.workqueue.request import ReconcileRequest
+
+T = TypeVar("T")
 
 RECONCILE_PERIOD = PREFIX + "reconcile-period"
 RUN_TIMEOUT = PREFIX + "run-timeout"
@@ -183,12 +183,13 @@ class ForgetRegistry:
             forget(key)
 
 
-@dataclass(frozen=True, slots=True)
-class ApprovedRun:
-    """A plan that a user approved, and its hash."""
+class Bounds(Protocol):
+    """The writes that a run may send, decided before it."""
 
-    plan: ApprovedPlan
-    hash: str
+    @property
+    def refused(self) -> str:
+        """Why the run was ended, because it sent another write; empty if it sent none."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -211,18 +212,18 @@ class Attempt:
     """The run to continue, which an earlier operator began; None: begin one."""
     inputs: RunInputs | None = None
     """Digests of the run's inputs; None if the run is not recorded."""
-    objects: RunUses | None = None
-    """Recorder of the objects that the run uses and creates; None if they are not recorded."""
-    approved: ApprovedRun | None = None
-    """The plan that the run executes; None if it needs none."""
+    bounds: Bounds | None = None
+    """What the run may write; None: all."""
     hosts: Hosts | None = None
     """Hosts of the run beside localhost; None: there are none."""
     host_entries: Sequence[Mapping[str, Any]] | None = None
     """`status.hosts` from the start of the run: no host is forgotten if the operator dies during the run."""
     ignored_variables: tuple[str, ...] = ()
     """Variables of hosts that the run does not receive."""
+    sinks: tuple[EventSink, ...] = ()
+    """Further receivers of the run's events."""
     more: Slots = EMPTY
-    """Parts of features."""
+    """Parts of features. Its job and the identity of the run for the proxy have them too."""
 
     @property
     def key(self) -> ObjectKey:
@@ -242,8 +243,12 @@ class Attempt:
 
     @property
     def is_stopped(self) -> bool:
-        """True if the run was ended because its plan does not contain one of its writes."""
-        return self.approved is not None and bool(self.approved.plan.refused)
+        """True if the run was ended because one of its writes is beyond its bounds."""
+        return self.bounds is not None and bool(self.bounds.refused)
+
+    def having(self, slot: Slot[T], value: T) -> Attempt:
+        """Return the attempt with the part of a feature."""
+        return replace(self, more=self.more.having(slot, value))
 
     def because(self, *details: str) -> Attempt:
         """Add details to the reason of the run."""

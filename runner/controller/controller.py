@@ -23,8 +23,7 @@ from runner.monitoring.metrics import controller_name
 from runner.objects import ObjectKey
 from runner.references.watching import References
 from runner.workqueue import reasons
-from runner.workqueue.concurrency import ConcurrencyLimit
-from runner.workqueue.queue import Dispatcher, WorkQueue
+from runner.workqueue.queue import WorkQueue
 from runner.workqueue.request import Cause, ReconcileRequest
 
 _LIST_PATIENCE = 3.0
@@ -41,11 +40,10 @@ class Controller:
         reconciler: Reconciler,
         runs: Runs,
         references: References,
-        limit: ConcurrencyLimit,
-        dispatcher: Dispatcher,
+        queue: WorkQueue,
     ) -> None:
         self.watch = scope.watch
-        self.queue = WorkQueue(limit, dispatcher)
+        self.queue = queue
         self.informer = scope.informer
         self._reconciler = reconciler
         self._runs = runs

@@ -18,14 +18,12 @@ from runner.controller.attempt import Attempt, WatchScope
 from runner.controller.decisions import Done, resync_delay
 from runner.controller.hooks import NOTHING, FinishedRun, Hooks, Skip
 from runner.controller.hosts import keep_keys
-from runner.controller.plan_run import PlanRun, plan_run
-from runner.controller.runs import Runs
+from runner.controller.plan_run import PlanRun, PlanRuns
 from runner.engine.job import Outcome
 from runner.hosts.inventory import HOST_KEYS
 from runner.objects import ObjectKey
 from runner.plan import published
 from runner.plan.changes import ObjectChange, ResourcePlan
-from runner.plan.page import LatestPlans
 from runner.status import report
 from runner.status.conditions import timestamp
 from runner.status.report import StatusReport
@@ -98,10 +96,8 @@ class DriftChecks(Hooks):
     scope: WatchScope
     policy: DriftPolicy | None
     """None: no checks. A run still ends what was reported before."""
-    runs: Runs
+    plans: PlanRuns
     writer: StatusWriter
-
-    latest: LatestPlans
     drifted: set[ObjectKey] = field(default_factory=set)
     """Objects with drift."""
 
@@ -123,7 +119,7 @@ class DriftChecks(Hooks):
 
     async def before(self, attempt: Attempt) -> Skip | Attempt:
         """Check the object if this is due, and run it only to repair drift."""
-        if attempt.request.reason is not DRIFT or attempt.approved is not None:
+        if attempt.request.reason is not DRIFT or attempt.bounds is not None:
             return attempt
         drifted = await self._check(attempt)
         if self.policy is None or not self.policy.repair or not drifted:
@@ -141,8 +137,7 @@ class DriftChecks(Hooks):
         """Check an object and report its drift; return a phrase for each object."""
         if attempt.plan.finalizing:
             return ()
-        planned = await plan_run(self.runs, attempt)
-        self.latest.add(planned.plan)
+        planned = await self.plans.run(attempt)
         attempt = await keep_keys(self.writer, attempt, planned.result.more.get(HOST_KEYS))
         plan = planned.plan
         result = _result(planned)
@@ -178,7 +173,7 @@ class DriftChecks(Hooks):
 
     async def _end(self, attempt: Attempt) -> None:
         """Take back a report of drift that another client has repaired."""
-        self._forget(attempt.key)
+        self.drifted.discard(attempt.key)
         ended = report.drift_ended(attempt.obj)
         if ended.conditions:
             change = report.observed(attempt.obj, ended)

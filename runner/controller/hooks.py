@@ -74,6 +74,17 @@ class Hooks:
         """
         return attempt
 
+    async def must_run(self, attempt: Attempt) -> bool:  # noqa: ARG002 - for hooks
+        """Return whether the object needs its run although nothing has changed since the last one."""
+        return False
+
+    async def before_trial(self, attempt: Attempt) -> Attempt:
+        """Prepare a run that takes place to learn what the run of the object would change. Errors: see `before`."""
+        return attempt
+
+    async def after_trial(self, attempt: Attempt, result: RunResult, effect: str) -> None:
+        """Do the work after such a run. `effect`: the end of a sentence that names its effect; empty: it has none."""
+
     def status(self, attempt: Attempt, run: FinishedRun) -> StatusReport:  # noqa: ARG002 - for hooks
         """Return what is written together with the result. No requests: they belong in `after`."""
         return NOTHING

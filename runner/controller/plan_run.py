@@ -6,7 +6,7 @@ Jobs, engine, proxy and masking are those of a real run. The cluster receives re
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from runner import log
@@ -14,7 +14,7 @@ from runner.content import lookups
 from runner.controller.attempt import Attempt
 from runner.controller.decisions import RunPlan
 from runner.controller.runs import Runs
-from runner.engine.job import Outcome, RunResult
+from runner.engine.job import Job, Outcome, RunResult
 from runner.engine.run_secrets import RunSecrets
 from runner.errors import ApiError, ConflictError
 from runner.kube.client import Client
@@ -23,11 +23,12 @@ from runner.kube.state import ClusterState, Stored
 from runner.masking.masker import TOO_SLOW, SearchTimeoutError
 from runner.objects import GVK, RECORD_OF, ObjectRef, uid_of
 from runner.ownership import Owner
-from runner.plan import changes, published
+from runner.plan import changes, published, tasks
 from runner.plan.changes import ObjectChange, ResourcePlan, State
 from runner.plan.tasks import UnplannedTask, UnplannedTasks
 from runner.proxy.planning.overlay import Overlay
 
+_CHECK = "--check --diff"
 _TOO_DEEP = "an object is nested too deeply to compare"
 _ACTING = frozenset({"pipe", "lines"})
 """Lookups that run commands."""
@@ -45,20 +46,44 @@ class PlanRun:
     """Why the plan contains no values; empty if it does."""
 
 
-async def plan_run(runs: Runs, attempt: Attempt, overlay: Overlay | None = None) -> PlanRun:
-    """Plan an attempt's run. Its recorder records what the run reads.
+def plan_environment(environment: Mapping[str, str]) -> dict[str, str]:
+    """Return the environment of plan runs for that of runs."""
+    return {**environment, **tasks.OUTPUT}
 
-    `overlay` contains writes that precede the run; None: there are none.
 
-    Raises:
-        TerminalError: the object cannot be run.
-    """
-    overlay = overlay or Overlay()
-    result, unplanned, grant = await runs.plan(attempt, overlay)
-    finished = _Finished(result, overlay, unplanned, grant.secrets, grant.stats.forbidden())
-    # Masking can take seconds.
-    plan = await asyncio.to_thread(finished.conclude, ObjectRef.of(attempt.resource.gvk, attempt.obj), attempt.plan)
-    return PlanRun(result, overlay, plan, grant.secrets.withheld if grant.secrets.is_exhausted else "")
+@dataclass(frozen=True, slots=True)
+class PlanRuns:
+    """Plan runs of one watch's objects."""
+
+    runs: Runs
+    planned: Callable[[ResourcePlan], None]
+    """Receives each plan."""
+
+    async def run(self, attempt: Attempt, overlay: Overlay | None = None) -> PlanRun:
+        """Plan an attempt's run.
+
+        `overlay` contains writes that precede the run; None: there are none.
+
+        Raises:
+            TerminalError: the object cannot be run.
+        """
+        overlay = overlay or Overlay()
+        unplanned = UnplannedTasks(overlay)
+        result, grant = await self.runs.trial(attempt, overlay, _in_check_mode, unplanned.event)
+        finished = _Finished(result, overlay, unplanned, grant.secrets, grant.stats.forbidden())
+        # Masking can take seconds.
+        plan = await asyncio.to_thread(finished.conclude, ObjectRef.of(attempt.resource.gvk, attempt.obj), attempt.plan)
+        self.planned(plan)
+        return PlanRun(result, overlay, plan, grant.secrets.withheld if grant.secrets.is_exhausted else "")
+
+
+def _in_check_mode(job: Job) -> Job:
+    return replace(
+        job,
+        ansible_args=f"{job.ansible_args} {_CHECK}".strip(),
+        environment=plan_environment(job.environment),
+        verbosity=max(job.verbosity, tasks.VERBOSITY),
+    )
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,20 +7,19 @@ from __future__ import annotations
 
 import secrets
 import time
-from collections.abc import Iterable, Mapping
-from dataclasses import replace
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
 from runner import log
 from runner.content.digest import ContentDigest
 from runner.controller import decisions
-from runner.controller.attempt import AnnotationOverrides, ApprovedRun, Attempt, WatchScope, overrides_of
+from runner.controller.attempt import AnnotationOverrides, Attempt, WatchScope, overrides_of
 from runner.controller.decisions import Done, Mark, RequeueAfter, Retry
 from runner.controller.hooks import UP_TO_DATE, Addition, FinishedRun, Hooks, Skip
 from runner.controller.hosts import keep_keys
-from runner.controller.plan_run import PlanConfigMaps, PlanRun, plan_run
-from runner.controller.pruning import Pruner
+from runner.controller.plan_run import PlanConfigMaps, PlanRun, PlanRuns
 from runner.controller.run_log import ObjectEvents
 from runner.controller.runs import Runs
 from runner.digests import digest
@@ -43,9 +42,9 @@ from runner.plan import differing, published
 from runner.plan.approved import ApprovedPlan
 from runner.plan.changes import ResourcePlan
 from runner.plan.differing import DifferingValue
-from runner.plan.page import LatestPlans
 from runner.plan.published import PlanBasis
 from runner.proxy.planning.overlay import APPROVAL
+from runner.slots import Slot
 from runner.status import report
 from runner.status.conditions import Condition, ConditionStatus, timestamp
 from runner.status.report import StatusReport
@@ -66,6 +65,18 @@ _LONGEST = 2000
 _RESULTS = (report.CHANGES, report.NO_CHANGES, report.PARTIAL, report.PLAN_FAILED, "canceled")
 
 
+@dataclass(frozen=True, slots=True)
+class ApprovedRun:
+    """A plan that a user approved, and its hash."""
+
+    plan: ApprovedPlan
+    hash: str
+
+
+APPROVED: Slot[ApprovedRun | None] = Slot("approved plan", None)
+"""The plan that the run executes; None if it needs none."""
+
+
 class PlanReconciler(Hooks):
     """Plans the objects of one watch."""
 
@@ -74,19 +85,19 @@ class PlanReconciler(Hooks):
         scope: WatchScope,
         client: Client,
         runs: Runs,
+        plans: PlanRuns,
         writer: StatusWriter,
         contents: tuple[ContentDigest, ContentDigest],
-        pruner: Pruner | None,
-        latest: LatestPlans,
+        hooks: Sequence[Hooks],
     ) -> None:
-        """`contents` are the digests of the role and of the finalizer; `pruner` records the used objects."""
+        """`contents` are the digests of the role and of the finalizer; `hooks` are called around a plan run."""
         self._scope = scope
         self._client = client
         self._runs = runs
+        self._trials = plans
         self._writer = writer
         self._contents = contents
-        self._pruner = pruner
-        self._latest = latest
+        self._hooks = hooks
         self._config_maps = PlanConfigMaps(scope.watch.gvk, client)
         self._plans = scope.metrics.counter("ansible_operator_plans", "Plans by result", ["GVK", "result"])
         for result in _RESULTS:
@@ -131,7 +142,7 @@ class PlanReconciler(Hooks):
 
     def status(self, attempt: Attempt, run: FinishedRun) -> StatusReport:
         """Report what became of the approved plan. A run in the mode `apply` ends plans."""
-        approved = attempt.approved
+        approved = attempt.more.get(APPROVED)
         if approved is None:
             obj = self._scope.latest(attempt)  # a plan that was published just before the run is not in the attempt
             found = published.of_status(obj)
@@ -143,10 +154,10 @@ class PlanReconciler(Hooks):
 
     async def after(self, attempt: Attempt, run: FinishedRun) -> Addition:  # noqa: ARG002 - see Hooks
         """Plan again after an approved run that the proxy ended. Remove the ConfigMap of a plan that has ended."""
-        if attempt.approved is not None:
+        if (approved := attempt.more.get(APPROVED)) is not None:
             if not attempt.is_stopped:
                 return Addition()
-            self._stale(attempt, _stopped(attempt.approved))
+            self._stale(attempt, _stopped(approved))
             return Addition(result=RequeueAfter(_REPLAN))
         if not published.of_status(self._scope.latest(attempt)).get("configMap"):
             return Addition()
@@ -194,12 +205,8 @@ class PlanReconciler(Hooks):
         self._log.info("Plan approved", hash=approved, **attempt.key._asdict())
         ref = ObjectRef.of(self._scope.watch.gvk, obj)
         plan = ApprovedPlan(run.overlay, ref, partial(self._runs.end, attempt.key), found)
-        return replace(
-            attempt,
-            obj=_as_cached(marked),
-            approved=ApprovedRun(plan, approved),
-            more=attempt.more.having(APPROVAL, plan),
-        )
+        attempt = attempt.having(APPROVAL, plan).having(APPROVED, ApprovedRun(plan, approved))
+        return replace(attempt, obj=_as_cached(marked), bounds=plan)
 
     async def _reject(self, attempt: Attempt, run: PlanRun, basis: PlanBasis, why: str) -> None:
         """Publish a new plan instead of the approved one, with the reason."""
@@ -233,13 +240,11 @@ class PlanReconciler(Hooks):
             before = after
 
     async def _plan_once(self, attempt: Attempt) -> PlanRun:
-        if self._pruner is None:
-            run = await plan_run(self._runs, attempt)
-        else:
-            uses = await self._pruner.begin_plan(attempt)
-            run = await plan_run(self._runs, replace(attempt, objects=uses))
-            await self._pruner.end_plan(attempt, uses, run.result, run.plan)
-        self._latest.add(run.plan)
+        for hooks in self._hooks:
+            attempt = await hooks.before_trial(attempt)
+        run = await self._trials.run(attempt)
+        for hooks in self._hooks:
+            await hooks.after_trial(attempt, run.result, _why_effective(run.plan))
         return run
 
     async def _publish(self, attempt: Attempt, run: PlanRun, basis: PlanBasis) -> None:
@@ -294,6 +299,13 @@ class PlanReconciler(Hooks):
             error=run.plan.message or None,
             **run.plan.resource.key._asdict(),
         )
+
+
+def _why_effective(plan: ResourcePlan) -> str:
+    """Return why a run would have an effect, as the end of a sentence; empty if it would have none."""
+    if plan.changes:
+        return "its plan has changes"
+    return "" if plan.state == "complete" else f"its plan is {plan.state}"
 
 
 def _stopped(approved: ApprovedRun) -> str:

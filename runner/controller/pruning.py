@@ -26,10 +26,9 @@ from runner.engine.job import Outcome, RunResult
 from runner.errors import ApiError, ApiUnavailableError
 from runner.objects import ObjectKey, ObjectRef, is_deleting, metadata, uid_of
 from runner.ownership import Owner
-from runner.plan.changes import ResourcePlan
 from runner.prune import record as records
 from runner.prune.record import MOST_OBJECTS, Basis, CreatedObject, CreationRecord
-from runner.prune.run_objects import RunObjects, RunUses
+from runner.prune.run_objects import USES, RunObjects, RunUses
 from runner.prune.selected_tasks import tasks_are_selected
 from runner.prune.sharing import OperatorUses
 from runner.prune.uses import UsedObjects
@@ -87,15 +86,15 @@ class Pruner(Hooks):
 
     async def before(self, attempt: Attempt) -> Skip | Attempt:
         """Record the objects that the run creates."""
-        return replace(attempt, objects=await self.begin(attempt))
+        return _recorded(attempt, await self.begin(attempt))
 
     async def after(self, attempt: Attempt, run: FinishedRun) -> Addition:
         """Report or delete what is unused, and request the run that confirms it."""
-        is_approved = attempt.approved is not None
-        pruned = await self.end(attempt, attempt.objects, run.result, may_delete=not is_approved)
+        is_bound = attempt.bounds is not None
+        pruned = await self.end(attempt, attempt.more.get(USES), run.result, may_delete=not is_bound)
         if pruned.report.deleted:
             self._scope.about(attempt.obj).pruned(pruned.report.deleted)
-        confirms = pruned.confirm and not is_approved and isinstance(run.decision.result, Done)
+        confirms = pruned.confirm and not is_bound and isinstance(run.decision.result, Done)
         return Addition(
             StatusReport(report.prunable(attempt.obj, pruned.report)),
             RequeueAfter(CONFIRM_AFTER, PRUNE) if confirms else None,
@@ -128,17 +127,6 @@ class Pruner(Hooks):
             )
         self._uses.began(ref, used, state.record if state is not None else None)
         return objects
-
-    async def is_pending(self, attempt: Attempt) -> bool:
-        """Return True if a run must confirm that objects are unused, of this resource or of another one.
-
-        At the start, a resource with unused objects runs: the operator does not store for which resources they wait.
-        """
-        state = await self._load(attempt)
-        record = state.record if state is not None else CreationRecord()
-        starts = attempt.request.reason is reasons.PRESENT
-        is_pending = record.is_pending() or (starts and bool(record.unused()))
-        return is_pending or self._uses.is_awaited(self._ref(attempt))
 
     async def end(
         self, attempt: Attempt, objects: RunUses | None, run: RunResult, *, may_delete: bool = True
@@ -184,20 +172,32 @@ class Pruner(Hooks):
         is_pending = state.record.is_pending() or (is_first and bool(state.record.unused()))
         return Pruned(found, confirm=not why and is_pending)
 
-    async def begin_plan(self, attempt: Attempt) -> RunUses:
-        """Return the recorder of a plan run. Raises ApiError and ApiUnavailableError."""
+    async def must_run(self, attempt: Attempt) -> bool:
+        """Return True if a run must confirm that objects are unused, of this resource or of another one.
+
+        At the start, a resource with unused objects runs: the operator does not store for which resources they wait.
+        """
+        state = await self._load(attempt)
+        record = state.record if state is not None else CreationRecord()
+        starts = attempt.request.reason is reasons.PRESENT
+        is_pending = record.is_pending() or (starts and bool(record.unused()))
+        return is_pending or self._uses.is_awaited(self._ref(attempt))
+
+    async def before_trial(self, attempt: Attempt) -> Attempt:
+        """Record the objects that a trial uses. Raises ApiError and ApiUnavailableError."""
         state, uses = await self._load(attempt), RunUses(used=self._new_uses(), gate=self._uses.gate)
         self._uses.began(self._ref(attempt), uses.used, state.record if state is not None else None)
-        return uses
+        return _recorded(attempt, uses)
 
-    async def end_plan(self, attempt: Attempt, uses: RunUses, run: RunResult, plan: ResourcePlan) -> None:
-        """Record the uses of a plan run. If it contains no changes, they are those of the last run."""
+    async def after_trial(self, attempt: Attempt, result: RunResult, effect: str) -> None:
+        """Store the uses of a trial. If a run would have no effect, they are those of the last run."""
+        uses = attempt.more.get(USES)
+        if uses is None:
+            return
         coverage = uses.coverage.result()
-        why = self._why_incomplete(attempt, run) or _why_rescued(coverage)
+        why = self._why_incomplete(attempt, result) or _why_rescued(coverage)
         why = why or await asyncio.to_thread(_why_hidden, attempt, coverage)
-        if not why and (plan.state != "complete" or plan.changes):
-            why = "its plan has changes" if plan.changes else f"its plan is {plan.state}"
-        await self._ended(attempt, uses, why, coverage)
+        await self._ended(attempt, uses, why or effect, coverage)
 
     async def gone(self, key: ObjectKey) -> None:
         """Remove the record of an object that no longer exists."""
@@ -275,6 +275,10 @@ class Pruner(Hooks):
         """Return False if the object was deleted meanwhile."""
         cached = self._scope.informer.get(attempt.key)
         return cached is not None and uid_of(cached) == uid_of(attempt.obj) and not is_deleting(cached)
+
+
+def _recorded(attempt: Attempt, uses: RunUses) -> Attempt:
+    return replace(attempt.having(USES, uses), sinks=(*attempt.sinks, uses.coverage.event))
 
 
 def _why_hidden(attempt: Attempt, coverage: Coverage) -> str:

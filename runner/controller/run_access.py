@@ -23,7 +23,7 @@ from runner.proxy.handlers.writes import WriteObserver
 from runner.proxy.identity import Identities, ObjectView, RunIdentity, RunStats
 from runner.proxy.observers.secrets import learn_object
 from runner.proxy.server import Proxy
-from runner.prune.run_objects import RunObjects
+from runner.prune.run_objects import USES, RunObjects
 from runner.unchanged.last_run import ReadSet
 from runner.watches.watch import Watch
 
@@ -120,7 +120,7 @@ class RunAccess:
         whenever the run cannot create an object because the namespace is being deleted. `owner_state` returns the state
         of the attempt's object. With `view`, the run is a trial: it writes nothing, and sees these objects.
         """
-        resource = attempt.resource
+        resource, uses = attempt.resource, attempt.more.get(USES)
         ref, is_deleting = ObjectRef.of(watch.gvk, attempt.obj), attempt.plan.finalizing
         owner = Owner(ref, namespaced=resource.namespaced, is_deleting=is_deleting)
         run = RunIdentity(
@@ -140,9 +140,9 @@ class RunAccess:
             read_set=ReadSet() if watch.skip_unchanged else None,
             secrets=_secrets(watch, attempt),
             view=view,
-            is_bound=attempt.approved is not None,
-            objects=attempt.objects if view is None and isinstance(attempt.objects, RunObjects) else None,
-            uses=attempt.objects,
+            is_bound=attempt.bounds is not None,
+            objects=uses if view is None and isinstance(uses, RunObjects) else None,
+            uses=uses,
             more=attempt.more,
         )
         if watch.gvk == _SECRET:

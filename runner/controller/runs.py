@@ -26,8 +26,6 @@ from runner.kube.discovery import ApiResource
 from runner.kube.presence import ABSENT
 from runner.objects import Object, ObjectKey, ObjectRef, key_of, uid_of
 from runner.ownership import OwnerState
-from runner.plan import tasks
-from runner.plan.tasks import UnplannedTasks
 from runner.proxy.identity import RunStats
 from runner.proxy.planning.overlay import Overlay
 from runner.status import report
@@ -39,16 +37,10 @@ _MOST_NAMED = 100
 """Ignored variables that the log names."""
 _LONGEST_NAME = 100
 _T = TypeVar("_T")
-_CHECK = "--check --diff"
-_PLAN = "plan"
-"""Purpose of plan runs."""
-_PLANS = ".plans"
-"""Folder of plan runs, apart from the kept folders of runs."""
-
-
-def plan_environment(environment: Mapping[str, str]) -> dict[str, str]:
-    """Return the environment of plan runs for that of runs."""
-    return {**environment, **tasks.OUTPUT}
+_TRIAL = "plan"
+"""Purpose of runs that change nothing."""
+_TRIALS = ".plans"
+"""Folder of these runs, apart from the kept folders of runs."""
 
 
 def bounds_of(watch: Watch, settings: Settings) -> AnnotationBounds:
@@ -117,6 +109,7 @@ class JobFactory:
             secrets=grant.secrets,
             engine=watch.engine,
             deadline=_or(overrides.run_timeout, self._bounds.longest_run) or None,
+            more=attempt.more,
         )
 
     def _pod(self, attempt: Attempt, grant: Grant) -> PodRun | None:
@@ -130,7 +123,7 @@ class JobFactory:
             policy=policy,
             token=grant.token,
             resumed=attempt.resumed,
-            keeps_worker=attempt.approved is not None,
+            keeps_worker=attempt.bounds is not None,
         )
 
     async def _warn(
@@ -213,7 +206,7 @@ class Runs(Hooks):
         """Continue the run that an earlier operator began. One with another purpose is ended."""
         applies = attempt.overrides.mode == "apply" and not attempt.request.reason.is_check
         ref = ObjectRef.of(self._scope.watch.gvk, attempt.obj)
-        found = await self._engine.resume(ref, attempt.generation, attempt.purpose if applies else _PLAN)
+        found = await self._engine.resume(ref, attempt.generation, attempt.purpose if applies else _TRIAL)
         return attempt if found is None else replace(attempt, ident=found.record.ident, resumed=found)
 
     async def recorded(self, job: Job) -> None:
@@ -240,16 +233,8 @@ class Runs(Hooks):
         about = ObjectRef.of(job.gvk, attempt.obj)
         events = RunEvents(self._scope.events, about, job, finalizing=attempt.plan.finalizing)
         events.started(attempt.request)
-        coverage = attempt.objects.coverage if attempt.objects is not None else None
-
-        def receive(event: Event) -> None:
-            for record in records:
-                record.event(event)
-            events.event(event)
-            if coverage is not None:
-                coverage.event(event)
-
-        result = await self._execute(job, attempt, grant, receive)
+        sinks = (*(record.event for record in records), events.event, *attempt.sinks)
+        result = await self._execute(job, attempt, grant, sinks)
         for record in records:
             record.end(result, grant.stats)
         if result.refused:
@@ -259,34 +244,34 @@ class Runs(Hooks):
         decision = decisions.after_run(result, terms, failed_runs=attempt.request.failed_runs)
         return FinishedRun(job, result, grant, events, decision)
 
-    async def plan(self, attempt: Attempt, overlay: Overlay) -> tuple[RunResult, UnplannedTasks, Grant]:
-        """Run in check mode. The run has no Events, no log and no kept folder."""
-        unplanned = UnplannedTasks(overlay)
+    async def trial(
+        self, attempt: Attempt, overlay: Overlay, change: Callable[[Job], Job], sink: EventSink
+    ) -> tuple[RunResult, Grant]:
+        """Run so that all writes are only planned. The run has no Events, no log and no kept folder.
+
+        `change` receives the job of a run, and returns that of the trial.
+        """
         async with self.prepare(attempt, overlay) as prepared:
             job = prepared.job
             job = replace(
-                job,
-                run_dir=paths.run_dir(self._jobs.runner_dir / _PLANS, job.gvk, job.key),
-                ansible_args=f"{job.ansible_args} {_CHECK}".strip(),
-                environment=plan_environment(job.environment),
+                change(job),
+                run_dir=paths.run_dir(self._jobs.runner_dir / _TRIALS, job.gvk, job.key),
                 max_artifacts=artifacts.KEEP_NONE,
-                verbosity=max(job.verbosity, tasks.VERBOSITY),
-                pod=replace(job.pod, purpose=_PLAN) if job.pod is not None else None,
+                pod=replace(job.pod, purpose=_TRIAL) if job.pod is not None else None,
             )
-
-            def receive(event: Event) -> None:
-                unplanned.event(event)
-                if attempt.objects is not None:
-                    attempt.objects.coverage.event(event)
-
-            result = await self._execute(job, attempt, prepared.grant, receive)
+            result = await self._execute(job, attempt, prepared.grant, (sink, *attempt.sinks))
             await self._engine.recorded(job)
         _check(result)
-        return result, unplanned, prepared.grant
+        return result, prepared.grant
 
-    async def _execute(self, job: Job, attempt: Attempt, grant: Grant, sink: EventSink) -> RunResult:
+    async def _execute(self, job: Job, attempt: Attempt, grant: Grant, sinks: Sequence[EventSink]) -> RunResult:
         finalizing = attempt.plan.finalizing
-        running = _Running(asyncio.create_task(self._engine.run(job, sink)), finalizing, grant.stats)
+
+        def receive(event: Event) -> None:
+            for sink in sinks:
+                sink(event)
+
+        running = _Running(asyncio.create_task(self._engine.run(job, receive)), finalizing, grant.stats)
         self._running[job.key] = running
         began = asyncio.get_running_loop().time()
         try:
@@ -357,7 +342,7 @@ class Runs(Hooks):
 
     @property
     def _roots(self) -> tuple[Path, Path]:
-        return self._jobs.runner_dir, self._jobs.runner_dir / _PLANS
+        return self._jobs.runner_dir, self._jobs.runner_dir / _TRIALS
 
 
 def _check(result: RunResult) -> None:

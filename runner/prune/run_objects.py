@@ -16,6 +16,7 @@ from runner.objects import Object, ObjectKey, key_of
 from runner.prune.record import Basis, CreationRecord, ObjectId
 from runner.prune.sharing import DeletionGate
 from runner.prune.uses import UsedObjects
+from runner.slots import Slot
 
 
 @dataclass(slots=True, kw_only=True)
@@ -26,6 +27,10 @@ class RunUses:
     coverage: CoverageRecorder = field(default_factory=CoverageRecorder)
     gate: DeletionGate = field(default_factory=DeletionGate)
     """Delays requests for objects that the operator deletes."""
+
+
+USES: Slot[RunUses | None] = Slot("objects that a run uses", None)
+"""None if they are not recorded."""
 
 
 @dataclass(slots=True)

@@ -55,9 +55,16 @@ _CONTENT = Slot("content of a rollout", "")
 class Rollout(Hooks):
     """Rollout of one watch's content."""
 
-    def __init__(self, scope: WatchScope, policy: RolloutPolicy, store: RolloutStore, executed: ContentDigest) -> None:
-        self.run: Callable[[ObjectKey, RunReason], None] = lambda *_: None
-        """Requests a run; set by the maker of the controller."""
+    def __init__(
+        self,
+        scope: WatchScope,
+        policy: RolloutPolicy,
+        store: RolloutStore,
+        executed: ContentDigest,
+        run: Callable[[ObjectKey, RunReason], None],
+    ) -> None:
+        """`run` requests the run of an object."""
+        self._run = run
         self._scope = scope
         self._policy = policy
         self._store = store
@@ -229,7 +236,7 @@ class Rollout(Hooks):
             wait = self._waiting.get(member.key, _NO_WAIT if is_unqueued else None)
             if wait is not None and wait != (turns.wait(member) if state.content == target else _OTHER_CONTENT):
                 self._waiting.pop(member.key, None)  # another request during its run would run it twice
-                self.run(member.key, ROLLOUT)
+                self._run(member.key, ROLLOUT)
 
     async def _look(self) -> list[Member]:
         """Return all objects. Only changed ones are parsed."""

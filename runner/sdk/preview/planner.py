@@ -22,9 +22,9 @@ from runner.config.settings import Settings
 from runner.controller import decisions, run_access
 from runner.controller.attempt import Attempt, WatchScope, overrides_of
 from runner.controller.hosts import RunHosts
-from runner.controller.plan_run import plan_run
+from runner.controller.plan_run import PlanRuns, plan_environment
 from runner.controller.run_access import RunAccess
-from runner.controller.runs import JobFactory, Runs, bounds_of, plan_environment
+from runner.controller.runs import JobFactory, Runs, bounds_of
 from runner.engine.artifacts import new_ident
 from runner.engine.engines import EngineSettings
 from runner.engine.run_engine import RunEngine
@@ -156,7 +156,7 @@ class Planner:
         """The run folders are below `settings.runner_dir`, which no other process may use."""
         self._settings = settings
         self._runtime = runtime
-        self._runs: dict[GVK, Runs] = {}
+        self._runs: dict[GVK, PlanRuns] = {}
 
     async def plan(self, targets: Sequence[Target], progress: Callable[[int, int], None]) -> Plan:
         """Plan the targets, several at the same time, as many as the operator would run."""
@@ -230,19 +230,20 @@ class Planner:
         try:
             runs, attempt = self._prepared(target.watch, attempt)
             attempt = await RunHosts(target.watch, self._runtime.client).apply(attempt)
-            found = await plan_run(runs, attempt, _overlay(target))
+            found = await runs.run(attempt, _overlay(target))
         except OperatorError as error:
             return ResourcePlan(ref, "failed", message=str(error), finalizing=run_plan.finalizing)
         return found.plan
 
-    def _prepared(self, watch: Watch, attempt: Attempt) -> tuple[Runs, Attempt]:
+    def _prepared(self, watch: Watch, attempt: Attempt) -> tuple[PlanRuns, Attempt]:
         client, settings = self._runtime.client, self._settings
         bounds = bounds_of(watch, settings)
         if watch.gvk not in self._runs:
             informer = Informer(client, Discovery(client), watch.gvk, settings.namespaces, Selection(), "")
             scope = WatchScope(watch, informer, SoleReplica(), Metrics(), _NoEvents(), bounds)
             jobs = JobFactory(scope, settings, self._runtime.environment)
-            self._runs[watch.gvk] = Runs(scope, self._runtime.engine, (), self._runtime.access, _exists, jobs)
+            runs = Runs(scope, self._runtime.engine, (), self._runtime.access, _exists, jobs)
+            self._runs[watch.gvk] = PlanRuns(runs, lambda _: None)
         return self._runs[watch.gvk], replace(attempt, overrides=overrides_of(attempt.obj, bounds))
 
 

@@ -33,7 +33,7 @@ from runner.status.conditions import find
 from runner.status.writer import StatusWriter
 from runner.watches.watch import Watch
 from runner.workqueue.concurrency import ConcurrencyLimit
-from runner.workqueue.queue import Dispatcher
+from runner.workqueue.queue import Dispatcher, WorkQueue
 from tests.kit.watch_values import RecordedEvents, scope_value
 from tests.unit.controller.test_runs import SETTINGS
 
@@ -283,9 +283,9 @@ class Bed:
             refusals,
             [*common, runs, owners, *features],
         )
-        dispatcher = Dispatcher(ConcurrencyLimit.of(workers))
+        queue = WorkQueue(ConcurrencyLimit.of(workers), Dispatcher(ConcurrencyLimit.of(workers)))
         references = cast("References", _NoReferences())
-        self.controller = Controller(self.scope, reconciler, runs, references, ConcurrencyLimit.of(workers), dispatcher)
+        self.controller = Controller(self.scope, reconciler, runs, references, queue)
         self.server.changed = self.controller._changed
 
     async def work(self, seconds: float) -> None:

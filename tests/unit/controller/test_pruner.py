@@ -457,9 +457,9 @@ async def test_at_the_start_an_unchanged_resource_with_unused_objects_runs(bed: 
     await bed.leave_out()
     bed.restart()
     attempt = bed.attempt()
-    assert not await bed.pruner.is_pending(attempt)
+    assert not await bed.pruner.must_run(attempt)
     present = replace(attempt, request=replace(attempt.request, reason=reasons.PRESENT))
-    assert await bed.pruner.is_pending(present)
+    assert await bed.pruner.must_run(present)
 
 
 async def test_an_object_stays_while_another_resource_has_not_completed_a_run(bed: Bed) -> None:

@@ -18,7 +18,6 @@ from runner.features.loopguard.guard import LoopGuard
 from runner.features.loopguard.reports import ContentionReporter
 from runner.kube.cache import Cache
 from runner.objects import ObjectKey
-from runner.plan.page import LatestPlans
 from runner.status import report
 from runner.status.conditions import make
 from runner.status.report import StatusReport
@@ -217,7 +216,7 @@ async def test_a_contention_of_a_kind_that_is_not_served_ends_nothing() -> None:
 async def test_a_run_that_succeeds_ends_the_drift_of_its_object_in_the_metrics() -> None:
     watch = watch_value()
     bed = Bed(watch)
-    checks = DriftChecks(bed.scope, DriftPolicy(60.0, repair=True), cast("Any", None), bed.status, LatestPlans({}))
+    checks = DriftChecks(bed.scope, DriftPolicy(60.0, repair=True), cast("Any", None), bed.status)
     cast("Any", bed.controller._reconciler)._hooks.append(checks)
     checks.drifted.add(ObjectKey("ns", "one"))
     bed.server.create()

@@ -82,11 +82,12 @@ class World:
         self.store, self.content = Store(), Content()
         watch = watch_value(rollout=policy, **options)
         self.bed = Bed(watch, workers=workers)
-        self.rollout = Rollout(self.bed.scope, policy, self.store, cast("Any", self.content))
+        self.rollout = Rollout(
+            self.bed.scope, policy, self.store, cast("Any", self.content), self.bed.controller.queue.add
+        )
         reconciler = self.bed.controller._reconciler
         reconciler._hooks = [*reconciler._hooks[:6], self.rollout, *reconciler._hooks[6:]]
         cast("Any", self.bed.engine).resume = lambda *_: asyncio.sleep(0.3)
-        self.rollout.run = self.bed.controller.queue.add
         informer = cast("Any", self.bed.scope.informer)
         informer.all_keys = lambda: list(self.bed.server.stored)
         for number in range(4):

@@ -1,0 +1,136 @@
+"""Features of the operator, and the order in which the hooks of a kind are called."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from runner import log
+from runner.config.settings import Settings
+from runner.controller import planning
+from runner.controller.decisions import RUN_MARK
+from runner.controller.drift import DRIFT, DriftChecks
+from runner.controller.hooks import Hooks
+from runner.controller.hosts import RunHosts
+from runner.controller.kind import Kind
+from runner.controller.own_hooks import Annotations, FinalizerRemoval, IgnoredReferences, Pause, RunReports
+from runner.controller.plan_run import PlanRuns
+from runner.controller.planning import PlanReconciler
+from runner.controller.prune_records import PruneDeletion, PruneRecords
+from runner.controller.pruning import PRUNE, Pruner
+from runner.controller.skipping import RunSkipper
+from runner.features.loopguard.guard import LoopGuard
+from runner.features.loopguard.reports import ContentionReporter
+from runner.features.rollout.hooks import ROLLOUT, Rollout
+from runner.features.rollout.page import RolloutTable
+from runner.features.rollout.store import RolloutStore
+from runner.kube.client import Selection
+from runner.kube.credentials import auth
+from runner.objects import ObjectRef
+from runner.page import PageSections
+from runner.plan.page import LatestPlans
+from runner.prune import store as prune_store
+from runner.prune.sharing import OperatorUses
+from runner.references.watching import REFERENCE
+from runner.watches.watch import Watch
+from runner.workqueue.request import Cause
+
+REASONS = (REFERENCE, PRUNE, ROLLOUT, DRIFT)
+"""Reasons of runs that features define."""
+MARKS = (*planning.MARKS, RUN_MARK)
+"""Annotations whose new value starts a run. If several have one, the first counts."""
+
+_log = log.get(__name__)
+
+
+class Features:
+    """Features of an operator with their state that all kinds share."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        watches: Sequence[Watch],
+        guard: LoopGuard,
+        wake: Callable[[ObjectRef, Cause], None],
+        *,
+        has_page: bool,
+    ) -> None:
+        """`wake` requests the run of a resource. `has_page`: whether there is a status page."""
+        self._guard = guard
+        self._plans = LatestPlans({watch.gvk: watch.mode for watch in watches}, is_shown=has_page)
+        self._rollouts = RolloutTable()
+        pruning = [watch.gvk for watch in watches if watch.prune.then != "off"]
+        if pruning and not settings.inject_owner_ref:
+            _log.warning("prune has no effect with --inject-owner-ref=false", gvks=[*map(str, pruning)])
+        self._uses: OperatorUses | None = None
+        if pruning and settings.inject_owner_ref:
+            self._uses = OperatorUses(lambda resource, why: wake(resource, Cause.of(PRUNE, (why,))))
+
+    def sections(self) -> Sequence[PageSections]:
+        """Return what the status page shows of the features."""
+        return self._plans.sections(), self._rollouts.sections()
+
+    def add(self, kind: Kind) -> None:
+        """Add the hooks of a kind.
+
+        The order is that of all calls. Before a run, hooks can skip those below them. After a run, the first act first.
+        """
+        scope, watch, client = kind.scope, kind.scope.watch, kind.operator.client
+        plans = PlanRuns(kind.runs, self._plans.add)
+        removal = FinalizerRemoval(scope, client, kind.refusals) if watch.finalizer else None
+        contention = ContentionReporter(scope, kind.operator.discovery, kind.status, self._guard)
+        hooks: list[Hooks | None] = [
+            RunReports(scope),  # reports the run before the removal of the finalizer lets the object go
+            kind.refusals,
+            removal,  # nothing else for an object whose finalizer has run
+            Pause(scope),  # before the hooks that send requests, or fail for an invalid object
+            contention,  # ends its condition even if the run is skipped
+            Annotations(scope),  # reads settings of the hooks below
+            IgnoredReferences(scope),
+            kind.runs,  # continues the run of an earlier operator, which cannot be skipped
+            self._rollout(kind),  # after `runs`, and before requests and plans that an object that waits does not need
+            _skipper(kind),  # before the check of the owner, which can need a request
+            kind.owners,  # before plans and checks, which would be useless for a deleted object
+            RunHosts(watch, client) if watch.inventory else None,  # plans and checks need them too
+            _planner(kind, plans),
+            DriftChecks(scope, watch.policy.drift, plans, kind.status),  # after plans: an approved run needs no check
+            self._pruner(kind),  # records the objects of a run that no other hooks can skip any more
+        ]
+        kind.hooks.extend(each for each in hooks if each is not None)
+
+    def _pruner(self, kind: Kind) -> Pruner | None:
+        scope, operator, uses = kind.scope, kind.operator, self._uses
+        if uses is None:
+            return None
+        client, discovery, account = operator.client, operator.discovery, scope.watch.service_account
+        deletion = PruneDeletion(scope, client, discovery, operator.observers, uses, account)
+        space = auth.pod_namespace(auth.HostEnvironment.of_process())
+        state = prune_store.storage(client, space, operator.settings.runner_dir)
+        records = PruneRecords(scope, client, discovery, prune_store.RecordStore(state))
+        return Pruner(scope, kind.executed, uses, records, deletion)
+
+    def _rollout(self, kind: Kind) -> Rollout | None:
+        scope, watch, settings = kind.scope, kind.scope.watch, kind.operator.settings
+        if watch.rollout is None:
+            return None
+        space = auth.OwnNamespaces.of_process(settings.leader_election_namespace).others or "default"
+        selection = Selection(labels=watch.selector, fields=watch.field_selector)
+        store = RolloutStore(kind.operator.client, space, watch.gvk, settings.namespaces, selection)
+        rollout = Rollout(scope, watch.rollout, store, kind.executed, kind.queue.add)
+        self._rollouts.kinds[watch.gvk] = rollout.progress
+        return rollout
+
+
+def _planner(kind: Kind, plans: PlanRuns) -> PlanReconciler:
+    scope, executed = kind.scope, kind.executed
+    finalized = kind.operator.executed(scope.watch.as_finalizer()) if scope.watch.finalizer else executed
+    contents = (executed, finalized)
+    return PlanReconciler(scope, kind.operator.client, kind.runs, plans, kind.status, contents, kind.hooks)
+
+
+def _skipper(kind: Kind) -> RunSkipper | None:
+    if not kind.scope.watch.skip_unchanged:
+        return None
+    operator = kind.operator
+    return RunSkipper(
+        kind.scope, operator.client, operator.dependents, operator.references, kind.executed, kind.must_run
+    )

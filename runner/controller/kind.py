@@ -1,0 +1,84 @@
+"""Parts of the operator, and of one kind, from which the hooks of a kind are made."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from runner.config import paths
+from runner.config.settings import Settings
+from runner.content.digest import ContentDigest
+from runner.controller.attempt import Attempt, WatchScope
+from runner.controller.hooks import Hooks
+from runner.controller.own_hooks import Refusals
+from runner.controller.owner_check import OwnerCheck
+from runner.controller.run_access import AccessObserver, RunAccess
+from runner.controller.run_log import RunObserver
+from runner.controller.runs import Runs
+from runner.dependents.watching import Dependents
+from runner.engine.job import Engine
+from runner.events.recorder import EventRecorder
+from runner.kube.client import Client
+from runner.kube.discovery import Discovery
+from runner.lease_guard import Leadership
+from runner.monitoring.background import Background
+from runner.monitoring.metrics import Metrics
+from runner.references.watching import References
+from runner.status.writer import StatusWriter
+from runner.watches.watch import Watch
+from runner.workqueue.queue import Dispatcher, WorkQueue
+
+
+@dataclass(frozen=True, slots=True)
+class Operator:
+    """Parts that all kinds share."""
+
+    settings: Settings
+    metrics: Metrics
+    environment: Mapping[str, str]
+    """Added to the operator's own environment for runs."""
+    search_path: paths.SearchPath
+    client: Client
+    discovery: Discovery
+    engine: Engine
+    pods: Engine | None
+    """Engine of the watches whose runs are in pods; None if there are none."""
+    access: RunAccess
+    observers: Sequence[AccessObserver]
+    references: References
+    leadership: Leadership
+    recorders: Sequence[RunObserver]
+    background: Background
+    dependents: Dependents
+    dispatcher: Dispatcher
+    events: EventRecorder
+
+    def executed(self, watch: Watch) -> ContentDigest:
+        """Return the digest of what a watch executes."""
+        environ = {**os.environ, **self.environment}
+        return ContentDigest(watch, self.search_path, self.settings.ansible_args, environ, Path.cwd())
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """Parts of one kind, and its hooks in the order of their calls."""
+
+    operator: Operator
+    scope: WatchScope
+    queue: WorkQueue
+    status: StatusWriter
+    refusals: Refusals
+    owners: OwnerCheck
+    runs: Runs
+    executed: ContentDigest
+    """Digest of what the runs execute, except those of the finalizer."""
+    hooks: list[Hooks] = field(default_factory=list)
+
+    async def must_run(self, attempt: Attempt) -> bool:
+        """Return whether an object needs its run although nothing has changed since the last one."""
+        for hooks in self.hooks:
+            if await hooks.must_run(attempt):
+                return True
+        return False
