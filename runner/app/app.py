@@ -51,9 +51,12 @@ from runner.engine.run_engine import RunEngine
 from runner.errors import OperatorError
 from runner.events.recorder import EventRecorder
 from runner.features.loopguard.guard import LoopGuard, delays
+from runner.features.masking import requests as masked
+from runner.features.prune import requests as pruned
 from runner.features.replicas import setup as replicas
 from runner.features.rolemetrics.endpoint import RoleMetrics
 from runner.features.ui.setup import OperatorPage
+from runner.features.unchanged import requests as unchanged
 from runner.kube import service_accounts
 from runner.kube.client import NO_RESPONSE, CallObserver, Client, Params
 from runner.kube.credentials import auth
@@ -302,10 +305,12 @@ class _Operator:
                 DiscoveryCache(clock, served.forget),
                 Negotiate(),
                 reads,
-                Writes(served, client, *observers),
+                Writes(served, client, *observers, hook=pruned.creations),
                 Planning(served, clock),
             ],
-            self._rights.observers(),
+            # Masking sees a request first, before another feature waits.
+            [masked.OBSERVER, unchanged.OBSERVER, pruned.OBSERVER, *self._rights.observers()],
+            {masked.NO_LOG_PATH: masked.receive},
         )
         _log.info("Serving the proxy", port=await proxy.start(run_access.LOOPBACK, self._settings.proxy_port))
         stack.push_async_callback(proxy.close, _PROXY_GRACE)

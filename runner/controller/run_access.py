@@ -21,10 +21,8 @@ from runner.objects import GVK, ObjectRef
 from runner.ownership import Owner, OwnerState
 from runner.proxy.handlers.writes import WriteObserver
 from runner.proxy.identity import Identities, ObjectView, RunIdentity, RunStats
-from runner.proxy.observers.secrets import learn_object
 from runner.proxy.server import Proxy
-from runner.prune.run_objects import USES, RunObjects
-from runner.unchanged.last_run import ReadSet
+from runner.slots import Slot
 from runner.watches.watch import Watch
 
 LOOPBACK = "127.0.0.1"
@@ -33,6 +31,12 @@ _SECRET = GVK("", "v1", "Secret")
 _FOLDERS = {"PWD", "OLDPWD"}
 """Shell variables whose names look like passwords, but whose values are not secret."""
 _HTTP_PROXIES = ("HTTP_PROXY", "http_proxy", "HTTPS_PROXY", "https_proxy", "ALL_PROXY", "all_proxy")
+
+
+OWNED_AT_END: Slot[Callable[[str], None] | None] = Slot("owned at the end", None)
+"""Receives the digest of what the object owns at the end of the run. It is empty if some of it is not known, or if
+another client changed some of it during the run.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,8 +49,6 @@ class Grant:
     """Calls of the run so far."""
     secrets: RunSecrets
     """Values that are masked so far."""
-    read_set: ReadSet | None
-    """What the run reads, if its watch sets `skipUnchanged`; complete when the run has ended."""
 
 
 def environment(environ: Mapping[str, str]) -> dict[str, str]:
@@ -120,7 +122,7 @@ class RunAccess:
         whenever the run cannot create an object because the namespace is being deleted. `owner_state` returns the state
         of the attempt's object. With `view`, the run is a trial: it writes nothing, and sees these objects.
         """
-        resource, uses = attempt.resource, attempt.more.get(USES)
+        resource = attempt.resource
         ref, is_deleting = ObjectRef.of(watch.gvk, attempt.obj), attempt.plan.finalizing
         owner = Owner(ref, namespaced=resource.namespaced, is_deleting=is_deleting)
         run = RunIdentity(
@@ -137,16 +139,13 @@ class RunAccess:
             may_write=attempt.guard.is_valid,
             owner_state=owner_state,
             stats=RunStats(on_terminating=on_terminating),
-            read_set=ReadSet() if watch.skip_unchanged else None,
             secrets=_secrets(watch, attempt),
             view=view,
             is_bound=attempt.bounds is not None,
-            objects=uses if view is None and isinstance(uses, RunObjects) else None,
-            uses=uses,
             more=attempt.more,
         )
         if watch.gvk == _SECRET:
-            await asyncio.to_thread(learn_object, run.secrets, attempt.obj)
+            await asyncio.to_thread(run.secrets.learn_object, attempt.obj)
         token = self._identities.issue(run, attempt.resumed.token if attempt.resumed is not None else "")
         run.secrets.add_initial([token, *self._known()])
         attempt.guard.when_lost(lambda: self._identities.cut(token))
@@ -154,13 +153,13 @@ class RunAccess:
             each.began(owner)
         ahead = asyncio.create_task(self._proxy.read_ahead(run))
         try:
-            yield Grant(self._proxy.kubeconfig_for(token), token, run.stats, run.secrets, run.read_set)
+            yield Grant(self._proxy.kubeconfig_for(token), token, run.stats, run.secrets)
         finally:
             ahead.cancel()
             self._identities.revoke(token)
             disturbed = [each for each in self._observers if not each.ended(owner)]
-            if run.read_set is not None and not disturbed:
-                run.read_set.owned = "".join(each.owned_now(owner) for each in self._observers)
+            if (note := attempt.more.get(OWNED_AT_END)) is not None:
+                note("" if disturbed else "".join(each.owned_now(owner) for each in self._observers))
 
 
 def _secrets(watch: Watch, attempt: Attempt) -> RunSecrets:

@@ -19,6 +19,7 @@ from runner.content.digest import ContentDigest
 from runner.controller.attempt import Attempt, WatchScope
 from runner.controller.decisions import Done, RequeueAfter
 from runner.controller.hooks import Addition, FinishedRun, Hooks, Skip
+from runner.controller.run_access import OWNED_AT_END
 from runner.dependents.watching import Dependents
 from runner.digests import digest_of, digest_of_answer
 from runner.engine.job import Outcome
@@ -27,7 +28,7 @@ from runner.kube.client import Client, PatchType
 from runner.kube.discovery import ApiResource
 from runner.objects import LAST_RUN, Object, annotations_of, conditions_of, key_of, uid_of
 from runner.references.watching import References
-from runner.unchanged.last_run import MOST_READS, LastRun, ReadSet, RunInputs
+from runner.unchanged.last_run import MOST_READS, READ_SET, LastRun, ReadSet, RunInputs
 
 NOTHING_NEW = "nothing has changed since the last run, which succeeded"
 
@@ -82,11 +83,13 @@ class RunSkipper(Hooks):
                 if checked.due is not None:
                     return Skip(RequeueAfter(checked.due - time.time()))
                 return Skip(Done(self._scope.terms(attempt).resync_after))
-        return replace(attempt, inputs=await self.basis(attempt.obj))
+        read_set = ReadSet()
+        more = attempt.more.having(READ_SET, read_set).having(OWNED_AT_END, read_set.ended)
+        return replace(attempt, inputs=await self.basis(attempt.obj), more=more)
 
     async def after(self, attempt: Attempt, run: FinishedRun) -> Addition:
         """Record a run that succeeded; remove the record of one that failed."""
-        result, read_set, obj = run.result, run.grant.read_set, self._scope.latest(attempt)
+        result, read_set, obj = run.result, attempt.more.get(READ_SET), self._scope.latest(attempt)
         if attempt.inputs is None or read_set is None:
             return Addition()
         if result.outcome is Outcome.SUCCEEDED:

@@ -9,7 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator
 from contextlib import contextmanager
+from typing import Any
 
+from runner.engine.secret_objects import of_secrets
 from runner.masking import public
 from runner.masking.masker import Masker
 
@@ -55,6 +57,11 @@ class RunSecrets:
     def learn_secret(self, values: Iterable[str | bytes], names: Iterable[str]) -> None:
         """Add values of a Secret with these names during the run, except public ones."""
         self.learn(values, self.public.union(public.words(names)))
+
+    def learn_object(self, obj: Any) -> None:
+        """Add the values of the Secrets in an object, a list or a table during the run, except public ones."""
+        for values, names in of_secrets(obj):
+            self.learn_secret(values, names)
 
     def publish(self, name: str) -> None:
         """Add the name of an object that the run uses to the public words."""

@@ -285,8 +285,14 @@ class Answer:
 Proceed: TypeAlias = Callable[[Call], Awaitable[Answer]]
 
 
-Observer: TypeAlias = Callable[[Call, "Answer"], Awaitable[None]]
-"""A function that records something of a call and its response, and changes neither."""
+@dataclass(frozen=True, slots=True)
+class Observer:
+    """Functions that record something of calls and their responses, and change neither."""
+
+    requested: Callable[[Call], Awaitable[None]] | None = None
+    """Called before the handlers."""
+    answered: Callable[[Call, Answer], Awaitable[None]] | None = None
+    """Called before the client gets the response of the handlers."""
 
 
 class Handler(Protocol):

@@ -23,9 +23,7 @@ from runner.kube.discovery import ApiResource
 from runner.kube.forbidden import MissingRight
 from runner.objects import GVK, Object, ObjectKey
 from runner.ownership import Owner, OwnerState
-from runner.prune.run_objects import RunObjects, RunUses
 from runner.slots import EMPTY, Slots
-from runner.unchanged.last_run import ReadSet
 
 _MOST_RIGHTS = 20
 """Missing rights that are recorded for each run."""
@@ -129,12 +127,6 @@ class RunIdentity:
     owner_state: Callable[[], Awaitable[OwnerState]] = field(default=_exists, compare=False, repr=False)
     """Return the state of the run's object; called before writes."""
     stats: RunStats = field(default_factory=RunStats, compare=False)
-    read_set: ReadSet | None = field(default=None, compare=False, repr=False)
-    """Read set of the run, if its watch has `skipUnchanged`."""
-    objects: RunObjects | None = field(default=None, compare=False, repr=False)
-    """Objects that the run creates, if its watch has `prune`."""
-    uses: RunUses | None = field(default=None, compare=False, repr=False)
-    """Objects that the run uses, if any watch has `prune`."""
     secrets: RunSecrets = field(default_factory=RunSecrets, compare=False, repr=False)
     """Secret values of the run; grows as the run reads and writes Secrets."""
     view: ObjectView | None = field(default=None, compare=False, repr=False)

@@ -15,9 +15,10 @@ from __future__ import annotations
 import asyncio
 import time
 import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from http.client import responses
+from types import MappingProxyType
 from typing import NoReturn
 
 from runner import log
@@ -25,6 +26,7 @@ from runner.errors import PASSING, ConfigError
 from runner.kube.credentials.auth import Credentials
 from runner.proxy import request
 from runner.proxy.calls import Answer, Call, Content, Handler, Observer, Proceed, refusal
+from runner.proxy.handlers import refusals
 from runner.proxy.handlers.authenticate import authenticate, kubeconfig
 from runner.proxy.handlers.forward import Forward
 from runner.proxy.http import messages
@@ -34,12 +36,7 @@ from runner.proxy.http.limits import Newcomers, Turns
 from runner.proxy.http.messages import Headers, RequestHead
 from runner.proxy.http.upstream import Upstream
 from runner.proxy.identity import DiscoveryRequests, Identities, RunIdentity, Session
-from runner.proxy.observers import read_set, refusals, secrets, uses
 
-_REQUESTED = (secrets.requested, uses.requested)
-"""Observers that are called before a request is processed."""
-_ANSWERED = (secrets.answered, read_set.answered, uses.answered, refusals.answered)
-"""Observers that are called before the client gets the response."""
 _HEAD_TIMEOUT = 300.0
 """Seconds until an idle connection is closed."""
 _AT_ONCE = 3
@@ -64,14 +61,17 @@ class Proxy:
         identities: Identities,
         handlers: Sequence[Handler],
         observers: Sequence[Observer] = (),
+        own_paths: Mapping[str, Proceed] = MappingProxyType({}),
     ) -> None:
-        """`handlers` process calls in this order; `observers` then get the responses, as those of every run do."""
+        """`handlers` process calls in this order. `own_paths` are answered by their functions instead, unobserved."""
         self._identities = identities
         self._upstream = Upstream(credentials)
         self._forward: Proceed = Forward(credentials, self._upstream)
         for handler in reversed(handlers):
             self._forward = partial(handler.handle, proceed=self._forward)
-        self._answered: Sequence[Observer] = (*_ANSWERED, *observers)
+        self._requested = [each.requested for each in observers if each.requested is not None]
+        self._answered = [each.answered for each in (*observers, refusals.OBSERVER) if each.answered is not None]
+        self._own_paths = own_paths
         self._malformed = _MalformedRequests()
         self._newcomers = Newcomers("API proxy")
         self._turns = Turns(_LARGE_CALLS, _LARGE_WITHIN)
@@ -158,10 +158,10 @@ class Proxy:
             return refused
         if len(call.run.connections) > _MOST_CONNECTIONS:
             return refusal(429, f"the run has more than {_MOST_CONNECTIONS} connections: use fewer, or close idle ones")
-        if call.info.path == secrets.NO_LOG_PATH:
-            return await secrets.receive(call)
+        if (receive := self._own_paths.get(call.info.path)) is not None:
+            return await receive(call)
         try:
-            for observe in _REQUESTED:
+            for observe in self._requested:
                 await observe(call)
             answer = await self._forward(call)
             for observe_answer in self._answered:

@@ -41,7 +41,7 @@ class OperatorRights:
 
     def observers(self) -> list[Observer]:
         """Return the observers of runs' calls in the proxy."""
-        return [self._record.answered] if self._record else []
+        return [Observer(answered=self._record.answered)] if self._record else []
 
     def close(self) -> None:
         """Write the record."""

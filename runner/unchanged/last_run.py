@@ -14,6 +14,7 @@ from typing import Any
 import orjson
 
 from runner.objects import LAST_RUN, Object, annotations_of
+from runner.slots import Slot
 
 MOST_READS = 32
 """Limit of objects and lists that a run read, without owned objects."""
@@ -107,9 +108,17 @@ class ReadSet:
         else:
             self.misses("the run read too many objects")
 
+    def ended(self, owned: str) -> None:
+        """Note the digest of the owned objects at the end of the run."""
+        self.owned = owned
+
     def misses(self, why: str) -> None:
         """Record that the run read something that cannot be compared."""
         self.unseen = self.unseen or why
+
+
+READ_SET: Slot[ReadSet | None] = Slot("read set", None)
+"""Read set of a run; None if it is not recorded."""
 
 
 @dataclass(frozen=True, slots=True)

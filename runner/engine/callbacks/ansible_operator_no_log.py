@@ -37,7 +37,7 @@ description:
 """
 
 NO_LOG_PATH = "/ansible-operator/no-log"
-"""Path on the proxy that receives the arguments; same as in `runner.proxy.observers.secrets`."""
+"""Path on the proxy that receives the arguments; same as in `runner.features.masking.requests`."""
 
 _MASKED = "VALUE_SPECIFIED_IN_NO_LOG_PARAMETER"
 _SECRET_NAME = re.compile(

@@ -33,7 +33,6 @@ from runner.proxy.handlers import owners
 from runner.proxy.handlers.owners import OwnerMark, Ownership
 from runner.proxy.identity import RunIdentity
 from runner.proxy.request import RequestInfo, parse_query
-from runner.prune.run_objects import RunObjects
 
 _AFTERWARDS = 30.0
 """Seconds until a write is canceled after its client has disconnected."""
@@ -70,6 +69,22 @@ class WriteObserver(Protocol):
 
     def deleted(self, owner: Owner, resource: ApiResource, answer: Object) -> None:
         """Handle the deletion of an object; `answer` is the object, or a Status about it."""
+        ...
+
+
+class WriteHook(Protocol):
+    """Record of what one run creates and deletes."""
+
+    async def intends(self, resource: ApiResource, key: ObjectKey) -> None:
+        """Note a creation before its request is sent. The name is empty if the API server chooses it."""
+        ...
+
+    def answered(self, resource: ApiResource, key: ObjectKey, obj: Object | None) -> None:
+        """Note the created object, or with None that the API server refused to create it."""
+        ...
+
+    def deleted(self, resource: ApiResource, key: ObjectKey) -> None:
+        """Note the request to delete an object."""
         ...
 
 
@@ -131,7 +146,15 @@ class ServedResources:
 class Writes:
     """Handler that adds owners."""
 
-    def __init__(self, served: ServedResources, reader: ObjectReader, *observers: WriteObserver) -> None:
+    def __init__(
+        self,
+        served: ServedResources,
+        reader: ObjectReader,
+        *observers: WriteObserver,
+        hook: Callable[[RunIdentity], WriteHook | None] = lambda _: None,
+    ) -> None:
+        """`hook` returns the record of a run; None if it has none."""
+        self._hook = hook
         self._served = served
         self._reader = reader
         self._observers = observers
@@ -170,10 +193,11 @@ class Writes:
             owned = await self._own(call, run, resource)
         if state is OwnerState.REPLACED or (state is OwnerState.GONE and owned.how is not OwnerMark.NONE):
             return _rejected(call, run, state)
-        if run.objects is not None and owned.creates is not None and not info.is_dry_run:
-            await run.objects.intends(resource, owned.creates)
+        hook = None if info.is_dry_run else self._hook(run)
+        if hook is not None and owned.creates is not None:
+            await hook.intends(resource, owned.creates)
         detached = call.detached()
-        writing = asyncio.create_task(self._write(detached, proceed, run, resource, owned.creates))
+        writing = asyncio.create_task(self._write(detached, proceed, resource, owned.creates, hook))
         try:
             return await asyncio.shield(writing)
         finally:
@@ -195,16 +219,21 @@ class Writes:
         return answer
 
     async def _write(
-        self, call: Call, proceed: Proceed, run: RunIdentity, resource: ApiResource, creates: ObjectKey | None
+        self,
+        call: Call,
+        proceed: Proceed,
+        resource: ApiResource,
+        creates: ObjectKey | None,
+        hook: WriteHook | None,
     ) -> Answer:
-        answer = await proceed(call)
+        answer, run = await proceed(call), call.run.run
         is_dry_run = call.info.is_dry_run or run.view is not None
-        is_observed = run.watch_dependents or (run.objects is not None and creates is not None)
+        is_observed = run.watch_dependents or (hook is not None and creates is not None)
         found: list[Object] = []
         if is_observed and answer.status < _REDIRECT and not is_dry_run:
             found = await self._written(call, resource, creates, answer)
-        if run.objects is not None and not is_dry_run:
-            _record(run.objects, resource, call.info, creates, answer.status, found)
+        if hook is not None:
+            _record(hook, resource, call.info, creates, answer.status, found)
         if run.watch_dependents:
             deletes = call.info.verb.startswith("delete")
             for each in found:
@@ -356,7 +385,7 @@ def _is_write(call: Call) -> bool:
 
 
 def _record(
-    objects: RunObjects,
+    hook: WriteHook,
     resource: ApiResource,
     info: RequestInfo,
     creates: ObjectKey | None,
@@ -367,11 +396,11 @@ def _record(
     if creates is not None and status == HTTPStatus.CREATED:
         for obj in found:
             if uid_of(obj):
-                objects.answered(resource, creates, obj)
+                hook.answered(resource, creates, obj)
     elif creates is not None and _is_final(status):
-        objects.answered(resource, creates, None)
+        hook.answered(resource, creates, None)
     elif info.verb == "delete" and not info.subresource and status < _REDIRECT:
-        objects.deleted(resource, ObjectKey(info.namespace if resource.namespaced else "", info.name))
+        hook.deleted(resource, ObjectKey(info.namespace if resource.namespaced else "", info.name))
 
 
 def _is_final(status: int) -> bool:

@@ -30,6 +30,7 @@ from runner.engine.engines import EngineSettings
 from runner.engine.run_engine import RunEngine
 from runner.errors import ApiError, ApiUnavailableError, OperatorError, UnauthorizedError
 from runner.events.bodies import ApiEvent
+from runner.features.masking import requests as masked
 from runner.features.rollout.member import Member
 from runner.features.rollout.state import State as RolloutState
 from runner.features.rollout.steps import Fleet
@@ -137,6 +138,8 @@ async def _open_proxy(stack: AsyncExitStack, client: Client, *, inject: bool) ->
             Writes(served, client),
             Planning(served, clock),
         ],
+        [masked.OBSERVER],
+        {masked.NO_LOG_PATH: masked.receive},
     )
     await proxy.start(run_access.LOOPBACK, 0)
     stack.push_async_callback(proxy.close, _PROXY_GRACE)

@@ -13,6 +13,7 @@ import pytest_asyncio
 
 from runner.engine.job import Outcome
 from runner.engine.run_secrets import NOT_REPORTED, RunSecrets
+from runner.features.masking import requests as masked
 from runner.kube.credentials import auth
 from runner.kube.credentials.auth import HostEnvironment
 from runner.masking.masker import MASK
@@ -86,7 +87,8 @@ async def known(tmp_path: Path) -> AsyncIterator[Known]:
         )
     )
     identities = Identities()
-    proxy = Proxy(await auth.load(str(path), None, HostEnvironment({}, tmp_path)), identities, [])
+    credentials = await auth.load(str(path), None, HostEnvironment({}, tmp_path))
+    proxy = Proxy(credentials, identities, [], [masked.OBSERVER], {masked.NO_LOG_PATH: masked.receive})
     await proxy.start("127.0.0.1", 0)
     run = RunIdentity("job", OWNER, True, True, False, frozenset(), "")  # noqa: FBT003 - by the dataclass's order
     yield Known(proxy.kubeconfig_for(identities.issue(run)), run.secrets)

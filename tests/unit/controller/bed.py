@@ -229,7 +229,7 @@ class Engine:
 class _Access:
     @asynccontextmanager
     async def open(self, *_: Any) -> AsyncIterator[Grant]:
-        yield Grant("", "", RunStats(), RunSecrets(), None)
+        yield Grant("", "", RunStats(), RunSecrets())
 
 
 class _NoReferences:

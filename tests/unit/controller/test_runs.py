@@ -90,7 +90,7 @@ def test_contract_the_annotation_or_the_environment_raises_the_verbosity(
 
 def _job(its_watch: Watch, obj: Object, *, timeout: float = 0.0, raised: bool = False) -> Job:
     settings = replace(SETTINGS, run_timeout=timeout, raised_verbosity=raised)
-    grant = Grant("", "", RunStats(), RunSecrets(), None)
+    grant = Grant("", "", RunStats(), RunSecrets())
     scope = scope_value(its_watch, bounds=bounds_of(its_watch, settings))
     attempt = attempt_value(obj, plan=plan(its_watch, obj), overrides=overrides_of(obj, scope.bounds))
     return asyncio.run(JobFactory(scope, settings, {}).make(attempt, grant))

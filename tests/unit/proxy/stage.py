@@ -10,6 +10,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TypeAlias
 
+from runner.features.masking import requests as masked
+from runner.features.prune import requests as pruned
+from runner.features.unchanged import requests as unchanged
 from runner.kube.credentials import auth
 from runner.kube.credentials.auth import HostEnvironment
 from runner.objects import GVK, ObjectKey, ObjectRef
@@ -225,7 +228,8 @@ async def stand(
     path.write_text(kubeconfig_of({"server": api.url, **cluster}, {"token": OPERATOR_TOKEN, "as": acting_as}))
     credentials = await auth.load(str(path), None, HostEnvironment({}, folder))
     identities = Identities()
-    proxy = Proxy(credentials, identities, handlers, observers)
+    own = [masked.OBSERVER, unchanged.OBSERVER, pruned.OBSERVER]
+    proxy = Proxy(credentials, identities, handlers, [*own, *observers], {masked.NO_LOG_PATH: masked.receive})
     port = await proxy.start("127.0.0.1", 0)
     run = make_run()
     stage = Stage(api, proxy, identities, run, identities.issue(run), port)

@@ -11,20 +11,22 @@ import orjson
 import pytest
 from structlog.testing import capture_logs
 
+from runner.features.masking.requests import NO_LOG_PATH
+from runner.features.prune import requests
 from runner.kube import discovery
 from runner.kube.discovery import ApiResource
 from runner.objects import Object, ObjectKey, key_of
 from runner.ownership import Owner
 from runner.proxy import content
-from runner.proxy.calls import Answer, Call
+from runner.proxy.calls import Answer, Call, Observer
 from runner.proxy.content import Parsed
 from runner.proxy.handlers.reads import Reads
 from runner.proxy.handlers.writes import ServedResources, Writes
-from runner.proxy.observers.secrets import NO_LOG_PATH
 from runner.prune.record import Basis, CreationRecord
-from runner.prune.run_objects import RunObjects
+from runner.prune.run_objects import USES, RunObjects
 from runner.readcache.bodies import MOST_BYTES, ReadCache
-from runner.unchanged.last_run import ReadSet
+from runner.slots import EMPTY
+from runner.unchanged.last_run import READ_SET, ReadSet
 from tests.kit.wait import patience, until
 
 if TYPE_CHECKING:
@@ -95,11 +97,12 @@ async def test_the_content_of_a_call_is_parsed_once_and_only_if_a_handler_or_obs
     (resource,) = discovery.parse("", "v1", CORE).values()
     bodies.follow(resource, lambda _: 1, lambda _: (stage.run.owner.ref,))
     reads = Reads(bodies, interested, lambda _: None)
-    async with staged(reads, Writes(ServedResources(interested, lambda: 0.0), interested, interested)) as stage:
+    writes = Writes(ServedResources(interested, lambda: 0.0), interested, interested, hook=requests.creations)
+    read_set = ReadSet()
+    async with staged(reads, writes) as stage:
         if parsed:
             objects = RunObjects(CreationRecord(), Basis("1", "c"), _store, lambda: None, lambda: 0.0)
-            object.__setattr__(stage.run, "objects", objects)
-            object.__setattr__(stage.run, "read_set", ReadSet())
+            object.__setattr__(stage.run, "more", EMPTY.having(USES, objects).having(READ_SET, read_set))
         stage.api.answers(stage.reply(orjson.dumps(SECRET)))
         wire = await stage.connect()
         body = b"" if start.startswith("GET") else orjson.dumps(SECRET, option=orjson.OPT_INDENT_2)
@@ -108,15 +111,14 @@ async def test_the_content_of_a_call_is_parsed_once_and_only_if_a_handler_or_obs
         if parsed:
             assert interested.reported == ["secrets a of sample"]
             assert stage.run.secrets.has_learned
-            assert stage.run.read_set is not None
-            assert list(stage.run.read_set.reads) == [f"{PATH}/a"]
+            assert list(read_set.reads) == [f"{PATH}/a"]
 
 
 async def test_an_error_of_an_observer_ends_the_call_at_the_api_server(staged: Staged) -> None:
     async def broken(_call: Call, _answer: Answer) -> None:
         raise RuntimeError("a defect")
 
-    async with staged(observers=[broken]) as stage:
+    async with staged(observers=[Observer(answered=broken)]) as stage:
         stage.api.answers(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n")
         with capture_logs() as logs:
             wire = await stage.connect()
@@ -137,7 +139,7 @@ async def test_a_response_that_was_read_whole_frees_its_connection_for_the_next_
             slow.set()
             await asyncio.sleep(3600)
 
-    async with staged(observers=[reads_whole]) as stage:
+    async with staged(observers=[Observer(answered=reads_whole)]) as stage:
         first = await stage.connect()
         first.send(stage.request())
         await slow.wait()
@@ -151,7 +153,7 @@ async def test_values_that_a_task_with_no_log_reports_are_no_api_request_for_obs
     async def observe(call: Call, _answer: Answer) -> None:
         seen.append(call.run.run.ident + call.info.path)
 
-    async with staged(observers=[observe]) as stage:
+    async with staged(observers=[Observer(answered=observe)]) as stage:
         wire = await stage.connect()
         body = orjson.dumps({"task": "t-1", "values": ["hunter2hunter2"]})
         assert (await wire.ask(stage.request(f"POST {NO_LOG_PATH}", body=body))).status == 200

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING
 import orjson
 
 from runner.digests import digest_of_answer
-from runner.unchanged.last_run import ReadSet
+from runner.slots import EMPTY
+from runner.unchanged.last_run import READ_SET, ReadSet
 
 if TYPE_CHECKING:
     from tests.unit.proxy.stage import Stage
@@ -23,7 +24,7 @@ SETTINGS = {"kind": "ConfigMap", "metadata": {"name": "settings", "resourceVersi
 def looking(stage: Stage) -> ReadSet:
     """Record what the stage's run reads."""
     read_set = ReadSet()
-    object.__setattr__(stage.run, "read_set", read_set)
+    object.__setattr__(stage.run, "more", EMPTY.having(READ_SET, read_set))
     return read_set
 
 
@@ -66,4 +67,4 @@ async def test_a_run_of_another_watch_leaves_none(staged: Staged) -> None:
     async with staged() as stage:
         stage.api.answers(stage.reply(orjson.dumps(SETTINGS)))
         assert (await stage.get(PATH)).status == 200
-        assert stage.run.read_set is None
+        assert stage.run.more.get(READ_SET) is None

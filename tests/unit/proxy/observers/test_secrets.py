@@ -14,9 +14,9 @@ import orjson
 import pytest
 
 from runner import engine
+from runner.engine import secret_objects
+from runner.features.masking.requests import NO_LOG_PATH
 from runner.masking.masker import MASK
-from runner.proxy.observers import secrets
-from runner.proxy.observers.secrets import NO_LOG_PATH
 from runner.proxy.protobuf.wire import message, text
 
 if TYPE_CHECKING:
@@ -315,13 +315,13 @@ def test_runs_and_the_proxy_mean_the_same_path() -> None:
 
 @pytest.mark.parametrize("odd", [None, 5, "x", [], [5], {"data": 5}, {"data": {"a": 5}}, {"metadata": 5, "items": {}}])
 def test_odd_objects_have_no_values(odd: Any) -> None:
-    assert list(secrets.of_secrets(odd)) == []
-    assert list(secrets.of_json_patch([odd, {"path": odd, "value": odd}])) == []
-    assert list(secrets.of_token_request(odd)) == []
+    assert list(secret_objects.of_secrets(odd)) == []
+    assert list(secret_objects.of_json_patch([odd, {"path": odd, "value": odd}])) == []
+    assert list(secret_objects.of_token_request(odd)) == []
 
 
 def test_data_that_is_not_base64_is_used_unchanged() -> None:
-    (found,) = secrets.of_secrets({"data": {"a": "n*t base64"}})
+    (found,) = secret_objects.of_secrets({"data": {"a": "n*t base64"}})
     assert found.values == ["n*t base64"] or found.values[0]
 
 

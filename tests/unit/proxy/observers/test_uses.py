@@ -11,13 +11,15 @@ import orjson
 import pytest
 
 from runner.errors import NotFoundError
+from runner.features.prune import requests
 from runner.kube.discovery import ApiResource
 from runner.objects import Object, ObjectKey
 from runner.ownership import Owner
 from runner.proxy.calls import Handler
 from runner.proxy.handlers.writes import ServedResources, Writes
 from runner.prune.record import Basis, CreationRecord, ObjectId
-from runner.prune.run_objects import RunObjects
+from runner.prune.run_objects import USES, RunObjects
+from runner.slots import EMPTY
 
 if TYPE_CHECKING:
     from tests.unit.proxy.stage import Stage
@@ -74,8 +76,7 @@ class FakeCluster:
 
     def watch(self, stage: Stage) -> None:
         self.stage = stage
-        object.__setattr__(stage.run, "objects", self.objects)
-        object.__setattr__(stage.run, "uses", self.objects)
+        object.__setattr__(stage.run, "more", EMPTY.having(USES, self.objects))
 
 
 @pytest.fixture
@@ -85,7 +86,7 @@ def cluster() -> FakeCluster:
 
 @pytest.fixture
 def handlers(cluster: FakeCluster) -> tuple[Handler, ...]:
-    return (Writes(ServedResources(cluster, lambda: 0.0), cluster, cluster),)
+    return (Writes(ServedResources(cluster, lambda: 0.0), cluster, cluster, hook=requests.creations),)
 
 
 async def write(stage: Stage, start: str, media: str, obj: Object) -> int:
@@ -218,4 +219,4 @@ async def test_a_run_of_a_watch_without_prune_is_forwarded_and_not_recorded(
         await stage.get(PATH)
         stage.api.answers(stage.reply(orjson.dumps(config_map(uid="u")), "201 Created"))
         assert await write(stage, f"POST {PATH}", "application/json", config_map()) == 201
-        assert stage.run.uses is None
+        assert stage.run.more.get(USES) is None

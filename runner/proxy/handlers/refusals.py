@@ -5,7 +5,7 @@ from __future__ import annotations
 from http import HTTPStatus
 
 from runner.kube import forbidden, service_accounts
-from runner.proxy.calls import Answer, Call
+from runner.proxy.calls import Answer, Call, Observer
 
 
 async def answered(call: Call, answer: Answer) -> None:
@@ -24,3 +24,6 @@ async def answered(call: Call, answer: Answer) -> None:
                 run.stats.absent_user = service_accounts.user(run.service_account)
     if forbidden.terminating(status):
         run.stats.terminates(call.info.namespace)
+
+
+OBSERVER = Observer(answered=answered)

@@ -1,4 +1,4 @@
-"""Observers that record the objects that a run uses, if any watch has `prune`.
+"""Requests of runs: records the objects that a run uses, if any watch has `prune`, and those that it creates.
 
 Each request with the name of an object uses it, whatever its response is. A list uses the objects in its response, and
 a creation the object that exists already. Until their response is there, they use all objects of the kind, as do
@@ -10,17 +10,25 @@ from __future__ import annotations
 from http import HTTPStatus
 
 from runner.objects import ObjectKey
-from runner.proxy.calls import Answer, Call
+from runner.proxy.calls import Answer, Call, Observer
+from runner.proxy.identity import RunIdentity
 from runner.proxy.request import RequestInfo
+from runner.prune.run_objects import USES, RunObjects
 
 _REDIRECT = 300
 _BY_RESPONSE = frozenset({"list", "create"})
 """Verbs of requests of which the response names the objects."""
 
 
+def creations(run: RunIdentity) -> RunObjects | None:
+    """Return the record of what a run creates; None if there is none. A trial creates nothing."""
+    objects = run.more.get(USES)
+    return objects if isinstance(objects, RunObjects) and run.view is None else None
+
+
 async def requested(call: Call) -> None:
     """Record what a request uses. Wait while the operator deletes such an object."""
-    uses, info = call.run.run.uses, call.info
+    uses, info = call.run.run.more.get(USES), call.info
     if uses is None or not info.is_resource:
         return
     key = ObjectKey(_namespace(info), info.name)
@@ -35,7 +43,7 @@ async def requested(call: Call) -> None:
 
 async def answered(call: Call, answer: Answer) -> None:
     """Record the objects in the response to a list, or the object because of which a creation was refused."""
-    uses, info = call.run.run.uses, call.info
+    uses, info = call.run.run.more.get(USES), call.info
     if uses is None or not info.is_resource or info.name or info.verb not in _BY_RESPONSE:
         return
     namespace = _namespace(info)
@@ -47,6 +55,9 @@ async def answered(call: Call, answer: Answer) -> None:
         found = {"items": [{"metadata": {"namespace": namespace, "name": name}}]} if name else None
         uses.used.listed(info.resource, namespace, found)
     uses.used.answered(info.resource, namespace)
+
+
+OBSERVER = Observer(requested, answered)
 
 
 def _namespace(info: RequestInfo) -> str:

@@ -1,4 +1,4 @@
-"""Observers that record secret values of a run for masking.
+"""Requests of runs: records secret values of a run for masking.
 
 Sources are Secrets that the run reads or writes, and tokens that are created for it. The run also posts the arguments
 of tasks with `no_log` to the proxy (`receive`).
@@ -11,101 +11,20 @@ logged.
 from __future__ import annotations
 
 import asyncio
-import base64
-import binascii
 from collections.abc import Callable, Iterator
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, TypeAlias
 
 import orjson
 
 from runner import log
 from runner.agent.bounds import exceeds
-from runner.engine.run_secrets import RunSecrets
+from runner.engine.secret_objects import SecretValues, of_json_patch, of_secrets, of_token_request
 from runner.kube import decode
-from runner.masking import public
-from runner.objects import LAST_APPLIED, mapping
 from runner.proxy import content
-from runner.proxy.calls import Answer, Call, Content, complete, refusal
+from runner.proxy.calls import Answer, Call, Content, Observer, complete, refusal
 from runner.proxy.identity import RunIdentity
 from runner.proxy.protobuf import secrets
 from runner.proxy.request import RequestInfo
-
-_DATA, _STRING_DATA = "data", "stringData"
-
-
-class SecretValues(NamedTuple):
-    """Values of one Secret; `names` are its name and namespace, which some Secrets also contain as values."""
-
-    values: list[str | bytes]
-    names: tuple[str, ...]
-
-
-def of_secrets(found: Any) -> Iterator[SecretValues]:
-    """Yield the values of all Secrets in the content of a request or response for Secrets."""
-    waiting = [found]
-    while waiting:
-        each = waiting.pop()
-        if isinstance(each, list):
-            waiting.extend(each)
-        elif isinstance(each, dict):
-            waiting += [each.get(name) for name in ("items", "rows", "object")]
-            metadata = mapping(each.get("metadata"))
-            waiting.append(_last_applied(metadata.get("annotations")))
-            values = [*_data(each.get(_DATA)), *_strings(each.get(_STRING_DATA))]
-            if values:
-                names = (metadata.get("name"), metadata.get("namespace"))
-                yield SecretValues(values, tuple(name for name in names if isinstance(name, str)))
-
-
-def of_json_patch(found: Any) -> Iterator[SecretValues]:
-    """Yield the values in a JSON Patch (RFC 6902) of a Secret."""
-    for operation in found if isinstance(found, list) else ():
-        if not isinstance(operation, dict):
-            continue
-        _, member, *inner = [*str(operation.get("path", "")).split("/", 2), ""][:3]
-        value = operation.get("value")
-        if not member:
-            yield from of_secrets(value)
-        elif member in {_DATA, _STRING_DATA}:
-            yield from of_secrets({member: {inner[0]: value} if inner and inner[0] else value})
-        elif member == "metadata":
-            yield from of_secrets({"metadata": {"annotations": {LAST_APPLIED: value}}})
-
-
-def of_token_request(found: Any) -> Iterator[SecretValues]:
-    """Yield the token in the response to a TokenRequest."""
-    token = mapping(mapping(found).get("status")).get("token")
-    if isinstance(token, str):
-        yield SecretValues([token], ())
-
-
-def _last_applied(annotations: Any) -> Any:
-    text = mapping(annotations).get(LAST_APPLIED)
-    if not isinstance(text, str):
-        return None
-    try:
-        return orjson.loads(text)
-    except orjson.JSONDecodeError:
-        return None
-
-
-def _data(found: Any) -> Iterator[str | bytes]:
-    for key, value in mapping(found).items():
-        if isinstance(value, str):
-            try:
-                decoded: str | bytes = base64.b64decode(value)
-            except (binascii.Error, ValueError):
-                decoded = value
-        else:
-            decoded = value
-        yield from _strings({key: decoded})
-
-
-def _strings(found: Any) -> Iterator[str | bytes]:
-    for key, value in mapping(found).items():
-        if isinstance(value, str | bytes) and not public.is_name(key, value):
-            yield value
-
 
 NO_LOG_PATH = "/ansible-operator/no-log"
 """Path to which a run posts the arguments of a task with `no_log`: `{"task": UUID, "values": [...]}`."""
@@ -147,12 +66,6 @@ async def answered(call: Call, answer: Answer) -> None:
     if data is None or (data and not await _learn(run, answer, data, read)):
         run.secrets.exhaust()
     _warn_if_exhausted(run)
-
-
-def learn_object(known: RunSecrets, obj: Any) -> None:
-    """Record the values of a Secret that a run gets."""
-    for values, names in of_secrets(obj):
-        known.learn_secret(values, names)
 
 
 def _is_of_secrets(info: RequestInfo) -> bool:
@@ -219,6 +132,9 @@ def _warn_if_exhausted(run: RunIdentity) -> None:
         )
 
 
+OBSERVER = Observer(requested, answered)
+
+
 class _Watched:
     """Content of a watch, whose values are recorded while it is streamed."""
 
@@ -261,7 +177,7 @@ class _Watched:
             return data
         try:
             for event in self._events(self._rest + data):
-                learn_object(self._run.secrets, event)
+                self._run.secrets.learn_object(event)
         except ValueError:
             self._run.secrets.exhaust()
         if len(self._rest) > content.LARGEST_ANSWER:

@@ -1,4 +1,4 @@
-"""Observer that records the read set of a run, for watches with `skipUnchanged`.
+"""Requests of runs: records the read set of a run, for watches with `skipUnchanged`.
 
 The read set contains digests of objects and lists that the run reads, and of responses to its writes. Watches, logs and
 other subresources are not recorded. If a response cannot be parsed, the read set is marked incomplete, so that the next
@@ -12,9 +12,9 @@ from urllib.parse import quote
 
 from runner.digests import digest_of_answer
 from runner.objects import Object, key_of
-from runner.proxy.calls import Answer, Call
+from runner.proxy.calls import Answer, Call, Observer
 from runner.proxy.request import RequestInfo
-from runner.unchanged.last_run import ReadEntry, ReadSet
+from runner.unchanged.last_run import READ_SET, ReadEntry, ReadSet
 
 _RECORDED = frozenset({"get", "list", "create", "update", "patch", "delete"})
 _REDIRECT = 300
@@ -22,13 +22,17 @@ _REDIRECT = 300
 
 async def answered(call: Call, answer: Answer) -> None:
     """Record a response."""
-    read_set, info = call.run.run.read_set, call.info
+    run, info = call.run.run, call.info
+    read_set = run.more.get(READ_SET) if run.view is None else None
     if read_set is None or not info.is_resource or info.subresource or info.is_dry_run or call.head.upgrade:
         return
     if info.verb in _RECORDED:
         await _note(read_set, info, answer)
     elif info.verb == "deletecollection":
         read_set.misses(f"the run deleted a collection of {info.qualified}")
+
+
+OBSERVER = Observer(answered=answered)
 
 
 async def _note(read_set: ReadSet, info: RequestInfo, answer: Answer) -> None:

@@ -1,0 +1,1 @@
+"""Masking of secret values in what the operator writes about a run."""

@@ -1,0 +1,1 @@
+"""`prune`: objects that a resource no longer needs are reported or deleted."""

@@ -1,0 +1,1 @@
+"""`skipUnchanged`: runs of unchanged objects are skipped."""
