@@ -27,7 +27,7 @@ def _suite(**settings: str) -> subprocess.CompletedProcess[str]:
 @pytest.mark.parametrize(
     "rounds",
     [
-        pytest.param(len(FAULTS), marks=pytest.mark.full, id="each fault once"),
+        pytest.param(len(FAULTS), marks=pytest.mark.nightly, id="each fault once"),
         pytest.param(sum(fault.times for fault in FAULTS), marks=pytest.mark.nightly, id="all"),
     ],
 )

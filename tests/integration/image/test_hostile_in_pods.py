@@ -34,7 +34,7 @@ _GROWTH = 300.0
 """MiB that the operator may need for the longest line that an agent accepts, 64 MiB."""
 
 
-@pytest.fixture(params=[4, pytest.param(60, marks=pytest.mark.nightly)])
+@pytest.fixture(params=[pytest.param(number, marks=pytest.mark.nightly) for number in (4, 60)])
 def count(request: pytest.FixtureRequest) -> int:
     """Number of hostile resources. Each special name is in one of them, however few they are."""
     number: int = request.param

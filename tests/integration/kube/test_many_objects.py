@@ -35,7 +35,7 @@ class Turns:
             self.count += 1
 
 
-@pytest.mark.full
+@pytest.mark.nightly
 async def test_five_thousand_objects_are_held_and_leave_the_loop_to_others(
     kind: Kind, client: Client, follow: Follow, namespace: str
 ) -> None:

@@ -120,8 +120,7 @@ CASES = {
     "no-pod": Case(Request.POD_REST, "GET", ".*/events", in_pods=True, flags=OF_PODS, at_start=False),
 }
 IN_CI = {
-    *(("watch", "404"), ("kinds", "409"), ("lease", "503"), ("pod-secret", "503"), ("new-authority", "503")),
-    *(("dependent", "404"), ("record", "timeout"), ("lent", "403")),
+    *(("watch", "404"), ("lease", "503"), ("pod-secret", "503"), ("record", "timeout")),
 }
 
 

@@ -66,10 +66,8 @@ REQUESTS = (
     *(Request.RUNNING, Request.STATUS, Request.EVENT),
 )
 _IN_CI = {
-    (Request.OWNER, "503", "once"),
     (Request.FINALIZER_REMOVED, "403", "lasting"),
     (Request.STATUS, "409", "once"),
-    (Request.STATUS, "422", "lasting"),
     (Request.STATUS, "reset after", "once"),
 }
 

@@ -320,8 +320,7 @@ async def harm(process: Process, choice: random.Random) -> None:
     "seed",
     [
         0,
-        *(pytest.param(seed, marks=pytest.mark.full) for seed in (1, 2)),
-        *(pytest.param(seed, marks=pytest.mark.nightly) for seed in range(3, 12)),
+        *(pytest.param(seed, marks=pytest.mark.nightly) for seed in range(1, 12)),
     ],
 )
 async def test_no_object_is_run_by_two_whatever_fails_and_all_are_run_in_the_end(seed: int) -> None:

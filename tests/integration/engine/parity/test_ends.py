@@ -57,25 +57,28 @@ async def test_a_hung_module_is_ended_by_the_deadline(parity: Parity) -> None:
     assert "during task 'hanging in a module'" in cold.result.message
 
 
+@pytest.mark.nightly
 async def test_a_module_that_is_killed_fails_its_task(parity: Parity) -> None:
     cold = await parity.interrupted("module", Outcome.FAILED, kill(signal.SIGKILL, itself))
 
     assert cold.task("hanging in a module")["rc"] == 137
 
 
+@pytest.mark.nightly
 async def test_a_worker_that_is_killed_ends_the_run(parity: Parity) -> None:
     cold = await parity.interrupted("worker", Outcome.FAILED, kill(signal.SIGKILL, itself))
 
     assert "dead state" in cold.result.message
 
 
-@pytest.mark.parametrize("where", ["module", "worker"])
+@pytest.mark.parametrize("where", ["module", pytest.param("worker", marks=pytest.mark.nightly)])
 async def test_a_playbook_that_is_killed_ends_the_run(parity: Parity, where: str) -> None:
     cold = await parity.interrupted(where, Outcome.DIED, kill(signal.SIGKILL, playbook))
 
     assert cold.result.message.startswith("ansible-playbook was killed by SIGKILL during task 'hanging")
 
 
+@pytest.mark.nightly
 async def test_a_playbook_that_is_terminated_ends_the_run(parity: Parity) -> None:
     await parity.interrupted("module", Outcome.DIED, kill(signal.SIGTERM, playbook))
 

@@ -23,7 +23,7 @@ async def test_tasks_that_never_leave_the_controller(parity: Parity) -> None:
     assert str(cold.task("deprecated")["msg"]).startswith("['localhost']")
 
 
-@pytest.mark.full
+@pytest.mark.nightly
 async def test_modules_of_a_project_of_every_kind(parity: Parity) -> None:
     cold = await parity("library.yml", settled=True)
 
@@ -56,6 +56,7 @@ async def test_collections_with_their_redirects_groups_and_roles(parity: Parity)
     assert "it is gone" in cold.result.failures[-1].message
 
 
+@pytest.mark.nightly
 async def test_settings_vault_and_callbacks_of_an_ansible_cfg(parity: Parity) -> None:
     folder = parity.place.project / "cfg"
 
@@ -87,6 +88,7 @@ async def test_contract_an_ansible_cfg_in_the_working_directory_or_beside_the_pl
     assert "no vault secrets found" in without.result.message
 
 
+@pytest.mark.nightly
 async def test_vault_passwords_by_arguments(parity: Parity) -> None:
     password = parity.place.project / "cfg" / "password"
 
@@ -95,6 +97,7 @@ async def test_vault_passwords_by_arguments(parity: Parity) -> None:
     assert cold.task("decrypted")["msg"] == (ANSIBLE_MASK or "hidden behind vault")
 
 
+@pytest.mark.nightly
 async def test_several_hosts_strategies_batches_and_delegation(parity: Parity) -> None:
     cold = await parity("hosts.yml", Outcome.FAILED, any_order=True)
 
@@ -104,8 +107,12 @@ async def test_several_hosts_strategies_batches_and_delegation(parity: Parity) -
 
 @pytest.mark.parametrize(
     "arguments",
-    ["--tags one --check --diff -e extra=two", "--skip-tags two,rare --start-at-task template -e @vars/other.yml"],
-    ids=["check", "start"],
+    [
+        pytest.param("--tags one --check --diff -e extra=two", id="check"),
+        pytest.param(
+            "--skip-tags two,rare --start-at-task template -e @vars/other.yml", id="start", marks=pytest.mark.nightly
+        ),
+    ],
 )
 async def test_tags_modes_and_other_arguments(parity: Parity, arguments: str) -> None:
     arguments = arguments.replace("@", f"@{parity.place.project}/")
@@ -115,6 +122,7 @@ async def test_tags_modes_and_other_arguments(parity: Parity, arguments: str) ->
     assert cold.of("playbook_on_stats")
 
 
+@pytest.mark.nightly
 async def test_a_role_with_facts(parity: Parity) -> None:
     cold = await parity(parity.role("gathered"), environment={"ANSIBLE_GATHERING": "implicit"})
 
@@ -125,6 +133,7 @@ async def test_a_role_with_facts(parity: Parity) -> None:
     version("ansible-core").startswith(("2.18.", "2.19.", "2.20.")),
     reason="collections are told of when they are loaded, see docs/limits.md",
 )
+@pytest.mark.nightly
 async def test_verbose_output(parity: Parity) -> None:
     cold = await parity("verbose.yml", verbosity=4)
 
