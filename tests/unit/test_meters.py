@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from prometheus_client import generate_latest
 
-from runner.dependents import loop_guard
+from runner.features.loopguard import guard
 from runner.meters import Meters
 from runner.objects import GVK
 from runner.proxy.handlers import reads
@@ -57,6 +57,6 @@ def test_reads_through_the_proxy_are_there_from_the_start_and_counted() -> None:
 
 def test_triggers_that_a_budget_delays_are_counted_by_the_kind_of_the_owner() -> None:
     meters = Meters()
-    loop_guard.delays(meters)(DEPLOYMENT)
+    guard.delays(meters)(DEPLOYMENT)
     name = "ansible_operator_delayed_dependent_triggers_total"
     assert lines(meters, name) == [f'{name}{{GVK="apps/v1, Kind=Deployment"}} 1.0']
