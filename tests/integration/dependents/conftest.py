@@ -86,7 +86,7 @@ def operate(hand: Hand, make_owner: MakeOwner, tmp_path: Path) -> Operate:
         triggered: list[tuple[str, str]] = []
 
         def wake(target: ObjectRef, cause: Cause) -> None:
-            triggered.append((target.key.name, *cause.details))
+            triggered.append((target.key.name, cause.details[0]))
 
         store = store or KindStore(FileState(tmp_path))
         dependents = Dependents(

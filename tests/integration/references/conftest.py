@@ -75,7 +75,7 @@ def refer(hand: Hand, kubeconfig: Path, tmp_path: Path) -> Refer:
                 Discovery(client),
                 (hand.namespace,) if namespaces is None else namespaces,
                 [watch_value(gvk=THING, references=references, **watch)],
-                lambda notification: triggered.append((notification.target.key.name, *notification.cause.details)),
+                lambda notification: triggered.append((notification.target.key.name, notification.cause.details[0])),
                 lambda: True,
             )
             task = asyncio.create_task(followed.follow(Background()))

@@ -81,7 +81,7 @@ class Harness:
         )
 
     def _wake(self, target: ObjectRef, cause: Cause) -> None:
-        self.triggered.append((asyncio.get_running_loop().time(), target.gvk, target.key, *cause.details))
+        self.triggered.append((asyncio.get_running_loop().time(), target.gvk, target.key, cause.details[0]))
 
     def _count(self, _: GVK) -> None:
         self.over_budget += 1

@@ -46,7 +46,7 @@ SITES: dict[Request, set[str]] = {
     },
     Request.ROLLOUT: {"kube/state:read", "kube/state:write"},
     Request.KINDS: {"kube/state:read", "kube/state:put"},
-    Request.LEASE: {"replicas/leases:read", "replicas/leases:write"},
+    Request.LEASE: {"features/replicas/leases:read", "features/replicas/leases:write"},
     Request.METRICS: {"kube/reviews:_create"},
     Request.PROXY: {f"proxy/handlers/writes:{name}" for name in ("_discover", "_current", "_written")},
     Request.POD_CREATED: {"pods/records:_create", "pods/records:create_job", "pods/records:_of_object"},

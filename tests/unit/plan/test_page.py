@@ -80,7 +80,7 @@ def test_a_plan_of_an_earlier_process_shows_the_changed_fields(field: str) -> No
 
 
 def test_the_summary_counts_what_is_not_shown_and_names_the_approval() -> None:
-    more = {"moreChanges": 2, "unplanned": 1, "approval": {"hash": "3b0f", "state": "Succeeded"}}
+    more: dict[str, Any] = {"moreChanges": 2, "unplanned": 1, "approval": {"hash": "3b0f", "state": "Succeeded"}}
     summary, _, last = shown(stored(**more))["nodes"]
     texts = [node if isinstance(node, str) else node["of"] for node in summary["of"]]
     assert texts == [
