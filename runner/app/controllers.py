@@ -7,6 +7,7 @@ from functools import partial
 from runner import log
 from runner.app import features
 from runner.app.features import Features
+from runner.app.own_status import OWN_STATUS
 from runner.controller.attempt import WatchScope
 from runner.controller.controller import Controller
 from runner.controller.kind import Kind, Operator
@@ -46,7 +47,15 @@ def _kind(watch: Watch, operator: Operator) -> Kind:
     selection = Selection(labels=watch.selector, fields=watch.field_selector)
     informer = Informer(operator.client, operator.discovery, watch.gvk, settings.namespaces, selection, finalizer)
     scope = WatchScope(
-        *(watch, informer, operator.leadership, operator.metrics, operator.events, bounds_of(watch, settings)),
+        *(
+            watch,
+            informer,
+            operator.leadership,
+            operator.metrics,
+            operator.events,
+            bounds_of(watch, settings),
+            OWN_STATUS,
+        ),
         background=operator.background,
         marks=features.MARKS,
     )

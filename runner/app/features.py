@@ -12,7 +12,7 @@ from runner.controller.drift import DRIFT, DriftChecks
 from runner.controller.hooks import Hooks
 from runner.controller.hosts import RunHosts
 from runner.controller.kind import Kind
-from runner.controller.own_hooks import Annotations, FinalizerRemoval, IgnoredReferences, Pause, RunReports
+from runner.controller.own_hooks import Annotations, FinalizerRemoval, Pause, RunReports
 from runner.controller.plan_run import PlanRuns
 from runner.controller.planning import PlanReconciler
 from runner.controller.prune_records import PruneDeletion, PruneRecords
@@ -20,6 +20,7 @@ from runner.controller.pruning import PRUNE, Pruner
 from runner.controller.skipping import RunSkipper
 from runner.features.loopguard.guard import LoopGuard
 from runner.features.loopguard.reports import ContentionReporter
+from runner.features.references.ignored import IgnoredReferences
 from runner.features.rollout.hooks import ROLLOUT, Rollout
 from runner.features.rollout.page import RolloutTable
 from runner.features.rollout.store import RolloutStore
@@ -75,7 +76,7 @@ class Features:
         The order is that of all calls. Before a run, hooks can skip those below them. After a run, the first act first.
         """
         scope, watch, client = kind.scope, kind.scope.watch, kind.operator.client
-        plans = PlanRuns(kind.runs, self._plans.add)
+        plans = PlanRuns(kind.runs, scope.own, self._plans.add)
         removal = FinalizerRemoval(scope, client, kind.refusals) if watch.finalizer else None
         contention = ContentionReporter(scope, kind.operator.discovery, kind.status, self._guard)
         hooks: list[Hooks | None] = [

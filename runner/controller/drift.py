@@ -24,6 +24,7 @@ from runner.hosts.inventory import HOST_KEYS
 from runner.objects import ObjectKey
 from runner.plan import published
 from runner.plan.changes import ObjectChange, ResourcePlan
+from runner.plan.drift_status import drift_ended, drift_found, drift_of
 from runner.status import report
 from runner.status.conditions import timestamp
 from runner.status.report import StatusReport
@@ -131,7 +132,7 @@ class DriftChecks(Hooks):
         if run.result.outcome is not Outcome.SUCCEEDED:
             return NOTHING
         self.drifted.discard(attempt.key)
-        return report.drift_ended(attempt.obj)
+        return drift_ended(attempt.obj)
 
     async def _check(self, attempt: Attempt) -> tuple[str, ...]:
         """Check an object and report its drift; return a phrase for each object."""
@@ -159,22 +160,22 @@ class DriftChecks(Hooks):
     async def _report(self, attempt: Attempt, plan: ResourcePlan, phrases: tuple[str, ...]) -> bool:
         """Report drift; return whether it is new."""
         self.drifted.add(attempt.key)
-        old = report.drift_of(attempt.obj)
+        old = drift_of(attempt.obj)
         drift = published.drift(plan, timestamp(time.time()))
         is_new: bool = old.get("hash") != drift["hash"]
         if not is_new:
             drift = old
         message = "; ".join(phrases)
-        change = report.observed(attempt.obj, report.drift_found(message, drift))
+        change = report.observed(attempt.obj, drift_found(message, drift))
         await self.writer.write(attempt.resource, attempt.obj, change, attempt.guard)
         if is_new:
-            self.scope.about(attempt.obj).drifted(message)
+            self.scope.about(attempt.obj).record("Warning", "Drifted", "Check", message)
         return is_new
 
     async def _end(self, attempt: Attempt) -> None:
         """Take back a report of drift that another client has repaired."""
         self.drifted.discard(attempt.key)
-        ended = report.drift_ended(attempt.obj)
+        ended = drift_ended(attempt.obj)
         if ended.conditions:
             change = report.observed(attempt.obj, ended)
             await self.writer.write(attempt.resource, attempt.obj, change, attempt.guard)

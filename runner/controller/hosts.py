@@ -50,7 +50,7 @@ class RunHosts(Hooks):
         if attempt.hosts is None:
             return StatusReport(())
         before = record.entries(attempt.obj)
-        return StatusReport((), hosts=record.after_run(attempt.hosts, before, run.result))
+        return StatusReport((), fields={record.FIELD: record.after_run(attempt.hosts, before, run.result)})
 
     async def apply(self, attempt: Attempt) -> Attempt:
         """Return the attempt with its hosts and their credentials.
@@ -156,7 +156,7 @@ async def keep_keys(writer: StatusWriter, attempt: Attempt, keys: Mapping[str, s
         return attempt
     hosts = record.with_keys(attempt.hosts, keys)
     entries = record.at_start(hosts, record.entries(attempt.obj))
-    change = report.observed(attempt.obj, StatusReport((), hosts=entries))
+    change = report.observed(attempt.obj, StatusReport((), fields={record.FIELD: entries}))
     await writer.write(attempt.resource, attempt.obj, change, attempt.guard)
     return replace(attempt, hosts=hosts, host_entries=entries)
 

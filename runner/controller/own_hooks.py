@@ -14,7 +14,6 @@ from runner.errors import ApiError, ApiUnavailableError, ConflictError, NotFound
 from runner.kube.client import Client, PatchType
 from runner.kube.meaning import Follow, Request, follow
 from runner.objects import ObjectKey, is_paused, uid_of
-from runner.references.state import references_of
 from runner.status import report
 from runner.status.report import StatusReport
 from runner.status.writer import StatusWriter
@@ -58,20 +57,6 @@ class Annotations(Hooks):
         overrides = overrides_of(attempt.obj, self.scope.bounds)
         limited = report.limited(attempt.obj, overrides.limited)
         return replace(attempt, overrides=overrides, conditions=(*attempt.conditions, *limited))
-
-
-@dataclass(frozen=True, slots=True)
-class IgnoredReferences(Hooks):
-    """The condition that names references that are not watched."""
-
-    scope: WatchScope
-
-    async def before(self, attempt: Attempt) -> Skip | Attempt:
-        """Add the condition."""
-        found = references_of(self.scope.watch.references, attempt.obj)
-        foreign, excess = [*map(str, found.foreign)], [*map(str, found.excess)]
-        conditions = report.ignored_references(attempt.obj, foreign, excess)
-        return replace(attempt, conditions=(*attempt.conditions, *conditions))
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,9 +24,10 @@ from runner.masking.masker import TOO_SLOW, SearchTimeoutError
 from runner.objects import GVK, RECORD_OF, ObjectRef, uid_of
 from runner.ownership import Owner
 from runner.plan import changes, published, tasks
-from runner.plan.changes import ObjectChange, ResourcePlan, State
+from runner.plan.changes import ObjectChange, PlannedOwner, ResourcePlan, State
 from runner.plan.tasks import UnplannedTask, UnplannedTasks
 from runner.proxy.planning.overlay import Overlay
+from runner.status.report import OwnStatus
 
 _CHECK = "--check --diff"
 _TOO_DEEP = "an object is nested too deeply to compare"
@@ -56,6 +57,8 @@ class PlanRuns:
     """Plan runs of one watch's objects."""
 
     runs: Runs
+    own: OwnStatus
+    """Parts of the status of the objects that plans omit."""
     planned: Callable[[ResourcePlan], None]
     """Receives each plan."""
 
@@ -72,7 +75,8 @@ class PlanRuns:
         result, grant = await self.runs.trial(attempt, overlay, _in_check_mode, unplanned.event)
         finished = _Finished(result, overlay, unplanned, grant.secrets, grant.stats.forbidden())
         # Masking can take seconds.
-        plan = await asyncio.to_thread(finished.conclude, ObjectRef.of(attempt.resource.gvk, attempt.obj), attempt.plan)
+        owner = PlannedOwner(ObjectRef.of(attempt.resource.gvk, attempt.obj), self.own)
+        plan = await asyncio.to_thread(finished.conclude, owner, attempt.plan)
         self.planned(plan)
         return PlanRun(result, overlay, plan, grant.secrets.withheld if grant.secrets.is_exhausted else "")
 
@@ -95,12 +99,12 @@ class _Finished:
     missing: Sequence[str]
     """Sentences about rights that the run lacked."""
 
-    def conclude(self, ref: ObjectRef, run: RunPlan) -> ResourcePlan:
+    def conclude(self, owner: PlannedOwner, run: RunPlan) -> ResourcePlan:
         """Return the plan of the run's resource."""
         found: tuple[ObjectChange, ...] = ()
         message = ""
         try:
-            found = changes.reported(self.overlay.changes(), self.secrets, ref, self.overlay.unknown)
+            found = changes.reported(self.overlay.changes(), self.secrets, owner, self.overlay.unknown)
             found += changes.of_hosts(self.tasks.hosts)
         except SearchTimeoutError:
             message = f"the changes are {TOO_SLOW}"
@@ -119,7 +123,7 @@ class _Finished:
         if message or self.result.outcome is not Outcome.SUCCEEDED:
             state = "failed"
             message = message or self._failure()
-        return ResourcePlan(ref, state, found, unplanned, self.tasks.more, message, run.finalizing)
+        return ResourcePlan(owner.ref, state, found, unplanned, self.tasks.more, message, run.finalizing)
 
     def _failure(self) -> str:
         failures = [

@@ -38,9 +38,9 @@ from runner.objects import (
     plan_requested,
     uid_of,
 )
-from runner.plan import differing, published
+from runner.plan import differing, plan_status, published
 from runner.plan.approved import ApprovedPlan
-from runner.plan.changes import ResourcePlan
+from runner.plan.changes import PlannedOwner, ResourcePlan
 from runner.plan.differing import DifferingValue
 from runner.plan.published import PlanBasis
 from runner.proxy.planning.overlay import APPROVAL
@@ -62,7 +62,7 @@ _REPLAN = 1.0
 _RUNNING = "Running"
 _LONGEST = 2000
 """Characters of a difference."""
-_RESULTS = (report.CHANGES, report.NO_CHANGES, report.PARTIAL, report.PLAN_FAILED, "canceled")
+_RESULTS = (plan_status.CHANGES, plan_status.NO_CHANGES, plan_status.PARTIAL, plan_status.PLAN_FAILED, "canceled")
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,11 +146,11 @@ class PlanReconciler(Hooks):
         if approved is None:
             obj = self._scope.latest(attempt)  # a plan that was published just before the run is not in the attempt
             found = published.of_status(obj)
-            return StatusReport(report.plan_ended(obj), plan={} if found and not found.get("configMap") else None)
+            return plan_status.ended(obj, removes=bool(found) and not found.get("configMap"))
         if attempt.is_stopped:
-            return report.plan_refused(_stopped(approved), self._with_approval(attempt.obj, approved.hash, "Refused"))
+            return plan_status.refused(_stopped(approved), self._with_approval(attempt.obj, approved.hash, "Refused"))
         plan = self._with_approval(attempt.obj, approved.hash, run.result.outcome.value.capitalize())
-        return StatusReport(report.plan_executed(attempt.obj, approved.hash), plan=plan)
+        return plan_status.executed(attempt.obj, approved.hash, plan)
 
     async def after(self, attempt: Attempt, run: FinishedRun) -> Addition:  # noqa: ARG002 - see Hooks
         """Plan again after an approved run that the proxy ended. Remove the ConfigMap of a plan that has ended."""
@@ -162,7 +162,7 @@ class PlanReconciler(Hooks):
         if not published.of_status(self._scope.latest(attempt)).get("configMap"):
             return Addition()
         await self._config_maps.remove(attempt)
-        return Addition(StatusReport((), plan={}))
+        return Addition(StatusReport((), fields={plan_status.FIELD: {}}))
 
     async def _fresh(self, attempt: Attempt) -> Object | None:
         """Read the object: the cache can lack the approval that was used last. None: the attempt is outdated."""
@@ -182,7 +182,7 @@ class PlanReconciler(Hooks):
             why = second.plan.message or second.result.message
             self._log.info("Cannot compare two plans: the second one failed", error=why, **attempt.key._asdict())
             return None
-        return differing.between(run.overlay, second.overlay, ObjectRef.of(self._scope.watch.gvk, attempt.obj))
+        return differing.between(run.overlay, second.overlay, self._owner(attempt.obj))
 
     async def _approve(
         self, attempt: Attempt, run: PlanRun, before: Mapping[str, Any], found: tuple[DifferingValue, ...]
@@ -201,10 +201,9 @@ class PlanReconciler(Hooks):
         marked = await self._client.patch(
             attempt.resource, attempt.key, patch, content_type=PatchType.JSON, subresource="status"
         )
-        self._about(attempt).plan_approved(approved)
+        self._about(attempt).record("Normal", "PlanApproved", "Run", f"Plan {approved} is executed")
         self._log.info("Plan approved", hash=approved, **attempt.key._asdict())
-        ref = ObjectRef.of(self._scope.watch.gvk, obj)
-        plan = ApprovedPlan(run.overlay, ref, partial(self._runs.end, attempt.key), found)
+        plan = ApprovedPlan(run.overlay, self._owner(obj), partial(self._runs.end, attempt.key), found)
         attempt = attempt.having(APPROVAL, plan).having(APPROVED, ApprovedRun(plan, approved))
         return replace(attempt, obj=_as_cached(marked), bounds=plan)
 
@@ -214,16 +213,19 @@ class PlanReconciler(Hooks):
         plan = await self._published(attempt, run, basis)
         new = f"New plan {plan['hash']}: {published.summary(basis.plan)}"
         sentence = f"Plan {before['hash']} was not executed: {why}. {new}"
-        stale = report.observed(attempt.obj, report.plan_stale(sentence, plan))
+        stale = report.observed(attempt.obj, plan_status.stale(sentence, plan))
         await self._writer.write(attempt.resource, attempt.obj, stale, attempt.guard)
         self._stale(attempt, sentence)
 
     def _stale(self, attempt: Attempt, why: str) -> None:
-        self._about(attempt).plan_stale(why)
+        self._about(attempt).record("Warning", "PlanStale", "Wait", why)
         self._log.warning("Approved plan is stale", why=why, **attempt.key._asdict())
 
     def _with_approval(self, obj: Object, approved: str, state: str) -> Mapping[str, Any]:
         return {**published.of_status(obj), "approval": _approval(approved, state)}
+
+    def _owner(self, obj: Object) -> PlannedOwner:
+        return PlannedOwner(ObjectRef.of(self._scope.watch.gvk, obj), self._scope.own)
 
     def _about(self, attempt: Attempt) -> ObjectEvents:
         return self._scope.about(attempt.obj)
@@ -254,17 +256,18 @@ class PlanReconciler(Hooks):
         if failed and before.get("configMap"):
             await self._config_maps.remove(attempt)  # the status will not name it any more
         plan = _failed(before) if failed else await self._published(attempt, run, basis)
-        made = report.plan_made(*_condition(run.plan, plan, overrides.mode), plan)
-        if plan == before and report.is_stale(obj):
+        made = plan_status.made(*_condition(run.plan, plan, overrides.mode), plan)
+        if plan == before and plan_status.is_stale(obj):
             made = StatusReport(())  # the user must see why the last approval was not used
         outdated = _outdated(obj, plan, overrides)
-        more = (*attempt.conditions, *report.plan_outdated(outdated), *_up_to_date(attempt, run.plan))
+        more = (*attempt.conditions, *plan_status.outdated(outdated), *_up_to_date(attempt, run.plan))
         made = report.observed(obj, made.with_conditions(more))
         await self._writer.write(attempt.resource, obj, made, attempt.guard)
         if failed:
-            self._about(attempt).plan_failed(run.plan.message)
+            self._about(attempt).record("Warning", "PlanFailed", "Plan", run.plan.message)
         elif plan != before:
-            self._about(attempt).planned(f"Plan {plan['hash']}: {published.summary(run.plan)}")
+            note = f"Plan {plan['hash']}: {published.summary(run.plan)}"
+            self._about(attempt).record("Normal", "Planned", "Plan", note)
         if outdated:
             self._stale(attempt, outdated)
 
@@ -345,7 +348,7 @@ def _outdated(obj: Object, plan: Mapping[str, Any], overrides: AnnotationOverrid
     """Return why the plan that a user approved last is not executed; empty if it is, or if the conditions have it."""
     approved = plan_requested(obj)[1]
     is_known = approved in {"", plan.get("hash"), (plan.get("approval") or {}).get("hash")}
-    if overrides.mode != "approve" or is_known or report.names_stale(obj, approved):
+    if overrides.mode != "approve" or is_known or plan_status.names_stale(obj, approved):
         return ""
     replaced = plan.get("replaces") or {}
     why = f": {replaced['because']}" if replaced.get("hash") == approved else ""
@@ -378,16 +381,16 @@ def _failed(before: Mapping[str, Any]) -> Mapping[str, Any]:
 
 def _reason(plan: ResourcePlan) -> str:
     if plan.state == "failed":
-        return report.PLAN_FAILED
+        return plan_status.PLAN_FAILED
     if plan.state == "partial":
-        return report.PARTIAL
-    return report.CHANGES if plan.changes else report.NO_CHANGES
+        return plan_status.PARTIAL
+    return plan_status.CHANGES if plan.changes else plan_status.NO_CHANGES
 
 
 def _condition(plan: ResourcePlan, status: Mapping[str, Any], mode: RunMode) -> tuple[ConditionStatus, str, str]:
     """Return status, reason and message of `Planned`. `status` is the new `status.plan`."""
     reason = _reason(plan)
-    if reason == report.PLAN_FAILED:
+    if reason == plan_status.PLAN_FAILED:
         return "False", reason, plan.message
     approvable, notes = status.get("hash"), published.random_values(status)
     is_executable = mode == "approve" and not status.get("differing")

@@ -20,11 +20,12 @@ from runner.controller.attempt import Attempt, WatchScope
 from runner.controller.decisions import Done, RequeueAfter
 from runner.controller.hooks import Addition, FinishedRun, Hooks, Skip
 from runner.controller.prune_records import Examined, Findings, PruneDeletion, PruneRecords, RecordState
+from runner.controller.prune_status import PruneReport, prunable
 from runner.digests import digest_of
 from runner.engine.coverage import Coverage, Omission
 from runner.engine.job import Outcome, RunResult
 from runner.errors import ApiError, ApiUnavailableError
-from runner.objects import ObjectKey, ObjectRef, is_deleting, metadata, uid_of
+from runner.objects import ObjectKey, ObjectRef, first_names, is_deleting, metadata, uid_of
 from runner.ownership import Owner
 from runner.prune import record as records
 from runner.prune.record import MOST_OBJECTS, Basis, CreatedObject, CreationRecord
@@ -32,13 +33,14 @@ from runner.prune.run_objects import USES, RunObjects, RunUses
 from runner.prune.selected_tasks import tasks_are_selected
 from runner.prune.sharing import OperatorUses
 from runner.prune.uses import UsedObjects
-from runner.status import report
-from runner.status.report import PruneReport, StatusReport
+from runner.status.report import StatusReport
 from runner.workqueue import reasons
 from runner.workqueue.reasons import RunReason
 
 PRUNE = RunReason("prune check", 60.0, is_announced=False, repairs=True)
 
+_MOST_NAMED = 5
+"""Deleted objects that an Event names."""
 CONFIRM_AFTER = 15.0
 """Seconds until the run that confirms that objects are unused. A short outage must not affect both runs."""
 _AT_ONCE = 100
@@ -93,10 +95,11 @@ class Pruner(Hooks):
         is_bound = attempt.bounds is not None
         pruned = await self.end(attempt, attempt.more.get(USES), run.result, may_delete=not is_bound)
         if pruned.report.deleted:
-            self._scope.about(attempt.obj).pruned(pruned.report.deleted)
+            named = first_names(pruned.report.deleted, _MOST_NAMED)
+            self._scope.about(attempt.obj).record("Normal", "Pruned", "Prune", f"Deleted unused objects: {named}")
         confirms = pruned.confirm and not is_bound and isinstance(run.decision.result, Done)
         return Addition(
-            StatusReport(report.prunable(attempt.obj, pruned.report)),
+            StatusReport(prunable(attempt.obj, pruned.report)),
             RequeueAfter(CONFIRM_AFTER, PRUNE) if confirms else None,
         )
 

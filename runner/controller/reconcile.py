@@ -155,7 +155,9 @@ class Reconciler:
 
     async def _write_running(self, attempt: Attempt) -> None:
         """Write the `Running` condition. During an outage no run begins: it would fail."""
-        began = replace(report.run_began(attempt.obj), hosts=attempt.host_entries)
+        began = report.run_began(attempt.obj)
+        if attempt.host_entries is not None:
+            began = replace(began, fields={record.FIELD: attempt.host_entries})
         change = report.observed(attempt.obj, began)
         try:
             await self._status.write(attempt.resource, attempt.obj, change, attempt.guard, keeps=False)
@@ -224,7 +226,7 @@ class Reconciler:
         """Report an object that cannot run as it is. Without a result it waits for a change."""
         change = report.unusable(why)
         if attempt.host_entries is not None:  # a run may have begun with hosts that it did not reach
-            change = replace(change, hosts=[*record.entries(attempt.obj).values()])
+            change = replace(change, fields={record.FIELD: [*record.entries(attempt.obj).values()]})
         await self._write(attempt, attempt.obj, change)
         self._scope.about(attempt.obj).unusable(why)
         message = "Object cannot run; retrying" if result is not None else "Object cannot run; waiting for a change"

@@ -45,50 +45,22 @@ class ObjectEvents:
 
     def paused(self) -> None:
         """The object is paused."""
-        self._record("Normal", "Paused", "Wait", f"Not run while the annotation {PAUSED} is true")
+        self.record("Normal", "Paused", "Wait", f"Not run while the annotation {PAUSED} is true")
 
     def unusable(self, why: str) -> None:
         """The object cannot run as it is."""
-        self._record("Warning", "NotRunnable", "Wait", why)
+        self.record("Warning", "NotRunnable", "Wait", why)
 
     def refused(self, why: str) -> None:
         """The API server refuses a request about the object."""
-        self._record("Warning", "RequestRefused", "Retry", why)
-
-    def planned(self, note: str) -> None:
-        """A plan differs from the one before."""
-        self._record("Normal", "Planned", "Plan", note)
-
-    def plan_approved(self, approved: str) -> None:
-        """A user approved a plan, which is executed now."""
-        self._record("Normal", "PlanApproved", "Run", f"Plan {approved} is executed")
-
-    def plan_stale(self, why: str) -> None:
-        """An approved plan was not executed, or not to its end."""
-        self._record("Warning", "PlanStale", "Wait", why)
-
-    def plan_failed(self, why: str) -> None:
-        """A plan run failed."""
-        self._record("Warning", "PlanFailed", "Plan", why)
-
-    def drifted(self, what: str) -> None:
-        """Other clients changed what the role sets."""
-        self._record("Warning", "Drifted", "Check", what)
+        self.record("Warning", "RequestRefused", "Retry", why)
 
     def given_up(self, why: str) -> None:
         """The object does not run until it changes."""
-        self._record("Warning", "GivenUp", "Wait", why)
+        self.record("Warning", "GivenUp", "Wait", why)
 
-    def slowed_down(self, reason: str, other: ObjectRef, why: str) -> None:
-        """A dependent or a reference runs the object again and again."""
-        self.events.record(ApiEvent(self.about, other, "Warning", reason, "SlowedDown", why))
-
-    def pruned(self, objects: Sequence[str]) -> None:
-        """Unused objects were deleted."""
-        more = f" and {len(objects) - _MOST_DETAILS} more" if len(objects) > _MOST_DETAILS else ""
-        self._record("Normal", "Pruned", "Prune", f"Deleted unused objects: {', '.join(objects[:_MOST_DETAILS])}{more}")
-
-    def _record(self, kind: EventType, reason: str, action: str, note: str) -> None:
+    def record(self, kind: EventType, reason: str, action: str, note: str) -> None:
+        """Record an Event of the operator or of a feature."""
         self.events.record(ApiEvent(self.about, None, kind, reason, action, note))
 
 

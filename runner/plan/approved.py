@@ -15,8 +15,9 @@ from typing import Any, TypeAlias
 
 import orjson
 
-from runner.objects import GVK, Object, ObjectKey, ObjectRef, key_of, uid_of
+from runner.objects import GVK, Object, ObjectKey, key_of, uid_of
 from runner.plan import changes
+from runner.plan.changes import PlannedOwner
 from runner.plan.differing import DifferingValue
 from runner.plan.fields import ABSENT, FieldChange, differences
 from runner.proxy.planning.overlay import Overlay, PlannedWrite
@@ -33,7 +34,7 @@ class ApprovedPlan:
     def __init__(
         self,
         plan: Overlay,
-        owner: ObjectRef,
+        owner: PlannedOwner,
         on_refusal: Callable[[str], None],
         differing: Iterable[DifferingValue] = (),
     ) -> None:

@@ -13,7 +13,7 @@ from runner.plan.masked import masked
 from runner.plan.tasks import UnplannedTask
 from runner.proxy.planning.overlay import PlannedChange, Verb
 from runner.proxy.planning.unknown import UnknownValues
-from runner.status import report
+from runner.status.report import OwnStatus
 
 State: TypeAlias = Literal["complete", "partial", "failed", "skipped"]
 """`complete`: every task was planned. `partial`: some tasks were not. `failed`: the run failed, so that the changes end
@@ -72,6 +72,20 @@ class Plan:
         return any(each.changes for each in self.resources)
 
 
+@dataclass(frozen=True, slots=True)
+class PlannedOwner:
+    """The object of a plan run."""
+
+    ref: ObjectRef
+    own: OwnStatus
+    """Parts of its status that only the operator writes."""
+
+    def is_changed_by(self, change: PlannedChange) -> bool:
+        """Return whether a change is one of this object, in any version."""
+        gvk = self.ref.gvk
+        return (change.gvk.group, change.gvk.kind, change.key) == (gvk.group, gvk.kind, self.ref.key)
+
+
 _HOST = GVK("", "ansible", "Host")
 """Kind of hosts in a plan."""
 _SERVICE = GVK("", "v1", "Service")
@@ -84,7 +98,7 @@ _TIMES = frozenset({"lastTransitionTime", "lastUpdateTime", "lastProbeTime", "la
 def reported(
     planned: Iterable[PlannedChange],
     secrets: RunSecrets,
-    owner: ObjectRef | None = None,
+    owner: PlannedOwner | None = None,
     unknown: UnknownValues | None = None,
 ) -> tuple[ObjectChange, ...]:
     """Return the changes of a run. A change of nothing but maintained metadata is none.
@@ -114,7 +128,7 @@ def of_hosts(found: Mapping[str, Mapping[str, str]]) -> tuple[ObjectChange, ...]
     )
 
 
-def compared(change: PlannedChange, owner: ObjectRef | None) -> tuple[FieldChange, ...]:
+def compared(change: PlannedChange, owner: PlannedOwner | None) -> tuple[FieldChange, ...]:
     """Return the fields of a change with their raw values; see `reported`."""
     return _fields(_foreign(change, owner))
 
@@ -136,19 +150,19 @@ def _marked(fields: tuple[FieldChange, ...], mark: Callable[[Any], Any]) -> tupl
     return tuple(FieldChange(each.path, each.before, mark(each.after)) for each in fields)
 
 
-def _foreign(change: PlannedChange, owner: ObjectRef | None) -> PlannedChange:
+def _foreign(change: PlannedChange, owner: PlannedOwner | None) -> PlannedChange:
     """Remove the operator's own parts of the owner's status."""
-    if owner is None or (change.gvk.group, change.gvk.kind, change.key) != (owner.gvk.group, owner.gvk.kind, owner.key):
+    if owner is None or not owner.is_changed_by(change):
         return change
-    before, after = (_without_own(each) for each in (change.before, change.after))
+    before, after = (_without(obj, owner.own) for obj in (change.before, change.after))
     return replace(change, before=before, after=after)
 
 
-def _without_own(obj: Object | None) -> Object | None:
-    if obj is None or not isinstance(found := obj.get("status"), dict):
+def _without(obj: Object | None, own: OwnStatus) -> Object | None:
+    if obj is None or not isinstance(status := obj.get("status"), dict):
         return obj
     rest = {name: value for name, value in obj.items() if name != "status"}
-    kept = report.without_own(found)
+    kept = own.removed_from(status)
     return {**rest, "status": kept} if kept else rest
 
 
@@ -169,13 +183,13 @@ def _fields(change: PlannedChange) -> tuple[FieldChange, ...]:
 def lasting(gvk: GVK, field: FieldChange) -> FieldChange:
     """Remove values that differ between dry runs of one write: chosen by the API server, and times in a status."""
     if field.path.startswith("status"):
-        return _without(field, _TIMES)
+        return _without_names(field, _TIMES)
     if gvk == _SERVICE and field.before is ABSENT:
-        return _without(field, _CHOSEN)
+        return _without_names(field, _CHOSEN)
     return field
 
 
-def _without(field: FieldChange, names: frozenset[str]) -> FieldChange:
+def _without_names(field: FieldChange, names: frozenset[str]) -> FieldChange:
     if field.path.rpartition(".")[2].partition("[")[0] in names:
         return FieldChange(field.path, ABSENT, ABSENT)
     return FieldChange(field.path, _kept(field.before, names), _kept(field.after, names))

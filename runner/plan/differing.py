@@ -9,8 +9,9 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from runner.objects import GVK, ObjectKey, ObjectRef
+from runner.objects import GVK, ObjectKey
 from runner.plan import changes
+from runner.plan.changes import PlannedOwner
 from runner.plan.fields import differences
 from runner.proxy.planning.overlay import Overlay, PlannedChange
 
@@ -39,7 +40,7 @@ class DifferingValue:
         return f"{self.gvk.kind} {self.key} {self.path}"
 
 
-def between(one: Overlay, two: Overlay, owner: ObjectRef) -> tuple[DifferingValue, ...]:
+def between(one: Overlay, two: Overlay, owner: PlannedOwner) -> tuple[DifferingValue, ...]:
     """Return the fields whose planned values differ."""
     first, second = _by_object(one), _by_object(two)
     found: list[DifferingValue] = []
@@ -61,7 +62,7 @@ def _by_object(overlay: Overlay) -> dict[tuple[str, str, ObjectKey], PlannedChan
     return {(each.gvk.group, each.gvk.kind, each.key): each for each in overlay.changes()}
 
 
-def _values(change: PlannedChange, overlay: Overlay, owner: ObjectRef) -> dict[str, Any]:
+def _values(change: PlannedChange, overlay: Overlay, owner: PlannedOwner) -> dict[str, Any]:
     """Return the new values of a change by path, without those that the API server chooses."""
     fields = (changes.lasting(change.gvk, each) for each in changes.compared(change, owner))
     return {each.path: overlay.unknown.marked(each.after) for each in fields}

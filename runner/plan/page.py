@@ -12,10 +12,9 @@ import orjson
 from runner import page
 from runner.objects import APPROVE, GVK, Object, ObjectKey, key_of, maps, plan_requested
 from runner.page import Node, PageSections, Section
-from runner.plan import published
+from runner.plan import drift_status, published
 from runner.plan.changes import ObjectChange, ResourcePlan
 from runner.plan.fields import ABSENT, FieldChange, Value
-from runner.status import report
 from runner.watches.policy import RunMode, mode_of, strictest
 
 JSON: TypeAlias = dict[str, Any]
@@ -64,7 +63,7 @@ class LatestPlans:
 
         Values of the changes are known only if this operator made the plan.
         """
-        plan, drift = published.of_status(obj), report.drift_of(obj)
+        plan, drift = published.of_status(obj), drift_status.drift_of(obj)
         stored = plan or drift
         if not stored.get("hash"):
             return None

@@ -14,6 +14,10 @@ from typing import Any, Literal, TypeAlias
 from runner.log import visible
 from runner.objects import Object, conditions_of, mapping
 
+MAX_MESSAGE = 32_000
+"""Characters; the API's own condition schema refuses more than 32,768."""
+_CUT = "\n(cut here)"
+
 Condition: TypeAlias = dict[str, Any]
 ConditionStatus: TypeAlias = Literal["True", "False", "Unknown"]
 
@@ -21,9 +25,15 @@ ConditionStatus: TypeAlias = Literal["True", "False", "Unknown"]
 def make(kind: str, status: ConditionStatus, reason: str, message: str) -> Condition:
     """Build a condition. `reason` is in CamelCase and not empty: `metav1.Condition` requires it.
 
-    Control characters of the message are visible: a terminal that shows the status executes none.
+    The message is cut if it is too long. Its control characters are visible: a terminal that shows the status executes
+    none.
     """
-    return {"type": kind, "status": status, "reason": reason, "message": visible(message)}
+    return {"type": kind, "status": status, "reason": reason, "message": bounded(visible(message))}
+
+
+def bounded(message: str, most: int = MAX_MESSAGE) -> str:
+    """Return a message of at most that many characters."""
+    return message if len(message) <= most else message[: most - len(_CUT)] + _CUT
 
 
 def ignored(obj: Object) -> str:
@@ -41,6 +51,11 @@ def ignored(obj: Object) -> str:
 def find(conditions: Sequence[Condition], kind: str) -> Condition | None:
     """Return the condition of that type."""
     return next((condition for condition in conditions if condition.get("type") == kind), None)
+
+
+def ended(obj: Object, kind: str, reason: str) -> tuple[Condition, ...]:
+    """Return what ends the condition of that type; nothing if the object does not have it."""
+    return () if find(conditions_of(obj), kind) is None else (make(kind, "False", reason, ""),)
 
 
 def put(conditions: list[Condition], wanted: Condition, now: float) -> None:

@@ -6,6 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
 
+from runner.app.own_status import OWN_STATUS
 from runner.controller.attempt import AnnotationBounds, WatchScope
 from runner.events.bodies import ApiEvent
 from runner.kube.informer import Informer
@@ -75,7 +76,7 @@ class NoObjects:
 def scope_value(watch: Watch | None = None, informer: Any = None, **different: Any) -> WatchScope:
     """Make the scope of a watch whose only replica this is, but for what is given."""
     bounds = AnnotationBounds(period=36000.0, shortest_period=5.0, longest_run=0.0, highest_verbosity=7)
-    fields = {"metrics": Metrics(), "events": RecordedEvents(), "bounds": bounds, **different}
+    fields = {"metrics": Metrics(), "events": RecordedEvents(), "bounds": bounds, "own": OWN_STATUS, **different}
     return WatchScope(
         watch or watch_value(), cast("Informer", NoObjects() if informer is None else informer), SoleReplica(), **fields
     )

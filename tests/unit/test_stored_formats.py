@@ -29,7 +29,7 @@ from runner.kube.discovery import ApiResource
 from runner.kube.state import FileState
 from runner.lease_guard import LeaseGuard
 from runner.objects import GVK, Object, ObjectKey, ObjectRef, key_of
-from runner.plan import published
+from runner.plan import drift_status, published
 from runner.plan.changes import ObjectChange, ResourcePlan
 from runner.plan.fields import FieldChange
 from runner.plan.published import PlanBasis
@@ -37,7 +37,6 @@ from runner.pods import jobs, setup
 from runner.prune import store as prune_store
 from runner.prune.record import CreationRecord
 from runner.prune.store import RecordStore
-from runner.status import report
 from runner.unchanged.last_run import LastRun
 from runner.watches.watch import Finalizer
 from runner.workqueue import reasons
@@ -130,7 +129,7 @@ def test_plan_in_the_status_whose_approval_stays_valid() -> None:
     basis = PlanBasis(PLAN, "uid-one", 3, "role-digest", {"/api/v1/namespaces/shop/configmaps/a": "1"})
     assert (plan["hash"], plan["approval"]) == (basis.hash(plan["nonce"]), {"hash": "old", "state": "executed"})
     assert published.differences(plan, replace(basis, generation=4)) == ("the object changed (generation 3 → 4)",)
-    assert report.drift_of(OBJ) == published.drift(PLAN, report.drift_of(OBJ)["time"])
+    assert drift_status.drift_of(OBJ) == published.drift(PLAN, drift_status.drift_of(OBJ)["time"])
 
 
 async def test_certificate_authority_of_runs_in_pods() -> None:

@@ -9,8 +9,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from runner import objects
+from runner.app.own_status import OWN_STATUS
+from runner.controller import prune_status
 from runner.engine import params
 from runner.engine.job import Outcome, RunResult
+from runner.features.loopguard import reports as contention
 from runner.features.rollout.member import Member
 from runner.features.ui import views
 from runner.features.ui.object_states import display_status
@@ -20,7 +23,7 @@ from runner.kube.object_state import ObjectState
 from runner.masking import public
 from runner.objects import GVK, ObjectKey, ObjectRef
 from runner.ownership import Owner, claims_of
-from runner.plan import published
+from runner.plan import drift_status, plan_status, published
 from runner.plan.page import LatestPlans
 from runner.proxy.handlers import owners
 from runner.status import report
@@ -105,8 +108,8 @@ def test_each_reader_accepts_any_status(status: Any) -> None:
     record.entries(obj)
     published.of_status(obj)
     report.finalizer_has_run(obj)
-    report.names_stale(obj, "x")
-    report.is_stale(obj)
+    plan_status.names_stale(obj, "x")
+    plan_status.is_stale(obj)
     ObjectState.of(obj, (), whole=True, suspect=True)
     ignored(obj)
     reports = [
@@ -115,15 +118,16 @@ def test_each_reader_accepts_any_status(status: Any) -> None:
         report.unusable("why"),
         report.paused(),
         report.request_accepted(obj),
-        report.drift_ended(obj),
-        report.contention_ended(obj),
-        report.StatusReport(report.plan_ended(obj) + report.prunable(obj, report.PruneReport(counts=True))),
+        drift_status.drift_ended(obj),
+        contention.contention_ended(obj),
+        plan_status.ended(obj, removes=True),
+        report.StatusReport(prune_status.prunable(obj, prune_status.PruneReport(counts=True))),
     ]
     for each in reports:
         report.patch(obj, report.observed(obj, each), 0.0)
         report.patch(obj, report.without_health(obj, each), 0.0)
     if isinstance(status, dict):
-        report.without_own(status)
+        OWN_STATUS.removed_from(status)
     assert json.dumps(obj) == before
 
 

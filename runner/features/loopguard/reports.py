@@ -1,4 +1,4 @@
-"""The condition `Contended` of the objects of one watch."""
+"""Reports about objects that a dependent or a reference runs again and again: the condition `Contended`, and Events."""
 
 from __future__ import annotations
 
@@ -8,12 +8,28 @@ from runner import log
 from runner.controller.attempt import Attempt, WatchScope
 from runner.controller.hooks import Hooks, Skip
 from runner.errors import ApiError, ApiUnavailableError, LeaseLostError
+from runner.events.bodies import ApiEvent
 from runner.features.loopguard.guard import Contention, LoopGuard
 from runner.kube.discovery import Discovery
-from runner.objects import ObjectKey, ObjectRef
+from runner.objects import Object, ObjectKey, ObjectRef
 from runner.status import report
+from runner.status.conditions import ended, make
+from runner.status.report import OwnStatus, StatusReport
 from runner.status.writer import StatusWriter
 from runner.workqueue import reasons
+
+CONTENDED = "Contended"
+OWN = OwnStatus(frozenset({CONTENDED}))
+
+
+def contended(reason: str, sentence: str) -> StatusReport:
+    """Return the change for an object whose runs are slowed down because its dependents or references keep changing."""
+    return StatusReport((make(CONTENDED, "True", reason, sentence),))
+
+
+def contention_ended(obj: Object) -> StatusReport:
+    """Return the change that ends `Contended`; empty if the object does not have that condition."""
+    return StatusReport(ended(obj, CONTENDED, "Quiet"))
 
 
 class ContentionReporter(Hooks):
@@ -32,7 +48,7 @@ class ContentionReporter(Hooks):
 
     async def before(self, attempt: Attempt) -> Skip | Attempt:
         """Remove a `Contended` condition of an earlier process. If contention continues, it is reported again."""
-        quiet = report.contention_ended(attempt.obj)
+        quiet = contention_ended(attempt.obj)
         if attempt.request.reason is reasons.PRESENT and quiet.conditions:
             change = report.observed(attempt.obj, quiet)
             await self._status.write(attempt.resource, attempt.obj, change, attempt.guard)
@@ -60,12 +76,14 @@ class ContentionReporter(Hooks):
             try:
                 resource = await self._discovery.find(gvk)
                 change = (
-                    report.contended(contention.reason, contention.sentence())
+                    contended(contention.reason, contention.sentence())
                     if contention is not None
-                    else report.contention_ended(obj)
+                    else contention_ended(obj)
                 )
                 await self._status.write(resource, obj, report.observed(obj, change), guard)
             except (ApiError, ApiUnavailableError, LeaseLostError) as error:
                 self._log.info("Cannot write a condition", error=str(error), **key._asdict())
         if contention is not None:
-            self._scope.about(obj).slowed_down(contention.reason, contention.ref, contention.sentence())
+            about = ObjectRef.of(gvk, obj)
+            what = contention.reason, "SlowedDown", contention.sentence()
+            self._scope.events.record(ApiEvent(about, contention.ref, "Warning", *what))

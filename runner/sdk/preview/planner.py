@@ -17,6 +17,7 @@ from functools import partial
 from pathlib import Path
 from typing import Self
 
+from runner.app.own_status import OWN_STATUS
 from runner.config import paths
 from runner.config.settings import Settings
 from runner.controller import decisions, run_access
@@ -243,10 +244,10 @@ class Planner:
         bounds = bounds_of(watch, settings)
         if watch.gvk not in self._runs:
             informer = Informer(client, Discovery(client), watch.gvk, settings.namespaces, Selection(), "")
-            scope = WatchScope(watch, informer, SoleReplica(), Metrics(), _NoEvents(), bounds)
+            scope = WatchScope(watch, informer, SoleReplica(), Metrics(), _NoEvents(), bounds, OWN_STATUS)
             jobs = JobFactory(scope, settings, self._runtime.environment)
             runs = Runs(scope, self._runtime.engine, (), self._runtime.access, _exists, jobs)
-            self._runs[watch.gvk] = PlanRuns(runs, lambda _: None)
+            self._runs[watch.gvk] = PlanRuns(runs, OWN_STATUS, lambda _: None)
         return self._runs[watch.gvk], replace(attempt, overrides=overrides_of(attempt.obj, bounds))
 
 

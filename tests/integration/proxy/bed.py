@@ -14,12 +14,14 @@ import aiohttp
 import orjson
 from yarl import URL
 
+from runner.app.own_status import OWN_STATUS
 from runner.dependents.watching import Dependents
 from runner.kube.credentials import auth
 from runner.kube.discovery import ApiResource
 from runner.objects import Object
 from runner.ownership import Owner
 from runner.plan.approved import ApprovedPlan
+from runner.plan.changes import PlannedOwner
 from runner.proxy.calls import Answer, Call, Proceed
 from runner.proxy.identity import Identities, RunIdentity
 from runner.proxy.planning.overlay import APPROVAL, Overlay
@@ -92,7 +94,7 @@ class Standing:
 
     def approve(self, overlay: Overlay) -> ApprovedPlan:
         """From here on the kubeconfig is that of a run that may make the planned writes."""
-        approved = ApprovedPlan(overlay, self.run.owner.ref, lambda _why: None)
+        approved = ApprovedPlan(overlay, PlannedOwner(self.run.owner.ref, OWN_STATUS), lambda _why: None)
         self.token = self.identities.issue(replace(self.run, is_bound=True, more=EMPTY.having(APPROVAL, approved)))
         self.kubeconfig.write_text(self.proxy.kubeconfig_for(self.token))
         return approved

@@ -233,7 +233,7 @@ class Added(Hooks):
         self.message = message
 
     async def after(self, attempt: Attempt, run: FinishedRun) -> Addition:  # noqa: ARG002 - see Hooks
-        return Addition(StatusReport((make(report.PRUNABLE, "True", "Unused", self.message),)), RequeueAfter(20.0))
+        return Addition(StatusReport((make("Prunable", "True", "Unused", self.message),)), RequeueAfter(20.0))
 
 
 @pytest.mark.virtual_time

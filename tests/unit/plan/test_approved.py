@@ -7,15 +7,17 @@ from typing import Any
 
 import pytest
 
+from runner.app.own_status import OWN_STATUS
 from runner.kube.discovery import ApiResource
 from runner.objects import GVK, Object, ObjectKey, ObjectRef, key_of
 from runner.plan.approved import ApprovedPlan
+from runner.plan.changes import PlannedOwner
 from runner.proxy.planning.overlay import Overlay, PlannedWrite
 
 MAPS = ApiResource(GVK("", "v1", "ConfigMap"), "configmaps", True, frozenset(), frozenset())  # noqa: FBT003 - namespaced
 JOBS = ApiResource(GVK("batch", "v1", "Job"), "jobs", True, frozenset(), frozenset())  # noqa: FBT003 - as above
 WEBS = ApiResource(GVK("example.com", "v1", "Web"), "webs", True, frozenset(), frozenset())  # noqa: FBT003 - as above
-OWNER = ObjectRef(WEBS.gvk, ObjectKey("shop", "w"), "owner")
+OWNER = PlannedOwner(ObjectRef(WEBS.gvk, ObjectKey("shop", "w"), "owner"), OWN_STATUS)
 
 
 def obj(name: str, uid: str = "u", version: str = "1", **more: Any) -> Object:

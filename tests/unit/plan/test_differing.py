@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from typing import Any
 
+from runner.app.own_status import OWN_STATUS
 from runner.kube.discovery import ApiResource
 from runner.objects import GVK, Object, ObjectKey, ObjectRef
 from runner.plan.approved import ApprovedPlan
+from runner.plan.changes import PlannedOwner
 from runner.plan.differing import DifferingValue, between
 from runner.proxy.planning.overlay import Overlay
 
-OWNER = ObjectRef(GVK("example.com", "v1", "Web"), ObjectKey("shop", "w"), "owner")
+OWNER = PlannedOwner(ObjectRef(GVK("example.com", "v1", "Web"), ObjectKey("shop", "w"), "owner"), OWN_STATUS)
 SECRET, MAP = (
     ApiResource(GVK("", "v1", kind), f"{kind.lower()}s", namespaced=True, verbs=frozenset(), subresources=frozenset())
     for kind in ("Secret", "ConfigMap")

@@ -5,6 +5,8 @@ from __future__ import annotations
 import pytest
 
 from runner.engine.job import Outcome, RunResult, TaskFailure
+from runner.features.loopguard.reports import contended
+from runner.plan import plan_status
 from runner.status import report
 from runner.status.conditions import find
 from tests.kit.kstatus import kstatus
@@ -92,7 +94,7 @@ def test_a_contention_does_not_change_the_observed_generation() -> None:
     world = World()
     world.end(SUCCESS)
     world.change()
-    assert world.write(report.contended("DependentChangedAgain", "spec.replicas is changed")) == "InProgress"
+    assert world.write(contended("DependentChangedAgain", "spec.replicas is changed")) == "InProgress"
     assert world.obj["status"]["observedGeneration"] == 1
 
 
@@ -158,10 +160,10 @@ def test_a_kind_without_generations_is_read_by_its_conditions() -> None:
 
 def test_a_plan_that_succeeds_ends_the_failure_of_the_one_before_and_not_that_of_a_run() -> None:
     world = World()
-    failed = report.plan_made("False", report.PLAN_FAILED, "no such role", {})
+    failed = plan_status.made("False", plan_status.PLAN_FAILED, "no such role", {})
     assert world.write(failed) == "InProgress"
     assert world.health == {"Ready": ("False", "PlanFailed"), "Reconciling": ("True", "PlanFailed")}
-    made = report.plan_made("True", report.CHANGES, "Plan 1: 1 to create", {"hash": "1"})
+    made = plan_status.made("True", plan_status.CHANGES, "Plan 1: 1 to create", {"hash": "1"})
     world.write(made)
     assert world.health == {"Ready": ("Unknown", "PlanNotExecuted")}
     world.end(FAILURE)

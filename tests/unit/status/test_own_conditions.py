@@ -8,7 +8,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import runner
-from runner.status import kstatus, report
+from runner.app.own_status import OWN_STATUS
+from runner.status import kstatus
 
 ROOT = Path(runner.__file__).parent
 
@@ -37,4 +38,4 @@ def test_each_condition_that_the_operator_makes_is_removed_from_what_a_plan_comp
         if kind in kstatus.TYPES:
             continue
         conditions = [{"type": kind, "status": "True"}, {"type": "Mine", "status": "True"}]
-        assert report.without_own({"conditions": conditions})["conditions"] == conditions[1:], (name, kind)
+        assert OWN_STATUS.removed_from({"conditions": conditions})["conditions"] == conditions[1:], (name, kind)

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from runner.controller.prune_status import PRUNABLE, PruneReport, prunable
 from runner.objects import GVK, ObjectKey, ObjectRef
 from runner.prune.sharing import OtherUsers
-from runner.status import report
-from runner.status.report import PRUNABLE, PruneReport
 
 TWO = ObjectRef(GVK("example.com", "v1", "Thing"), ObjectKey("ns", "two"))
 
@@ -47,7 +46,7 @@ TWO = ObjectRef(GVK("example.com", "v1", "Thing"), ObjectKey("ns", "two"))
     ],
 )
 def test_the_condition_names_what_a_user_can_do(found: PruneReport, status: str, reason: str, message: str) -> None:
-    (condition,) = report.prunable({}, found)
+    (condition,) = prunable({}, found)
     assert (condition["type"], condition["status"], condition["reason"]) == (PRUNABLE, status, reason)
     assert condition["message"].startswith(message)
 
@@ -55,7 +54,7 @@ def test_the_condition_names_what_a_user_can_do(found: PruneReport, status: str,
 def test_the_number_of_named_objects_is_bounded() -> None:
     names = [f"ConfigMap ns/{'x' * 250}{number}" for number in range(1000)]
     for found in (PruneReport(unused=names), PruneReport(deleted=names), PruneReport(problems=names)):
-        (condition,) = report.prunable({}, found)
+        (condition,) = prunable({}, found)
         assert len(condition["message"]) < 8000
 
 
@@ -70,5 +69,5 @@ def test_without_anything_to_report_only_an_outdated_condition_is_written(
     counts: bool,
 ) -> None:
     conditions = [{"type": PRUNABLE, "status": status}] if status else []
-    found = report.prunable({"status": {"conditions": conditions}}, PruneReport(counts=counts))
+    found = prunable({"status": {"conditions": conditions}}, PruneReport(counts=counts))
     assert [each["reason"] for each in found] == ["NoneUnused"] * written

@@ -8,8 +8,11 @@ from typing import Any
 
 import pytest
 
+from runner.app.own_status import OWN_STATUS
 from runner.engine.job import HostRecap, Outcome, Recap, RunResult, TaskFailure
+from runner.features.references.ignored import ignored_references
 from runner.objects import LastResult, last_result
+from runner.plan import drift_status, plan_status
 from runner.status import conditions, report
 from runner.status.conditions import ignored
 
@@ -297,21 +300,21 @@ def test_an_invalid_status_is_replaced(odd: Any) -> None:
 
 def test_ignored_references_are_named_until_there_are_none() -> None:
     foreign, excess = [f"Secret vault/{number}" for number in range(22)], ["Secret shop/z"]
-    (condition,) = report.ignored_references(_object(), foreign, excess)
+    (condition,) = ignored_references(_object(), foreign, excess)
     assert (condition["status"], condition["reason"]) == ("True", "NamespaceNotAllowed")
     assert "Secret vault/19 and 2 more: not watched, because the watch does not allow" in condition["message"]
     assert "Secret shop/z: not watched, because the spec names too many" in condition["message"]
     written = _write(_object(), report.StatusReport((condition,)))
-    (after,) = report.ignored_references(written, (), ())
+    (after,) = ignored_references(written, (), ())
     assert (after["type"], after["status"]) == ("IgnoredReferences", "False")
-    assert report.ignored_references(_object(), (), ()) == ()
+    assert ignored_references(_object(), (), ()) == ()
 
 
 PLAN = {"hash": "h", "changes": []}
 
 
 def test_a_plan_is_set_kept_and_removed() -> None:
-    made = report.plan_made("True", report.CHANGES, "1 to create", PLAN)
+    made = plan_status.made("True", plan_status.CHANGES, "1 to create", PLAN)
     planned = _write(_object([], own=1), made)
     assert planned["status"]["plan"] == PLAN
     assert planned["status"]["own"] == 1
@@ -319,30 +322,30 @@ def test_a_plan_is_set_kept_and_removed() -> None:
     assert report.patch(planned, report.observed(planned, made), NOW) is None
     assert _write({"metadata": {"uid": "u1"}}, made)["status"]["plan"] == PLAN
     assert _write(planned, report.paused())["status"]["plan"] == PLAN
-    ended = report.StatusReport(report.plan_ended(planned), plan={})
+    ended = plan_status.ended(planned, removes=True)
     applied = _write(planned, ended)
     assert "plan" not in applied["status"]
     assert _by_type(applied)["Planned"]["status"] == "False"
-    assert report.plan_ended(_object([])) == ()
+    assert plan_status.ended(_object([]), removes=False) == report.StatusReport(())
 
 
 def test_the_operators_part_of_a_status_is_known() -> None:
-    made = report.plan_made("True", report.CHANGES, "1 to create", PLAN)
+    made = plan_status.made("True", plan_status.CHANGES, "1 to create", PLAN)
     own = _write(_object([{"type": "Up", "status": "True"}], size=1), made)["status"]
-    assert report.without_own(own) == {"conditions": [{"type": "Up", "status": "True"}], "size": 1}
-    assert report.without_own(_write(_object([]), made)["status"]) == {}
+    assert OWN_STATUS.removed_from(own) == {"conditions": [{"type": "Up", "status": "True"}], "size": 1}
+    assert OWN_STATUS.removed_from(_write(_object([]), made)["status"]) == {}
     theirs = {"conditions": [{"type": "Ready", "status": "True", "reason": "TheirOwn"}]}
-    assert report.without_own(theirs) == theirs
+    assert OWN_STATUS.removed_from(theirs) == theirs
 
 
 def test_a_stale_approval_is_reported_for_its_generation() -> None:
-    stale = _write(_object([]), report.plan_stale("Plan h was not executed: why", PLAN))
-    assert report.is_stale(stale)
-    assert report.names_stale(stale, "h")
-    assert not report.names_stale(stale, "other")
+    stale = _write(_object([]), plan_status.stale("Plan h was not executed: why", PLAN))
+    assert plan_status.is_stale(stale)
+    assert plan_status.names_stale(stale, "h")
+    assert not plan_status.names_stale(stale, "other")
     stale["metadata"]["generation"] += 1
-    assert not report.is_stale(stale)
-    executed = _write(stale, report.StatusReport(report.plan_executed(stale, "h2")))
+    assert not plan_status.is_stale(stale)
+    executed = _write(stale, plan_status.executed(stale, "h2", {}))
     assert _by_type(executed)["PlanStale"]["status"] == "False"
     assert _by_type(executed)["Planned"]["reason"] == "Executed"
 
@@ -350,25 +353,25 @@ def test_a_stale_approval_is_reported_for_its_generation() -> None:
 def test_drift_is_written_once_and_taken_back_once() -> None:
     drift = {"hash": "a", "time": STAMP, "changes": []}
     before = _object([])
-    assert _write(before, report.drift_ended(before)) is before
-    drifted = _write(before, report.drift_found("change Deployment shop/web: spec", drift))
+    assert _write(before, drift_status.drift_ended(before)) is before
+    drifted = _write(before, drift_status.drift_found("change Deployment shop/web: spec", drift))
     assert _by_type(drifted)["Drifted"]["status"] == "True"
-    assert report.drift_of(drifted) == drift
-    assert _write(drifted, report.drift_found("change Deployment shop/web: spec", drift), NOW + 60) is drifted
-    ended = _write(drifted, report.drift_ended(drifted))
+    assert drift_status.drift_of(drifted) == drift
+    assert _write(drifted, drift_status.drift_found("change Deployment shop/web: spec", drift), NOW + 60) is drifted
+    ended = _write(drifted, drift_status.drift_ended(drifted))
     assert _by_type(ended)["Drifted"]["status"] == "False"
     assert "drift" not in ended["status"]
-    assert _write(ended, report.drift_ended(ended), NOW + 60) is ended
+    assert _write(ended, drift_status.drift_ended(ended), NOW + 60) is ended
 
 
 def test_hosts_are_written_with_the_conditions_and_only_if_they_differ() -> None:
     hosts = [{"name": "web", "address": "10.0.0.1", "ok": 1}]
-    wanted = replace(report.run_ended(_result(Outcome.SUCCEEDED), NO_MORE), hosts=hosts)
+    wanted = replace(report.run_ended(_result(Outcome.SUCCEEDED), NO_MORE), fields={"hosts": hosts})
     first, later = _write(_object(), wanted), _write(_object([]), wanted)
     assert first["status"]["hosts"] == later["status"]["hosts"] == hosts
     assert _write(first, wanted) is first
-    assert "hosts" not in _write(later, report.StatusReport((), hosts=[]))["status"]
-    assert report.without_own(later["status"]) == {}
+    assert "hosts" not in _write(later, report.StatusReport((), fields={"hosts": []}))["status"]
+    assert OWN_STATUS.removed_from(later["status"]) == {}
 
 
 def test_unreachable_hosts_are_named_and_have_their_own_reason() -> None:
@@ -410,9 +413,9 @@ def test_a_host_that_a_play_added_is_not_named_before_the_message_of_its_task() 
 @pytest.mark.parametrize(
     ("field", "wanted"),
     [
-        ("plan", report.plan_made("True", report.CHANGES, "1 to create", PLAN)),
-        ("drift", report.drift_found("change", {"hash": "a"})),
-        ("hosts", replace(report.run_ended(_result(Outcome.SUCCEEDED), NO_MORE), hosts=[{"name": "web"}])),
+        ("plan", plan_status.made("True", plan_status.CHANGES, "1 to create", PLAN)),
+        ("drift", drift_status.drift_found("change", {"hash": "a"})),
+        ("hosts", replace(report.run_ended(_result(Outcome.SUCCEEDED), NO_MORE), fields={"hosts": [{"name": "web"}]})),
     ],
     ids=["plan", "drift", "hosts"],
 )
@@ -421,7 +424,7 @@ def test_a_field_that_a_schema_drops_is_named_and_then_omitted(field: str, wante
     assert report.dropped_fields(written, wanted) == []
     del written["status"][field]
     assert report.dropped_fields(written, wanted) == [f"status.{field}"]
-    assert getattr(report.without(wanted, frozenset({f"status.{field}"})), field) is None
+    assert field not in report.without(wanted, frozenset({f"status.{field}"})).fields
 
 
 def test_control_characters_of_a_message_are_visible() -> None:

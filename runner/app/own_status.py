@@ -1,0 +1,23 @@
+"""Parts of the status of each object that only the operator and its features write."""
+
+from __future__ import annotations
+
+from runner.controller import prune_status
+from runner.features.loopguard import reports
+from runner.features.references import ignored
+from runner.features.rollout import member
+from runner.hosts import record
+from runner.plan import drift_status, plan_status
+from runner.status import report
+from runner.status.report import OwnStatus
+
+OWN_STATUS = OwnStatus.joined(
+    report.OWN,
+    reports.OWN,
+    ignored.OWN,
+    member.OWN,
+    OwnStatus(frozenset(), frozenset({record.FIELD})),
+    plan_status.OWN,
+    drift_status.OWN,
+    prune_status.OWN,
+)

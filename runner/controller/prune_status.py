@@ -1,0 +1,85 @@
+"""Condition `Prunable` of objects whose runs created objects that they no longer use. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from runner.objects import Object, conditions_of, first_names
+from runner.prune.sharing import OtherUsers
+from runner.status.conditions import Condition, ConditionStatus, find, make
+from runner.status.report import MOST_NAMED, OwnStatus
+
+PRUNABLE = "Prunable"
+KEEP_ADVICE = 'to keep an object, annotate it with ansible.sdk.operatorframework.io/prune: "false"'
+OWN = OwnStatus(frozenset({PRUNABLE}))
+
+
+@dataclass(frozen=True, slots=True)
+class PruneReport:
+    """Objects that runs created and no longer use, by kind and key."""
+
+    unused: Sequence[str] = ()
+    deleted: Sequence[str] = ()
+    problems: Sequence[str] = ()
+    """Objects that cannot be deleted, a sentence each."""
+    shared: Sequence[tuple[str, OtherUsers]] = ()
+    """Objects that stay because of other resources."""
+    held: Sequence[tuple[str, str]] = ()
+    """Objects that stay because the run may not have reached their tasks, with the task and what happened to it."""
+    unrecorded: str = ""
+    """Why not all created objects are recorded."""
+    counts: bool = False
+    """Whether the run was complete, so that the report replaces the last one."""
+    deletable: bool = True
+    """Whether `prune: delete` would delete unused objects. Runs that a user approves delete none."""
+
+
+def prunable(obj: Object, found: PruneReport) -> tuple[Condition, ...]:
+    """Return the condition about unused objects, or none if there is nothing to report or to take back."""
+    state = _prune_state(found)
+    if state is not None:
+        return (make(PRUNABLE, *state, "\n".join(_about_unused(found))),)
+    kept = find(conditions_of(obj), PRUNABLE)
+    if kept is None or kept.get("status") == "False" or not found.counts:
+        return ()
+    return (make(PRUNABLE, "False", "NoneUnused", ""),)
+
+
+def _prune_state(found: PruneReport) -> tuple[ConditionStatus, str] | None:
+    """Return status and reason of `Prunable`; None if there is nothing to report."""
+    states: tuple[tuple[object, ConditionStatus, str], ...] = (
+        (found.problems, "True", "NotDeleted"),
+        (found.unused, "True", "Unused"),
+        (any(others.is_unknown for _, others in found.shared), "Unknown", "Waiting"),
+        (found.held, "Unknown", "TasksOmitted"),
+        (found.unrecorded, "Unknown", "NotRecorded"),
+        (found.shared, "False", "InUse"),
+        (found.deleted, "False", "Pruned"),
+    )
+    return next(((status, reason) for applies, status, reason in states if applies), None)
+
+
+def _about_unused(found: PruneReport) -> Iterator[str]:
+    """Yield the sentences of `Prunable`."""
+    yield from (f"Cannot delete {problem}" for problem in found.problems[:MOST_NAMED])
+    if len(found.problems) > MOST_NAMED:
+        yield f"Cannot delete {len(found.problems) - MOST_NAMED} more objects"
+    if found.unused:
+        advice = "Delete them, or set prune: delete in watches.yaml" if found.deletable else "Delete them"
+        yield f"{first_names(found.unused, MOST_NAMED)}: no longer used by the runs. {advice}; {KEEP_ADVICE}."
+    if found.deleted:
+        yield f"Deleted: {first_names(found.deleted, MOST_NAMED)}."
+    by_users: dict[OtherUsers, list[str]] = {}
+    for name, others in found.shared:
+        by_users.setdefault(others, []).append(name)
+    yield from (
+        f"{first_names(names, MOST_NAMED)}: no longer used by this resource; {why}." for why, names in by_users.items()
+    )
+    by_task: dict[str, list[str]] = {}
+    for name, what in found.held:
+        by_task.setdefault(what, []).append(name)
+    for what, names in by_task.items():
+        yield f"{first_names(names, MOST_NAMED)}: not used by the last run, but kept, because {what}."
+    if found.unrecorded:
+        yield f"Further objects cannot be pruned: {found.unrecorded}"

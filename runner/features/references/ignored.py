@@ -1,0 +1,46 @@
+"""Condition `IgnoredReferences` of objects whose spec has references that are not watched."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from runner.controller.attempt import Attempt, WatchScope
+from runner.controller.hooks import Hooks, Skip
+from runner.objects import Object, first_names
+from runner.references.state import references_of
+from runner.status.conditions import Condition, ended, make
+from runner.status.report import MOST_NAMED, OwnStatus
+
+IGNORED_REFERENCES = "IgnoredReferences"
+OWN = OwnStatus(frozenset({IGNORED_REFERENCES}))
+
+
+def ignored_references(obj: Object, foreign: Sequence[str], excess: Sequence[str]) -> tuple[Condition, ...]:
+    """Return the condition that names references in namespaces that are not allowed, and those beyond the maximum."""
+    sentences = []
+    if foreign:
+        sentences.append(
+            f"{first_names(foreign, MOST_NAMED)}: not watched, because the watch does not allow these namespaces. "
+            "Use objects in the namespace of this object, or allow them with references[].namespaces in watches.yaml."
+        )
+    if excess:
+        sentences.append(f"{first_names(excess, MOST_NAMED)}: not watched, because the spec names too many objects.")
+    if sentences:
+        reason = "NamespaceNotAllowed" if foreign else "TooManyReferences"
+        return (make(IGNORED_REFERENCES, "True", reason, " ".join(sentences)),)
+    return ended(obj, IGNORED_REFERENCES, "NoneIgnored")
+
+
+@dataclass(frozen=True, slots=True)
+class IgnoredReferences(Hooks):
+    """The condition that names references that are not watched."""
+
+    scope: WatchScope
+
+    async def before(self, attempt: Attempt) -> Skip | Attempt:
+        """Add the condition."""
+        found = references_of(self.scope.watch.references, attempt.obj)
+        foreign, excess = [*map(str, found.foreign)], [*map(str, found.excess)]
+        conditions = ignored_references(attempt.obj, foreign, excess)
+        return replace(attempt, conditions=(*attempt.conditions, *conditions))

@@ -1,0 +1,78 @@
+"""Conditions and `status.plan` of objects whose mode is `plan` or `approve`. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from runner.objects import Object, conditions_of, metadata
+from runner.status import conditions, kstatus
+from runner.status.conditions import Condition, ConditionStatus, find, make
+from runner.status.report import OBSERVED, OwnStatus, StatusReport
+
+PLANNED = "Planned"
+"""A condition of objects whose mode is `plan` or `approve`."""
+PLAN_STALE = "PlanStale"
+"""A condition of objects with an approved plan that was not executed, or not to its end."""
+CHANGES, NO_CHANGES, PARTIAL, PLAN_FAILED = "Changes", "NoChanges", "Partial", "PlanFailed"
+EXECUTED = "Executed"
+"""Reasons of `Planned`."""
+FIELD = "plan"
+"""Field of the status with the plan."""
+OWN = OwnStatus(frozenset({PLANNED, PLAN_STALE}), frozenset({FIELD}))
+
+
+def made(status: ConditionStatus, reason: str, message: str, plan: Mapping[str, Any]) -> StatusReport:
+    """Return the change after a plan. `plan` is the new `status.plan`."""
+    if status == "False":
+        health = kstatus.failed(kstatus.PLAN_FAILED, message, final=False)
+    elif reason == NO_CHANGES:
+        health = kstatus.nothing_to_do(message)
+    else:
+        health = kstatus.awaiting(message)
+    return StatusReport((make(PLANNED, status, reason, message),), health, fields={FIELD: plan})
+
+
+def stale(message: str, plan: Mapping[str, Any]) -> StatusReport:
+    """Return the change after an approval that was not executed. `plan` is the new `status.plan`."""
+    wanted = (make(PLANNED, "False", PLAN_STALE, message), make(PLAN_STALE, "True", "Differs", message))
+    return StatusReport(wanted, kstatus.awaiting(message), fields={FIELD: plan})
+
+
+def refused(message: str, plan: Mapping[str, Any]) -> StatusReport:
+    """Return the change after an approved run that the proxy ended. `plan` is the new `status.plan`."""
+    wanted = (
+        make("Running", "False", PLAN_STALE, ""),
+        make(PLANNED, "False", PLAN_STALE, message),
+        make(PLAN_STALE, "True", "OtherWrite", message),
+    )
+    return StatusReport(wanted, kstatus.failed(kstatus.PLAN_STALE, message, final=True), fields={FIELD: plan})
+
+
+def outdated(message: str) -> tuple[Condition, ...]:
+    """Return the condition of an object with an approval of another plan; none without a message."""
+    return (make(PLAN_STALE, "True", "Outdated", message),) if message else ()
+
+
+def names_stale(obj: Object, approved: str) -> bool:
+    """Return whether the conditions report why a plan was not executed."""
+    found = find(conditions_of(obj), PLAN_STALE) or {}
+    return found.get("status") == "True" and str(found.get("message")).startswith(f"Plan {approved} ")
+
+
+def is_stale(obj: Object) -> bool:
+    """Return whether the conditions report for the current generation that an approval was not executed."""
+    found = find(conditions_of(obj), PLANNED) or {}
+    return found.get("reason") == PLAN_STALE and found.get(OBSERVED) == metadata(obj).get("generation")
+
+
+def executed(obj: Object, approved: str, plan: Mapping[str, Any]) -> StatusReport:
+    """Return the change after an approved run that was not refused. `plan` is the new `status.plan`."""
+    planned = make(PLANNED, "True", EXECUTED, f"Plan {approved} was executed")
+    return StatusReport((planned, *conditions.ended(obj, PLAN_STALE, EXECUTED)), fields={FIELD: plan})
+
+
+def ended(obj: Object, *, removes: bool) -> StatusReport:
+    """Return the change of an object whose mode is no longer `plan` or `approve`. `removes`: whether the plan goes."""
+    wanted = *conditions.ended(obj, PLANNED, "Applied"), *conditions.ended(obj, PLAN_STALE, "Applied")
+    return StatusReport(wanted, fields={FIELD: {}} if removes else {})
