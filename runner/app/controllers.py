@@ -86,7 +86,7 @@ def _status(scope: WatchScope, operator: Operator) -> StatusWriter:
         scope.about(obj).refused(why)
 
     writer = StatusWriter(
-        *(operator.client, watch.gvk, operator.leadership, refused),
+        *(operator.client, watch.gvk, operator.leadership, refused, scope.own),
         enabled=watch.manage_status,
         health=watch.health_conditions,
     )

@@ -9,14 +9,14 @@ from runner.features.rollout import member
 from runner.hosts import record
 from runner.plan import drift_status, plan_status
 from runner.status import report
-from runner.status.report import OwnStatus
+from runner.status.own import OwnStatus
 
 OWN_STATUS = OwnStatus.joined(
     report.OWN,
     reports.OWN,
     ignored.OWN,
     member.OWN,
-    OwnStatus(frozenset(), frozenset({record.FIELD})),
+    OwnStatus(fields=frozenset({record.FIELD})),
     plan_status.OWN,
     drift_status.OWN,
     prune_status.OWN,

@@ -26,7 +26,7 @@ from runner.monitoring.metrics import Metrics
 from runner.objects import MODE, PREFIX, Object, ObjectKey, ObjectRef, annotations_of, deleted_for, metadata, uid_of
 from runner.slots import EMPTY, Slot, Slots
 from runner.status.conditions import Condition
-from runner.status.report import OwnStatus
+from runner.status.own import OwnStatus
 from runner.unchanged.last_run import RunInputs
 from runner.watches.policy import MODES, RunMode, mode_of, strictest
 from runner.watches.watch import Watch

@@ -27,7 +27,7 @@ from runner.plan import changes, published, tasks
 from runner.plan.changes import ObjectChange, PlannedOwner, ResourcePlan, State
 from runner.plan.tasks import UnplannedTask, UnplannedTasks
 from runner.proxy.planning.overlay import Overlay
-from runner.status.report import OwnStatus
+from runner.status.own import OwnStatus
 
 _CHECK = "--check --diff"
 _TOO_DEEP = "an object is nested too deeply to compare"

@@ -8,11 +8,12 @@ from dataclasses import dataclass
 from runner.objects import Object, conditions_of, first_names
 from runner.prune.sharing import OtherUsers
 from runner.status.conditions import Condition, ConditionStatus, find, make
-from runner.status.report import MOST_NAMED, OwnStatus
+from runner.status.own import OwnStatus
+from runner.status.report import MOST_NAMED
 
 PRUNABLE = "Prunable"
 KEEP_ADVICE = 'to keep an object, annotate it with ansible.sdk.operatorframework.io/prune: "false"'
-OWN = OwnStatus(frozenset({PRUNABLE}))
+OWN = OwnStatus(conditions=frozenset({PRUNABLE}))
 
 
 @dataclass(frozen=True, slots=True)

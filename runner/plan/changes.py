@@ -13,7 +13,7 @@ from runner.plan.masked import masked
 from runner.plan.tasks import UnplannedTask
 from runner.proxy.planning.overlay import PlannedChange, Verb
 from runner.proxy.planning.unknown import UnknownValues
-from runner.status.report import OwnStatus
+from runner.status.own import OwnStatus
 
 State: TypeAlias = Literal["complete", "partial", "failed", "skipped"]
 """`complete`: every task was planned. `partial`: some tasks were not. `failed`: the run failed, so that the changes end

@@ -7,13 +7,14 @@ from typing import Any
 
 from runner.objects import Object, conditions_of, mapping
 from runner.status.conditions import find, make
-from runner.status.report import OwnStatus, StatusReport
+from runner.status.own import OwnStatus
+from runner.status.report import StatusReport
 
 DRIFTED = "Drifted"
 """A condition of objects whose drift checks found changes by other clients."""
 FIELD = "drift"
 """Field of the status with the drift."""
-OWN = OwnStatus(frozenset({DRIFTED}), frozenset({FIELD}))
+OWN = OwnStatus(conditions=frozenset({DRIFTED}), fields=frozenset({FIELD}))
 
 
 def drift_of(obj: Object) -> dict[str, Any]:

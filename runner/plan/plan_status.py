@@ -8,7 +8,8 @@ from typing import Any
 from runner.objects import Object, conditions_of, metadata
 from runner.status import conditions, kstatus
 from runner.status.conditions import Condition, ConditionStatus, find, make
-from runner.status.report import OBSERVED, OwnStatus, StatusReport
+from runner.status.own import OwnStatus
+from runner.status.report import OBSERVED, StatusReport
 
 PLANNED = "Planned"
 """A condition of objects whose mode is `plan` or `approve`."""
@@ -19,24 +20,31 @@ EXECUTED = "Executed"
 """Reasons of `Planned`."""
 FIELD = "plan"
 """Field of the status with the plan."""
-OWN = OwnStatus(frozenset({PLANNED, PLAN_STALE}), frozenset({FIELD}))
+_AWAITS = "PlanNotExecuted"
+"""Reason of `Ready` while a plan has changes."""
+OWN = OwnStatus(
+    conditions=frozenset({PLANNED, PLAN_STALE}),
+    fields=frozenset({FIELD}),
+    reasons=frozenset({_AWAITS, NO_CHANGES, PLAN_FAILED, PLAN_STALE}),
+    passing=frozenset({PLAN_FAILED}),
+)
 
 
 def made(status: ConditionStatus, reason: str, message: str, plan: Mapping[str, Any]) -> StatusReport:
     """Return the change after a plan. `plan` is the new `status.plan`."""
     if status == "False":
-        health = kstatus.failed(kstatus.PLAN_FAILED, message, final=False)
+        health = kstatus.failed(PLAN_FAILED, message, final=False)
     elif reason == NO_CHANGES:
-        health = kstatus.nothing_to_do(message)
+        health = kstatus.ready("True", NO_CHANGES, message)
     else:
-        health = kstatus.awaiting(message)
+        health = kstatus.ready("Unknown", _AWAITS, message)
     return StatusReport((make(PLANNED, status, reason, message),), health, fields={FIELD: plan})
 
 
 def stale(message: str, plan: Mapping[str, Any]) -> StatusReport:
     """Return the change after an approval that was not executed. `plan` is the new `status.plan`."""
     wanted = (make(PLANNED, "False", PLAN_STALE, message), make(PLAN_STALE, "True", "Differs", message))
-    return StatusReport(wanted, kstatus.awaiting(message), fields={FIELD: plan})
+    return StatusReport(wanted, kstatus.ready("Unknown", _AWAITS, message), fields={FIELD: plan})
 
 
 def refused(message: str, plan: Mapping[str, Any]) -> StatusReport:
@@ -46,7 +54,7 @@ def refused(message: str, plan: Mapping[str, Any]) -> StatusReport:
         make(PLANNED, "False", PLAN_STALE, message),
         make(PLAN_STALE, "True", "OtherWrite", message),
     )
-    return StatusReport(wanted, kstatus.failed(kstatus.PLAN_STALE, message, final=True), fields={FIELD: plan})
+    return StatusReport(wanted, kstatus.failed(PLAN_STALE, message, final=True), fields={FIELD: plan})
 
 
 def outdated(message: str) -> tuple[Condition, ...]:

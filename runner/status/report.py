@@ -1,23 +1,21 @@
-"""Status of an object at the start and end of a run, as one JSON patch. Pure.
+"""Changes of an object's status at the start and end of a run. Pure.
 
 The conditions are `Running`, `Successful` and `Failure` (API conventions, "Typical status properties") and those of
-`kstatus`. Other conditions and fields of the status stay.
-
-Rule: a JSON Patch never tests a value that another client wrote, because the API server panics when it compares lists
-with null. The patch tests the `resourceVersion` that it is based on.
+`kstatus`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeAlias
 
 from runner.engine.job import Outcome, Recap, RunResult, TaskFailure
-from runner.objects import PAUSED, JSONPatch, Object, conditions_of, first_names, mapping, metadata, uid_of
+from runner.objects import PAUSED, Object, conditions_of, first_names, metadata
 from runner.status import kstatus
-from runner.status.conditions import MAX_MESSAGE, Condition, bounded, ended, find, make, put
+from runner.status.conditions import MAX_MESSAGE, Condition, bounded, ended, find, make
 from runner.status.kstatus import KstatusConditions
+from runner.status.own import OwnStatus
 
 IGNORED_VARIABLES = "IgnoredVariables"
 """A condition of objects whose spec sets variables that Ansible itself interprets."""
@@ -48,40 +46,10 @@ StatusField: TypeAlias = Mapping[str, Any] | Sequence[Any]
 """Value of a field of the status beside the conditions."""
 
 
-@dataclass(frozen=True, slots=True)
-class OwnStatus:
-    """Parts of a status that only the operator writes, beside the conditions of `kstatus`."""
-
-    conditions: frozenset[str]
-    """Types."""
-    fields: frozenset[str] = frozenset()
-
-    @classmethod
-    def joined(cls, *parts: OwnStatus) -> OwnStatus:
-        """Return the parts of the operator and of its features."""
-        return cls(
-            frozenset().union(*(part.conditions for part in parts)), frozenset().union(*(part.fields for part in parts))
-        )
-
-    def removed_from(self, status: Mapping[str, Any]) -> dict[str, Any]:
-        """Return a status without these parts."""
-        kept = {name: value for name, value in status.items() if name not in self.fields}
-        if isinstance(conditions := kept.get("conditions"), list):
-            kept["conditions"] = [condition for condition in conditions if not self._contains(condition)]
-            if not kept["conditions"]:
-                del kept["conditions"]
-        return kept
-
-    def _contains(self, condition: Any) -> bool:
-        if not isinstance(condition, dict):
-            return False
-        kind = str(condition.get("type"))
-        return kind in self.conditions or (kind in kstatus.TYPES and kstatus.is_ours(condition))
-
-
 OWN = OwnStatus(
-    frozenset({"Running", "Successful", "Failure", IGNORED_VARIABLES, LIMITED_ANNOTATIONS, REQUEST_REFUSED}),
-    frozenset({OBSERVED}),
+    conditions=frozenset({"Running", "Successful", "Failure", IGNORED_VARIABLES, LIMITED_ANNOTATIONS, REQUEST_REFUSED}),
+    fields=frozenset({OBSERVED}),
+    reasons=kstatus.REASONS,
 )
 """Parts that the operator writes without features."""
 
@@ -147,7 +115,7 @@ def run_ended(result: RunResult, failed: FailureDetails) -> StatusReport:
                 make("Successful", "True", "Successful", kstatus.SUCCESS_MESSAGE),
                 make("Failure", "False", "Successful", ""),
             ),
-            kstatus.succeeded(),
+            kstatus.ready("True", kstatus.SUCCEEDED, kstatus.SUCCESS_MESSAGE),
         )
     if result.waits:
         waits = make("Running", "False", kstatus.WAITING, result.message)
@@ -212,7 +180,8 @@ def request_accepted(obj: Object) -> StatusReport:
 def paused() -> StatusReport:
     """Return the change for a paused object."""
     message = f"Not run while the annotation {PAUSED} is true"
-    return StatusReport((make("Running", "False", "Paused", message),), kstatus.paused(message))
+    health = kstatus.ready("Unknown", kstatus.PAUSED, message)
+    return StatusReport((make("Running", "False", "Paused", message),), health)
 
 
 def ignored(obj: Object, variables: Sequence[str]) -> tuple[Condition, ...]:
@@ -276,107 +245,6 @@ def observed(obj: Object, report: StatusReport) -> StatusReport:
         generation if report.health else None,
         report.fields,
     )
-
-
-def without_health(obj: Object, report: StatusReport) -> StatusReport:
-    """Remove the kstatus conditions from the change and from the object."""
-    return replace(report, health=kstatus.NONE if _has_health(obj) and report.health else {}, generation=None)
-
-
-def without(report: StatusReport, pruned: frozenset[str]) -> StatusReport:
-    """Omit fields that the kind's schema drops; names as `dropped_fields` returns them."""
-
-    def holdable(condition: Condition) -> Condition:
-        return {name: value for name, value in condition.items() if f"{_IN_CONDITIONS}.{name}" not in pruned}
-
-    return StatusReport(
-        tuple(map(holdable, report.conditions)),
-        {kind: wanted and holdable(wanted) for kind, wanted in report.health.items()},
-        None if f"status.{OBSERVED}" in pruned else report.generation,
-        {name: value for name, value in report.fields.items() if f"status.{name}" not in pruned},
-    )
-
-
-def patch(obj: Object, report: StatusReport, now: float) -> JSONPatch | None:
-    """Build the patch that applies a change to the status of `obj`; None if nothing differs.
-
-    `now` is in seconds since the epoch.
-    """
-    after = [dict(condition) for condition in conditions_of(obj)]
-    for condition in report.conditions:
-        put(after, condition, now)
-    kstatus.fold(after, report.health, now)
-    found = obj.get("status")
-    status = mapping(found)
-    operations = [*_observing(obj, status, report), *_publishing(status, report)]
-    listed = status.get("conditions")
-    if after == (listed if isinstance(listed, list) else []) and not operations:
-        return None
-    same: JSONPatch = [
-        {"op": "test", "path": "/metadata/uid", "value": uid_of(obj)},
-        {"op": "test", "path": "/metadata/resourceVersion", "value": metadata(obj).get("resourceVersion")},
-    ]
-    if not isinstance(found, dict):
-        wanted = {"conditions": after} | {
-            op["path"].rpartition("/")[2]: op["value"] for op in operations if op["op"] == "add"
-        }
-        return [*same, {"op": "add", "path": "/status", "value": wanted}]
-    return [*same, *operations, {"op": "add", "path": "/status/conditions", "value": after}]
-
-
-def dropped_fields(obj: Object, report: StatusReport) -> list[str]:
-    """Return the paths of fields that the server's schema dropped from a written change; empty if none."""
-    found = conditions_of(obj)
-    missing: set[str] = set()
-    for wanted in (*report.conditions, *filter(None, report.health.values())):
-        kept = find(found, wanted["type"])
-        if kept is None:
-            return ["status.conditions"]
-        if wanted in report.conditions or kstatus.is_ours(kept):
-            missing.update(f"{_IN_CONDITIONS}.{name}" for name in wanted if name not in kept)
-    status = mapping(obj.get("status"))
-    if report.generation is not None and OBSERVED not in status:
-        missing.add(f"status.{OBSERVED}")
-    missing.update(
-        f"status.{name}" for name, value in report.fields.items() if value and not _is_kept(status, name, value)
-    )
-    return sorted(missing)
-
-
-def _is_kept(status: Mapping[str, Any], name: str, value: StatusField) -> bool:
-    """Return whether a status has a field. The `hash` of a map shows whether its content was kept."""
-    hashed = value.get("hash") if isinstance(value, Mapping) else None
-    return name in status and (hashed is None or mapping(status[name]).get("hash") == hashed)
-
-
-_IN_CONDITIONS = "status.conditions[]"
-
-
-def _has_health(obj: Object) -> bool:
-    kept = find(conditions_of(obj), kstatus.READY)
-    return kept is not None and kstatus.is_ours(kept)
-
-
-def _observing(obj: Object, status: Mapping[str, Any], report: StatusReport) -> JSONPatch:
-    """Set `status.observedGeneration`, or remove it together with our `Ready`."""
-    path = f"/status/{OBSERVED}"
-    wanted, kept = report.health.get(kstatus.READY), find(conditions_of(obj), kstatus.READY)
-    if wanted is not None and wanted["status"] == "Unknown" and kept is not None and not kstatus.is_ours(kept):
-        return []  # a role's own `Ready` is about an earlier generation until its run has ended
-    if report.generation is not None and status.get(OBSERVED) != report.generation:
-        return [{"op": "add", "path": path, "value": report.generation}]
-    if report.health == kstatus.NONE and OBSERVED in status and _has_health(obj):
-        return [{"op": "remove", "path": path}]
-    return []
-
-
-def _publishing(status: Mapping[str, Any], report: StatusReport) -> Iterator[dict[str, Any]]:
-    """Set or remove the fields of features."""
-    for name, given in report.fields.items():
-        value = dict(given) if isinstance(given, Mapping) else list(given)
-        path = f"/status/{name}"
-        if value != status.get(name, type(value)()):
-            yield {"op": "add", "path": path, "value": value} if value else {"op": "remove", "path": path}
 
 
 def _failure(reason: str, message: str, recap: Recap | None) -> tuple[Condition, ...]:

@@ -22,10 +22,11 @@ from runner.kube.meaning import Follow, Request, follow
 from runner.lease_guard import Leadership, LeaseGuard
 from runner.objects import GVK, Object, ObjectKey, key_of, metadata, uid_of
 from runner.status import kstatus
-from runner.status import report as status
 from runner.status.conditions import ignored
 from runner.status.kept import SEVERAL, Kept, KeptWrites
-from runner.status.report import StatusReport
+from runner.status.own import OwnStatus
+from runner.status.patch import dropped_fields, patch, without, without_health
+from runner.status.report import OBSERVED, StatusReport
 from runner.watches.policy import JitteredBackoff
 
 _MAX_DELAY = 5.0
@@ -49,6 +50,7 @@ class StatusWriter:
         gvk: GVK,
         leadership: Leadership,
         on_refusal: Callable[[Object, str], None],
+        own: OwnStatus,
         *,
         enabled: bool,
         health: bool,
@@ -57,6 +59,7 @@ class StatusWriter:
         conditions are written too.
         """  # noqa: D205 - one list
         self._on_refusal = on_refusal
+        self._own = own
         self._client = client
         self._gvk = gvk
         self._leadership = leadership
@@ -161,16 +164,19 @@ class StatusWriter:
         The patch applies to one version of the object, so the wait after a conflict comes before the read.
         """
         health = self._health and uid_of(seen) not in self._unhealthy
-        holdable = status.without(report if health else status.without_health(seen, report), self._pruned)
-        patch = status.patch(seen, holdable, time.time())
-        if patch is None:
+        wanted = report if health else without_health(seen, report, self._own)
+        holdable = without(wanted, self._pruned)
+        operations = patch(seen, holdable, self._own, time.time())
+        if operations is None:
             self._kept.drop(seen)
             return seen, False
         key = key_of(seen)
         if (odd := ignored(seen)) and self._logged.is_new(odd):
             self._log.warning("Replacing parts of the status that another client wrote", why=odd, **key._asdict())
         try:
-            written = await self._client.patch(resource, key, patch, content_type=PatchType.JSON, subresource="status")
+            written = await self._client.patch(
+                resource, key, operations, content_type=PatchType.JSON, subresource="status"
+            )
         except ApiError as error:
             if isinstance(error, PASSING):
                 raise
@@ -273,12 +279,12 @@ class StatusWriter:
 
     def _do_without_health(self) -> None:
         self._health = False
-        parts = [*kstatus.TYPES, f"status.{status.OBSERVED}"]
+        parts = [*kstatus.TYPES, f"status.{OBSERVED}"]
         self._log.warning("The kind's schema refuses a part of the status, which is omitted", fields=parts)
 
     def _note_loss(self, written: Object, report: StatusReport) -> None:
         """Log once which fields the schema drops; stop writing if it drops all conditions."""
-        lost = status.dropped_fields(written, report)
+        lost = dropped_fields(written, report, self._own)
         if not lost:
             return
         hint = "add these fields to the CRD's schema, or x-kubernetes-preserve-unknown-fields: true below status"

@@ -5,9 +5,11 @@ from __future__ import annotations
 import copy
 from typing import Any
 
+from runner.app.own_status import OWN_STATUS
 from runner.engine.job import Outcome, RunResult, TaskFailure
 from runner.objects import Object
 from runner.status import report as status
+from runner.status.patch import patch, without_health
 from tests.kit.kstatus import kstatus
 
 NOW = 1_800_000_000.0
@@ -30,10 +32,10 @@ class World:
     def write(self, report: status.StatusReport, *, health: bool = True) -> str:
         """Write, and return what kstatus makes of it."""
         report = status.observed(self.obj, report)
-        report = report if health else status.without_health(self.obj, report)
-        patch = status.patch(self.obj, report, NOW)
+        report = report if health else without_health(self.obj, report, OWN_STATUS)
+        operations = patch(self.obj, report, OWN_STATUS, NOW)
         obj = copy.deepcopy(self.obj)
-        for operation in patch or []:
+        for operation in operations or []:
             *parents, last = operation["path"].strip("/").split("/")
             place = obj[parents[0]] if parents else obj
             if operation["op"] == "add":
@@ -41,7 +43,7 @@ class World:
             elif operation["op"] == "remove":
                 del place[last]
         self.obj = obj
-        self.writes += patch is not None
+        self.writes += operations is not None
         return kstatus(obj)
 
     def begin(self) -> str:

@@ -28,6 +28,7 @@ from runner.plan.page import LatestPlans
 from runner.proxy.handlers import owners
 from runner.status import report
 from runner.status.conditions import ignored
+from runner.status.patch import patch, without_health
 from tests.kit.watch_values import watch_value
 
 _SCALARS = st.one_of(st.none(), st.booleans(), st.integers(-3, 3), st.sampled_from(["", "True", "Ready", "words", "x"]))
@@ -124,8 +125,8 @@ def test_each_reader_accepts_any_status(status: Any) -> None:
         report.StatusReport(prune_status.prunable(obj, prune_status.PruneReport(counts=True))),
     ]
     for each in reports:
-        report.patch(obj, report.observed(obj, each), 0.0)
-        report.patch(obj, report.without_health(obj, each), 0.0)
+        patch(obj, report.observed(obj, each), OWN_STATUS, 0.0)
+        patch(obj, without_health(obj, each, OWN_STATUS), OWN_STATUS, 0.0)
     if isinstance(status, dict):
         OWN_STATUS.removed_from(status)
     assert json.dumps(obj) == before

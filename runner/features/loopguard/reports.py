@@ -14,12 +14,13 @@ from runner.kube.discovery import Discovery
 from runner.objects import Object, ObjectKey, ObjectRef
 from runner.status import report
 from runner.status.conditions import ended, make
-from runner.status.report import OwnStatus, StatusReport
+from runner.status.own import OwnStatus
+from runner.status.report import StatusReport
 from runner.status.writer import StatusWriter
 from runner.workqueue import reasons
 
 CONTENDED = "Contended"
-OWN = OwnStatus(frozenset({CONTENDED}))
+OWN = OwnStatus(conditions=frozenset({CONTENDED}))
 
 
 def contended(reason: str, sentence: str) -> StatusReport:

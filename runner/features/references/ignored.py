@@ -10,10 +10,11 @@ from runner.controller.hooks import Hooks, Skip
 from runner.objects import Object, first_names
 from runner.references.state import references_of
 from runner.status.conditions import Condition, ended, make
-from runner.status.report import MOST_NAMED, OwnStatus
+from runner.status.own import OwnStatus
+from runner.status.report import MOST_NAMED
 
 IGNORED_REFERENCES = "IgnoredReferences"
-OWN = OwnStatus(frozenset({IGNORED_REFERENCES}))
+OWN = OwnStatus(conditions=frozenset({IGNORED_REFERENCES}))
 
 
 def ignored_references(obj: Object, foreign: Sequence[str], excess: Sequence[str]) -> tuple[Condition, ...]:

@@ -27,14 +27,14 @@ from runner.objects import (
 )
 from runner.status import kstatus
 from runner.status.conditions import Condition, find, make, timestamp
-from runner.status.report import OwnStatus
+from runner.status.own import OwnStatus
 from runner.watches.policy import RunMode, mode_of, strictest
 
 ROLLOUT = "ansible.sdk.operatorframework.io/rollout"
 """Annotation: `hold` keeps an object out of rollouts, `now` lets it run next."""
 UPDATED = "Updated"
 """A condition of the objects of a watch with `rollout`."""
-OWN = OwnStatus(frozenset({UPDATED}))
+OWN = OwnStatus(conditions=frozenset({UPDATED}))
 FAILED, IN_PROGRESS, WAITING, PAUSED = "Failed", "InProgress", "Waiting", "RolloutPaused"
 """Reasons of the condition `Updated` while it is false."""
 UNUSABLE = "it cannot run until it is corrected"

@@ -254,6 +254,7 @@ class Bed:
             watch.gvk,
             SoleReplica(),
             lambda obj, why: self.scope.about(obj).refused(why),
+            self.scope.own,
             enabled=True,
             health=False,
         )

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import pytest
 
+from runner.app.own_status import OWN_STATUS
 from runner.engine.job import Outcome, RunResult, TaskFailure
 from runner.features.loopguard.reports import contended
 from runner.plan import plan_status
 from runner.status import report
 from runner.status.conditions import find
+from runner.status.patch import dropped_fields
 from tests.kit.kstatus import kstatus
 from tests.kit.status_world import CANCELED, FAILURE, SUCCESS, TIMEOUT, World
 
@@ -116,7 +118,9 @@ def test_a_roles_own_ready_wins() -> None:
     world.end(SUCCESS)
     assert find(world.obj["status"]["conditions"], "Ready") == own
     assert (
-        report.dropped_fields(world.obj, report.observed(world.obj, report.run_ended(SUCCESS, report.FailureDetails())))
+        dropped_fields(
+            world.obj, report.observed(world.obj, report.run_ended(SUCCESS, report.FailureDetails())), OWN_STATUS
+        )
         == []
     )
 

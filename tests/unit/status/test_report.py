@@ -15,6 +15,7 @@ from runner.objects import LastResult, last_result
 from runner.plan import drift_status, plan_status
 from runner.status import conditions, report
 from runner.status.conditions import ignored
+from runner.status.patch import dropped_fields, patch, without
 
 NOW = 1_800_000_000.0
 STAMP = "2027-01-15T08:00:00Z"
@@ -35,11 +36,11 @@ def _result(outcome: Outcome, *failures: TaskFailure, message: str = "", recap: 
 
 def _write(obj: dict[str, Any], wanted: report.StatusReport, now: float = NOW) -> dict[str, Any]:
     """Apply the patch as the API server would."""
-    patch = report.patch(obj, report.observed(obj, wanted), now)
-    if patch is None:
+    operations = patch(obj, report.observed(obj, wanted), OWN_STATUS, now)
+    if operations is None:
         return obj
     written = copy.deepcopy(obj)
-    for operation in patch:
+    for operation in operations:
         *parents, last = operation["path"].strip("/").split("/")
         place = written[parents[0]] if parents else written
         if operation["op"] == "test":
@@ -83,7 +84,7 @@ def test_a_role_that_polls_writes_once() -> None:
     assert (
         _by_type(_write(again, report.run_ended(REQUEUED, NO_MORE), NOW + 60))["Running"] == _by_type(first)["Running"]
     )
-    assert report.patch(first, report.observed(first, report.run_ended(REQUEUED, NO_MORE)), NOW + 90) is None
+    assert patch(first, report.observed(first, report.run_ended(REQUEUED, NO_MORE)), OWN_STATUS, NOW + 90) is None
 
 
 def test_a_first_run_announces_itself_and_nothing_else() -> None:
@@ -169,7 +170,7 @@ def test_nothing_is_written_when_only_the_completion_differs() -> None:
     obj = _write(_object(), report.run_ended(_result(Outcome.SUCCEEDED), NO_MORE))
     later = Recap(ok=3, changed=1, skipped=2, failures=0, completion="2027-01-16T08:00:00.000000")
     wanted = report.observed(obj, report.run_ended(_result(Outcome.SUCCEEDED, recap=later), NO_MORE))
-    assert report.patch(obj, wanted, NOW + 86_400) is None
+    assert patch(obj, wanted, OWN_STATUS, NOW + 86_400) is None
 
 
 def test_conditions_and_fields_of_other_writers_are_not_changed() -> None:
@@ -215,8 +216,8 @@ def test_a_patch_tests_no_value_of_another_client(conditions: Any) -> None:
     obj = {**_object(), "status": {"conditions": conditions}}
     obj["metadata"]["resourceVersion"] = "7"
     for odd in (obj, {**obj, "status": conditions}):
-        patch = report.patch(odd, report.run_began(odd), NOW)
-        assert [(each["path"], each["value"]) for each in patch or () if each["op"] == "test"] == [
+        operations = patch(odd, report.run_began(odd), OWN_STATUS, NOW)
+        assert [(each["path"], each["value"]) for each in operations or () if each["op"] == "test"] == [
             ("/metadata/uid", "u1"),
             ("/metadata/resourceVersion", "7"),
         ]
@@ -280,22 +281,22 @@ def test_ready_begins_with_the_whole_rule_to_add() -> None:
 def test_fields_that_the_schema_dropped_are_named() -> None:
     wanted = report.observed(_object(), report.run_ended(_result(Outcome.SUCCEEDED), NO_MORE))
     whole = _write(_object(), wanted)
-    assert report.dropped_fields(whole, wanted) == []
-    assert report.dropped_fields(_object(), wanted) == ["status.conditions"]
+    assert dropped_fields(whole, wanted, OWN_STATUS) == []
+    assert dropped_fields(_object(), wanted, OWN_STATUS) == ["status.conditions"]
     kept = [
         {name: value for name, value in c.items() if name != "ansibleResult"} for c in whole["status"]["conditions"]
     ]
     dropped = ["status.conditions[].ansibleResult", "status.observedGeneration"]
-    assert report.dropped_fields(_object(kept), wanted) == dropped
-    again = report.without(wanted, frozenset(dropped))
-    assert report.dropped_fields(_object(kept), again) == []
-    assert report.patch(_object(kept), again, NOW) is None
+    assert dropped_fields(_object(kept), wanted, OWN_STATUS) == dropped
+    again = without(wanted, frozenset(dropped))
+    assert dropped_fields(_object(kept), again, OWN_STATUS) == []
+    assert patch(_object(kept), again, OWN_STATUS, NOW) is None
 
 
 @pytest.mark.parametrize("odd", [None, [], "text", {"conditions": "text"}, {"conditions": None}])
 def test_an_invalid_status_is_replaced(odd: Any) -> None:
     obj = {**_object(), "status": odd}
-    assert report.patch(obj, report.run_began(obj), NOW) is not None
+    assert patch(obj, report.run_began(obj), OWN_STATUS, NOW) is not None
 
 
 def test_ignored_references_are_named_until_there_are_none() -> None:
@@ -319,7 +320,7 @@ def test_a_plan_is_set_kept_and_removed() -> None:
     assert planned["status"]["plan"] == PLAN
     assert planned["status"]["own"] == 1
     assert _by_type(planned)["Ready"]["status"] == "Unknown"
-    assert report.patch(planned, report.observed(planned, made), NOW) is None
+    assert patch(planned, report.observed(planned, made), OWN_STATUS, NOW) is None
     assert _write({"metadata": {"uid": "u1"}}, made)["status"]["plan"] == PLAN
     assert _write(planned, report.paused())["status"]["plan"] == PLAN
     ended = plan_status.ended(planned, removes=True)
@@ -421,10 +422,10 @@ def test_a_host_that_a_play_added_is_not_named_before_the_message_of_its_task() 
 )
 def test_a_field_that_a_schema_drops_is_named_and_then_omitted(field: str, wanted: report.StatusReport) -> None:
     written = _write(_object([]), wanted)
-    assert report.dropped_fields(written, wanted) == []
+    assert dropped_fields(written, wanted, OWN_STATUS) == []
     del written["status"][field]
-    assert report.dropped_fields(written, wanted) == [f"status.{field}"]
-    assert field not in report.without(wanted, frozenset({f"status.{field}"})).fields
+    assert dropped_fields(written, wanted, OWN_STATUS) == [f"status.{field}"]
+    assert field not in without(wanted, frozenset({f"status.{field}"})).fields
 
 
 def test_control_characters_of_a_message_are_visible() -> None:

@@ -8,6 +8,7 @@ from typing import Any, cast
 import pytest
 from structlog.testing import capture_logs
 
+from runner.app.own_status import OWN_STATUS
 from runner.errors import (
     ApiError,
     ApiUnavailableError,
@@ -38,7 +39,7 @@ def _writer(client: object, *, health: bool, refused: list[str] | None = None) -
         if refused is not None:
             refused.append(obj["metadata"]["name"])
 
-    return StatusWriter(cast("Client", client), GVK_, SoleReplica(), note, enabled=True, health=health)
+    return StatusWriter(cast("Client", client), GVK_, SoleReplica(), note, OWN_STATUS, enabled=True, health=health)
 
 
 @pytest.mark.parametrize("is_followed", [True, False], ids=["while it works", "at the end"])
