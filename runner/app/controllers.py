@@ -47,15 +47,9 @@ def _kind(watch: Watch, operator: Operator) -> Kind:
     selection = Selection(labels=watch.selector, fields=watch.field_selector)
     informer = Informer(operator.client, operator.discovery, watch.gvk, settings.namespaces, selection, finalizer)
     scope = WatchScope(
-        *(
-            watch,
-            informer,
-            operator.leadership,
-            operator.metrics,
-            operator.events,
-            bounds_of(watch, settings),
-            OWN_STATUS,
-        ),
+        *(watch, informer, operator.leadership, operator.metrics, operator.events),
+        bounds=bounds_of(watch, settings),
+        own=OWN_STATUS,
         background=operator.background,
         marks=features.MARKS,
     )

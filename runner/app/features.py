@@ -91,7 +91,7 @@ class Features:
             self._rollout(kind),  # after `runs`, and before requests and plans that an object that waits does not need
             _skipper(kind),  # before the check of the owner, which can need a request
             kind.owners,  # before plans and checks, which would be useless for a deleted object
-            RunHosts(watch, client) if watch.inventory else None,  # plans and checks need them too
+            RunHosts(watch, client, kind.status) if watch.inventory else None,  # plans and checks need them too
             _planner(kind, plans),
             DriftChecks(scope, watch.policy.drift, plans, kind.status),  # after plans: an approved run needs no check
             self._pruner(kind),  # records the objects of a run that no other hooks can skip any more

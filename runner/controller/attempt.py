@@ -5,19 +5,18 @@ Users who may only write the object set annotations, so they must not exceed the
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
-from typing import Any, Protocol, TypeVar
+from typing import NamedTuple, Protocol, TypeVar
 
 from runner.config import duration
 from runner.controller import decisions
 from runner.controller.decisions import RUN_MARK, Mark, RetryTerms, RunPlan
 from runner.controller.run_log import ObjectEvents
-from runner.engine.job import EventSink, UnrecordedRun
+from runner.engine.job import EventSink, Job, RunResult, UnrecordedRun
 from runner.errors import TerminalError
 from runner.events.recorder import EventQueue
-from runner.hosts.inventory import Hosts
 from runner.kube.discovery import ApiResource
 from runner.kube.informer import Informer
 from runner.lease_guard import Leadership, LeaseGuard
@@ -27,6 +26,7 @@ from runner.objects import MODE, PREFIX, Object, ObjectKey, ObjectRef, annotatio
 from runner.slots import EMPTY, Slot, Slots
 from runner.status.conditions import Condition
 from runner.status.own import OwnStatus
+from runner.status.report import StatusField
 from runner.unchanged.last_run import RunInputs
 from runner.watches.policy import MODES, RunMode, mode_of, strictest
 from runner.watches.watch import Watch
@@ -193,6 +193,15 @@ class Bounds(Protocol):
         ...
 
 
+class Interim(NamedTuple):
+    """Values of a field of the status that depend on whether the run begins."""
+
+    during: StatusField
+    """Written when the run begins: nothing is lost if the operator dies during the run."""
+    otherwise: StatusField
+    """Written if the run does not begin: an earlier one may have."""
+
+
 @dataclass(frozen=True, slots=True)
 class Attempt:
     """One attempt to reconcile one object. The features add their parts before the run."""
@@ -215,12 +224,12 @@ class Attempt:
     """Digests of the run's inputs; None if the run is not recorded."""
     bounds: Bounds | None = None
     """What the run may write; None: all."""
-    hosts: Hosts | None = None
-    """Hosts of the run beside localhost; None: there are none."""
-    host_entries: Sequence[Mapping[str, Any]] | None = None
-    """`status.hosts` from the start of the run: no host is forgotten if the operator dies during the run."""
-    ignored_variables: tuple[str, ...] = ()
-    """Variables of hosts that the run does not receive."""
+    interim: Mapping[str, Interim] = field(default_factory=dict)
+    """Fields of the status to write when the run begins, by name."""
+    completes: tuple[Callable[[Attempt, Job], Job], ...] = ()
+    """Functions of features that complete the job of the run. Their parts are about the generation of `obj`."""
+    learns: tuple[Callable[[Attempt, RunResult], Awaitable[Attempt]], ...] = ()
+    """Functions of features that keep what a trial of the run found out; see `learned`."""
     sinks: tuple[EventSink, ...] = ()
     """Further receivers of the run's events."""
     more: Slots = EMPTY
@@ -250,6 +259,13 @@ class Attempt:
     def having(self, slot: Slot[T], value: T) -> Attempt:
         """Return the attempt with the part of a feature."""
         return replace(self, more=self.more.having(slot, value))
+
+    async def learned(self, result: RunResult) -> Attempt:
+        """Let the features keep what a trial of the run found out. Return the attempt for the run after it."""
+        attempt = self
+        for learn in self.learns:
+            attempt = await learn(attempt, result)
+        return attempt
 
     def because(self, *details: str) -> Attempt:
         """Add details to the reason of the run."""

@@ -17,10 +17,8 @@ from runner import log
 from runner.controller.attempt import Attempt, WatchScope
 from runner.controller.decisions import Done, resync_delay
 from runner.controller.hooks import NOTHING, FinishedRun, Hooks, Skip
-from runner.controller.hosts import keep_keys
 from runner.controller.plan_run import PlanRun, PlanRuns
 from runner.engine.job import Outcome
-from runner.hosts.inventory import HOST_KEYS
 from runner.objects import ObjectKey
 from runner.plan import published
 from runner.plan.changes import ObjectChange, ResourcePlan
@@ -139,7 +137,7 @@ class DriftChecks(Hooks):
         if attempt.plan.finalizing:
             return ()
         planned = await self.plans.run(attempt)
-        attempt = await keep_keys(self.writer, attempt, planned.result.more.get(HOST_KEYS))
+        attempt = await attempt.learned(planned.result)
         plan = planned.plan
         result = _result(planned)
         self._checks(result).inc()

@@ -3,22 +3,23 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
 from dataclasses import replace
 from urllib.parse import urlsplit
 
 from runner import log
-from runner.controller.attempt import Attempt
-from runner.controller.hooks import FinishedRun, Hooks, RequestFailedError, Skip
-from runner.engine import conversion
+from runner.controller.attempt import Attempt, Interim
+from runner.controller.hooks import FinishedRun, Hooks, RequestFailedError
+from runner.engine import conversion, params
+from runner.engine.job import Job, RunResult
 from runner.errors import ApiError, ApiUnavailableError, NotFoundError, TerminalError
 from runner.hosts import addresses, credentials, record, spec
 from runner.hosts.addresses import AddressCheck, Resolver
-from runner.hosts.inventory import UNRESOLVED, Credentials, Host, Hosts
+from runner.hosts.inventory import HOST_KEYS, UNRESOLVED, Credentials, Host, Hosts, fact_environment
 from runner.kube.client import Client
 from runner.kube.meaning import Request
 from runner.kube.state import SECRETS
 from runner.objects import Object, ObjectKey, key_of
+from runner.slots import Slot
 from runner.status import report
 from runner.status.report import StatusReport
 from runner.status.writer import StatusWriter
@@ -32,28 +33,31 @@ _TRIES_DEAD = frozenset({reasons.RESYNC, reasons.REQUESTED, reasons.DELETED})
 _MOST_NAMED = 20
 
 
-class RunHosts(Hooks):
-    """Hosts and lent Secrets of the runs. The preview uses `apply` too."""
+HOSTS: Slot[Hosts | None] = Slot("hosts", None)
+"""Of an attempt: the hosts of its run; None: there are none."""
 
-    def __init__(self, watch: Watch, client: Client) -> None:
+
+class RunHosts(Hooks):
+    """Hosts and lent Secrets of the runs. The preview uses `before` too."""
+
+    def __init__(self, watch: Watch, client: Client, writer: StatusWriter | None) -> None:
+        """`writer` writes host keys that a trial accepted; None: they are not kept."""
         self._watch = watch
         self._client = client
+        self._writer = writer
         self._resolver = Resolver()
         self._log = log.get(__name__, gvk=str(watch.gvk))
 
-    async def before(self, attempt: Attempt) -> Skip | Attempt:
-        """Add the hosts, with the credentials and checked addresses of this run."""
-        return await self.apply(attempt)
-
     def status(self, attempt: Attempt, run: FinishedRun) -> StatusReport:
         """Report the results of the hosts."""
-        if attempt.hosts is None:
+        hosts = attempt.more.get(HOSTS)
+        if hosts is None:
             return StatusReport(())
-        before = record.entries(attempt.obj)
-        return StatusReport((), fields={record.FIELD: record.after_run(attempt.hosts, before, run.result)})
+        entries = record.after_run(hosts, record.entries(attempt.obj), run.result)
+        return StatusReport((), fields={record.FIELD: entries})
 
-    async def apply(self, attempt: Attempt) -> Attempt:
-        """Return the attempt with its hosts and their credentials.
+    async def before(self, attempt: Attempt) -> Attempt:
+        """Add the hosts, with the credentials and checked addresses of this run.
 
         Raises:
             TerminalError: a host is invalid or not allowed, or a Secret cannot be used.
@@ -84,9 +88,40 @@ class RunHosts(Hooks):
             first_use=watch.inventory.first_use,
             finalizing=attempt.plan.finalizing,
             keeps_facts=watch.inventory.fact_cache > 0,
+            ignored_variables=named.ignored,
         )
-        entries = record.at_start(hosts, before)
-        return replace(attempt, ignored_variables=named.ignored, hosts=hosts, host_entries=entries)
+        entries = Interim(record.at_start(hosts, before), [*before.values()])
+        attempt = _with_hosts(attempt, hosts, entries)
+        return replace(attempt, completes=(*attempt.completes, self._complete), learns=(*attempt.learns, self._learn))
+
+    def _complete(self, attempt: Attempt, job: Job) -> Job:
+        """Add the inventory, the names of removed hosts, the secret values, and the cache of facts."""
+        hosts, policy = attempt.more.get(HOSTS), self._watch.inventory
+        if hosts is None or policy is None:
+            return job
+        job.secrets.add_initial(hosts.credentials.secrets)
+        meta = job.extra_vars[params.META]  # variables of the watch can replace it
+        named = {params.META: {**meta, "removed_hosts": [*hosts.removed]}} if isinstance(meta, dict) else {}
+        return replace(
+            job,
+            inventory=hosts,
+            extra_vars={**job.extra_vars, **named},
+            ignored_variables=(*job.ignored_variables, *hosts.ignored_variables),
+            environment={**job.environment, **(fact_environment(policy.fact_cache) if hosts.keeps_facts else {})},
+        )
+
+    async def _learn(self, attempt: Attempt, result: RunResult) -> Attempt:
+        """Keep the host keys that a trial accepted, so that no later run trusts another machine."""
+        hosts, keys = attempt.more.get(HOSTS), result.more.get(HOST_KEYS)
+        if self._writer is None or hosts is None:
+            return attempt
+        if not keys.keys() & {host.known_as for host in hosts.hosts if not host.key}:
+            return attempt
+        hosts = record.with_keys(hosts, keys)
+        entries = record.at_start(hosts, record.entries(attempt.obj))
+        change = StatusReport((), fields={record.FIELD: entries})
+        await self._writer.write(attempt.resource, attempt.obj, report.observed(attempt.obj, change), attempt.guard)
+        return _with_hosts(attempt, hosts, Interim(entries, entries))
 
     async def _credentials(self, policy: InventoryPolicy, attempt: Attempt) -> Credentials | None:
         path = policy.credentials
@@ -150,15 +185,9 @@ def _check_keys(policy: InventoryPolicy) -> None:
     )
 
 
-async def keep_keys(writer: StatusWriter, attempt: Attempt, keys: Mapping[str, str]) -> Attempt:
-    """Keep the host keys that a plan run accepted, so that no later run trusts another machine."""
-    if attempt.hosts is None or not keys.keys() & {host.known_as for host in attempt.hosts.hosts if not host.key}:
-        return attempt
-    hosts = record.with_keys(attempt.hosts, keys)
-    entries = record.at_start(hosts, record.entries(attempt.obj))
-    change = report.observed(attempt.obj, StatusReport((), fields={record.FIELD: entries}))
-    await writer.write(attempt.resource, attempt.obj, change, attempt.guard)
-    return replace(attempt, hosts=hosts, host_entries=entries)
+def _with_hosts(attempt: Attempt, hosts: Hosts, entries: Interim) -> Attempt:
+    more = attempt.more.having(HOSTS, hosts)
+    return replace(attempt, more=more, interim={**attempt.interim, record.FIELD: entries})
 
 
 def _name(path: SpecPath, obj: Object) -> ObjectKey | None:

@@ -18,13 +18,11 @@ from runner.controller import decisions
 from runner.controller.attempt import AnnotationOverrides, Attempt, WatchScope, overrides_of
 from runner.controller.decisions import Done, Mark, RequeueAfter, Retry
 from runner.controller.hooks import UP_TO_DATE, Addition, FinishedRun, Hooks, Skip
-from runner.controller.hosts import keep_keys
 from runner.controller.plan_run import PlanConfigMaps, PlanRun, PlanRuns
 from runner.controller.run_log import ObjectEvents
 from runner.controller.runs import Runs
 from runner.digests import digest
 from runner.engine.job import Outcome
-from runner.hosts.inventory import HOST_KEYS
 from runner.kube.client import Client, PatchType
 from runner.objects import (
     APPROVE,
@@ -117,7 +115,7 @@ class PlanReconciler(Hooks):
         attempt = replace(attempt, obj=obj)
         before = published.of_status(obj)
         run, basis = await self._plan(attempt)
-        attempt = await keep_keys(self._writer, attempt, run.result.more.get(HOST_KEYS))
+        attempt = await attempt.learned(run.result)
         self._count(run)
         terms = replace(self._scope.terms(attempt), finalizing=False, limit=None)
         decision = decisions.after_run(run.result, terms, failed_runs=attempt.request.failed_runs)
@@ -169,8 +167,8 @@ class PlanReconciler(Hooks):
         obj = await self._client.get(attempt.resource, attempt.key)
         if uid_of(obj) != uid_of(attempt.obj) or is_deleting(obj) != is_deleting(attempt.obj) or is_paused(obj):
             return None
-        if attempt.hosts is not None and metadata(obj).get("generation") != metadata(attempt.obj).get("generation"):
-            return None  # the hosts are those of the older spec
+        if attempt.completes and metadata(obj).get("generation") != metadata(attempt.obj).get("generation"):
+            return None  # the parts of features are those of the older spec
         return _as_cached(obj)
 
     async def _differing(self, attempt: Attempt, run: PlanRun) -> tuple[DifferingValue, ...] | None:

@@ -30,7 +30,6 @@ from runner.errors import (
     RunDetachedError,
     TerminalError,
 )
-from runner.hosts import record
 from runner.kube.client import Client, PatchType
 from runner.kube.discovery import Discovery
 from runner.kube.meaning import Request
@@ -155,10 +154,8 @@ class Reconciler:
 
     async def _write_running(self, attempt: Attempt) -> None:
         """Write the `Running` condition. During an outage no run begins: it would fail."""
-        began = report.run_began(attempt.obj)
-        if attempt.host_entries is not None:
-            began = replace(began, fields={record.FIELD: attempt.host_entries})
-        change = report.observed(attempt.obj, began)
+        fields = {name: interim.during for name, interim in attempt.interim.items()}
+        change = report.observed(attempt.obj, replace(report.run_began(attempt.obj), fields=fields))
         try:
             await self._status.write(attempt.resource, attempt.obj, change, attempt.guard, keeps=False)
         except (ApiError, ApiUnavailableError) as error:
@@ -224,10 +221,8 @@ class Reconciler:
 
     async def _refuse(self, attempt: Attempt, why: str, result: Retry | None = None) -> Result:
         """Report an object that cannot run as it is. Without a result it waits for a change."""
-        change = report.unusable(why)
-        if attempt.host_entries is not None:  # a run may have begun with hosts that it did not reach
-            change = replace(change, fields={record.FIELD: [*record.entries(attempt.obj).values()]})
-        await self._write(attempt, attempt.obj, change)
+        fields = {name: interim.otherwise for name, interim in attempt.interim.items()}
+        await self._write(attempt, attempt.obj, replace(report.unusable(why), fields=fields))
         self._scope.about(attempt.obj).unusable(why)
         message = "Object cannot run; retrying" if result is not None else "Object cannot run; waiting for a change"
         self._log.error(message, error=why, **attempt.key._asdict())

@@ -21,7 +21,6 @@ from runner.controller.run_log import RunEvents, RunObserver
 from runner.engine import artifacts, conversion, params, retention
 from runner.engine.job import SUPERSEDED, Engine, Event, EventSink, Job, PodRun, RunResult, canceled
 from runner.errors import TerminalError
-from runner.hosts.inventory import fact_environment
 from runner.kube.discovery import ApiResource
 from runner.kube.presence import ABSENT
 from runner.objects import Object, ObjectKey, ObjectRef, key_of, uid_of
@@ -62,14 +61,13 @@ class JobFactory:
     def __init__(self, scope: WatchScope, settings: Settings, environment: Mapping[str, str]) -> None:
         """`environment` is added to the operator's own environment."""
         self.runner_dir = settings.runner_dir
-        self._watch = watch = scope.watch
+        self._watch = scope.watch
         self._settings = settings
-        self._log = log.get(__name__, gvk=str(watch.gvk))
+        self._log = log.get(__name__, gvk=str(scope.watch.gvk))
         self._warned: dict[ObjectKey, str] = {}
         """Uids."""
         self._bounds = scope.bounds
-        keeps = watch.inventory.fact_cache if watch.inventory is not None else 0.0
-        self._environment = {**environment, **(fact_environment(keeps) if keeps else {})}
+        self._environment = environment
         scope.registry.subscribe(lambda key: self._warned.pop(key, None))
 
     async def make(self, attempt: Attempt, grant: Grant) -> Job:
@@ -85,16 +83,13 @@ class JobFactory:
         parameters = await conversion.convert(
             params.build, attempt.obj, watch, cause=cause, finalizing=finalizing, large=large
         )
-        parameters = replace(parameters, reserved=(*parameters.reserved, *attempt.ignored_variables))
-        await self._warn(attempt.obj, parameters, overrides, large=large)
-        grant.secrets.add_initial(attempt.hosts.credentials.secrets if attempt.hosts else ())
-        return Job(
+        job = Job(
             ident=attempt.ident,
             gvk=watch.gvk,
             key=attempt.key,
             content=attempt.plan.content,
             run_dir=paths.run_dir(self.runner_dir, watch.gvk, attempt.key),
-            extra_vars=_with_removed(parameters, attempt),
+            extra_vars=parameters.extra_vars,
             unsafe_keys=parameters.unsafe_keys,
             is_large=large,
             ignored_variables=parameters.reserved,
@@ -105,12 +100,15 @@ class JobFactory:
             environment=self._environment,
             kubeconfig=grant.kubeconfig,
             pod=self._pod(attempt, grant),
-            inventory=attempt.hosts,
             secrets=grant.secrets,
             engine=watch.engine,
             deadline=_or(overrides.run_timeout, self._bounds.longest_run) or None,
             more=attempt.more,
         )
+        for complete in attempt.completes:
+            job = complete(attempt, job)
+        await self._warn(attempt.obj, replace(parameters, reserved=job.ignored_variables), overrides, large=large)
+        return job
 
     def _pod(self, attempt: Attempt, grant: Grant) -> PodRun | None:
         policy = self._watch.pods
@@ -346,17 +344,9 @@ class Runs(Hooks):
 
 
 def _check(result: RunResult) -> None:
-    """Raise TerminalError if Ansible found that the project uses the name of a host of the resource."""
+    """Raise TerminalError if a callback of the operator ended the run."""
     if result.refused:
         raise TerminalError(f"{result.message}. The object is not run until it changes")
-
-
-def _with_removed(parameters: params.Parameters, attempt: Attempt) -> Mapping[str, object]:
-    """Return the extra vars, with the names of removed hosts."""
-    meta = parameters.extra_vars[params.META]
-    if attempt.hosts is None or not isinstance(meta, dict):
-        return parameters.extra_vars
-    return {**parameters.extra_vars, params.META: {**meta, "removed_hosts": [*attempt.hosts.removed]}}
 
 
 def _or(value: _T | None, default: _T) -> _T:

@@ -102,6 +102,8 @@ class Hosts:
     """Whether the removed hosts are in `group` too."""
     keeps_facts: bool = False
     """Whether facts of hosts are kept for the next run."""
+    ignored_variables: tuple[str, ...] = ()
+    """Variables of hosts that the run does not receive."""
 
     @property
     def removed(self) -> tuple[str, ...]:

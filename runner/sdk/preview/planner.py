@@ -233,7 +233,7 @@ class Planner:
         )
         try:
             runs, attempt = self._prepared(target.watch, attempt)
-            attempt = await RunHosts(target.watch, self._runtime.client).apply(attempt)
+            attempt = await RunHosts(target.watch, self._runtime.client, None).before(attempt)
             found = await runs.run(attempt, _overlay(target))
         except OperatorError as error:
             return ResourcePlan(ref, "failed", message=str(error), finalizing=run_plan.finalizing)

@@ -13,12 +13,15 @@ import pytest
 
 from runner.controller.attempt import Attempt
 from runner.controller.hooks import RequestFailedError
-from runner.controller.hosts import RunHosts, keep_keys
+from runner.controller.hosts import HOSTS, RunHosts
+from runner.engine.job import Outcome, RunResult
 from runner.errors import ForbiddenError, NotFoundError, TerminalError
+from runner.hosts.inventory import HOST_KEYS, Hosts
 from runner.kube.client import Client
 from runner.kube.discovery import ApiResource
 from runner.kube.meaning import Request
 from runner.objects import Object, ObjectKey
+from runner.slots import EMPTY
 from runner.status.report import StatusReport
 from runner.watches.inventory_fields import AllowedHosts, InventoryPolicy
 from runner.watches.spec_paths import SpecPath
@@ -70,17 +73,32 @@ KEYS = {"username": "ops", "known_hosts": "10.0.0.1 ssh-ed25519 AAAA"}
 LENT = {"credentials": "login"}
 
 
-async def apply(server: Server, to: Attempt, of: Watch | None = None) -> Attempt:
-    return await RunHosts(of or watch(), cast("Client", server)).apply(to)
+class Writer:
+    """Collects written statuses."""
+
+    def __init__(self) -> None:
+        self.written: list[Any] = []
+
+    async def write(self, _resource: Any, _obj: Any, change: StatusReport, _guard: Any) -> None:
+        self.written.append(change.fields["hosts"])
+
+
+async def apply(server: Server, to: Attempt, of: Watch | None = None, writer: Writer | None = None) -> Attempt:
+    return await RunHosts(of or watch(), cast("Client", server), cast("Any", writer)).before(to)
+
+
+def hosts_of(attempt: Attempt) -> Hosts:
+    hosts = attempt.more.get(HOSTS)
+    assert hosts is not None
+    return hosts
 
 
 async def test_a_run_gets_hosts_and_credentials() -> None:
     server = Server(login={"username": "ops", "password": "secret"})
     spec = {"hosts": ["10.0.0.1"], "credentials": "login"}
     found = await apply(server, attempt(spec))
-    assert found.hosts is not None
-    assert (found.hosts.hosts[0].address, found.hosts.credentials.username) == ("10.0.0.1", "ops")
-    assert found.host_entries == [{"name": "10.0.0.1", "address": "10.0.0.1"}]
+    assert (hosts_of(found).hosts[0].address, hosts_of(found).credentials.username) == ("10.0.0.1", "ops")
+    assert found.interim["hosts"].during == [{"name": "10.0.0.1", "address": "10.0.0.1"}]
     assert "secret" not in repr(found)
 
 
@@ -92,15 +110,13 @@ async def test_the_address_of_the_api_server_needs_an_entry_of_its_own() -> None
 async def test_a_removed_host_that_is_not_allowed_any_more_is_forgotten() -> None:
     gone = [{"name": "far", "address": "192.168.0.1"}, {"name": "near", "address": "10.0.0.9"}]
     found = await apply(Server(login=KEYS), attempt({"hosts": ["10.0.0.1"], **LENT}, {"hosts": gone}))
-    assert found.hosts is not None
-    assert found.hosts.removed == ("near",)
+    assert hosts_of(found).removed == ("near",)
 
 
 async def test_a_finalizer_runs_without_a_secret_that_is_gone_and_another_run_does_not() -> None:
     spec = {"hosts": ["10.0.0.1"], "credentials": "login"}
     found = await apply(Server(), attempt(spec, finalizing=True))
-    assert found.hosts is not None
-    assert found.hosts.credentials.secrets == ()
+    assert hosts_of(found).credentials.secrets == ()
     with pytest.raises(TerminalError, match=r"spec\.credentials: Secret ns/login not found"):
         await apply(Server(), attempt(spec))
 
@@ -110,13 +126,13 @@ async def test_without_a_secret_no_host_key_can_be_known(named: dict[str, Any]) 
     spec = {"hosts": ["10.0.0.1"], **named}
     with pytest.raises(TerminalError, match=r"spec\.credentials: it names no Secret, so no host key is known"):
         await apply(Server(), attempt(spec))
-    assert (await apply(Server(), attempt({**spec, "hosts": []}))).hosts is not None
-    assert (await apply(Server(), attempt(spec, finalizing=True))).hosts is not None
+    assert (await apply(Server(), attempt({**spec, "hosts": []}))).more.get(HOSTS) is not None
+    assert (await apply(Server(), attempt(spec, finalizing=True))).more.get(HOSTS) is not None
     policy = watch().inventory
     assert policy is not None
     for different in ({"first_use": True}, {"file": Path("/project.yml")}, {"credentials": None}):
         inventory = replace(policy, **different)
-        assert (await apply(Server(), attempt(spec), watch(inventory=inventory))).hosts is not None
+        assert (await apply(Server(), attempt(spec), watch(inventory=inventory))).more.get(HOSTS) is not None
 
 
 async def test_only_some_runs_try_to_reach_a_removed_host_that_the_last_one_could_not_reach() -> None:
@@ -130,19 +146,8 @@ async def test_only_some_runs_try_to_reach_a_removed_host_that_the_last_one_coul
     ):
         to = attempt({"hosts": []}, gone)
         found = await apply(Server(), replace(to, request=replace(to.request, reason=reason)))
-        assert found.hosts is not None
-        assert found.hosts.removed == removed
-        assert [each["name"] for each in found.host_entries or ()] == ["dead"]
-
-
-class Writer:
-    """Collects written statuses."""
-
-    def __init__(self) -> None:
-        self.written: list[Any] = []
-
-    async def write(self, _resource: Any, _obj: Any, change: StatusReport, _guard: Any) -> None:
-        self.written.append(change.hosts)
+        assert hosts_of(found).removed == removed
+        assert [each["name"] for each in found.interim["hosts"].during] == ["dead"]
 
 
 async def test_a_host_key_that_a_plan_accepted_is_kept() -> None:
@@ -150,21 +155,21 @@ async def test_a_host_key_that_a_plan_accepted_is_kept() -> None:
     assert policy is not None
     before = {"hosts": [{"name": "db", "address": "10.0.0.2", "ok": 1, "hostKey": "ssh-rsa OLD"}]}
     trusting = watch(inventory=replace(policy, first_use=True))
-    found = await apply(
-        Server(), attempt({"hosts": ["10.0.0.1", {"name": "db", "address": "10.0.0.2"}]}, before), trusting
-    )
     writer = Writer()
+    found = await apply(
+        *(Server(), attempt({"hosts": ["10.0.0.1", {"name": "db", "address": "10.0.0.2"}]}, before), trusting, writer)
+    )
     keys = {"10.0.0.1": "ssh-ed25519 NEW", "10.0.0.2": "ssh-rsa IMPOSTER"}
-    kept = await keep_keys(cast("Any", writer), found, keys)
+    result = RunResult(Outcome.SUCCEEDED, None, (), "", None, 1.0, more=EMPTY.having(HOST_KEYS, keys))
+    kept = await found.learned(result)
     assert writer.written == [
         [
             {"name": "10.0.0.1", "address": "10.0.0.1", "hostKey": "ssh-ed25519 NEW"},
             {"name": "db", "address": "10.0.0.2", "ok": 1, "hostKey": "ssh-rsa OLD"},
         ]
     ]
-    assert kept.hosts is not None
-    assert [each.key for each in kept.hosts.hosts] == ["ssh-ed25519 NEW", "ssh-rsa OLD"]
-    assert await keep_keys(cast("Any", writer), kept, keys) is kept, "no second write"
+    assert [each.key for each in hosts_of(kept).hosts] == ["ssh-ed25519 NEW", "ssh-rsa OLD"]
+    assert await kept.learned(result) is kept, "no second write"
     assert len(writer.written) == 1
 
 

@@ -8,7 +8,7 @@ from typing import Any, cast
 
 import pytest
 
-from runner.controller.attempt import Attempt
+from runner.controller.attempt import Attempt, Interim
 from runner.controller.decisions import Done, RequeueAfter
 from runner.controller.drift import DriftChecks
 from runner.controller.hooks import Addition, FinishedRun, Hooks, Skip
@@ -87,7 +87,8 @@ class Listed(Hooks):
     """A feature that adds a host to the status at the start of a run."""
 
     async def before(self, attempt: Attempt) -> Skip | Attempt:
-        return replace(attempt, host_entries=[{"name": "db", "address": "10.0.0.1"}])
+        before = attempt.obj.get("status", {}).get("hosts", [])
+        return replace(attempt, interim={"hosts": Interim([{"name": "db", "address": "10.0.0.1"}], before)})
 
 
 @pytest.mark.parametrize("before", [[], [{"name": "web", "address": "10.0.0.2", "ok": 1}]])
