@@ -147,7 +147,8 @@ async def test_only_some_runs_try_to_reach_a_removed_host_that_the_last_one_coul
         to = attempt({"hosts": []}, gone)
         found = await apply(Server(), replace(to, request=replace(to.request, reason=reason)))
         assert hosts_of(found).removed == removed
-        assert [each["name"] for each in found.interim["hosts"].during] == ["dead"]
+        entries = cast("list[dict[str, str]]", found.interim["hosts"].during)
+        assert [entry["name"] for entry in entries] == ["dead"]
 
 
 async def test_a_host_key_that_a_plan_accepted_is_kept() -> None:

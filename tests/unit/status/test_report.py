@@ -248,7 +248,7 @@ def test_a_long_failure_message_is_cut_with_a_remark() -> None:
     message = report.run_ended(
         _result(Outcome.FAILED, *failures), report.FailureDetails(more="All of it: there")
     ).conditions[2]
-    assert len(message["message"]) == report.MAX_MESSAGE
+    assert len(message["message"]) == conditions.MAX_MESSAGE
     assert message["message"].endswith("\n(cut here)\nAll of it: there")
 
 
@@ -260,7 +260,7 @@ def test_missing_rights_come_first_and_advice_last_also_when_messages_are_cut() 
     traceback = "\n".join(["Traceback", *["  File x"] * 20_000, "403 Forbidden"])
     long = report.run_ended(_result(Outcome.FAILED, TaskFailure("t", traceback, "")), details)
     lines = long.conditions[2]["message"].splitlines()
-    assert len(long.conditions[2]["message"]) == report.MAX_MESSAGE
+    assert len(long.conditions[2]["message"]) == conditions.MAX_MESSAGE
     assert (*lines[:3], *lines[-2:]) == (*missing, "Traceback", "(cut here)", "run it again")
     success = report.run_ended(_result(Outcome.SUCCEEDED), details)
     assert not any("forbidden" in condition["message"] for condition in success.conditions)
