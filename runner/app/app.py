@@ -34,6 +34,7 @@ from runner.app.process import (
     runner_folder,
     until_answered,
 )
+from runner.app.rights import REQUIRED_RIGHTS
 from runner.config import paths
 from runner.config.settings import RUNNER_DIR, Settings
 from runner.controller import run_access, run_log
@@ -139,7 +140,7 @@ class _Operator:
         self._background = Background(lambda work: self._metrics.background_failures.labels(work).inc())
         self._admin = AdminServers(settings)
         self._page = OperatorPage(settings)
-        self._rights = OperatorRights(settings, loaded.watches)
+        self._rights = OperatorRights(settings, REQUIRED_RIGHTS)
         self._identities: dict[str, IdentityCheck] = {}
         self._pods: PodSetup | None = None
         """None if no watch uses pods."""

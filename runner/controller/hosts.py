@@ -16,7 +16,9 @@ from runner.hosts import addresses, credentials, record, spec
 from runner.hosts.addresses import AddressCheck, Resolver
 from runner.hosts.inventory import HOST_KEYS, UNRESOLVED, Credentials, Host, Hosts, fact_environment
 from runner.kube.client import Client
+from runner.kube.discovery import ApiResource
 from runner.kube.meaning import Request
+from runner.kube.rights import Places, RequiredRights, Right, granting
 from runner.kube.state import SECRETS
 from runner.objects import Object, ObjectKey, key_of
 from runner.slots import Slot
@@ -209,3 +211,12 @@ def _name(path: SpecPath, obj: Object) -> ObjectKey | None:
     if own and namespace != own:
         raise TerminalError(f"{path.text}: Secret {namespace}/{name} is in another namespace; use one in {own}")
     return ObjectKey(namespace, name)
+
+
+def _rights(watch: Watch, resource: ApiResource, places: Places) -> set[Right]:
+    if watch.inventory is None or watch.inventory.credentials is None:
+        return set()
+    return granting(places.of(resource), "", "secrets", "get")
+
+
+RIGHTS = RequiredRights(_rights)

@@ -18,7 +18,9 @@ from runner.engine.job import Job, Outcome, RunResult
 from runner.engine.run_secrets import RunSecrets
 from runner.errors import ApiError, ConflictError
 from runner.kube.client import Client
+from runner.kube.discovery import ApiResource
 from runner.kube.meaning import Follow, Request, follow
+from runner.kube.rights import Places, RequiredRights, Right, granting
 from runner.kube.state import ClusterState, Stored
 from runner.masking.masker import TOO_SLOW, SearchTimeoutError
 from runner.objects import GVK, RECORD_OF, ObjectRef, uid_of
@@ -28,6 +30,7 @@ from runner.plan.changes import ObjectChange, PlannedOwner, ResourcePlan, State
 from runner.plan.tasks import UnplannedTask, UnplannedTasks
 from runner.proxy.planning.overlay import Overlay
 from runner.status.own import OwnStatus
+from runner.watches.watch import Watch
 
 _CHECK = "--check --diff"
 _TOO_DEEP = "an object is nested too deeply to compare"
@@ -197,3 +200,12 @@ class PlanConfigMaps:
             self._log.warning(
                 "Cannot write the ConfigMap of a plan, so that the status contains only a part of it", error=str(error)
             )
+
+
+def _rights(watch: Watch, resource: ApiResource, places: Places) -> set[Right]:
+    if watch.mode == "apply":
+        return set()
+    return granting(places.of(resource), "", "configmaps", "create", "delete", "get", "patch")
+
+
+RIGHTS = RequiredRights(_rights)

@@ -26,9 +26,11 @@ from runner.engine.job import Outcome
 from runner.errors import ApiError, ApiUnavailableError, ForbiddenError, NotFoundError
 from runner.kube.client import Client, PatchType
 from runner.kube.discovery import ApiResource
+from runner.kube.rights import Places, RequiredRights, Right, granting
 from runner.objects import LAST_RUN, Object, annotations_of, conditions_of, key_of, uid_of
 from runner.references.watching import References
 from runner.unchanged.last_run import MOST_READS, READ_SET, LastRun, ReadSet, RunInputs
+from runner.watches.watch import Watch
 
 NOTHING_NEW = "nothing has changed since the last run, which succeeded"
 
@@ -181,3 +183,13 @@ class RunSkipper(Hooks):
                 )
         except (ApiError, ApiUnavailableError) as error:
             self._log.info("Cannot record a run", error=str(error), **key_of(obj)._asdict())
+
+
+def _rights(watch: Watch, resource: ApiResource, places: Places) -> set[Right]:
+    """Return the right to record the last run in annotations of its object."""
+    if not watch.skip_unchanged:
+        return set()
+    return granting(places.of(resource), resource.gvk.group, resource.plural, "patch")
+
+
+RIGHTS = RequiredRights(_rights)

@@ -16,6 +16,8 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Protocol, TypeAlias
 
+from runner.config.settings import Settings
+from runner.kube.rights import RequiredRights, Right, granting
 from runner.objects import Object
 
 _ALLOWED_FOR, _REFUSED_FOR = 60.0, 10.0
@@ -109,3 +111,15 @@ class AccessReviews:
         answer = await self._client.request("POST", f"/apis/{api_version}/{kind.lower()}s", body=body)
         status: Object = answer.get("status") or {}
         return status
+
+
+def _rights(settings: Settings, *_: object) -> set[Right]:
+    """Return the rights to authorize readers of metrics."""
+    if not settings.metrics_require_rbac:
+        return set()
+    return granting([""], "authentication.k8s.io", "tokenreviews", "create") | granting(
+        [""], "authorization.k8s.io", "subjectaccessreviews", "create"
+    )
+
+
+RIGHTS = RequiredRights(of_operator=_rights)

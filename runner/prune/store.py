@@ -6,13 +6,17 @@ Lease cannot overwrite the record of the next one.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from runner.config.settings import Settings
 from runner.kube.client import Client
+from runner.kube.credentials.auth import OwnNamespaces
+from runner.kube.rights import RequiredRights, Right, granting
 from runner.kube.state import ClusterState, FileState, StateStore, Stored
 from runner.objects import GVK, ObjectKey, ObjectRef
+from runner.watches.watch import Watch
 
 _PREFIX = "ansible-operator-created-"
 _FOLDER = "created-objects"
@@ -70,3 +74,13 @@ def _owner(text: str, uid: str) -> ObjectRef | None:
     kind, _, key = text.partition(" ")
     gvk, (namespace, _, name) = GVK.named(kind), key.rpartition("/")
     return ObjectRef(gvk, ObjectKey(namespace, name), uid) if name and gvk.version else None
+
+
+def _rights(_: Settings, watches: Sequence[Watch], own: OwnNamespaces) -> set[Right]:
+    """Return the rights to record the objects that runs create."""
+    if not own.pod or all(watch.prune.then == "off" for watch in watches):
+        return set()
+    return granting([own.pod], "", "configmaps", "create", "get", "list", "update", "delete")
+
+
+RIGHTS = RequiredRights(of_operator=_rights)

@@ -14,8 +14,8 @@ from runner.errors import PASSING, ApiError, ApiUnavailableError
 from runner.kube import forbidden
 from runner.kube.client import Client
 from runner.kube.discovery import ApiResource, Discovery
+from runner.kube.rights import Right
 from runner.objects import GVK
-from runner.rbac.rights import Right
 
 _AT_ONCE = 4
 _AGAIN = 5.0

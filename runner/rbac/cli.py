@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from runner.errors import ConfigError
 
 if TYPE_CHECKING:
-    from runner.rbac.rights import Right
+    from runner.kube.rights import Right
 
     Subparsers = argparse._SubParsersAction[argparse.ArgumentParser]  # noqa: SLF001 - argparse has no public name for it
 

@@ -16,10 +16,10 @@ import yaml
 from runner import log
 from runner.config import atomic_file
 from runner.errors import ConfigError
+from runner.kube.rights import Right
 from runner.proxy import request
 from runner.proxy.calls import Answer, Call
 from runner.rbac import rights
-from runner.rbac.rights import Right
 
 _PAUSE = 1.0
 """Seconds between two writes of the file."""

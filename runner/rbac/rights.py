@@ -1,21 +1,18 @@
-"""Rights as values: those that watches and calls require, and their Roles. Pure.
+"""Rights that calls require, and Roles with rights. Pure.
 
-A right is a verb on a resource in a namespace, or on a non-resource path. Rights that every authenticated user has by
-Kubernetes' default roles (discovery, self-reviews) are omitted. Source:
+Rights that every authenticated user has by Kubernetes' default roles (discovery, self-reviews) are omitted. Source:
 https://kubernetes.io/docs/reference/access-authn-authz/rbac/.
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from http import HTTPStatus
 from typing import Any
 
-from runner.kube.discovery import ApiResource
-from runner.kube.forbidden import MissingRight
+from runner.kube.rights import Right
 from runner.proxy.request import RequestInfo
-from runner.watches.watch import Watch
 
 NAME = "ansible-operator-recorded"
 RECORDED_FOR = "ansible.sdk.operatorframework.io/recorded-for"
@@ -28,119 +25,6 @@ _SESSIONS = frozenset({"exec", "attach", "portforward"})
 _APPLY = "application/apply-patch"
 _LEASES = ("coordination.k8s.io", "leases")
 _CONFIG_MAPS = ("", "configmaps")
-
-
-@dataclass(frozen=True, slots=True, order=True)
-class Right:
-    """A verb on a resource, or on a path."""
-
-    account: str
-    """Service account, `namespace/name`; empty: the operator's own."""
-    namespace: str
-    """Empty: cluster scope."""
-    group: str
-    resource: str
-    """With its subresource, `pods/log`; empty for a right on `path`."""
-    verb: str
-    name: str = ""
-    """Name of one object; empty: all."""
-    path: str = ""
-
-    def missing(self, user: str) -> MissingRight:
-        """Return the right as one that a user lacks."""
-        return MissingRight(user, self.verb, self.group, self.resource, self.namespace, self.name, self.path)
-
-    def attributes(self) -> dict[str, Any]:
-        """Return the spec of a SelfSubjectAccessReview."""
-        if not self.resource:
-            return {"nonResourceAttributes": {"path": self.path, "verb": self.verb}}
-        resource, _, subresource = self.resource.partition("/")
-        fields = {
-            "namespace": self.namespace,
-            "verb": self.verb,
-            "group": self.group,
-            "resource": resource,
-            "subresource": subresource,
-            "name": self.name,
-        }
-        return {"resourceAttributes": {name: value for name, value in fields.items() if value}}
-
-
-def of_watch(watch: Watch, resource: ApiResource, namespaces: Sequence[str]) -> set[Right]:
-    """Return the operator's rights for a watch. Its service account is `namespace/name`."""
-    group, plural = resource.gvk.group, resource.plural
-    has_status = "status" in resource.subresources
-    verbs = {"get", "list", "watch"}
-    if watch.finalizer or watch.skip_unchanged or (watch.manage_status and not has_status):
-        verbs.add("patch")
-    within = [name for name in namespaces if name] if resource.namespaced else []
-    found = {Right("", space, group, plural, verb) for space in within or [""] for verb in verbs}
-    if watch.manage_status and has_status:
-        found |= {Right("", space, group, f"{plural}/status", "patch") for space in within or [""]}
-    if watch.inventory is not None and watch.inventory.credentials is not None:
-        found |= {Right("", space, "", "secrets", "get") for space in within or [""]}
-    if watch.mode != "apply":
-        plans = ("create", "delete", "get", "patch")
-        found |= {Right("", space, "", "configmaps", verb) for space in within or [""] for verb in plans}
-    if watch.service_account:
-        space, _, name = watch.service_account.partition("/")
-        found |= {Right("", space, "", "serviceaccounts", verb, name) for verb in ("get", "impersonate")}
-    return found
-
-
-def of_lease(namespace: str, name: str) -> set[Right]:
-    """Return the rights for leader election with the Lease `name`."""
-    named = {Right("", namespace, "coordination.k8s.io", "leases", verb, name) for verb in ("get", "update")}
-    # The authorizer does not know the name of an object that is created.
-    return named | {Right("", namespace, "coordination.k8s.io", "leases", "create")}
-
-
-def of_rollouts(namespace: str) -> set[Right]:
-    """Return the rights to store the state of rollouts."""
-    return {Right("", namespace, "", "configmaps", verb) for verb in ("create", "get", "update")}
-
-
-def of_records(namespace: str) -> set[Right]:
-    """Return the rights to record the objects that runs create, for watches with `prune`."""
-    verbs = ("create", "get", "list", "update", "delete")
-    return {Right("", namespace, "", "configmaps", verb) for verb in verbs}
-
-
-def of_pods(resource: ApiResource, namespaces: Sequence[str], own: str, *, finalizes: bool) -> set[Right]:
-    """Return the rights for runs in pods of a watched kind. `own`: the operator's namespace.
-
-    `finalizes`: the watch has a finalizer, which runs there if the namespace of its object is being deleted.
-    """
-    spaces = [*namespaces] or [""]
-    homes = {*(spaces if resource.namespaced else [own]), *([own] if namespaces and finalizes and own else [])}
-    found = {
-        Right("", space, group, plural, verb)
-        for space in homes
-        for group, plural in (("", "secrets"), ("batch", "jobs"))
-        for verb in ("create", "delete", "list")
-    }
-    found |= {Right("", space, "", "events", "list") for space in homes}
-    watched = [*spaces, own] if namespaces and own else spaces
-    return found | {Right("", space, "", "pods", verb) for space in watched for verb in ("list", "watch")}
-
-
-def of_warm_pods(namespace: str) -> set[Right]:
-    """Return the rights for warm pods in the operator's namespace."""
-    objects = (("", "secrets", ("create",)), ("batch", "jobs", ("create", "delete")), ("", "pods", ("get", "patch")))
-    return {Right("", namespace, group, plural, verb) for group, plural, verbs in objects for verb in verbs}
-
-
-def of_pods_authority(namespace: str, name: str) -> set[Right]:
-    """Return the rights for the Secret with the authority of the certificates that agents trust."""
-    return {Right("", namespace, "", "secrets", "create"), Right("", namespace, "", "secrets", "get", name)}
-
-
-def of_reviews() -> set[Right]:
-    """Return the rights to authorize readers of metrics."""
-    return {
-        Right("", "", "authentication.k8s.io", "tokenreviews", "create"),
-        Right("", "", "authorization.k8s.io", "subjectaccessreviews", "create"),
-    }
 
 
 def of_call(info: RequestInfo, status: int, content_type: str, account: str) -> set[Right]:

@@ -7,12 +7,17 @@ https://kubernetes.io/docs/reference/kubernetes-api/cluster-resources/lease-v1/
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
+from runner.config.settings import Settings
 from runner.errors import NotFoundError
 from runner.features.replicas.election import LeaseRecord
 from runner.kube.client import Client
+from runner.kube.credentials.auth import OwnNamespaces
+from runner.kube.rights import RequiredRights, Right, granting
 from runner.objects import Object, metadata
+from runner.watches.watch import Watch
 
 _API = "coordination.k8s.io/v1"
 _DEFAULT_SECONDS = 15
@@ -66,3 +71,15 @@ def _read(obj: Object) -> tuple[LeaseRecord, str]:
         transitions=int(spec.get("leaseTransitions") or 0),
     )
     return record, str(metadata(obj).get("resourceVersion") or "")
+
+
+def _rights(settings: Settings, _: Sequence[Watch], own: OwnNamespaces) -> set[Right]:
+    """Return the rights for leader election. The authorizer does not know the name of an object that is created."""
+    if not settings.leader_elect:
+        return set()
+    leases, spaces = ("coordination.k8s.io", "leases"), [own.leases]
+    named = granting(spaces, *leases, "get", "update", name=settings.leader_election_id)
+    return named | granting(spaces, *leases, "create")
+
+
+RIGHTS = RequiredRights(of_operator=_rights)

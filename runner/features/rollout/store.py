@@ -10,10 +10,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from runner import log
+from runner.config.settings import Settings
 from runner.features.rollout.state import State
 from runner.kube.client import EVERYTHING, Client, Selection
+from runner.kube.credentials.auth import OwnNamespaces
+from runner.kube.rights import RequiredRights, Right, granting
 from runner.kube.state import ClusterState, Stored
 from runner.objects import GVK, ObjectKey, ObjectRef
+from runner.watches.watch import Watch
 
 _LABELS = {"app.kubernetes.io/managed-by": "ansible-operator", "app.kubernetes.io/component": "rollout"}
 _PREFIX = "ansible-operator-rollout-"
@@ -78,3 +82,12 @@ class RolloutStore:
 
 def _storage(client: Client, namespace: str) -> ClusterState:
     return ClusterState(client, namespace, "the state of a rollout", ("create", "get", "update"), _PREFIX, _LABELS)
+
+
+def _rights(_: Settings, watches: Sequence[Watch], own: OwnNamespaces) -> set[Right]:
+    if all(watch.rollout is None for watch in watches):
+        return set()
+    return granting([own.others or "default"], "", "configmaps", "create", "get", "update")
+
+
+RIGHTS = RequiredRights(of_operator=_rights)

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import re
+from argparse import Namespace
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -11,15 +13,18 @@ import pytest
 import yaml
 from structlog.testing import capture_logs
 
+from runner.config import sources
 from runner.dependents.store import KindStore, storage
 from runner.errors import ForbiddenError
+from runner.features.replicas import leases
 from runner.features.replicas.election import LeaseRecord
 from runner.features.replicas.leases import LeaseClient
+from runner.kube import reviews, rights
 from runner.kube.client import Client
 from runner.kube.credentials import auth
 from runner.kube.discovery import Discovery
+from runner.kube.rights import Places, Right
 from runner.objects import GVK
-from runner.rbac import rights
 from runner.rbac.check import RightsCheck
 from runner.watches.watch import Finalizer, Role
 from tests.kit.places import ROOT
@@ -38,6 +43,9 @@ IN_RUNS = ("deployments", "configmaps", "pods")
 ELSEWHERE = ("events", "memcacheds/finalizers")
 """Rules that the first Event reports, or that only clusters that check owner references need."""
 LEASE = "memcached-operator"
+SETTINGS = replace(
+    sources.load(Namespace(), {}).settings, leader_elect=True, leader_election_id=LEASE, metrics_require_rbac=True
+)
 PROBLEM = re.compile(
     rf"forbidden: (?P<verbs>\w+(?:, \w+)*) (?P<resource>\S+) (?:{LEASE} )?(?:in namespace|at the cluster scope)"
 )
@@ -66,7 +74,7 @@ def grant(api: Api, user: str, given: list[dict[str, Any]]) -> None:
     api.apply(f"{RBAC}/clusterrolebindings/{user}", {**meta, "kind": "ClusterRoleBinding", **binding})
 
 
-def is_granted(api: Api, user: str, needed: rights.Right) -> bool:
+def is_granted(api: Api, user: str, needed: Right) -> bool:
     attributes = {"user": user, **needed.attributes()}
     answer = api.call("POST", "/apis/authorization.k8s.io/v1/subjectaccessreviews", {"spec": attributes})
     return bool(answer["status"]["allowed"])
@@ -81,7 +89,7 @@ def as_user(admin: Path, user: str, folder: Path) -> Path:
     return path
 
 
-async def reported(kubeconfig: Path, needed: set[rights.Right]) -> list[str]:
+async def reported(kubeconfig: Path, needed: set[Right]) -> list[str]:
     """What an operator with this kubeconfig says when it starts."""
     with capture_logs() as logs:
         async with Client(
@@ -98,8 +106,9 @@ async def test_each_missing_rule_of_the_operator_is_named_at_start(
     async with Client(await auth.load(str(admin), None, auth.HostEnvironment({}, tmp_path))) as client:
         resource = await Discovery(client).find(MEMCACHED)
     watch = watch_value(finalizer=Finalizer("cache.example.com/end", Role("end", Path("/roles/end")), {}, None))
-    needed = rights.of_watch(watch, resource, [namespace]) | rights.of_lease(namespace, LEASE)
-    needed |= rights.of_reviews()
+    own = auth.OwnNamespaces("", namespace, namespace)
+    needed = rights.OF_WATCHES.of_watch(watch, resource, Places([namespace], own))
+    needed |= leases.RIGHTS.of_operator(SETTINGS, [watch], own) | reviews.RIGHTS.of_operator(SETTINGS, [watch], own)
     assert {right.resource for right in needed} == set(AT_START)
     assert {rule["resources"][0] for rule in rules()} == {*AT_START, *IN_RUNS, *ELSEWHERE}
 
@@ -126,7 +135,7 @@ async def test_the_operator_can_write_its_own_lease_and_config_map_and_no_other(
 ) -> None:
     user = f"{namespace}-elected"
     grant(api, user, rules(("leader_election_role.yaml",)))
-    needed = rights.of_lease(namespace, LEASE)
+    needed = leases.RIGHTS.of_operator(SETTINGS, [], auth.OwnNamespaces("", namespace, namespace))
     wait_until(lambda: all(is_granted(api, user, each) for each in needed), user)
     kubeconfig = as_user(Path(devcluster.kubeconfig), user, tmp_path)
     kinds = {MEMCACHED: frozenset({GVK("apps", "v1", "Deployment")})}

@@ -13,14 +13,15 @@ from typing import Any, cast
 import pytest
 from structlog.testing import capture_logs
 
+from runner.app.rights import REQUIRED_RIGHTS
 from runner.config import sources
 from runner.errors import ApiError, ApiUnavailableError, ForbiddenError, ServerError
 from runner.kube.client import Client
 from runner.kube.discovery import ApiResource, Discovery
+from runner.kube.rights import Right
 from runner.objects import GVK
 from runner.rbac.check import RightsCheck
 from runner.rbac.privileges import OperatorRights
-from runner.rbac.rights import Right
 from runner.watches.inventory_fields import AllowedHosts, InventoryPolicy
 from runner.watches.pod_fields import PodPolicy
 from runner.watches.spec_paths import SpecPath
@@ -116,7 +117,7 @@ def test_rights_for_pods_are_checked_if_a_watch_uses_them(make_watch: Callable[.
 
     async def follow(watch: Watch) -> None:
         client, discovery = cast("Client", server), cast("Discovery", _Discovered())
-        following = OperatorRights(settings, [watch]).follow(client, discovery, [watch])
+        following = OperatorRights(settings, REQUIRED_RIGHTS).follow(client, discovery, [watch])
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(following, 10)
 

@@ -8,8 +8,8 @@ import pytest
 import yaml
 
 from runner.cli import main
+from runner.kube.rights import Right
 from runner.rbac import rights
-from runner.rbac.rights import Right
 
 ROLE = Path("config/rbac/role.yaml")
 RECORD = Path("recorded.yaml")

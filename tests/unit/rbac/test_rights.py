@@ -13,13 +13,17 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
+from runner.app.rights import REQUIRED_RIGHTS
 from runner.errors import ConfigError
+from runner.kube.credentials.auth import OwnNamespaces
 from runner.kube.discovery import ApiResource
+from runner.kube.rights import Places, Right
 from runner.objects import GVK
 from runner.proxy import request
 from runner.rbac import rights
 from runner.rbac.record import RightsRecord
-from runner.rbac.rights import OPERATOR, RECORDED_FOR, Right
+from runner.rbac.rights import OPERATOR, RECORDED_FOR
+from runner.watches.pod_fields import PodPolicy
 from runner.watches.watch import Finalizer, Role, Watch
 
 MEMCACHED = ApiResource(
@@ -72,35 +76,45 @@ def test_a_forbidden_call_counts_and_an_unauthenticated_one_does_not() -> None:
 
 
 def test_a_watch_needs_what_the_operator_does_with_its_objects(make_watch: Callable[..., Watch]) -> None:
-    plain = rights.of_watch(make_watch(), MEMCACHED, ["a"])
+    plain = of_watch(make_watch(), "a")
     assert sorted(f"{each.verb} {each.resource} {each.namespace}" for each in plain) == [
         "get memcacheds a",
         "list memcacheds a",
         "patch memcacheds/status a",
         "watch memcacheds a",
     ]
-    silent = rights.of_watch(make_watch(manage_status=False), MEMCACHED, [])
+    silent = of_watch(make_watch(manage_status=False))
     assert {each.verb for each in silent} == {"get", "list", "watch"}
     assert {each.namespace for each in silent} == {""}
     finalizer = Finalizer("f", Role("r", Path("/roles/r")), {}, None)
-    assert Right("", "", MEMCACHED.gvk.group, "memcacheds", "patch") in rights.of_watch(
-        make_watch(finalizer=finalizer), MEMCACHED, []
-    )
-    planning = rights.of_watch(make_watch(mode="approve"), MEMCACHED, ["a"])
+    for patched in (make_watch(finalizer=finalizer), make_watch(skip_unchanged=True)):
+        assert Right("", "", MEMCACHED.gvk.group, "memcacheds", "patch") in of_watch(patched)
+    planning = of_watch(make_watch(mode="approve"), "a")
     assert planning - plain == {Right("", "a", "", "configmaps", verb) for verb in ("create", "delete", "get", "patch")}
-    acting = rights.of_watch(make_watch(service_account="b/runs"), MEMCACHED, ["a"])
+    acting = of_watch(make_watch(service_account="b/runs"), "a")
     assert acting - plain == {Right("", "b", "", "serviceaccounts", verb, "runs") for verb in ("get", "impersonate")}
 
 
-def needed_for_pods(resource: ApiResource, *namespaces: str, finalizes: bool = False) -> dict[str, set[str]]:
-    """Return the namespaces of each right for runs in pods, of an operator in the namespace `home`."""
-    found: dict[str, set[str]] = {}
-    for each in rights.of_pods(resource, namespaces, "home", finalizes=finalizes):
-        found.setdefault(f"{each.verb} {each.resource}", set()).add(each.namespace)
-    return found
+def of_watch(watch: Watch, *namespaces: str, resource: ApiResource = MEMCACHED) -> set[Right]:
+    """Return the rights for a watch, of an operator in the namespace `home`."""
+    places = Places(namespaces, OwnNamespaces("home", "home", "home"))
+    return set().union(*(required.of_watch(watch, resource, places) for required in REQUIRED_RIGHTS))
 
 
-def test_runs_in_pods_need_secrets_and_jobs_where_their_resources_are() -> None:
+def test_runs_in_pods_need_secrets_and_jobs_where_their_resources_are(make_watch: Callable[..., Watch]) -> None:
+    finalizer = Finalizer("f", Role("r", Path("/roles/r")), {}, None)
+
+    def needed_for_pods(resource: ApiResource, *namespaces: str, finalizes: bool = False) -> dict[str, set[str]]:
+        """Return the namespaces of each right for runs in pods."""
+        plain = make_watch(finalizer=finalizer if finalizes else None)
+        in_pods = replace(plain, pods=PodPolicy(1, {}, {"image": "ee:1"}))
+        by_right: dict[str, set[str]] = {}
+        for right in of_watch(in_pods, *namespaces, resource=resource) - of_watch(
+            plain, *namespaces, resource=resource
+        ):
+            by_right.setdefault(f"{right.verb} {right.resource}", set()).add(right.namespace)
+        return by_right
+
     of_runs = [f"{verb} {what}" for verb in ("create", "delete", "list") for what in ("jobs", "secrets")]
     everywhere = needed_for_pods(MEMCACHED)
     assert everywhere == {each: {""} for each in (*of_runs, "list events", "list pods", "watch pods")}

@@ -1,0 +1,26 @@
+"""Rights that the parts of the operator require."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from runner.controller import hosts, plan_run, skipping
+from runner.features.replicas import leases
+from runner.features.rollout import store as rollout
+from runner.kube import reviews, rights
+from runner.kube.rights import RequiredRights
+from runner.pods import rights as pods
+from runner.prune import store as prune
+
+REQUIRED_RIGHTS: Sequence[RequiredRights] = (
+    rights.OF_WATCHES,
+    reviews.RIGHTS,
+    leases.RIGHTS,
+    hosts.RIGHTS,
+    plan_run.RIGHTS,
+    prune.RIGHTS,
+    rollout.RIGHTS,
+    skipping.RIGHTS,
+    pods.RIGHTS,
+)
+"""Their order has no effect."""

@@ -1,0 +1,47 @@
+"""Rights of the operator for runs in pods."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from runner.config.settings import Settings
+from runner.kube.credentials.auth import OwnNamespaces
+from runner.kube.discovery import ApiResource
+from runner.kube.rights import Places, RequiredRights, Right, granting
+from runner.pods.setup import authority_name
+from runner.watches.watch import Watch
+
+_SECRETS, _JOBS = ("", "secrets"), ("batch", "jobs")
+
+
+def _of_watch(watch: Watch, resource: ApiResource, places: Places) -> set[Right]:
+    """Return the rights for the runs of a kind.
+
+    A finalizer runs in the operator's own namespace if that of its object is being deleted.
+    """
+    if watch.pods is None:
+        return set()
+    own, spaces = places.own.others, [*places.watched] or [""]
+    homes = {*(spaces if resource.namespaced else [own])}
+    if places.watched and watch.finalizer is not None and own:
+        homes.add(own)
+    needed = granting([*homes], "", "events", "list")
+    for kind in (_SECRETS, _JOBS):
+        needed |= granting([*homes], *kind, "create", "delete", "list")
+    watched = [*spaces, own] if places.watched and own else spaces
+    return needed | granting(watched, "", "pods", "list", "watch")
+
+
+def _of_operator(settings: Settings, watches: Sequence[Watch], own: OwnNamespaces) -> set[Right]:
+    """Return the rights for the authority of the certificates that agents trust, and for warm pods."""
+    policies, spaces = [watch.pods for watch in watches if watch.pods is not None], [own.others]
+    if not policies or not own.others:
+        return set()
+    needed = granting(spaces, *_SECRETS, "create")
+    needed |= granting(spaces, *_SECRETS, "get", name=authority_name(settings))
+    if any(policy.warm for policy in policies):
+        needed |= granting(spaces, *_JOBS, "create", "delete") | granting(spaces, "", "pods", "get", "patch")
+    return needed
+
+
+RIGHTS = RequiredRights(_of_watch, _of_operator)
