@@ -55,6 +55,7 @@ from runner.features.loopguard.guard import LoopGuard, delays
 from runner.features.masking import requests as masked
 from runner.features.prune import requests as pruned
 from runner.features.replicas import setup as replicas
+from runner.features.rights.privileges import OperatorRights
 from runner.features.rolemetrics.endpoint import RoleMetrics
 from runner.features.ui.setup import OperatorPage
 from runner.features.unchanged import requests as unchanged
@@ -81,7 +82,6 @@ from runner.proxy.handlers.writes import ServedResources, Writes
 from runner.proxy.identity import Identities
 from runner.proxy.self_test import SelfTest
 from runner.proxy.server import Proxy
-from runner.rbac.privileges import OperatorRights
 from runner.references.watching import References
 from runner.watches.watch import LoadedWatches, Watch
 from runner.workqueue.concurrency import ConcurrencyLimit

@@ -14,7 +14,7 @@ from typing import Any
 from runner.cli import text as cli_text
 from runner.config.options import Option
 from runner.config.settings import OPTIONS
-from runner.rbac import cli as rbac_cli
+from runner.features.rights import cli as rbac_cli
 from runner.sdk.dev import cli as dev_cli
 from runner.sdk.devcluster import cli as devcluster_cli
 from runner.sdk.migrate import cli as migrate_cli

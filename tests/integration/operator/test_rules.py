@@ -19,13 +19,13 @@ from runner.errors import ForbiddenError
 from runner.features.replicas import leases
 from runner.features.replicas.election import LeaseRecord
 from runner.features.replicas.leases import LeaseClient
+from runner.features.rights.check import RightsCheck
 from runner.kube import reviews, rights
 from runner.kube.client import Client
 from runner.kube.credentials import auth
 from runner.kube.discovery import Discovery
 from runner.kube.rights import Places, Right
 from runner.objects import GVK
-from runner.rbac.check import RightsCheck
 from runner.watches.watch import Finalizer, Role
 from tests.kit.places import ROOT
 from tests.kit.wait import wait_until

@@ -16,12 +16,12 @@ from structlog.testing import capture_logs
 from runner.app.rights import REQUIRED_RIGHTS
 from runner.config import sources
 from runner.errors import ApiError, ApiUnavailableError, ForbiddenError, ServerError
+from runner.features.rights.check import RightsCheck
+from runner.features.rights.privileges import OperatorRights
 from runner.kube.client import Client
 from runner.kube.discovery import ApiResource, Discovery
 from runner.kube.rights import Right
 from runner.objects import GVK
-from runner.rbac.check import RightsCheck
-from runner.rbac.privileges import OperatorRights
 from runner.watches.inventory_fields import AllowedHosts, InventoryPolicy
 from runner.watches.pod_fields import PodPolicy
 from runner.watches.spec_paths import SpecPath

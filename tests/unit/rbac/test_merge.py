@@ -8,8 +8,8 @@ import pytest
 import yaml
 
 from runner.cli import main
+from runner.features.rights import roles
 from runner.kube.rights import Right
-from runner.rbac import rights
 
 ROLE = Path("config/rbac/role.yaml")
 RECORD = Path("recorded.yaml")
@@ -25,7 +25,7 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.Capt
 
 
 def merge(*found: Right) -> int:
-    RECORD.write_text(yaml.safe_dump_all(rights.roles(found)))
+    RECORD.write_text(yaml.safe_dump_all(roles.documents(found)))
     return main.main(["generate", "rbac", str(RECORD)])
 
 

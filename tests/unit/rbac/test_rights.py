@@ -15,14 +15,14 @@ from hypothesis import strategies as st
 
 from runner.app.rights import REQUIRED_RIGHTS
 from runner.errors import ConfigError
+from runner.features.rights import roles
+from runner.features.rights.record import RightsRecord
+from runner.features.rights.roles import OPERATOR, RECORDED_FOR
 from runner.kube.credentials.auth import OwnNamespaces
 from runner.kube.discovery import ApiResource
 from runner.kube.rights import Places, Right
 from runner.objects import GVK
 from runner.proxy import request
-from runner.rbac import rights
-from runner.rbac.record import RightsRecord
-from runner.rbac.rights import OPERATOR, RECORDED_FOR
 from runner.watches.pod_fields import PodPolicy
 from runner.watches.watch import Finalizer, Role, Watch
 
@@ -38,7 +38,7 @@ MEMCACHED = ApiResource(
 def needed(call: str, status: int = 200, content_type: str = "application/json") -> list[str]:
     """What `METHOD /path` needs, as `verb resource.group namespace`."""
     method, target = call.split()
-    found = rights.of_call(request.parse(method, target), status, content_type, "")
+    found = roles.of_call(request.parse(method, target), status, content_type, "")
     return sorted(f"{each.verb} {each.resource or each.path}.{each.group} {each.namespace}" for each in found)
 
 
@@ -129,7 +129,7 @@ def test_runs_in_pods_need_secrets_and_jobs_where_their_resources_are(make_watch
 
 
 def test_roles_are_one_for_each_namespace_and_account_with_few_rules() -> None:
-    made = rights.roles(
+    made = roles.documents(
         [
             *(Right("", "a", "", each, verb) for each in ("pods", "configmaps") for verb in ("list", "get")),
             Right("", "a", "apps", "deployments", "get"),
@@ -141,17 +141,17 @@ def test_roles_are_one_for_each_namespace_and_account_with_few_rules() -> None:
         (each["kind"], each["metadata"]["name"], each["metadata"].get("namespace"), each["rules"]) for each in made
     ]
     assert shown == [
-        ("ClusterRole", rights.NAME, None, [{"nonResourceURLs": ["/logs"], "verbs": ["get"]}]),
+        ("ClusterRole", roles.NAME, None, [{"nonResourceURLs": ["/logs"], "verbs": ["get"]}]),
         (
             "Role",
-            rights.NAME,
+            roles.NAME,
             "a",
             [
                 {"apiGroups": [""], "resources": ["configmaps", "pods"], "verbs": ["get", "list"]},
                 {"apiGroups": ["apps"], "resources": ["deployments"], "verbs": ["get"]},
             ],
         ),
-        ("Role", f"{rights.NAME}-b-runs", "a", [{"apiGroups": [""], "resources": ["pods"], "verbs": ["get"]}]),
+        ("Role", f"{roles.NAME}-b-runs", "a", [{"apiGroups": [""], "resources": ["pods"], "verbs": ["get"]}]),
     ]
     assert [each["metadata"]["annotations"][RECORDED_FOR] for each in made] == [OPERATOR, OPERATOR, "b/runs"]
 
@@ -179,8 +179,8 @@ RIGHTS = st.sets(
 
 @given(RIGHTS)
 def test_rights_are_read_back_from_roles_unchanged(found: set[Right]) -> None:
-    assert rights.read(rights.roles(found)) == found
-    assert rights.roles(sorted(found, reverse=True)) == rights.roles(found)
+    assert roles.read(roles.documents(found)) == found
+    assert roles.documents(sorted(found, reverse=True)) == roles.documents(found)
 
 
 async def _run_called(record: RightsRecord, call: str, account: str = "") -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from argparse import Namespace
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,14 +15,17 @@ import yaml
 from runner.cli import main
 from runner.config import sources
 from runner.engine.job import PodRun
+from runner.features.rights import cli as rbac_cli
+from runner.kube.credentials.auth import OwnNamespaces
 from runner.kube.discovery import ApiResource
+from runner.kube.rights import Places, Right
 from runner.objects import GVK, ObjectKey, ObjectRef
-from runner.pods import jobs, setup
-from runner.rbac import cli as rbac_cli
-from runner.rbac import rights
-from runner.rbac.rights import Right
+from runner.pods import jobs
+from runner.pods.rights import RIGHTS
 from runner.sdk.packaging import deployments
 from runner.watches.pod_fields import PodPolicy
+from runner.watches.watch import Finalizer, Role
+from tests.kit.watch_values import watch_value
 
 Json = dict[str, Any]
 Type = Callable[[str], tuple[int, str, str]]
@@ -31,6 +35,8 @@ YAML = re.compile(r"^```yaml\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 PODS = Path("config/pods")
 DEFAULT = Path("config/default/kustomization.yaml")
 OWN = "shop-system"
+OWN_NAMESPACES = OwnNamespaces(OWN, OWN, OWN)
+POLICY = PodPolicy(1, {}, {"image": "example.com/ee:1"})
 IN_PODS = "  isolation: pod\n  podTemplate: {image: example.com/ee:1}\n"
 
 
@@ -46,6 +52,12 @@ def typed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.Captur
     assert run("init --domain example.com --project-name shop")[0] == 0
     assert run("create api --group g --kind Basket")[0] == 0
     return run
+
+
+def of_operator(policy: PodPolicy) -> set[Right]:
+    """Return the rights for pods in the operator's own namespace."""
+    settings = sources.load(Namespace(), {"ANSIBLE_OPERATOR_LEADER_ELECTION_ID": "shop"}).settings
+    return RIGHTS.of_operator(settings, [watch_value(pods=policy)], OWN_NAMESPACES)
 
 
 def in_pods() -> None:
@@ -119,10 +131,10 @@ def test_the_roles_grant_what_the_check_at_start_requires(
         typed("create api --group g --kind Market --finalizer")
     in_pods()
     typed("generate pods")
-    needed = rights.of_pods(of_kind(namespaced=namespaced), namespaces, OWN, finalizes=finalizes)
-    settings = sources.load(Namespace(), {"ANSIBLE_OPERATOR_LEADER_ELECTION_ID": "shop"}).settings
-    needed |= rights.of_pods_authority(OWN, setup.authority_name(settings))
-    assert lacking(needed) == set()
+    finalizer = Finalizer("f", Role("r", Path("/roles/r")), {}, None) if finalizes else None
+    watch = watch_value(pods=POLICY, finalizer=finalizer)
+    needed = RIGHTS.of_watch(watch, of_kind(namespaced=namespaced), Places(namespaces, OWN_NAMESPACES))
+    assert lacking(needed | of_operator(POLICY)) == set()
     reads_all = Right("", OWN, "", "secrets", "list")
     assert (lacking({reads_all}) == set()) is (finalizes or not namespaced)
     assert "--leader-election-id=shop" in deployments.container(manager())["args"]
@@ -132,11 +144,12 @@ def test_the_roles_grant_what_the_check_at_start_requires(
 def test_the_roles_grant_what_warm_pods_require(typed: Type) -> None:
     in_pods()
     typed("generate pods")
-    assert lacking(rights.of_warm_pods(OWN)) != set()
+    needed = of_operator(replace(POLICY, warm=1))
+    assert lacking(needed) != set()
     with Path("watches.yaml").open("a") as file:
         file.write("  warmPods: 1\n")
     assert typed("generate pods")[0] == 0
-    assert lacking(rights.of_warm_pods(OWN)) == set()
+    assert lacking(needed) == set()
     assert typed("generate pods") == (0, "Note: config/pods and config/default are up to date\n", "")
 
 

@@ -67,7 +67,7 @@ def spread_own(rights: Iterable[Right], own_namespace: str) -> set[Right]:
     return stay | spread(found - stay)
 
 
-def roles(rights: Iterable[Right]) -> list[dict[str, Any]]:
+def documents(rights: Iterable[Right]) -> list[dict[str, Any]]:
     """Return Roles and ClusterRoles with these rights, in a stable order."""
     by_role: dict[tuple[str, str], list[Right]] = {}
     for right in sorted(set(rights)):

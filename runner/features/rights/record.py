@@ -16,10 +16,10 @@ import yaml
 from runner import log
 from runner.config import atomic_file
 from runner.errors import ConfigError
+from runner.features.rights import roles
 from runner.kube.rights import Right
 from runner.proxy import request
 from runner.proxy.calls import Answer, Call
-from runner.rbac import rights
 
 _PAUSE = 1.0
 """Seconds between two writes of the file."""
@@ -52,7 +52,7 @@ class RightsRecord:
 
     def add(self, found: Iterable[Right]) -> None:
         """Record rights of the operator itself."""
-        self._add(rights.spread_own(found, self._own_namespace) if self._everywhere else set(found))
+        self._add(roles.spread_own(found, self._own_namespace) if self._everywhere else set(found))
 
     def _add(self, new: set[Right]) -> None:
         if not new <= self._rights:
@@ -65,9 +65,9 @@ class RightsRecord:
         """Record a call of the operator itself. `user`: the service account that it impersonates; empty: none."""
         info = request.parse(method, f"{path}?{urlencode(params)}")
         account = user.removeprefix(_ACCOUNT).replace(":", "/", 1)
-        found = rights.of_call(info, status, content_type, account)
+        found = roles.of_call(info, status, content_type, account)
         if account:
-            self._add(rights.spread(found) if self._everywhere else found)
+            self._add(roles.spread(found) if self._everywhere else found)
             return
         if info.verb == "watch":
             # A server without streamed lists requires a plain list before the watch.
@@ -77,8 +77,8 @@ class RightsRecord:
     async def answered(self, call: Call, answer: Answer) -> None:
         """Record a run's call: an observer in the proxy."""
         kind = b"".join(value for name, value in call.headers if name.lower() == b"content-type").decode()
-        found = rights.of_call(call.info, answer.status, kind, call.run.run.service_account)
-        self._add(rights.spread(found) if self._everywhere else found)
+        found = roles.of_call(call.info, answer.status, kind, call.run.run.service_account)
+        self._add(roles.spread(found) if self._everywhere else found)
 
     async def follow(self) -> None:
         """Write new rights until canceled."""
@@ -95,7 +95,7 @@ class RightsRecord:
             return
         try:
             atomic_file.write(
-                self._path, _HEADER + yaml.safe_dump_all(rights.roles(present), sort_keys=False, explicit_start=True)
+                self._path, _HEADER + yaml.safe_dump_all(roles.documents(present), sort_keys=False, explicit_start=True)
             )
         except OSError as error:
             if self._logged.is_new():
@@ -112,7 +112,7 @@ def read(path: Path) -> set[Right]:
         ConfigError: the file is not a record.
     """
     try:
-        return rights.read([each for each in yaml.safe_load_all(path.read_text(encoding="utf-8")) if each])
+        return roles.read([each for each in yaml.safe_load_all(path.read_text(encoding="utf-8")) if each])
     except FileNotFoundError:
         return set()
     except (OSError, yaml.YAMLError, ValueError, KeyError, TypeError, AttributeError) as error:

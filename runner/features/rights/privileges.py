@@ -7,13 +7,13 @@ from collections.abc import Iterable, Sequence
 from functools import partial
 
 from runner.config.settings import Settings
+from runner.features.rights.check import RightsCheck
+from runner.features.rights.record import RightsRecord
 from runner.kube.client import CallObserver, Client
 from runner.kube.credentials.auth import OwnNamespaces
 from runner.kube.discovery import ApiResource, Discovery
 from runner.kube.rights import Places, RequiredRights, Right
 from runner.proxy.calls import Observer
-from runner.rbac.check import RightsCheck
-from runner.rbac.record import RightsRecord
 from runner.watches.watch import Watch
 
 

@@ -40,7 +40,7 @@ def add_commands(commands: Subparsers) -> None:
 
 
 def _rbac(arguments: argparse.Namespace) -> int:
-    from runner.rbac import record, rights  # noqa: PLC0415 - help needs none of their imports
+    from runner.features.rights import record, roles  # noqa: PLC0415 - help needs none of their imports
     from runner.yamlfile import edits, tree  # noqa: PLC0415 - as above
 
     if not arguments.file.exists():
@@ -48,7 +48,7 @@ def _rbac(arguments: argparse.Namespace) -> int:
     text = tree.read(_ROLE, str(_ROLE))
     found = record.read(arguments.file)
     missing = _missing({each for each in found if not each.account}, list(_granted(_FOLDERS)))
-    added = rights.rules(missing)
+    added = roles.rules(missing)
     for rule in added:
         text = edits.insert(text, ("rules",), edits.dump([rule]), file=str(_ROLE))
     if added:
