@@ -18,7 +18,12 @@ SITES: dict[Request, set[str]] = {
     Request.START: {"app/process:connect"},
     Request.ACCOUNT: {f"kube/service_accounts:{name}" for name in ("exists", "_may_impersonate", "_own_user")},
     Request.AUTHORITY: {"kube/state:read", "kube/state:write"},
-    Request.RIGHTS: {"rbac/check:_lacks", "rbac/check:_user", "app/identities:_list_one", "app/identities:_review"},
+    Request.RIGHTS: {
+        "features/rights/check:_lacks",
+        "features/rights/check:_user",
+        "app/identities:_list_one",
+        "app/identities:_review",
+    },
     Request.DISCOVERY: {"kube/discovery:_request"},
     Request.WATCH: {
         *("kube/watch:_paged_list", "kube/watch_stream:events", "kube/deselected:_list"),
