@@ -51,6 +51,7 @@ from runner.engine.job import Engine
 from runner.engine.run_engine import RunEngine
 from runner.errors import OperatorError
 from runner.events.recorder import EventRecorder
+from runner.features.discoverycache.handler import DiscoveryCache
 from runner.features.loopguard.guard import LoopGuard, delays
 from runner.features.masking import requests as masked
 from runner.features.prune import requests as pruned
@@ -74,7 +75,6 @@ from runner.pods.links import Links
 from runner.pods.setup import PodRuns, PodSetup
 from runner.proxy.handlers import reads as reads_handler
 from runner.proxy.handlers.confined import Confined
-from runner.proxy.handlers.discovery_cache import DiscoveryCache
 from runner.proxy.handlers.negotiate import Negotiate
 from runner.proxy.handlers.plan.handler import Planning
 from runner.proxy.handlers.reads import Reads
@@ -297,13 +297,14 @@ class _Operator:
         clock = asyncio.get_running_loop().time
         served = ServedResources(client, clock)
         reads = Reads(dependents.bodies, dependents, reads_handler.counter(self._metrics))
+        discovery_cache = DiscoveryCache(clock, served.forget)
         proxy = Proxy(
             client.credentials,
             identities,
             [
                 *([pods_setup.own_secrets(self._settings)] if any(watch.pods for watch in self._watches) else []),
                 Confined(),
-                DiscoveryCache(clock, served.forget),
+                discovery_cache,
                 Negotiate(),
                 reads,
                 Writes(served, client, *observers, hook=pruned.creations),
@@ -322,8 +323,13 @@ class _Operator:
         def known() -> list[str]:
             return [*client.credentials.secret_values(), *environment]
 
-        exists = partial(service_accounts.exists, client)
-        return proxy, RunAccess(proxy, identities, observers, inject=inject, account_exists=exists, known=known)
+        return proxy, RunAccess(
+            *(proxy, identities, observers),
+            inject=inject,
+            account_exists=partial(service_accounts.exists, client),
+            known=known,
+            prepare=partial(discovery_cache.read_ahead, send=proxy.forward),
+        )
 
     async def _set_up(self, client: Client) -> bool:
         """Resolve service accounts, and prepare runs in pods; return False if a signal stops the operator first."""

@@ -7,11 +7,11 @@ secret from the start of a run.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Protocol
+from typing import Any, Protocol
 
 from runner.controller.attempt import Attempt
 from runner.engine.run_secrets import RunSecrets
@@ -20,7 +20,7 @@ from runner.masking.forms import is_sensitive
 from runner.objects import GVK, ObjectRef
 from runner.ownership import Owner, OwnerState
 from runner.proxy.handlers.writes import WriteObserver
-from runner.proxy.identity import Identities, ObjectView, RunIdentity, RunStats
+from runner.proxy.identity import Identities, ObjectView, RunIdentity, RunStats, Session
 from runner.proxy.server import Proxy
 from runner.slots import Slot
 from runner.watches.watch import Watch
@@ -96,9 +96,10 @@ class RunAccess:
         inject: bool,
         account_exists: Callable[[str], Awaitable[bool | None]],
         known: Callable[[], Iterable[str]],
+        prepare: Callable[[Session], Coroutine[Any, Any, None]],
     ) -> None:
         """`account_exists` returns whether a service account exists, or None; `known` returns the values that are
-        secret in every run.
+        secret in every run. `prepare` makes requests ahead of those of a new run; the end of the run cancels it.
         """  # noqa: D205 - one list
         self._proxy = proxy
         self._identities = identities
@@ -106,6 +107,7 @@ class RunAccess:
         self._inject = inject
         self._account_exists = account_exists
         self._known = known
+        self._prepare = prepare
 
     @asynccontextmanager
     async def open(
@@ -151,7 +153,7 @@ class RunAccess:
         attempt.guard.when_lost(lambda: self._identities.cut(token))
         for each in self._observers:
             each.began(owner)
-        ahead = asyncio.create_task(self._proxy.read_ahead(run))
+        ahead = asyncio.create_task(self._prepare(self._identities.issued(token)))
         try:
             yield Grant(self._proxy.kubeconfig_for(token), token, run.stats, run.secrets)
         finally:

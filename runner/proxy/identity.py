@@ -13,8 +13,7 @@ import hashlib
 import secrets
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
-from itertools import islice
-from typing import Protocol, TypeAlias
+from typing import Protocol
 from weakref import WeakSet
 
 from runner.engine.run_secrets import RunSecrets
@@ -27,11 +26,6 @@ from runner.slots import EMPTY, Slots
 
 _MOST_RIGHTS = 20
 """Missing rights that are recorded for each run."""
-_MOST_DOCUMENTS = 32
-"""Discovery documents that are remembered for each kind."""
-
-DocumentKey: TypeAlias = tuple[str, bytes, bytes]
-"""A discovery document: target, `Accept` and `Accept-Encoding` of its request."""
 
 
 @dataclass(slots=True)
@@ -137,18 +131,6 @@ class RunIdentity:
     """Parts of features, those of the attempt."""
 
 
-@dataclass(slots=True)
-class DiscoveryRequests:
-    """Discovery requests of a run."""
-
-    requested: dict[DocumentKey, float] = field(default_factory=dict)
-    """Time of the last request for each document."""
-    bypasses_cache: bool = False
-    """Set when the run reads or writes CRDs or APIServices."""
-    are_ahead: bool = False
-    """Whether the proxy itself requests the documents, before the run does."""
-
-
 class Closeable(Protocol):
     """A connection that can be closed."""
 
@@ -157,7 +139,7 @@ class Closeable(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False, weakref_slot=True)
 class Session:
     """An active run and its connections."""
 
@@ -166,7 +148,8 @@ class Session:
     """Open connections, also idle ones."""
     large: asyncio.Lock = field(default_factory=asyncio.Lock)
     """Held by the call with large content."""
-    discovered: DiscoveryRequests = field(default_factory=DiscoveryRequests)
+    at_end: list[Callable[[], None]] = field(default_factory=list)
+    """Called when the run has ended."""
 
 
 class Identities:
@@ -174,7 +157,6 @@ class Identities:
 
     def __init__(self) -> None:
         self._sessions: dict[bytes, Session] = {}
-        self._documents: dict[GVK, tuple[DocumentKey, ...]] = {}
 
     def issue(self, run: RunIdentity, token: str = "") -> str:
         """Create the token of a run, or accept the one that an earlier operator created for it."""
@@ -186,19 +168,18 @@ class Identities:
         """Revoke a run's token and close its connections. Revoking it twice has no effect."""
         self.cut(token)
         session = self._sessions.pop(_digest(token), None)
-        if session is not None:
-            found = () if session.discovered.bypasses_cache else islice(session.discovered.requested, _MOST_DOCUMENTS)
-            self._documents[session.run.owner.ref.gvk] = tuple(found)
-
-    def documents(self, run: RunIdentity) -> tuple[DocumentKey, ...]:
-        """Return the cacheable discovery documents that the last run of the same kind requested."""
-        return () if run.service_account else self._documents.get(run.owner.ref.gvk, ())
+        for ended in session.at_end if session is not None else ():
+            ended()
 
     def cut(self, token: str) -> None:
         """Close the connections of a token. New ones are accepted."""
         session = self._sessions.get(_digest(token))
         for connection in list(session.connections) if session else ():
             connection.abort()
+
+    def issued(self, token: str) -> Session:
+        """Return the session of a token that was issued, and not revoked. Raises KeyError."""
+        return self._sessions[_digest(token)]
 
     def session(self, token: str) -> Session | None:
         """Return the session of a token, None if it is unknown or revoked."""

@@ -35,12 +35,10 @@ from runner.proxy.http.ends import ClientConnection, ServerConnection
 from runner.proxy.http.limits import Newcomers, Turns
 from runner.proxy.http.messages import Headers, RequestHead
 from runner.proxy.http.upstream import Upstream
-from runner.proxy.identity import DiscoveryRequests, Identities, RunIdentity, Session
+from runner.proxy.identity import Identities
 
 _HEAD_TIMEOUT = 300.0
 """Seconds until an idle connection is closed."""
-_AT_ONCE = 3
-"""Documents that are read ahead at once, each on a connection of its own."""
 _LINGER = 1.0
 """Seconds for which the server still reads after its last response."""
 _BETWEEN_LINES = 60.0
@@ -66,9 +64,10 @@ class Proxy:
         """`handlers` process calls in this order. `own_paths` are answered by their functions instead, unobserved."""
         self._identities = identities
         self._upstream = Upstream(credentials)
-        self._forward: Proceed = Forward(credentials, self._upstream)
+        self.forward: Proceed = Forward(credentials, self._upstream)
+        """Passes an authenticated call through the handlers. Raises ApiUnavailableError and other passing errors."""
         for handler in reversed(handlers):
-            self._forward = partial(handler.handle, proceed=self._forward)
+            self.forward = partial(handler.handle, proceed=self.forward)
         self._requested = [each.requested for each in observers if each.requested is not None]
         self._answered = [each.answered for each in (*observers, refusals.OBSERVER) if each.answered is not None]
         self._own_paths = own_paths
@@ -119,30 +118,6 @@ class Proxy:
         self._upstream.close()
         self._malformed.log()
 
-    async def read_ahead(self, run: RunIdentity) -> None:
-        """Request the discovery documents that a new run will probably request, so that they are in the cache.
-
-        Without them the run's own requests reach the API server, so an outage here changes nothing for it.
-        """
-        session, at_once = Session(run, discovered=DiscoveryRequests(are_ahead=True)), asyncio.Semaphore(_AT_ONCE)
-
-        async def request_one(target: str, accept: bytes, encoding: bytes) -> None:
-            headers = [each for each in ((b"Accept", accept), (b"Accept-Encoding", encoding)) if each[1]]
-            head = RequestHead("GET", target, headers, "1.0", length=0, keep_alive=False, upgrade=b"")
-            call = Call(head, request.parse("GET", target), ClientConnection(), headers, b"", session)
-            async with at_once:
-                try:
-                    await self._forward(call)
-                finally:
-                    call.end()
-
-        try:
-            async with asyncio.TaskGroup() as group:
-                for each in self._identities.documents(run):
-                    group.create_task(request_one(*each))
-        except* PASSING as error:
-            _log.debug("Cannot read discovery documents ahead", job=run.ident, error=str(error.exceptions[0]))
-
     def connection(self) -> ClientConnection:
         """Return the protocol of a new client's connection."""
         client = _Client(self._handle, self._malformed.note, self._newcomers, self._turns)
@@ -163,7 +138,7 @@ class Proxy:
         try:
             for observe in self._requested:
                 await observe(call)
-            answer = await self._forward(call)
+            answer = await self.forward(call)
             for observe_answer in self._answered:
                 await observe_answer(call, answer)
         except PASSING as error:

@@ -31,6 +31,7 @@ from runner.engine.engines import EngineSettings
 from runner.engine.run_engine import RunEngine
 from runner.errors import ApiError, ApiUnavailableError, OperatorError, UnauthorizedError
 from runner.events.bodies import ApiEvent
+from runner.features.discoverycache.handler import DiscoveryCache
 from runner.features.masking import requests as masked
 from runner.features.rollout.member import Member
 from runner.features.rollout.state import State as RolloutState
@@ -47,7 +48,6 @@ from runner.ownership import OwnerState
 from runner.plan.changes import Plan, ResourcePlan, State
 from runner.plan.tasks import UnplannedTask
 from runner.proxy.handlers.confined import Confined
-from runner.proxy.handlers.discovery_cache import DiscoveryCache
 from runner.proxy.handlers.negotiate import Negotiate
 from runner.proxy.handlers.plan.handler import Planning
 from runner.proxy.handlers.writes import ServedResources, Writes
@@ -129,12 +129,13 @@ async def _open_proxy(stack: AsyncExitStack, client: Client, *, inject: bool) ->
     identities = Identities()
     clock = asyncio.get_running_loop().time
     served = ServedResources(client, clock)
+    discovery_cache = DiscoveryCache(clock, served.forget)
     proxy = Proxy(
         client.credentials,
         identities,
         [
             Confined(),
-            DiscoveryCache(clock, served.forget),
+            discovery_cache,
             Negotiate(),
             Writes(served, client),
             Planning(served, clock),
@@ -149,8 +150,13 @@ async def _open_proxy(stack: AsyncExitStack, client: Client, *, inject: bool) ->
     def known() -> list[str]:
         return [*client.credentials.secret_values(), *environment]
 
-    exists = partial(service_accounts.exists, client)
-    return RunAccess(proxy, identities, (), inject=inject, account_exists=exists, known=known)
+    return RunAccess(
+        *(proxy, identities, ()),
+        inject=inject,
+        account_exists=partial(service_accounts.exists, client),
+        known=known,
+        prepare=partial(discovery_cache.read_ahead, send=proxy.forward),
+    )
 
 
 class Planner:

@@ -17,6 +17,7 @@ import pytest
 
 from runner.dependents.store import KindStore
 from runner.dependents.watching import Dependents
+from runner.features.discoverycache.handler import DiscoveryCache
 from runner.kube.client import Client
 from runner.kube.credentials import auth
 from runner.kube.discovery import Discovery
@@ -25,7 +26,6 @@ from runner.monitoring.background import Background
 from runner.objects import GVK, ObjectKey, ObjectRef, metadata
 from runner.ownership import Owner
 from runner.proxy.calls import Handler
-from runner.proxy.handlers.discovery_cache import DiscoveryCache
 from runner.proxy.handlers.negotiate import Negotiate
 from runner.proxy.handlers.plan.handler import Planning
 from runner.proxy.handlers.reads import Reads

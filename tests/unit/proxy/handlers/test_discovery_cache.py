@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, TypeAlias
 
 import pytest
 
+from runner.features.discoverycache.handler import LARGEST, DiscoveryCache
 from runner.objects import GVK, ObjectKey, ObjectRef
 from runner.ownership import Owner
 from runner.proxy.calls import Handler
-from runner.proxy.handlers.discovery_cache import LARGEST, DiscoveryCache
 from tests.kit.wait import until
 
 if TYPE_CHECKING:
@@ -31,6 +31,7 @@ class Cluster:
     """An API server with documents, a clock, and the requests that the server received."""
 
     stage: Stage
+    cache: DiscoveryCache
     now: float = 1000.0
     changes: int = 0
     bodies: dict[str, bytes] = field(default_factory=dict)
@@ -66,9 +67,7 @@ class Cluster:
     async def next_run_at_once(self, **different: object) -> None:
         self.stage.identities.revoke(self.stage.token)
         self.another_run(**different)
-        run = self.stage.identities.session(self.stage.token)
-        assert run is not None
-        await self.stage.proxy.read_ahead(run.run)
+        await self.cache.read_ahead(self.stage.identities.issued(self.stage.token), self.stage.proxy.forward)
 
 
 @pytest.fixture
@@ -78,8 +77,9 @@ async def cluster(staged: Staged) -> AsyncIterator[Cluster]:
     def changed() -> None:
         made[0].changes += 1
 
-    async with staged(DiscoveryCache(lambda: made[0].now, changed)) as stage:
-        made.append(Cluster(stage))
+    cache = DiscoveryCache(lambda: made[0].now, changed)
+    async with staged(cache) as stage:
+        made.append(Cluster(stage, cache))
         stage.api.script = made[0].answer
         yield made[0]
 

@@ -8,29 +8,38 @@ an earlier response:
 
 After two seconds a document with an `ETag` is revalidated by `If-None-Match`.
 
-Clients request one document after the other. So when a run begins, the proxy requests those that the last run of the
-kind requested (`Proxy.read_ahead`), while the run's process starts. Documents older than a second are included: they
-could expire before the run requests them.
+Clients request one document after the other. So when a run begins, the cache requests those that the last run of the
+kind requested (`read_ahead`), while the run's process starts. Documents older than a second are included: they could
+expire before the run requests them.
 
 The API server answers if a run requests a document a second time: clients do that if a kind is missing. It also answers
 all requests of a run that reads or writes CRDs or APIServices. A write of these kinds empties the cache.
 
 Promises: errors are not cached; no request waits for another one; requests with impersonation or a watch's service
-account bypass the cache. Must not import: the client, or other handlers.
+account bypass the cache.
 """
 
 from __future__ import annotations
 
+import asyncio
 import re
 from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
+from itertools import islice
+from typing import TypeAlias
+from weakref import WeakKeyDictionary
 
 from runner import log
+from runner.errors import PASSING
+from runner.objects import GVK
+from runner.proxy import request
 from runner.proxy.calls import Answer, Call, Proceed, Whole
 from runner.proxy.http import messages
-from runner.proxy.http.messages import Headers
-from runner.proxy.identity import DocumentKey
+from runner.proxy.http.ends import ClientConnection
+from runner.proxy.http.messages import Headers, RequestHead
+from runner.proxy.identity import Session
 
 LARGEST = 4 << 20
 """Largest cached document in bytes. The OpenAPI of a cluster with hundreds of CRDs is larger and is not cached."""
@@ -59,10 +68,28 @@ _BYPASS = frozenset(
 _VARY = frozenset({b"accept", b"accept-encoding", b"origin"})
 _LONGEST_KEY, _MOST_REQUESTED = 2048, 1000
 """Bytes of a cached document's key, and documents of one run whose last request is known."""
+_MOST_DOCUMENTS, _AT_ONCE = 32, 3
+"""Documents that are read ahead for each kind, and at once, each on a connection of its own."""
 _NEVER = float("-inf")
 _OK = 200
 _NOT_MODIFIED = 304
 _log = log.get(__name__)
+
+
+DocumentKey: TypeAlias = tuple[str, bytes, bytes]
+"""A discovery document: target, `Accept` and `Accept-Encoding` of its request."""
+
+
+@dataclass(slots=True)
+class DiscoveryRequests:
+    """Discovery requests of a run."""
+
+    requested: dict[DocumentKey, float] = field(default_factory=dict)
+    """Time of the last request for each document."""
+    bypasses_cache: bool = False
+    """Set when the run reads or writes CRDs or APIServices."""
+    are_ahead: bool = False
+    """Whether the cache itself requests the documents, before the run does."""
 
 
 @dataclass(slots=True)
@@ -138,6 +165,49 @@ class DiscoveryCache:
         self._on_change = on_change
         self._documents = Documents()
         self._generation = 0
+        self._requests: WeakKeyDictionary[Session, DiscoveryRequests] = WeakKeyDictionary()
+        self._last: dict[GVK, tuple[DocumentKey, ...]] = {}
+        """Cacheable documents that the last run of each kind requested."""
+
+    async def read_ahead(self, session: Session, send: Proceed) -> None:
+        """Request the documents that a new run will probably request, so that they are in the cache.
+
+        Without them the run's own requests reach the API server, so an outage here changes nothing for it.
+        """
+        self._requests_of(session)
+        run = session.run
+        documents = () if run.service_account else self._last.get(run.owner.ref.gvk, ())
+        ahead, at_once = Session(run), asyncio.Semaphore(_AT_ONCE)
+        self._requests[ahead] = DiscoveryRequests(are_ahead=True)
+
+        async def request_one(target: str, accept: bytes, encoding: bytes) -> None:
+            headers = [header for header in ((b"Accept", accept), (b"Accept-Encoding", encoding)) if header[1]]
+            head = RequestHead("GET", target, headers, "1.0", length=0, keep_alive=False, upgrade=b"")
+            call = Call(head, request.parse("GET", target), ClientConnection(), headers, b"", ahead)
+            async with at_once:
+                try:
+                    await send(call)
+                finally:
+                    call.end()
+
+        try:
+            async with asyncio.TaskGroup() as group:
+                for document in documents:
+                    group.create_task(request_one(*document))
+        except* PASSING as error:
+            _log.debug("Cannot read discovery documents ahead", job=run.ident, error=str(error.exceptions[0]))
+
+    def _requests_of(self, session: Session) -> DiscoveryRequests:
+        requests = self._requests.get(session)
+        if requests is None:
+            requests = self._requests[session] = DiscoveryRequests()
+            session.at_end.append(partial(self._ended, session.run.owner.ref.gvk, requests))
+        return requests
+
+    def _ended(self, gvk: GVK, requests: DiscoveryRequests) -> None:
+        """Remember the documents that a run requested, for the next one."""
+        documents = () if requests.bypasses_cache else islice(requests.requested, _MOST_DOCUMENTS)
+        self._last[gvk] = tuple(documents)
 
     async def handle(self, call: Call, proceed: Proceed) -> Answer:
         """Answer a call."""
@@ -153,7 +223,7 @@ class DiscoveryCache:
 
     async def _forward(self, call: Call, proceed: Proceed) -> Answer:
         """Forward a request for CRDs or APIServices."""
-        call.run.discovered.bypasses_cache = True
+        self._requests_of(call.run).bypasses_cache = True
         try:
             return await proceed(call)
         finally:
@@ -165,7 +235,7 @@ class DiscoveryCache:
 
     def _not_before(self, call: Call, key: DocumentKey) -> float:
         """Return a time: a response that was requested before must not be returned."""
-        now, discovered = self._clock(), call.run.discovered
+        now, discovered = self._clock(), self._requests_of(call.run)
         before = discovered.requested.pop(key, _NEVER)
         if len(discovered.requested) >= _MOST_REQUESTED:
             del discovered.requested[next(iter(discovered.requested))]

@@ -1,0 +1,1 @@
+"""Cache of the API discovery of runs."""
