@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Callable, Sequence
+from functools import partial
 
 from runner import log
 from runner.dependents.ledger import Ledger, LedgerResult
@@ -19,8 +20,9 @@ from runner.errors import ApiError, ApiUnavailableError, ForbiddenError, NotFoun
 from runner.kube.client import Client
 from runner.kube.discovery import ApiResource
 from runner.kube.object_state import ObjectState
-from runner.kube.watch import Watcher, WatchState, covering, problem_of
+from runner.kube.watch import Watcher, covering, problem_of
 from runner.kube.watch_events import Applied, Deleted, Requested, Restarted, Synced, WatchEvent
+from runner.kube.watch_health import WatchState
 from runner.objects import ObjectKey, key_of
 from runner.readcache.entries import CacheEntries, ObjectVersion
 from runner.watches.policy import JitteredBackoff
@@ -78,11 +80,12 @@ class DependentKind:
         """Return True if this watch covers a resource of the same kind: the same version, or this one still works."""
         if resource.gvk == self.gvk:
             return True
-        return any(watcher.state is not WatchState.WAITING_FOR_KIND for watcher in self._watchers)
+        return any(watcher.health.state is not WatchState.WAITING_FOR_KIND for watcher in self._watchers)
 
     def problems(self) -> list[str]:
         """Return the problems of the watches. A kind that the API server does not serve has none."""
-        return [f"{self.gvk}: {_problem(each)}" for each in self._watchers if _problem(each)]
+        healths = (watcher.health for watcher in self._watchers)
+        return [f"{self.gvk}: {health.problem}" for health in healths if health.problem]
 
     @property
     def is_live(self) -> bool:
@@ -94,15 +97,16 @@ class DependentKind:
 
         If the kind is not served, they are known as they were last, and a list shows what has changed.
         """
-        for each in covering(self._watchers, namespace):
-            if _problem(each) or not self.ledger.is_synced(each.namespace):
-                where = f" in the namespace {each.namespace}" if each.namespace else ""
-                return f"{self.gvk.kind}{where}: {_problem(each) or 'not listed yet'}"
+        for watcher in covering(self._watchers, namespace):
+            problem, scope = watcher.health.problem, watcher.namespace
+            if problem or not self.ledger.is_synced(scope):
+                where = f" in the namespace {scope}" if scope else ""
+                return f"{self.gvk.kind}{where}: {problem or 'not listed yet'}"
         return ""
 
     def is_refused(self, namespace: str) -> bool:
         """Return True if the API server refuses to list the objects in a namespace (empty: in one of them)."""
-        return any(each.is_refused for each in covering(self._watchers, namespace))
+        return any(watcher.health.is_refused for watcher in covering(self._watchers, namespace))
 
     def scope_of(self, key: ObjectKey) -> str:
         """Return the scope of the watcher that covers the object."""
@@ -119,7 +123,7 @@ class DependentKind:
             return
         async with asyncio.TaskGroup() as group:
             for watcher in self._watchers:
-                group.create_task(self._follow(watcher))
+                group.create_task(watcher.follow(partial(self._received, watcher.namespace)))
             group.create_task(self._read())
 
     def stop(self) -> None:
@@ -128,14 +132,13 @@ class DependentKind:
         if self.task is not None:
             self.task.cancel()
 
-    async def _follow(self, watcher: Watcher) -> None:
-        async for event in watcher.events():
-            for notification in self._take(watcher.namespace, event):
-                self._on_change(notification)
-            if isinstance(event, Synced) and not self._is_listed:
-                self._is_listed = all(self.ledger.is_synced(each.namespace) for each in self._watchers)
-                if self._is_listed:
-                    self._settled(self)
+    def _received(self, scope: str, event: WatchEvent) -> None:
+        for notification in self._take(scope, event):
+            self._on_change(notification)
+        if isinstance(event, Synced) and not self._is_listed:
+            self._is_listed = all(self.ledger.is_synced(watcher.namespace) for watcher in self._watchers)
+            if self._is_listed:
+                self._settled(self)
 
     def _take(self, scope: str, event: WatchEvent) -> tuple[Notification, ...]:
         match event:
@@ -263,11 +266,6 @@ class DependentKind:
     def _retry(self, namespace: str) -> None:
         self._statuses.update(self._refused.pop(namespace))
         self._reading.set()
-
-
-def _problem(watcher: Watcher) -> str:
-    is_fine = watcher.state in {WatchState.LIVE, WatchState.WAITING_FOR_KIND}
-    return "" if is_fine else f"{watcher.state}: {watcher.last_error or 'no response yet'}"
 
 
 def watcher_of(watched: Sequence[Watcher], namespace: str) -> Watcher:

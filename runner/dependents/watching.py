@@ -397,7 +397,9 @@ class Dependents:
             WatchPolicy(),
         )
         entries = self.bodies.follow(
-            resource, lambda namespace: watcher_of(watched, namespace).unbroken_period, partial(self._targets, resource)
+            resource,
+            lambda namespace: watcher_of(watched, namespace).health.unbroken_period,
+            partial(self._targets, resource),
         )
         ledger = Ledger(resource.gvk, self._trigger_of, uses_generation=resource.uses_generation)
         return DependentKind(self._client, entries, watched, ledger, self._on_change, self._settled)

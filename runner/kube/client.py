@@ -99,6 +99,12 @@ class Selection:
     metadata_only: bool = False
     """True for objects without spec and status (`PartialObjectMetadata`)."""
 
+    @property
+    def params(self) -> dict[str, str]:
+        """Parameters of a list or watch."""
+        selectors = {"labelSelector": self.labels, "fieldSelector": self.fields}
+        return {name: value for name, value in selectors.items() if value}
+
 
 EVERYTHING = Selection()
 
@@ -191,13 +197,7 @@ class Client:
         self, resource: ApiResource, namespace: str, selection: Selection, limit: int, cont: str
     ) -> ListPage:
         """Read one page of a list; an empty `cont` requests the first. GoneError: start over."""
-        wanted = {
-            "labelSelector": selection.labels,
-            "fieldSelector": selection.fields,
-            "limit": str(limit),
-            "continue": cont,
-        }
-        params = {name: value for name, value in wanted.items() if value}
+        params = {**selection.params, "limit": str(limit), **({"continue": cont} if cont else {})}
         accept = _METADATA_LIST if selection.metadata_only else _JSON
         call = _Call("GET", resource.path(namespace), params, accept=accept)
         raw = await self._call(call)

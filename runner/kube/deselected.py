@@ -20,7 +20,7 @@ from runner.kube.cache import Cache, Change, Summary
 from runner.kube.client import Client, Selection
 from runner.kube.discovery import Discovery
 from runner.kube.watch import Watcher
-from runner.kube.watch_events import Applied, Deleted, Relist, Restarted, Synced
+from runner.kube.watch_events import Applied, Deleted, Relist, Restarted, Synced, WatchEvent
 from runner.kube.watch_stream import WatchPolicy
 from runner.objects import GVK, Object, ObjectKey, finalizers_of, is_deleting, key_of
 from runner.watches.policy import JitteredBackoff
@@ -156,21 +156,22 @@ class DeselectedObjects:
 
     async def _watch(self, scope: str) -> None:
         """Watch the metadata of all objects in a namespace, and read those that change in a way that matters."""
-        relist = Relist()
         watcher = Watcher(self._client, self._discovery, self._gvk, scope, self._selection, WatchPolicy())
-        async for event in watcher.events():
-            match event:
-                case Restarted():
-                    relist.begin(scope, self._keys.get(scope, ()))
-                case Applied(obj):
-                    relist.saw(key_of(obj))
-                    if is_deleting(obj) or self._finalizer not in finalizers_of(obj):
-                        self._look(key_of(obj), is_gone=False)
-                case Deleted(obj):
-                    self._look(key_of(obj), is_gone=True)
-                case Synced():
-                    for key in relist.end(scope):
-                        self._look(key, is_gone=True)
+        await watcher.follow(partial(self._take, scope, Relist()))
+
+    def _take(self, scope: str, relist: Relist, event: WatchEvent) -> None:
+        match event:
+            case Restarted():
+                relist.begin(scope, self._keys.get(scope, ()))
+            case Applied(obj):
+                relist.saw(key_of(obj))
+                if is_deleting(obj) or self._finalizer not in finalizers_of(obj):
+                    self._look(key_of(obj), is_gone=False)
+            case Deleted(obj):
+                self._look(key_of(obj), is_gone=True)
+            case Synced():
+                for key in relist.end(scope):
+                    self._look(key, is_gone=True)
 
     async def _search(self, group: asyncio.TaskGroup) -> None:
         while True:

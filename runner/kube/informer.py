@@ -12,14 +12,16 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncGenerator, Callable, Sequence
+from functools import partial
 
 from runner.kube.cache import Cache, Change, Summary
 from runner.kube.client import Client, Selection
 from runner.kube.deselected import DeselectedObjects
 from runner.kube.discovery import Discovery
 from runner.kube.presence import ABSENT, PRESENT, Presence, Unknown
-from runner.kube.watch import Watcher, WatchState, covering, problem_of, watchers
-from runner.kube.watch_events import Synced
+from runner.kube.watch import covering, problem_of, watchers
+from runner.kube.watch_events import Synced, WatchEvent
+from runner.kube.watch_health import WatchState
 from runner.kube.watch_stream import WatchPolicy
 from runner.objects import GVK, Object, ObjectKey, uid_of
 from runner.watches import field_selectors
@@ -52,8 +54,9 @@ class Informer:
         """Number of changes so far."""
         self._moved = asyncio.Event()
         """Set, and cleared at once, when objects become known."""
-        for watcher in self._watchers:
-            watcher.known_again = self._known_again
+        self._healths = tuple(watcher.health for watcher in self._watchers)
+        for health in self._healths:
+            health.known_again = self._known_again
         if finalizer and (selection.labels or field_selectors.can_be_left(selection.fields)):
             within = field_selectors.lasting(selection.fields)
             self._deselected = DeselectedObjects(client, discovery, gvk, namespaces, finalizer, within)
@@ -76,10 +79,10 @@ class Informer:
 
     def get(self, key: ObjectKey) -> Object | None:
         """Return an object as last seen; None if it does not exist."""
-        found = self._cache.get(key)
-        if found is None and self._deselected is not None:
-            found = self._deselected.get(key)
-        return found
+        obj = self._cache.get(key)
+        if obj is None and self._deselected is not None:
+            obj = self._deselected.get(key)
+        return obj
 
     def summary(self, key: ObjectKey) -> Summary | None:
         """Return the summary of a selected object without parsing it."""
@@ -87,10 +90,10 @@ class Informer:
 
     def excess(self, key: ObjectKey) -> str:
         """Return why a run cannot receive an object; empty if it can."""
-        found = self._cache.summary(key)
-        if found is None and self._deselected is not None:
-            found = self._deselected.summary(key)
-        return found.excess if found is not None else ""
+        summary = self._cache.summary(key)
+        if summary is None and self._deselected is not None:
+            summary = self._deselected.summary(key)
+        return summary.excess if summary is not None else ""
 
     def problem(self) -> str | None:
         """Return the reason why the kind is not watched; None if it is watched or not served yet."""
@@ -98,20 +101,20 @@ class Informer:
 
     def refusals(self) -> dict[str, str]:
         """Return the errors of the namespaces that the API server refuses."""
-        return {each.namespace: each.last_error or "" for each in self._watchers if each.is_refused}
+        return {health.namespace: health.last_error or "" for health in self._healths if health.is_refused}
 
     def age(self) -> float | None:
         """Return the seconds since the least recent contact of a watch; None before the first contact."""
         now = asyncio.get_running_loop().time()
-        contacts = [watcher.last_contact for watcher in self._watchers]
+        contacts = [health.last_contact for health in self._healths]
         return max(now - at for at in contacts if at is not None) if None not in contacts else None
 
     def unknown(self, namespace: str = "") -> Unknown | None:
         """Return why it is unknown which objects exist in a namespace (empty: in any); None if it is known."""
-        found = covering(self._watchers, namespace)
-        if not found:
+        of_namespace = covering(self._watchers, namespace)
+        if not of_namespace:
             return Unknown(self._watchers[0].gvk, namespace, "the operator does not watch it", 0.0)
-        return next((each.unknown for each in found if each.unknown is not None), None)
+        return next((watcher.health.unknown for watcher in of_namespace if watcher.health.unknown is not None), None)
 
     def presence(self, key: ObjectKey, uid: str = "") -> Presence:
         """Return whether a watched object exists. With `uid`: whether it has this UID."""
@@ -145,9 +148,9 @@ class Informer:
     def silence(self) -> str | None:
         """Report a live watch without contact for longer than any watch may last."""
         now = asyncio.get_running_loop().time()
-        for watcher in self._watchers:
-            if watcher.state is WatchState.LIVE and watcher.last_contact is not None:
-                silent = now - watcher.last_contact
+        for health in self._healths:
+            if health.state is WatchState.LIVE and health.last_contact is not None:
+                silent = now - health.last_contact
                 if silent > _SILENCE:
                     return f"no data from the API server for {silent:.0f} s"
         return None
@@ -161,18 +164,17 @@ class Informer:
 
         async with asyncio.TaskGroup() as group:
             for watcher in self._watchers:
-                group.create_task(self._follow(watcher, counted))
+                group.create_task(watcher.follow(partial(self._apply, watcher.namespace, counted)))
             if self._deselected is not None:
                 group.create_task(self._deselected.follow(counted))
 
-    async def _follow(self, watcher: Watcher, changed: Callable[[Change], None]) -> None:
-        async for event in watcher.events():
-            for change in self._cache.apply(watcher.namespace, event):
-                changed(change)
-                self._note_deselection(change)
-            if isinstance(event, Synced) and self._deselected is not None:
-                # Objects with the finalizer that the list lacks left the selection before the operator started.
-                self._deselected.look_for(watcher.namespace, self._cache)
+    def _apply(self, scope: str, changed: Callable[[Change], None], event: WatchEvent) -> None:
+        for change in self._cache.apply(scope, event):
+            changed(change)
+            self._note_deselection(change)
+        if isinstance(event, Synced) and self._deselected is not None:
+            # Objects with the finalizer that the list lacks left the selection before the operator started.
+            self._deselected.look_for(scope, self._cache)
 
     def _note_deselection(self, change: Change) -> None:
         if self._deselected is None:

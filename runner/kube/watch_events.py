@@ -6,7 +6,7 @@ watch was open.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, KeysView
+from collections.abc import Callable, Iterable, KeysView
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
@@ -45,6 +45,8 @@ class Synced:
 
 
 WatchEvent: TypeAlias = Requested | Restarted | Applied | Deleted | Synced
+Take: TypeAlias = Callable[[WatchEvent], None]
+"""Consumer of the events of a watch. It must not block."""
 
 
 class Relist:

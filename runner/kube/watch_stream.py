@@ -8,15 +8,23 @@ milliseconds, at any rate of events.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
+import contextlib
+import random
+from collections.abc import AsyncIterator
 from dataclasses import dataclass
 
 import orjson
 
 from runner.errors import ApiUnavailableError
 from runner.kube import answers, decode
-from runner.kube.client import Client
-from runner.objects import Object
+from runner.kube.client import Client, Selection
+from runner.kube.watch_events import Applied, Deleted, Restarted, Synced, Take
+from runner.kube.watch_health import WatchHealth, WatchState
+from runner.objects import Object, annotations_of, metadata
+
+_INITIAL_EVENTS_END = "k8s.io/initial-events-end"
+_EARLY = 2.0
+"""Seconds before its timeout at which a watch may end and still end regularly."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,74 +73,109 @@ class Pacer:
 
 
 class WatchStream:
-    """A watch request. Iterate once."""
+    """A watch request. Read it once."""
 
     def __init__(
-        self, client: Client, path: str, params: Mapping[str, str], policy: WatchPolicy, *, metadata_only: bool
+        self, client: Client, path: str, selection: Selection, policy: WatchPolicy, health: WatchHealth, version: str
     ) -> None:
-        self.patience: float | None = None
-        """Timeout in seconds for the next event, if shorter than the idle limit. It may be changed."""
-        self.lasted = 0.0
-        """Seconds that the watch was open, set at its end."""
+        """`version` is the resourceVersion to watch from. If it is empty, a list of all objects comes first."""
+        self.version = version
+        """Version until which all changes were reported; empty if a list is needed."""
+        self.is_listing = not version
+        """True until the list is complete."""
+        self.has_bookmarks = False
+        """True if the server sent a bookmark."""
+        self.was_open = False
+        """True if the server accepted the watch."""
+        self.settled = False
+        """True if the watch lasted longer than a moment; set at its end."""
         self.timed_out = False
         """True if the watch reached the idle limit without an event."""
-        self._silent = True
+        self._is_silent = True
         self._client = client
         self._path = path
-        self._params = params
+        self._selection = selection
         self._policy = policy
-        self._metadata_only = metadata_only
+        self._health = health
 
-    @property
-    def settled(self) -> bool:
-        """True if the watch lasted longer than a moment."""
-        return self.lasted >= self._policy.settled
-
-    async def events(self, opened: Callable[[], None]) -> AsyncGenerator[tuple[str, Object]]:
-        """Yield type and object of each event. Calls `opened` when the server has accepted the watch."""
-        what = f"watch of {self._path}"
-        time, pacer = asyncio.get_running_loop().time, Pacer(self._policy.slice)
+    async def read(self, take: Take) -> None:
+        """Pass the events to `take` until the server ends the watch. Raises ApiError or ApiUnavailableError."""
+        what, policy = f"watch of {self._path}", self._policy
+        time, pacer = asyncio.get_running_loop().time, Pacer(policy.slice)
+        timeout = int(random.uniform(policy.shortest_watch, policy.longest_watch))  # noqa: S311 - spreads load
         opening = self._client.stream(
-            self._path, self._params, idle=self._policy.idle_limit, metadata_only=self._metadata_only
+            self._path, self._params(timeout), idle=policy.idle_limit, metadata_only=self._selection.metadata_only
         )
         async with opening as lines:
-            began = time()
-            opened()
+            began, regularly = time(), False
+            self._note_open()
             try:
                 while (line := await self._next(lines, what)) is not None:
-                    self._silent = False
-                    kind, obj = _decode(line, what)
-                    if kind == "ERROR":
-                        raise answers.of_status(what, obj)
-                    yield kind, obj
+                    self._process(*_decode(line, what), what, take)
                     await pacer.breathe()
+                regularly = time() - began >= max(policy.settled, timeout - _EARLY)
             finally:
-                self.lasted = time() - began
+                self.settled = time() - began >= policy.settled
+                self._health.closed(regularly=regularly)
         if not self.settled:
             raise ApiUnavailableError(f"{what}: the server closed it immediately")
 
+    def _params(self, timeout: int) -> dict[str, str]:
+        streamed_list = {"sendInitialEvents": "true", "resourceVersionMatch": "NotOlderThan"}
+        return {
+            **({"resourceVersion": self.version} if self.version else streamed_list),
+            "watch": "true",
+            "allowWatchBookmarks": "true",
+            "timeoutSeconds": str(timeout),
+            **self._selection.params,
+        }
+
+    def _note_open(self) -> None:
+        self.was_open = True
+        if self.is_listing:
+            self._health.accepted(WatchState.LISTING)
+        else:
+            self._health.opened()
+            self._health.complete()
+
+    def _process(self, kind: str, obj: Object, what: str, take: Take) -> None:
+        """Pass an event to `take`, and note how far the watch has got. Raises ApiError for an ERROR event."""
+        if kind == "ERROR":
+            raise answers.of_status(what, obj)
+        self._health.contacted()
+        if self.is_listing and self._is_silent:
+            take(Restarted(self._health.namespace))
+        self._is_silent = False
+        if kind == "BOOKMARK":
+            self.has_bookmarks = True
+            if self.is_listing and annotations_of(obj).get(_INITIAL_EVENTS_END) == "true":
+                self.is_listing = False
+                self._health.opened()
+                take(Synced())
+                self._health.complete()
+        else:
+            take(Deleted(obj) if kind == "DELETED" else Applied(obj))
+        if not self.is_listing:
+            # Objects of a list come in no order, so that only its end is a place to resume from.
+            self.version = str(metadata(obj).get("resourceVersion") or "")
+
     async def _next(self, lines: AsyncIterator[bytes], what: str) -> bytes | None:
         try:
-            async with asyncio.timeout(self.patience):
+            async with asyncio.timeout(self._policy.list_idle_limit if self.is_listing else None):
                 return await anext(lines, None)
         except TimeoutError as error:
-            raise ApiUnavailableError(f"{what}: no event for {self.patience:g} s") from error
+            raise ApiUnavailableError(f"{what}: no event for {self._policy.list_idle_limit:g} s") from error
         except ApiUnavailableError as error:
             # Not measured: the limit counts from the last byte, which a busy event loop reads later.
-            self.timed_out = self._silent and isinstance(error.__cause__, TimeoutError)
+            self.timed_out = self._is_silent and isinstance(error.__cause__, TimeoutError)
             raise
 
 
 def _decode(line: bytes, what: str) -> tuple[str, Object]:
-    try:
-        event = decode.loads(line)
-        kind, obj = event["type"], event["object"]
-    except (orjson.JSONDecodeError, KeyError, TypeError) as error:
-        raise ApiUnavailableError(
-            f"{what}: {line[:100]!r} is not a watch event; check for a proxy in front of the API server"
-        ) from error
-    if not isinstance(kind, str) or not isinstance(obj, dict):
-        raise ApiUnavailableError(
-            f"{what}: {line[:100]!r} is not a watch event; check for a proxy in front of the API server"
-        )
-    return kind, obj
+    with contextlib.suppress(orjson.JSONDecodeError):
+        match decode.loads(line):
+            case {"type": str(kind), "object": dict(obj)}:
+                return kind, obj
+    raise ApiUnavailableError(
+        f"{what}: {line[:100]!r} is not a watch event; check for a proxy in front of the API server"
+    )

@@ -13,8 +13,9 @@ from typing import NamedTuple
 
 from runner.kube.client import Client, Selection
 from runner.kube.discovery import Discovery
-from runner.kube.watch import Watcher, WatchState, watchers
-from runner.kube.watch_events import Applied, Deleted, Relist, Restarted, Synced
+from runner.kube.watch import Watcher, watchers
+from runner.kube.watch_events import Applied, Deleted, Relist, Restarted, Synced, WatchEvent
+from runner.kube.watch_health import WatchState
 from runner.kube.watch_stream import WatchPolicy
 from runner.objects import GVK, Object, ObjectKey, ObjectRef, key_of
 from runner.references.state import ReferenceChange, ReferencedState
@@ -54,30 +55,32 @@ class ReferenceWatch:
     @property
     def is_absent(self) -> bool:
         """True if the API server does not serve the kind now."""
-        return self._watcher.state is WatchState.WAITING_FOR_KIND
+        return self._watcher.health.state is WatchState.WAITING_FOR_KIND
 
     @property
     def trouble(self) -> str:
         """Current error; empty if there is none."""
-        return self._watcher.last_error or ""
+        return self._watcher.health.last_error or ""
 
     async def follow(self) -> None:
         """Watch until cancelled."""
-        async for event in self._watcher.events():
-            match event:
-                case Restarted():
-                    self._relist.begin(self.namespace, self._expected())
-                case Applied(obj):
-                    self._relist.saw(key_of(obj))
-                    self._saw(key_of(obj), obj)
-                case Deleted(obj):
-                    self._saw(key_of(obj), None)
-                case Synced():
-                    for key in self._relist.end(self.namespace):
-                        self._saw(key, None)
-                    if not self.is_synced:
-                        self.is_synced = True
-                        self._synced()
+        await self._watcher.follow(self._take)
+
+    def _take(self, event: WatchEvent) -> None:
+        match event:
+            case Restarted():
+                self._relist.begin(self.namespace, self._expected())
+            case Applied(obj):
+                self._relist.saw(key_of(obj))
+                self._saw(key_of(obj), obj)
+            case Deleted(obj):
+                self._saw(key_of(obj), None)
+            case Synced():
+                for key in self._relist.end(self.namespace):
+                    self._saw(key, None)
+                if not self.is_synced:
+                    self.is_synced = True
+                    self._synced()
 
 
 class LabelSelection(NamedTuple):

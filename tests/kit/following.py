@@ -9,7 +9,7 @@ from typing import Any, TypeAlias
 
 from runner.kube.cache import Cache, Change
 from runner.kube.watch import Watcher
-from runner.kube.watch_events import Applied, Deleted, Requested, Restarted, Synced
+from runner.kube.watch_events import Applied, Deleted, Requested, Restarted, Synced, WatchEvent
 from runner.kube.watch_stream import WatchPolicy
 from runner.objects import key_of
 from tests.kit.wait import until
@@ -42,10 +42,12 @@ class Follower:
         self.changes: list[Change] = []
 
     async def run(self) -> None:
-        async for happened in self.watcher.events():
-            if not isinstance(happened, Requested):
-                self.events.append(happened)
-            self.changes += self.cache.apply(self.watcher.namespace, happened)
+        await self.watcher.follow(self._take)
+
+    def _take(self, happened: WatchEvent) -> None:
+        if not isinstance(happened, Requested):
+            self.events.append(happened)
+        self.changes += self.cache.apply(self.watcher.namespace, happened)
 
     def __str__(self) -> str:
         return " ".join(map(_word, self.events))
@@ -56,14 +58,19 @@ class Follower:
 
     async def reaches(self, words: str) -> None:
         """Wait until all that was said so far is `words`: `[ +a ] -a` is a list of one object that then went."""
-        await until(lambda: str(self) == words, lambda: f"{words!r}; saw {str(self)!r}; {self.watcher.last_error}")
+        await until(
+            lambda: str(self) == words, lambda: f"{words!r}; saw {str(self)!r}; {self.watcher.health.last_error}"
+        )
 
     async def passes(self, words: str) -> None:
         """Wait until what was said begins with `words`, which silence may have more follow by now."""
         await until(
             lambda: str(self).startswith(words),
-            lambda: f"{words!r} first; saw {str(self)!r}; {self.watcher.last_error}",
+            lambda: f"{words!r} first; {self._saw()}",
         )
+
+    def _saw(self) -> str:
+        return f"saw {str(self)!r}; {self.watcher.health.last_error}"
 
     async def holds(self, *names: str) -> None:
         await until(lambda: self.names == sorted(names), lambda: f"{names}; holds {self.names}")
@@ -80,6 +87,16 @@ async def following(watcher: Watcher) -> AsyncIterator[Follower]:
     finally:
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
+
+
+async def names_of_list(watcher: Watcher) -> list[str]:
+    """Follow until a list is complete; return the names of its events."""
+    names: list[str] = []
+    task = asyncio.create_task(watcher.follow(lambda happened: names.append(type(happened).__name__)))
+    await until(lambda: "Synced" in names)
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
+    return names
 
 
 def _word(happened: Restarted | Applied | Deleted | Synced) -> str:

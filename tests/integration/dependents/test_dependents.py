@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from runner.kube.client import EVERYTHING, PatchType
-from runner.kube.watch import WatchState
+from runner.kube.watch_health import WatchState
 from runner.objects import GVK, ObjectKey, metadata
 from tests.kit.wait import until
 
@@ -267,7 +267,7 @@ async def test_after_a_version_is_no_longer_served_the_version_of_the_runs_is_wa
         crd["spec"]["versions"][0]["served"] = False
         await hand.patch(GVK.of(crd), crd["metadata"]["name"], {"spec": {"versions": crd["spec"]["versions"]}})
         (watcher,) = operator.dependents._kinds[group, "Part"]._watchers
-        await until(lambda: watcher.state is WatchState.WAITING_FOR_KIND, "the version to end")
+        await until(lambda: watcher.health.state is WatchState.WAITING_FOR_KIND, "the version to end")
         assert operator.triggered == []  # its objects are unknown, not gone
         async with operator.run(shop) as run:
             await run.patch(new, "p", {"spec": {"size": 3}})

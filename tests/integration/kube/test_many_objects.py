@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from runner.kube.client import Client
-from runner.kube.watch import WatchState
+from runner.kube.watch_health import WatchState
+from runner.kube.watch_steps import ServerTraits
 from tests.kit.following import QUICK
 from tests.kit.wait import until
 
@@ -49,9 +50,9 @@ async def test_five_thousand_objects_are_held_and_leave_the_loop_to_others(
     for streamed in (True, False):
         turns = Turns()
         async with follow(client, kind.gvk, policy=replace(QUICK, slice=0.0)) as followed:
-            followed.watcher._streams_lists = streamed
+            followed.watcher._server = ServerTraits(streams_lists=streamed)
             taking = asyncio.create_task(turns.take())
-            await until(lambda followed=followed: followed.watcher.state is WatchState.LIVE)  # type: ignore[misc]
+            await until(lambda followed=followed: followed.watcher.health.state is WatchState.LIVE)  # type: ignore[misc]
             taking.cancel()
         assert len(followed.cache) == COUNT
         # How long the loop is held is measured by the benchmark `spine`. With a slice of no length it has to be given

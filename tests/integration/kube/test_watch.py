@@ -13,11 +13,13 @@ import pytest
 from runner.kube.client import EVERYTHING, Client, PatchType
 from runner.kube.credentials import auth
 from runner.kube.discovery import Discovery
-from runner.kube.watch import WatchState, watchers
+from runner.kube.watch import watchers
+from runner.kube.watch_health import WatchState
 from runner.kube.watch_stream import WatchPolicy
 from runner.objects import GVK, Object, ObjectKey
 from runner.sdk import devcluster as clusters
 from runner.sdk.devcluster import DevCluster
+from tests.kit.following import names_of_list
 from tests.kit.wait import until
 
 if TYPE_CHECKING:
@@ -37,7 +39,7 @@ async def test_a_kind_is_listed_by_a_stream_and_followed(
     await kind.create(namespace, "b")
     async with follow(client, kind.gvk, namespace) as followed:
         await followed.reaches("[ +a +b ]")
-        assert followed.watcher._streams_lists
+        assert followed.watcher._server.streams_lists
         await kind.create(namespace, "c")
         await client.delete(await kind.discovery.find(kind.gvk), ObjectKey(namespace, "a"))
         await followed.reaches("[ +a +b ] +c -a")
@@ -63,14 +65,14 @@ async def test_the_selection_is_the_servers(kind: Kind, client: Client, follow: 
 async def test_a_kind_may_come_go_and_return(absent_kind: Kind, client: Client, follow: Follow, namespace: str) -> None:
     kind = absent_kind
     async with follow(client, kind.gvk, namespace) as followed:
-        await until(lambda: followed.watcher.state is WatchState.WAITING_FOR_KIND)
+        await until(lambda: followed.watcher.health.state is WatchState.WAITING_FOR_KIND)
         await kind.install()
         await kind.create(namespace, "a")
         await followed.holds("a")
-        await until(lambda: followed.watcher.state is WatchState.LIVE)
+        await until(lambda: followed.watcher.health.state is WatchState.LIVE)
         await kind.remove()
         await followed.holds()
-        await until(lambda: followed.watcher.state is WatchState.WAITING_FOR_KIND)
+        await until(lambda: followed.watcher.health.state is WatchState.WAITING_FOR_KIND)
         await kind.install()
         await kind.create(namespace, "a")
         await followed.holds("a")
@@ -113,14 +115,7 @@ async def test_a_cluster_scoped_kind_is_watched_once_whatever_the_namespaces(
     kind = cluster_kind
     await kind.create("", "a")
     made = watchers(client, Discovery(client), kind.gvk, ["default", "kube-system"], EVERYTHING, QUICK)
-    said: list[list[str]] = []
-    for watcher in made:
-        names = []
-        async for happened in watcher.events():
-            names.append(type(happened).__name__)
-            if names[-1] == "Synced":
-                break
-        said.append(names)
+    said = [await names_of_list(watcher) for watcher in made]
     assert said == [["Requested", "Restarted", "Applied", "Synced"], ["Requested", "Restarted", "Synced"]]
 
 
@@ -129,8 +124,8 @@ async def test_missing_rights_are_named_and_do_once_they_are_granted(
 ) -> None:
     await kind.create(namespace, "a")
     async with await connected(**{"as": "jane"}) as jane, follow(jane, kind.gvk, namespace) as followed:
-        await until(lambda: followed.watcher.state is WatchState.FAILING)
-        assert 'cannot watch resource "widgets"' in followed.watcher.last_error
+        await until(lambda: followed.watcher.health.state is WatchState.FAILING)
+        assert 'cannot watch resource "widgets"' in followed.watcher.health.last_error
         rbac = "rbac.authorization.k8s.io"
         role = {
             "metadata": {"name": "widgets"},
@@ -156,7 +151,7 @@ async def test_changes_during_a_disconnection_are_received_afterwards(
     async with follow(far, kind.gvk, namespace) as followed:
         await followed.reaches("[ +a +b +c ]")
         cable.cut()
-        await until(lambda: followed.watcher.state is WatchState.FAILING)
+        await until(lambda: followed.watcher.health.state is WatchState.FAILING)
         await client.delete(resource, ObjectKey(namespace, "a"))
         await client.delete(resource, ObjectKey(namespace, "b"))
         await kind.create(namespace, "b")
@@ -184,15 +179,15 @@ async def test_an_api_server_that_restarts_costs_no_object_and_repeats_none(
     for number in range(20):
         await kind.create(namespace, f"w{number}")
     async with follow(client, kind.gvk, namespace) as followed:
-        await until(lambda: followed.watcher.state is WatchState.LIVE)
+        await until(lambda: followed.watcher.health.state is WatchState.LIVE)
         await asyncio.to_thread(devcluster.stop_apiserver)
-        await until(lambda: followed.watcher.state is WatchState.FAILING)
+        await until(lambda: followed.watcher.health.state is WatchState.FAILING)
         await asyncio.to_thread(devcluster.start_apiserver)
         await kind.create(namespace, "late")
         await until(lambda: ObjectKey(namespace, "late") in followed.cache)
         assert len(followed.cache) == 21
     assert len(followed.changes) == 21
-    assert followed.watcher.last_error is None
+    assert followed.watcher.health.last_error is None
 
 
 async def test_an_expired_version_causes_a_relist_that_repeats_no_object(
@@ -227,7 +222,7 @@ async def test_a_frozen_api_server_is_detected_and_reconnected(
         await followed.holds("a")
         await asyncio.to_thread(devcluster.pause, "kube-apiserver")
         try:
-            await until(lambda: followed.watcher.state is WatchState.FAILING)
+            await until(lambda: followed.watcher.health.state is WatchState.FAILING)
         finally:
             await asyncio.to_thread(devcluster.resume, "kube-apiserver")
         await kind.create(namespace, "b")
@@ -296,8 +291,8 @@ async def test_a_server_without_streamed_lists_is_read_by_pages(old_server: Path
             *(client.create(resource, "default", {"metadata": {"name": f"m{n:03d}"}}) for n in range(150))
         )
         async with follow(client, CONFIG_MAP, "default") as followed:
-            await until(lambda: followed.watcher.state is WatchState.LIVE)
-            assert not followed.watcher._streams_lists
+            await until(lambda: followed.watcher.health.state is WatchState.LIVE)
+            assert not followed.watcher._server.streams_lists
             assert len(followed.cache) == 151  # kube-root-ca.crt is everywhere
             await client.create(resource, "default", {"metadata": {"name": "late"}})
             await until(lambda: ObjectKey("default", "late") in followed.cache)

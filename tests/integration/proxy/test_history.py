@@ -19,7 +19,7 @@ import os
 import random
 import time
 from collections import Counter, defaultdict
-from collections.abc import AsyncGenerator, Awaitable, Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -367,28 +367,24 @@ def _state(obj: Object) -> State:
 
 def delay_watches(monkeypatch: pytest.MonkeyPatch, longest: float) -> None:
     """Delay the events of every watch of the operator, in their order."""
-    prompt = Watcher.events
+    prompt = Watcher.follow
     rng = random.Random(SEED)
 
-    async def late(self: Watcher) -> AsyncGenerator[WatchEvent]:
+    async def late(self: Watcher, take: Callable[[WatchEvent], None]) -> None:
         now, told = asyncio.get_running_loop().time, asyncio.Queue[tuple[float, "WatchEvent"]]()
-
-        async def listen() -> None:
-            async with contextlib.aclosing(prompt(self)) as events:
-                async for event in events:
-                    told.put_nowait((now() + rng.uniform(0, longest), event))
-
-        listening = asyncio.create_task(listen())
+        listening = asyncio.create_task(
+            prompt(self, lambda event: told.put_nowait((now() + rng.uniform(0, longest), event)))
+        )
         try:
             while True:
                 due, event = await told.get()
                 await asyncio.sleep(max(due - now(), 0))
-                yield event
+                take(event)
         finally:
             listening.cancel()
             await asyncio.wait({listening})
 
-    monkeypatch.setattr(Watcher, "events", late)
+    monkeypatch.setattr(Watcher, "follow", late)
 
 
 @pytest.mark.parametrize("lag", [0.0, 0.1], ids=["prompt watch", "late watch"])

@@ -26,7 +26,7 @@ SITES: dict[Request, set[str]] = {
     },
     Request.DISCOVERY: {"kube/discovery:_request"},
     Request.WATCH: {
-        *("kube/watch:_paged_list", "kube/watch_stream:events", "kube/deselected:_list"),
+        *("kube/watch:_page", "kube/watch_stream:read", "kube/deselected:_list"),
         "dependents/watching:_resume_if_served",
     },
     Request.RELATED: {

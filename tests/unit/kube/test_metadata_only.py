@@ -29,12 +29,7 @@ async def accepted(api: Api, client: Client, *, metadata_only: bool) -> list[str
     api.on(ALL, api.refuse(422, "Invalid"), api.page(1, api.widget("a", 1)), api.stream("stay"))
     selection = Selection(metadata_only=metadata_only)
     watcher = Watcher(client, Discovery(client), GVK("example.com", "v1", "Widget"), "", selection, WatchPolicy())
-
-    async def follow() -> None:
-        async for _ in watcher.events():
-            pass
-
-    task = asyncio.create_task(follow())
+    task = asyncio.create_task(watcher.follow(lambda _: None))
     await until(lambda: len(api.of(ALL)) == 3)
     task.cancel()
     await asyncio.gather(task, return_exceptions=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING
 
-from runner.kube.watch import WatchState
+from runner.kube.watch_health import WatchState
 from tests.kit.wait import until
 
 if TYPE_CHECKING:
@@ -20,10 +20,10 @@ async def test_an_unbroken_period_begins_with_the_end_of_the_list(api: Api, foll
     api.on(ALL, api.stream(api.event("ADDED", api.widget("a", 1)), go, api.bookmark(3, ends_list=True), "stay"))
     async with follow() as follower:
         await follower.reaches("[ +a")
-        assert (follower.watcher.state, follower.watcher.unbroken_period) == (WatchState.LISTING, None)
+        assert (follower.watcher.health.state, follower.watcher.health.unbroken_period) == (WatchState.LISTING, None)
         go.set()
         await follower.reaches("[ +a ]")
-        assert (follower.watcher.state, follower.watcher.unbroken_period) == (WatchState.LIVE, 1)
+        assert (follower.watcher.health.state, follower.watcher.health.unbroken_period) == (WatchState.LIVE, 1)
 
 
 async def test_a_list_by_pages_begins_an_unbroken_period_when_its_watch_opens(api: Api, follow: Follow) -> None:
@@ -31,7 +31,7 @@ async def test_a_list_by_pages_begins_an_unbroken_period_when_its_watch_opens(ap
     api.on(ALL, api.refuse(422, "Invalid"), api.page(7, api.widget("a", 1)), watch)
     async with follow() as follower:
         await follower.reaches("[ +a ] +b")
-        assert follower.watcher.unbroken_period == 1
+        assert follower.watcher.health.unbroken_period == 1
 
 
 async def test_the_end_of_a_watch_at_its_timeout_is_not_a_gap(api: Api, follow: Follow) -> None:
@@ -39,7 +39,7 @@ async def test_the_end_of_a_watch_at_its_timeout_is_not_a_gap(api: Api, follow: 
     api.on(ALL, first, api.stream(api.event("ADDED", api.widget("b", 5)), "stay"))
     async with follow(shortest_watch=1.0, longest_watch=1.0) as follower:
         await follower.reaches("[ ] +a +b")
-        assert follower.watcher.unbroken_period == 1
+        assert follower.watcher.health.unbroken_period == 1
 
 
 async def test_the_end_of_a_watch_before_its_time_is_a_gap(api: Api, follow: Follow) -> None:
@@ -47,7 +47,7 @@ async def test_the_end_of_a_watch_before_its_time_is_a_gap(api: Api, follow: Fol
     api.on(ALL, first, api.stream(api.event("ADDED", api.widget("b", 5)), "stay"))
     async with follow() as follower:
         await follower.reaches("[ ] +a +b")
-        assert follower.watcher.unbroken_period == 2
+        assert follower.watcher.health.unbroken_period == 2
 
 
 async def test_a_watch_whose_connection_breaks_has_a_gap_however_soon_it_reconnects(api: Api, follow: Follow) -> None:
@@ -55,7 +55,7 @@ async def test_a_watch_whose_connection_breaks_has_a_gap_however_soon_it_reconne
     api.on(ALL, first, api.stream(api.event("ADDED", api.widget("b", 5)), "stay"))
     async with follow(shortest_watch=1.0, longest_watch=1.0) as follower:
         await follower.reaches("[ ] +a +b")
-        assert follower.watcher.unbroken_period == 2
+        assert follower.watcher.health.unbroken_period == 2
 
 
 async def test_there_is_no_unbroken_period_while_no_watch_is_open(api: Api, follow: Follow) -> None:
@@ -63,8 +63,8 @@ async def test_there_is_no_unbroken_period_while_no_watch_is_open(api: Api, foll
     api.on(ALL, first, api.hang)
     async with follow(shortest_watch=1.0, longest_watch=1.0) as follower:
         await until(lambda: len(api.of(ALL)) == 2)
-        assert follower.watcher.unbroken_period is None
-        assert follower.watcher.state is WatchState.LIVE
+        assert follower.watcher.health.unbroken_period is None
+        assert follower.watcher.health.state is WatchState.LIVE
 
 
 async def test_an_expired_version_has_a_gap_before_the_list(api: Api, follow: Follow) -> None:
@@ -72,4 +72,4 @@ async def test_an_expired_version_has_a_gap_before_the_list(api: Api, follow: Fo
     api.on(ALL, first, api.stream(api.bookmark(9, ends_list=True), "stay"))
     async with follow() as follower:
         await follower.reaches("[ ] [ ]")
-        assert follower.watcher.unbroken_period == 2
+        assert follower.watcher.health.unbroken_period == 2

@@ -10,12 +10,15 @@ from typing import TYPE_CHECKING, Any
 import orjson
 import pytest
 
+from runner import log
 from runner.errors import ApiUnavailableError
 from runner.kube.client import EVERYTHING, Client
 from runner.kube.discovery import Discovery
-from runner.kube.watch import WatchState, watchers
+from runner.kube.watch import watchers
+from runner.kube.watch_health import WatchHealth, WatchState
 from runner.kube.watch_stream import WatchPolicy, WatchStream
 from runner.objects import GVK, ObjectKey
+from tests.kit.following import names_of_list
 from tests.kit.wait import patience, until
 
 if TYPE_CHECKING:
@@ -34,7 +37,7 @@ async def test_a_streamed_list_is_bracketed_and_then_followed(api: Api, follow: 
     api.on(ALL, api.stream(*listed, api.bookmark(3, ends_list=True), *later, "stay"))
     async with follow() as follower:
         await follower.reaches("[ +a +b ] +a -b")
-        assert follower.watcher.state is WatchState.LIVE
+        assert follower.watcher.health.state is WatchState.LIVE
     query = api.of(ALL)[0].query
     assert query["sendInitialEvents"] == "true"
     assert query["resourceVersionMatch"] == "NotOlderThan"
@@ -136,7 +139,7 @@ async def test_a_refused_version_causes_a_relist_that_repeats_no_object(
     api.on(ALL, listed, api.refuse(code, reason, message), again)
     async with follow() as follower:
         await follower.reaches("[ +a ] [ +a ]")
-        assert follower.watcher.state is WatchState.LIVE
+        assert follower.watcher.health.state is WatchState.LIVE
     assert len(follower.changes) == 1
 
 
@@ -162,9 +165,10 @@ async def test_a_watch_that_a_busy_event_loop_opens_late_still_times_out(
 
     monkeypatch.setattr(client, "stream", late)
     api.on(ALL, api.stream("stay"))
-    watch = WatchStream(client, ALL, {}, WatchPolicy(idle_limit=0.3), metadata_only=False)
+    health = WatchHealth(GVK("example.com", "v1", "Widget"), "", log.get(__name__), 60.0)
+    watch = WatchStream(client, ALL, EVERYTHING, WatchPolicy(idle_limit=0.3), health, "1")
     with pytest.raises(ApiUnavailableError, match="did not respond in time"):
-        _ = [event async for event in watch.events(lambda: None)]
+        await watch.read(lambda _: None)
     assert watch.timed_out
 
 
@@ -174,7 +178,7 @@ async def test_without_bookmarks_silence_causes_no_relist(api: Api, follow: Foll
     async with follow(idle_limit=0.5) as follower:
         await until(lambda: len(api.of(ALL)) >= 5)
         assert str(follower) == "[ +a ]"
-        assert follower.watcher.last_error is None
+        assert follower.watcher.health.last_error is None
     assert {request.query["resourceVersion"] for request in api.of(ALL)[2:]} == {"5"}
 
 
@@ -210,7 +214,7 @@ async def test_lines_may_come_in_pieces_slowly_or_be_huge(api: Api, follow: Foll
 async def test_an_invalid_watch_event_is_an_error_and_the_watch_is_retried(api: Api, follow: Follow) -> None:
     api.on(ALL, api.stream(b"<html>Bad gateway</html>\n", "stay"), api.stream(api.bookmark(3, ends_list=True), "stay"))
     async with follow() as follower:
-        await until(lambda: "is not a watch event" in (follower.watcher.last_error or ""))
+        await until(lambda: "is not a watch event" in (follower.watcher.health.last_error or ""))
         await follower.reaches("[ ]")
 
 
@@ -219,9 +223,9 @@ async def test_a_server_that_cannot_be_reached_is_tried_until_it_is_back(api: Ap
     api.on(ALL, api.stream(api.bookmark(3, ends_list=True), "stay"))
     async with follow() as follower:
         await follower.reaches("[ ]")
-        assert follower.watcher.state is WatchState.LIVE
-        assert follower.watcher.last_error is None
-        assert follower.watcher.last_contact is not None
+        assert follower.watcher.health.state is WatchState.LIVE
+        assert follower.watcher.health.last_error is None
+        assert follower.watcher.health.last_contact is not None
 
 
 async def test_a_forbidden_watch_reports_the_missing_rule_and_is_retried(api: Api, follow: Follow) -> None:
@@ -229,13 +233,13 @@ async def test_a_forbidden_watch_reports_the_missing_rule_and_is_retried(api: Ap
     message += "at the cluster scope"
     api.on(ALL, api.refuse(403, "Forbidden", message))
     async with follow() as follower:
-        await until(lambda: follower.watcher.state is WatchState.FAILING)
-        assert "cannot watch resource" in follower.watcher.last_error
+        await until(lambda: follower.watcher.health.state is WatchState.FAILING)
+        assert "cannot watch resource" in follower.watcher.health.last_error
         rule = "ClusterRole: {apiGroups: [example.com], resources: [widgets], verbs: [watch]}"
-        assert rule in follower.watcher.last_error
+        assert rule in follower.watcher.health.last_error
         api.on(ALL, api.stream(api.bookmark(3, ends_list=True), "stay"))
         await follower.reaches("[ ]")
-        assert follower.watcher.last_error is None
+        assert follower.watcher.health.last_error is None
 
 
 @pytest.mark.lengthy
@@ -254,7 +258,7 @@ async def test_retry_after_is_obeyed(api: Api, follow: Follow) -> None:
 async def test_a_server_that_closes_every_watch_at_once_is_not_stormed(api: Api, follow: Follow) -> None:
     api.on(ALL, api.stream(api.bookmark(3, ends_list=True)), api.stream())
     async with follow(settled=1.0, first_backoff=0.1, longest_backoff=0.2) as follower:
-        await until(lambda: follower.watcher.state is WatchState.FAILING)
+        await until(lambda: follower.watcher.health.state is WatchState.FAILING)
         await asyncio.sleep(0.5)
     assert 3 <= len(api.of(ALL)) <= 10
 
@@ -265,18 +269,18 @@ async def test_a_kind_that_is_not_served_yet_is_waited_for(api: Api, follow: Fol
     api.on(ALL, api.stream(api.bookmark(3, ends_list=True), "stay"))
     async with follow() as follower:
         await until(lambda: len(api.of(DISCOVERY)) >= 5)
-        assert follower.watcher.state is WatchState.WAITING_FOR_KIND
-        assert "CRD" in follower.watcher.last_error
+        assert follower.watcher.health.state is WatchState.WAITING_FOR_KIND
+        assert "CRD" in follower.watcher.health.last_error
         assert not follower.events
         api.on(DISCOVERY, api.served())
         await follower.reaches("[ ]")
-        await until(lambda: follower.watcher.state is WatchState.LIVE)
+        await until(lambda: follower.watcher.health.state is WatchState.LIVE)
 
 
 async def test_a_group_that_is_served_without_the_kind_is_waited_for_too(api: Api, follow: Follow) -> None:
     api.on(DISCOVERY, api.reply({"kind": "APIResourceList", "resources": []}))
     async with follow() as follower:
-        await until(lambda: follower.watcher.state is WatchState.WAITING_FOR_KIND)
+        await until(lambda: follower.watcher.health.state is WatchState.WAITING_FOR_KIND)
 
 
 async def test_the_objects_of_a_kind_that_is_not_served_are_unknown_until_it_is_listed_again(
@@ -286,18 +290,18 @@ async def test_the_objects_of_a_kind_that_is_not_served_are_unknown_until_it_is_
     api.on(ALL, api.stream(a, b, api.bookmark(3, ends_list=True)), api.refuse(404, "NotFound"))
     async with follow(settled=0.0) as follower:
         watcher = follower.watcher
-        assert watcher.unknown is not None
+        assert watcher.health.unknown is not None
         await follower.reaches("[ +a +b ]")
         api.on(DISCOVERY, api.refuse(404, "NotFound"))
         await until(lambda: len(api.of(DISCOVERY)) >= 5)
-        assert watcher.state is WatchState.WAITING_FOR_KIND
-        assert "the API server does not serve" in str(watcher.unknown)
+        assert watcher.health.state is WatchState.WAITING_FOR_KIND
+        assert "the API server does not serve" in str(watcher.health.unknown)
         assert len(follower.changes) == 2
         again = api.event("ADDED", api.widget("a", 21, uid="other"))
         api.on(ALL, api.stream(again, api.bookmark(22, ends_list=True), "stay"))
         api.on(DISCOVERY, api.served())
         await follower.reaches("[ +a +b ] [ +a ]")
-        assert watcher.unknown is None
+        assert watcher.health.unknown is None
     replaced, gone = follower.changes[2:]
     assert (replaced.key.name, replaced.new.uid, gone.key.name, gone.new) == ("a", "other", "b", None)
     assert not replaced.initial
@@ -316,8 +320,8 @@ async def test_a_kind_missing_for_a_moment_does_not_empty_the_cache(api: Api, fo
 async def test_not_found_for_a_served_kind_is_a_failure(api: Api, follow: Follow) -> None:
     api.on(ALL, api.refuse(404, "NotFound", "page not found"))
     async with follow() as follower:
-        await until(lambda: follower.watcher.state is WatchState.FAILING)
-        assert "page not found" in follower.watcher.last_error
+        await until(lambda: follower.watcher.health.state is WatchState.FAILING)
+        assert "page not found" in follower.watcher.health.last_error
 
 
 async def test_a_namespace_is_watched_alone(api: Api, follow: Follow) -> None:
@@ -334,17 +338,9 @@ async def test_with_several_namespaces_one_watcher_lists_a_cluster_scoped_kind(a
     made = watchers(client, Discovery(client), gvk, ["one", "two"], EVERYTHING, WatchPolicy())
     assert [watcher.namespace for watcher in made] == ["one", "two"]
 
-    async def first_events(number: int) -> list[str]:
-        received = []
-        async for happened in made[number].events():
-            received.append(type(happened).__name__)
-            if received[-1] == "Synced":
-                break
-        return received
-
-    assert await first_events(0) == ["Requested", "Restarted", "Applied", "Synced"]
-    assert await first_events(1) == ["Requested", "Restarted", "Synced"]
-    assert made[1].state is WatchState.LIVE
+    assert await names_of_list(made[0]) == ["Requested", "Restarted", "Applied", "Synced"]
+    assert await names_of_list(made[1]) == ["Requested", "Restarted", "Synced"]
+    assert made[1].health.state is WatchState.LIVE
     assert len(api.of(ALL)) == 1
 
 
@@ -367,7 +363,7 @@ async def test_a_kind_that_becomes_cluster_scoped_is_listed_again(api: Api, foll
 async def test_credentials_that_are_refused_are_tried_again(api: Api, follow: Follow) -> None:
     api.on(ALL, api.refuse(401, "Unauthorized"))
     async with follow() as follower:
-        await until(lambda: follower.watcher.state is WatchState.FAILING)
+        await until(lambda: follower.watcher.health.state is WatchState.FAILING)
         api.on(ALL, api.stream(api.bookmark(3, ends_list=True), "stay"))
         await follower.reaches("[ ]")
 
