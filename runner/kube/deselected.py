@@ -19,8 +19,9 @@ from runner.errors import ApiError, ApiUnavailableError, GoneError, NotFoundErro
 from runner.kube.cache import Cache, Change, Summary
 from runner.kube.client import Client, Selection
 from runner.kube.discovery import Discovery
+from runner.kube.object_watch import ObjectWatch
 from runner.kube.watch import Watcher
-from runner.kube.watch_events import Applied, Deleted, Relist, Restarted, Synced, WatchEvent
+from runner.kube.watch_events import Applied, Restarted, Synced
 from runner.kube.watch_stream import WatchPolicy
 from runner.objects import GVK, Object, ObjectKey, finalizers_of, is_deleting, key_of
 from runner.watches.policy import JitteredBackoff
@@ -157,21 +158,13 @@ class DeselectedObjects:
     async def _watch(self, scope: str) -> None:
         """Watch the metadata of all objects in a namespace, and read those that change in a way that matters."""
         watcher = Watcher(self._client, self._discovery, self._gvk, scope, self._selection, WatchPolicy())
-        await watcher.follow(partial(self._take, scope, Relist()))
+        await ObjectWatch(watcher, lambda: self._keys.get(scope, ()), self._saw).follow()
 
-    def _take(self, scope: str, relist: Relist, event: WatchEvent) -> None:
-        match event:
-            case Restarted():
-                relist.begin(scope, self._keys.get(scope, ()))
-            case Applied(obj):
-                relist.saw(key_of(obj))
-                if is_deleting(obj) or self._finalizer not in finalizers_of(obj):
-                    self._look(key_of(obj), is_gone=False)
-            case Deleted(obj):
-                self._look(key_of(obj), is_gone=True)
-            case Synced():
-                for key in relist.end(scope):
-                    self._look(key, is_gone=True)
+    def _saw(self, key: ObjectKey, obj: Object | None) -> None:
+        if obj is None:
+            self._look(key, is_gone=True)
+        elif is_deleting(obj) or self._finalizer not in finalizers_of(obj):
+            self._look(key, is_gone=False)
 
     async def _search(self, group: asyncio.TaskGroup) -> None:
         while True:

@@ -7,80 +7,18 @@ reconcile, controller.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import NamedTuple
 
 from runner.kube.client import Client, Selection
 from runner.kube.discovery import Discovery
-from runner.kube.watch import Watcher, watchers
-from runner.kube.watch_events import Applied, Deleted, Relist, Restarted, Synced, WatchEvent
+from runner.kube.object_watch import ObjectWatch
+from runner.kube.watch import watchers
 from runner.kube.watch_health import WatchState
 from runner.kube.watch_stream import WatchPolicy
-from runner.objects import GVK, Object, ObjectKey, ObjectRef, key_of
+from runner.objects import GVK, Object, ObjectKey, ObjectRef
 from runner.references.state import ReferenceChange, ReferencedState
-
-
-class ReferenceWatch:
-    """Events of one watcher.
-
-    Guarantees: `saw` receives every object of an event, and the absence of each expected object that a list did not
-    contain.
-    """
-
-    def __init__(
-        self,
-        watcher: Watcher,
-        expected: Callable[[], Iterable[ObjectKey]],
-        saw: Callable[[ObjectKey, Object | None], None],
-        synced: Callable[[], None],
-    ) -> None:
-        """`expected` returns the objects that the list may contain; `saw` receives an object, or None if it is absent.
-
-        `synced` is called when a list is complete for the first time.
-        """
-        self.is_synced = False
-        """True if a list was ever complete."""
-        self._watcher = watcher
-        self._expected = expected
-        self._saw = saw
-        self._synced = synced
-        self._relist = Relist()
-
-    @property
-    def namespace(self) -> str:
-        """Namespace of the watch; empty for all."""
-        return self._watcher.namespace
-
-    @property
-    def is_absent(self) -> bool:
-        """True if the API server does not serve the kind now."""
-        return self._watcher.health.state is WatchState.WAITING_FOR_KIND
-
-    @property
-    def trouble(self) -> str:
-        """Current error; empty if there is none."""
-        return self._watcher.health.last_error or ""
-
-    async def follow(self) -> None:
-        """Watch until cancelled."""
-        await self._watcher.follow(self._take)
-
-    def _take(self, event: WatchEvent) -> None:
-        match event:
-            case Restarted():
-                self._relist.begin(self.namespace, self._expected())
-            case Applied(obj):
-                self._relist.saw(key_of(obj))
-                self._saw(key_of(obj), obj)
-            case Deleted(obj):
-                self._saw(key_of(obj), None)
-            case Synced():
-                for key in self._relist.end(self.namespace):
-                    self._saw(key, None)
-                if not self.is_synced:
-                    self.is_synced = True
-                    self._synced()
 
 
 class LabelSelection(NamedTuple):
@@ -114,10 +52,11 @@ class LabelledReferences:
         self._on_change = on_change
         self._states: dict[ObjectKey, ReferencedState] = {}
         scopes = [selected.namespace] if selected.namespace else namespaces
-        found = watchers(client, discovery, selected.gvk, scopes, Selection(labels=selected.labels), WatchPolicy())
+        selection = Selection(labels=selected.labels)
+        of_scopes = watchers(client, discovery, selected.gvk, scopes, selection, WatchPolicy())
         self._watches = tuple(
-            ReferenceWatch(watcher, partial(self._held, number), partial(self._saw, number), partial(synced, self))
-            for number, watcher in enumerate(found)
+            ObjectWatch(watcher, partial(self._held, number), partial(self._saw, number), partial(synced, self))
+            for number, watcher in enumerate(of_scopes)
         )
 
     async def follow(self) -> None:
@@ -132,11 +71,13 @@ class LabelledReferences:
 
     def is_known(self, namespace: str) -> bool:
         """Return True if they were listed or the API server does not serve the kind."""
-        return all(watch.is_synced or watch.is_absent for watch in self._for(namespace))
+        absent = WatchState.WAITING_FOR_KIND
+        return all(watch.is_synced or watch.health.state is absent for watch in self._for(namespace))
 
     def trouble(self, namespace: str) -> str:
         """Return the error of the watch; empty if there is none."""
-        return next((watch.trouble for watch in self._for(namespace) if watch.trouble), "")
+        errors = (watch.health.last_error for watch in self._for(namespace))
+        return next(filter(None, errors), "")
 
     def states(self, namespace: str) -> Iterator[tuple[ObjectRef, ReferencedState]]:
         """Yield the selected objects for the objects of a namespace."""
@@ -148,7 +89,7 @@ class LabelledReferences:
         """Return True if a selected object is relevant for a namespace (empty: for cluster-scoped objects)."""
         return bool(self.selected.namespace) or key.namespace == namespace or not (key.namespace and namespace)
 
-    def _for(self, namespace: str) -> list[ReferenceWatch]:
+    def _for(self, namespace: str) -> list[ObjectWatch]:
         """Return the watches that cover the objects of a namespace."""
         if not namespace or self.selected.namespace:
             return list(self._watches)

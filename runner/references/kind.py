@@ -20,10 +20,10 @@ from runner import log
 from runner.errors import ApiError, ApiUnavailableError, ForbiddenError, KindNotFoundError, NotFoundError
 from runner.kube.client import Client, Selection
 from runner.kube.discovery import ApiResource, Discovery
+from runner.kube.object_watch import ObjectWatch
 from runner.kube.watch import Watcher
 from runner.kube.watch_stream import WatchPolicy
 from runner.objects import GVK, Object, ObjectKey, ObjectRef
-from runner.references.by_label import ReferenceWatch
 from runner.references.state import ReferenceChange, ReferencedState, has_to_be_read
 from runner.watches.policy import JitteredBackoff
 
@@ -42,7 +42,7 @@ OnKnown = Callable[[ObjectRef, ReferencedState | None], None]
 
 @dataclass(slots=True)
 class _Open:
-    watch: ReferenceWatch
+    watch: ObjectWatch
     task: asyncio.Task[None]
 
 
@@ -150,8 +150,8 @@ class ReferenceKind:
         """Return the reason why an object is not known; empty if there is none."""
         if self._lacks_namespace(key):
             return f"{self._gvk.kind} {key.name} has no namespace; set {{name, namespace}} in the spec"
-        found = self._narrow.get(key) or self._wide.get(self._scope(key))
-        return found.watch.trouble if found is not None else self._trouble
+        opened = self._narrow.get(key) or self._wide.get(self._scope(key))
+        return (opened.watch.health.last_error or "") if opened is not None else self._trouble
 
     def shown(self, key: ObjectKey) -> ObjectKey:
         """Return the object's own key: without a namespace if the kind is cluster-scoped."""
@@ -220,7 +220,7 @@ class ReferenceKind:
     def _open_narrow(self, group: asyncio.TaskGroup, key: ObjectKey) -> _Open:
         selection = Selection(fields=f"metadata.name={key.name}")
         watcher = Watcher(self._client, self._discovery, self._gvk, key.namespace, selection, WatchPolicy())
-        watch = ReferenceWatch(
+        watch = ObjectWatch(
             watcher, lambda: (self.shown(key),), lambda _, obj: self._saw(key, obj, whole=True), self._changed.set
         )
         return _Open(watch, group.create_task(watch.follow()))
@@ -228,7 +228,7 @@ class ReferenceKind:
     def _open_wide(self, group: asyncio.TaskGroup, scope: str) -> _Open:
         selection = Selection(metadata_only=True)
         watcher = Watcher(self._client, self._discovery, self._gvk, scope, selection, WatchPolicy())
-        watch = ReferenceWatch(watcher, partial(self._expected, scope), self._saw_metadata, self._changed.set)
+        watch = ObjectWatch(watcher, partial(self._expected, scope), self._saw_metadata, self._changed.set)
         return _Open(watch, group.create_task(watch.follow()))
 
     def _expected(self, scope: str) -> Iterable[ObjectKey]:
