@@ -14,6 +14,7 @@ from typing import Any
 
 import yaml
 
+from runner.app.fields import FEATURE_FIELDS
 from runner.objects import Object
 from runner.watches import watch as watches
 from runner.watches.watch import Watch
@@ -41,7 +42,9 @@ class Case:
     def watch(self) -> Watch:
         """Return the only watch of the project, as the operator reads it."""
         file = self.folder / "watches.yaml"
-        loaded = watches.load(file, environ=os.environ, cwd=self.folder, roles_path="", collections_path="")
+        loaded = watches.load(
+            file, environ=os.environ, cwd=self.folder, roles_path="", collections_path="", features=FEATURE_FIELDS
+        )
         (found,) = loaded.watches
         return found
 

@@ -34,6 +34,7 @@ from bench.operator_process import DEADLINE, OperatorProcess, Project, running
 from bench.process_stats import cpu_seconds_of_tree
 from bench.results import Result, show, tell
 from runner import log
+from runner.app.fields import FEATURE_FIELDS
 from runner.config import sources
 from runner.config.settings import Settings
 from runner.errors import ApiError
@@ -183,7 +184,9 @@ async def _plan_again(client: Client, project: Project, name: str, repeats: int)
     """Return the median duration of plans without changes in one process, once that is warm."""
     os.chdir(project.folder)
     settings = _settings(project)
-    loaded = watches.load(Path("watches.yaml"), environ={}, cwd=Path.cwd(), roles_path="", collections_path="")
+    loaded = watches.load(
+        Path("watches.yaml"), environ={}, cwd=Path.cwd(), roles_path="", collections_path="", features=FEATURE_FIELDS
+    )
     (target,) = await Selector(client, loaded.watches, ()).find(ResourceSelection("Memcached", name, _NAMESPACE))
     with tempfile.TemporaryDirectory() as folder:
         own = replace(settings, runner_dir=Path(folder))

@@ -13,10 +13,12 @@ from pathlib import Path
 from hack import diagrams, tool_reference
 from hack.annotations import ON_RESOURCES, ON_WRITTEN, Annotation
 from hack.watch_schema import schema
+from runner.app.fields import FEATURE_FIELDS
 from runner.config.options import PREFIX, Option
 from runner.config.settings import GROUPS
 from runner.kube.meaning import FOLLOWS, Follow, Meaning
-from runner.watches.declared import FIELDS, Field
+from runner.watches import declared
+from runner.watches.field import Field
 
 ROOT = Path(__file__).resolve().parents[1]
 DOCS = ROOT / "docs"
@@ -115,7 +117,9 @@ def _text(parts: Iterator[str]) -> str:
 
 def _watches() -> Iterator[str]:
     yield _WATCHES
-    for section, fields in groupby(chain(*FIELDS.values()), lambda each: re.split(r"\W", each.section)[0]):
+    for section, fields in groupby(
+        chain(*declared.with_features(FEATURE_FIELDS).values()), lambda each: re.split(r"\W", each.section)[0]
+    ):
         yield from (
             f"### `{section}`\n" if section else "### A watch\n",
             "| field | type | default | meaning | example | Go |",

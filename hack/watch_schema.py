@@ -10,7 +10,11 @@ import json
 import re
 from typing import Any
 
-from runner.watches.declared import FIELDS, Field
+from runner.app.fields import FEATURE_FIELDS
+from runner.watches import declared
+from runner.watches.field import Field
+
+FIELDS = declared.with_features(FEATURE_FIELDS)
 
 _SCALAR = ["string", "number", "boolean"]
 _VARIABLE = r"\$(\{[^}\s]+\}|[A-Za-z_])"

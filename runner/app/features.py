@@ -21,6 +21,7 @@ from runner.controller.skipping import RunSkipper
 from runner.features.loopguard.guard import LoopGuard
 from runner.features.loopguard.reports import ContentionReporter
 from runner.features.references.ignored import IgnoredReferences
+from runner.features.rollout.fields import ROLLOUT_POLICY
 from runner.features.rollout.hooks import ROLLOUT, Rollout
 from runner.features.rollout.page import RolloutTable
 from runner.features.rollout.store import RolloutStore
@@ -28,8 +29,10 @@ from runner.kube.client import Selection
 from runner.kube.credentials import auth
 from runner.objects import ObjectRef
 from runner.page import PageSections
+from runner.plan.drift_fields import DRIFT_POLICY
 from runner.plan.page import LatestPlans
 from runner.prune import store as prune_store
+from runner.prune.fields import PRUNE_POLICY
 from runner.prune.sharing import OperatorUses
 from runner.references.watching import REFERENCE
 from runner.watches.watch import Watch
@@ -59,7 +62,7 @@ class Features:
         self._guard = guard
         self._plans = LatestPlans({watch.gvk: watch.mode for watch in watches}, is_shown=has_page)
         self._rollouts = RolloutTable()
-        pruning = [watch.gvk for watch in watches if watch.prune.then != "off"]
+        pruning = [watch.gvk for watch in watches if watch.more.get(PRUNE_POLICY).then != "off"]
         if pruning and not settings.inject_owner_ref:
             _log.warning("prune has no effect with --inject-owner-ref=false", gvks=[*map(str, pruning)])
         self._uses: OperatorUses | None = None
@@ -79,6 +82,7 @@ class Features:
         plans = PlanRuns(kind.runs, scope.own, self._plans.add)
         removal = FinalizerRemoval(scope, client, kind.refusals) if watch.finalizer else None
         contention = ContentionReporter(scope, kind.operator.discovery, kind.status, self._guard)
+        checks = DriftChecks(scope, watch.more.get(DRIFT_POLICY), plans, kind.status)
         hooks: list[Hooks | None] = [
             RunReports(scope),  # reports the run before the removal of the finalizer lets the object go
             kind.refusals,
@@ -93,7 +97,7 @@ class Features:
             kind.owners,  # before plans and checks, which would be useless for a deleted object
             RunHosts(watch, client, kind.status) if watch.inventory else None,  # plans and checks need them too
             _planner(kind, plans),
-            DriftChecks(scope, watch.policy.drift, plans, kind.status),  # after plans: an approved run needs no check
+            checks,  # after plans: an approved run needs no check
             self._pruner(kind),  # records the objects of a run that no other hooks can skip any more
         ]
         kind.hooks.extend(each for each in hooks if each is not None)
@@ -111,12 +115,13 @@ class Features:
 
     def _rollout(self, kind: Kind) -> Rollout | None:
         scope, watch, settings = kind.scope, kind.scope.watch, kind.operator.settings
-        if watch.rollout is None:
+        policy = watch.more.get(ROLLOUT_POLICY)
+        if policy is None:
             return None
         space = auth.OwnNamespaces.of_process(settings.leader_election_namespace).others or "default"
         selection = Selection(labels=watch.selector, fields=watch.field_selector)
         store = RolloutStore(kind.operator.client, space, watch.gvk, settings.namespaces, selection)
-        rollout = Rollout(scope, watch.rollout, store, kind.executed, kind.queue.add)
+        rollout = Rollout(scope, policy, store, kind.executed, kind.queue.add)
         self._rollouts.kinds[watch.gvk] = rollout.progress
         return rollout
 

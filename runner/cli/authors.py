@@ -49,6 +49,7 @@ def add_commands(
 
 
 def _validate(arguments: argparse.Namespace) -> int:
+    from runner.app.fields import FEATURE_FIELDS  # noqa: PLC0415 - as above
     from runner.compatibility import core_changes, unsupported  # noqa: PLC0415 - as above
     from runner.config import sources  # noqa: PLC0415 - as above
     from runner.sdk.migrate import image  # noqa: PLC0415 - as above
@@ -58,7 +59,9 @@ def _validate(arguments: argparse.Namespace) -> int:
     settings, warnings = sources.load(arguments, os.environ)
     copied = image.files(image.dockerfiles(), settings.watches_file)
     search_path = replace(settings.search_path(os.environ, Path.cwd()), image=copied)
-    found = validation.validate(settings.watches_file, environ=os.environ, cwd=Path.cwd(), search_path=search_path)
+    found = validation.validate(
+        settings.watches_file, environ=os.environ, cwd=Path.cwd(), search_path=search_path, features=FEATURE_FIELDS
+    )
     usage.report(found.watches, Path("config/crd/bases"), cwd=Path.cwd(), places=search_path, problems=found.problems)
     project.report(found.watches, settings.watches_file, cwd=Path.cwd(), problems=found.problems)
     found.problems.warnings += [each.to_problem() for each in unsupported.findings(found)]

@@ -182,11 +182,12 @@ def _unknown(what: str, given: str, known: Sequence[str]) -> str:
 
 def _run(arguments: argparse.Namespace) -> int:
     from runner import log  # noqa: PLC0415 - takes a third of a second, which --help need not wait for
+    from runner.app.fields import FEATURE_FIELDS  # noqa: PLC0415 - as above
     from runner.config import sources  # noqa: PLC0415 - as above
     from runner.watches import watch as watches  # noqa: PLC0415 - as above
 
     settings, warnings = sources.load(arguments, os.environ)
-    loaded = watches.load_configured(settings, os.environ, Path.cwd())
+    loaded = watches.load_configured(settings, os.environ, Path.cwd(), FEATURE_FIELDS)
     encoder: log.Format = "json"
     if settings.log_format == "console" or (settings.log_format == "auto" and sys.stderr.isatty()):
         encoder = "console"

@@ -39,8 +39,6 @@ _NOT_OF_RUNS = frozenset(
         "finalizer",
         "max_runner_artifacts",
         "more",
-        "prune",
-        "rollout",
     }
 )
 """Fields of a watch that do not affect the result of a run."""

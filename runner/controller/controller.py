@@ -21,6 +21,7 @@ from runner.kube.cache import Change, Summary
 from runner.monitoring.background import Work
 from runner.monitoring.metrics import controller_name
 from runner.objects import ObjectKey
+from runner.plan.drift_fields import DRIFT_POLICY
 from runner.references.watching import References
 from runner.workqueue import reasons
 from runner.workqueue.queue import WorkQueue
@@ -70,7 +71,7 @@ class Controller:
         metrics.add_objects(gvk, self.informer.created, self.informer.age)
 
     def _drift_schedule(self) -> DriftSchedule | None:
-        policy = self.watch.policy.drift
+        policy = self.watch.more.get(DRIFT_POLICY)
         if policy is None:
             return None
         schedule = DriftSchedule(self.queue, policy.period, self._may_run)

@@ -22,12 +22,12 @@ from runner.engine.job import Outcome
 from runner.objects import ObjectKey
 from runner.plan import published
 from runner.plan.changes import ObjectChange, ResourcePlan
+from runner.plan.drift_fields import DriftPolicy
 from runner.plan.drift_status import drift_ended, drift_found, drift_of
 from runner.status import report
 from runner.status.conditions import timestamp
 from runner.status.report import StatusReport
 from runner.status.writer import StatusWriter
-from runner.watches.policy import DriftPolicy
 from runner.workqueue.queue import WorkQueue
 from runner.workqueue.reasons import RunReason
 

@@ -23,6 +23,7 @@ from runner.lease_guard import LeaseGuard
 from runner.objects import Object, ObjectKey, ObjectRef, is_deleting, key_of, metadata, uid_of
 from runner.ownership import Owner
 from runner.prune import record as records
+from runner.prune.fields import PRUNE_POLICY
 from runner.prune.record import MOST_OBJECTS, Basis, CreatedObject, CreationRecord
 from runner.prune.sharing import IsUsed, OperatorUses, OtherUsers
 from runner.prune.store import RecordStore
@@ -59,7 +60,7 @@ class PruneRecords:
             "Created objects that prune does not know, because the record is full or cannot be stored",
             ["GVK", "reason"],
         )
-        if scope.watch.prune.then != "off":
+        if scope.watch.more.get(PRUNE_POLICY).then != "off":
             for reason in ("full", "storage"):
                 self._unrecorded.labels(str(scope.watch.gvk), reason)
         self._logged = log.Once()
@@ -232,7 +233,7 @@ class PruneDeletion:
         self._uses = uses
         text = "Objects that were deleted because runs no longer use them"
         self._pruned = scope.metrics.counter("ansible_operator_pruned_objects", text, ["GVK"])
-        if scope.watch.prune.then != "off":
+        if scope.watch.more.get(PRUNE_POLICY).then != "off":
             self._pruned.labels(str(scope.watch.gvk))
         self._user = f"system:serviceaccount:{account.replace('/', ':')}" if account else ""
         self._logged = log.Once()

@@ -28,6 +28,7 @@ from runner.errors import ApiError, ApiUnavailableError
 from runner.objects import ObjectKey, ObjectRef, first_names, is_deleting, metadata, uid_of
 from runner.ownership import Owner
 from runner.prune import record as records
+from runner.prune.fields import PRUNE_POLICY
 from runner.prune.record import MOST_OBJECTS, Basis, CreatedObject, CreationRecord
 from runner.prune.run_objects import USES, RunObjects, RunUses
 from runner.prune.selected_tasks import tasks_are_selected
@@ -70,7 +71,7 @@ class Pruner(Hooks):
         deletion: PruneDeletion,
     ) -> None:
         self._scope = scope
-        self._policy = scope.watch.prune
+        self._policy = scope.watch.more.get(PRUNE_POLICY)
         self._executed = executed
         self._uses = uses
         self._records = records_of

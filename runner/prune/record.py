@@ -16,8 +16,8 @@ import orjson
 from runner.engine.coverage import Coverage, Omission
 from runner.objects import GVK, Object, ObjectKey, annotations_of, created_at, is_deleting, managed_fields_of, uid_of
 from runner.ownership import PRIMARY_RESOURCE, PRIMARY_RESOURCE_TYPE, Owner, references_of
+from runner.prune.fields import PrunePolicy
 from runner.prune.uses import RELEASE, UseDigests, UsedObjects, Uses, has_state
-from runner.watches.policy import PrunePolicy
 
 MOST_OBJECTS = 1000
 """Objects in a record."""

@@ -16,6 +16,7 @@ from runner.kube.credentials.auth import OwnNamespaces
 from runner.kube.rights import RequiredRights, Right, granting
 from runner.kube.state import ClusterState, FileState, StateStore, Stored
 from runner.objects import GVK, ObjectKey, ObjectRef
+from runner.prune.fields import PRUNE_POLICY
 from runner.watches.watch import Watch
 
 _PREFIX = "ansible-operator-created-"
@@ -78,7 +79,7 @@ def _owner(text: str, uid: str) -> ObjectRef | None:
 
 def _rights(_: Settings, watches: Sequence[Watch], own: OwnNamespaces) -> set[Right]:
     """Return the rights to record the objects that runs create."""
-    if not own.pod or all(watch.prune.then == "off" for watch in watches):
+    if not own.pod or all(watch.more.get(PRUNE_POLICY).then == "off" for watch in watches):
         return set()
     return granting([own.pod], "", "configmaps", "create", "get", "list", "update", "delete")
 

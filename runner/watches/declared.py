@@ -5,55 +5,22 @@ The readers take from here which fields exist; `hack.reference` writes the refer
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-from functools import partial
-from typing import Literal, TypeAlias
+from collections.abc import Iterable, Mapping
 
 from runner.config.settings import ENGINES
+from runner.watches.field import FeatureFields, Field
+from runner.watches.field import boolean as _boolean
+from runner.watches.field import duration as _duration
+from runner.watches.field import listing as _list
+from runner.watches.field import mapping as _mapping
+from runner.watches.field import mappings as _mappings
+from runner.watches.field import named as _names
+from runner.watches.field import number as _number
+from runner.watches.field import section as _section
+from runner.watches.field import text as _text
+from runner.watches.field import whole as _whole
 from runner.watches.label_selectors import OPERATORS
-from runner.watches.policy import DAYS, MODES, PROTECTED
-
-Type: TypeAlias = Literal[
-    "text", "boolean", "whole number", "number", "duration", "mapping", "list", "list of mappings", "list of names"
-]
-"""Items of a list are texts, or mappings with declared fields. An item of a list of names can be a mapping."""
-
-
-@dataclass(frozen=True, slots=True)
-class Field:
-    """One field of watches.yaml."""
-
-    type: Type
-    name: str
-    meaning: str
-    value: str
-    """A valid value, in YAML's flow style."""
-    default: str = ""
-    """The default in YAML; empty if there is none."""
-    go: str = ""
-    """Support in the Go operator, if it is not that of the section."""
-    values: tuple[str | bool, ...] = ()
-    """All valid values; of a duration, those that are no durations."""
-    required: bool = False
-    frame: str = ""
-    """A valid fragment of an entry around the field, which replaces `%s`."""
-    section: str = ""
-    """Path of the mapping that contains the field."""
-
-    @property
-    def path(self) -> str:
-        """The path in error messages: `retry.delay`, `references[].path`."""
-        return f"{self.section}.{self.name}" if self.section else self.name
-
-    @property
-    def attribute(self) -> str:
-        """The name as Python writes it: `mark_unsafe`."""
-        return "".join(f"_{each.lower()}" if each.isupper() else each for each in self.name)
-
-    @property
-    def example(self) -> str:
-        """A fragment of an entry that contains the field."""
-        return self.frame % f"{self.name}: {self.value}"
+from runner.watches.policy import MODES
 
 
 def names(section: str) -> tuple[str, ...]:
@@ -61,17 +28,8 @@ def names(section: str) -> tuple[str, ...]:
     return tuple(field.name for field in FIELDS[section])
 
 
-def _section(path: str, frame: str, *fields: Field, go: str = "new") -> tuple[str, tuple[Field, ...]]:
-    """Declare the fields of a mapping; `frame` and `go` are those of fields without their own."""
-    return path, tuple(replace(each, section=path, frame=each.frame or frame, go=each.go or go) for each in fields)
-
-
-_text, _boolean, _mapping, _list = (partial(Field, each) for each in ("text", "boolean", "mapping", "list"))
-_whole, _number, _duration = partial(Field, "whole number"), partial(Field, "number"), partial(Field, "duration")
-_mappings, _names = partial(Field, "list of mappings"), partial(Field, "list of names")
 _YES = "yes"
 _OFF = ("off",)
-_PRUNES = ("off", "report", "delete")
 _ON_EVENT = ("wait", "cancel")
 _IN_POD = "{%s, isolation: pod, podTemplate: {image: ee:1}}"
 _REFERENCE = "references: [{version: v1, kind: Secret, %s}]"
@@ -198,11 +156,6 @@ _WATCH = _section(
     _text("onChange", "`cancel`: a change of the spec cancels the current run", "cancel", "wait", values=_ON_EVENT),
     _text("onDelete", "`cancel`: a deletion cancels the current run", "cancel", "wait", values=_ON_EVENT),
     _mapping("retry", "delays of retries, see below", "{attempts: 8}", "{}"),
-    _mapping(
-        "drift",
-        "periodic checks for changes by other clients, see below ([Find drift](plan.md#find-drift))",
-        "{period: 1h}",
-    ),
     _text(
         "mode",
         "`plan`: runs change nothing, and the status contains what they would change; `approve`: a run executes a "
@@ -216,18 +169,6 @@ _WATCH = _section(
         "skip runs at start and for periods if nothing changed ([skip-unchanged.md](skip-unchanged.md))",
         "true",
         "false",
-    ),
-    _mapping(
-        "rollout",
-        "steps by which changed content reaches the objects, see below ([Upgrade a role over a fleet](rollout.md))",
-        "{steps: [1, 10%, 100%]}",
-    ),
-    _text(
-        "prune",
-        "`report` or `delete`: unused objects that runs created ([prune.md](prune.md)); or a mapping, see below",
-        "report",
-        "off",
-        values=_PRUNES,
     ),
     _text("engine", "`auto`, `warm` or `exec`; default: `--engine`", "exec", values=ENGINES),
     _text(
@@ -312,18 +253,6 @@ _RETRY = _section(
     _number("factor", "factor of each further delay, 1 to 100", "3", "2"),
     _duration("maxDelay", "maximum delay", "10m", "30m"),
     _whole("attempts", "consecutive failures after which retries stop until the object changes; 0: no limit", "8", "0"),
-)
-_PRUNE = _section(
-    "prune",
-    "prune: {kinds: [Secret], %s}",
-    _text("then", "`off`, `report` (the default) or `delete`", "delete", values=_PRUNES),
-    _list(
-        "kinds",
-        "protected kinds to prune: `Secret`, `PersistentVolumeClaim`, `Namespace`, `CustomResourceDefinition`",
-        "[Secret]",
-        values=PROTECTED,
-        frame="prune: {then: report, %s}",
-    ),
 )
 _POD_TEMPLATE = _section(
     "podTemplate",
@@ -446,68 +375,6 @@ _REFERENCES = _section(
     ),
     _list("namespaces", "further namespaces that a spec may name; `*`: all ([References](#references))", "[vault]"),
 )
-_DRIFT = _section(
-    "drift",
-    "drift: {period: 1h, %s}",
-    _duration("period", "time between two checks of an object", "1h", required=True, frame="drift: {%s}"),
-    _text(
-        "then",
-        "`report` (the default): write the condition `Drifted`; `repair`: also run the role or playbook",
-        "repair",
-        values=("report", "repair"),
-    ),
-)
-_ROLLOUT = _section(
-    "rollout",
-    "rollout: {steps: [1, 100%%], %s}",
-    Field(
-        "whole number",
-        "first",
-        "objects of a step before all `steps`: their number, or a mapping with their labels",
-        "2",
-    ),
-    _list(
-        "steps",
-        "objects that may have run the new content after each step: numbers, or percentages, which are rounded up. "
-        "After the last one, all remaining objects follow",
-        "[1, 10%, 100%]",
-        required=True,
-        frame="rollout: {%s}",
-    ),
-    _duration("pause", "time between the end of a step and the next one; default: none", "10m"),
-    _duration("ready", "time for which each object of a step must be `Ready`; default: success is enough", "5m"),
-    _whole("maxFailures", "number of failed objects beyond which the rollout pauses; default: 0", "1"),
-    _list(
-        "windows",
-        "times at which outdated objects begin; default: always",
-        '[{days: [Sat], from: "22:00", to: "04:00"}]',
-    ),
-)
-_ROLLOUT_FIRST = _section(
-    "rollout.first",
-    "rollout: {first: {%s}, steps: [100%%]}",
-    _mapping("matchLabels", "labels of the objects and their values", "{tier: test}", required=True),
-)
-_WINDOWS = _section(
-    "rollout.windows[]",
-    'rollout: {steps: [100%%], windows: [{from: "22:00", to: "04:00", %s}]}',
-    _list("days", "days on which the window opens; default: each", "[Mon, Tue]", values=DAYS),
-    _text(
-        "from",
-        "time at which it opens",
-        '"22:00"',
-        required=True,
-        frame='rollout: {steps: [100%%], windows: [{%s, to: "04:00"}]}',
-    ),
-    _text(
-        "to",
-        "time at which it closes, up to `24:00`; a time before `from` is on the next day",
-        '"04:00"',
-        required=True,
-        frame='rollout: {steps: [100%%], windows: [{from: "22:00", %s}]}',
-    ),
-    _text("timeZone", "time zone of these times, as in the tz database; default: `UTC`", "Europe/Berlin"),
-)
 _BLACKLIST = _section(
     "blacklist[]",
     "blacklist: [{%s}]",
@@ -527,17 +394,20 @@ FIELDS: dict[str, tuple[Field, ...]] = dict(
         _FINALIZER,
         _LIMIT,
         _RETRY,
-        _PRUNE,
         _POD_TEMPLATE,
         _INVENTORY,
         _SELECTOR,
         _EXPRESSIONS,
         _REFERENCES,
-        _DRIFT,
-        _ROLLOUT,
-        _ROLLOUT_FIRST,
-        _WINDOWS,
         _BLACKLIST,
     )
 )
 """Fields by path of their mapping, in the order of messages and of the reference page."""
+
+
+def with_features(features: Iterable[FeatureFields]) -> Mapping[str, tuple[Field, ...]]:
+    """Return all fields by path of their mapping; those of features are the last."""
+    found = dict(FIELDS)
+    for path, fields in (section for feature in features for section in feature.sections):
+        found[path] = (*found.get(path, ()), *fields)
+    return found

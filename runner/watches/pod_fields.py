@@ -9,6 +9,7 @@ from typing import Any
 import yaml
 
 from runner.watches import declared
+from runner.watches.field import Field
 from runner.yamlfile import tree
 from runner.yamlfile.fields import Fields
 
@@ -69,13 +70,13 @@ def _present(given: Mapping[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in given.items() if value}
 
 
-def _value(template: Fields, declaration: declared.Field) -> Any:
+def _value(template: Fields, declaration: Field) -> Any:
     if declaration.type == "mapping":
         return template.values(declaration.name)
     return template.text(declaration.name) if declaration.type == "text" else _list(template, declaration)
 
 
-def _list(template: Fields, declaration: declared.Field) -> list[Any]:
+def _list(template: Fields, declaration: Field) -> list[Any]:
     """Return a list of mappings as the API takes them; an item of a list of names can be a name."""
     name = declaration.name
     node = template.node(name)

@@ -1,4 +1,4 @@
-"""Limits of a watch's runs (timeout, cancellation, retries, finalizer, drift), and exponential backoff.
+"""Limits of a watch's runs (timeout, cancellation, retries, finalizer), and exponential backoff.
 
 Imports nothing of this package.
 """
@@ -17,12 +17,6 @@ RunMode: TypeAlias = Literal["apply", "approve", "plan"]
 """`apply`: runs execute the role. `approve`: they plan, and execute an approved plan. `plan`: they only plan."""
 MODES: tuple[RunMode, ...] = ("apply", "approve", "plan")
 """From the least to the most restrictive."""
-DAYS = ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")
-"""Days of the windows of a rollout."""
-PROTECTED = ("CustomResourceDefinition", "Namespace", "PersistentVolumeClaim", "Secret")
-"""Kinds that prune never touches unless a watch names them."""
-
-
 StatusTrigger: TypeAlias = Literal["auto", "all", "off"]
 """Changes of the status of a dependent or a reference that start a run. `auto`: those that mean something to the owner.
 `all`: each. `off`: none."""
@@ -97,28 +91,6 @@ class FinalizerLimit:
     """True: remove the finalizer. False: keep it and retry when the object changes."""
 
 
-PruneAction: TypeAlias = Literal["off", "report", "delete"]
-
-
-@dataclass(frozen=True, slots=True)
-class PrunePolicy:
-    """Treatment of objects that the runs of a resource created and no longer use."""
-
-    then: PruneAction
-    kinds: frozenset[str] = frozenset()
-    """Kinds to prune although they are protected by default."""
-
-
-@dataclass(frozen=True, slots=True)
-class DriftPolicy:
-    """Periodic plan runs that detect changes by other clients."""
-
-    period: float
-    """Seconds between two checks of an object."""
-    repair: bool
-    """Whether drift starts a run. False: it is only reported."""
-
-
 @dataclass(frozen=True, slots=True)
 class RunPolicy:
     """Policy of the runs of one watch."""
@@ -130,8 +102,6 @@ class RunPolicy:
     deletion_cancels: bool
     """Whether a deletion cancels the active run, so that the finalizer starts at once."""
     retry: RetryPolicy
-    drift: DriftPolicy | None = None
-    """None: no checks."""
 
 
 DEFAULT = RunPolicy(

@@ -11,12 +11,8 @@ from runner.watches import declared
 from runner.watches.policy import (
     DEFAULT,
     MODES,
-    PROTECTED,
     Backoff,
-    DriftPolicy,
     FinalizerLimit,
-    PruneAction,
-    PrunePolicy,
     RetryPolicy,
     RunMode,
     RunPolicy,
@@ -26,7 +22,6 @@ from runner.watches.policy import (
 from runner.yamlfile import tree
 from runner.yamlfile.fields import Fields
 
-_PRUNE_ACTIONS: tuple[PruneAction, ...] = ("off", "report", "delete")
 _HIGHEST_FACTOR = 100.0
 
 
@@ -37,7 +32,6 @@ def read(fields: Fields) -> RunPolicy:
         change_cancels=_cancels(fields, "onChange"),
         deletion_cancels=_cancels(fields, "onDelete"),
         retry=_retry(fields),
-        drift=_drift(fields),
     )
 
 
@@ -87,19 +81,6 @@ def _retry(fields: Fields) -> RetryPolicy:
     return RetryPolicy(Backoff(delay, _factor(given), longest), _attempts(given))
 
 
-def _drift(fields: Fields) -> DriftPolicy | None:
-    given = fields.fields("drift", declared.names("drift"))
-    if given is None:
-        return None
-    period, then = span(given, "period", off=False), given.text("then")
-    given.require("period", "set the time between two checks, such as 1h")
-    if then not in {"", "report", "repair"}:
-        given.error(
-            "then", f"invalid value {then!r}: use report (write a condition) or repair (also run the role or playbook)"
-        )
-    return None if period is None else DriftPolicy(period, repair=then == "repair")
-
-
 def limit(finalizer: Fields) -> FinalizerLimit | None:
     """Return the `limit` of a finalizer; None if it has none."""
     given = finalizer.fields("limit", declared.names("finalizer.limit"))
@@ -114,33 +95,6 @@ def limit(finalizer: Fields) -> FinalizerLimit | None:
             f"invalid value {then!r}: use keep (retry when the object changes) or release (remove the finalizer)",
         )
     return FinalizerLimit(attempts, time, release=then == "release")
-
-
-def prune(fields: Fields) -> PrunePolicy:
-    """Return the `prune` of a watch: a word, or a mapping with further kinds."""
-    node = fields.node("prune")
-    if not isinstance(node, yaml.MappingNode):
-        return PrunePolicy(_prune_action(fields, "prune", default="off"))
-    given = fields.fields("prune", declared.names("prune"))
-    if given is None:
-        return PrunePolicy("off")
-    kinds = given.texts("kinds")
-    for kind in kinds:
-        if kind not in PROTECTED:
-            given.error(
-                "kinds", f"invalid kind {kind!r}: use {', '.join(PROTECTED)}; all other kinds are pruned anyway"
-            )
-    return PrunePolicy(_prune_action(given, "then", default="report"), frozenset(kinds))
-
-
-def _prune_action(fields: Fields, name: str, default: PruneAction) -> PruneAction:
-    text = fields.text(name).lower()
-    if text in {"false", "no"}:  # spellings of off in YAML
-        return "off"
-    found = next((action for action in _PRUNE_ACTIONS if action == text), None)
-    if text and found is None:
-        fields.error(name, f"invalid value {text!r}: use off, report or delete")
-    return found or default
 
 
 def _attempts(given: Fields) -> int:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -20,6 +20,7 @@ from runner.config.paths import SearchPath
 from runner.errors import ConfigError
 from runner.watches import content_nodes as nodes
 from runner.watches import watch as watches
+from runner.watches.field import FeatureFields
 from runner.watches.watch import Content, LoadedWatches, Playbook, Role, Watch
 from runner.yamlfile import tree
 from runner.yamlfile.tree import Problem, Problems, SourceText
@@ -97,6 +98,7 @@ def validate(
     environ: Mapping[str, str],
     cwd: Path,
     search_path: SearchPath,
+    features: Sequence[FeatureFields],
     whole_project: bool = False,
 ) -> ValidationResult:
     """Check a watches file and the files it refers to. Raises ConfigError if the watches file cannot be read.
@@ -105,7 +107,9 @@ def validate(
     collections are not required.
     """
     problems = Problems()
-    found = watches.examine(path, environ=environ, cwd=cwd, search_path=search_path, problems=problems)
+    found = watches.examine(
+        path, environ=environ, cwd=cwd, search_path=search_path, features=features, problems=problems
+    )
     checks = _Checks(cwd, search_path, problems, collections=None if whole_project else set())
     for watch in found:
         checks.content(watch.content)
@@ -119,9 +123,16 @@ def validate(
     )
 
 
-def load(path: Path, *, environ: Mapping[str, str], cwd: Path, search_path: SearchPath) -> LoadedWatches:
+def load(
+    path: Path,
+    *,
+    environ: Mapping[str, str],
+    cwd: Path,
+    search_path: SearchPath,
+    features: Sequence[FeatureFields],
+) -> LoadedWatches:
     """Check as `validate` does and return the watches. Raises ConfigError with a line for each error."""
-    found = validate(path, environ=environ, cwd=cwd, search_path=search_path)
+    found = validate(path, environ=environ, cwd=cwd, search_path=search_path, features=features)
     found.problems.raise_errors()
     return LoadedWatches(found.watches, found.problems.warning_lines())
 

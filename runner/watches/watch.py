@@ -6,7 +6,7 @@ is at most a warning. Reads files only, never the cluster.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -27,14 +27,13 @@ from runner.watches import (
     pod_fields,
     policy_fields,
     reference_fields,
-    rollout_fields,
     selector_fields,
 )
+from runner.watches.field import Entry, FeatureFields
 from runner.watches.inventory_fields import InventoryPolicy
 from runner.watches.pod_fields import PodPolicy
-from runner.watches.policy import FinalizerLimit, PrunePolicy, RunMode, RunPolicy, StatusTrigger
+from runner.watches.policy import FinalizerLimit, RunMode, RunPolicy, StatusTrigger
 from runner.watches.reference_fields import WatchReference
-from runner.watches.rollout_fields import RolloutPolicy
 from runner.watches.spec_paths import SpecPath
 from runner.yamlfile import tree
 from runner.yamlfile.fields import FieldContext, Fields
@@ -125,14 +124,10 @@ class Watch:
     """Whether runs execute the role, plan it, or wait for an approval."""
     skip_unchanged: bool
     """Whether to skip runs at start and periodic runs if nothing changed."""
-    prune: PrunePolicy
-    """What happens to objects that runs created and no longer use."""
     engine: EngineName | None
     """None: the flag's value."""
     pods: PodPolicy | None
     """Pods of the runs; None: runs are processes of the operator."""
-    rollout: RolloutPolicy | None
-    """Steps by which changed content reaches the objects; None: all run it at once."""
     inventory: InventoryPolicy | None
     """Hosts of the runs; None: only localhost."""
     line: int
@@ -160,7 +155,9 @@ class LoadedWatches:
     warnings: tuple[str, ...]
 
 
-def load_configured(settings: Settings, environ: Mapping[str, str], cwd: Path) -> LoadedWatches:
+def load_configured(
+    settings: Settings, environ: Mapping[str, str], cwd: Path, features: Sequence[FeatureFields]
+) -> LoadedWatches:
     """Read the operator's watches file. Raises ConfigError with a line for each error."""
     return load(
         settings.watches_file,
@@ -168,20 +165,35 @@ def load_configured(settings: Settings, environ: Mapping[str, str], cwd: Path) -
         cwd=cwd,
         roles_path=settings.ansible_roles_path,
         collections_path=settings.ansible_collections_path,
+        features=features,
     )
 
 
-def load(path: Path, *, environ: Mapping[str, str], cwd: Path, roles_path: str, collections_path: str) -> LoadedWatches:
-    """Read a watches file. Raises ConfigError with a line for each error."""
+def load(
+    path: Path,
+    *,
+    environ: Mapping[str, str],
+    cwd: Path,
+    roles_path: str,
+    collections_path: str,
+    features: Sequence[FeatureFields],
+) -> LoadedWatches:
+    """Read a watches file, also the fields of these features. Raises ConfigError with a line for each error."""
     search_path = paths.search_path(cwd=cwd, roles_path=roles_path, collections_path=collections_path, environ=environ)
     problems = Problems()
-    watches = examine(path, environ=environ, cwd=cwd, search_path=search_path, problems=problems)
+    watches = examine(path, environ=environ, cwd=cwd, search_path=search_path, features=features, problems=problems)
     problems.raise_errors()
     return LoadedWatches(watches, problems.warning_lines())
 
 
 def examine(
-    path: Path, *, environ: Mapping[str, str], cwd: Path, search_path: SearchPath, problems: Problems
+    path: Path,
+    *,
+    environ: Mapping[str, str],
+    cwd: Path,
+    search_path: SearchPath,
+    features: Sequence[FeatureFields],
+    problems: Problems,
 ) -> tuple[Watch, ...]:
     """Read a watches file, add its errors and warnings to `problems`, and return the valid entries.
 
@@ -205,7 +217,7 @@ def examine(
         return ()
     if not root.value:
         context.warn(root, "", "the list is empty: the operator watches nothing")
-    return _entries(root, context, _Folders(cwd, search_path))
+    return _entries(root, context, _Reader(cwd, search_path, features))
 
 
 _SHAPE = "a list of watches (`- …`), each with version, kind, and role or playbook"
@@ -217,14 +229,21 @@ _SHORTEST_PERIOD = 5.0
 
 
 @dataclass(frozen=True, slots=True)
-class _Folders:
-    """Folders to resolve the paths of an entry."""
+class _Reader:
+    """Folders to resolve the paths of an entry, and the features that read fields of it."""
 
     cwd: Path
     search_path: SearchPath
+    features: Sequence[FeatureFields] = ()
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Names of the fields of an entry."""
+        return tuple(field.name for field in declared.with_features(self.features)[""])
 
 
-def _entries(root: yaml.SequenceNode, context: FieldContext, folders: _Folders) -> tuple[Watch, ...]:
+def _entries(root: yaml.SequenceNode, context: FieldContext, reader: _Reader) -> tuple[Watch, ...]:
+    names = reader.names
     watches: list[Watch] = []
     lines: dict[tuple[str, str], tuple[GVK, int]] = {}
     for number, node in enumerate(root.value, start=1):
@@ -235,8 +254,8 @@ def _entries(root: yaml.SequenceNode, context: FieldContext, folders: _Folders) 
             )
             continue
         # The first read discards problems: every reported problem includes the kind.
-        gvk = _kind(Fields(node, replace(entry, problems=Problems()), declared.names("")))
-        fields = Fields(node, replace(entry, subject=str(gvk)) if gvk else entry, declared.names(""))
+        gvk = _kind(Fields(node, replace(entry, problems=Problems()), names))
+        fields = Fields(node, replace(entry, subject=str(gvk)) if gvk else entry, names)
         _kind(fields)
         line = context.source.line(node.start_mark)
         first, first_line = lines.get((gvk.group, gvk.kind), (None, 0)) if gvk is not None else (None, 0)
@@ -248,7 +267,7 @@ def _entries(root: yaml.SequenceNode, context: FieldContext, folders: _Folders) 
                 f"the kind is watched in version {first.version} (line {first_line}), and each object has all "
                 "versions, so it would have two runs at the same time; remove one of them",
             )
-        watch = _watch(fields, gvk or GVK("", "", ""), folders, line)
+        watch = _watch(fields, gvk or GVK("", "", ""), reader, line)
         if gvk is not None:
             lines.setdefault((gvk.group, gvk.kind), (gvk, line))
         if gvk is not None and watch is not None:
@@ -267,12 +286,15 @@ def _kind(fields: Fields) -> GVK | None:
     return gvk if gvk.version and gvk.kind else None
 
 
-def _watch(fields: Fields, gvk: GVK, folders: _Folders, line: int) -> Watch | None:
-    content = _content(fields, folders)
+def _watch(fields: Fields, gvk: GVK, reader: _Reader, line: int) -> Watch | None:
+    content = _content(fields, reader)
     if content is None and not fields.node("role") and not fields.node("playbook"):
         fields.error("", "no role and no playbook: set one of them")
-    finalizer = _finalizer(fields, gvk, content, folders)
-    inventory = inventory_fields.read(fields, folders.cwd, folders.search_path.image)
+    finalizer = _finalizer(fields, gvk, content, reader)
+    inventory = inventory_fields.read(fields, reader.cwd, reader.search_path.image)
+    more = EMPTY
+    for feature in reader.features:
+        more = feature.read(Entry(fields, gvk, reader.cwd, reader.search_path.image), more)
     watch = partial(
         Watch,
         gvk=gvk,
@@ -292,12 +314,11 @@ def _watch(fields: Fields, gvk: GVK, folders: _Folders, line: int) -> Watch | No
         service_account=_service_account(fields),
         policy=policy_fields.read(fields),
         mode=_mode(fields),
-        prune=_prune(fields, gvk),
         engine=_engine(fields),
         pods=pod_fields.read(fields),
-        rollout=rollout_fields.read(fields),
         inventory=inventory,
         line=line,
+        more=more,
         **_booleans(fields),
     )
     # After all fields, so that their errors are reported too.
@@ -310,20 +331,20 @@ def _booleans(fields: Fields) -> dict[str, Any]:
     return {each.attribute: fields.boolean(each.name, default=each.default == "true") for each in booleans}
 
 
-def _content(fields: Fields, folders: _Folders) -> Content | None:
+def _content(fields: Fields, reader: _Reader) -> Content | None:
     """Return the role or playbook; None if neither is set, or, with an error, if it does not exist."""
     role, playbook = fields.text("role"), fields.text("playbook")
     if playbook:
         if role:
             fields.warn("role", "role and playbook are both set: role is ignored; remove one of them")
-        found = find_file(playbook, folders.cwd, folders.search_path.image)
+        found = find_file(playbook, reader.cwd, reader.search_path.image)
         if found.path is not None:
             return Playbook(found.path)
         _report_missing(fields, "playbook", playbook, found)
         return None
     if not role:
         return None
-    found = find_role(role, folders.search_path, cwd=folders.cwd)
+    found = find_role(role, reader.search_path, cwd=reader.cwd)
     if found.path is not None:
         return Role(role, found.path)
     _report_missing(fields, "role", role, found)
@@ -334,7 +355,7 @@ def _report_missing(fields: Fields, field: str, name: str, found: SearchResult) 
     fields.error(field, f"{name!r} not found; searched {', '.join(map(str, found.searched))}")
 
 
-def _finalizer(fields: Fields, gvk: GVK, own: Content | None, folders: _Folders) -> Finalizer | None:
+def _finalizer(fields: Fields, gvk: GVK, own: Content | None, reader: _Reader) -> Finalizer | None:
     given = fields.fields("finalizer", declared.names("finalizer"))
     if given is None:
         return None
@@ -345,7 +366,7 @@ def _finalizer(fields: Fields, gvk: GVK, own: Content | None, folders: _Folders)
         given.error("name", problem)
     elif name and "/" not in name and label_selectors.is_builtin_group(gvk.group):
         given.error("name", f"the API server refuses {name!r} without a domain; use a name such as example.com/{name}")
-    content, variables, limit = _content(given, folders), given.values("vars"), policy_fields.limit(given)
+    content, variables, limit = _content(given, reader), given.values("vars"), policy_fields.limit(given)
     if content is None and not given.node("role") and not given.node("playbook"):
         content = own
         written = given.node("vars")
@@ -426,14 +447,6 @@ def _snake_case_except(fields: Fields) -> tuple[SpecPath, ...]:
     if paths and not fields.boolean("snakeCaseParameters", default=True):
         fields.warn(field, "no effect, because snakeCaseParameters is false and no key is converted")
     return tuple(paths)
-
-
-def _prune(fields: Fields, gvk: GVK) -> PrunePolicy:
-    policy = policy_fields.prune(fields)
-    selects = any(map(fields.is_present, ("selector", "fieldSelector", "name")))
-    if policy.then != "off" and (gvk.group, gvk.kind) == ("", "ConfigMap") and not selects:
-        fields.error("prune", "the operator's own records are ConfigMaps too: set a selector that does not match them")
-    return policy
 
 
 def _blacklist(fields: Fields) -> frozenset[GVK]:

@@ -45,10 +45,8 @@ _PLAIN = Watch(
     policy=policy.DEFAULT,
     mode="apply",
     skip_unchanged=False,
-    prune=policy.PrunePolicy("off"),
     engine=None,
     pods=None,
-    rollout=None,
     inventory=None,
     line=1,
 )

@@ -22,6 +22,7 @@ from runner.controller.hooks import NOTHING, REQUEST_BACKOFF, UP_TO_DATE, Finish
 from runner.engine.job import Outcome
 from runner.errors import ApiError, ApiUnavailableError, ConflictError
 from runner.events.bodies import ApiEvent, EventType
+from runner.features.rollout.fields import RolloutPolicy
 from runner.features.rollout.member import FAILED, IN_PROGRESS, UNUSABLE, WAITING, Member, Wait, not_updated, updated
 from runner.features.rollout.state import State
 from runner.features.rollout.steps import Fleet, Turns, advance
@@ -32,7 +33,6 @@ from runner.objects import ObjectKey, conditions_of
 from runner.slots import Slot
 from runner.status.conditions import find, make
 from runner.status.report import StatusReport
-from runner.watches.rollout_fields import RolloutPolicy
 from runner.workqueue import reasons
 from runner.workqueue.reasons import RunReason
 

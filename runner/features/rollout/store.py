@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 
 from runner import log
 from runner.config.settings import Settings
+from runner.features.rollout.fields import ROLLOUT_POLICY
 from runner.features.rollout.state import State
 from runner.kube.client import EVERYTHING, Client, Selection
 from runner.kube.credentials.auth import OwnNamespaces
@@ -85,7 +86,7 @@ def _storage(client: Client, namespace: str) -> ClusterState:
 
 
 def _rights(_: Settings, watches: Sequence[Watch], own: OwnNamespaces) -> set[Right]:
-    if all(watch.rollout is None for watch in watches):
+    if all(watch.more.get(ROLLOUT_POLICY) is None for watch in watches):
         return set()
     return granting([own.others or "default"], "", "configmaps", "create", "get", "update")
 

@@ -15,6 +15,7 @@ from watchdog.events import FileClosedNoWriteEvent, FileOpenedEvent, FileSystemE
 from watchdog.observers import Observer
 from watchdog.observers.api import ObservedWatch
 
+from runner.app.fields import FEATURE_FIELDS
 from runner.config.paths import SearchPath, ansible_configs
 from runner.config.settings import Settings
 from runner.content import files as content_files
@@ -48,7 +49,9 @@ class Project:
     def load(self) -> None:
         """Read the project. Raises ConfigError with file, line and advice if it is invalid."""
         relative = Path(os.path.relpath(self._file, self._cwd))
-        loaded = validation.load(relative, environ=self._environ, cwd=self._cwd, search_path=self._places)
+        loaded = validation.load(
+            relative, environ=self._environ, cwd=self._cwd, search_path=self._places, features=FEATURE_FIELDS
+        )
         self._watches = tuple(loaded.watches)
         if self._observer.is_alive():
             self._observe()

@@ -12,6 +12,7 @@ from typing import Any
 
 import yaml
 
+from runner.app.fields import FEATURE_FIELDS
 from runner.compatibility import task_fields
 from runner.config import paths
 from runner.config.paths import SearchPath
@@ -126,6 +127,7 @@ class Project:
             environ=self.environ,
             cwd=self.root,
             search_path=self.search_path,
+            features=FEATURE_FIELDS,
             whole_project=True,
         )
 

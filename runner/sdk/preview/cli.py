@@ -16,6 +16,7 @@ from collections.abc import Callable, Coroutine
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from runner.app.fields import FEATURE_FIELDS
 from runner.config.options import Option
 from runner.config.settings import OPTIONS
 
@@ -92,7 +93,7 @@ def _plan(arguments: argparse.Namespace) -> int:
         deletes=arguments.delete,
     )
     settings, warnings = sources.load(arguments, os.environ)
-    loaded = watches.load_configured(settings, os.environ, Path.cwd())
+    loaded = watches.load_configured(settings, os.environ, Path.cwd(), FEATURE_FIELDS)
     log.configure(level=logging.WARNING, encoder="console")
     for warning in (*warnings, *loaded.warnings):
         log.get(__name__).warning("Check the configuration", detail=warning)

@@ -33,6 +33,7 @@ from runner.errors import ApiError, ApiUnavailableError, OperatorError, Unauthor
 from runner.events.bodies import ApiEvent
 from runner.features.discoverycache.handler import DiscoveryCache
 from runner.features.masking import requests as masked
+from runner.features.rollout.fields import ROLLOUT_POLICY
 from runner.features.rollout.member import Member
 from runner.features.rollout.state import State as RolloutState
 from runner.features.rollout.steps import Fleet
@@ -261,7 +262,7 @@ def steps(targets: Sequence[Target]) -> dict[ObjectRef, int]:
     """Return the step of a rollout that would reach each resource, counted from 1, if all of them were outdated."""
     found: dict[ObjectRef, int] = {}
     for watch in {target.watch.gvk: target.watch for target in targets}.values():
-        policy = watch.rollout
+        policy = watch.more.get(ROLLOUT_POLICY)
         if policy is None:
             continue
         objects = [target.obj for target in targets if target.watch is watch]

@@ -142,6 +142,7 @@ def _create_api(arguments: argparse.Namespace) -> int:
 
 
 def _pods(arguments: argparse.Namespace) -> int:
+    from runner.app.fields import FEATURE_FIELDS  # noqa: PLC0415 - the same
     from runner.sdk.scaffold import pods, project  # noqa: PLC0415 - the same
     from runner.sdk.scaffold.changeset import ChangeSet  # noqa: PLC0415 - the same
     from runner.watches import watch  # noqa: PLC0415 - the same
@@ -154,6 +155,7 @@ def _pods(arguments: argparse.Namespace) -> int:
         cwd=changes.root,
         roles_path=os.environ.get("ANSIBLE_ROLES_PATH", ""),
         collections_path=os.environ.get("ANSIBLE_COLLECTIONS_PATH", ""),
+        features=FEATURE_FIELDS,
     )
     pods.add(changes, known, loaded.watches, arguments.watches_file)
     written = changes.apply()

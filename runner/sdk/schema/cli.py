@@ -78,6 +78,7 @@ def _argspec(arguments: argparse.Namespace) -> int:
 
 
 def _watches(arguments: argparse.Namespace) -> tuple[Watch, ...]:
+    from runner.app.fields import FEATURE_FIELDS  # noqa: PLC0415 - the same
     from runner.watches import watch  # noqa: PLC0415 - the same
 
     loaded = watch.load(
@@ -86,6 +87,7 @@ def _watches(arguments: argparse.Namespace) -> tuple[Watch, ...]:
         cwd=Path.cwd(),
         roles_path=os.environ.get("ANSIBLE_ROLES_PATH", ""),
         collections_path=os.environ.get("ANSIBLE_COLLECTIONS_PATH", ""),
+        features=FEATURE_FIELDS,
     )
     if not loaded.watches:
         raise ConfigError(f"{arguments.watches_file} has no watches; add a kind with `ansible-operator create api`")

@@ -15,6 +15,7 @@ from pathlib import Path
 import aiohttp
 import pytest
 
+from runner.app.fields import FEATURE_FIELDS
 from runner.dependents.store import KindStore
 from runner.dependents.watching import Dependents
 from runner.features.discoverycache.handler import DiscoveryCache
@@ -85,7 +86,9 @@ async def operating(devcluster: DevCluster, namespace: str, tmp_path: Path) -> A
     """A proxy with everything behind it that reads from memory need; a ConfigMap owns what its run makes."""
     (tmp_path / "play.yml").write_text("[]")
     (tmp_path / "watches.yaml").write_text("[{version: v1, kind: ConfigMap, playbook: play.yml}]")
-    loaded = watch.load(Path("watches.yaml"), environ={}, cwd=tmp_path, roles_path="", collections_path="")
+    loaded = watch.load(
+        Path("watches.yaml"), environ={}, cwd=tmp_path, roles_path="", collections_path="", features=FEATURE_FIELDS
+    )
     credentials = await auth.load(str(devcluster.kubeconfig), None, auth.HostEnvironment.of_process())
     async with Client(credentials) as client, aiohttp.ClientSession() as session:
         discovery, identities, results = Discovery(client), Identities(), Counter[str]()

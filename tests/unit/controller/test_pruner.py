@@ -23,11 +23,12 @@ from runner.lease_guard import LeaseGuard
 from runner.monitoring.metrics import Metrics
 from runner.objects import GVK, Object, ObjectKey, ObjectRef
 from runner.ownership import Owner
+from runner.prune.fields import PRUNE_POLICY, PruneAction, PrunePolicy
 from runner.prune.record import CreationRecord
 from runner.prune.run_objects import RunObjects
 from runner.prune.sharing import OperatorUses
 from runner.prune.uses import UsedObjects
-from runner.watches.policy import PruneAction, PrunePolicy
+from runner.slots import EMPTY
 from runner.workqueue import reasons
 from tests.kit.watch_values import scope_value, watch_value
 from tests.unit.controller.attempts import attempt_value
@@ -172,7 +173,7 @@ class Bed:
     def restart(self) -> None:
         self.metrics = Metrics()
         cluster: Any = self.cluster
-        watch = watch_value(prune=PrunePolicy(self.then))
+        watch = watch_value(more=EMPTY.having(PRUNE_POLICY, PrunePolicy(self.then)))
         self.scope = scope_value(watch, cluster, metrics=self.metrics)
         self.uses = OperatorUses(lambda ref, why: self.requested.append((ref, why)))
         observer: Any = Observer(cluster)

@@ -18,10 +18,10 @@ from runner.features.loopguard.guard import LoopGuard
 from runner.features.loopguard.reports import ContentionReporter
 from runner.kube.cache import Cache
 from runner.objects import ObjectKey
+from runner.plan.drift_fields import DriftPolicy
 from runner.status import report
 from runner.status.conditions import make
 from runner.status.report import StatusReport
-from runner.watches.policy import DriftPolicy
 from runner.workqueue import reasons
 from tests.kit.watch_values import watch_value
 from tests.unit.controller.bed import KEY, Bed

@@ -12,12 +12,13 @@ from structlog.testing import capture_logs
 from runner.controller.attempt import Attempt
 from runner.engine.job import Outcome, RunRecord, UnrecordedRun
 from runner.errors import ApiUnavailableError, ConflictError, ForbiddenError
+from runner.features.rollout.fields import ROLLOUT_POLICY, RolloutPolicy, Step
 from runner.features.rollout.hooks import ROLLOUT, Rollout
 from runner.features.rollout.state import State
 from runner.features.rollout.store import RolloutStore
 from runner.kube.presence import Unknown
 from runner.objects import RUN_REQUESTED, ObjectKey, ObjectRef
-from runner.watches.rollout_fields import RolloutPolicy, Step
+from runner.slots import EMPTY
 from runner.workqueue import reasons
 from tests.kit.watch_values import watch_value
 from tests.unit.controller.attempts import attempt_value
@@ -80,7 +81,7 @@ class World:
 
     def __init__(self, policy: RolloutPolicy = POLICY, workers: int = 2, **options: Any) -> None:
         self.store, self.content = Store(), Content()
-        watch = watch_value(rollout=policy, **options)
+        watch = watch_value(more=EMPTY.having(ROLLOUT_POLICY, policy), **options)
         self.bed = Bed(watch, workers=workers)
         self.rollout = Rollout(
             self.bed.scope, policy, self.store, cast("Any", self.content), self.bed.controller.queue.add

@@ -15,6 +15,7 @@ import pytest
 import yaml
 
 from hack import book
+from runner.app.fields import FEATURE_FIELDS
 from runner.cli import main
 from runner.config import paths
 from runner.config.options import REMOVED
@@ -192,7 +193,7 @@ def test_blocks_with_a_source_are_parts_of_that_file() -> None:
 
 def in_watches(fragment: object) -> bool:
     if isinstance(fragment, dict):
-        return set(fragment) <= set(declared.names(""))
+        return set(fragment) <= {each.name for each in declared.with_features(FEATURE_FIELDS)[""]}
     return isinstance(fragment, list) and all(isinstance(each, dict) and "name" not in each for each in fragment)
 
 
@@ -209,7 +210,9 @@ def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def loaded(project: Path, text: str) -> LoadedWatches:
     (project / "watches.yaml").write_text(text)
-    return watch.load(Path("watches.yaml"), environ={}, cwd=project, roles_path="", collections_path="")
+    return watch.load(
+        Path("watches.yaml"), environ={}, cwd=project, roles_path="", collections_path="", features=FEATURE_FIELDS
+    )
 
 
 @pytest.mark.parametrize("block", [each for each in blocks("yaml") if not each.source and each.page != DONE], ids=str)
@@ -225,7 +228,9 @@ def test_yaml_without_a_source_is_valid_for_the_operators_parsers(block: Block, 
         tasks.write_text(block.text)
         (project / "watches.yaml").write_text("- {version: v1, kind: A, role: memcached}\n")
         places = paths.search_path(cwd=project, roles_path="", collections_path="", environ={})
-        problems = validation.validate(Path("watches.yaml"), environ={}, cwd=project, search_path=places).problems
+        problems = validation.validate(
+            Path("watches.yaml"), environ={}, cwd=project, search_path=places, features=FEATURE_FIELDS
+        ).problems
         assert (problems.errors, problems.warnings) == ([], [])
     elif isinstance(fragment, dict) and fragment.get("kind") == "Memcached":
         crd = yaml.safe_load((ROOT / "config/crd/bases/cache.example.com_memcacheds.yaml").read_text())

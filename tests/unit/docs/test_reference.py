@@ -12,15 +12,16 @@ import yaml
 
 from hack import reference
 from hack.annotations import ON_RESOURCES, ON_WRITTEN
+from runner.app.fields import FEATURE_FIELDS
 from runner.errors import ConfigError
-from runner.watches import watch
-from runner.watches.declared import FIELDS, Field, Type
+from runner.watches import declared, watch
+from runner.watches.field import Field, Type
 from runner.watches.watch import Watch
 from runner.yamlfile import fields as yamlfields
 from runner.yamlfile.fields import FieldContext
 from tests.kit.places import ROOT
 
-EACH = [field for fields in FIELDS.values() for field in fields]
+EACH = [field for fields in declared.with_features(FEATURE_FIELDS).values() for field in fields]
 KIND = {"group": "cache.example.com", "version": "v1alpha1", "kind": "Memcached", "role": "memcached"}
 WRONG: dict[Type, object] = {
     "text": ["no", "text"],
@@ -46,7 +47,7 @@ def read(tmp_path_factory: pytest.TempPathFactory) -> Read:
     def read_entry(entry: dict[str, object]) -> Watch:
         (project / "watches.yaml").write_text(yaml.safe_dump([entry]))
         path = Path("watches.yaml")
-        loaded = watch.load(path, environ={}, cwd=project, roles_path="", collections_path="")
+        loaded = watch.load(path, environ={}, cwd=project, roles_path="", collections_path="", features=FEATURE_FIELDS)
         assert loaded.warnings == () or "playbook" in entry
         return replace(loaded.watches[0], line=0)
 

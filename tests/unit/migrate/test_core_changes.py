@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from runner.app.fields import FEATURE_FIELDS
 from runner.compatibility import core_changes, finding
 from runner.config import paths
 from runner.watches import validation
@@ -159,7 +160,9 @@ def found(project: Path, write: Write) -> validation.ValidationResult:
     write(f"{folder}/MANIFEST.json", '{"collection_info": {"version": "5.0.0"}}')
     environ = {"HOME": str(project / "home")}
     places = _places(project)
-    return validation.validate(Path("watches.yaml"), environ=environ, cwd=project, search_path=places)
+    return validation.validate(
+        Path("watches.yaml"), environ=environ, cwd=project, search_path=places, features=FEATURE_FIELDS
+    )
 
 
 def _places(project: Path) -> paths.SearchPath:

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from runner.features.rollout.fields import ROLLOUT_POLICY, RolloutPolicy, Step
 from runner.kube.discovery import ApiResource
 from runner.objects import GVK, ObjectKey, ObjectRef
 from runner.plan.changes import ObjectChange, Plan, ResourcePlan
@@ -16,7 +17,7 @@ from runner.sdk.preview import planner
 from runner.sdk.preview.grouping import document
 from runner.sdk.preview.selection import Target
 from runner.sdk.preview.text import Style, lines
-from runner.watches.rollout_fields import RolloutPolicy, Step
+from runner.slots import EMPTY
 from tests.kit.watch_values import watch_value
 
 MEMCACHED, DEPLOYMENT = GVK("cache.example.com", "v1", "Memcached"), GVK("apps", "v1", "Deployment")
@@ -193,7 +194,7 @@ def test_a_deletion_is_marked_and_is_not_grouped_with_changes() -> None:
 
 def test_resources_of_a_rollout_are_grouped_by_the_step_that_reaches_them() -> None:
     policy = RolloutPolicy((Step(1), Step(3)))
-    watch = watch_value(gvk=MEMCACHED, rollout=policy)
+    watch = watch_value(gvk=MEMCACHED, more=EMPTY.having(ROLLOUT_POLICY, policy))
     resource = ApiResource(MEMCACHED, "memcacheds", namespaced=True, verbs=frozenset(), subresources=frozenset())
     ran = {"conditions": [{"type": "Failure", "status": "False", "reason": "Successful"}]}
     metas = [{"name": f"m{number}", "namespace": "shop", "uid": f"uid-{number}"} for number in range(5)]

@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from runner.features.rollout.fields import RolloutPolicy, Step
 from runner.features.rollout.member import FAILED, IN_PROGRESS, WAITING, Member, Wait, not_updated, updated
 from runner.features.rollout.state import State
 from runner.features.rollout.steps import Fleet, Turns, advance
-from runner.watches.rollout_fields import RolloutPolicy, Step
 from tests.unit.rollout.test_state import NEW, NOW, OLD, POLICY, World, member, obj
 
 CANARY = RolloutPolicy((Step(1), Step(100, is_percent=True)), pause=20.0)

@@ -7,10 +7,10 @@ from dataclasses import dataclass, field, replace
 from hypothesis import given
 from hypothesis import strategies as st
 
+from runner.features.rollout.fields import RolloutPolicy, Step
 from runner.features.rollout.member import Member
 from runner.features.rollout.state import State
 from runner.features.rollout.steps import Fleet, Turns, advance
-from runner.watches.rollout_fields import RolloutPolicy, Step
 from tests.unit.rollout.test_state import NEW, member
 
 COUNT = 12

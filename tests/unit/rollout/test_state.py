@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
+from runner.features.rollout.fields import RolloutPolicy, Step, Window
 from runner.features.rollout.member import PAUSED, WAITING, Member, Wait
 from runner.features.rollout.state import BY_USER, State
 from runner.features.rollout.steps import Fleet, Turns, advance
 from runner.objects import ObjectKey
-from runner.watches.rollout_fields import RolloutPolicy, Step, Window
 
 NEW, OLD = "a" * 24, "b" * 24
 NOW = 1_000_000.0

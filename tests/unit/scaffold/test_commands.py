@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 import yaml
 
+from runner.app.fields import FEATURE_FIELDS
 from runner.cli import main
 from runner.config.paths import search_path
 from runner.sdk.scaffold import project
@@ -130,7 +131,9 @@ def test_a_generated_project_is_valid(folder: Path, begun: Type, flags: str, run
     [watch] = parsed(folder / "watches.yaml")
     assert watch.items() >= runs.items()
     places = search_path(cwd=folder, roles_path="", collections_path="", environ={})
-    report = validation.validate(Path("watches.yaml"), environ={}, cwd=folder, search_path=places)
+    report = validation.validate(
+        Path("watches.yaml"), environ={}, cwd=folder, search_path=places, features=FEATURE_FIELDS
+    )
     assert (report.problems.errors, report.problems.warnings) == ([], [])
 
 

@@ -17,6 +17,7 @@ import aiohttp
 import pytest
 
 from runner.engine.job import Job, Outcome, RunResult, TaskFailure
+from runner.features.rollout.fields import RolloutPolicy, Step
 from runner.features.rollout.member import Member
 from runner.features.rollout.page import RolloutTable
 from runner.features.rollout.state import State
@@ -27,7 +28,6 @@ from runner.features.ui.views import PAGE, OperatorInfo, Views
 from runner.monitoring.endpoints import Address
 from runner.objects import GVK, ObjectKey
 from runner.proxy.identity import RunStats
-from runner.watches.rollout_fields import RolloutPolicy, Step
 from runner.watches.watch import Role
 from runner.workqueue import reasons
 from runner.workqueue.request import ReconcileRequest

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from runner.app.fields import FEATURE_FIELDS
 from runner.errors import ConfigError
 from runner.watches import watch
 from runner.watches.watch import LoadedWatches, Watch
@@ -32,6 +33,7 @@ def load(project: Path) -> Load:
             cwd=project,
             roles_path="",
             collections_path="",
+            features=FEATURE_FIELDS,
         )
 
     return load_text

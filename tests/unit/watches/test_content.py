@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from runner.app.fields import FEATURE_FIELDS
 from runner.errors import ConfigError
 from runner.watches import watch as watches
 from runner.watches.watch import Playbook, Role
@@ -25,7 +26,14 @@ class TestContent:
     def test_a_missing_role_names_every_place_that_was_tried(self, project: Path) -> None:
         (project / "watches.yaml").write_text(f"{KIND}  role: nowhere\n")
         with pytest.raises(ConfigError) as raised:
-            watches.load(Path("watches.yaml"), environ={}, cwd=project, roles_path="/a:b", collections_path="")
+            watches.load(
+                Path("watches.yaml"),
+                environ={},
+                cwd=project,
+                roles_path="/a:b",
+                collections_path="",
+                features=FEATURE_FIELDS,
+            )
         assert str(raised.value) == (
             f"watches.yaml:4: {MEMCACHED}: role: 'nowhere' not found; searched /a/nowhere, /a/roles/nowhere, "
             f"{project}/b/nowhere, {project}/b/roles/nowhere, {project}/roles/nowhere, {project}/nowhere"
@@ -54,7 +62,12 @@ class TestContent:
             (project / folder).mkdir(parents=True)
         (project / "watches.yaml").write_text(f"{KIND}  role: {name}\n  finalizer: {{name: e.com/f, role: {name}}}\n")
         loaded = watches.load(
-            Path("watches.yaml"), environ={}, cwd=project, roles_path="path", collections_path="collections"
+            Path("watches.yaml"),
+            environ={},
+            cwd=project,
+            roles_path="path",
+            collections_path="collections",
+            features=FEATURE_FIELDS,
         )
         (watch,) = loaded.watches
         assert watch.content == Role(name, project / (found or folders[-1]))

@@ -5,10 +5,13 @@ from pathlib import Path
 
 import pytest
 
+from runner.app.fields import FEATURE_FIELDS
 from runner.objects import GVK
+from runner.prune.fields import PRUNE_POLICY, PrunePolicy
+from runner.slots import EMPTY
 from runner.watches import declared, policy
 from runner.watches import watch as watches
-from runner.watches.policy import Backoff, FinalizerLimit, PrunePolicy, RetryPolicy, RunPolicy
+from runner.watches.policy import Backoff, FinalizerLimit, RetryPolicy, RunPolicy
 from runner.watches.reference_fields import WatchReference
 from runner.watches.spec_paths import SpecPath, Wildcard
 from runner.watches.watch import Playbook, Role, Watch
@@ -46,10 +49,8 @@ class TestDefaults:
             policy=policy.DEFAULT,
             mode="apply",
             skip_unchanged=False,
-            prune=PrunePolicy("off"),
             engine=None,
             pods=None,
-            rollout=None,
             inventory=None,
             line=1,
         )
@@ -156,12 +157,11 @@ class TestDefaults:
                 ),
                 mode="apply",
                 skip_unchanged=True,
-                prune=PrunePolicy("delete", frozenset({"Secret"})),
                 engine="exec",
                 pods=None,
-                rollout=None,
                 inventory=None,
                 line=3,
+                more=EMPTY.having(PRUNE_POLICY, PrunePolicy("delete", frozenset({"Secret"}))),
             ),
         )
 
@@ -291,14 +291,16 @@ class TestTypes:
     ],
 )
 def test_prune_is_a_word_or_a_mapping(one: One, text: str, policy: PrunePolicy) -> None:
-    assert one(f"  prune: {text}\n").prune == policy
+    assert one(f"  prune: {text}\n").more.get(PRUNE_POLICY) == policy
 
 
 def test_prune_of_config_maps_needs_a_selector(errors: Errors, load: Load) -> None:
     text = "- version: v1\n  kind: ConfigMap\n  role: memcached\n  prune: report\n"
     (line,) = errors(text)
     assert "prune: the operator's own records are ConfigMaps too: set a selector" in line
-    assert load(f"{text}  selector: {{matchLabels: {{a: b}}}}\n").watches[0].prune == PrunePolicy("report")
+    assert load(f"{text}  selector: {{matchLabels: {{a: b}}}}\n").watches[0].more.get(PRUNE_POLICY) == PrunePolicy(
+        "report"
+    )
 
 
 def nested(path: str) -> str:
@@ -322,6 +324,8 @@ def test_a_removed_field_is_one_error_with_advice(errors: Errors, monkeypatch: p
 
 @pytest.mark.parametrize("path", declared.REMOVED)
 def test_each_removed_field_is_refused_in_any_case(errors: Errors, path: str) -> None:
-    assert path not in {field.path.lower() for section in declared.FIELDS.values() for field in section}
+    assert path not in {
+        field.path.lower() for section in declared.with_features(FEATURE_FIELDS).values() for field in section
+    }
     found = errors(f"{HEAD}  {nested(path)}\n")
     assert len([each for each in found if f"was removed: {declared.REMOVED[path]}" in each]) == 1

@@ -9,6 +9,7 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
+from runner.app.fields import FEATURE_FIELDS
 from runner.errors import ConfigError
 from runner.watches import declared
 from runner.watches import watch as watches
@@ -109,7 +110,7 @@ class TestWholeFile:
         ]
         for path, message in ((Path("none.yaml"), "file not found"), (Path("roles"), "cannot read the file")):
             with pytest.raises(ConfigError, match=f"{path}: {message}"):
-                watches.load(path, environ={}, cwd=project, roles_path="", collections_path="")
+                watches.load(path, environ={}, cwd=project, roles_path="", collections_path="", features=FEATURE_FIELDS)
 
     def test_a_byte_order_mark_and_windows_line_ends_are_accepted(self, load: Load) -> None:
         text = HEAD.replace("\n", "\r\n")
@@ -148,9 +149,8 @@ class TestWholeFile:
         assert "invalid group 'example.com/v1'" in loaded.warnings[0]
 
 
-FIELD = st.sampled_from(
-    (*declared.names(""), "matchLabels", "matchExpressions", "key", "operator", "values", "name", "<<")
-)
+NAMES = [each.name for each in declared.with_features(FEATURE_FIELDS)[""]]
+FIELD = st.sampled_from((*NAMES, "matchLabels", "matchExpressions", "key", "operator", "values", "name", "<<"))
 ANYTHING = st.recursive(
     st.none()
     | st.booleans()
@@ -167,7 +167,14 @@ def test_any_file_is_read_or_refused_with_a_line_for_each_error(entries: list[di
     with TemporaryDirectory() as folder:
         (Path(folder) / "w.yaml").write_text(yaml.safe_dump(entries) + noise, encoding="utf-8")
         try:
-            watches.load(Path("w.yaml"), environ={"a": "b"}, cwd=Path(folder), roles_path="", collections_path="")
+            watches.load(
+                Path("w.yaml"),
+                environ={"a": "b"},
+                cwd=Path(folder),
+                roles_path="",
+                collections_path="",
+                features=FEATURE_FIELDS,
+            )
         except ConfigError as error:
             wrong = [line for line in str(error).splitlines() if not line.startswith("w.yaml:")]
         else:

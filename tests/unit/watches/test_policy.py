@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from runner.watches.policy import DEFAULT, MAX_BACKOFF, Backoff, DriftPolicy, FinalizerLimit
+from runner.plan.drift_fields import DRIFT_POLICY, DriftPolicy
+from runner.watches.policy import DEFAULT, MAX_BACKOFF, Backoff, FinalizerLimit
 from tests.unit.watches.sample import HEAD, Errors, One
 
 
@@ -41,7 +42,7 @@ def test_a_finalizer_with_a_limit_is_kept_unless_release_is_written(one: One) ->
 def test_drift_is_checked_only_with_a_period_and_only_reported_by_default(
     one: One, rest: str, policy: DriftPolicy | None
 ) -> None:
-    assert one(rest).policy.drift == policy
+    assert one(rest).more.get(DRIFT_POLICY) == policy
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from runner.watches.rollout_fields import RolloutPolicy, Step, Window
+from runner.features.rollout.fields import ROLLOUT_POLICY, RolloutPolicy, Step, Window
 from tests.unit.watches.sample import HEAD, Errors, One
 
 BERLIN = ZoneInfo("Europe/Berlin")
@@ -37,7 +37,7 @@ def at(text: str, zone: ZoneInfo | None = None) -> float:
 
 
 def test_all_fields_are_read(one: One) -> None:
-    assert one(WHOLE).rollout == RolloutPolicy(
+    assert one(WHOLE).more.get(ROLLOUT_POLICY) == RolloutPolicy(
         (Step(1), Step(5), Step(25, is_percent=True), Step(100, is_percent=True)),
         labels={"tier": "test"},
         pause=600.0,
@@ -48,8 +48,9 @@ def test_all_fields_are_read(one: One) -> None:
             Window(frozenset(range(7)), 0, 24 * 60, "UTC"),
         ),
     )
-    assert one("  rollout: {first: 3, steps: [50%]}\n").rollout == RolloutPolicy((Step(50, is_percent=True),), first=3)
-    assert one("").rollout is None
+    number = one("  rollout: {first: 3, steps: [50%]}\n").more.get(ROLLOUT_POLICY)
+    assert number == RolloutPolicy((Step(50, is_percent=True),), first=3)
+    assert one("").more.get(ROLLOUT_POLICY) is None
 
 
 @pytest.mark.parametrize(

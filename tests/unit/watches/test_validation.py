@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from runner.app.fields import FEATURE_FIELDS
 from runner.config import paths
 from runner.watches import validation
 
@@ -29,7 +30,9 @@ def validate(project: Path) -> Validate:
     def run() -> list[str]:
         environ = {"HOME": str(project / "home")}
         places = paths.search_path(cwd=project, roles_path="", collections_path="", environ=environ)
-        report = validation.validate(Path("watches.yaml"), environ=environ, cwd=project, search_path=places)
+        report = validation.validate(
+            Path("watches.yaml"), environ=environ, cwd=project, search_path=places, features=FEATURE_FIELDS
+        )
         expected = [(each, "error") for each in report.problems.errors]
         expected += [(each, "warning") for each in report.problems.warnings]
         return [each.render(level) for each, level in sorted(expected)]

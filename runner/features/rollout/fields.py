@@ -5,7 +5,8 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from dataclasses import field as attribute
 from datetime import datetime, time, timedelta
 from itertools import pairwise
 from types import MappingProxyType
@@ -13,13 +14,16 @@ from zoneinfo import ZoneInfo
 
 import yaml
 
-from runner.watches import declared, policy_fields
-from runner.watches.policy import DAYS
+from runner.slots import Slot, Slots
+from runner.watches import field, policy_fields
+from runner.watches.field import Entry, FeatureFields, Field
 from runner.yamlfile.fields import Fields
 
 _STEP = re.compile(r"([0-9]{1,9})(%?)")
 _TIME = re.compile(r"([01][0-9]|2[0-3]):([0-5][0-9])|24:00")
 _ALL = 100
+DAYS = ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")
+"""Days of the windows of a rollout."""
 _HOUR, _DAY = 60, 24 * 60
 
 
@@ -74,7 +78,7 @@ class RolloutPolicy:
     steps: tuple[Step, ...]
     first: int = 0
     """Number of objects of the first step; 0: there is no such step, or `labels` selects its objects."""
-    labels: Mapping[str, str] = field(default_factory=dict)
+    labels: Mapping[str, str] = attribute(default_factory=dict)
     """Labels of the objects of the first step."""
     pause: float = 0.0
     """Seconds between the end of a step and the next one."""
@@ -96,9 +100,78 @@ class RolloutPolicy:
         return min((each.opens(now) for each in self.windows), default=now)
 
 
-def read(fields: Fields) -> RolloutPolicy | None:
+ROLLOUT_POLICY: Slot[RolloutPolicy | None] = Slot("rollout", None)
+"""Slot of a watch; None: all objects run changed content at once."""
+_ENTRY = field.section(
+    "",
+    "%s",
+    field.mapping(
+        "rollout",
+        "steps by which changed content reaches the objects, see below ([Upgrade a role over a fleet](rollout.md))",
+        "{steps: [1, 10%, 100%]}",
+    ),
+)
+_ROLLOUT = field.section(
+    "rollout",
+    "rollout: {steps: [1, 100%%], %s}",
+    Field(
+        "whole number",
+        "first",
+        "objects of a step before all `steps`: their number, or a mapping with their labels",
+        "2",
+    ),
+    field.listing(
+        "steps",
+        "objects that may have run the new content after each step: numbers, or percentages, which are rounded up. "
+        "After the last one, all remaining objects follow",
+        "[1, 10%, 100%]",
+        required=True,
+        frame="rollout: {%s}",
+    ),
+    field.duration("pause", "time between the end of a step and the next one; default: none", "10m"),
+    field.duration("ready", "time for which each object of a step must be `Ready`; default: success is enough", "5m"),
+    field.whole("maxFailures", "number of failed objects beyond which the rollout pauses; default: 0", "1"),
+    field.listing(
+        "windows",
+        "times at which outdated objects begin; default: always",
+        '[{days: [Sat], from: "22:00", to: "04:00"}]',
+    ),
+)
+_ROLLOUT_FIRST = field.section(
+    "rollout.first",
+    "rollout: {first: {%s}, steps: [100%%]}",
+    field.mapping("matchLabels", "labels of the objects and their values", "{tier: test}", required=True),
+)
+_WINDOWS = field.section(
+    "rollout.windows[]",
+    'rollout: {steps: [100%%], windows: [{from: "22:00", to: "04:00", %s}]}',
+    field.listing("days", "days on which the window opens; default: each", "[Mon, Tue]", values=DAYS),
+    field.text(
+        "from",
+        "time at which it opens",
+        '"22:00"',
+        required=True,
+        frame='rollout: {steps: [100%%], windows: [{%s, to: "04:00"}]}',
+    ),
+    field.text(
+        "to",
+        "time at which it closes, up to `24:00`; a time before `from` is on the next day",
+        '"04:00"',
+        required=True,
+        frame='rollout: {steps: [100%%], windows: [{from: "22:00", %s}]}',
+    ),
+    field.text("timeZone", "time zone of these times, as in the tz database; default: `UTC`", "Europe/Berlin"),
+)
+
+
+def _read(entry: Entry, values: Slots) -> Slots:
+    policy = _policy(entry.fields)
+    return values if policy is None else values.having(ROLLOUT_POLICY, policy)
+
+
+def _policy(fields: Fields) -> RolloutPolicy | None:
     """Return the policy of a watch; None if it has none."""
-    given = fields.fields("rollout", declared.names("rollout"))
+    given = fields.fields("rollout", field.names(_ROLLOUT))
     if given is None:
         return None
     if not fields.boolean("manageStatus", default=True):
@@ -125,7 +198,7 @@ def _first(given: Fields) -> tuple[int, Mapping[str, str]]:
         if given.node("first") is not None and first < 1:
             given.error("first", "invalid number: use the number of objects that run first, at least 1, or matchLabels")
         return first, {}
-    inner = given.fields("first", declared.names("rollout.first"))
+    inner = given.fields("first", field.names(_ROLLOUT_FIRST))
     labels = {key: value for key, value, _ in inner.pairs("matchLabels")} if inner is not None else {}
     if not labels:
         given.error("first", "selects nothing: set matchLabels, or the number of objects that run first")
@@ -151,7 +224,7 @@ def _steps(given: Fields) -> tuple[Step, ...]:
 
 
 def _windows(given: Fields) -> Iterator[Window]:
-    for item in given.items("windows", declared.names("rollout.windows[]")):
+    for item in given.items("windows", field.names(_WINDOWS)):
         days = item.texts("days")
         for day in days:
             if day not in DAYS:
@@ -176,3 +249,6 @@ def _minutes(item: Fields, name: str) -> int | None:
         return int(hours) * _HOUR + int(minutes)
     item.error(name, f'invalid time {text!r}: use hours and minutes in quotes, such as "22:00"')
     return None
+
+
+FIELDS = FeatureFields((_ENTRY, _ROLLOUT, _ROLLOUT_FIRST, _WINDOWS), _read)

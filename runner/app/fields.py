@@ -1,0 +1,9 @@
+"""Fields of watches.yaml that features add, in the order of messages and of the reference page."""
+
+from __future__ import annotations
+
+from runner.features.rollout import fields as rollout_fields
+from runner.plan import drift_fields
+from runner.prune import fields as prune_fields
+
+FEATURE_FIELDS = (drift_fields.FIELDS, rollout_fields.FIELDS, prune_fields.FIELDS)

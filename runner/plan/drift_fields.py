@@ -1,0 +1,65 @@
+"""Field `drift` of a watch."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from runner.slots import Slot, Slots
+from runner.watches import field, policy_fields
+from runner.watches.field import Entry, FeatureFields
+from runner.yamlfile.fields import Fields
+
+
+@dataclass(frozen=True, slots=True)
+class DriftPolicy:
+    """Periodic plan runs that detect changes by other clients."""
+
+    period: float
+    """Seconds between two checks of an object."""
+    repair: bool
+    """Whether drift starts a run. False: it is only reported."""
+
+
+DRIFT_POLICY: Slot[DriftPolicy | None] = Slot("drift", None)
+"""Slot of a watch; None: no checks."""
+_ENTRY = field.section(
+    "",
+    "%s",
+    field.mapping(
+        "drift",
+        "periodic checks for changes by other clients, see below ([Find drift](plan.md#find-drift))",
+        "{period: 1h}",
+    ),
+)
+_DRIFT = field.section(
+    "drift",
+    "drift: {period: 1h, %s}",
+    field.duration("period", "time between two checks of an object", "1h", required=True, frame="drift: {%s}"),
+    field.text(
+        "then",
+        "`report` (the default): write the condition `Drifted`; `repair`: also run the role or playbook",
+        "repair",
+        values=("report", "repair"),
+    ),
+)
+
+
+def _read(entry: Entry, values: Slots) -> Slots:
+    policy = _policy(entry.fields)
+    return values if policy is None else values.having(DRIFT_POLICY, policy)
+
+
+def _policy(fields: Fields) -> DriftPolicy | None:
+    given = fields.fields("drift", field.names(_DRIFT))
+    if given is None:
+        return None
+    period, then = policy_fields.span(given, "period", off=False), given.text("then")
+    given.require("period", "set the time between two checks, such as 1h")
+    if then not in {"", "report", "repair"}:
+        given.error(
+            "then", f"invalid value {then!r}: use report (write a condition) or repair (also run the role or playbook)"
+        )
+    return None if period is None else DriftPolicy(period, repair=then == "repair")
+
+
+FIELDS = FeatureFields((_ENTRY, _DRIFT), _read)
