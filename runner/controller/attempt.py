@@ -27,7 +27,6 @@ from runner.slots import EMPTY, Slot, Slots
 from runner.status.conditions import Condition
 from runner.status.own import OwnStatus
 from runner.status.report import StatusField
-from runner.unchanged.last_run import RunInputs
 from runner.watches.policy import MODES, RunMode, mode_of, strictest
 from runner.watches.watch import Watch
 from runner.workqueue import reasons
@@ -220,8 +219,6 @@ class Attempt:
     """Conditions to write with the result of the run, or of the plan."""
     resumed: UnrecordedRun | None = None
     """The run to continue, which an earlier operator began; None: begin one."""
-    inputs: RunInputs | None = None
-    """Digests of the run's inputs; None if the run is not recorded."""
     bounds: Bounds | None = None
     """What the run may write; None: all."""
     interim: Mapping[str, Interim] = field(default_factory=dict)

@@ -27,11 +27,14 @@ from runner.errors import ApiError, ApiUnavailableError, ForbiddenError, NotFoun
 from runner.kube.client import Client, PatchType
 from runner.kube.discovery import ApiResource
 from runner.kube.rights import Places, RequiredRights, Right, granting
-from runner.objects import LAST_RUN, Object, annotations_of, conditions_of, key_of, uid_of
+from runner.objects import LAST_RUN, Object, ObjectRef, annotations_of, conditions_of, key_of, uid_of
 from runner.references.watching import References
+from runner.slots import Slot
 from runner.unchanged.last_run import MOST_READS, READ_SET, LastRun, ReadSet, RunInputs
 from runner.watches.watch import Watch
 
+_INPUTS: Slot[RunInputs | None] = Slot("inputs of a run", None)
+"""Slot of an attempt: digests of the run's inputs; None if the run is not recorded."""
 NOTHING_NEW = "nothing has changed since the last run, which succeeded"
 
 
@@ -87,16 +90,17 @@ class RunSkipper(Hooks):
                 return Skip(Done(self._scope.terms(attempt).resync_after))
         read_set = ReadSet()
         more = attempt.more.having(READ_SET, read_set).having(OWNED_AT_END, read_set.ended)
-        return replace(attempt, inputs=await self.basis(attempt.obj), more=more)
+        return replace(attempt, more=more.having(_INPUTS, await self.basis(attempt.obj)))
 
     async def after(self, attempt: Attempt, run: FinishedRun) -> Addition:
         """Record a run that succeeded; remove the record of one that failed."""
-        result, read_set, obj = run.result, attempt.more.get(READ_SET), self._scope.latest(attempt)
-        if attempt.inputs is None or read_set is None:
+        result, obj = run.result, self._scope.latest(attempt)
+        read_set, inputs = attempt.more.get(READ_SET), attempt.more.get(_INPUTS)
+        if inputs is None or read_set is None:
             return Addition()
         if result.outcome is Outcome.SUCCEEDED:
             due = time.time() + result.requeue_after if result.requeue_after is not None else None
-            await self.succeeded(attempt.resource, obj, attempt.inputs, read_set, due)
+            await self.succeeded(attempt.resource, obj, inputs, read_set, due)
         elif result.outcome is not Outcome.CANCELED:
             await self.failed(attempt.resource, obj)
         return Addition()
@@ -142,12 +146,11 @@ class RunSkipper(Hooks):
     ) -> None:
         """Record a successful run. `due`: time of the next run that its role requested, in seconds since the epoch."""
         key = key_of(obj)
-        own_object = (self._gvk.group, resource.plural, key.namespace, key.name)
+        owner, own_kind = ObjectRef(self._gvk, key), (self._gvk.group, resource.plural)
         reads = {
             path: seen.digest
             for path, seen in read_set.reads.items()
-            if (seen.group, seen.plural, seen.namespace, seen.name) != own_object
-            and not self._owned.owns(self._gvk, key, seen)
+            if (seen.kind, seen.key) != (own_kind, key) and not self._owned.owns(owner, seen.kind, seen.key)
         }
         why = read_set.unseen
         if len(reads) > MOST_READS:

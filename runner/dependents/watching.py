@@ -41,7 +41,6 @@ from runner.objects import GVK, Object, ObjectKey, ObjectRef, key_of, mapping, m
 from runner.ownership import Owner, OwnerClaim, claims_of
 from runner.readcache.bodies import MOST_BYTES, ReadCache
 from runner.readcache.refetch import Refetcher
-from runner.unchanged.last_run import ReadEntry
 from runner.watches.policy import JitteredBackoff, StatusTrigger
 from runner.watches.watch import Watch
 
@@ -193,13 +192,12 @@ class Dependents:
                 states.append([kind.gvk.group, kind.gvk.kind, *name, *traits])
         return digest(sorted(states, key=str))
 
-    def owns(self, gvk: GVK, key: ObjectKey, seen: ReadEntry) -> bool:
-        """Return True if an object that a run saw is watched as a dependent of its owner."""
-        name = ObjectKey(seen.namespace, seen.name)
+    def owns(self, owner: ObjectRef, resource: tuple[str, str], key: ObjectKey) -> bool:
+        """Return True if an object is watched as a dependent of its owner. `resource`: its group and plural."""
         return any(
-            (kind.resource.gvk.group, kind.resource.plural) == (seen.group, seen.plural)
-            and any(each == name for each, _ in kind.ledger.owned_by(ObjectRef(gvk, key)))
-            for kind in self._kinds_of(gvk)
+            (kind.resource.gvk.group, kind.resource.plural) == resource
+            and any(owned == key for owned, _ in kind.ledger.owned_by(owner))
+            for kind in self._kinds_of(owner.gvk)
         )
 
     def _kinds_of(self, gvk: GVK) -> list[DependentKind]:

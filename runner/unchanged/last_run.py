@@ -13,7 +13,7 @@ from typing import Any
 
 import orjson
 
-from runner.objects import LAST_RUN, Object, annotations_of
+from runner.objects import LAST_RUN, Object, ObjectKey, annotations_of
 from runner.slots import Slot
 
 MOST_READS = 32
@@ -131,3 +131,13 @@ class ReadEntry:
     name: str
     """Empty for a list."""
     digest: str
+
+    @property
+    def kind(self) -> tuple[str, str]:
+        """Group and plural."""
+        return self.group, self.plural
+
+    @property
+    def key(self) -> ObjectKey:
+        """Key of the object."""
+        return ObjectKey(self.namespace, self.name)

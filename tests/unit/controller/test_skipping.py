@@ -14,7 +14,7 @@ from runner.controller.skipping import RunSkipper
 from runner.digests import digest_of_answer
 from runner.errors import ForbiddenError, NotFoundError
 from runner.kube.discovery import ApiResource
-from runner.objects import GVK, LAST_RUN, Object, ObjectKey
+from runner.objects import GVK, LAST_RUN, Object, ObjectKey, ObjectRef
 from runner.unchanged.last_run import ReadEntry, ReadSet
 from runner.workqueue import reasons
 from tests.kit.reasons import REASONS
@@ -47,9 +47,9 @@ class Cluster:
         assert (gvk, namespace) == (THINGS, "ns")
         return "Deployment in the namespace ns: forbidden" if self.own is None else ""
 
-    def owns(self, gvk: GVK, key: ObjectKey, seen: ReadEntry) -> bool:
-        assert (gvk, key) == (THINGS, ObjectKey("ns", "one"))
-        return seen.name == "owned"
+    def owns(self, owner: ObjectRef, _: tuple[str, str], key: ObjectKey) -> bool:
+        assert owner == ObjectRef(THINGS, ObjectKey("ns", "one"))
+        return key.name == "owned"
 
     def fingerprint(self, gvk: GVK, key: ObjectKey) -> str | None:
         assert (gvk, key) == (THINGS, ObjectKey("ns", "one"))
