@@ -17,7 +17,6 @@ from runner.controller.plan_run import PlanRuns
 from runner.controller.planning import PlanReconciler
 from runner.controller.prune_records import PruneDeletion, PruneRecords
 from runner.controller.pruning import PRUNE, Pruner
-from runner.controller.skipping import RunSkipper
 from runner.features.loopguard.guard import LoopGuard
 from runner.features.loopguard.reports import ContentionReporter
 from runner.features.references.ignored import IgnoredReferences
@@ -25,6 +24,7 @@ from runner.features.rollout.fields import ROLLOUT_POLICY
 from runner.features.rollout.hooks import ROLLOUT, Rollout
 from runner.features.rollout.page import RolloutTable
 from runner.features.rollout.store import RolloutStore
+from runner.features.unchanged.hooks import RunSkipper
 from runner.kube.client import Selection
 from runner.kube.credentials import auth
 from runner.objects import ObjectRef

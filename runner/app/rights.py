@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from runner.controller import hosts, plan_run, skipping
+from runner.controller import hosts, plan_run
 from runner.features.replicas import leases
 from runner.features.rollout import store as rollout
+from runner.features.unchanged import hooks as unchanged
 from runner.kube import reviews, rights
 from runner.kube.rights import RequiredRights
 from runner.pods import rights as pods
@@ -20,7 +21,7 @@ REQUIRED_RIGHTS: Sequence[RequiredRights] = (
     plan_run.RIGHTS,
     prune.RIGHTS,
     rollout.RIGHTS,
-    skipping.RIGHTS,
+    unchanged.RIGHTS,
     pods.RIGHTS,
 )
 """Their order has no effect."""

@@ -23,6 +23,7 @@ from runner.errors import NotFoundError
 from runner.features.rollout.member import Member
 from runner.features.rollout.state import BY_USER, State
 from runner.features.rollout.store import RolloutStore
+from runner.features.unchanged.last_run import LastRun
 from runner.hosts import record as hosts
 from runner.kube.client import Client, Selection
 from runner.kube.discovery import ApiResource
@@ -37,7 +38,6 @@ from runner.pods import jobs, setup
 from runner.prune import store as prune_store
 from runner.prune.record import CreationRecord
 from runner.prune.store import RecordStore
-from runner.unchanged.last_run import LastRun
 from runner.watches.watch import Finalizer
 from runner.workqueue import reasons
 from runner.workqueue.request import ReconcileRequest

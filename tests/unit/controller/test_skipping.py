@@ -10,12 +10,12 @@ import pytest
 
 from runner.controller.attempt import Attempt
 from runner.controller.hooks import Skip
-from runner.controller.skipping import RunSkipper
 from runner.digests import digest_of_answer
 from runner.errors import ForbiddenError, NotFoundError
+from runner.features.unchanged.hooks import RunSkipper
+from runner.features.unchanged.last_run import ReadEntry, ReadSet
 from runner.kube.discovery import ApiResource
 from runner.objects import GVK, LAST_RUN, Object, ObjectKey, ObjectRef
-from runner.unchanged.last_run import ReadEntry, ReadSet
 from runner.workqueue import reasons
 from tests.kit.reasons import REASONS
 from tests.kit.watch_values import scope_value, watch_value

@@ -34,7 +34,7 @@ SITES: dict[Request, set[str]] = {
     },
     Request.OWNER: {"controller/owner_check:_read"},
     Request.READ: {
-        *("controller/planning:_fresh", "controller/planning:_approve", "controller/skipping:_read"),
+        *("controller/planning:_fresh", "controller/planning:_approve", "features/unchanged/hooks:_read"),
         *("pods/records:_of_object", "kube/state:read"),
     },
     Request.FINALIZER_ADDED: {"controller/reconcile:_add_finalizer"},
@@ -45,7 +45,7 @@ SITES: dict[Request, set[str]] = {
     Request.LENT: {"controller/hosts:_lent"},
     Request.PLAN: {f"kube/state:{name}" for name in ("read", "write", "delete")},
     Request.AFTERWARDS: {
-        *("controller/skipping:_write", "controller/prune_records:read", "controller/prune_records:_delete"),
+        *("features/unchanged/hooks:_write", "controller/prune_records:read", "controller/prune_records:_delete"),
         "controller/prune_records:_remove_if_gone",
         *(f"kube/state:{name}" for name in ("read", "write", "delete", "all")),
     },

@@ -13,6 +13,7 @@ from structlog.testing import capture_logs
 
 from runner.features.masking.requests import NO_LOG_PATH
 from runner.features.prune import requests
+from runner.features.unchanged.last_run import READ_SET, ReadSet
 from runner.kube import discovery
 from runner.kube.discovery import ApiResource
 from runner.objects import Object, ObjectKey, key_of
@@ -26,7 +27,6 @@ from runner.prune.record import Basis, CreationRecord
 from runner.prune.run_objects import USES, RunObjects
 from runner.readcache.bodies import MOST_BYTES, ReadCache
 from runner.slots import EMPTY
-from runner.unchanged.last_run import READ_SET, ReadSet
 from tests.kit.wait import patience, until
 
 if TYPE_CHECKING:

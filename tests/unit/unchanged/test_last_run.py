@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from runner.digests import digest_of, digest_of_answer
+from runner.features.unchanged.last_run import LastRun, ReadEntry, ReadSet
 from runner.objects import LAST_RUN, Object
-from runner.unchanged.last_run import LastRun, ReadEntry, ReadSet
 
 THING: Object = {
     "apiVersion": "v1",

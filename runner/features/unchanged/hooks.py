@@ -24,13 +24,13 @@ from runner.dependents.watching import Dependents
 from runner.digests import digest_of, digest_of_answer
 from runner.engine.job import Outcome
 from runner.errors import ApiError, ApiUnavailableError, ForbiddenError, NotFoundError
+from runner.features.unchanged.last_run import MOST_READS, READ_SET, LastRun, ReadSet, RunInputs
 from runner.kube.client import Client, PatchType
 from runner.kube.discovery import ApiResource
 from runner.kube.rights import Places, RequiredRights, Right, granting
 from runner.objects import LAST_RUN, Object, ObjectRef, annotations_of, conditions_of, key_of, uid_of
 from runner.references.watching import References
 from runner.slots import Slot
-from runner.unchanged.last_run import MOST_READS, READ_SET, LastRun, ReadSet, RunInputs
 from runner.watches.watch import Watch
 
 _INPUTS: Slot[RunInputs | None] = Slot("inputs of a run", None)

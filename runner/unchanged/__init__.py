@@ -1,1 +1,0 @@
-"""`skipUnchanged`: the record of the last run."""
