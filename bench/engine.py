@@ -105,7 +105,7 @@ class _Bench:
         return Result(_CASE, f"core {self.core}, {what}", value, unit, goal, "higher" if higher else "lower")
 
     async def once(self, case: Case, engine: EngineName, way: Access | None = None) -> Cost:
-        return await self.runs.run([await self.bed.job(case, engine, way)])
+        return await self.runs.run([await self.bed.job(case, way)], engine)
 
     async def warm_up(self, case: Case) -> None:
         await self.bed.install(case)
@@ -223,11 +223,11 @@ def _of_tasks(bench: _Bench, case: Case, costs: Iterable[Cost]) -> Iterator[Resu
 async def _memory(bench: _Bench) -> AsyncIterator[Result]:
     if not bench.size.at_once:
         return
-    jobs = [await bench.bed.job(QUEUE, "warm") for _ in range(bench.size.at_once)]
+    jobs = [await bench.bed.job(QUEUE) for _ in range(bench.size.at_once)]
     added = await bench.runs.added_memory(jobs) / len(jobs)
     yield bench.result(f"{QUEUE.name}: memory added by each of {len(jobs)} at once, peak PSS", added, "MiB", 45)
     await bench.runs.engine.settle()
-    yield bench.result("idle fork server, PSS", memory(bench.runs.engine.starters.pool.servers()), "MiB", 80)
+    yield bench.result("idle fork server, PSS", memory(bench.runs.engine.pool.servers()), "MiB", 80)
 
 
 def _median(costs: Sequence[Cost]) -> float:

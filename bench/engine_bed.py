@@ -20,7 +20,6 @@ from typing import Any
 
 from bench.corpus import Case
 from runner.config import paths
-from runner.config.settings import EngineName
 from runner.engine import params
 from runner.engine.job import Job
 from runner.errors import ApiError
@@ -78,7 +77,7 @@ class Bed:
                     return
                 await asyncio.sleep(0.1)
 
-    async def job(self, case: Case, engine: EngineName, way: Access | None = None) -> Job:
+    async def job(self, case: Case, way: Access | None = None) -> Job:
         """Describe the next run of a case, as the operator does; its object is created if there is none."""
         number, way = next(_NUMBERS), way or self.way
         obj = await self._object(case, f"new-{number}" if case.creates else "sample")
@@ -99,7 +98,6 @@ class Bed:
             environment=self.environment(way),
             kubeconfig=way.kubeconfig,
             deadline=None,
-            engine=engine,
         )
 
     def environment(self, way: Access | None = None) -> dict[str, str]:

@@ -20,10 +20,10 @@ from pathlib import Path
 
 from bench import process_stats
 from runner.agent import process_tree
+from runner.config.settings import EngineName
 from runner.engine import processes
-from runner.engine.engines import EngineSettings
 from runner.engine.job import Event, Job, Outcome
-from runner.engine.run_engine import RunEngine
+from tests.kit.engines import ProcessEngines
 
 _TICKS = os.sysconf("SC_CLK_TCK")
 _SAMPLE_EVERY = 0.02
@@ -41,31 +41,30 @@ class Cost:
 
 
 class Runs:
-    """Runs jobs on the engine that they name."""
+    """Runs jobs on either engine."""
 
     def __init__(self, root: Path, without: frozenset[str]) -> None:
         self._root = root
-        self.engine = RunEngine(root, EngineSettings("warm", without, 0))
+        self.engine = ProcessEngines(root, "warm", without)
         self._servers: set[int] = set()
         """Fork servers that may live: one that was replaced ends later, and what it has spent is no cost of a run."""
 
-    async def run(self, jobs: Sequence[Job]) -> Cost:
-        """Run them at once. A run that fails, or is not started as its job says, is a RuntimeError."""
+    async def run(self, jobs: Sequence[Job], engine: EngineName) -> Cost:
+        """Run them at once. A run that fails, or is not started by the engine, is a RuntimeError."""
         seen: list[list[Event]] = [[] for _ in jobs]
-        self._servers = {pid for pid in (*self._servers, *self.engine.starters.pool.servers()) if _lives(pid)}
-        servers, started_runs = self._servers, self.engine.starters.started_runs
+        self._servers = {pid for pid in (*self._servers, *self.engine.pool.servers()) if _lives(pid)}
+        servers, forked = self._servers, self.engine.pool.started_runs
         before, began = _spent(servers), time.perf_counter()
         results = await asyncio.gather(
-            *(self.engine.run(job, events.append) for job, events in zip(jobs, seen, strict=True))
+            *(self.engine.run(job, events.append, engine) for job, events in zip(jobs, seen, strict=True))
         )
         wall, cpu = time.perf_counter() - began, _spent(servers) - before
         for result, events in zip(results, seen, strict=True):
             if result.outcome is not Outcome.SUCCEEDED:
                 last = "\n".join(event.get("stdout") or "" for event in events[-8:])
                 raise RuntimeError(f"a run of the benchmark failed: {result}\n{last[-4000:]}")
-        wanted = sum(job.engine == "warm" for job in jobs)
-        if self.engine.starters.started_runs["warm"] - started_runs["warm"] != wanted:
-            raise RuntimeError(f"runs were not warm: {self.engine.starters.pool.problem}")
+        if self.engine.pool.started_runs - forked != (len(jobs) if engine == "warm" else 0):
+            raise RuntimeError(f"runs were not warm: {self.engine.pool.problem}")
         recaps = [result.recap for result in results if result.recap]
         did = tuple((recap.ok, recap.changed, recap.skipped, recap.failures) for recap in recaps)
         return Cost(wall, cpu, did, tuple(seen))
@@ -74,14 +73,14 @@ class Runs:
         """Return the fork servers' and the runs' processes."""
         prefix = processes.run_id(self._root, "").partition(":")[0]
         table = process_tree.table()
-        servers = set(self.engine.starters.pool.servers())
+        servers = set(self.engine.pool.servers())
         roots = {pid for pid in table if (processes.marker(pid) or "").startswith(f"{prefix}:")} | servers
         return [pid for pid in roots | process_tree.descendants(table, roots) if pid in table and not table[pid].zombie]
 
     async def added_memory(self, jobs: Sequence[Job]) -> float:
-        """Run jobs at once; return the most memory in MiB that they added together, by sampling (PSS)."""
+        """Fork jobs at once; return the most memory in MiB that they added together, by sampling (PSS)."""
         before = memory(self.processes())
-        running = asyncio.create_task(self.run(jobs))
+        running = asyncio.create_task(self.run(jobs, "warm"))
         peak = 0.0
         while not running.done():
             peak = max(peak, await asyncio.to_thread(lambda: memory(self.processes())))

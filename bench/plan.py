@@ -194,7 +194,7 @@ async def _plan_again(client: Client, project: Project, name: str, repeats: int)
             planner = Planner(own, bed)
             for _ in range(2):
                 await _planned(planner, target)
-                await bed.engine.settle()
+                await bed.warm.settle()
             return statistics.median([await _planned(planner, target) for _ in range(repeats)])
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import AsyncExitStack
 from functools import partial
 
@@ -22,7 +22,7 @@ from runner.monitoring import endpoints
 from runner.monitoring.background import Background
 from runner.monitoring.certificates import CertificateFiles, Certificates
 from runner.monitoring.endpoints import Address
-from runner.monitoring.health import CheckFunction, HealthChecks, ProbeServer, ProbeTimeouts
+from runner.monitoring.health import HealthChecks, ProbeServer, ProbeTimeouts
 from runner.monitoring.identity import IdentityCheck
 from runner.objects import GVK
 from runner.proxy.self_test import SelfTest
@@ -52,15 +52,8 @@ class AdminServers:
         self._proxy = proxy
         self.health.add("proxy", lambda: proxy.problem, live=True)
 
-    def note_shortfalls(self, shortfalls: Callable[[], Mapping[str, str]]) -> None:
-        """Show what the self-test of the warm engine found in `/readyz?verbose`."""
-        self.health.add_notes(lambda: {f"warm-engine/{name}": text for name, text in shortfalls().items()})
-
-    def watch(
-        self, controllers: Iterable[Controller], engine: CheckFunction, identities: Mapping[str, IdentityCheck]
-    ) -> None:
-        """Check the watch of each kind, the identities, and that runs have the configured engine."""
-        self.health.add("engine", engine, grace=0.0)
+    def watch(self, controllers: Iterable[Controller], identities: Mapping[str, IdentityCheck]) -> None:
+        """Check the watch of each kind, and the identities."""
         for name, identity in identities.items():
             self.health.add(name, partial(getattr, identity, "problem"))
         for controller in controllers:

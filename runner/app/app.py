@@ -21,7 +21,7 @@ from typing import Any, TypeVar
 from urllib.parse import urlsplit
 
 from runner import __version__, log
-from runner.app import controllers, identities
+from runner.app import controllers, engines, identities
 from runner.app.admin import AdminServers
 from runner.app.features import Features
 from runner.app.process import (
@@ -46,9 +46,10 @@ from runner.controller.run_log import Form, RunLog, RunObserver
 from runner.dependents.store import KindStore, storage
 from runner.dependents.watching import Dependents
 from runner.engine.blocks import BlockWriter
-from runner.engine.engines import EngineSettings
 from runner.engine.job import Engine
-from runner.engine.run_engine import RunEngine
+from runner.engine.run_root import RunRoot
+from runner.engine.starter import ColdStarter
+from runner.engines.plugin import EnginePlugin, OpenEngine, OperatorParts
 from runner.errors import OperatorError
 from runner.events.recorder import EventRecorder
 from runner.features.discoverycache.handler import DiscoveryCache
@@ -70,9 +71,7 @@ from runner.monitoring.background import Background, Work
 from runner.monitoring.identity import IdentityCheck
 from runner.monitoring.metrics import Metrics
 from runner.objects import GVK, ObjectRef
-from runner.pods import setup as pods_setup
-from runner.pods.links import Links
-from runner.pods.setup import PodRuns, PodSetup
+from runner.proxy.calls import Handler
 from runner.proxy.handlers import reads as reads_handler
 from runner.proxy.handlers.confined import Confined
 from runner.proxy.handlers.negotiate import Negotiate
@@ -142,8 +141,6 @@ class _Operator:
         self._page = OperatorPage(settings)
         self._rights = OperatorRights(settings, REQUIRED_RIGHTS)
         self._identities: dict[str, IdentityCheck] = {}
-        self._pods: PodSetup | None = None
-        """None if no watch uses pods."""
         self._controllers: dict[GVK, Controller] = {}
 
     async def run(self) -> None:
@@ -153,10 +150,15 @@ class _Operator:
             credentials = await auth.load(settings.kubeconfig, settings.context, auth.HostEnvironment.of_process())
             client = await stack.enter_async_context(Client(credentials, noted=self._noted(credentials)))
             await self._admin.open_probes(stack)
-            if not (await self._connect(client) and await self._set_up(client)):
+            if not await self._connect(client):
                 return
-            engine = self._engine()
-            if leftovers := await engine.reap_leftovers():
+            plugins = engines.plugins(settings)
+            if not await self._set_up(client, plugins):
+                return
+            assigned = engines.assigned(plugins, self._watches)
+            root = RunRoot(settings.runner_dir, settings.runner_dir_limit)
+            stack.push_async_callback(root.close)
+            if leftovers := await root.reap_leftovers():
                 _log.warning("Killed leftover processes of an earlier operator's runs", processes=leftovers)
             form = run_log.form_of(settings.ansible_log_format)
             writer = run_log.block_writer(sys.stdout, form)
@@ -170,16 +172,33 @@ class _Operator:
             references = References(
                 client, discovery, settings.namespaces, self._watches, guard.trigger, leadership.leads
             )
-            engine.starters.declare(self._metrics)
             dependents.declare(self._metrics)
             clock = asyncio.get_running_loop().time
             events = EventRecorder(client, settings.pod_name or platform.node(), clock, self._metrics)
             writing = asyncio.create_task(self._background.keep("events", events.follow))
             stack.push_async_callback(events.close, writing, _EVENTS_GRACE)
             observers = (dependents, references)
-            proxy, access = await self._open_proxy(stack, client, dependents, observers)
+            guards = [guard for plugin in plugins if plugin in assigned.values() for guard in plugin.guards]
+            proxy, access = await self._open_proxy(stack, client, guards, dependents, observers)
             self._environment |= await self._role_metrics.open(stack, run_access.LOOPBACK, settings.user_metrics_port)
-            pods = await self._open_pods(stack, discovery, proxy, engine)
+            parts = OperatorParts(
+                settings=settings,
+                stack=stack,
+                root=root,
+                cold=ColdStarter(),
+                client=client,
+                discovery=discovery,
+                meters=self._metrics,
+                health=self._admin.health,
+                leads=leadership.leads,
+                until_answered=partial(self._until_answered, client),
+                environments=self._environments_of,
+                proxy_connection=proxy.connection,
+                metrics_connection=self._role_metrics.connection,
+            )
+            opened = await engines.opened(plugins, assigned, parts, self._watches)
+            if self._signals.stop.is_set():
+                return
             operator = Operator(
                 settings=settings,
                 metrics=self._metrics,
@@ -187,8 +206,6 @@ class _Operator:
                 search_path=self._search_path,
                 client=client,
                 discovery=discovery,
-                engine=engine,
-                pods=pods.engine if pods is not None else None,
                 access=access,
                 observers=observers,
                 references=references,
@@ -196,15 +213,15 @@ class _Operator:
                 recorders=self._recorders(writer, form),
                 background=self._background,
                 dependents=dependents,
-                dispatcher=self._dispatcher(),
+                dispatcher=self._dispatcher(opened.of),
                 events=events,
             )
             features = Features(settings, self._watches, guard, self._wake, has_page=self._page.is_served)
-            self._expect_runs(engine)
-            self._controllers |= {watch.gvk: controllers.make(watch, operator, features) for watch in self._watches}
+            self._controllers |= {
+                watch.gvk: controllers.make(watch, opened.of[watch.gvk], operator, features) for watch in self._watches
+            }
             self._identities |= identities.checks(client, discovery, self._watches, settings.namespaces)
-            self._admin.watch(self._controllers.values(), engine.starters.unmet, self._identities)
-            self._admin.note_shortfalls(engine.starters.pool.shortfalls)
+            self._admin.watch(self._controllers.values(), self._identities)
             await self._admin.open_metrics(stack, self._metrics, client)
             await self._page.open(stack, credentials.base_url, [*self._controllers.values()], features.sections())
             stack.callback(self._rights.close)
@@ -215,15 +232,9 @@ class _Operator:
                 "lag": self._metrics.measure_lag,
                 **{name: check.follow for name, check in self._identities.items()},
             }
-            if pods is not None:
-                followed |= {"pods": pods.pods.follow, "certificates of pods": pods.certificates.follow}
-                own = settings.pod_name, self._environment_of
-                warm_pods = partial(pods.add_warm, client, self._watches, leadership.leads, *own)
-                for warm in await self._until_answered(Request.AUTHORITY, client, warm_pods) or ():
-                    stack.push_async_callback(warm.close)
-                    followed[f"warm pods {len(followed)}"] = warm.follow
-            engines: list[Engine] = [engine, *([pods.engine] if pods is not None else [])]
-            await self._work(engines, followed, leadership)
+            for engine in opened.all:
+                followed |= engine.followed
+            await self._work([engine.engine for engine in opened.all], followed, leadership)
 
     def _wake(self, target: ObjectRef, cause: Cause) -> None:
         self._controllers[target.gvk].wake(target.key, cause)
@@ -240,31 +251,15 @@ class _Operator:
 
         return noted
 
-    def _engine(self) -> RunEngine:
-        settings = self._settings
-        limits = settings.run_memory_limit, settings.runner_dir_limit
-        engine = RunEngine(settings.runner_dir, EngineSettings(settings.engine, settings.warm_without, *limits))
-        for watch in self._watches:
-            engine.starters.check(watch.engine, f"watches.yaml, line {watch.line}: engine")
-        return engine
-
     def _recorders(self, writer: BlockWriter, form: Form) -> Sequence[RunObserver]:
         settings = self._settings
         log_of_runs = RunLog(settings.ansible_log_events, writer, whole_output=settings.ansible_debug_logs, form=form)
         return (log_of_runs, *self._page.recorders)
 
-    def _environment_of(self, watch: Watch) -> dict[str, str]:
-        """Return what overrides the operator's environment in most runs of a watch."""
-        return plan_environment(self._environment) if watch.mode == "plan" else self._environment
-
-    def _expect_runs(self, engine: RunEngine) -> None:
-        """Prepare the engine for runs. Their environment must be complete: a prepared process serves no other one."""
-        watches = [watch for watch in self._watches if watch.pods is None and engine.starters.is_warm(watch.engine)]
-        planned = [watch for watch in watches if watch.mode != "apply"]
-        applied = [watch for watch in watches if watch.mode != "plan"]
-        for some, environment in ((applied, self._environment), (planned, plan_environment(self._environment))):
-            if contents := [content for watch in some for content in watch.contents]:
-                engine.expect(contents, environment)
+    def _environments_of(self, watch: Watch) -> Sequence[Mapping[str, str]]:
+        """Return what overrides the operator's environment in runs of a watch; most runs have the first."""
+        plans = plan_environment(self._environment)
+        return {"apply": [self._environment], "plan": [plans]}.get(watch.mode, [self._environment, plans])
 
     def _dependents(self, client: Client, discovery: Discovery, guard: LoopGuard, leadership: Leadership) -> Dependents:
         """Return the watches of dependents, of no watch if owner injection is off."""
@@ -276,22 +271,20 @@ class _Operator:
         leadership.listen(dependents.leadership_changed)
         return dependents
 
-    def _dispatcher(self) -> Dispatcher:
+    def _dispatcher(self, engine_of: Mapping[GVK, OpenEngine]) -> Dispatcher:
         """Limit how many runs there may be at once. Those in pods need no processor of the operator."""
-        of_processes = (watch.gvk for watch in self._watches if watch.pods is None)
-        in_pods = sum(watch.pods.most for watch in self._watches if watch.pods)
-        return Dispatcher(ConcurrencyLimit.of(self._settings.most_runs(of_processes) + in_pods))
-
-    async def _open_pods(
-        self, stack: AsyncExitStack, discovery: Discovery, proxy: Proxy, engine: RunEngine
-    ) -> PodRuns | None:
-        if self._pods is None:
-            return None
-        links = Links(proxy.connection, self._role_metrics.connection)
-        return await self._pods.start(discovery, links, engine.kept, self._metrics, stack)
+        most = {watch.gvk: engine_of[watch.gvk].most(watch) for watch in self._watches}
+        elsewhere = sum(number for number in most.values() if number is not None)
+        of_processes = (gvk for gvk, number in most.items() if number is None)
+        return Dispatcher(ConcurrencyLimit.of(self._settings.most_runs(of_processes) + elsewhere))
 
     async def _open_proxy(
-        self, stack: AsyncExitStack, client: Client, dependents: Dependents, observers: Sequence[AccessObserver]
+        self,
+        stack: AsyncExitStack,
+        client: Client,
+        guards: Sequence[Handler],
+        dependents: Dependents,
+        observers: Sequence[AccessObserver],
     ) -> tuple[Proxy, RunAccess]:
         identities = Identities()
         clock = asyncio.get_running_loop().time
@@ -302,7 +295,7 @@ class _Operator:
             client.credentials,
             identities,
             [
-                *([pods_setup.own_secrets(self._settings)] if any(watch.pods for watch in self._watches) else []),
+                *guards,
                 Confined(),
                 discovery_cache,
                 Negotiate(),
@@ -331,17 +324,15 @@ class _Operator:
             prepare=partial(discovery_cache.read_ahead, send=proxy.forward),
         )
 
-    async def _set_up(self, client: Client) -> bool:
-        """Resolve service accounts, and prepare runs in pods; return False if a signal stops the operator first."""
+    async def _set_up(self, client: Client, plugins: Sequence[EnginePlugin]) -> bool:
+        """Resolve service accounts; return False if a signal stops the operator first."""
         resolve = partial(service_accounts.resolve, client, self._watches)
-        watches = await self._until_answered(Request.ACCOUNT, client, resolve)
-        if watches is not None and any(watch.pods for watch in watches):
-            load = partial(PodSetup.load, self._settings, client)
-            self._pods = await self._until_answered(Request.AUTHORITY, client, load)
-        self._watches = tuple(pods_setup.without_own_objects(each, self._settings) for each in watches or self._watches)
+        self._watches = await self._until_answered(client, Request.ACCOUNT, resolve) or self._watches
+        for plugin in plugins:
+            self._watches = tuple(map(plugin.without_own_objects, self._watches))
         return not self._signals.stop.is_set()
 
-    async def _until_answered(self, kind: Request, client: Client, send: Callable[[], Awaitable[T]]) -> T | None:
+    async def _until_answered(self, client: Client, kind: Request, send: Callable[[], Awaitable[T]]) -> T | None:
         """Return the result of requests at the start; None if a signal stops the operator first."""
         return await until_answered(kind, client, send, self._signals.stop, self._admin.note_stage)
 

@@ -15,6 +15,7 @@ from runner.controller.own_hooks import Refusals
 from runner.controller.owner_check import OwnerCheck
 from runner.controller.reconcile import Reconciler
 from runner.controller.runs import JobFactory, Runs, bounds_of
+from runner.engines.plugin import OpenEngine
 from runner.kube.client import Selection
 from runner.kube.informer import Informer
 from runner.objects import Object
@@ -26,9 +27,9 @@ from runner.workqueue.queue import WorkQueue
 _log = log.get(__name__)
 
 
-def make(watch: Watch, operator: Operator, options: Features) -> Controller:
+def make(watch: Watch, engine: OpenEngine, operator: Operator, options: Features) -> Controller:
     """Return the controller of a watch."""
-    kind = _kind(watch, operator)
+    kind = _kind(watch, engine, operator)
     scope = kind.scope
     options.add(kind)
     account, selector = watch.service_account or None, watch.selector or None
@@ -41,7 +42,7 @@ def make(watch: Watch, operator: Operator, options: Features) -> Controller:
     return Controller(scope, reconciler, kind.runs, operator.references, kind.queue)
 
 
-def _kind(watch: Watch, operator: Operator) -> Kind:
+def _kind(watch: Watch, engine: OpenEngine, operator: Operator) -> Kind:
     settings = operator.settings
     finalizer = watch.finalizer.name if watch.finalizer else ""
     selection = Selection(labels=watch.selector, fields=watch.field_selector)
@@ -54,12 +55,12 @@ def _kind(watch: Watch, operator: Operator) -> Kind:
         marks=features.MARKS,
     )
     scope.registry.subscribe(partial(operator.dependents.forget, watch.gvk))
-    engine = operator.pods if watch.pods is not None and operator.pods is not None else operator.engine
     owners = OwnerCheck(scope, operator.client)
     jobs = JobFactory(scope, settings, operator.environment)
-    runs = Runs(scope, engine, operator.recorders, operator.access, owners.during_run, jobs)
+    runs = Runs(scope, engine.engine, operator.recorders, operator.access, owners.during_run, jobs)
     status = _status(scope, operator)
-    workers = watch.pods.most if watch.pods is not None else settings.workers_for(watch.gvk)
+    most = engine.most(watch)
+    workers = settings.workers_for(watch.gvk) if most is None else most
     queue = WorkQueue(ConcurrencyLimit.of(workers), operator.dispatcher)
     return Kind(
         operator=operator,

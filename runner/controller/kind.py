@@ -18,7 +18,6 @@ from runner.controller.run_access import AccessObserver, RunAccess
 from runner.controller.run_log import RunObserver
 from runner.controller.runs import Runs
 from runner.dependents.watching import Dependents
-from runner.engine.job import Engine
 from runner.events.recorder import EventRecorder
 from runner.kube.client import Client
 from runner.kube.discovery import Discovery
@@ -42,9 +41,6 @@ class Operator:
     search_path: paths.SearchPath
     client: Client
     discovery: Discovery
-    engine: Engine
-    pods: Engine | None
-    """Engine of the watches whose runs are in pods; None if there are none."""
     access: RunAccess
     observers: Sequence[AccessObserver]
     references: References

@@ -101,7 +101,6 @@ class JobFactory:
             kubeconfig=grant.kubeconfig,
             pod=self._pod(attempt, grant),
             secrets=grant.secrets,
-            engine=watch.engine,
             deadline=_or(overrides.run_timeout, self._bounds.longest_run) or None,
             more=attempt.more,
         )

@@ -17,7 +17,6 @@ from enum import Enum
 from pathlib import Path
 from typing import Any, Protocol, TypeAlias
 
-from runner.config.settings import EngineName
 from runner.engine.run_secrets import RunSecrets
 from runner.objects import GVK, ObjectKey, ObjectRef
 from runner.slots import EMPTY, Slots
@@ -147,8 +146,6 @@ class Job:
     """Seconds that the run may take; None is unlimited."""
     is_large: bool = False
     """Whether the conversion of its variables waits for other large ones."""
-    engine: EngineName | None = None
-    """None is the operator's engine."""
     raised: bool = False
     """Whether a user raised the verbosity, so that the log contains all output of tasks."""
     pod: PodRun | None = None

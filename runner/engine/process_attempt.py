@@ -17,9 +17,7 @@ from runner.engine.job import Event, Job, Outcome, RunResult
 from runner.engine.pipeline import Ending
 from runner.engine.starter import Starter
 from runner.engine.supervision import Supervision, signal_name
-from runner.engine.warm import task_record
 
-DEFECT = "A shortcut of the warm engine failed and the task took a slower way; report this defect"
 _ROOT = Path("/")
 _STOP_WITHIN = 10.0
 _log = log.get(__name__)
@@ -33,8 +31,6 @@ class RunLimits:
     """Bytes that all processes of a run may use together; 0 is unlimited."""
     core: str
     """Version of ansible-core."""
-    defects: log.Once
-    """Tracebacks of shortcuts that are logged already."""
     supervisors: set[int]
     """Pids of all supervisors."""
 
@@ -110,10 +106,7 @@ class ProcessAttempt:
             _log.warning("Cannot end all processes of a run", job=job.ident, gvk=str(job.gvk), **job.key._asdict())
         found = self.supervision.ending
         if found and found.learned:
-            self.starter.learn(self.folder.environment, found.learned)
-            for defect in task_record.defects(found.learned):
-                if self.limits.defects.is_new(defect):
-                    _log.error(DEFECT, job=self.job.ident, traceback=defect)
+            self.starter.learn(self.folder.environment, found.learned, self.job.ident)
         return how
 
     def _amended(self, result: RunResult) -> RunResult:

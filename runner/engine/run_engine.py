@@ -1,41 +1,31 @@
-"""Engine that runs jobs, each in its own processes. Warm and cold runs differ only in how their process starts.
+"""Engine that runs jobs, each in its own processes.
 
 Promises what `job.Engine` promises. Each run has a supervisor (`child.py`) that leads its own session; see
-`docs/decisions/0004-run-processes.md` for the order in which processes end, and for the cleanup.
+`docs/decisions/0004-run-processes.md` for the order in which processes end. A `Starter` starts the supervisors; the
+engine does everything else.
 """
 
 from __future__ import annotations
 
 import asyncio
 import os
-import signal
-import time
-from collections.abc import Callable, Coroutine, Iterable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any
 
-from runner import log
-from runner.agent import process_tree
 from runner.config import shortages
-from runner.engine import artifacts, process_attempt, processes
+from runner.engine import process_attempt, processes
 from runner.engine import run_dir as inputdir
 from runner.engine.conversion import convert
-from runner.engine.engines import EngineSettings, Starters
 from runner.engine.job import EventSink, Job, Outcome, RunResult, canceled
 from runner.engine.pipeline import Pipeline, Stop
 from runner.engine.process_attempt import ProcessAttempt, RunLimits
-from runner.engine.retention import KeptRuns
-from runner.engine.supervision import reap_orphans
-from runner.engine.warm.server import scratch
+from runner.engine.run_root import RunRoot
+from runner.engine.starter import Starter
 from runner.errors import EngineError
 from runner.objects import GVK, ObjectKey, ObjectRef
-from runner.watches.watch import Content
-
-_LEFTOVER_GRACE = 2.0
-_LEFTOVER_KILL = 10.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,50 +35,16 @@ class _Run:
 
 
 class RunEngine:
-    """Engine for the run folders below one root. Create it in the main thread."""
+    """Engine whose runs are processes of the operator."""
 
-    def __init__(self, root: Path, settings: EngineSettings) -> None:
+    def __init__(self, root: RunRoot, starter: Starter, memory_limit: int) -> None:
+        """`memory_limit`: bytes that all processes of a run may use together; 0 is unlimited."""
         self._root = root
-        self.starters = Starters(root, settings, self._reap_orphans)
-        """Starters of the runs' processes, by engine."""
-        self._supervisors: set[int] = set()
-        self._limits = RunLimits(settings.memory_limit, version("ansible-core"), log.Once(), self._supervisors)
-        self.kept = KeptRuns(root, settings.disk_limit)
-        """The run folders."""
-        self._pipeline = Pipeline(self.kept)
-        self._log = log.get(__name__)
+        self._starter = starter
+        self._limits = RunLimits(memory_limit, version("ansible-core"), root.supervisors)
+        self._pipeline = Pipeline(root.kept)
         self._runs: set[_Run] = set()
         self._closed = False
-        self._expecting: set[asyncio.Task[None]] = set()
-        self._reaping: asyncio.Task[None] | None = None
-        process_tree.adopt_orphans()
-
-    def expect(self, contents: Iterable[Content], environment: Mapping[str, str]) -> None:
-        """Start to preload modules for warm runs of these roles and playbooks. Runs do not wait for it."""
-        self._expect_end(self._expect(tuple(contents), environment))
-
-    def _expect_end(self, work: Coroutine[Any, Any, None]) -> None:
-        task = asyncio.create_task(work)
-        self._expecting.add(task)
-        task.add_done_callback(self._expecting.discard)
-
-    def _reap_orphans(self) -> None:
-        """Reap the processes that an ended fork server may have left, for some time."""
-        if self._closed:
-            return
-        if self._reaping:
-            self._reaping.cancel()  # the time starts again
-        self._reaping = asyncio.create_task(reap_orphans(self._supervisors))
-
-    async def settle(self) -> None:
-        """Wait until the requested modules and those that earlier runs used are preloaded."""
-        if self._expecting:
-            await asyncio.wait(self._expecting)
-        await self.starters.pool.settle()
-
-    async def _expect(self, contents: tuple[Content, ...], environment: Mapping[str, str]) -> None:
-        shared = inputdir.shared_environment(os.environ, environment)
-        await self.starters.expect(contents, shared)
 
     async def run(self, job: Job, sink: EventSink) -> RunResult:
         """Run a job to its end. If the awaiting task is canceled, every process of the run ends first.
@@ -119,27 +75,7 @@ class RunEngine:
             run.stop.ask(Outcome.CANCELED)
         if tasks:
             await asyncio.wait(tasks)
-        others = [*self._expecting, *([self._reaping] if self._reaping else [])]
-        for task in others:
-            task.cancel()
-        self.kept.close()
-        await asyncio.gather(*others, return_exceptions=True)
-        await self.starters.pool.close()
-
-    async def reap_leftovers(self) -> int:
-        """End the processes that a dead operator's runs on the same root left. Return their number.
-
-        The files of its runs are measured afterwards, in the background.
-        """
-        ended = await asyncio.to_thread(_end_leftovers, self._root)
-        self._expect_end(self._survey())
-        return ended
-
-    async def _survey(self) -> None:
-        try:
-            await asyncio.to_thread(self.kept.survey)
-        except OSError as error:
-            self._log.warning("Cannot measure all run folders of earlier runs", error=str(error))
+        await self._starter.close()
 
     async def resume(self, owner: ObjectRef, generation: int, purpose: str) -> None:
         """Return None: no process outlives its operator."""
@@ -152,13 +88,13 @@ class RunEngine:
 
     async def forget(self, run_dir: Path) -> None:
         """Remove the run folder of a deleted object."""
-        await shortages.outlast(self.kept.remove, run_dir)
+        await shortages.outlast(self._root.kept.remove, run_dir)
 
     async def _begin(self, job: Job) -> ProcessAttempt:
-        identity = processes.run_id(self._root, job.ident)
+        identity = processes.run_id(self._root.path, job.ident)
         folder = await convert(inputdir.prepare, job, identity, os.environ, large=job.is_large)
         try:
-            return await process_attempt.start(job, folder, identity, self.starters.of(job.engine), self._limits)
+            return await process_attempt.start(job, folder, identity, self._starter, self._limits)
         except BaseException as error:
             await shortages.outlast(inputdir.clear, job.run_dir)
             if isinstance(error, OSError):
@@ -183,24 +119,3 @@ async def _wait_through_cancellation(task: asyncio.Task[RunResult]) -> None:
     if not task.cancelled() and task.exception() is not None:
         # The canceled caller gets no result, but must get the error.
         raise EngineError(f"the run failed while it was being ended: {task.exception()}") from task.exception()
-
-
-def _end_leftovers(root: Path) -> int:
-    """End leftover processes, and remove what only their runs used. The files of a living operator are kept."""
-    found = processes.leftovers(root)
-    process_tree.send(found, signal.SIGTERM)
-    deadline = time.monotonic() + _LEFTOVER_GRACE
-    while (left := processes.leftovers(root)) and time.monotonic() < deadline:
-        time.sleep(0.05)
-    deadline = time.monotonic() + _LEFTOVER_KILL
-    while left and time.monotonic() < deadline:
-        process_tree.send(left, signal.SIGKILL)
-        time.sleep(0.05)
-        left = processes.leftovers(root)
-    running = process_tree.table()
-    scratch.remove_abandoned(root, running)
-    for run_dir, identity in inputdir.unfinished(root):
-        if not processes.operator_lives(identity, running):
-            inputdir.clear(run_dir)
-            artifacts.discard_unfinished(run_dir / "artifacts")
-    return len(found)

@@ -1,7 +1,7 @@
-"""Start of a supervisor: the parts that both engines share, and the start with a new interpreter.
+"""Start of a supervisor: the parts that all ways share, and the start with a new interpreter.
 
 A `Starter` gives an order to a new supervisor and returns its streams and a way to wait for it. Everything else about
-runs is the same for both engines.
+runs is the same for all of them.
 """
 
 from __future__ import annotations
@@ -47,8 +47,8 @@ class Starter(Protocol):
         """
         ...
 
-    def learn(self, environment: Mapping[str, str], lines: str) -> None:
-        """Store what a run with this environment loaded: the lines of `wire.LEARNED`."""
+    def learn(self, environment: Mapping[str, str], lines: str, ident: str) -> None:
+        """Store what a run with this environment and name loaded: the lines of `wire.LEARNED`."""
         ...
 
     async def close(self) -> None:
@@ -84,7 +84,7 @@ class ColdStarter:
         self.started_runs += 1
         return Started(process.pid, process.stdin, process.stdout, process.stderr, process.wait)
 
-    def learn(self, environment: Mapping[str, str], lines: str) -> None:
+    def learn(self, environment: Mapping[str, str], lines: str, ident: str) -> None:
         """Do nothing: each run loads everything again."""
 
     async def close(self) -> None:

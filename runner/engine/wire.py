@@ -18,7 +18,7 @@ PER_RUN = frozenset(
 HEADER = struct.Struct(">BI")
 STOP = b"stop\n"
 LEARNED = "learned"
-"""File in a run's temporary folder with the modules that it loaded, for the next run; one JSON object a line."""
+"""File in a run's temporary folder with its notes for the starter of later runs; one JSON object a line."""
 ARTIFACTS = "artifacts"
 """Folder of ansible-runner's own artifacts in a run's temporary folder. The operator writes those that are kept."""
 GRACE = 2.0

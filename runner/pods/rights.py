@@ -8,7 +8,7 @@ from runner.config.settings import Settings
 from runner.kube.credentials.auth import OwnNamespaces
 from runner.kube.discovery import ApiResource
 from runner.kube.rights import Places, RequiredRights, Right, granting
-from runner.pods.setup import authority_name
+from runner.pods.plugin import authority_name
 from runner.watches.watch import Watch
 
 _SECRETS, _JOBS = ("", "secrets"), ("batch", "jobs")

@@ -15,7 +15,7 @@ from typing import Any
 from runner.cli.main import main
 from runner.controller.owner_check import OwnerCheck
 from runner.engine import processes, supervision
-from runner.engine.run_engine import RunEngine
+from runner.engine.run_root import RunRoot
 from runner.features.replicas import kernel_deadline
 from runner.kube.cache import Cache
 from runner.kube.watch_events import Synced, WatchEvent
@@ -36,13 +36,13 @@ def _break_retry() -> None:
 def _break_reaping() -> None:
     """What runs leave is neither ended nor waited for."""
 
-    async def nothing_left(_: RunEngine) -> int:
+    async def nothing_left(_: RunRoot) -> int:
         return 0
 
     def nothing(*_: Any) -> bool:
         return True
 
-    setattr(RunEngine, "reap_leftovers", nothing_left)
+    setattr(RunRoot, "reap_leftovers", nothing_left)
     setattr(processes, "kill", nothing)
     setattr(supervision, "_reap_found_orphans", nothing)
 

@@ -16,9 +16,9 @@ def kept() -> Iterator[list[str]]:
     notes: list[str] = []
     learn = Pool.learn
 
-    def keep(self: Pool, environment: Mapping[str, str], lines: str) -> None:
+    def keep(self: Pool, environment: Mapping[str, str], lines: str, ident: str) -> None:
         notes.append(lines)
-        learn(self, environment, lines)
+        learn(self, environment, lines, ident)
 
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(Pool, "learn", keep)

@@ -24,9 +24,8 @@ from importlib.metadata import version
 from pathlib import Path
 
 from runner import log
-from runner.engine.engines import EngineSettings
-from runner.engine.run_engine import RunEngine
 from runner.engine.warm import tested
+from tests.kit.engines import ProcessEngines
 from tests.parity import targets
 from tests.parity.ways import ParityError, PlainFailedError, Ways
 
@@ -62,7 +61,7 @@ async def _run(core: str, names: set[str]) -> int:
         return 2
     wanted = iter([case for case in found if not names or {case.name, case.target} & names])
     with tempfile.TemporaryDirectory(prefix="ansible-operator-parity-") as folder:
-        engine = RunEngine(Path(folder, "runs"), EngineSettings("warm", frozenset(), 0))
+        engine = ProcessEngines(Path(folder, "runs"))
         run = _Run(core, root, engine, targets.Excluded.read(), explain=bool(names))
         try:
             folders = [Path(folder, str(number)) for number in range(int(os.environ.get("WORKERS") or _WORKERS))]
@@ -87,7 +86,7 @@ class _Run:
 
     core: str
     root: Path
-    engine: RunEngine
+    engine: ProcessEngines
     excluded: targets.Excluded
     explain: bool
     """Whether excluded cases are printed."""

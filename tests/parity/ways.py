@@ -24,11 +24,11 @@ from typing import Any
 from runner.config.settings import EngineName
 from runner.engine import run_dir
 from runner.engine.job import Event, Job
-from runner.engine.run_engine import RunEngine
 from runner.engine.warm import task_record
 from runner.objects import GVK, ObjectKey
 from runner.watches.watch import Playbook
 from tests.integration.engine.parity.differences import differences
+from tests.kit.engines import ProcessEngines
 from tests.kit.jobs import job_value
 from tests.kit.run_notes import kept
 from tests.parity import targets
@@ -64,7 +64,7 @@ class Ways:
     root: Path
     """Folder of the targets."""
     work: Path
-    engine: RunEngine
+    engine: ProcessEngines
     quick: bool = False
     """Whether a case runs on `warm` only, once."""
 
@@ -95,7 +95,7 @@ class Ways:
                 raise ParityError(f"{case.name}: {first} (cold) and {which} (other) differ:\n{found}")
         return sum(map(len, results[first]["results"].values()))
 
-    def _job(self, case: TargetCase, engine: EngineName) -> tuple[Job, Path]:
+    def _job(self, case: TargetCase) -> tuple[Job, Path]:
         """Make the folders of a case anew, and describe its run."""
         results = self.work / "results"
         results.unlink(missing_ok=True)
@@ -134,12 +134,11 @@ class Ways:
             environment=environment,
             kubeconfig="",
             deadline=_WITHIN,
-            engine=engine,
         )
         return job, results
 
     def _plain(self, case: TargetCase) -> dict[str, Any]:
-        job, results = self._job(case, "exec")
+        job, results = self._job(case)
         folder = run_dir.prepare(job, "parity", os.environ)
         program = str(Path(sys.executable).with_name("ansible-playbook"))
         command = [program, "-i", str(folder.inventories[0]), "-e", f"@{folder.path / 'env/extravars'}"]
@@ -168,15 +167,15 @@ class Ways:
         return shown
 
     async def _on(self, case: TargetCase, engine: EngineName) -> dict[str, Any]:
-        job, results = self._job(case, engine)
+        job, results = self._job(case)
         events: list[Event] = []
-        forked = self.engine.starters.pool.started_runs
+        forked = self.engine.pool.started_runs
         with kept() as notes:
-            result = await self.engine.run(job, events.append)
+            result = await self.engine.run(job, events.append, engine)
         if defects := task_record.defects("\n".join(notes)):
             raise ParityError("\n".join([f"{case.name}: a shortcut failed", *defects]))
-        if engine == "warm" and self.engine.starters.pool.started_runs == forked:
-            raise ParityError(f"{case.name}: the run was not forked: {self.engine.starters.pool.problem or result}")
+        if engine == "warm" and self.engine.pool.started_runs == forked:
+            raise ParityError(f"{case.name}: the run was not forked: {self.engine.pool.problem or result}")
         return self._read(results)
 
     def _read(self, results: Path) -> dict[str, Any]:

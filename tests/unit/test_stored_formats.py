@@ -34,7 +34,7 @@ from runner.plan import drift_status, published
 from runner.plan.changes import ObjectChange, ResourcePlan
 from runner.plan.fields import FieldChange
 from runner.plan.published import PlanBasis
-from runner.pods import jobs, setup
+from runner.pods import jobs, plugin
 from runner.prune import store as prune_store
 from runner.prune.record import CreationRecord
 from runner.prune.store import RecordStore
@@ -134,7 +134,7 @@ def test_plan_in_the_status_whose_approval_stays_valid() -> None:
 
 async def test_certificate_authority_of_runs_in_pods() -> None:
     settings = sources.load(Namespace(), {}).settings
-    assert await setup._authority(settings, CLIENT, "operators") == (b"the certificate", b"the key")
+    assert await plugin._authority(settings, CLIENT, "operators") == (b"the certificate", b"the key")
 
 
 def test_run_in_a_pod_is_continued() -> None:

@@ -27,8 +27,10 @@ from runner.controller.plan_run import PlanRuns, plan_environment
 from runner.controller.run_access import RunAccess
 from runner.controller.runs import JobFactory, Runs, bounds_of
 from runner.engine.artifacts import new_ident
-from runner.engine.engines import EngineSettings
 from runner.engine.run_engine import RunEngine
+from runner.engine.run_root import RunRoot
+from runner.engine.starter import ColdStarter
+from runner.engine.warm.engine import WarmChoice, WarmEngine
 from runner.errors import ApiError, ApiUnavailableError, OperatorError, UnauthorizedError
 from runner.events.bodies import ApiEvent
 from runner.features.discoverycache.handler import DiscoveryCache
@@ -71,7 +73,9 @@ class PlanRuntime:
     """Connections and processes that all plan runs share."""
 
     client: Client
-    engine: RunEngine
+    choice: WarmChoice
+    warm: WarmEngine
+    cold: RunEngine
     access: RunAccess
     environment: Mapping[str, str]
 
@@ -80,15 +84,18 @@ class PlanRuntime:
     async def open(cls, client: Client, settings: Settings) -> AsyncIterator[Self]:
         """Start the engine and the proxy; end them when the block is left."""
         async with AsyncExitStack() as stack:
-            limits = settings.run_memory_limit, 0
-            engine = RunEngine(settings.runner_dir, EngineSettings(settings.engine, settings.warm_without, *limits))
-            stack.push_async_callback(engine.close, 0.0)
+            choice, root, starter = WarmChoice(settings.engine), RunRoot(settings.runner_dir), ColdStarter()
+            stack.push_async_callback(root.close)
+            warm = WarmEngine(root, starter, settings.warm_without, settings.run_memory_limit)
+            stack.push_async_callback(warm.close, 0.0)
+            cold = RunEngine(root, starter, settings.run_memory_limit)
+            stack.push_async_callback(cold.close, 0.0)
             access = await _open_proxy(stack, client, inject=settings.inject_owner_ref)
             search_path = settings.search_path(os.environ, Path.cwd())
             environment = {name: value for name, value in paths.AS_DEPLOYED.items() if name not in os.environ}
             environment |= paths.ansible_environment(search_path, os.environ, Path.cwd())
             environment |= run_access.environment(os.environ)
-            yield cls(client, engine, access, environment)
+            yield cls(client, choice, warm, cold, access, environment)
 
 
 async def plan(
@@ -173,7 +180,7 @@ class Planner:
         """Plan the targets, several at the same time, as many as the operator would run."""
         watches = {target.watch.gvk: target.watch for target in targets}
         for watch in watches.values():
-            self._runtime.engine.starters.check(watch.engine, f"engine of {watch.gvk}")
+            self._runtime.choice.check(watch.engine, f"engine of {watch.gvk}")
         await self._prepare(watches.values(), len(targets))
         workers = {gvk: asyncio.Semaphore(self._settings.workers_for(gvk)) for gvk in watches}
         slots = asyncio.Semaphore(max(self._settings.most_runs(watches), 1))
@@ -194,11 +201,11 @@ class Planner:
 
     async def _prepare(self, watches: Iterable[Watch], count: int) -> None:
         """Load the modules of many runs once; for a few runs, this would take longer than they do."""
-        warm = [watch for watch in watches if self._runtime.engine.starters.is_warm(watch.engine)]
+        warm = [watch for watch in watches if self._runtime.choice.is_warm(watch.engine)]
         contents = [content for watch in warm for content in watch.contents]
         if contents and count >= _FLEET:
-            self._runtime.engine.expect(contents, plan_environment(self._runtime.environment))
-            await self._runtime.engine.settle()
+            self._runtime.warm.expect(contents, plan_environment(self._runtime.environment))
+            await self._runtime.warm.settle()
 
     async def one(self, target: Target) -> ResourcePlan:
         """Plan one resource, and for a deletion what Kubernetes deletes with it."""
@@ -253,7 +260,8 @@ class Planner:
             informer = Informer(client, Discovery(client), watch.gvk, settings.namespaces, Selection(), "")
             scope = WatchScope(watch, informer, SoleReplica(), Metrics(), _NoEvents(), bounds, OWN_STATUS)
             jobs = JobFactory(scope, settings, self._runtime.environment)
-            runs = Runs(scope, self._runtime.engine, (), self._runtime.access, _exists, jobs)
+            engine = self._runtime.warm if self._runtime.choice.is_warm(watch.engine) else self._runtime.cold
+            runs = Runs(scope, engine, (), self._runtime.access, _exists, jobs)
             self._runs[watch.gvk] = PlanRuns(runs, OWN_STATUS, lambda _: None)
         return self._runs[watch.gvk], replace(attempt, overrides=overrides_of(attempt.obj, bounds))
 

@@ -11,19 +11,18 @@ import pytest_asyncio
 
 from runner.agent import process_tree
 from runner.engine import processes
-from runner.engine.engines import EngineSettings
-from runner.engine.run_engine import RunEngine
 from runner.engine.warm import task_record
 from tests.integration.engine.runs import ENGINE, WITHOUT, Runs
+from tests.kit.engines import ProcessEngines
 from tests.kit.run_notes import kept
 
 
 @pytest_asyncio.fixture(scope="session", loop_scope="session")
-async def engine(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[tuple[RunEngine, Path]]:
+async def engine(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[tuple[ProcessEngines, Path]]:
     root = tmp_path_factory.mktemp("engine") / "runner"
-    engine = RunEngine(root, EngineSettings(ENGINE, WITHOUT, 0))
+    engine = ProcessEngines(root, ENGINE, WITHOUT)
     yield engine, root
-    problem = engine.starters.pool.problem
+    problem = engine.pool.problem
     await engine.close(0)
     assert problem is None, "not every run was forked"
 
@@ -52,15 +51,15 @@ def _no_defects(notes: list[str], planted_defects: list[str]) -> Iterator[None]:
 
 
 @pytest.fixture
-def runs(engine: tuple[RunEngine, Path], tmp_path: Path, notes: list[str]) -> Runs:
+def runs(engine: tuple[ProcessEngines, Path], tmp_path: Path, notes: list[str]) -> Runs:
     return Runs(*engine, tmp_path / "operator", tmp_path.name, notes)
 
 
 @pytest.fixture(scope="session")
-def runs_of(notes: list[str]) -> Callable[[RunEngine, Path, Path], Runs]:
+def runs_of(notes: list[str]) -> Callable[[ProcessEngines, Path, Path], Runs]:
     """Starts runs with an engine of the test's own."""
 
-    def make(engine: RunEngine, root: Path, content: Path) -> Runs:
+    def make(engine: ProcessEngines, root: Path, content: Path) -> Runs:
         return Runs(engine, root, content, "default", notes)
 
     return make

@@ -11,12 +11,13 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+from runner.config.settings import EngineName
 from runner.engine.job import Event, EventSink, Job, RunResult
-from runner.engine.run_engine import RunEngine
 from runner.engine.warm import task_record
 from runner.engine.warm.task_record import TaskExecution
 from runner.objects import ObjectKey
 from runner.watches.watch import Content, Playbook, Role
+from tests.kit.engines import ProcessEngines
 from tests.kit.jobs import job_value
 
 ENGINE: Any = os.environ.get("ANSIBLE_OPERATOR_ENGINE", "warm")
@@ -54,7 +55,7 @@ class Ran:
 class Runs:
     """Starts runs of one object in a folder of the test's own."""
 
-    engine: RunEngine
+    engine: ProcessEngines
     root: Path
     content: Path
     namespace: str
@@ -93,7 +94,9 @@ class Runs:
         }
         return job_value(content=content, **{**fields, **changes})
 
-    async def run(self, content: Content, sink: EventSink | None = None, **changes: Any) -> Ran:
+    async def run(
+        self, content: Content, sink: EventSink | None = None, engine: EngineName | None = None, **changes: Any
+    ) -> Ran:
         events: list[Event] = []
 
         def keep(event: Event) -> None:
@@ -104,5 +107,5 @@ class Runs:
         # The name of the test is no reason for another fork server.
         os.environ.pop("PYTEST_CURRENT_TEST", None)
         before = len(self.notes)
-        result = await self.engine.run(self.job(content, **changes), keep)
+        result = await self.engine.run(self.job(content, **changes), keep, engine)
         return Ran(result, events, task_record.executions("\n".join(self.notes[before:])))

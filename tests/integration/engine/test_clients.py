@@ -13,12 +13,11 @@ import pytest_asyncio
 import yaml
 
 from bench.recorder import Call, recording
-from runner.engine.engines import EngineSettings
 from runner.engine.job import Outcome
-from runner.engine.run_engine import RunEngine
 from runner.engine.warm import task_record
 from tests.integration.engine.runs import ENGINE
 from tests.kit.cluster import Kubectl, kubeconfig_of, kubectl_of
+from tests.kit.engines import ProcessEngines
 from tests.kit.wait import patience
 
 if TYPE_CHECKING:
@@ -94,20 +93,20 @@ async def ways(devcluster: DevCluster) -> AsyncIterator[tuple[Kubectl, list[tupl
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="session")
-async def warm(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[tuple[RunEngine, Path]]:
+async def warm(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[tuple[ProcessEngines, Path]]:
     root = tmp_path_factory.mktemp("clients") / "runner"
-    engine = RunEngine(root, EngineSettings("warm", frozenset(), 0))
+    engine = ProcessEngines(root)
     yield engine, root
     await engine.close(0)
 
 
 @pytest_asyncio.fixture(loop_scope="session")
 async def bed(
-    warm: tuple[RunEngine, Path], ways: Any, tmp_path: Path, runs_of: Callable[[RunEngine, Path, Path], Runs]
+    warm: tuple[ProcessEngines, Path], ways: Any, tmp_path: Path, runs_of: Callable[[ProcessEngines, Path, Path], Runs]
 ) -> Bed:
     kubectl, ((calls, way), (other_calls, other_way)) = ways
     made = Bed(runs_of(*warm, tmp_path), kubectl, calls, way, other_calls, other_way)
-    if not made.runs.engine.starters.pool.servers():  # it has what modules import from their second run on
+    if not made.runs.engine.pool.servers():  # it has what modules import from their second run on
         await made.run(USED)
         await made.runs.engine.settle()
     return made

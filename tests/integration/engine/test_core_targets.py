@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from runner.engine.run_engine import RunEngine
 from tests.integration.engine.runs import ENGINE
+from tests.kit.engines import ProcessEngines
 from tests.parity import targets
 from tests.parity.ways import ParityError, Ways
 
@@ -40,7 +40,7 @@ _RESULTS = {
 
 
 @pytest.fixture(scope="module")
-def ways(engine: tuple[RunEngine, Path], tmp_path_factory: pytest.TempPathFactory) -> Ways:
+def ways(engine: tuple[ProcessEngines, Path], tmp_path_factory: pytest.TempPathFactory) -> Ways:
     return Ways(targets.folder(), tmp_path_factory.mktemp("targets"), engine[0], quick=True)
 
 

@@ -16,13 +16,13 @@ import pytest_asyncio
 from bench.corpus import CASES, Case
 from bench.engine_bed import Access, Bed, service
 from runner.engine.job import Event, Outcome
-from runner.engine.run_engine import RunEngine
 from runner.engine.warm import task_record
 from runner.features.rolemetrics import endpoint as role_metrics
 from runner.kube.client import Client
 from runner.kube.credentials import auth
 from runner.sdk.devcluster import DevCluster
 from tests.integration.engine.runs import ENGINE
+from tests.kit.engines import ProcessEngines
 
 pytestmark = [
     pytest.mark.asyncio(loop_scope="session"),
@@ -54,7 +54,9 @@ _MODULES_OF_DIRECTORY = 7
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="session")
-async def shared_bed(engine: tuple[RunEngine, Path], devcluster: DevCluster, kubeconfig: Path) -> AsyncIterator[Bed]:
+async def shared_bed(
+    engine: tuple[ProcessEngines, Path], devcluster: DevCluster, kubeconfig: Path
+) -> AsyncIterator[Bed]:
     """The control plane, an external service and the operator's metrics; a fork server that has loaded all roles."""
     metrics, port = await role_metrics.serve(role_metrics.UserMetrics(time.time), _HOST, 0)
     credentials = await auth.load(str(kubeconfig), None, auth.HostEnvironment.of_process())
@@ -73,7 +75,7 @@ async def shared_bed(engine: tuple[RunEngine, Path], devcluster: DevCluster, kub
 
 @pytest.mark.parametrize("case", CASES, ids=[case.name for case in CASES])
 async def test_a_role_of_the_corpus_needs_no_new_interpreter(
-    case: Case, shared_bed: Bed, engine: tuple[RunEngine, Path], namespace: str, notes: list[str]
+    case: Case, shared_bed: Bed, engine: tuple[ProcessEngines, Path], namespace: str, notes: list[str]
 ) -> None:
     bed = replace(shared_bed, namespace=namespace)
     await bed.install(case)
@@ -81,7 +83,7 @@ async def test_a_role_of_the_corpus_needs_no_new_interpreter(
     os.environ.pop("PYTEST_CURRENT_TEST", None)  # as above
 
     notes.clear()
-    result = await engine[0].run(await bed.job(case, ENGINE), events.append)
+    result = await engine[0].run(await bed.job(case), events.append)
 
     said = "\n".join(event.get("stdout") or "" for event in events[-8:])
     assert result.outcome is Outcome.SUCCEEDED, f"{result}\n{said}"

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from runner.config.settings import EngineName
 from runner.engine import blocks
 from runner.engine.job import Event, Outcome
 from runner.objects import GVK, ObjectKey
@@ -61,7 +62,7 @@ def _mark(data: object) -> str:
 
 
 @pytest.mark.parametrize("started", ["warm", "exec"])
-async def test_text_that_looks_like_events_is_text(runs: Runs, started: str) -> None:
+async def test_text_that_looks_like_events_is_text(runs: Runs, started: EngineName) -> None:
     uuid = "0" * 8 + "-0000-4000-8000-" + "0" * 12
     requeue = {"task_action": "operator_sdk.util.requeue_after", "res": {"period": "1s"}, "host": "localhost"}
     stats = {"ok": {"localhost": 99}, "changed": {}, "failures": {}, "skipped": {}}

@@ -17,10 +17,9 @@ import pytest
 
 from runner.agent import process_tree
 from runner.engine import processes
-from runner.engine.engines import EngineSettings
 from runner.engine.job import Event, Outcome
-from runner.engine.run_engine import RunEngine
 from tests.integration.engine.runs import ENGINE
+from tests.kit.engines import ProcessEngines
 from tests.kit.wait import patience, until, wait_until
 
 if TYPE_CHECKING:
@@ -184,13 +183,13 @@ async def test_background_processes_of_a_successful_run_end_with_it(
 
 
 async def test_closing_waits_for_runs_then_ends_them_and_starts_no_more(
-    runs_of: Callable[[RunEngine, Path, Path], Runs],
+    runs_of: Callable[[ProcessEngines, Path, Path], Runs],
     tmp_path: Path,
     marks: Path,
     processes_of: ProcessesOf,
 ) -> None:
     root = tmp_path / "runner"
-    runs = runs_of(RunEngine(root, EngineSettings(ENGINE, frozenset(), 0)), root, tmp_path)
+    runs = runs_of(ProcessEngines(root, ENGINE), root, tmp_path)
     hanging = asyncio.create_task(runs.run(lingering(runs, marks)))
     short = asyncio.create_task(
         runs.run(
@@ -230,8 +229,7 @@ async def test_a_sink_that_fails_ends_the_run(runs: Runs, marks: Path, processes
 OPERATOR = textwrap.dedent("""
     import asyncio, json, os, sys
     from pathlib import Path
-    from runner.engine.engines import EngineSettings
-    from runner.engine.run_engine import RunEngine
+    from tests.kit.engines import ProcessEngines
     from runner.engine.job import Job
     from runner.objects import GVK, ObjectKey
     from runner.watches.watch import Playbook
@@ -243,7 +241,7 @@ OPERATOR = textwrap.dedent("""
             run_dir=root / "g" / "v1" / "K" / "n" / "o", extra_vars={}, unsafe_keys=frozenset(), verbosity=0,
             ignored_variables=(), ansible_args="", max_artifacts=1, environment={}, kubeconfig="secret", deadline=None,
         )
-        await RunEngine(root, EngineSettings(engine, frozenset(), 0)).run(job, lambda event: None)
+        await ProcessEngines(root, engine).run(job, lambda event: None)
 
     asyncio.run(main())
 """)
@@ -295,7 +293,7 @@ async def test_leftovers_of_a_dead_operator_are_ended_and_those_of_a_live_one_ar
     try:
         wait_until(lambda: all(processes.marker(sleeper.pid) for sleeper in sleepers.values()))
 
-        ended = await runs.engine.reap_leftovers()
+        ended = await runs.engine.root.reap_leftovers()
 
         assert ended == 1
         assert sleepers["dead"].wait(patience()) == -signal.SIGTERM

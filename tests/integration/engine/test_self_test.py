@@ -19,9 +19,8 @@ from structlog.testing import capture_logs
 
 from bench import symbols
 from hack import next_core
-from runner.engine.engines import EngineSettings
 from runner.engine.job import Outcome
-from runner.engine.run_engine import RunEngine
+from tests.kit.engines import ProcessEngines
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 
@@ -66,7 +65,7 @@ def plant(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Plant:
 
 @pytest_asyncio.fixture(loop_scope="session")
 async def runs(runs_of: Callable[..., Any], tmp_path: Path) -> AsyncIterator[Any]:
-    engine = RunEngine(tmp_path / "runner", EngineSettings("warm", frozenset(), 0))
+    engine = ProcessEngines(tmp_path / "runner")
     yield runs_of(engine, tmp_path / "runner", tmp_path / "operator")
     await engine.close(0)
 
@@ -104,7 +103,7 @@ async def test_a_planted_defect_is_logged_once_and_ends_no_run(
     assert ["TypeError: memoryview" in line["traceback"] for line in logged] == [True]
     warnings = [line["problem"] for line in lines if line["log_level"] == "warning" and "problem" in line]
     assert any("operator_sdk.util.requeue_after" in problem and "defect" in problem for problem in warnings)
-    assert "requeue_after" in runs.engine.starters.pool.shortfalls()["self-test"]
+    assert "requeue_after" in runs.engine.pool.shortfalls()["self-test"]
 
 
 @pytest.mark.parametrize(
@@ -126,8 +125,8 @@ async def test_a_symbol_that_is_gone_disables_one_shortcut_and_runs_succeed(
     assert ran.result.outcome is Outcome.SUCCEEDED
     assert ran.ways.keys() == ways
     assert [line["shortcut"] for line in lines if "shortcut" in line] == [shortcut]
-    assert {name for name in runs.engine.starters.pool.shortfalls() if name != "self-test"} == {shortcut}
-    assert runs.engine.starters.pool.problem is None
+    assert {name for name in runs.engine.pool.shortfalls() if name != "self-test"} == {shortcut}
+    assert runs.engine.pool.problem is None
 
 
 async def test_a_shortcut_that_makes_the_playbook_fail_disables_all_and_runs_succeed(plant: Plant, runs: Any) -> None:
@@ -147,8 +146,8 @@ async def test_a_shortcut_that_makes_the_playbook_fail_disables_all_and_runs_suc
     ran = await runs.run(runs.tasks("- {stat: {path: /}}"))
 
     assert ran.result.outcome is Outcome.SUCCEEDED
-    assert ran.ways == {}, runs.engine.starters.pool.problem
-    found = runs.engine.starters.pool.shortfalls()
+    assert ran.ways == {}, runs.engine.pool.problem
+    found = runs.engine.pool.shortfalls()
     assert {"commands", "modules", "tasks"} <= found.keys()
     assert "a signature has changed" in found["modules"]
 
@@ -186,7 +185,7 @@ async def test_the_self_test_has_none_of_the_effects_that_a_project_configured(
     effects = (tmp_path / "effects").read_text(encoding="utf-8").splitlines()
     assert len(effects) == len(set(effects)) == len(["password", "playbook"]), effects
     assert "set_fact" not in (tmp_path / "log").read_text(encoding="utf-8")
-    assert runs.engine.starters.pool.shortfalls() == {}
+    assert runs.engine.pool.shortfalls() == {}
 
 
 async def test_a_home_folder_that_is_not_writable_is_no_problem(
@@ -201,7 +200,7 @@ async def test_a_home_folder_that_is_not_writable_is_no_problem(
 
     assert ran.result.outcome is Outcome.SUCCEEDED
     assert [line for line in lines if line["log_level"] not in {"debug", "info"}] == []
-    assert runs.engine.starters.pool.shortfalls() == {}
+    assert runs.engine.pool.shortfalls() == {}
 
 
 async def test_the_problem_of_a_playbook_that_fails_anyway_is_one_short_line(plant: Plant, runs: Any) -> None:
@@ -216,7 +215,7 @@ async def test_the_problem_of_a_playbook_that_fails_anyway_is_one_short_line(pla
     ran = await runs.run(runs.tasks("- {stat: {path: /}}"))
 
     assert ran.result.outcome is Outcome.SUCCEEDED
-    found = runs.engine.starters.pool.shortfalls()["self-test"]
+    found = runs.engine.pool.shortfalls()["self-test"]
     assert found.startswith("the playbook of the self-test fails without any shortcut: exit code 2: ")
     assert "first" in found
     assert len(found) <= 300

@@ -16,9 +16,8 @@ import pytest
 import pytest_asyncio
 
 from runner.agent import process_tree
-from runner.engine.engines import EngineSettings
 from runner.engine.job import Outcome
-from runner.engine.run_engine import RunEngine
+from tests.kit.engines import ProcessEngines
 from tests.kit.wait import until
 
 if TYPE_CHECKING:
@@ -26,7 +25,7 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 
-RunsOf = Callable[[RunEngine, Path, Path], Any]
+RunsOf = Callable[[ProcessEngines, Path, Path], Any]
 HELLO = "- {name: hello, debug: {msg: hi}}"
 ANCESTORS = """
 - name: ancestors
@@ -51,7 +50,7 @@ async def shared(runs_of: RunsOf, tmp_path_factory: pytest.TempPathFactory) -> A
 
 async def _ready(runs_of: RunsOf, folder: Path) -> AsyncIterator[Any]:
     os.environ.pop("PYTEST_CURRENT_TEST", None)  # the name of the test is no reason for another fork server
-    engine = RunEngine(folder / "runner", EngineSettings("warm", frozenset(), 0))
+    engine = ProcessEngines(folder / "runner")
     engine.expect([], {})
     await engine.settle()
     yield runs_of(engine, folder / "runner", folder / "operator")
@@ -59,7 +58,7 @@ async def _ready(runs_of: RunsOf, folder: Path) -> AsyncIterator[Any]:
 
 
 def server(runs: Runs) -> int:
-    (pid,) = runs.engine.starters.pool.servers()
+    (pid,) = runs.engine.pool.servers()
     return pid
 
 
@@ -73,11 +72,11 @@ async def test_a_server_that_dies_is_replaced_before_it_is_needed(warm: Runs) ->
     await asyncio.sleep(0)
 
     os.kill(first, signal.SIGKILL)
-    await until(lambda: warm.engine.starters.pool.servers() not in ([], [first]))
+    await until(lambda: warm.engine.pool.servers() not in ([], [first]))
     ran = await warm.run(warm.tasks(HELLO))
 
     assert ran.result.outcome is Outcome.SUCCEEDED
-    assert warm.engine.starters.pool.problem is None
+    assert warm.engine.pool.problem is None
 
 
 async def test_a_request_that_a_killed_server_has_not_answered_goes_to_the_next_server(warm: Runs) -> None:
@@ -92,8 +91,8 @@ async def test_a_request_that_a_killed_server_has_not_answered_goes_to_the_next_
     os.kill(first, signal.SIGKILL)
 
     assert [(await order).result.outcome for order in orders] == [Outcome.SUCCEEDED] * 2
-    assert warm.engine.starters.pool.servers() != [first]
-    assert warm.engine.starters.pool.problem is None
+    assert warm.engine.pool.servers() != [first]
+    assert warm.engine.pool.problem is None
 
 
 async def waiting(before: set[int]) -> int:
@@ -118,7 +117,7 @@ async def test_a_supervisor_that_dies_before_it_has_an_order_is_no_loss(warm: Ru
 
     assert ran.result.outcome is Outcome.SUCCEEDED
     assert await waiting(before) != first
-    assert warm.engine.starters.pool.problem is None
+    assert warm.engine.pool.problem is None
 
 
 async def test_a_supervisor_that_waits_gets_the_next_order_and_ends_with_its_server(warm: Runs) -> None:
@@ -146,7 +145,7 @@ async def test_content_installed_or_configured_later_is_used_by_the_next_run(
     plugin.write_text(text % "before")
     monkeypatch.setenv("ANSIBLE_CONFIG", str(config))
     monkeypatch.setenv("ANSIBLE_COLLECTIONS_PATH", str(collections))
-    engine = RunEngine(tmp_path / "runner", EngineSettings("warm", frozenset(), 0))
+    engine = ProcessEngines(tmp_path / "runner")
     runs = runs_of(engine, tmp_path / "runner", tmp_path / "operator")
     playbook = runs.tasks(
         "- {name: said, debug: {msg: \"{{ '' | own.kit.said }} {{ lookup('config', 'DEFAULT_FORKS') }}\"}}"
@@ -173,15 +172,15 @@ async def test_if_nothing_can_be_preloaded_runs_use_new_processes_and_the_reason
     runs_of: RunsOf, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("ANSIBLE_FILTER_PLUGINS", "../relative")
-    engine = RunEngine(tmp_path / "runner", EngineSettings("warm", frozenset(), 0))
+    engine = ProcessEngines(tmp_path / "runner")
     runs = runs_of(engine, tmp_path / "runner", tmp_path / "operator")
     try:
         ran = await runs.run(runs.tasks(HELLO))
 
         assert ran.result.outcome is Outcome.SUCCEEDED
-        assert engine.starters.pool.servers() == []
-        assert engine.starters.pool.problem is not None
-        assert "DEFAULT_FILTER_PLUGIN_PATH depend on the working folder" in engine.starters.pool.problem
+        assert engine.pool.servers() == []
+        assert engine.pool.problem is not None
+        assert "DEFAULT_FILTER_PLUGIN_PATH depend on the working folder" in engine.pool.problem
     finally:
         await engine.close(0)
 
@@ -190,19 +189,19 @@ async def test_runs_whose_environment_has_empty_variables_are_forked(
     runs_of: RunsOf, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("WATCH_NAMESPACE", "")
-    engine = RunEngine(tmp_path / "runner", EngineSettings("warm", frozenset(), 0))
+    engine = ProcessEngines(tmp_path / "runner")
     runs = runs_of(engine, tmp_path / "runner", tmp_path / "operator")
     try:
         ran = await runs.run(runs.tasks("- {name: said, debug: {msg: \"<{{ lookup('env', 'WATCH_NAMESPACE') }}>\"}}"))
 
         assert ran.said("said") == "<>"
-        assert engine.starters.pool.problem is None
+        assert engine.pool.problem is None
     finally:
         await engine.close(0)
 
 
 async def test_plugins_that_a_run_loaded_are_preloaded_by_the_next_fork_server(shared: Runs) -> None:
-    first = set(shared.engine.starters.pool.servers())
+    first = set(shared.engine.pool.servers())
     playbook = shared.tasks(
         "- {name: said, debug: {msg: \"{{ '1.2' is version('1.1', '>') }} {{ lookup('sequence', 'end=2') }}\"}}"
     )
@@ -244,7 +243,7 @@ async def test_each_environment_has_a_server_of_its_own(shared: Runs) -> None:
         "- {name: said, debug: {msg: \"{{ lookup('env', 'OWN') }} {{ lookup('config', 'DEFAULT_FORKS') }}\"}}"
     )
 
-    before = set(shared.engine.starters.pool.servers())
+    before = set(shared.engine.pool.servers())
 
     said = [
         (await shared.run(playbook, environment=environment)).said("said")
@@ -252,13 +251,13 @@ async def test_each_environment_has_a_server_of_its_own(shared: Runs) -> None:
     ]
 
     assert said == ["a 5", "b 3", "a 5"]
-    assert len(set(shared.engine.starters.pool.servers()) - before) == 2
+    assert len(set(shared.engine.pool.servers()) - before) == 2
 
 
 async def test_a_run_that_uses_too_much_memory_is_ended_with_the_cause(
     runs_of: RunsOf, tmp_path: Path, processes_of: Callable[[Path], list[int]]
 ) -> None:
-    engine = RunEngine(tmp_path / "runner", EngineSettings("warm", frozenset(), 300 << 20))
+    engine = ProcessEngines(tmp_path / "runner", memory_limit=300 << 20)
     runs = runs_of(engine, tmp_path / "runner", tmp_path / "operator")
     hungry = "import time; kept = bytearray(400 << 20); kept[::4096] = b'x' * len(kept[::4096]); time.sleep(600)"
     playbook = runs.tasks(f'- {{name: hungry, command: {{argv: ["{sys.executable}", -c, "{hungry}"]}}}}')
@@ -277,14 +276,13 @@ async def test_a_run_that_uses_too_much_memory_is_ended_with_the_cause(
 OPERATOR = textwrap.dedent("""
     import asyncio, sys
     from pathlib import Path
-    from runner.engine.engines import EngineSettings
-    from runner.engine.run_engine import RunEngine
+    from tests.kit.engines import ProcessEngines
 
     async def main():
-        engine = RunEngine(Path(sys.argv[1]), EngineSettings("warm", frozenset(), 0))
+        engine = ProcessEngines(Path(sys.argv[1]))
         engine.expect([], {})
         await engine.settle()
-        print(*engine.starters.pool.servers(), flush=True)
+        print(*engine.pool.servers(), flush=True)
         await asyncio.sleep(600)
 
     asyncio.run(main())

@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import pytest_asyncio
 
-from runner.engine.engines import EngineSettings
 from runner.engine.job import Outcome
-from runner.engine.run_engine import RunEngine
+from tests.kit.engines import ProcessEngines
 
 if TYPE_CHECKING:
     from tests.integration.engine.runs import Runs
@@ -53,15 +52,17 @@ ZYGOTE, SHELL = "ansible-playboo", "sh"
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="session")
-async def warm(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[tuple[RunEngine, Path]]:
+async def warm(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[tuple[ProcessEngines, Path]]:
     root = tmp_path_factory.mktemp("warm") / "runner"
-    engine = RunEngine(root, EngineSettings("warm", frozenset(), 0))
+    engine = ProcessEngines(root)
     yield engine, root
     await engine.close(0)
 
 
 @pytest.fixture
-def modules(warm: tuple[RunEngine, Path], tmp_path: Path, runs_of: Callable[[RunEngine, Path, Path], Runs]) -> Runs:
+def modules(
+    warm: tuple[ProcessEngines, Path], tmp_path: Path, runs_of: Callable[[ProcessEngines, Path, Path], Runs]
+) -> Runs:
     (tmp_path / "library").mkdir()
     (tmp_path / "library" / "whence.py").write_text(WHENCE, encoding="utf-8")
     return runs_of(*warm, tmp_path)

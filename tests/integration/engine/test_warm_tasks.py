@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import pytest_asyncio
 
-from runner.engine.engines import EngineSettings
 from runner.engine.job import Outcome
-from runner.engine.run_engine import RunEngine
+from tests.kit.engines import ProcessEngines
 
 if TYPE_CHECKING:
     from tests.integration.engine.runs import Runs
@@ -28,15 +27,17 @@ PID = "lookup('file', '/proc/self/stat').split()[0]"
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="session")
-async def warm(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[tuple[RunEngine, Path]]:
+async def warm(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[tuple[ProcessEngines, Path]]:
     root = tmp_path_factory.mktemp("warm") / "runner"
-    engine = RunEngine(root, EngineSettings("warm", frozenset(), 0))
+    engine = ProcessEngines(root)
     yield engine, root
     await engine.close(0)
 
 
 @pytest.fixture
-def tasks(warm: tuple[RunEngine, Path], tmp_path: Path, runs_of: Callable[[RunEngine, Path, Path], Runs]) -> Runs:
+def tasks(
+    warm: tuple[ProcessEngines, Path], tmp_path: Path, runs_of: Callable[[ProcessEngines, Path, Path], Runs]
+) -> Runs:
     (tmp_path / "filter_plugins").mkdir()
     (tmp_path / "filter_plugins" / "own.py").write_text(FILTER, encoding="utf-8")
     return runs_of(*warm, tmp_path)

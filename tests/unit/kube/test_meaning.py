@@ -57,7 +57,7 @@ SITES: dict[Request, set[str]] = {
     Request.POD_CREATED: {"pods/records:_create", "pods/records:create_job", "pods/records:_of_object"},
     Request.POD_DELETED: {"pods/records:_delete"},
     Request.POD_REST: {
-        *("pods/engine:_label_pod", "pods/records:refusal", "pods/setup:_owners"),
+        *("pods/engine:_label_pod", "pods/records:refusal", "pods/plugin:_owners"),
         *("pods/warm:_create_objects", "pods/warm:_delete"),
     },
 }

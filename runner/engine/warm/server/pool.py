@@ -20,12 +20,13 @@ from runner import log
 from runner.agent import machine
 from runner.engine.processes import MARKER
 from runner.engine.starter import Started, Starter
-from runner.engine.warm import messages
+from runner.engine.warm import messages, task_record
 from runner.engine.warm.messages import Load
 from runner.engine.warm.server.client import ForkError, Server, ServerDiedError, ServerError
 from runner.engine.warm.server.slot import Slot
 from runner.engine.wire import PER_RUN, Order
 
+DEFECT = "A shortcut of the warm engine failed and the task took a slower way; report this defect"
 _MAX_SERVERS = 4
 _MAX_RUNS = 2000
 _IDLE = 600.0
@@ -115,8 +116,14 @@ class Pool:
                 return started
         return await self._cold.start(order, environment)
 
-    def learn(self, environment: Mapping[str, str], lines: str) -> None:
-        """Preload the modules that a run loaded for later runs with its environment. `lines` are its notes."""
+    def learn(self, environment: Mapping[str, str], lines: str, ident: str) -> None:
+        """Preload the modules that a run loaded for later runs with its environment. `lines` are its notes.
+
+        Log the defects of shortcuts in the notes. `ident` is the name of the run.
+        """
+        for defect in task_record.defects(lines):
+            if self._reported.is_new(defect):
+                self._log.error(DEFECT, job=ident, traceback=defect)
         self.preload(environment, Load.of_lines(lines))
         if reason := messages.mismatch(lines):
             slot = self._slot(environment)

@@ -22,11 +22,11 @@ from typing import Any
 
 from runner.config.settings import EngineName
 from runner.engine.job import Event, Job, Outcome, RunResult
-from runner.engine.run_engine import RunEngine
 from runner.objects import GVK, ObjectKey
 from runner.watches.watch import Content, Playbook, Role
 from tests.integration.engine.parity.differences import differences
 from tests.integration.engine.parity.observe import Observation, files, remains
+from tests.kit.engines import ProcessEngines
 from tests.kit.jobs import job_value
 from tests.kit.wait import until
 
@@ -74,7 +74,7 @@ class Hanging:
 class Parity:
     """An engine, the name that it knows the engine under test by, and where runs take place."""
 
-    engine: RunEngine
+    engine: ProcessEngines
     name: EngineName
     place: Place
     processes_of: Callable[[Path], list[int]]
@@ -183,7 +183,7 @@ class Parity:
         work.mkdir(parents=True)
         events: list[Event] = []
         os.environ.pop("PYTEST_CURRENT_TEST", None)  # the name of the test is no reason for another fork server
-        running = asyncio.create_task(self.engine.run(self.job(content, name, engine=engine, **changes), events.append))
+        running = asyncio.create_task(self.engine.run(self.job(content, name, **changes), events.append, engine))
         if act:
             await until(lambda: running.done() or (work / "begun").exists(), "the run to hang")
             assert not running.done(), running.result()

@@ -20,10 +20,9 @@ import pytest
 import pytest_asyncio
 
 from runner.config.settings import EngineName
-from runner.engine.engines import EngineSettings
-from runner.engine.run_engine import RunEngine
 from tests.integration.engine.parity.comparison import PROJECT, Parity, Place, _Echo
 from tests.integration.engine.runs import WITHOUT
+from tests.kit.engines import ProcessEngines
 
 
 @pytest.fixture(scope="session")
@@ -44,11 +43,11 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
 
 @pytest_asyncio.fixture(scope="session", loop_scope="session")
 async def parity(place: Place, processes_of: Callable[[Path], list[int]]) -> AsyncIterator[Parity]:
-    engine = RunEngine(place.root, EngineSettings("exec", WITHOUT, 0))
+    engine = ProcessEngines(place.root, "exec", WITHOUT)
     name: EngineName = "exec" if os.environ.get("PARITY_ENGINE") == "exec" else "warm"
-    engine.starters.check(name, "PARITY_ENGINE")
+    engine.choice.check(name, "PARITY_ENGINE")
     keep = os.environ.get("PARITY_KEEP")
     yield Parity(engine, name, place, processes_of, Path(keep) if keep else None)
-    problem = engine.starters.pool.problem
+    problem = engine.pool.problem
     await engine.close(0)
     assert problem is None, "not every run was warm"

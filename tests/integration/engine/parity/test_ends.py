@@ -91,7 +91,7 @@ async def test_a_run_continues_without_its_fork_server_and_the_next_one_gets_ano
     def act(hanging: Hanging) -> None:
         # Not while the cold run hangs too: of servers that die young one after another the next run gets none.
         if engines.pop(0) == "warm":
-            killed.extend(parity.engine.starters.pool.servers())
+            killed.extend(parity.engine.pool.servers())
         for pid in killed:
             os.kill(pid, signal.SIGKILL)
         (hanging.work / "go").touch()
@@ -101,9 +101,9 @@ async def test_a_run_continues_without_its_fork_server_and_the_next_one_gets_ano
 
     assert cold.task("another module")["stdout"] == "after"
     assert following.result.outcome is Outcome.SUCCEEDED
-    assert parity.engine.starters.pool.problem is None
+    assert parity.engine.pool.problem is None
     assert killed or parity.name == "exec"
-    assert not set(killed) & set(parity.engine.starters.pool.servers())
+    assert not set(killed) & set(parity.engine.pool.servers())
 
 
 async def test_runs_at_once_see_nothing_of_each_other(parity: Parity) -> None:

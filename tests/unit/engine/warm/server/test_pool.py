@@ -156,7 +156,9 @@ async def test_a_problem_lasts_since_it_began_whatever_the_latest_reason_is(laun
 async def test_a_run_that_was_not_forked_although_there_is_a_server_is_a_problem(warm: Pool) -> None:
     await warm.warm_up(ENVIRONMENT)
 
-    warm.learn(ENVIRONMENT, '{"plugins": []}\n{"mismatch": "runs have other values of A than the fork server"}\n')
+    warm.learn(
+        ENVIRONMENT, '{"plugins": []}\n{"mismatch": "runs have other values of A than the fork server"}\n', "run-1"
+    )
 
     assert warm.problem == "runs have other values of A than the fork server"
 
@@ -178,7 +180,7 @@ async def test_a_server_is_replaced_by_one_that_preloads_more_soon_if_it_has_man
     await warm.warm_up(ENVIRONMENT)
     for _ in range(runs):
         await warm.start(ORDER, ENVIRONMENT)
-    warm.learn(ENVIRONMENT, '{"plugins": ["ansible.plugins.lookup.sequence"]}\n')
+    warm.learn(ENVIRONMENT, '{"plugins": ["ansible.plugins.lookup.sequence"]}\n', "run-1")
     assert warm.problem is None
     await asyncio.sleep(20.0)
     for _ in range(later):
@@ -197,11 +199,11 @@ async def test_runs_that_begin_while_the_new_server_loads_do_not_replace_it_at_o
     for _ in range(5):
         await warm.start(ORDER, ENVIRONMENT)
     launches.seconds = 25.0  # longer than the interval until the next renewal
-    warm.learn(ENVIRONMENT, '{"plugins": ["ansible.plugins.lookup.sequence"]}\n')
+    warm.learn(ENVIRONMENT, '{"plugins": ["ansible.plugins.lookup.sequence"]}\n', "run-1")
     await asyncio.sleep(30.0)
     await warm.start(ORDER, ENVIRONMENT)
     await asyncio.sleep(10.0)
-    warm.learn(ENVIRONMENT, '{"plugins": ["ansible.plugins.lookup.lines"]}\n')
+    warm.learn(ENVIRONMENT, '{"plugins": ["ansible.plugins.lookup.lines"]}\n', "run-1")
     await asyncio.sleep(1.0)
 
     assert len(launches.at) == 2

@@ -1,4 +1,4 @@
-"""Start of what runs in pods need: the certificate authority, the server for agents, and the watch of pods.
+"""Runs in pods as part of the operator: the certificate authority, the server for agents, and the watch of pods.
 
 All replicas share one authority, so that an agent trusts the operator that continues its run. It is in a Secret of the
 operator's namespace, or, outside a cluster, in a file of the runner folder.
@@ -8,19 +8,19 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import AsyncExitStack
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 from runner import log
 from runner.config import atomic_file
 from runner.config.settings import Settings
-from runner.engine.retention import KeptRuns
+from runner.engines.plugin import EnginePlugin, OpenEngine, OperatorParts
 from runner.errors import PASSING, ApiError, ConfigError
 from runner.kube.client import Client
 from runner.kube.credentials.auth import OwnNamespaces
-from runner.kube.discovery import Discovery
+from runner.kube.meaning import Request
 from runner.kube.state import SECRETS, ClusterState, StateError
 from runner.meters import Meters
 from runner.objects import Object
@@ -33,6 +33,7 @@ from runner.pods.links import Links
 from runner.pods.warm import Home, WarmPods, WarmTemplate
 from runner.pods.watching import PodWatch
 from runner.proxy.handlers.authenticate import OwnSecrets
+from runner.watches.pod_fields import PodPolicy
 from runner.watches.watch import Watch
 
 _NAME = "ansible-operator-pods"
@@ -48,120 +49,62 @@ _OWN_KINDS = {("", "Secret"), ("batch", "Job"), ("", "Pod")}
 _log = log.get(__name__)
 
 
-@dataclass(frozen=True, slots=True)
-class PodRuns:
-    """Parts of an operator whose watches use pods."""
+def make(settings: Settings) -> EnginePlugin:
+    """Return the engine of the watches that isolate their runs."""
+    return EnginePlugin(
+        claims=lambda watch: watch.pods is not None,
+        open=_open,
+        guards=(own_secrets(settings),),
+        without_own_objects=partial(without_own_objects, settings=settings),
+    )
 
-    engine: PodEngine
-    pods: PodWatch
-    certificates: Certificates
-    links: Links
-    address: Callable[[], Address]
-    namespace: str
-    """Of the operator, empty if it is unknown."""
 
-    async def add_warm(
-        self,
-        client: Client,
-        watches: Sequence[Watch],
-        is_active: Callable[[], bool],
-        pod_name: str,
-        environment: Callable[[Watch], Mapping[str, str]],
-    ) -> list[WarmPods]:
-        """Prepare the warm pods of the watches that have them; `follow` each.
-
-        `pod_name` is the operator's own; `environment` returns what overrides its environment in runs of a watch.
-
-        Raises:
-            ConfigError: the namespace of the operator is unknown.
-            ApiError, ApiUnavailableError: a temporary error of the API server.
-        """
-        wanted = [watch for watch in watches if watch.pods is not None and watch.pods.warm]
-        if not wanted:
-            return []
-        if not self.namespace:
-            raise ConfigError("warmPods needs --leader-election-namespace, where these pods run")
-        home = Home(
-            self.namespace, self.address, await self._owners(client, pod_name), is_active, self.engine.records.refusal
+async def _open(parts: OperatorParts, watches: Sequence[Watch]) -> OpenEngine | None:
+    if not watches:
+        return None
+    settings, client = parts.settings, parts.client
+    namespace = OwnNamespaces.of_process(settings.leader_election_namespace).others
+    server = _server(settings.pods_address, namespace)
+    authority = await parts.until_answered(Request.AUTHORITY, partial(_authority, settings, client, namespace))
+    if authority is None:
+        return None
+    issued = Certificates(authority, [_NAME])
+    links = Links(parts.proxy_connection, parts.metrics_connection)
+    port = await _listen(links, settings.pods_bind_address, issued)
+    parts.stack.push_async_callback(links.close)
+    _log.info("Serving pods of runs", port=port, address=server)
+    if unknown := await asyncio.to_thread(payload.unknown_variables, os.environ):
+        _log.warning(
+            "Pods of runs do not get variables that are no settings of ansible-core; set them in podTemplate.env",
+            variables=unknown,
         )
-        for watch in wanted:
-            assert watch.pods is not None  # noqa: S101 - see above, for the types
-            files = await asyncio.to_thread(payload.settings, environment(watch), os.environ, Path.cwd())
-            template = WarmTemplate(watch.gvk.kind, watch.pods, files)
-            self.engine.warm[watch.gvk] = WarmPods(client, self.links, self.pods, home, template)
-        return list(self.engine.warm.values())
+    own = [namespace] if settings.namespaces and namespace else []
+    pods = PodWatch(client, parts.discovery, tuple(dict.fromkeys((*settings.namespaces, *own))), namespace)
 
-    async def _owners(self, client: Client, pod_name: str) -> list[Object]:
-        """Return a reference to the owner of the operator's pod, such as a ReplicaSet; none outside a cluster."""
-        if not pod_name:
-            return []
-        try:
-            pod = await client.request("GET", PODS.path(self.namespace, pod_name))
-        except ApiError as error:
-            if isinstance(error, PASSING):
-                raise
-            _log.warning("Cannot read the operator's pod; its warm pods have no owner", pod=pod_name, error=str(error))
-            return []
-        found = [each for each in references_of(pod) if each.get("controller")]
-        return [{name: each[name] for name in ("apiVersion", "kind", "name", "uid")} for each in found]
+    def address() -> Address:
+        return Address(server, _NAME, issued.authority, issued.key)
 
-
-@dataclass(frozen=True, slots=True)
-class PodSetup:
-    """Parts of an operator whose watches use pods, before its server for agents starts."""
-
-    settings: Settings
-    client: Client
-    namespace: str
-    """Of the operator, empty if it is unknown."""
-    server: str
-    """Address of the server for agents."""
-    certificates: Certificates
-
-    @classmethod
-    async def load(cls, settings: Settings, client: Client) -> PodSetup:
-        """Load the certificate authority that all replicas share, and create it if it is missing.
-
-        Raises:
-            ConfigError: a setting is missing, or the certificate authority cannot be stored.
-            ApiError, ApiUnavailableError: another error of the API server.
-        """
-        namespace = OwnNamespaces.of_process(settings.leader_election_namespace).others
-        server = _server(settings.pods_address, namespace)
-        authority = await _authority(settings, client, namespace)
-        return cls(settings, client, namespace, server, Certificates(authority, [_NAME]))
-
-    async def start(
-        self, discovery: Discovery, links: Links, kept: KeptRuns, meters: Meters, stack: AsyncExitStack
-    ) -> PodRuns:
-        """Start the server for agents, `links`. Raises ConfigError if it cannot listen."""
-        settings, namespace, issued = self.settings, self.namespace, self.certificates
-        host, _, port = settings.pods_bind_address.rpartition(":")
-        try:
-            bound = await links.start(host.strip("[]") or _ANYWHERE, int(port), issued.context)
-        except OSError as error:
-            raise ConfigError(
-                f"--pods-bind-address: cannot listen on {settings.pods_bind_address}: {error.strerror or error}"
-            ) from error
-        stack.push_async_callback(links.close)
-        _log.info("Serving pods of runs", port=bound, address=self.server)
-        if unknown := await asyncio.to_thread(payload.unknown_variables, os.environ):
-            _log.warning(
-                "Pods of runs do not get variables that are no settings of ansible-core; set them in podTemplate.env",
-                variables=unknown,
-            )
-        own = [namespace] if settings.namespaces and namespace else []
-        pods = PodWatch(self.client, discovery, tuple(dict.fromkeys((*settings.namespaces, *own))), namespace)
-
-        def address() -> Address:
-            return Address(self.server, _NAME, issued.authority, issued.key)
-
-        started = meters.histogram(
-            "ansible_operator_pod_start_seconds", "Time from the creation of a run's Job to its first output"
-        )
-        engine = PodEngine(self.client, links, pods, address, namespace, kept, started.observe)
-        _declare(meters, pods, links, engine)
-        return PodRuns(engine, pods, issued, links, address, namespace)
+    started = parts.meters.histogram(
+        "ansible_operator_pod_start_seconds", "Time from the creation of a run's Job to its first output"
+    )
+    engine = PodEngine(client, links, pods, address, namespace, parts.root.kept, started.observe)
+    _declare(parts.meters, pods, links, engine)
+    if any(watch.pods is not None and watch.pods.warm for watch in watches):
+        owners = await parts.until_answered(Request.AUTHORITY, partial(_owners, client, namespace, settings.pod_name))
+        home = Home(namespace, address, owners or (), parts.leads, engine.records.refusal)
+        engine.warm |= {
+            watch.gvk: WarmPods(client, links, pods, home, await _template(watch, watch.pods, parts))
+            for watch in watches
+            if watch.pods is not None and watch.pods.warm
+        }
+    followed = {f"warm pods {number}": warm.follow for number, warm in enumerate(engine.warm.values(), 1)}
+    for warm in engine.warm.values():
+        parts.stack.push_async_callback(warm.close)
+    return OpenEngine(
+        engine,
+        {"pods": pods.follow, "certificates of pods": issued.follow, **followed},
+        lambda watch: watch.pods.most if watch.pods is not None else 0,
+    )
 
 
 def _declare(meters: Meters, pods: PodWatch, links: Links, engine: PodEngine) -> None:
@@ -184,6 +127,43 @@ def _declare(meters: Meters, pods: PodWatch, links: Links, engine: PodEngine) ->
         ["result"],
         engine.warm_counts,
     )
+
+
+async def _listen(links: Links, at: str, issued: Certificates) -> int:
+    """Start the server for agents; return its port. Raises ConfigError if it cannot listen."""
+    host, _, port = at.rpartition(":")
+    try:
+        return await links.start(host.strip("[]") or _ANYWHERE, int(port), issued.context)
+    except OSError as error:
+        raise ConfigError(f"--pods-bind-address: cannot listen on {at}: {error.strerror or error}") from error
+
+
+async def _template(watch: Watch, policy: PodPolicy, parts: OperatorParts) -> WarmTemplate:
+    environment = parts.environments(watch)[0]
+    files = await asyncio.to_thread(payload.settings, environment, os.environ, Path.cwd())
+    return WarmTemplate(watch.gvk.kind, policy, files)
+
+
+async def _owners(client: Client, namespace: str, pod_name: str) -> list[Object]:
+    """Return a reference to the owner of the operator's pod, such as a ReplicaSet; none outside a cluster.
+
+    Raises:
+        ConfigError: the namespace of the operator is unknown.
+        ApiError, ApiUnavailableError: a temporary error of the API server.
+    """
+    if not namespace:
+        raise ConfigError("warmPods needs --leader-election-namespace, where these pods run")
+    if not pod_name:
+        return []
+    try:
+        pod = await client.request("GET", PODS.path(namespace, pod_name))
+    except ApiError as error:
+        if isinstance(error, PASSING):
+            raise
+        _log.warning("Cannot read the operator's pod; its warm pods have no owner", pod=pod_name, error=str(error))
+        return []
+    owners = [owner for owner in references_of(pod) if owner.get("controller")]
+    return [{name: owner[name] for name in ("apiVersion", "kind", "name", "uid")} for owner in owners]
 
 
 def authority_name(settings: Settings) -> str:

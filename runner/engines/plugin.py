@@ -1,0 +1,94 @@
+"""How an engine joins the operator.
+
+`runner.app.engines` has the list of engines. The first one that claims a watch runs its objects.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import AsyncExitStack
+from dataclasses import dataclass, field
+from typing import Protocol, TypeVar
+
+from runner.config.settings import Settings
+from runner.engine.job import Engine
+from runner.engine.run_root import RunRoot
+from runner.engine.starter import ColdStarter
+from runner.kube.client import Client
+from runner.kube.discovery import Discovery
+from runner.kube.meaning import Request
+from runner.meters import Meters
+from runner.monitoring.background import Work
+from runner.monitoring.health import HealthChecks
+from runner.proxy.calls import Handler
+from runner.watches.watch import Watch
+
+T = TypeVar("T")
+
+
+class UntilAnswered(Protocol):
+    """Sender of requests at the start."""
+
+    async def __call__(self, kind: Request, send: Callable[[], Awaitable[T]]) -> T | None:
+        """Return the result of requests of a kind; None if a signal stops the operator first."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class OperatorParts:
+    """Parts of the operator that engines use."""
+
+    settings: Settings
+    stack: AsyncExitStack
+    """Closed after the end of all runs."""
+    root: RunRoot
+    cold: ColdStarter
+    client: Client
+    discovery: Discovery
+    meters: Meters
+    health: HealthChecks
+    leads: Callable[[], bool]
+    """Returns whether this replica runs objects."""
+    until_answered: UntilAnswered
+    environments: Callable[[Watch], Sequence[Mapping[str, str]]]
+    """Returns what overrides the operator's environment in runs of a watch. Most runs have the first."""
+    proxy_connection: Callable[[], asyncio.Protocol]
+    """Makes the protocol of a connection with API calls."""
+    metrics_connection: Callable[[], asyncio.Protocol]
+    """Makes the protocol of a connection with metrics of roles."""
+
+
+def _as_processes(_watch: Watch) -> None:
+    return None
+
+
+@dataclass(frozen=True, slots=True)
+class OpenEngine:
+    """An engine in an operator that is running."""
+
+    engine: Engine
+    followed: Mapping[str, Work] = field(default_factory=dict)
+    """Its work in the background, by name."""
+    most: Callable[[Watch], int | None] = _as_processes
+    """Returns how many runs of a watch there may be at once; None: as many as `Settings` allows for processes."""
+
+
+def _unchanged(watch: Watch) -> Watch:
+    return watch
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class EnginePlugin:
+    """An engine, before the operator has started."""
+
+    claims: Callable[[Watch], bool]
+    """Returns whether this engine can run the objects of a watch. Raises ConfigError if the watch requires an engine
+    that is not available."""
+    open: Callable[[OperatorParts, Sequence[Watch]], Awaitable[OpenEngine | None]]
+    """Opens the engine for the watches that it runs. Returns None if it is not needed, or if a signal stops the
+    operator. Raises ConfigError if a setting is missing or wrong."""
+    guards: tuple[Handler, ...] = ()
+    """Handlers of the proxy that come first, if the engine runs a watch."""
+    without_own_objects: Callable[[Watch], Watch] = _unchanged
+    """Returns a watch that does not select the objects that the engine creates."""
