@@ -45,7 +45,7 @@ from bench.results import Result, show, tell
 from bench.standing import standing, tasks
 from runner import log
 from runner.config.settings import EngineName
-from runner.engine.warm import tested
+from runner.engines.warm import tested
 from runner.kube.client import Client
 from runner.kube.credentials import auth
 from runner.sdk import devcluster

@@ -22,7 +22,7 @@ from pathlib import Path
 
 from bench.results import Result, show
 
-ENGINE = Path(__file__).resolve().parents[1] / "runner/engine/warm"
+ENGINE = Path(__file__).resolve().parents[1] / "runner/engines/warm"
 _CASE = "symbols"
 _SHORTCUTS = {
     "event_socket": "events",

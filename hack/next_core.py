@@ -22,7 +22,7 @@ from importlib.metadata import version as installed
 from pathlib import Path
 
 from bench.symbols import Core, Uses, uses
-from runner.engine.warm import tested
+from runner.engines.warm import tested
 
 ROOT = Path(__file__).resolve().parents[1]
 _ENGINE = "tests/integration/engine"

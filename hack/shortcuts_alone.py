@@ -15,8 +15,8 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from runner.engine.warm import procfs
-from runner.engine.warm.messages import Load
+from runner.engines.warm import procfs
+from runner.engines.warm.messages import Load
 
 _NEEDS = {"clients": ("modules",)}
 """Shortcuts that another one is part of."""
@@ -30,12 +30,12 @@ def main(scratch: Path, names: Sequence[str]) -> None:
     for name in ("ANSIBLE_LOCAL_TEMP", "TMPDIR", "KUBECONFIG"):
         os.environ[name] = str(scratch / name)
     (scratch / "TMPDIR").mkdir()
-    from runner.engine.warm.server import model  # noqa: PLC0415 - the environment must be final
+    from runner.engines.warm.server import model  # noqa: PLC0415 - the environment must be final
 
     loaded = model.load(scratch, frozenset())
-    from runner.engine.warm.patches import shortcuts  # noqa: PLC0415 - it imports Ansible
-    from runner.engine.warm.server import playbook, self_test  # noqa: PLC0415 - as above
-    from runner.engine.warm.server.refresh import Refresh  # noqa: PLC0415 - as above
+    from runner.engines.warm.patches import shortcuts  # noqa: PLC0415 - it imports Ansible
+    from runner.engines.warm.server import playbook, self_test  # noqa: PLC0415 - as above
+    from runner.engines.warm.server.refresh import Refresh  # noqa: PLC0415 - as above
 
     made = playbook.prepare(loaded, Load(), shown)
     refresh = Refresh.of(loaded)

@@ -24,7 +24,7 @@ from runner.cli import logs, rollout
 from runner.cli import text as cli_text
 from runner.config.options import Option, removed_flags
 from runner.config.settings import GROUPS, OPTIONS
-from runner.engine.warm import tested
+from runner.engines.warm import tested
 from runner.errors import ConfigError, OperatorError
 
 OK, FAILED, BAD_INPUT = 0, 1, 2

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import pytest
 import yaml
 
-from runner.engine.warm.server.pool import DEFECT
+from runner.engines.warm.server.pool import DEFECT
 from runner.kube.discovery import Discovery
 from runner.sdk.devcluster import ClusterError, DevCluster
 from runner.sdk.devcluster import api as control

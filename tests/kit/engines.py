@@ -10,7 +10,7 @@ from runner.engine.job import EventSink, Job, RunResult
 from runner.engine.run_engine import RunEngine
 from runner.engine.run_root import RunRoot
 from runner.engine.starter import ColdStarter
-from runner.engine.warm.engine import WarmChoice, WarmEngine
+from runner.engines.warm.engine import WarmChoice, WarmEngine
 
 
 class ProcessEngines:

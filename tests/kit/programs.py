@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TextIO
 
 from runner.config import locks
-from runner.engine.warm import tested
+from runner.engines.warm import tested
 from runner.errors import ClusterError
 from runner.sdk.devcluster import folders
 from runner.sdk.devcluster.cluster import get_actionlint, get_helm, get_programs

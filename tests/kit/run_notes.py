@@ -7,7 +7,7 @@ from contextlib import contextmanager
 
 import pytest
 
-from runner.engine.warm.server.pool import Pool
+from runner.engines.warm.server.pool import Pool
 
 
 @contextmanager

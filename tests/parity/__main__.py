@@ -24,7 +24,7 @@ from importlib.metadata import version
 from pathlib import Path
 
 from runner import log
-from runner.engine.warm import tested
+from runner.engines.warm import tested
 from tests.kit.engines import ProcessEngines
 from tests.parity import targets
 from tests.parity.ways import ParityError, PlainFailedError, Ways

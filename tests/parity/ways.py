@@ -24,7 +24,7 @@ from typing import Any
 from runner.config.settings import EngineName
 from runner.engine import run_dir
 from runner.engine.job import Event, Job
-from runner.engine.warm import task_record
+from runner.engines.warm import task_record
 from runner.objects import GVK, ObjectKey
 from runner.watches.watch import Playbook
 from tests.integration.engine.parity.differences import differences

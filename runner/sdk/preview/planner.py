@@ -30,7 +30,7 @@ from runner.engine.artifacts import new_ident
 from runner.engine.run_engine import RunEngine
 from runner.engine.run_root import RunRoot
 from runner.engine.starter import ColdStarter
-from runner.engine.warm.engine import WarmChoice, WarmEngine
+from runner.engines.warm.engine import WarmChoice, WarmEngine
 from runner.errors import ApiError, ApiUnavailableError, OperatorError, UnauthorizedError
 from runner.events.bodies import ApiEvent
 from runner.features.discoverycache.handler import DiscoveryCache

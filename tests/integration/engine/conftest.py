@@ -11,7 +11,7 @@ import pytest_asyncio
 
 from runner.agent import process_tree
 from runner.engine import processes
-from runner.engine.warm import task_record
+from runner.engines.warm import task_record
 from tests.integration.engine.runs import ENGINE, WITHOUT, Runs
 from tests.kit.engines import ProcessEngines
 from tests.kit.run_notes import kept

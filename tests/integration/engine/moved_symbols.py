@@ -14,8 +14,8 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from runner.engine.warm import procfs
-from runner.engine.warm.messages import Load
+from runner.engines.warm import procfs
+from runner.engines.warm.messages import Load
 
 Symbol = tuple[str, str, str]
 """Python module, class or nothing, and name."""
@@ -76,12 +76,12 @@ def main(scratch: Path) -> None:
     for name in ("ANSIBLE_LOCAL_TEMP", "TMPDIR", "KUBECONFIG"):
         os.environ[name] = str(scratch / name)
     (scratch / "TMPDIR").mkdir()
-    from runner.engine.warm.server import model  # noqa: PLC0415 - now that the environment is settled
+    from runner.engines.warm.server import model  # noqa: PLC0415 - now that the environment is settled
 
     loaded = model.load(scratch, frozenset())
-    from runner.engine.warm.patches import event_socket, shortcuts  # noqa: PLC0415 - where Ansible is loaded
-    from runner.engine.warm.server import playbook, self_test  # noqa: PLC0415 - as above
-    from runner.engine.warm.server.refresh import Refresh  # noqa: PLC0415 - as above
+    from runner.engines.warm.patches import event_socket, shortcuts  # noqa: PLC0415 - where Ansible is loaded
+    from runner.engines.warm.server import playbook, self_test  # noqa: PLC0415 - as above
+    from runner.engines.warm.server.refresh import Refresh  # noqa: PLC0415 - as above
     from tests.kit.forks import seen  # noqa: PLC0415 - as above
 
     made = playbook.prepare(loaded, Load(), shown)

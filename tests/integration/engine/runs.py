@@ -13,8 +13,8 @@ from typing import Any
 
 from runner.config.settings import EngineName
 from runner.engine.job import Event, EventSink, Job, RunResult
-from runner.engine.warm import task_record
-from runner.engine.warm.task_record import TaskExecution
+from runner.engines.warm import task_record
+from runner.engines.warm.task_record import TaskExecution
 from runner.objects import ObjectKey
 from runner.watches.watch import Content, Playbook, Role
 from tests.kit.engines import ProcessEngines

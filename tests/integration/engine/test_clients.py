@@ -14,7 +14,7 @@ import yaml
 
 from bench.recorder import Call, recording
 from runner.engine.job import Outcome
-from runner.engine.warm import task_record
+from runner.engines.warm import task_record
 from tests.integration.engine.runs import ENGINE
 from tests.kit.cluster import Kubectl, kubeconfig_of, kubectl_of
 from tests.kit.engines import ProcessEngines

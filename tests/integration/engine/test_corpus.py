@@ -16,7 +16,7 @@ import pytest_asyncio
 from bench.corpus import CASES, Case
 from bench.engine_bed import Access, Bed, service
 from runner.engine.job import Event, Outcome
-from runner.engine.warm import task_record
+from runner.engines.warm import task_record
 from runner.features.rolemetrics import endpoint as role_metrics
 from runner.kube.client import Client
 from runner.kube.credentials import auth

@@ -75,7 +75,7 @@ async def test_a_planted_defect_is_logged_once_and_ends_no_run(
 ) -> None:
     planted_defects.append("TypeError: memoryview")
     plant(
-        "runner.engine.warm.modules.payload",
+        "runner.engines.warm.modules.payload",
         """
         def plant(module):
             take = module._Zip.writestr
@@ -109,9 +109,9 @@ async def test_a_planted_defect_is_logged_once_and_ends_no_run(
 @pytest.mark.parametrize(
     ("shortcut", "module", "ways"),
     [
-        ("tasks", "runner.engine.warm.patches.tasks", {"forked_module"}),
-        ("modules", "runner.engine.warm.modules.preimport", {"forked_worker: several_hosts", "playbook_process"}),
-        ("copies", "runner.engine.warm.patches.copies", {"forked_module", "playbook_process"}),
+        ("tasks", "runner.engines.warm.patches.tasks", {"forked_module"}),
+        ("modules", "runner.engines.warm.modules.preimport", {"forked_worker: several_hosts", "playbook_process"}),
+        ("copies", "runner.engines.warm.patches.copies", {"forked_module", "playbook_process"}),
     ],
 )
 async def test_a_symbol_that_is_gone_disables_one_shortcut_and_runs_succeed(
@@ -131,7 +131,7 @@ async def test_a_symbol_that_is_gone_disables_one_shortcut_and_runs_succeed(
 
 async def test_a_shortcut_that_makes_the_playbook_fail_disables_all_and_runs_succeed(plant: Plant, runs: Any) -> None:
     plant(
-        "runner.engine.warm.patches.commands",
+        "runner.engines.warm.patches.commands",
         """
         def plant(module):
             def install():
@@ -205,7 +205,7 @@ async def test_a_home_folder_that_is_not_writable_is_no_problem(
 
 async def test_the_problem_of_a_playbook_that_fails_anyway_is_one_short_line(plant: Plant, runs: Any) -> None:
     plant(
-        "runner.engine.warm.server.self_test",
+        "runner.engines.warm.server.self_test",
         """
         def plant(module):
             module._PLAYBOOK[0]["tasks"].insert(0, {"fail": {"msg": "first\\nsecond " + "x" * 5000}})

@@ -15,8 +15,8 @@ from typing import Any, BinaryIO, cast
 
 import pytest
 
-from runner.engine.warm import task_record
 from runner.engine.wire import HEADER, LEARNED, Kind, Order
+from runner.engines.warm import task_record
 
 PLAYBOOK = """\
 #!{python}

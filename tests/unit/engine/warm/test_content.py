@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from runner.engine.warm import content
+from runner.engines.warm import content
 from runner.watches.watch import Playbook, Role
 
 

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from runner.engine.warm import messages
-from runner.engine.warm.messages import Answer, Load
+from runner.engines.warm import messages
+from runner.engines.warm.messages import Answer, Load
 
 
 def test_packed_messages_are_unpacked_unchanged() -> None:

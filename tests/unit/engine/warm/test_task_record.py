@@ -8,8 +8,8 @@ from pathlib import Path
 import orjson
 import pytest
 
-from runner.engine.warm import messages, task_record
-from runner.engine.warm.task_record import TaskExecution
+from runner.engines.warm import messages, task_record
+from runner.engines.warm.task_record import TaskExecution
 
 
 @pytest.fixture

@@ -6,7 +6,7 @@ import tomllib
 import pytest
 from packaging.requirements import Requirement
 
-from runner.engine.warm import tested
+from runner.engines.warm import tested
 from tests.kit.places import ROOT
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from ansible.playbook.task import Task
 
-from runner.engine.warm import versions
+from runner.engines.warm import versions
 from tests.kit.forks import seen
 
 pytestmark = pytest.mark.skipif(versions.CORE < (2, 22), reason="new in ansible-core 2.22")

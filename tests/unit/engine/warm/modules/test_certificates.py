@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from runner.engine.warm.modules import certificates
+from runner.engines.warm.modules import certificates
 
 
 @pytest.fixture

@@ -12,7 +12,7 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from runner.engine.warm.modules import kubernetes_client
+from runner.engines.warm.modules import kubernetes_client
 from runner.proxy.handlers.authenticate import kubeconfig
 
 # Its types say nothing of the library that it imports.

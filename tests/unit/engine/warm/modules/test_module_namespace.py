@@ -15,9 +15,9 @@ from typing import Any
 
 import pytest
 
-from runner.engine.warm.modules import module_namespace
-from runner.engine.warm.modules.module_namespace import ModuleNamespace
-from runner.engine.warm.modules.payload import Entry, Payload, digest_of
+from runner.engines.warm.modules import module_namespace
+from runner.engines.warm.modules.module_namespace import ModuleNamespace
+from runner.engines.warm.modules.payload import Entry, Payload, digest_of
 from tests.kit.forks import in_a_fork
 
 UTILS = "ansible_collections.own.utils"

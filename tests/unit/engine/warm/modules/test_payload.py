@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from runner.engine.warm.modules import payload
-from runner.engine.warm.modules.payload import Entry, NotPlain, Payload
-from runner.engine.warm.stamps import Stamp, stamp
+from runner.engines.warm.modules import payload
+from runner.engines.warm.modules.payload import Entry, NotPlain, Payload
+from runner.engines.warm.stamps import Stamp, stamp
 from tests.kit.forks import in_a_fork, load_plugins, seen
 
 

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from runner.engine.warm.modules import preimport
-from runner.engine.warm.modules.interpreter import Interpreter
+from runner.engines.warm.modules import preimport
+from runner.engines.warm.modules.interpreter import Interpreter
 
 Imported = Callable[[str], preimport.Preimported]
 

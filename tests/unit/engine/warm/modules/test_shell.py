@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from runner.engine.warm.modules import shell
-from runner.engine.warm.modules.shell import Commands, Output, Shells
+from runner.engines.warm.modules import shell
+from runner.engines.warm.modules.shell import Commands, Output, Shells
 
 PROGRAM = sys.executable
 SH = Shells("/bin/sh", "/bin/sh", "")

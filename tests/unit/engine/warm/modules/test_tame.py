@@ -20,9 +20,9 @@ from typing import Any
 
 import pytest
 
-from runner.engine.warm.modules import module_namespace, tame
-from runner.engine.warm.modules.module_namespace import ModuleNamespace
-from runner.engine.warm.modules.tame import Between
+from runner.engines.warm.modules import module_namespace, tame
+from runner.engines.warm.modules.module_namespace import ModuleNamespace
+from runner.engines.warm.modules.tame import Between
 from tests.kit.forks import in_a_fork
 
 BetweenModules = Callable[[Callable[[], object], Callable[[], object]], str]

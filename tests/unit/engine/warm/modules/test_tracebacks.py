@@ -4,13 +4,13 @@ import traceback
 
 import pytest
 
-from runner.engine.warm.modules import tracebacks
+from runner.engines.warm.modules import tracebacks
 
 
 def test_tracebacks_omit_frames_of_the_warm_engine_and_show_all_others(monkeypatch: pytest.MonkeyPatch) -> None:
     walk = traceback._walk_tb_with_full_positions  # type: ignore[attr-defined]
     monkeypatch.setattr(traceback, "_walk_tb_with_full_positions", walk)  # brought back at the end
-    code = compile("def through(function):\n    function()\n", "/x/runner/engine/warm/patches/guard.py", "exec")
+    code = compile("def through(function):\n    function()\n", "/x/runner/engines/warm/patches/guard.py", "exec")
     found: dict[str, object] = {}
     exec(code, found)  # noqa: S102 - a function that stands in a file of ours
 

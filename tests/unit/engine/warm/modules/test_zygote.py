@@ -12,9 +12,9 @@ from typing import Any, NoReturn
 import pytest
 
 from runner.agent import process_tree
-from runner.engine.warm.modules import zygote as zygote_module
-from runner.engine.warm.modules.module_process import Following
-from runner.engine.warm.modules.zygote import Unavailable, Zygote
+from runner.engines.warm.modules import zygote as zygote_module
+from runner.engines.warm.modules.module_process import Following
+from runner.engines.warm.modules.zygote import Unavailable, Zygote
 from tests.kit.shortage import no_descriptor_left
 from tests.kit.wait import patience, wait_until
 

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from runner.engine.warm import versions
-from runner.engine.warm.patches import copies
+from runner.engines.warm import versions
+from runner.engines.warm.patches import copies
 from tests.kit.forks import seen
 
 TEXT = """

@@ -13,8 +13,8 @@ from typing import Any
 
 import pytest
 
-from runner.engine.warm.patches import event_socket
-from runner.engine.warm.patches.event_socket import EventReceiver, _Held, _SocketCache
+from runner.engines.warm.patches import event_socket
+from runner.engines.warm.patches.event_socket import EventReceiver, _Held, _SocketCache
 from tests.kit.forks import in_a_fork
 
 

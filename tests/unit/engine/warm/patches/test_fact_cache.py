@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from runner.engine.warm import versions
-from runner.engine.warm.patches import fact_cache
+from runner.engines.warm import versions
+from runner.engines.warm.patches import fact_cache
 from tests.kit.forks import in_a_fork, load_plugins, seen
 
 since_2_19 = pytest.mark.skipif(not versions.TAGGED, reason="before ansible-core 2.19 only facts are saved")

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from runner.engine.warm import versions
-from runner.engine.warm.patches import fields
+from runner.engines.warm import versions
+from runner.engines.warm.patches import fields
 from tests.kit.forks import load_plugins, seen
 
 pytestmark = pytest.mark.lengthy

@@ -13,8 +13,8 @@ import pytest
 from ansible.plugins.loader import filter_loader, lookup_loader
 from ansible.utils.display import Display
 
-from runner.engine.warm.patches import guard
-from runner.engine.warm.patches.guard import HandedOver, NeedsFork, UnforkedTask
+from runner.engines.warm.patches import guard
+from runner.engines.warm.patches.guard import HandedOver, NeedsFork, UnforkedTask
 from tests.kit.forks import in_a_fork, load_plugins, seen
 
 

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 from ansible.plugins.loader import PluginLoader, module_loader
 
-from runner.engine.warm.patches import listings
-from runner.engine.warm.patches.listings import _Glob
+from runner.engines.warm.patches import listings
+from runner.engines.warm.patches.listings import _Glob
 from tests.kit.forks import load_plugins, seen
 
 

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 from ansible import constants
 
-from runner.engine.warm import versions
-from runner.engine.warm.patches import templates
-from runner.engine.warm.patches.templates import CompiledTemplates, Templates
+from runner.engines.warm import versions
+from runner.engines.warm.patches import templates
+from runner.engines.warm.patches.templates import CompiledTemplates, Templates
 from tests.kit.forks import seen
 
 since_2_19 = pytest.mark.skipif(not versions.TAGGED, reason="changed in ansible-core 2.19")

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from runner.engine.warm import versions
-from runner.engine.warm.patches import values
+from runner.engines.warm import versions
+from runner.engines.warm.patches import values
 from tests.kit.forks import load_plugins, seen
 from tests.unit.engine.warm.patches.test_fields import trusted
 

@@ -11,11 +11,11 @@ from types import SimpleNamespace
 import pytest
 
 from runner.config import shortages
-from runner.engine.warm.messages import Load
-from runner.engine.warm.server import client
-from runner.engine.warm.server import scratch as scratch_folders
-from runner.engine.warm.server.client import Server, ServerDiedError, ServerError
 from runner.engine.wire import Order
+from runner.engines.warm.messages import Load
+from runner.engines.warm.server import client
+from runner.engines.warm.server import scratch as scratch_folders
+from runner.engines.warm.server.client import Server, ServerDiedError, ServerError
 from tests.kit.shortage import no_descriptor_left
 
 
@@ -75,7 +75,7 @@ def that_has_nothing_to_load(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     start = tmp_path / "start.py"
     start.write_text(
         "import socket, sys\n"
-        "from runner.engine.warm import messages\n"
+        "from runner.engines.warm import messages\n"
         "with socket.socket(fileno=int(sys.argv[1])) as operator:\n"
         "    load = messages.unpack_load(messages.receive(operator)[0])\n"
         "    operator.sendall(messages.pack(messages.Answer(watched=tuple(sorted(load.plugins)))))\n"

@@ -10,8 +10,8 @@ import ansible
 import pytest
 from ansible.plugins.loader import lookup_loader
 
-from runner.engine.warm.server import fingerprint
-from runner.engine.warm.stamps import stamp
+from runner.engines.warm.server import fingerprint
+from runner.engines.warm.stamps import stamp
 from tests.kit.forks import in_a_fork, load_plugins
 
 

@@ -12,10 +12,10 @@ import pytest
 from structlog.testing import capture_logs
 
 from runner.engine.starter import ColdStarter, Started
-from runner.engine.warm.messages import Load
-from runner.engine.warm.server import client
-from runner.engine.warm.server.client import ServerDiedError, ServerError
-from runner.engine.warm.server.pool import Pool
+from runner.engines.warm.messages import Load
+from runner.engines.warm.server import client
+from runner.engines.warm.server.client import ServerDiedError, ServerError
+from runner.engines.warm.server.pool import Pool
 from tests.kit.wait import patience
 
 pytestmark = pytest.mark.virtual_time

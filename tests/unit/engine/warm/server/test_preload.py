@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from runner.engine.warm.server import preload
+from runner.engines.warm.server import preload
 from tests.kit.forks import load_plugins, seen
 
 REPORTS = "from ansible.utils.display import Display\nDisplay().warning('old')\n"

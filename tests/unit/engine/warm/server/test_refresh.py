@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from runner.engine.warm.server.model import Model
-from runner.engine.warm.server.refresh import Refresh
+from runner.engines.warm.server.model import Model
+from runner.engines.warm.server.refresh import Refresh
 
 
 def refresh(environment: Mapping[str, str]) -> Refresh:
@@ -18,7 +18,7 @@ def refresh(environment: Mapping[str, str]) -> Refresh:
 def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("ANSIBLE_CONFIG", raising=False)
-    monkeypatch.setattr("runner.engine.warm.server.refresh.constants.CONFIG_FILE", None)
+    monkeypatch.setattr("runner.engines.warm.server.refresh.constants.CONFIG_FILE", None)
 
 
 def test_a_run_with_the_environment_of_the_server_is_like_it_whatever_its_own_variables_are() -> None:

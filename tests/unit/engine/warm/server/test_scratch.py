@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from runner.agent import process_tree
-from runner.engine.warm.messages import Load
-from runner.engine.warm.server import scratch
-from runner.engine.warm.server.client import Server, ServerError
+from runner.engines.warm.messages import Load
+from runner.engines.warm.server import scratch
+from runner.engines.warm.server.client import Server, ServerError
 
 
 def test_folders_of_a_killed_operator_are_removed_and_those_of_a_live_one_are_not(

@@ -11,7 +11,7 @@ import pytest
 
 from runner.agent import process_tree
 from runner.engine import processes
-from runner.engine.warm.server import self_test
+from runner.engines.warm.server import self_test
 from tests.kit.forks import in_a_fork
 
 pytestmark = pytest.mark.lengthy

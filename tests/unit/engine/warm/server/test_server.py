@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from runner.engine.warm import messages
-from runner.engine.warm.server import server
+from runner.engines.warm import messages
+from runner.engines.warm.server import server
 from tests.kit.wait import patience
 
 RUNS = 8

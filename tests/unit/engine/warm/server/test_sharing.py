@@ -7,14 +7,14 @@ import sys
 
 import pytest
 
-from runner.engine.warm.server import sharing
+from runner.engines.warm.server import sharing
 from tests.kit.places import ROOT
 
 KNOWN = sys.version_info[:2] in {(3, 12), (3, 13)}
 
 READING = """
 import gc, os, sys
-from runner.engine.warm.server import sharing
+from runner.engines.warm.server import sharing
 
 kept = [{"name": str(number) * 3, "parts": [number + 0.5, (str(number),)]} for number in range(40_000)]
 
@@ -41,7 +41,7 @@ os.waitpid(pid, 0)
 """
 USING = """
 import weakref
-from runner.engine.warm.server import sharing
+from runner.engines.warm.server import sharing
 
 class Thing:
     def __init__(self, name): self.name = name
@@ -88,7 +88,7 @@ def test_shared_objects_can_be_used_and_changed_and_new_ones_are_collected() -> 
 
 
 def test_an_interpreter_that_is_not_known_is_left_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("runner.engine.warm.server.sharing.sys.version_info", (3, 99, 0))
+    monkeypatch.setattr("runner.engines.warm.server.sharing.sys.version_info", (3, 99, 0))
     made = object()
     before = sys.getrefcount(made)
     assert sharing.make_immortal() == 0

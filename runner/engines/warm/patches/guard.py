@@ -1,0 +1,400 @@
+"""Restrictions of a task that runs in the playbook's own process: only safe plugins, and no changes of shared values.
+
+A worker's fork protects the playbook's process from plugins that block, leak or misbehave, and from templates that
+change their input values. Without a fork, any other code than the safe plugins requires one before it runs: the task
+starts again in a worker. If a module of the task has run already, the task continues in the worker. Owns the list of
+safe plugins. Must be imported only where Ansible is loaded.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import os
+import sys
+import threading
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, MutableMapping, MutableSequence, MutableSet
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ansible import constants
+from ansible.playbook.task import Task
+from ansible.plugins.filter import AnsibleJinja2Filter
+from ansible.plugins.loader import Jinja2Loader, PluginLoader, filter_loader, test_loader
+from ansible.plugins.test import AnsibleJinja2Test
+from ansible.utils.collection_loader._collection_finder import _get_collection_metadata as _collection_metadata
+
+from runner.engine import processes
+from runner.engines.warm import versions
+from runner.engines.warm.modules import tame
+from runner.engines.warm.patches import actions
+from runner.engines.warm.patches.actions import Kind
+from runner.engines.warm.stamps import Stamp, is_settled, stamp
+
+_LOOKUPS = frozenset(
+    {
+        "config",
+        "csvfile",
+        "dict",
+        "env",
+        "file",
+        "fileglob",
+        "first_found",
+        "indexed_items",
+        "ini",
+        "inventory_hostnames",
+        "items",
+        "list",
+        "nested",
+        "password",
+        "sequence",
+        "subelements",
+        "template",
+        "together",
+        "unvault",
+        "varnames",
+        "vars",
+    }
+)
+"""Lookups of ansible-core that only read, or write one file and find it if they run again."""
+_COLLECTIONS = frozenset({"ansible.builtin", "ansible.posix", "ansible.utils", "community.general", "kubernetes.core"})
+"""Collections whose filters and tests have no side effects."""
+_FILTERS_TO_FORK = frozenset({"attr"})
+"""Filters that can call any method of a value."""
+_CONNECTIONS = frozenset({"local", "ssh"})
+_OF_CORE = "ansible.builtin."
+"""Prefix of the names of ansible-core's own plugins."""
+_MUTATING = frozenset(
+    {
+        "add",
+        "append",
+        "appendleft",
+        "clear",
+        "difference_update",
+        "discard",
+        "extend",
+        "extendleft",
+        "insert",
+        "intersection_update",
+        "pop",
+        "popitem",
+        "popleft",
+        "remove",
+        "reverse",
+        "rotate",
+        "setdefault",
+        "sort",
+        "symmetric_difference_update",
+        "update",
+    }
+)
+_NAMES_WITHIN = 10.0
+"""Seconds in which a child process loads the project's plugins. Another thread can hold a lock that the child needs."""
+_MUTABLE = (MutableMapping, MutableSequence, MutableSet, deque)
+
+
+class NeedsFork(BaseException):
+    """A task needs code that must not run in the playbook's process. It can start again in a worker."""
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(reason)
+        self.reason = reason
+
+
+class HandedOver(BaseException):
+    """A task continues in a worker; its rest in this process must have no effect."""
+
+
+@dataclass
+class UnforkedTask:
+    """A task that runs without a fork."""
+
+    hand_over: Callable[[str], None]
+    """Forks a worker for a reason. Returns in the worker, and raises `HandedOver` in this process."""
+    commit: Callable[[], None]
+    """Called when the first module starts: the task cannot start again any more."""
+    with_modules: bool
+    """True if the task may run modules."""
+    committed: bool = False
+    handed_over: bool = False
+    """True if the task continues in a worker."""
+
+
+_local = threading.local()
+
+
+def unforked_task() -> UnforkedTask | None:
+    """Return the task that this thread runs without a fork."""
+    task: UnforkedTask | None = getattr(_local, "task", None)
+    return task
+
+
+def is_unforked() -> bool:
+    """Return True if this thread runs a task without a fork."""
+    return unforked_task() is not None
+
+
+@contextlib.contextmanager
+def run_unforked(task: UnforkedTask) -> Iterator[None]:
+    """Run a task without a fork."""
+    _local.task = task
+    try:
+        yield
+    finally:
+        _local.task = None
+
+
+def forget_task() -> None:
+    """Remove the restrictions: this process is a worker now."""
+    _local.task = None
+
+
+def stop_if_handed_over() -> None:
+    """Raise `HandedOver` if the task continues in a worker, so that its files are not cleaned up here."""
+    task = unforked_task()
+    if task is not None and task.handed_over:
+        raise HandedOver
+
+
+def need_fork(reason: str) -> None:
+    """Continue the task only in a worker: start it again there, or hand it over."""
+    stop_if_handed_over()
+    task = unforked_task()
+    if task is None:
+        return
+    if not task.committed:
+        raise NeedsFork(reason)
+    task.hand_over(reason)
+
+
+def record_module_start() -> None:
+    """Record that a module starts. From now on the task must not start again."""
+    task = unforked_task()
+    if task is not None and not task.committed:
+        task.commit()
+        task.committed = True
+
+
+def is_supported() -> bool:
+    """Return True if templates can be restricted. Jinja2 extensions could run any code."""
+    return not constants.DEFAULT_JINJA2_EXTENSIONS
+
+
+def install(*, with_clients: bool) -> None:
+    """Hook Ansible, so that it requires a fork before it runs unknown code.
+
+    `with_clients`: the lookup of Kubernetes shares a client in this process.
+    """
+    _hook_actions()
+    _hook_loading(with_clients=with_clients)
+    _hook_filters()
+    _hook_values()
+
+
+def _hook_actions() -> None:
+    validate: Callable[..., Any] = Task.post_validate
+
+    @functools.wraps(validate)
+    def post_validate(self: Any, *args: Any, **kwargs: Any) -> Any:
+        # Ansible calls this if a task is not skipped, before the task has any effect.
+        task = unforked_task()
+        reason = "" if task is None else _obstacle(self, task)
+        if reason:
+            need_fork(reason)
+        return validate(self, *args, **kwargs)
+
+    Task.post_validate = post_validate
+
+
+def _obstacle(task: Any, unforked: UnforkedTask) -> str:
+    """Return why a task that is not skipped needs a worker; empty if it does not."""
+    for given, reason in (
+        (task.become, "become"),
+        (task.async_val, "async"),
+        (task.timeout, "timeout"),
+    ):
+        if given:
+            return reason
+    kind = actions.kind_of(task)
+    if kind is Kind.UNKNOWN:
+        return "action"
+    waits = kind is Kind.OF_MODULES or task.until or task.retries
+    return "several_hosts" if waits and not unforked.with_modules else ""
+
+
+def _hook_loading(*, with_clients: bool) -> None:
+    """Require a fork before a lookup or a connection that is not known, or any plugin of `become`, is created."""
+    known = {"connection": (_CONNECTIONS, "connection"), "lookup": (_LOOKUPS, "plugin")}
+    get: Callable[..., Any] = PluginLoader.get_with_context
+
+    @functools.wraps(get)
+    def get_with_context(self: Any, name: Any, *args: Any, **kwargs: Any) -> Any:
+        task = unforked_task()
+        is_tame = with_clients and task is not None and task.with_modules and _is_tame(self, name)
+        if task is not None and not is_tame:
+            if self.type == "become":
+                need_fork("become")
+            elif self.type in known and not _is_core(self, name, known[self.type][0]):
+                need_fork(known[self.type][1])
+        found = get(self, name, *args, **kwargs)
+        if is_tame and not kwargs.get("class_only"):
+            found.object.run = functools.partial(tame.look_up, found.object.run, functools.partial(need_fork, "plugin"))
+        return found
+
+    PluginLoader.get_with_context = get_with_context
+
+
+def _is_tame(loader: Any, name: object) -> bool:
+    if loader.type != "lookup" or not isinstance(name, str) or name.rpartition(".")[2] != "k8s":
+        return False
+    return bool(loader.find_plugin_with_context(name).resolved_fqcn == tame.LOOKUP)
+
+
+def _is_core(loader: Any, name: object, known: frozenset[str]) -> bool:
+    if not isinstance(name, str):
+        return False
+    found = loader.find_plugin_with_context(name).plugin_resolved_path
+    return bool(found) and found.startswith(actions.CORE) and Path(found).stem in known
+
+
+def _hook_filters() -> None:
+    known = {"filter": _KnownPlugins(filter_loader), "test": _KnownPlugins(test_loader)}
+    for loader in (filter_loader, test_loader):
+        _hook_loader(loader, known[loader.type])
+    intercept = versions.plugin_intercept()
+    item: Callable[..., Any] = intercept.__getitem__
+
+    @functools.wraps(item)
+    def getitem(self: Any, key: Any) -> Any:
+        if is_unforked() and isinstance(key, str):
+            known[versions.intercepted_loader(self).type].check(key)
+        return item(self, key)
+
+    intercept.__getitem__ = getitem
+
+
+def _hook_loader(loader: Any, known: _KnownPlugins) -> None:
+    get: Callable[..., Any] = loader.get
+
+    @functools.wraps(get)
+    def get_plugin(name: str, *args: Any, **kwargs: Any) -> Any:
+        if is_unforked():
+            known.check(name)
+        return known.get(name) if is_unforked() else get(name, *args, **kwargs)
+
+    loader.get = get_plugin
+
+
+class _KnownPlugins:
+    """Safe filters or tests. The project's own are not loaded."""
+
+    def __init__(self, loader: Any) -> None:
+        self._loader = loader
+        self._core: Any = None
+        self._found: dict[str, tuple[Any, str, Stamp | None]] = {}
+        """Plugins that were found without a message, each with its folder and the folder's stamp."""
+        self._project_folders: tuple[Any, ...] | None = None
+        self._project_names: tuple[tuple[str, ...], frozenset[str]] = ((), frozenset())
+        self._unreadable: tuple[str, ...] | None = None
+        """Files of the project whose names could not be determined."""
+
+    def check(self, name: str) -> None:
+        """Require a fork if this is not the name of a safe plugin."""
+        collection, _, short = name.removeprefix("ansible.legacy.").rpartition(".")
+        known = not collection or collection in _COLLECTIONS
+        if not known or short in _FILTERS_TO_FORK or name in self._names_of_project():
+            need_fork("plugin")
+
+    def get(self, name: str) -> Any:
+        """Return a plugin that `check` accepted, as its loader would."""
+        if self._core is None:
+            self._core = _only_core(self._loader)
+        found = self._found.get(name)
+        if found is not None and (not found[1] or stamp(found[1]) == found[2]):
+            return found[0]
+        plugin = self._core.get(name)
+        origin = str(getattr(plugin, "ansible_name", None) or "ansible.builtin.")
+        if ".".join(origin.split(".")[:2]) not in _COLLECTIONS:  # it was redirected
+            need_fork("plugin")
+        self._note(name, plugin)
+        return plugin
+
+    def _note(self, name: str, plugin: Any) -> None:
+        """Note a plugin. Ansible searches all files of a collection for it; the files of ansible-core never change."""
+        collection, _, short = name.removeprefix("ansible.legacy.").rpartition(".")
+        collection = collection or "ansible.builtin"
+        if short in _collection_metadata(collection).get("plugin_routing", {}).get(self._loader.type, {}):
+            return  # Ansible may print a message about it each time
+        if collection == "ansible.builtin":
+            self._found[name] = plugin, "", None
+        elif package := sys.modules.get(f"ansible_collections.{collection}.plugins.{self._loader.type}"):
+            folder = next(iter(package.__path__))
+            now = stamp(folder)
+            if is_settled(now):
+                self._found[name] = plugin, folder, now
+
+    def _names_of_project(self) -> frozenset[str]:
+        paths = [path for path in self._loader._get_paths() if not path.startswith(actions.CORE)]
+        stamps = [stamp(path) for path in paths]
+        folders = (*paths, *stamps)
+        if folders == self._project_folders:
+            return self._project_names[1]
+        files = tuple(sorted(_files(paths)))
+        if files != self._project_names[0]:
+            names = None if files == self._unreadable else _names_in_fork(self._loader)
+            if names is None:
+                self._unreadable = files
+                need_fork("plugin")
+                return frozenset()
+            self._project_names = (files, names)
+        self._project_folders = folders if all(each is None or is_settled(each) for each in stamps) else None
+        return self._project_names[1]
+
+
+def _files(folders: Iterable[str]) -> Iterator[str]:
+    for folder in folders:
+        with contextlib.suppress(OSError):
+            yield from (entry.path for entry in os.scandir(folder) if entry.name.endswith(".py"))
+
+
+def _only_core(loader: Any) -> Any:
+    """Return a loader of filters or tests that finds no files of the project."""
+    kind = AnsibleJinja2Filter if loader is filter_loader else AnsibleJinja2Test
+    return Jinja2Loader(loader.class_name, loader.package, [], loader.subdir, kind)
+
+
+def _names_in_fork(loader: Any) -> frozenset[str] | None:
+    """Return the names of the project's plugins; None if they cannot be loaded. A child process loads their files."""
+    names = processes.result_of_fork(
+        lambda: [plugin.ansible_name for plugin in loader.all() if not plugin.ansible_name.startswith(_OF_CORE)],
+        _NAMES_WITHIN,
+    )
+    return None if names is None else frozenset(name.rpartition(".")[2] for name in names)
+
+
+def _hook_values() -> None:
+    """Require a fork before a template changes a value, which the playbook's process shares."""
+    for environment in versions.template_environments():
+        _hook_access(environment, "getattr")
+        _hook_access(environment, "getitem")
+
+
+def _hook_access(environment: Any, method: str) -> None:
+    access: Callable[..., Any] = getattr(environment, method)
+
+    @functools.wraps(access)
+    def checked(self: Any, obj: Any, name: Any) -> Any:
+        if is_unforked() and isinstance(name, str) and _is_mutating(obj, name):
+            need_fork("changed_value")
+        return access(self, obj, name)
+
+    setattr(environment, method, checked)
+
+
+def _is_mutating(obj: Any, name: str) -> bool:
+    """Return True if this is a method that changes the value."""
+    if name in _MUTATING:
+        return isinstance(obj, _MUTABLE) and name not in obj
+    return name.startswith("set_") and type(obj).__module__.startswith("ansible.")

@@ -1,0 +1,62 @@
+"""The warm engine as part of the operator."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import partial
+
+from runner.config.settings import Settings
+from runner.engine.starter import ColdStarter
+from runner.engines.plugin import EnginePlugin, OpenEngine, OperatorParts
+from runner.engines.warm.engine import WarmChoice, WarmEngine
+from runner.engines.warm.server.pool import Pool
+from runner.meters import Meters
+from runner.watches.watch import Content, Watch
+
+
+def make(settings: Settings) -> EnginePlugin:
+    """Return the engine. Raises ConfigError if `--engine` requires it, and it is not available."""
+    choice = WarmChoice(settings.engine)
+
+    def claims(watch: Watch) -> bool:
+        choice.check(watch.engine, f"watches.yaml, line {watch.line}: engine")
+        return choice.is_warm(watch.engine)
+
+    return EnginePlugin(claims, partial(_open, choice))
+
+
+async def _open(choice: WarmChoice, parts: OperatorParts, watches: Sequence[Watch]) -> OpenEngine:
+    settings, cold = parts.settings, parts.cold
+    engine = WarmEngine(parts.root, cold, settings.warm_without, settings.run_memory_limit)
+    await engine.remove_leftovers()
+    pool = engine.pool
+    _declare(parts.meters, pool, cold)
+    parts.health.add("engine", lambda: engine.lasting_problem() if choice.is_demanded else None, grace=0.0)
+    parts.health.add_notes(lambda: {f"warm-engine/{name}": text for name, text in pool.shortfalls().items()})
+    for environment, contents in _by_environment(parts, watches):
+        engine.expect(contents, environment)
+    return OpenEngine(engine)
+
+
+def _declare(meters: Meters, pool: Pool, cold: ColdStarter) -> None:
+    meters.observable_counter(
+        "ansible_operator_runs_begun",
+        "Started runs, forked from a fork server (warm) or in a new interpreter (exec)",
+        ["engine"],
+        lambda: {"warm": pool.started_runs, "exec": cold.started_runs},
+    )
+    meters.gauge(
+        "ansible_operator_warm_engine_problem",
+        "1 while runs of the warm engine fall back to new interpreters; the log contains the reason",
+    ).set_function(lambda: float(pool.problem is not None))
+
+
+def _by_environment(
+    parts: OperatorParts, watches: Sequence[Watch]
+) -> Sequence[tuple[Mapping[str, str], Sequence[Content]]]:
+    """Return the environments of runs with what runs in them. A prepared process serves no other environment."""
+    contents: dict[frozenset[tuple[str, str]], list[Content]] = {}
+    for watch in watches:
+        for environment in parts.environments(watch):
+            contents.setdefault(frozenset(environment.items()), []).extend(watch.contents)
+    return [(dict(environment), of_runs) for environment, of_runs in contents.items()]
