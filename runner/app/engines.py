@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from runner.config.settings import Settings
 from runner.engine.run_engine import RunEngine
 from runner.engines.plugin import EnginePlugin, OpenEngine, OperatorParts
+from runner.engines.pod import plugin as pod
 from runner.engines.warm import plugin as warm
 from runner.objects import GVK
-from runner.pods import plugin as pod
 from runner.watches.watch import Watch
 
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from runner.controller import hosts, plan_run
+from runner.engines.pod import rights as pods
 from runner.features.replicas import leases
 from runner.features.rollout import store as rollout
 from runner.features.unchanged import hooks as unchanged
 from runner.kube import reviews, rights
 from runner.kube.rights import RequiredRights
-from runner.pods import rights as pods
 from runner.prune import store as prune
 
 REQUIRED_RIGHTS: Sequence[RequiredRights] = (

@@ -19,9 +19,9 @@ from runner.agent import frames
 from runner.agent.frames import HEADER, Exit, Kind
 from runner.agent.spool import Spool
 from runner.agent.uplink import Uplink
-from runner.pods import jobs
-from runner.pods.links import Link, Links
-from runner.pods.spool import Frame
+from runner.engines.pod import jobs
+from runner.engines.pod.links import Link, Links
+from runner.engines.pod.spool import Frame
 from tests.kit.wait import patience
 
 NAME = "operator.pods.test"

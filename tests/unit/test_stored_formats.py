@@ -19,6 +19,7 @@ from runner.controller.plan_run import PlanConfigMaps
 from runner.dependents.store import KindStore, storage
 from runner.dependents.written import WrittenObjects
 from runner.digests import digest_of
+from runner.engines.pod import jobs, plugin
 from runner.errors import NotFoundError
 from runner.features.rollout.member import Member
 from runner.features.rollout.state import BY_USER, State
@@ -34,7 +35,6 @@ from runner.plan import drift_status, published
 from runner.plan.changes import ObjectChange, ResourcePlan
 from runner.plan.fields import FieldChange
 from runner.plan.published import PlanBasis
-from runner.pods import jobs, plugin
 from runner.prune import store as prune_store
 from runner.prune.record import CreationRecord
 from runner.prune.store import RecordStore

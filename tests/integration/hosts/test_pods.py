@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from runner.engines.pod import payload
 from runner.hosts.inventory import Credentials, Host, Hosts
-from runner.pods import payload
 from runner.watches.watch import Playbook
 from tests.kit import ssh_hosts
 from tests.kit.jobs import job_value

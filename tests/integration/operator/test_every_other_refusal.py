@@ -18,9 +18,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from runner.engines.pod.jobs import RUN_OF, WARM
 from runner.kube.meaning import Follow, Request
 from runner.objects import MODE
-from runner.pods.jobs import RUN_OF, WARM
 from tests.integration.operator.test_every_refusal import ANSWERS, REQUESTS, SHORT, Fault, expected, visible
 from tests.integration.operator.test_metrics import Scraper, granted
 from tests.kit.objects import GROUP, Things

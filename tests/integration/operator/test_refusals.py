@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import pytest
 
-from runner.pods.jobs import RUN_OF
+from runner.engines.pod.jobs import RUN_OF
 from tests.integration.operator.test_tenants_in_pods import RULES
 from tests.kit.objects import GROUP
 from tests.kit.wait import wait_until

@@ -18,14 +18,14 @@ import orjson
 from runner.agent.frames import HEADER, Kind
 from runner.engine.job import Event, Job, Outcome, PodRun, RunResult, UnrecordedRun
 from runner.engine.retention import KeptRuns
+from runner.engines.pod.certificates import Certificates
+from runner.engines.pod.engine import PodEngine
+from runner.engines.pod.jobs import AGENT, RUN_OF, Address, run_number
+from runner.engines.pod.states import PodState
+from runner.engines.pod.watching import PodWatch
 from runner.errors import ForbiddenError
 from runner.kube.client import Client
 from runner.objects import GVK, Object, ObjectKey, ObjectRef
-from runner.pods.certificates import Certificates
-from runner.pods.engine import PodEngine
-from runner.pods.jobs import AGENT, RUN_OF, Address, run_number
-from runner.pods.states import PodState
-from runner.pods.watching import PodWatch
 from runner.watches.pod_fields import PodPolicy
 from runner.watches.watch import Playbook
 from tests.kit.agents import NAME, Operator, ending

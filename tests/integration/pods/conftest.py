@@ -10,11 +10,11 @@ from pathlib import Path
 
 import pytest
 
+from runner.engines.pod import states
+from runner.engines.pod.certificates import Certificates, make_authority
 from runner.kube.client import Client
 from runner.kube.credentials import auth
 from runner.objects import GVK, ObjectKey, ObjectRef
-from runner.pods import states
-from runner.pods.certificates import Certificates, make_authority
 from runner.sdk.devcluster import DevCluster
 from tests.integration.pods.bed import Bed
 from tests.kit.agents import NAME
@@ -35,6 +35,6 @@ async def bed(devcluster: DevCluster, namespace: str, tmp_path: Path) -> AsyncIt
 
 @pytest.fixture(autouse=True)
 def _without_patience(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("runner.pods.attempt._LOOK", 0.05)
+    monkeypatch.setattr("runner.engines.pod.attempt._LOOK", 0.05)
     short = states.Patience(broken=0.1, lost=0.1, ended=0.1, gone=0.1)
-    monkeypatch.setattr("runner.pods.engine.Patience", lambda: short)
+    monkeypatch.setattr("runner.engines.pod.engine.Patience", lambda: short)

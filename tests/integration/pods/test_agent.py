@@ -21,10 +21,10 @@ import pytest
 from runner.agent.frames import Exit
 from runner.agent.preload import IDENT
 from runner.agent.process_tree import STUCK_ERROR
-from runner.pods.certificates import issue, make_authority, server_context
-from runner.pods.connection import parse
-from runner.pods.idle import IdleLink
-from runner.pods.links import Ending, Link
+from runner.engines.pod.certificates import issue, make_authority, server_context
+from runner.engines.pod.connection import parse
+from runner.engines.pod.idle import IdleLink
+from runner.engines.pod.links import Ending, Link
 from tests.kit.agents import NAME, RUN, TOKEN, Operator, agent_application, free_port, receive_all
 from tests.kit.wait import patience, until
 

@@ -12,14 +12,14 @@ import pytest
 from runner.agent.frames import HEADER, LARGEST, Kind
 from runner.engine.job import Event, Job, Outcome, RunResult, UnrecordedRun
 from runner.engine.run_folders import Kept
+from runner.engines.pod.engine import PodEngine
+from runner.engines.pod.jobs import JOBS, RUN, RUN_OF, SECRETS, run_name
+from runner.engines.pod.spool import Spool
+from runner.engines.pod.states import Patience, PodState
+from runner.engines.pod.stream import MARK, mark_of
 from runner.errors import ApiUnavailableError, ForbiddenError, PodWaitsError, RunDetachedError
 from runner.kube.discovery import ApiResource
 from runner.objects import Object, ObjectKey
-from runner.pods.engine import PodEngine
-from runner.pods.jobs import JOBS, RUN, RUN_OF, SECRETS, run_name
-from runner.pods.spool import Spool
-from runner.pods.states import Patience, PodState
-from runner.pods.stream import MARK, mark_of
 from tests.integration.pods.bed import Agent, Bed, conclude, events, succeed
 from tests.kit.wait import until
 
@@ -50,7 +50,7 @@ async def test_the_deadline_of_a_resumed_run_is_that_of_the_run(bed: Bed, monkey
     before = time.time()
     record, second, found = await _detach(bed, deadline=3600)
     assert before <= found.record.began <= time.time()
-    monkeypatch.setattr("runner.pods.attempt._RECONNECT_WITHIN", 2.0)  # the agent must connect within it
+    monkeypatch.setattr("runner.engines.pod.attempt._RECONNECT_WITHIN", 2.0)  # the agent must connect within it
     job = bed.job(3600, _earlier(found))
     running = asyncio.create_task(second.run(job, events))
     agent = await bed.agent(record)
@@ -320,7 +320,7 @@ async def test_the_result_of_a_continued_run_contains_no_text_of_its_output(bed:
 async def test_a_run_whose_objects_cannot_be_deleted_after_its_report_is_not_reported_again(
     bed: Bed, monkeypatch: pytest.MonkeyPatch, kind: ApiResource
 ) -> None:
-    monkeypatch.setattr("runner.pods.engine._FIRST_RETRY", 0.05)
+    monkeypatch.setattr("runner.engines.pod.engine._FIRST_RETRY", 0.05)
     delete, failures, is_down = bed.client.delete, 0, True
 
     async def fail_at_first(resource: ApiResource, key: ObjectKey) -> Object:

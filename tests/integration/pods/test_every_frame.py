@@ -22,11 +22,11 @@ import pytest
 
 from runner.agent.frames import Exit, Kind
 from runner.engine.job import Event, Job, Outcome, RunResult
+from runner.engines.pod.engine import PodEngine
+from runner.engines.pod.links import Link
+from runner.engines.pod.states import PodState
+from runner.engines.pod.stream import MARK, mark_of
 from runner.errors import RunDetachedError
-from runner.pods.engine import PodEngine
-from runner.pods.links import Link
-from runner.pods.states import PodState
-from runner.pods.stream import MARK, mark_of
 from tests.integration.pods.bed import Bed, conclude
 from tests.kit.agents import RUN, TOKEN, Client, Operator, agent_application, free_port, receive_all
 from tests.kit.wait import patience
@@ -226,7 +226,7 @@ async def replay(bed: Bed, pods: Pods, recorded: list[bytes]) -> MakeReplay:
 async def test_a_run_whose_agent_or_pod_is_killed_at_any_frame_has_one_outcome(
     bed: Bed, pods: Pods, recorded: list[bytes], replay: MakeReplay, monkeypatch: pytest.MonkeyPatch, end: str
 ) -> None:
-    monkeypatch.setattr("runner.pods.engine.STOP_WITHIN", 0.2)
+    monkeypatch.setattr("runner.engines.pod.engine.STOP_WITHIN", 0.2)
     engine = await bed.engine()
     outcomes: list[Outcome] = []
     for frame in range(1, len(recorded) + 2):

@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 
 from runner.engine.job import Outcome
+from runner.engines.pod.states import PodState
 from runner.features.rolemetrics import endpoint as role_metrics
 from runner.features.rolemetrics.endpoint import UserMetrics
-from runner.pods.states import PodState
 from tests.integration.pods.bed import Bed, conclude
 from tests.kit.agents import agent_application, free_port
 
@@ -52,9 +52,9 @@ async def test_metrics_of_a_role_reach_the_operator_with_its_limits(
 ) -> None:
     work, relay, port = tmp_path / "work", free_port(), free_port()
     work.mkdir()
-    monkeypatch.setattr("runner.pods.payload.PRIVATE_DATA", f"{work}/run")
-    monkeypatch.setattr("runner.pods.payload._TEMPORARY", f"{work}/run/tmp")
-    monkeypatch.setattr("runner.pods.payload.RELAY_PORT", relay)
+    monkeypatch.setattr("runner.engines.pod.payload.PRIVATE_DATA", f"{work}/run")
+    monkeypatch.setattr("runner.engines.pod.payload._TEMPORARY", f"{work}/run/tmp")
+    monkeypatch.setattr("runner.engines.pod.payload.RELAY_PORT", relay)
     metrics = UserMetrics(lambda: 0.0)
     server, _ = await role_metrics.serve(metrics, "127.0.0.1", 0)
     bed.metrics = partial(role_metrics.connection, server)

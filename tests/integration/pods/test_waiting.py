@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 from runner.engine.job import Job, Outcome, RunResult, UnrecordedRun
+from runner.engines.pod.engine import PodEngine
+from runner.engines.pod.states import Patience, PodState
 from runner.errors import PodWaitsError, RunDetachedError
 from runner.objects import GVK, ObjectKey, ObjectRef
-from runner.pods.engine import PodEngine
-from runner.pods.states import Patience, PodState
 from tests.integration.pods.bed import POD, Bed, conclude, events, succeed
 from tests.kit.wait import patience
 
@@ -21,7 +21,7 @@ NO_NODE = "it cannot be scheduled: 0/3 nodes are available"
 
 @pytest.fixture(autouse=True)
 def _short(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("runner.pods.engine.Patience", lambda: Patience(node=0.2, gone=0.2, pod=60.0))
+    monkeypatch.setattr("runner.engines.pod.engine.Patience", lambda: Patience(node=0.2, gone=0.2, pod=60.0))
 
 
 async def _forbid_pods(bed: Bed) -> str:

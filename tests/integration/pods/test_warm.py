@@ -14,15 +14,15 @@ import pytest
 
 from runner.agent.frames import Kind
 from runner.engine.job import Outcome
+from runner.engines.pod.engine import PodEngine
+from runner.engines.pod.jobs import JOBS, PODS, RUN, RUN_OF, WARM
+from runner.engines.pod.states import Patience, PodState
+from runner.engines.pod.warm import Home, WarmPods, WarmTemplate
+from runner.engines.pod.watching import PodWatch
 from runner.errors import RunDetachedError
 from runner.kube.client import PatchType
 from runner.kube.discovery import Discovery
 from runner.objects import GVK, Object, ObjectKey, metadata
-from runner.pods.engine import PodEngine
-from runner.pods.jobs import JOBS, PODS, RUN, RUN_OF, WARM
-from runner.pods.states import Patience, PodState
-from runner.pods.warm import Home, WarmPods, WarmTemplate
-from runner.pods.watching import PodWatch
 from runner.watches.pod_fields import PodPolicy
 from tests.integration.pods.bed import Agent, Bed, Pods, conclude, events, succeed
 from tests.kit.agents import Client as AgentClient

@@ -35,7 +35,7 @@ SITES: dict[Request, set[str]] = {
     Request.OWNER: {"controller/owner_check:_read"},
     Request.READ: {
         *("controller/planning:_fresh", "controller/planning:_approve", "features/unchanged/hooks:_read"),
-        *("pods/records:_of_object", "kube/state:read"),
+        *("engines/pod/records:_of_object", "kube/state:read"),
     },
     Request.FINALIZER_ADDED: {"controller/reconcile:_add_finalizer"},
     Request.FINALIZER_REMOVED: {"controller/own_hooks:_remove"},
@@ -54,11 +54,15 @@ SITES: dict[Request, set[str]] = {
     Request.LEASE: {"features/replicas/leases:read", "features/replicas/leases:write"},
     Request.METRICS: {"kube/reviews:_create"},
     Request.PROXY: {f"proxy/handlers/writes:{name}" for name in ("_discover", "_current", "_written")},
-    Request.POD_CREATED: {"pods/records:_create", "pods/records:create_job", "pods/records:_of_object"},
-    Request.POD_DELETED: {"pods/records:_delete"},
+    Request.POD_CREATED: {
+        "engines/pod/records:_create",
+        "engines/pod/records:create_job",
+        "engines/pod/records:_of_object",
+    },
+    Request.POD_DELETED: {"engines/pod/records:_delete"},
     Request.POD_REST: {
-        *("pods/engine:_label_pod", "pods/records:refusal", "pods/plugin:_owners"),
-        *("pods/warm:_create_objects", "pods/warm:_delete"),
+        *("engines/pod/engine:_label_pod", "engines/pod/records:refusal", "engines/pod/plugin:_owners"),
+        *("engines/pod/warm:_create_objects", "engines/pod/warm:_delete"),
     },
 }
 """Functions that send the requests of each row."""

@@ -12,7 +12,7 @@ import pytest
 from runner.agent import frames, uplink
 from runner.agent.spool import Spool
 from runner.agent.uplink import Uplink
-from runner.pods.certificates import issue, make_authority, server_context
+from runner.engines.pod.certificates import issue, make_authority, server_context
 from tests.kit.agents import (
     NAME,
     Client,

@@ -22,11 +22,11 @@ from runner import agent
 from runner.agent import frames, process_tree, worker
 from runner.agent.frames import Exit
 from runner.agent.spool import ArtifactsFilter, Spool
+from runner.engines.pod import jobs
+from runner.engines.pod.connection import parse
+from runner.engines.pod.links import Ending, Link
+from runner.engines.pod.spool import Frame
 from runner.features.rolemetrics import endpoint as role_metrics
-from runner.pods import jobs
-from runner.pods.connection import parse
-from runner.pods.links import Ending, Link
-from runner.pods.spool import Frame
 from tests.kit.agents import ORDER, Operator, agent_application, free_port, receive_all
 from tests.kit.wait import patience, until
 

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from runner.engine.job import PodRun, RunRecord
+from runner.engines.pod import jobs
+from runner.engines.pod.jobs import Address
 from runner.objects import GVK, Object, ObjectKey, ObjectRef
-from runner.pods import jobs
-from runner.pods.jobs import Address
 from runner.watches.pod_fields import PodPolicy
 
 UID = "7b0c3c2e-4f5d-4c8e-9b1a-2f3d4e5f6a7b"

@@ -14,7 +14,7 @@ from ansible_runner.utils.streaming import unstream_dir
 from structlog.testing import capture_logs
 
 from runner.engine.job import Job
-from runner.pods import payload
+from runner.engines.pod import payload
 from runner.watches.watch import Content, Playbook, Role
 
 MakeJob = Callable[..., Job]

@@ -8,8 +8,8 @@ from dataclasses import replace
 import pytest
 
 from runner.config import sources
+from runner.engines.pod.plugin import without_own_objects
 from runner.objects import GVK
-from runner.pods.plugin import without_own_objects
 from tests.kit.watch_values import watch_value
 
 NOT_OF_RUNS = "!ansible.sdk.operatorframework.io/run-of,!ansible.sdk.operatorframework.io/warm-pod-of"

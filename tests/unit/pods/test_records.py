@@ -8,11 +8,11 @@ from typing import Any, cast
 import pytest
 
 from runner.engine.job import Job, PodRun
+from runner.engines.pod.records import Records
 from runner.errors import ConflictError, ForbiddenError
 from runner.kube.client import Client
 from runner.kube.discovery import ApiResource
 from runner.objects import GVK, Object, ObjectKey, ObjectRef
-from runner.pods.records import Records
 from runner.watches.pod_fields import PodPolicy
 
 PREFIX = 'Error creating: pods "run-1-x7k2p" is forbidden: '

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from runner.pods import spool
-from runner.pods.spool import Frame, Space, Spool
+from runner.engines.pod import spool
+from runner.engines.pod.spool import Frame, Space, Spool
 from tests.kit.forks import in_a_fork
 
 LINES = [Frame(1, b'{"a": 1}', end=False), Frame(2, b"", end=False), Frame(3, b"{}", end=True)]

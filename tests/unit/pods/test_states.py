@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from runner.pods import states
-from runner.pods.states import Patience, PodState
+from runner.engines.pod import states
+from runner.engines.pod.states import Patience, PodState
 
 WAIT = Patience()
 

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from runner.pods import stream
-from runner.pods.stream import MalformedLineError, WorkerOutput, mark_of
+from runner.engines.pod import stream
+from runner.engines.pod.stream import MalformedLineError, WorkerOutput, mark_of
 from runner.proxy.handlers.authenticate import kubeconfig
 
 NUMBER = mark_of("the-token")

@@ -15,16 +15,16 @@ from structlog.testing import capture_logs
 
 from runner.agent import uplink
 from runner.agent.frames import PROTOCOL, Exit, Kind
+from runner.engines.pod import jobs, warm
+from runner.engines.pod.idle import IdleLink
+from runner.engines.pod.jobs import Address
+from runner.engines.pod.states import Patience, PodState
+from runner.engines.pod.warm import Home, WarmPods, WarmTemplate
+from runner.engines.pod.watching import PodWatch
 from runner.errors import ApiUnavailableError, ForbiddenError, NotFoundError
 from runner.kube.client import Client as KubeClient
 from runner.kube.discovery import ApiResource
 from runner.objects import Object, ObjectKey
-from runner.pods import jobs, warm
-from runner.pods.idle import IdleLink
-from runner.pods.jobs import Address
-from runner.pods.states import Patience, PodState
-from runner.pods.warm import Home, WarmPods, WarmTemplate
-from runner.pods.watching import PodWatch
 from runner.watches.pod_fields import PodPolicy
 from tests.kit.agents import ORDER, RUN, TOKEN, Client, Operator, Pod, receive_all
 from tests.kit.wait import until

@@ -6,8 +6,8 @@ from typing import Any
 
 import orjson
 
-from runner.pods import jobs, states
-from runner.pods.watching import kept
+from runner.engines.pod import jobs, states
+from runner.engines.pod.watching import kept
 
 
 def _pod() -> dict[str, Any]:

@@ -15,13 +15,13 @@ import yaml
 from runner.cli import main
 from runner.config import sources
 from runner.engine.job import PodRun
+from runner.engines.pod import jobs
+from runner.engines.pod.rights import RIGHTS
 from runner.features.rights import cli as rbac_cli
 from runner.kube.credentials.auth import OwnNamespaces
 from runner.kube.discovery import ApiResource
 from runner.kube.rights import Places, Right
 from runner.objects import GVK, ObjectKey, ObjectRef
-from runner.pods import jobs
-from runner.pods.rights import RIGHTS
 from runner.sdk.packaging import deployments
 from runner.watches.pod_fields import PodPolicy
 from runner.watches.watch import Finalizer, Role

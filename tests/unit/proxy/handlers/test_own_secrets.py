@@ -11,7 +11,7 @@ import orjson
 import pytest
 from structlog.testing import capture_logs
 
-from runner.pods import jobs
+from runner.engines.pod import jobs
 from runner.proxy.handlers.authenticate import OwnSecrets
 
 if TYPE_CHECKING:

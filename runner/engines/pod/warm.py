@@ -16,15 +16,15 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from runner import log
+from runner.engines.pod import jobs, states
+from runner.engines.pod.idle import IdleLink
+from runner.engines.pod.jobs import JOBS, SECRETS, Address
+from runner.engines.pod.links import Links
+from runner.engines.pod.states import Fault, ObstacleTimer, Patience, PodState
+from runner.engines.pod.watching import PodWatch
 from runner.errors import ApiError, ApiUnavailableError, NotFoundError
 from runner.kube.client import Client
 from runner.objects import Object, ObjectKey
-from runner.pods import jobs, states
-from runner.pods.idle import IdleLink
-from runner.pods.jobs import JOBS, SECRETS, Address
-from runner.pods.links import Links
-from runner.pods.states import Fault, ObstacleTimer, Patience, PodState
-from runner.pods.watching import PodWatch
 from runner.watches.pod_fields import PodPolicy
 
 _LOOK = 1.0

@@ -16,6 +16,8 @@ from collections.abc import Callable, Iterable
 
 from runner import log
 from runner.engine.job import Job, PodRun, RunRecord, UnrecordedRun
+from runner.engines.pod import jobs
+from runner.engines.pod.jobs import EVENTS, JOBS, PODS, SECRETS, Address
 from runner.errors import (
     PASSING,
     ApiError,
@@ -29,8 +31,6 @@ from runner.errors import (
 from runner.kube.client import Client
 from runner.kube.discovery import ApiResource
 from runner.objects import GVK, Object, ObjectKey, ObjectRef, labels_of, metadata
-from runner.pods import jobs
-from runner.pods.jobs import EVENTS, JOBS, PODS, SECRETS, Address
 
 APPLY = "apply"
 """Purpose of ordinary runs: those of finalizers and plans can need another namespace."""

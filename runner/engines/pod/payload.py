@@ -35,8 +35,8 @@ from runner.content.files import BESIDE_A_PLAYBOOK, SKIPPED
 from runner.engine import extravars
 from runner.engine.job import Inventory, Job
 from runner.engine.run_dir import MAX_VERBOSITY, collection_role
+from runner.engines.pod.jobs import PRIVATE_DATA
 from runner.errors import EngineError
-from runner.pods.jobs import PRIVATE_DATA
 from runner.proxy.handlers.authenticate import kubeconfig
 from runner.watches.watch import Playbook
 
@@ -81,7 +81,7 @@ def _make(job: Job, token: str, folder: Path, environ: Mapping[str, str], cwd: P
         _write(folder / name, text)
     own = project / _OWN
     shutil.copytree(_PACKAGE / "collections", own / "collections", ignore=_ignored)
-    for callbacks in ("engine/callbacks", "pods/callbacks"):
+    for callbacks in ("engine/callbacks", "engines/pod/callbacks"):
         shutil.copytree(_PACKAGE / callbacks, own / "callbacks", ignore=_ignored, dirs_exist_ok=True)
     env = folder / "env"
     _write(env / "kubeconfig", kubeconfig(f"http://127.0.0.1:{RELAY_PORT}", token))

@@ -2,7 +2,7 @@
 
 Runs inside ansible-playbook in the pod of a run. ansible-runner searches the output of ansible-playbook for marks of
 events. A role can print text of a resource that looks like such marks. ansible-runner adds the number in `VARIABLE` to
-each real event. This callback sets a number that only the run and the operator know, see `runner.pods.stream`.
+each real event. This callback sets a number that only the run and the operator know, see `runner.engines.pod.stream`.
 
 Must not import anything of the operator, because the image is another one.
 """  # noqa: INP001 - Ansible loads it by its path
@@ -45,5 +45,5 @@ class CallbackModule(CallbackBase):  # type: ignore[misc]  # Ansible has no type
 
 
 def mark(token: str) -> int:
-    """Return the number of a run's events; same as in `runner.pods.stream`."""
+    """Return the number of a run's events; same as in `runner.engines.pod.stream`."""
     return int.from_bytes(hashlib.sha256(f"events of {token}".encode()).digest()[:6], "big")

@@ -28,21 +28,21 @@ from runner.engine.job import SUPERSEDED, EventSink, Job, Outcome, PodRun, RunRe
 from runner.engine.pipeline import Pipeline, Stop
 from runner.engine.retention import KeptRuns
 from runner.engine.run_dir import private_folder
+from runner.engines.pod import attempt, jobs, payload, states
+from runner.engines.pod.attempt import STOP_WITHIN, PodAttempt, PodObjects, Waiting
+from runner.engines.pod.idle import IdleLink
+from runner.engines.pod.jobs import PODS, Address
+from runner.engines.pod.links import Links
+from runner.engines.pod.records import APPLY, PLAN, Records
+from runner.engines.pod.spool import Space, Spool
+from runner.engines.pod.states import Patience
+from runner.engines.pod.stream import WorkerOutput, mark_of
+from runner.engines.pod.warm import WarmPods
+from runner.engines.pod.watching import PodWatch
 from runner.errors import ApiError, ApiUnavailableError, EngineError, PodWaitsError, RunDetachedError
 from runner.kube.client import Client, PatchType
 from runner.objects import GVK, ObjectKey, ObjectRef
 from runner.ownership import type_name
-from runner.pods import attempt, jobs, payload, states
-from runner.pods.attempt import STOP_WITHIN, PodAttempt, PodObjects, Waiting
-from runner.pods.idle import IdleLink
-from runner.pods.jobs import PODS, Address
-from runner.pods.links import Links
-from runner.pods.records import APPLY, PLAN, Records
-from runner.pods.spool import Space, Spool
-from runner.pods.states import Patience
-from runner.pods.stream import WorkerOutput, mark_of
-from runner.pods.warm import WarmPods
-from runner.pods.watching import PodWatch
 from runner.watches.policy import JitteredBackoff
 
 _RESUMED = "withheld: the operator was restarted during this run, so that it may not know all secret values"

@@ -13,7 +13,7 @@ import orjson
 
 from runner import log
 from runner.agent.frames import PROTOCOL, Kind
-from runner.pods.connection import AgentConnection, Hello
+from runner.engines.pod.connection import AgentConnection, Hello
 from runner.proxy.http.limits import Turn
 
 _log = log.get(__name__)

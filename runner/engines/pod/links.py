@@ -26,7 +26,7 @@ import orjson
 
 from runner import log
 from runner.agent.frames import ALPN_HTTP, ALPN_LINK, ALPN_METRICS, PROTOCOL, Kind
-from runner.pods.connection import (
+from runner.engines.pod.connection import (
     AgentConnection,
     Hello,
     MalformedError,
@@ -35,8 +35,8 @@ from runner.pods.connection import (
     Receiver,
     parse,
 )
-from runner.pods.idle import IdleLink
-from runner.pods.spool import Frame
+from runner.engines.pod.idle import IdleLink
+from runner.engines.pod.spool import Frame
 from runner.proxy.http.limits import LARGE, Newcomers, Turn, Turns
 from runner.proxy.http.tls import TlsServer
 

@@ -19,17 +19,17 @@ from runner.engine import advice, pipeline
 from runner.engine.events import Progress
 from runner.engine.job import Event, Job, Outcome, RunResult, UnrecordedRun
 from runner.engine.output import JOB_OF_POD
+from runner.engines.pod import states
+from runner.engines.pod.connection import MalformedError, parse
+from runner.engines.pod.idle import IdleLink
+from runner.engines.pod.links import Ending, Link
+from runner.engines.pod.records import PLAN, Records
+from runner.engines.pod.spool import Frame, Spool
+from runner.engines.pod.states import Fault, Obstacle, ObstacleTimer, Patience, PodState
+from runner.engines.pod.stream import MalformedLineError, WorkerOutput
+from runner.engines.pod.watching import PodWatch
 from runner.log import visible
 from runner.objects import ObjectKey
-from runner.pods import states
-from runner.pods.connection import MalformedError, parse
-from runner.pods.idle import IdleLink
-from runner.pods.links import Ending, Link
-from runner.pods.records import PLAN, Records
-from runner.pods.spool import Frame, Spool
-from runner.pods.states import Fault, Obstacle, ObstacleTimer, Patience, PodState
-from runner.pods.stream import MalformedLineError, WorkerOutput
-from runner.pods.watching import PodWatch
 
 _LOOK = 1.0
 """Seconds between two looks at the pod of a run."""

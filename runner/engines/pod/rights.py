@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from runner.config.settings import Settings
+from runner.engines.pod.plugin import authority_name
 from runner.kube.credentials.auth import OwnNamespaces
 from runner.kube.discovery import ApiResource
 from runner.kube.rights import Places, RequiredRights, Right, granting
-from runner.pods.plugin import authority_name
 from runner.watches.watch import Watch
 
 _SECRETS, _JOBS = ("", "secrets"), ("batch", "jobs")

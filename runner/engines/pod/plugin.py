@@ -17,6 +17,13 @@ from runner import log
 from runner.config import atomic_file
 from runner.config.settings import Settings
 from runner.engines.plugin import EnginePlugin, OpenEngine, OperatorParts
+from runner.engines.pod import certificates, jobs, payload
+from runner.engines.pod.certificates import Certificates
+from runner.engines.pod.engine import PodEngine
+from runner.engines.pod.jobs import PODS, Address
+from runner.engines.pod.links import Links
+from runner.engines.pod.warm import Home, WarmPods, WarmTemplate
+from runner.engines.pod.watching import PodWatch
 from runner.errors import PASSING, ApiError, ConfigError
 from runner.kube.client import Client
 from runner.kube.credentials.auth import OwnNamespaces
@@ -25,13 +32,6 @@ from runner.kube.state import SECRETS, ClusterState, StateError
 from runner.meters import Meters
 from runner.objects import Object
 from runner.ownership import references_of
-from runner.pods import certificates, jobs, payload
-from runner.pods.certificates import Certificates
-from runner.pods.engine import PodEngine
-from runner.pods.jobs import PODS, Address
-from runner.pods.links import Links
-from runner.pods.warm import Home, WarmPods, WarmTemplate
-from runner.pods.watching import PodWatch
 from runner.proxy.handlers.authenticate import OwnSecrets
 from runner.watches.pod_fields import PodPolicy
 from runner.watches.watch import Watch
