@@ -15,10 +15,13 @@ from runner.controller.kind import Kind
 from runner.controller.own_hooks import Annotations, FinalizerRemoval, Pause, RunReports
 from runner.controller.plan_run import PlanRuns
 from runner.controller.planning import PlanReconciler
-from runner.controller.prune_records import PruneDeletion, PruneRecords
-from runner.controller.pruning import PRUNE, Pruner
 from runner.features.loopguard.guard import LoopGuard
 from runner.features.loopguard.reports import ContentionReporter
+from runner.features.prune import store as prune_store
+from runner.features.prune.fields import PRUNE_POLICY
+from runner.features.prune.hooks import PRUNE, Pruner
+from runner.features.prune.records import PruneDeletion, PruneRecords
+from runner.features.prune.sharing import OperatorUses
 from runner.features.references.ignored import IgnoredReferences
 from runner.features.rollout.fields import ROLLOUT_POLICY
 from runner.features.rollout.hooks import ROLLOUT, Rollout
@@ -31,9 +34,6 @@ from runner.objects import ObjectRef
 from runner.page import PageSections
 from runner.plan.drift_fields import DRIFT_POLICY
 from runner.plan.page import LatestPlans
-from runner.prune import store as prune_store
-from runner.prune.fields import PRUNE_POLICY
-from runner.prune.sharing import OperatorUses
 from runner.references.watching import REFERENCE
 from runner.watches.watch import Watch
 from runner.workqueue.request import Cause

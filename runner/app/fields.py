@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from runner.features.prune import fields as prune_fields
 from runner.features.rollout import fields as rollout_fields
 from runner.plan import drift_fields
-from runner.prune import fields as prune_fields
 
 FEATURE_FIELDS = (drift_fields.FIELDS, rollout_fields.FIELDS, prune_fields.FIELDS)

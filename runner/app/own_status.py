@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from runner.controller import prune_status
 from runner.features.loopguard import reports
+from runner.features.prune import status as prune_status
 from runner.features.references import ignored
 from runner.features.rollout import member
 from runner.hosts import record

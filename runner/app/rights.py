@@ -6,12 +6,12 @@ from collections.abc import Sequence
 
 from runner.controller import hosts, plan_run
 from runner.engines.pod import rights as pods
+from runner.features.prune import store as prune
 from runner.features.replicas import leases
 from runner.features.rollout import store as rollout
 from runner.features.unchanged import hooks as unchanged
 from runner.kube import reviews, rights
 from runner.kube.rights import RequiredRights
-from runner.prune import store as prune
 
 REQUIRED_RIGHTS: Sequence[RequiredRights] = (
     rights.OF_WATCHES,

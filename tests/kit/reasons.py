@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from runner.controller.drift import DRIFT
-from runner.controller.pruning import PRUNE
+from runner.features.prune.hooks import PRUNE
 from runner.features.rollout.hooks import ROLLOUT
 from runner.references.watching import REFERENCE
 from runner.workqueue import reasons

@@ -21,6 +21,9 @@ from runner.dependents.written import WrittenObjects
 from runner.digests import digest_of
 from runner.engines.pod import jobs, plugin
 from runner.errors import NotFoundError
+from runner.features.prune import store as prune_store
+from runner.features.prune.record import CreationRecord
+from runner.features.prune.store import RecordStore
 from runner.features.rollout.member import Member
 from runner.features.rollout.state import BY_USER, State
 from runner.features.rollout.store import RolloutStore
@@ -35,9 +38,6 @@ from runner.plan import drift_status, published
 from runner.plan.changes import ObjectChange, ResourcePlan
 from runner.plan.fields import FieldChange
 from runner.plan.published import PlanBasis
-from runner.prune import store as prune_store
-from runner.prune.record import CreationRecord
-from runner.prune.store import RecordStore
 from runner.watches.watch import Finalizer
 from runner.workqueue import reasons
 from runner.workqueue.request import ReconcileRequest

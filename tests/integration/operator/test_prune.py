@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from runner.errors import ConflictError
+from runner.features.prune.store import RecordStore, storage
 from runner.kube.client import Client
 from runner.kube.credentials import auth
 from runner.kube.state import StateError
 from runner.objects import GVK, RUN_REQUESTED, ObjectKey, ObjectRef
-from runner.prune.store import RecordStore, storage
 from tests.kit.wait import wait_until
 
 if TYPE_CHECKING:

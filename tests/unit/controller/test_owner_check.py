@@ -12,8 +12,8 @@ from runner.controller.decisions import Done, Retry
 from runner.controller.drift import DRIFT
 from runner.controller.hooks import Skip
 from runner.controller.owner_check import OwnerCheck
-from runner.controller.pruning import PRUNE
 from runner.errors import ApiUnavailableError, ForbiddenError, KindNotFoundError, NotFoundError
+from runner.features.prune.hooks import PRUNE
 from runner.features.rollout.hooks import ROLLOUT
 from runner.kube.cache import Cache, Summary
 from runner.kube.client import Client

@@ -11,11 +11,16 @@ from typing import Any, cast
 import pytest
 
 from runner.controller.attempt import Attempt
-from runner.controller.prune_records import PruneDeletion, PruneRecords
-from runner.controller.pruning import Pruned, Pruner
 from runner.engine.coverage import Coverage, CoverageRecorder, Omission
 from runner.engine.job import Outcome, RunResult
 from runner.errors import ApiUnavailableError, ConflictError, KindNotFoundError, LeaseLostError, NotFoundError
+from runner.features.prune.fields import PRUNE_POLICY, PruneAction, PrunePolicy
+from runner.features.prune.hooks import Pruned, Pruner
+from runner.features.prune.record import CreationRecord
+from runner.features.prune.records import PruneDeletion, PruneRecords
+from runner.features.prune.run_objects import RunObjects
+from runner.features.prune.sharing import OperatorUses
+from runner.features.prune.uses import UsedObjects
 from runner.kube import answers
 from runner.kube.discovery import ApiResource
 from runner.kube.state import StateError
@@ -23,11 +28,6 @@ from runner.lease_guard import LeaseGuard
 from runner.monitoring.metrics import Metrics
 from runner.objects import GVK, Object, ObjectKey, ObjectRef
 from runner.ownership import Owner
-from runner.prune.fields import PRUNE_POLICY, PruneAction, PrunePolicy
-from runner.prune.record import CreationRecord
-from runner.prune.run_objects import RunObjects
-from runner.prune.sharing import OperatorUses
-from runner.prune.uses import UsedObjects
 from runner.slots import EMPTY
 from runner.workqueue import reasons
 from tests.kit.watch_values import scope_value, watch_value

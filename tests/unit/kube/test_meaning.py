@@ -45,8 +45,8 @@ SITES: dict[Request, set[str]] = {
     Request.LENT: {"controller/hosts:_lent"},
     Request.PLAN: {f"kube/state:{name}" for name in ("read", "write", "delete")},
     Request.AFTERWARDS: {
-        *("features/unchanged/hooks:_write", "controller/prune_records:read", "controller/prune_records:_delete"),
-        "controller/prune_records:_remove_if_gone",
+        *("features/unchanged/hooks:_write", "features/prune/records:read", "features/prune/records:_delete"),
+        "features/prune/records:_remove_if_gone",
         *(f"kube/state:{name}" for name in ("read", "write", "delete", "all")),
     },
     Request.ROLLOUT: {"kube/state:read", "kube/state:write"},

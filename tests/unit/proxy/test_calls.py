@@ -13,6 +13,8 @@ from structlog.testing import capture_logs
 
 from runner.features.masking.requests import NO_LOG_PATH
 from runner.features.prune import requests
+from runner.features.prune.record import Basis, CreationRecord
+from runner.features.prune.run_objects import USES, RunObjects
 from runner.features.unchanged.last_run import READ_SET, ReadSet
 from runner.kube import discovery
 from runner.kube.discovery import ApiResource
@@ -23,8 +25,6 @@ from runner.proxy.calls import Answer, Call, Observer
 from runner.proxy.content import Parsed
 from runner.proxy.handlers.reads import Reads
 from runner.proxy.handlers.writes import ServedResources, Writes
-from runner.prune.record import Basis, CreationRecord
-from runner.prune.run_objects import USES, RunObjects
 from runner.readcache.bodies import MOST_BYTES, ReadCache
 from runner.slots import EMPTY
 from tests.kit.wait import patience, until

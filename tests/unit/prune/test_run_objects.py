@@ -6,10 +6,10 @@ import asyncio
 
 import pytest
 
+from runner.features.prune.record import MOST_OBJECTS, Basis, CreationRecord, ObjectId
+from runner.features.prune.run_objects import RunObjects
 from runner.kube.discovery import ApiResource
 from runner.objects import GVK, ObjectKey
-from runner.prune.record import MOST_OBJECTS, Basis, CreationRecord, ObjectId
-from runner.prune.run_objects import RunObjects
 
 MAPS = ApiResource(
     GVK("", "v1", "ConfigMap"), "configmaps", namespaced=True, verbs=frozenset(), subresources=frozenset()

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from runner.prune.selected_tasks import tasks_are_selected
+from runner.features.prune.selected_tasks import tasks_are_selected
 
 
 @pytest.mark.parametrize(

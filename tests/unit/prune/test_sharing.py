@@ -10,11 +10,11 @@ from typing import Any, cast
 import pytest
 
 from runner.engine.coverage import Coverage, Omission
+from runner.features.prune.record import CreationRecord
+from runner.features.prune.sharing import DeletionGate, IsUsed, OperatorUses, OtherUsers, ResourceUses, other_users
+from runner.features.prune.uses import UseDigests, UsedObjects, Uses
 from runner.kube.presence import Unknown
 from runner.objects import GVK, ObjectKey, ObjectRef
-from runner.prune.record import CreationRecord
-from runner.prune.sharing import DeletionGate, IsUsed, OperatorUses, OtherUsers, ResourceUses, other_users
-from runner.prune.uses import UseDigests, UsedObjects, Uses
 
 SHOP, CACHE = GVK("example.com", "v1", "Shop"), GVK("example.com", "v1", "Cache")
 ONE, TWO = ObjectRef(SHOP, ObjectKey("ns", "one"), "1"), ObjectRef(SHOP, ObjectKey("ns", "two"), "2")

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from runner.controller.prune_status import PRUNABLE, PruneReport, prunable
+from runner.features.prune.sharing import OtherUsers
+from runner.features.prune.status import PRUNABLE, PruneReport, prunable
 from runner.objects import GVK, ObjectKey, ObjectRef
-from runner.prune.sharing import OtherUsers
 
 TWO = ObjectRef(GVK("example.com", "v1", "Thing"), ObjectKey("ns", "two"))
 

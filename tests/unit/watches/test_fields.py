@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from runner.app.fields import FEATURE_FIELDS
+from runner.features.prune.fields import PRUNE_POLICY, PrunePolicy
 from runner.objects import GVK
-from runner.prune.fields import PRUNE_POLICY, PrunePolicy
 from runner.slots import EMPTY
 from runner.watches import declared, policy
 from runner.watches import watch as watches

@@ -12,13 +12,13 @@ import pytest
 
 from runner.errors import NotFoundError
 from runner.features.prune import requests
+from runner.features.prune.record import Basis, CreationRecord, ObjectId
+from runner.features.prune.run_objects import USES, RunObjects
 from runner.kube.discovery import ApiResource
 from runner.objects import Object, ObjectKey
 from runner.ownership import Owner
 from runner.proxy.calls import Handler
 from runner.proxy.handlers.writes import ServedResources, Writes
-from runner.prune.record import Basis, CreationRecord, ObjectId
-from runner.prune.run_objects import USES, RunObjects
 from runner.slots import EMPTY
 
 if TYPE_CHECKING:

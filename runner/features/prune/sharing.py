@@ -16,11 +16,11 @@ from dataclasses import dataclass, field
 from typing import Protocol, TypeAlias
 
 from runner.engine.coverage import Coverage
+from runner.features.prune.record import CreationRecord
+from runner.features.prune.uses import UseDigests, UsedObjects, Uses
 from runner.kube.cache import Summary
 from runner.kube.presence import Unknown
 from runner.objects import GVK, ObjectKey, ObjectRef, first_names
-from runner.prune.record import CreationRecord
-from runner.prune.uses import UseDigests, UsedObjects, Uses
 
 IsUsed: TypeAlias = Callable[[Uses], bool]
 """Returns whether runs use a certain object."""

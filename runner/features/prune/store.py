@@ -11,12 +11,12 @@ from dataclasses import replace
 from pathlib import Path
 
 from runner.config.settings import Settings
+from runner.features.prune.fields import PRUNE_POLICY
 from runner.kube.client import Client
 from runner.kube.credentials.auth import OwnNamespaces
 from runner.kube.rights import RequiredRights, Right, granting
 from runner.kube.state import ClusterState, FileState, StateStore, Stored
 from runner.objects import GVK, ObjectKey, ObjectRef
-from runner.prune.fields import PRUNE_POLICY
 from runner.watches.watch import Watch
 
 _PREFIX = "ansible-operator-created-"

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+from runner.features.prune.sharing import OtherUsers
 from runner.objects import Object, conditions_of, first_names
-from runner.prune.sharing import OtherUsers
 from runner.status.conditions import Condition, ConditionStatus, find, make
 from runner.status.own import OwnStatus
 from runner.status.report import MOST_NAMED

@@ -19,21 +19,21 @@ from runner.content.digest import ContentDigest
 from runner.controller.attempt import Attempt, WatchScope
 from runner.controller.decisions import Done, RequeueAfter
 from runner.controller.hooks import Addition, FinishedRun, Hooks, Skip
-from runner.controller.prune_records import Examined, Findings, PruneDeletion, PruneRecords, RecordState
-from runner.controller.prune_status import PruneReport, prunable
 from runner.digests import digest_of
 from runner.engine.coverage import Coverage, Omission
 from runner.engine.job import Outcome, RunResult
 from runner.errors import ApiError, ApiUnavailableError
+from runner.features.prune import record as records
+from runner.features.prune.fields import PRUNE_POLICY
+from runner.features.prune.record import MOST_OBJECTS, Basis, CreatedObject, CreationRecord
+from runner.features.prune.records import Examined, Findings, PruneDeletion, PruneRecords, RecordState
+from runner.features.prune.run_objects import USES, RunObjects, RunUses
+from runner.features.prune.selected_tasks import tasks_are_selected
+from runner.features.prune.sharing import OperatorUses
+from runner.features.prune.status import PruneReport, prunable
+from runner.features.prune.uses import UsedObjects
 from runner.objects import ObjectKey, ObjectRef, first_names, is_deleting, metadata, uid_of
 from runner.ownership import Owner
-from runner.prune import record as records
-from runner.prune.fields import PRUNE_POLICY
-from runner.prune.record import MOST_OBJECTS, Basis, CreatedObject, CreationRecord
-from runner.prune.run_objects import USES, RunObjects, RunUses
-from runner.prune.selected_tasks import tasks_are_selected
-from runner.prune.sharing import OperatorUses
-from runner.prune.uses import UsedObjects
 from runner.status.report import StatusReport
 from runner.workqueue import reasons
 from runner.workqueue.reasons import RunReason

@@ -11,11 +11,11 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 
 from runner.engine.coverage import CoverageRecorder
+from runner.features.prune.record import Basis, CreationRecord, ObjectId
+from runner.features.prune.sharing import DeletionGate
+from runner.features.prune.uses import UsedObjects
 from runner.kube.discovery import ApiResource
 from runner.objects import Object, ObjectKey, key_of
-from runner.prune.record import Basis, CreationRecord, ObjectId
-from runner.prune.sharing import DeletionGate
-from runner.prune.uses import UsedObjects
 from runner.slots import Slot
 
 

@@ -14,6 +14,11 @@ from runner import log
 from runner.controller.attempt import WatchScope
 from runner.controller.run_access import AccessObserver
 from runner.errors import ApiError, ApiUnavailableError, ConflictError, ForbiddenError, KindNotFoundError, NotFoundError
+from runner.features.prune import record as records
+from runner.features.prune.fields import PRUNE_POLICY
+from runner.features.prune.record import MOST_OBJECTS, Basis, CreatedObject, CreationRecord
+from runner.features.prune.sharing import IsUsed, OperatorUses, OtherUsers
+from runner.features.prune.store import RecordStore
 from runner.kube import forbidden
 from runner.kube.client import Client
 from runner.kube.discovery import Discovery
@@ -22,11 +27,6 @@ from runner.kube.state import StateError
 from runner.lease_guard import LeaseGuard
 from runner.objects import Object, ObjectKey, ObjectRef, is_deleting, key_of, metadata, uid_of
 from runner.ownership import Owner
-from runner.prune import record as records
-from runner.prune.fields import PRUNE_POLICY
-from runner.prune.record import MOST_OBJECTS, Basis, CreatedObject, CreationRecord
-from runner.prune.sharing import IsUsed, OperatorUses, OtherUsers
-from runner.prune.store import RecordStore
 
 
 @dataclass(slots=True)
