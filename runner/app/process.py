@@ -14,6 +14,7 @@ from types import FrameType
 from typing import Any, TypeVar
 
 from runner import log
+from runner.backoff import JitteredBackoff
 from runner.config import shortages
 from runner.config.locks import FileLock
 from runner.engine.run_dir import private_folder
@@ -22,7 +23,6 @@ from runner.kube import answers
 from runner.kube.client import Client
 from runner.kube.meaning import Follow, Request, follow
 from runner.objects import Object
-from runner.watches.policy import JitteredBackoff
 
 T = TypeVar("T")
 

@@ -17,10 +17,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
 
+from runner.backoff import Backoff
 from runner.engine.job import Outcome, RunResult
 from runner.kube.cache import Change, Summary
 from runner.objects import RUN_REQUESTED, JSONPatch, LastResult, Object, finalizers_of, is_deleting, uid_of
-from runner.watches.policy import Backoff, FinalizerLimit, RetryPolicy, RunPolicy
+from runner.watches.policy import FinalizerLimit, RetryPolicy, RunPolicy
 from runner.watches.watch import Content, Watch
 from runner.workqueue import reasons
 from runner.workqueue.reasons import RunReason

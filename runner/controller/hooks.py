@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from runner.backoff import Backoff
 from runner.controller.attempt import Attempt
 from runner.controller.decisions import Decision, Result
 from runner.controller.run_access import Grant
@@ -24,7 +25,6 @@ from runner.objects import ObjectKey
 from runner.slots import Slot
 from runner.status.conditions import Condition
 from runner.status.report import StatusReport
-from runner.watches.policy import Backoff
 
 REQUEST_BACKOFF = Backoff(1.0, cap=60.0, jitter=0.5)
 """Before the next attempt if a request to the API server failed, and not the run."""

@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from typing import TypeAlias
 
 from runner import log
+from runner.backoff import Backoff
 from runner.controller import decisions
 from runner.controller.attempt import Attempt, WatchScope, overrides_of
 from runner.controller.decisions import Done, Result, Retry
@@ -17,7 +18,6 @@ from runner.objects import ObjectKey, is_paused, uid_of
 from runner.status import report
 from runner.status.report import StatusReport
 from runner.status.writer import StatusWriter
-from runner.watches.policy import Backoff
 
 _REFUSED_BACKOFF = Backoff(1.0, cap=600.0)
 _CONFLICT_BACKOFF = Backoff(0.005, cap=1.0)

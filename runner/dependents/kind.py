@@ -14,6 +14,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 
 from runner import log
+from runner.backoff import JitteredBackoff
 from runner.dependents.ledger import Ledger, LedgerResult
 from runner.dependents.notification import Notification
 from runner.errors import ApiError, ApiUnavailableError, ForbiddenError, NotFoundError
@@ -25,7 +26,6 @@ from runner.kube.watch_events import Applied, Deleted, Requested, Restarted, Syn
 from runner.kube.watch_health import WatchState
 from runner.objects import ObjectKey, key_of
 from runner.readcache.entries import CacheEntries, ObjectVersion
-from runner.watches.policy import JitteredBackoff
 
 STATUS_PERIOD = 0.5
 """Seconds between two reads of the status of one object."""

@@ -19,12 +19,12 @@ from pathlib import Path
 from typing import TypeAlias, TypeVar
 
 from runner import log
+from runner.backoff import JitteredBackoff
 from runner.dependents.written import RecordsByWatch, WriteRecord
 from runner.errors import PASSING, ApiError, ConflictError
 from runner.kube.client import Client
 from runner.kube.state import ClusterState, FileState, StateStore
 from runner.objects import GVK
-from runner.watches.policy import JitteredBackoff
 
 KindsByWatch: TypeAlias = Mapping[GVK, frozenset[GVK]]
 """Kinds that its runs have created, by watched kind."""

@@ -23,6 +23,7 @@ from datetime import UTC, datetime
 from functools import partial
 
 from runner import log
+from runner.backoff import JitteredBackoff
 from runner.dependents.kind import DependentKind, watcher_of
 from runner.dependents.ledger import Ledger
 from runner.dependents.notification import DeferredNotifications, Notification, RunWrite, Trigger
@@ -41,7 +42,7 @@ from runner.objects import GVK, Object, ObjectKey, ObjectRef, key_of, mapping, m
 from runner.ownership import Owner, OwnerClaim, claims_of
 from runner.readcache.bodies import MOST_BYTES, ReadCache
 from runner.readcache.refetch import Refetcher
-from runner.watches.policy import JitteredBackoff, StatusTrigger
+from runner.watches.policy import StatusTrigger
 from runner.watches.watch import Watch
 
 _SAVING_AGAIN = (10.0, 600.0)

@@ -15,6 +15,7 @@ from collections.abc import Callable, Container, Sequence
 from functools import partial
 
 from runner import log
+from runner.backoff import JitteredBackoff
 from runner.errors import ApiError, ApiUnavailableError, GoneError, NotFoundError
 from runner.kube.cache import Cache, Change, Summary
 from runner.kube.client import Client, Selection
@@ -24,7 +25,6 @@ from runner.kube.watch import Watcher
 from runner.kube.watch_events import Applied, Restarted, Synced
 from runner.kube.watch_stream import WatchPolicy
 from runner.objects import GVK, Object, ObjectKey, finalizers_of, is_deleting, key_of
-from runner.watches.policy import JitteredBackoff
 
 _PAGE = 500
 

@@ -24,6 +24,7 @@ from collections.abc import Sequence
 from typing import NoReturn
 
 from runner import log
+from runner.backoff import JitteredBackoff
 from runner.errors import ApiError, ApiUnavailableError, ForbiddenError, KindNotFoundError, NotFoundError
 from runner.kube.client import Client, Selection
 from runner.kube.discovery import ApiResource, Discovery
@@ -32,7 +33,6 @@ from runner.kube.watch_health import WatchHealth, WatchState
 from runner.kube.watch_steps import From, Next, Page, Phase, Position, ServerTraits, Start, StepEnd, next_step
 from runner.kube.watch_stream import Pacer, WatchPolicy, WatchStream
 from runner.objects import GVK
-from runner.watches.policy import JitteredBackoff
 
 _BAD_REQUEST = 400
 

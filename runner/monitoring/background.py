@@ -12,8 +12,8 @@ from collections.abc import Callable, Coroutine, Mapping
 from typing import Any, TypeAlias
 
 from runner import log
+from runner.backoff import JitteredBackoff
 from runner.errors import OperatorError
-from runner.watches.policy import JitteredBackoff
 
 _SHOWN = 300.0
 """Seconds for which a failure is shown, and after which the backoff begins again."""

@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from functools import partial
 
 from runner import log
+from runner.backoff import JitteredBackoff
 from runner.errors import ApiError, ApiUnavailableError, ForbiddenError, KindNotFoundError, NotFoundError
 from runner.kube.client import Client, Selection
 from runner.kube.discovery import ApiResource, Discovery
@@ -25,7 +26,6 @@ from runner.kube.watch import Watcher
 from runner.kube.watch_stream import WatchPolicy
 from runner.objects import GVK, Object, ObjectKey, ObjectRef
 from runner.references.state import ReferenceChange, ReferencedState, has_to_be_read
-from runner.watches.policy import JitteredBackoff
 
 FEW = 8
 """Maximum number of names of a scope with a watch each."""

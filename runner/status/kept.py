@@ -13,10 +13,10 @@ from dataclasses import dataclass, field
 from operator import attrgetter, itemgetter
 
 from runner import log
+from runner.backoff import Backoff
 from runner.kube.discovery import ApiResource
 from runner.objects import Object, ObjectKey, key_of, metadata, uid_of
 from runner.status.report import StatusReport
-from runner.watches.policy import Backoff
 
 SEVERAL = 5
 """Different objects that are refused one after the other until all writes in their namespace pause."""

@@ -15,6 +15,7 @@ import time
 from collections.abc import Callable
 
 from runner import log
+from runner.backoff import JitteredBackoff
 from runner.errors import PASSING, ApiError, ForbiddenError, LeaseLostError, NotFoundError
 from runner.kube.client import Client, PatchType
 from runner.kube.discovery import ApiResource
@@ -27,7 +28,6 @@ from runner.status.kept import SEVERAL, Kept, KeptWrites
 from runner.status.own import OwnStatus
 from runner.status.patch import dropped_fields, patch, without, without_health
 from runner.status.report import OBSERVED, StatusReport
-from runner.watches.policy import JitteredBackoff
 
 _MAX_DELAY = 5.0
 _BETWEEN_CONFLICTS = (0.005, 0.5)

@@ -6,12 +6,12 @@ import math
 
 import yaml
 
+from runner.backoff import Backoff
 from runner.config import duration
 from runner.watches import declared
 from runner.watches.policy import (
     DEFAULT,
     MODES,
-    Backoff,
     FinalizerLimit,
     RetryPolicy,
     RunMode,

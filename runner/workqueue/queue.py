@@ -16,8 +16,8 @@ from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 
+from runner.backoff import Backoff
 from runner.objects import LastResult, ObjectKey
-from runner.watches.policy import Backoff
 from runner.workqueue import reasons
 from runner.workqueue.concurrency import ConcurrencyLimit
 from runner.workqueue.reasons import RunReason

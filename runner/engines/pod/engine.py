@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from runner import log
+from runner.backoff import JitteredBackoff
 from runner.config import atomic_file
 from runner.engine.conversion import convert
 from runner.engine.job import SUPERSEDED, EventSink, Job, Outcome, PodRun, RunResult, UnrecordedRun
@@ -43,7 +44,6 @@ from runner.errors import ApiError, ApiUnavailableError, EngineError, PodWaitsEr
 from runner.kube.client import Client, PatchType
 from runner.objects import GVK, ObjectKey, ObjectRef
 from runner.ownership import type_name
-from runner.watches.policy import JitteredBackoff
 
 _RESUMED = "withheld: the operator was restarted during this run, so that it may not know all secret values"
 _FIRST_RETRY, _LONGEST_RETRY = 1.0, 60.0

@@ -10,6 +10,7 @@ from concurrent.futures import Future
 from pathlib import Path
 from typing import Any
 
+from runner.backoff import Backoff
 from runner.config.paths import run_dir
 from runner.engine.job import Job, Outcome, RunResult, TaskFailure
 from runner.features.ui.journal import Journal
@@ -20,7 +21,6 @@ from runner.plan.changes import ObjectChange, ResourcePlan
 from runner.plan.fields import FieldChange
 from runner.plan.page import LatestPlans
 from runner.proxy.identity import RunStats
-from runner.watches.policy import Backoff
 from runner.watches.watch import Role
 from runner.workqueue import reasons
 from runner.workqueue.request import ReconcileRequest

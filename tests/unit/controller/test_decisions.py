@@ -6,11 +6,12 @@ from dataclasses import replace
 
 import pytest
 
+from runner.backoff import Backoff
 from runner.controller import decisions
 from runner.controller.decisions import Decision, Done, RequeueAfter, Retry, RetryTerms, Terminal
 from runner.engine.job import HostRecap, Outcome, RunResult, TaskFailure
 from runner.watches import policy
-from runner.watches.policy import Backoff, FinalizerLimit, RetryPolicy
+from runner.watches.policy import FinalizerLimit, RetryPolicy
 from runner.workqueue import reasons
 from runner.workqueue.reasons import RunReason
 from tests.kit.reasons import REASONS

@@ -6,9 +6,9 @@ import asyncio
 
 import pytest
 
+from runner.backoff import Backoff
 from runner.controller.drift import DRIFT, DriftSchedule
 from runner.objects import ObjectKey
-from runner.watches.policy import Backoff
 from runner.workqueue import reasons
 from runner.workqueue.concurrency import ConcurrencyLimit
 from runner.workqueue.queue import Dispatcher, WorkQueue

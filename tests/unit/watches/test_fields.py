@@ -6,12 +6,13 @@ from pathlib import Path
 import pytest
 
 from runner.app.fields import FEATURE_FIELDS
+from runner.backoff import Backoff
 from runner.features.prune.fields import PRUNE_POLICY, PrunePolicy
 from runner.objects import GVK
 from runner.slots import EMPTY
 from runner.watches import declared, policy
 from runner.watches import watch as watches
-from runner.watches.policy import Backoff, FinalizerLimit, RetryPolicy, RunPolicy
+from runner.watches.policy import FinalizerLimit, RetryPolicy, RunPolicy
 from runner.watches.reference_fields import WatchReference
 from runner.watches.spec_paths import SpecPath, Wildcard
 from runner.watches.watch import Playbook, Role, Watch

@@ -6,8 +6,8 @@ import asyncio
 
 import pytest
 
+from runner.backoff import MAX_BACKOFF, Backoff
 from runner.objects import ObjectKey
-from runner.watches.policy import MAX_BACKOFF, Backoff
 from runner.workqueue import reasons
 from runner.workqueue.concurrency import ConcurrencyLimit
 from runner.workqueue.queue import Dispatcher, WorkQueue

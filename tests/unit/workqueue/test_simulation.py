@@ -23,8 +23,8 @@ from functools import partial
 
 import pytest
 
+from runner.backoff import Backoff
 from runner.objects import ObjectKey
-from runner.watches.policy import Backoff
 from runner.workqueue import reasons
 from runner.workqueue.concurrency import ConcurrencyLimit
 from runner.workqueue.queue import Dispatcher, Offer, WorkQueue
