@@ -13,6 +13,7 @@ from contextlib import AsyncExitStack
 from functools import partial
 
 from runner import log
+from runner.app import metrics_access
 from runner.config.settings import Settings
 from runner.controller.controller import Controller
 from runner.kube.client import Client
@@ -89,10 +90,10 @@ class AdminServers:
         if address is None:
             return
 
-        handlers = endpoints.unrestricted(meters.text)
+        handlers = metrics_access.unrestricted(meters.text)
         if settings.metrics_require_rbac:
             reviews = AccessReviews(client, asyncio.get_running_loop().time)
-            handlers = endpoints.authorized(meters.text, reviews)
+            handlers = metrics_access.authorized(meters.text, reviews)
         context = None
         if settings.metrics_secure:
             folder = settings.metrics_cert_path

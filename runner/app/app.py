@@ -40,6 +40,7 @@ from runner.config.settings import RUNNER_DIR, Settings
 from runner.controller import run_access, run_log
 from runner.controller.controller import Controller
 from runner.controller.kind import Operator
+from runner.controller.metrics import Metrics
 from runner.controller.plan_run import plan_environment
 from runner.controller.run_access import AccessObserver, RunAccess
 from runner.controller.run_log import Form, RunLog, RunObserver
@@ -69,7 +70,6 @@ from runner.kube.meaning import Request
 from runner.lease_guard import Leadership, SoleReplica
 from runner.monitoring.background import Background, Work
 from runner.monitoring.identity import IdentityCheck
-from runner.monitoring.metrics import Metrics
 from runner.objects import GVK, ObjectRef
 from runner.proxy.calls import Handler
 from runner.proxy.handlers import reads as reads_handler

@@ -13,6 +13,7 @@ from typing import NamedTuple, Protocol, TypeVar
 from runner.config import duration
 from runner.controller import decisions
 from runner.controller.decisions import RUN_MARK, Mark, RetryTerms, RunPlan
+from runner.controller.metrics import Metrics
 from runner.controller.run_log import ObjectEvents
 from runner.engine.job import EventSink, Job, RunResult, UnrecordedRun
 from runner.errors import TerminalError
@@ -21,7 +22,6 @@ from runner.kube.discovery import ApiResource
 from runner.kube.informer import Informer
 from runner.lease_guard import Leadership, LeaseGuard
 from runner.monitoring.background import Background
-from runner.monitoring.metrics import Metrics
 from runner.objects import MODE, PREFIX, Object, ObjectKey, ObjectRef, annotations_of, deleted_for, metadata, uid_of
 from runner.slots import EMPTY, Slot, Slots
 from runner.status.conditions import Condition

@@ -15,11 +15,11 @@ from runner.controller.attempt import WatchScope
 from runner.controller.decisions import Done, RequeueAfter, Result, Retry, Terminal
 from runner.controller.drift import DriftSchedule
 from runner.controller.hooks import REQUEST_BACKOFF
+from runner.controller.metrics import controller_name
 from runner.controller.reconcile import Reconciler
 from runner.controller.runs import Runs
 from runner.kube.cache import Change, Summary
 from runner.monitoring.background import Work
-from runner.monitoring.metrics import controller_name
 from runner.objects import ObjectKey
 from runner.plan.drift_fields import DRIFT_POLICY
 from runner.references.watching import References

@@ -12,6 +12,7 @@ from runner.config.settings import Settings
 from runner.content.digest import ContentDigest
 from runner.controller.attempt import Attempt, WatchScope
 from runner.controller.hooks import Hooks
+from runner.controller.metrics import Metrics
 from runner.controller.own_hooks import Refusals
 from runner.controller.owner_check import OwnerCheck
 from runner.controller.run_access import AccessObserver, RunAccess
@@ -23,7 +24,6 @@ from runner.kube.client import Client
 from runner.kube.discovery import Discovery
 from runner.lease_guard import Leadership
 from runner.monitoring.background import Background
-from runner.monitoring.metrics import Metrics
 from runner.references.watching import References
 from runner.status.writer import StatusWriter
 from runner.watches.watch import Watch

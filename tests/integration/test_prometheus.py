@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import ast
 import json
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
 
-from runner.monitoring.metrics import Metrics
+import runner
+from runner.controller.metrics import Metrics
+from runner.meters import Meters
 from runner.objects import GVK
 from runner.workqueue.concurrency import ConcurrencyLimit
 from runner.workqueue.queue import Dispatcher, WorkQueue
@@ -23,6 +27,8 @@ from tests.kit.promtool import (
 
 FOLDER = Path(__file__).resolve().parents[2] / "config" / "prometheus"
 THING = GVK("example.com", "v1", "Thing")
+DECLARING = {"counter", "gauge", "histogram", "observable_counter", "observable_gauge"}
+"""Methods of `Meters`."""
 VARIABLES = {"$__rate_interval": "5m", "$__range": "1h"}
 
 
@@ -37,11 +43,24 @@ async def exposed() -> str:
     metrics = Metrics()
     metrics.add_kind(THING, WorkQueue(ConcurrencyLimit.of(1), Dispatcher(ConcurrencyLimit.of(1))))
     metrics.add_objects(THING, list, lambda: 1.0)
-    metrics.observable_gauge("observed_now", "A value that is read at each scrape", ["GVK"], lambda: {THING: 1})
-    metrics.observable_counter("observed_so_far", "A number that is read at each scrape", ["GVK"], lambda: {THING: 1})
     metrics.objects.labels(str(THING)).set(0)
     metrics.run_results.labels(str(THING), "failed")
-    return (await metrics.text()).decode()
+    own, features = (await metrics.text()).decode(), Meters()
+    for declare, name in sorted(set(declared())):
+        if f"# TYPE {name}" not in own:
+            values = [lambda: {THING: 1}] if declare.startswith("observable") else []
+            getattr(features, declare)(name, "Declared by a feature", ["GVK"], *values)
+    return own + (await features.text()).decode()
+
+
+def declared() -> Iterator[tuple[str, str]]:
+    """Yield the method and the name of each meter that the source code declares."""
+    for path in Path(runner.__file__).parent.rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in DECLARING:
+                match node.args:
+                    case [ast.Constant(value=str(name)), *_]:
+                        yield node.func.attr, name
 
 
 def test_prometheus_takes_the_alert_rules(rules: dict[str, Any], tmp_path: Path) -> None:

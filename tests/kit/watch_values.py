@@ -8,10 +8,10 @@ from typing import Any, cast
 
 from runner.app.own_status import OWN_STATUS
 from runner.controller.attempt import AnnotationBounds, WatchScope
+from runner.controller.metrics import Metrics
 from runner.events.bodies import ApiEvent
 from runner.kube.informer import Informer
 from runner.lease_guard import SoleReplica
-from runner.monitoring.metrics import Metrics
 from runner.objects import GVK
 from runner.watches import policy
 from runner.watches.watch import Role, Watch

@@ -16,8 +16,8 @@ from typing import Any, NamedTuple, TextIO
 
 from prometheus_client.parser import text_string_to_metric_families
 
+from runner.controller.metrics import controller_name
 from runner.log import visible
-from runner.monitoring.metrics import controller_name
 from runner.objects import GVK
 
 _MOST_SHOWN = 8

@@ -23,6 +23,7 @@ from runner.config.settings import Settings
 from runner.controller import decisions, run_access
 from runner.controller.attempt import Attempt, WatchScope, overrides_of
 from runner.controller.hosts import RunHosts
+from runner.controller.metrics import Metrics
 from runner.controller.plan_run import PlanRuns, plan_environment
 from runner.controller.run_access import RunAccess
 from runner.controller.runs import JobFactory, Runs, bounds_of
@@ -45,7 +46,6 @@ from runner.kube.credentials import auth
 from runner.kube.discovery import ApiResource, Discovery
 from runner.kube.informer import Informer
 from runner.lease_guard import LeaseGuard, SoleReplica
-from runner.monitoring.metrics import Metrics
 from runner.objects import GVK, PAUSED, ObjectRef, is_deleting, is_paused, key_of
 from runner.ownership import OwnerState
 from runner.plan.changes import Plan, ResourcePlan, State

@@ -11,6 +11,7 @@ from typing import Any, cast
 import pytest
 
 from runner.controller.attempt import Attempt
+from runner.controller.metrics import Metrics
 from runner.engine.coverage import Coverage, CoverageRecorder, Omission
 from runner.engine.job import Outcome, RunResult
 from runner.errors import ApiUnavailableError, ConflictError, KindNotFoundError, LeaseLostError, NotFoundError
@@ -25,7 +26,6 @@ from runner.kube import answers
 from runner.kube.discovery import ApiResource
 from runner.kube.state import StateError
 from runner.lease_guard import LeaseGuard
-from runner.monitoring.metrics import Metrics
 from runner.objects import GVK, Object, ObjectKey, ObjectRef
 from runner.ownership import Owner
 from runner.slots import EMPTY

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from runner.monitoring.metrics import Metrics
+from runner.controller.metrics import Metrics
 from runner.objects import GVK, ObjectKey
 from runner.sdk.dev.board import KindSample, LiveView, samples
 from runner.workqueue import reasons

@@ -17,9 +17,9 @@ from prometheus_client import Info, ProcessCollector
 
 import runner
 from runner import __version__
+from runner.controller.object_series import Created, ObjectSeries
 from runner.engine.job import Outcome, RunResult
 from runner.meters import Meters
-from runner.monitoring.object_series import Created, ObjectSeries
 from runner.objects import GVK
 from runner.workqueue import reasons
 from runner.workqueue.queue import WorkQueue
