@@ -8,7 +8,7 @@ from runner import log
 from runner.config.settings import Settings
 from runner.controller import planning
 from runner.controller.decisions import RUN_MARK
-from runner.controller.drift import DRIFT, DriftChecks
+from runner.controller.drift import DRIFT, DriftChecks, DriftSchedule
 from runner.controller.hooks import Hooks
 from runner.controller.hosts import RunHosts
 from runner.controller.kind import Kind
@@ -59,7 +59,7 @@ class Features:
         has_page: bool,
     ) -> None:
         """`wake` requests the run of a resource. `has_page`: whether there is a status page."""
-        self._guard = guard
+        self._guard, self._wake = guard, wake
         self._plans = LatestPlans({watch.gvk: watch.mode for watch in watches}, is_shown=has_page)
         self._rollouts = RolloutTable()
         pruning = [watch.gvk for watch in watches if watch.more.get(PRUNE_POLICY).then != "off"]
@@ -84,6 +84,7 @@ class Features:
         contention = ContentionReporter(scope, kind.operator.discovery, kind.status, self._guard)
         checks = DriftChecks(scope, watch.more.get(DRIFT_POLICY), plans, kind.status)
         hooks: list[Hooks | None] = [
+            self._schedule(kind),  # for each object that is reconciled, even if its run is skipped
             RunReports(scope),  # reports the run before the removal of the finalizer lets the object go
             kind.refusals,
             removal,  # nothing else for an object whose finalizer has run
@@ -101,6 +102,16 @@ class Features:
             self._pruner(kind),  # records the objects of a run that no other hooks can skip any more
         ]
         kind.hooks.extend(each for each in hooks if each is not None)
+
+    def _schedule(self, kind: Kind) -> DriftSchedule | None:
+        policy, gvk = kind.scope.watch.more.get(DRIFT_POLICY), kind.scope.watch.gvk
+        if policy is None:
+            return None
+        schedule = DriftSchedule(
+            kind.queue, policy.period, lambda key: self._wake(ObjectRef(gvk, key), Cause.of(DRIFT, ()))
+        )
+        kind.scope.registry.subscribe(schedule.forget)
+        return schedule
 
     def _pruner(self, kind: Kind) -> Pruner | None:
         scope, operator, uses = kind.scope, kind.operator, self._uses

@@ -13,7 +13,6 @@ from runner import log
 from runner.controller import decisions
 from runner.controller.attempt import WatchScope
 from runner.controller.decisions import Done, RequeueAfter, Result, Retry, Terminal
-from runner.controller.drift import DriftSchedule
 from runner.controller.hooks import REQUEST_BACKOFF
 from runner.controller.metrics import controller_name
 from runner.controller.reconcile import Reconciler
@@ -21,7 +20,6 @@ from runner.controller.runs import Runs
 from runner.kube.cache import Change, Summary
 from runner.monitoring.background import Work
 from runner.objects import ObjectKey
-from runner.plan.drift_fields import DRIFT_POLICY
 from runner.references.watching import References
 from runner.workqueue import reasons
 from runner.workqueue.queue import WorkQueue
@@ -60,7 +58,6 @@ class Controller:
         self._refused: set[ObjectKey] = set()
         """Objects about which the API server refused a request: any change ends the backoff."""
         self._log = log.get(__name__, gvk=str(scope.watch.gvk))
-        self._drift = self._drift_schedule()
         self._registry.subscribe(self._terminal.discard)
         self._registry.subscribe(self._refused.discard)
         self._registry.subscribe(self.queue.forget)
@@ -70,14 +67,6 @@ class Controller:
         metrics.objects.labels(str(gvk)).set_function(self.informer.__len__)
         metrics.add_objects(gvk, self.informer.created, self.informer.age)
 
-    def _drift_schedule(self) -> DriftSchedule | None:
-        policy = self.watch.more.get(DRIFT_POLICY)
-        if policy is None:
-            return None
-        schedule = DriftSchedule(self.queue, policy.period, self._may_run)
-        self._registry.subscribe(schedule.forget)
-        return schedule
-
     def problem(self) -> str | None:
         """Return why the kind is not watched; None while it is."""
         return self.informer.problem()
@@ -85,14 +74,10 @@ class Controller:
     async def follow(self) -> None:
         """Turn the events of the kind's objects into requests until canceled."""
         self.queue.hold_reruns()
-        try:
-            async with asyncio.TaskGroup() as group:
-                group.create_task(self._keep("watch", partial(self.informer.follow, self._changed)))
-                group.create_task(self._reconciler.follow())
-                group.create_task(self._release_reruns())
-        finally:
-            if self._drift is not None:
-                self._drift.close()
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self._keep("watch", partial(self.informer.follow, self._changed)))
+            group.create_task(self._reconciler.follow())
+            group.create_task(self._release_reruns())
 
     async def _keep(self, name: str, work: Work) -> None:
         await self._background.keep(f"{self.watch.gvk.kind}/{name}", work)
@@ -115,10 +100,6 @@ class Controller:
             if reason.message:
                 self._log.info(reason.message, why=", ".join(cause.details), **key._asdict())
             self.queue.add(key, reason, cause.details, cause.handicap)
-
-    def _may_run(self, key: ObjectKey) -> bool:
-        """Return whether this replica leads and the object may run without a change of itself."""
-        return self._leadership.leads() and key in self.informer and key not in self._terminal
 
     def _leadership_changed(self) -> None:
         """Forget all objects. If this replica leads now, run each once, as at start: it missed earlier events."""
@@ -223,5 +204,3 @@ class Controller:
                 self.queue.succeeded(key)
                 if resync_after is not None and key in self.informer:
                     self.queue.add_after(key, reasons.RESYNC, resync_after)
-        if self._drift is not None and (summary := self.informer.summary(key)) is not None:
-            self._drift.start(key, summary.uid)

@@ -19,7 +19,7 @@ from runner.controller.decisions import Done, resync_delay
 from runner.controller.hooks import NOTHING, FinishedRun, Hooks, Skip
 from runner.controller.plan_run import PlanRun, PlanRuns
 from runner.engine.job import Outcome
-from runner.objects import ObjectKey
+from runner.objects import ObjectKey, uid_of
 from runner.plan import published
 from runner.plan.changes import ObjectChange, ResourcePlan
 from runner.plan.drift_fields import DriftPolicy
@@ -34,8 +34,8 @@ from runner.workqueue.reasons import RunReason
 DRIFT = RunReason("drift check", 1200.0, is_check=True)
 
 
-class DriftSchedule:
-    """Timers of one watch's objects.
+class DriftSchedule(Hooks):
+    """Timers of the checks of one watch's objects.
 
     The UID determines the times of an object, a period apart. This spreads the checks of many objects over the period,
     and a restart or another replica does not change the times. A check is omitted if a real run is due anyway, because
@@ -46,15 +46,28 @@ class DriftSchedule:
         self,
         queue: WorkQueue,
         period: float,
-        may_run: Callable[[ObjectKey], bool],
+        check: Callable[[ObjectKey], None],
         now: Callable[[], float] = time.time,
     ) -> None:
-        """`period` is in seconds. `may_run` returns whether an object may run now. `now` is since the epoch."""
+        """`period` is in seconds. `check` requests the check of an object. `now` is since the epoch."""
         self._queue = queue
         self._period = period
-        self._may_run = may_run
+        self._check = check
         self._now = now
         self._timers: dict[ObjectKey, asyncio.TimerHandle] = {}
+
+    async def before(self, attempt: Attempt) -> Skip | Attempt:
+        """Schedule the checks of an object when it is reconciled for the first time."""
+        self.start(attempt.key, uid_of(attempt.obj))
+        return attempt
+
+    async def sweep(self) -> None:
+        """End all checks with the operator."""
+        try:
+            await asyncio.Event().wait()
+        finally:
+            for key in list(self._timers):
+                self.forget(key)
 
     def start(self, key: ObjectKey, uid: str) -> None:
         """Schedule the checks of an object; no effect if it has a schedule."""
@@ -67,11 +80,6 @@ class DriftSchedule:
         if timer is not None:
             timer.cancel()
 
-    def close(self) -> None:
-        """End all checks."""
-        for key in list(self._timers):
-            self.forget(key)
-
     def _set(self, key: ObjectKey, delay: float) -> None:
         self._timers[key] = asyncio.get_running_loop().call_later(delay, self._due, key)
 
@@ -79,8 +87,8 @@ class DriftSchedule:
         self._set(key, self._period)
         entry = self._queue.next_run(key)
         has_run = entry is not None and (entry.stage == "waiting" or entry.reason.repairs)
-        if not has_run and not self._queue.is_running(key) and self._may_run(key):
-            self._queue.add(key, DRIFT)
+        if not has_run and not self._queue.is_running(key):
+            self._check(key)
 
 
 _MOST_DETAILS = 20

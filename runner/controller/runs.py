@@ -25,8 +25,7 @@ from runner.kube.discovery import ApiResource
 from runner.kube.presence import ABSENT
 from runner.objects import Object, ObjectKey, ObjectRef, key_of, uid_of
 from runner.ownership import OwnerState
-from runner.proxy.identity import RunStats
-from runner.proxy.planning.overlay import Overlay
+from runner.proxy.identity import ObjectView, RunStats
 from runner.status import report
 from runner.watches.watch import Watch
 from runner.workqueue import reasons
@@ -211,8 +210,8 @@ class Runs(Hooks):
         await self._engine.recorded(job)
 
     @asynccontextmanager
-    async def prepare(self, attempt: Attempt, overlay: Overlay | None = None) -> AsyncIterator[PreparedRun]:
-        """Open the access of a run to the API server, and make its job. With `overlay`, its writes are only planned.
+    async def prepare(self, attempt: Attempt, view: ObjectView | None = None) -> AsyncIterator[PreparedRun]:
+        """Open the access of a run to the API server, and make its job. With `view`, the run is a trial.
 
         Raises:
             TerminalError: the object cannot be run.
@@ -220,7 +219,7 @@ class Runs(Hooks):
         watch = self._scope.watch
         terminates = partial(self._namespace_terminates, attempt.key)
         owner = partial(self._owner_state, attempt.resource, ObjectRef.of(watch.gvk, attempt.obj))
-        async with self._access.open(watch, attempt, terminates, owner, overlay) as grant:
+        async with self._access.open(watch, attempt, terminates, owner, view) as grant:
             yield PreparedRun(await self._jobs.make(attempt, grant), grant)
 
     async def run(self, attempt: Attempt, prepared: PreparedRun) -> FinishedRun:
@@ -242,13 +241,13 @@ class Runs(Hooks):
         return FinishedRun(job, result, grant, events, decision)
 
     async def trial(
-        self, attempt: Attempt, overlay: Overlay, change: Callable[[Job], Job], sink: EventSink
+        self, attempt: Attempt, view: ObjectView, change: Callable[[Job], Job], sink: EventSink
     ) -> tuple[RunResult, Grant]:
         """Run so that all writes are only planned. The run has no Events, no log and no kept folder.
 
         `change` receives the job of a run, and returns that of the trial.
         """
-        async with self.prepare(attempt, overlay) as prepared:
+        async with self.prepare(attempt, view) as prepared:
             job = prepared.job
             job = replace(
                 change(job),

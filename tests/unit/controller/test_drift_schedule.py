@@ -28,8 +28,12 @@ class Bed:
     def __init__(self) -> None:
         self.queue = WorkQueue(ConcurrencyLimit.of(1), Dispatcher(ConcurrencyLimit.of(1)))
         self.owned = True
-        self.schedule = DriftSchedule(self.queue, PERIOD, lambda _: self.owned, lambda: EPOCH)
+        self.schedule = DriftSchedule(self.queue, PERIOD, self.check, lambda: EPOCH)
         self.received: list[tuple[str, RunReason, float]] = []
+
+    def check(self, key: ObjectKey) -> None:
+        if self.owned:
+            self.queue.add(key, DRIFT)
 
     async def work(self) -> None:
         while (request := await self.queue.get()) is not None:
@@ -40,8 +44,9 @@ class Bed:
         """Work for some time."""
         async with asyncio.TaskGroup() as group:
             group.create_task(self.work())
+            sweeping = group.create_task(self.schedule.sweep())
             await asyncio.sleep(seconds)
-            self.schedule.close()
+            sweeping.cancel()
             self.queue.close()
 
 
