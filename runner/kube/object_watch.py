@@ -28,7 +28,6 @@ class ObjectWatch:
 
         `synced` is called when a list is complete for the first time.
         """
-        self.namespace = watcher.namespace
         self.health = watcher.health
         self.is_synced = False
         """True if a list was ever complete."""
@@ -43,16 +42,17 @@ class ObjectWatch:
         await self._watcher.follow(self._take)
 
     def _take(self, event: WatchEvent) -> None:
+        scope = self.health.namespace
         match event:
             case Restarted():
-                self._relist.begin(self.namespace, self._expected())
+                self._relist.begin(scope, self._expected())
             case Applied(obj):
                 self._relist.saw(key_of(obj))
                 self._saw(key_of(obj), obj)
             case Deleted(obj):
                 self._saw(key_of(obj), None)
             case Synced():
-                for key in self._relist.end(self.namespace):
+                for key in self._relist.end(scope):
                     self._saw(key, None)
                 if not self.is_synced:
                     self.is_synced = True

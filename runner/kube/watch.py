@@ -21,7 +21,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from typing import NoReturn
+from typing import NoReturn, Protocol, TypeVar
 
 from runner import log
 from runner.backoff import JitteredBackoff
@@ -35,6 +35,17 @@ from runner.kube.watch_stream import Pacer, WatchPolicy, WatchStream
 from runner.objects import GVK
 
 _BAD_REQUEST = 400
+
+
+class _Watch(Protocol):
+    """Watch of one of the namespaces of a kind."""
+
+    @property
+    def health(self) -> WatchHealth:
+        """State of the watch."""
+
+
+W = TypeVar("W", bound=_Watch)
 
 
 class Watcher:
@@ -56,8 +67,6 @@ class Watcher:
         self.namespace = namespace
         self._log = log.get(__name__, gvk=str(gvk), scope=namespace or "all namespaces")
         self.health = WatchHealth(gvk, namespace, self._log, policy.repeat_log)
-        self.is_redundant = False
-        """Whether another watcher covers the kind, which is cluster-scoped."""
         self._client = client
         self._discovery = discovery
         self._selection = selection
@@ -90,7 +99,7 @@ class Watcher:
         self.health.served()
         if not resource.namespaced and not self._takes_cluster_scope:
             return await self._wait_for_other_watcher(take)
-        self.is_redundant = False
+        self.health.is_redundant = False
         path = resource.path(self.namespace)
         match position:
             case From() if position.path == path:
@@ -105,8 +114,8 @@ class Watcher:
     async def _wait_for_other_watcher(self, take: Take) -> StepEnd:
         """Wait while another watcher covers the kind, which is cluster-scoped."""
         self.health.accepted(WatchState.LIVE)
-        if not self.is_redundant:
-            self.is_redundant = True
+        if not self.health.is_redundant:
+            self.health.is_redundant = True
             take(Requested())
             take(Restarted(self.namespace))
             take(Synced())
@@ -207,10 +216,10 @@ def watchers(
     )
 
 
-def covering(watched: Sequence[Watcher], namespace: str) -> Sequence[Watcher]:
-    """Return the watchers of a namespace; all if it is empty, none if no one watches it."""
-    of_namespace = [watcher for watcher in watched if namespace in {"", watcher.namespace} or not watcher.namespace]
-    return [watched[0] if watcher.is_redundant else watcher for watcher in of_namespace]
+def covering(watches: Sequence[W], namespace: str) -> Sequence[W]:
+    """Return the watches of a namespace; all if it is empty, none if no one watches it."""
+    of_namespace = [watch for watch in watches if not namespace or watch.health.namespace in {"", namespace}]
+    return [watches[0] if watch.health.is_redundant else watch for watch in of_namespace]
 
 
 def problem_of(watched: Sequence[Watcher]) -> str | None:

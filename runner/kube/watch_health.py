@@ -40,6 +40,8 @@ class WatchHealth:
         """Current error; None if there is none."""
         self.is_refused = False
         """Whether the API server refuses the watch now."""
+        self.is_redundant = False
+        """Whether the watch of another namespace covers the kind, which is cluster-scoped."""
         self.unknown: Unknown | None = Unknown(gvk, namespace, "they were not listed yet", time.time())
         """Why it is unknown which objects exist; None while it is known."""
         self.known_again: Callable[[], None] = lambda: None

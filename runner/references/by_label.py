@@ -14,7 +14,7 @@ from typing import NamedTuple
 from runner.kube.client import Client, Selection
 from runner.kube.discovery import Discovery
 from runner.kube.object_watch import ObjectWatch
-from runner.kube.watch import watchers
+from runner.kube.watch import covering, watchers
 from runner.kube.watch_health import WatchState
 from runner.kube.watch_stream import WatchPolicy
 from runner.objects import GVK, Object, ObjectKey, ObjectRef
@@ -89,15 +89,12 @@ class LabelledReferences:
         """Return True if a selected object is relevant for a namespace (empty: for cluster-scoped objects)."""
         return bool(self.selected.namespace) or key.namespace == namespace or not (key.namespace and namespace)
 
-    def _for(self, namespace: str) -> list[ObjectWatch]:
+    def _for(self, namespace: str) -> Sequence[ObjectWatch]:
         """Return the watches that cover the objects of a namespace."""
-        if not namespace or self.selected.namespace:
-            return list(self._watches)
-        # The first one sees a kind without namespaces as a whole.
-        return [watch for n, watch in enumerate(self._watches) if n == 0 or watch.namespace == namespace]
+        return covering(self._watches, "" if self.selected.namespace else namespace)
 
     def _held(self, number: int) -> list[ObjectKey]:
-        scope = self._watches[number].namespace
+        scope = self._watches[number].health.namespace
         return [key for key in self._states if key.namespace == scope or not scope or not (key.namespace or number)]
 
     def _saw(self, number: int, key: ObjectKey, obj: Object | None) -> None:
