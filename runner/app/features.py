@@ -10,11 +10,11 @@ from runner.controller import planning
 from runner.controller.decisions import RUN_MARK
 from runner.controller.drift import DRIFT, DriftChecks, DriftSchedule
 from runner.controller.hooks import Hooks
-from runner.controller.hosts import RunHosts
 from runner.controller.kind import Kind
 from runner.controller.own_hooks import Annotations, FinalizerRemoval, Pause, RunReports
 from runner.controller.plan_run import PlanRuns
 from runner.controller.planning import PlanReconciler
+from runner.features.hosts.run_hosts import RunHosts
 from runner.features.loopguard.guard import LoopGuard
 from runner.features.loopguard.reports import ContentionReporter
 from runner.features.prune import store as prune_store

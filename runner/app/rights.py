@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from runner.controller import hosts, plan_run
+from runner.controller import plan_run
 from runner.engines.pod import rights as pods
+from runner.features.hosts import run_hosts as hosts
 from runner.features.prune import store as prune
 from runner.features.replicas import leases
 from runner.features.rollout import store as rollout

@@ -110,31 +110,31 @@ def _fold(conditions: list[Condition], health: KstatusConditions, own: OwnStatus
             put(conditions, new, now)
 
 
-def merged(old: Condition | None, wanted: Condition | None, own: OwnStatus) -> Condition | None:
+def merged(old: Condition | None, new: Condition | None, own: OwnStatus) -> Condition | None:
     """Return a kstatus condition after a change.
 
-    | old | wanted | after the change |
+    | before the change | in the change | after it |
     |---|---|---|
-    | a role's | any | old |
+    | that of a role | any | that of the role |
     | ours, or none | none | none |
-    | ours, a result for the same generation | status Unknown | old |
-    | ours | another | wanted |
+    | ours, a result for the same generation | status Unknown | the result |
+    | ours, or none | another | that of the change |
     """
-    if old is not None and (not own.wrote(old) or (wanted is not None and _is_result(old, wanted, own))):
+    if old is not None and (not own.wrote(old) or (new is not None and _is_result(old, new, own))):
         return old
-    return wanted
+    return new
 
 
-def _is_result(old: Condition, wanted: Condition, own: OwnStatus) -> bool:
+def _is_result(old: Condition, new: Condition, own: OwnStatus) -> bool:
     """Return whether `old` is a run's result for the same generation, which `Unknown` must not replace.
 
     A run that requested another one ends an earlier failure.
     """
-    if wanted["status"] != "Unknown" or old.get("status") == "Unknown" or old.get("reason") in own.passing:
+    if new["status"] != "Unknown" or old.get("status") == "Unknown" or old.get("reason") in own.passing:
         return False
-    if wanted.get("reason") == kstatus.REQUEUED and old.get("status") != "True":
+    if new.get("reason") == kstatus.REQUEUED and old.get("status") != "True":
         return False
-    return old.get(OBSERVED) == wanted.get(OBSERVED)
+    return old.get(OBSERVED) == new.get(OBSERVED)
 
 
 def _observing(obj: Object, status: Mapping[str, Any], report: StatusReport, own: OwnStatus) -> JSONPatch:

@@ -21,6 +21,7 @@ from runner.dependents.written import WrittenObjects
 from runner.digests import digest_of
 from runner.engines.pod import jobs, plugin
 from runner.errors import NotFoundError
+from runner.features.hosts import record as hosts
 from runner.features.prune import store as prune_store
 from runner.features.prune.record import CreationRecord
 from runner.features.prune.store import RecordStore
@@ -28,7 +29,6 @@ from runner.features.rollout.member import Member
 from runner.features.rollout.state import BY_USER, State
 from runner.features.rollout.store import RolloutStore
 from runner.features.unchanged.last_run import LastRun
-from runner.hosts import record as hosts
 from runner.kube.client import Client, Selection
 from runner.kube.discovery import ApiResource
 from runner.kube.state import FileState

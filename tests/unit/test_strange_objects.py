@@ -12,12 +12,12 @@ from runner import objects
 from runner.app.own_status import OWN_STATUS
 from runner.engine import params
 from runner.engine.job import Outcome, RunResult
+from runner.features.hosts import record
 from runner.features.loopguard import reports as contention
 from runner.features.prune import status as prune_status
 from runner.features.rollout.member import Member
 from runner.features.ui import views
 from runner.features.ui.object_states import display_status
-from runner.hosts import record
 from runner.kube.discovery import ApiResource
 from runner.kube.object_state import ObjectState
 from runner.masking import public

@@ -22,7 +22,6 @@ from runner.config import paths
 from runner.config.settings import Settings
 from runner.controller import decisions, run_access
 from runner.controller.attempt import Attempt, WatchScope, overrides_of
-from runner.controller.hosts import RunHosts
 from runner.controller.metrics import Metrics
 from runner.controller.plan_run import PlanRuns, plan_environment
 from runner.controller.run_access import RunAccess
@@ -35,6 +34,7 @@ from runner.engines.warm.engine import WarmChoice, WarmEngine
 from runner.errors import ApiError, ApiUnavailableError, OperatorError, UnauthorizedError
 from runner.events.bodies import ApiEvent
 from runner.features.discoverycache.handler import DiscoveryCache
+from runner.features.hosts.run_hosts import RunHosts
 from runner.features.masking import requests as masked
 from runner.features.rollout.fields import ROLLOUT_POLICY
 from runner.features.rollout.member import Member

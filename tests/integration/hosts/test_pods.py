@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from runner.engines.pod import payload
-from runner.hosts.inventory import Credentials, Host, Hosts
+from runner.features.hosts.inventory import Credentials, Host, Hosts
 from runner.watches.watch import Playbook
 from tests.kit import ssh_hosts
 from tests.kit.jobs import job_value

@@ -13,10 +13,10 @@ import pytest
 
 from runner.controller.attempt import Attempt
 from runner.controller.hooks import RequestFailedError
-from runner.controller.hosts import HOSTS, RunHosts
 from runner.engine.job import Outcome, RunResult
 from runner.errors import ForbiddenError, NotFoundError, TerminalError
-from runner.hosts.inventory import HOST_KEYS, Hosts
+from runner.features.hosts.inventory import HOST_KEYS, Hosts
+from runner.features.hosts.run_hosts import HOSTS, RunHosts
 from runner.kube.client import Client
 from runner.kube.discovery import ApiResource
 from runner.kube.meaning import Request

@@ -6,7 +6,7 @@ import pytest
 
 from runner.engine import advice
 from runner.engine.job import HostRecap, Outcome, RunResult, TaskFailure
-from runner.hosts.inventory import UNRESOLVED, Credentials, Host, Hosts
+from runner.features.hosts.inventory import UNRESOLVED, Credentials, Host, Hosts
 
 BROKEN = (
     "Task failed: Conditional result (True) was derived from value of type 'str' at '/roles/a/tasks/main.yml:3:9'. "

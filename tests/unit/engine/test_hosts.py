@@ -17,8 +17,8 @@ import pytest
 from runner.engine import run_dir
 from runner.engine.job import Job
 from runner.engine.run_dir import RunFolder
-from runner.hosts import inventory
-from runner.hosts.inventory import Credentials, Host, Hosts
+from runner.features.hosts import inventory
+from runner.features.hosts.inventory import Credentials, Host, Hosts
 from runner.watches.watch import Role
 from tests.kit.jobs import job_value
 

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from runner.hosts import addresses
-from runner.hosts.addresses import AddressCheck, Resolver
+from runner.features.hosts import addresses
+from runner.features.hosts.addresses import AddressCheck, Resolver
 from runner.watches.inventory_fields import AllowedHosts
 from tests.kit.wait import patience
 

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from runner.errors import TerminalError
-from runner.hosts import credentials
+from runner.features.hosts import credentials
 from runner.objects import GVK
 
 WEB = GVK("infra.example.com", "v1", "WebServer")

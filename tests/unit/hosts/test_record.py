@@ -9,8 +9,8 @@ import pytest
 
 from runner.engine.job import HostRecap, Outcome, RunResult
 from runner.errors import TerminalError
-from runner.hosts import record, spec
-from runner.hosts.inventory import HOST_KEYS, Credentials, Host, Hosts
+from runner.features.hosts import record, spec
+from runner.features.hosts.inventory import HOST_KEYS, Credentials, Host, Hosts
 from runner.slots import EMPTY
 
 KEY = "ssh-ed25519 AAAAC3"

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from runner.errors import TerminalError
-from runner.hosts import spec
+from runner.features.hosts import spec
 from runner.watches.inventory_fields import AllowedHosts, InventoryPolicy
 from runner.watches.spec_paths import SpecPath
 from runner.watches.watch import Watch

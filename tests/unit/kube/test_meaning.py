@@ -42,7 +42,7 @@ SITES: dict[Request, set[str]] = {
     Request.RUNNING: {"status/writer:_attempt", "status/writer:_fresh"},
     Request.STATUS: {"status/writer:_attempt", "status/writer:_fresh"},
     Request.EVENT: {"events/recorder:_post", "events/recorder:_repeat"},
-    Request.LENT: {"controller/hosts:_lent"},
+    Request.LENT: {"features/hosts/run_hosts:_lent"},
     Request.PLAN: {f"kube/state:{name}" for name in ("read", "write", "delete")},
     Request.AFTERWARDS: {
         *("features/unchanged/hooks:_write", "features/prune/records:read", "features/prune/records:_delete"),

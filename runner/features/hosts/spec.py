@@ -15,8 +15,8 @@ from typing import Any
 
 from runner.engine import params
 from runner.errors import TerminalError
-from runner.hosts.addresses import parsed
-from runner.hosts.inventory import Host
+from runner.features.hosts.addresses import parsed
+from runner.features.hosts.inventory import Host
 from runner.watches import inventory_fields
 from runner.watches.inventory_fields import InventoryPolicy
 from runner.watches.watch import Watch

@@ -14,8 +14,8 @@ from typing import Any, TypeAlias
 
 from runner.engine.job import HostRecap, RunResult
 from runner.errors import TerminalError
-from runner.hosts import spec
-from runner.hosts.inventory import HOST_KEYS, Host, Hosts
+from runner.features.hosts import spec
+from runner.features.hosts.inventory import HOST_KEYS, Host, Hosts
 from runner.objects import Object, mapping, maps
 
 Entry: TypeAlias = Mapping[str, Any]

@@ -12,9 +12,9 @@ from runner.controller.hooks import FinishedRun, Hooks, RequestFailedError
 from runner.engine import conversion, params
 from runner.engine.job import Job, RunResult
 from runner.errors import ApiError, ApiUnavailableError, NotFoundError, TerminalError
-from runner.hosts import addresses, credentials, record, spec
-from runner.hosts.addresses import AddressCheck, Resolver
-from runner.hosts.inventory import HOST_KEYS, UNRESOLVED, Credentials, Host, Hosts, fact_environment
+from runner.features.hosts import addresses, credentials, record, spec
+from runner.features.hosts.addresses import AddressCheck, Resolver
+from runner.features.hosts.inventory import HOST_KEYS, UNRESOLVED, Credentials, Host, Hosts, fact_environment
 from runner.kube.client import Client
 from runner.kube.discovery import ApiResource
 from runner.kube.meaning import Request

@@ -16,7 +16,7 @@ from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat, PublicFormat, ssh
 
 from runner.errors import TerminalError
-from runner.hosts.inventory import Credentials
+from runner.features.hosts.inventory import Credentials
 from runner.objects import GVK, Object, ObjectKey, key_of, labels_of
 
 _KEYS = ("ssh-privatekey", "ssh-publickey-cert", "username", "password", "become-password", "known_hosts")
