@@ -22,7 +22,6 @@ from runner.controller.runs import Runs
 from runner.engine.job import Outcome, RunResult
 from runner.kube.cache import Change, Summary
 from runner.objects import GVK, ObjectKey
-from runner.references.watching import References
 from runner.watches.watch import Watch
 from runner.workqueue import reasons
 from runner.workqueue.concurrency import ConcurrencyLimit
@@ -72,16 +71,6 @@ class _Objects:
     async def known_namespaces(self) -> AsyncGenerator[str]:
         await self._listed.wait()
         yield ""
-
-
-class _NoReferences:
-    """In the place of what objects refer to: nothing."""
-
-    async def ready(self, gvk: GVK, key: ObjectKey) -> None:
-        """Nothing has to be known first."""
-
-    def forget(self, gvk: GVK, key: ObjectKey) -> None:
-        """Nothing was known."""
 
 
 class _Runs:
@@ -166,7 +155,7 @@ def _controller(informer: _Objects, runs: _Runs) -> Controller:
         scope_value(_watch(), informer),
         cast("Reconciler", runs),
         cast("Runs", runs),
-        cast("References", _NoReferences()),
+        [],
         WorkQueue(ConcurrencyLimit.of(_WORKERS), Dispatcher(ConcurrencyLimit.of(_WORKERS))),
     )
 

@@ -39,7 +39,7 @@ def make(watch: Watch, engine: OpenEngine, operator: Operator, options: Features
         scope, operator.client, operator.discovery, kind.runs, kind.status, kind.refusals, kind.hooks
     )
     operator.metrics.add_reasons(watch.gvk, features.REASONS)
-    return Controller(scope, reconciler, kind.runs, operator.references, kind.queue)
+    return Controller(scope, reconciler, kind.runs, kind.hooks, kind.queue)
 
 
 def _kind(watch: Watch, engine: OpenEngine, operator: Operator) -> Kind:

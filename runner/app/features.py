@@ -23,6 +23,7 @@ from runner.features.prune.hooks import PRUNE, Pruner
 from runner.features.prune.records import PruneDeletion, PruneRecords
 from runner.features.prune.sharing import OperatorUses
 from runner.features.references.ignored import IgnoredReferences
+from runner.features.references.known import KnownReferences
 from runner.features.rollout.fields import ROLLOUT_POLICY
 from runner.features.rollout.hooks import ROLLOUT, Rollout
 from runner.features.rollout.page import RolloutTable
@@ -92,6 +93,7 @@ class Features:
             contention,  # ends its condition even if the run is skipped
             Annotations(scope),  # reads settings of the hooks below
             IgnoredReferences(scope),
+            KnownReferences(scope, kind.operator.references) if watch.references else None,
             kind.runs,  # continues the run of an earlier operator, which cannot be skipped
             self._rollout(kind),  # after `runs`, and before requests and plans that an object that waits does not need
             _skipper(kind),  # before the check of the owner, which can need a request

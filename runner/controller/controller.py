@@ -7,20 +7,20 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+from collections.abc import Sequence
 from functools import partial
 
 from runner import log
 from runner.controller import decisions
 from runner.controller.attempt import WatchScope
 from runner.controller.decisions import Done, RequeueAfter, Result, Retry, Terminal
-from runner.controller.hooks import REQUEST_BACKOFF
+from runner.controller.hooks import REQUEST_BACKOFF, Hooks
 from runner.controller.metrics import controller_name
 from runner.controller.reconcile import Reconciler
 from runner.controller.runs import Runs
 from runner.kube.cache import Change, Summary
 from runner.monitoring.background import Work
 from runner.objects import ObjectKey
-from runner.references.watching import References
 from runner.workqueue import reasons
 from runner.workqueue.queue import WorkQueue
 from runner.workqueue.request import Cause, ReconcileRequest
@@ -38,16 +38,17 @@ class Controller:
         scope: WatchScope,
         reconciler: Reconciler,
         runs: Runs,
-        references: References,
+        hooks: Sequence[Hooks],
         queue: WorkQueue,
     ) -> None:
+        """`hooks` are in the order in which they are called."""
         self.watch = scope.watch
         self.queue = queue
         self.informer = scope.informer
         self._reconciler = reconciler
         self._runs = runs
         self._metrics = scope.metrics
-        self._references = references
+        self._hooks = hooks
         self._leadership = scope.leadership
         self._marks = scope.marks
         self._registry = scope.registry
@@ -119,7 +120,8 @@ class Controller:
     def _changed(self, change: Change) -> None:
         if change.new is None:
             self._registry.forget(change.key)
-        self._update_references(change)
+        for hooks in self._hooks:
+            hooks.changed(change)
         waits = change.key in self._terminal or change.key in self._refused
         reason = decisions.run_reason(self.watch, change, self._marks, waits=waits)
         if reason is None or not (change.new is None or self._leadership.leads()):
@@ -132,15 +134,6 @@ class Controller:
             self.queue.add_at_start(change.key, decisions.result_at_start(self.watch, new))
         else:
             self.queue.add(change.key, reason, change.fields)
-
-    def _update_references(self, change: Change) -> None:
-        old, new = change.old, change.new
-        if new is None:
-            self._references.forget(self.watch.gvk, change.key)
-        elif self.watch.references and (old is None or new.generation is None or old.generation != new.generation):
-            obj = self.informer.get(change.key)
-            if obj is not None:
-                self._references.update(self.watch.gvk, obj)
 
     async def _work(self) -> None:
         while (request := await self.queue.get()) is not None:
@@ -164,7 +157,8 @@ class Controller:
 
     async def _reconcile(self, request: ReconcileRequest) -> Result:
         try:
-            await self._references.ready(self.watch.gvk, request.key)
+            for hooks in self._hooks:
+                await hooks.ready(request.key)
             return await self._reconciler.reconcile(self.queue.begun(request))
         except Exception:  # noqa: BLE001 - a defect must not end the worker: it is logged with its traceback, and retried
             self._log.exception("Reconcile failed unexpectedly", **request.key._asdict())

@@ -20,6 +20,7 @@ from runner.controller.run_access import Grant
 from runner.controller.run_log import RunEvents
 from runner.engine.job import Job, RunResult
 from runner.errors import ApiError, ApiUnavailableError, OperatorError
+from runner.kube.cache import Change
 from runner.kube.meaning import Request
 from runner.objects import ObjectKey
 from runner.slots import Slot
@@ -92,6 +93,12 @@ class Hooks:
     async def after(self, attempt: Attempt, run: FinishedRun) -> Addition:  # noqa: ARG002 - as above
         """Do the work after a run, once its result is in the status."""
         return Addition()
+
+    def changed(self, change: Change) -> None:
+        """Handle a change of an object, before it starts a run. No requests."""
+
+    async def ready(self, key: ObjectKey) -> None:
+        """Wait until everything is known that an attempt at an object needs."""
 
     async def gone(self, key: ObjectKey) -> None:
         """Remove the data of an object that no longer exists."""

@@ -28,7 +28,6 @@ from runner.kube.watch_events import Applied, Deleted
 from runner.lease_guard import SoleReplica
 from runner.objects import GVK, Object, ObjectKey, conditions_of
 from runner.proxy.identity import RunStats
-from runner.references.watching import References
 from runner.status.conditions import find
 from runner.status.writer import StatusWriter
 from runner.watches.watch import Watch
@@ -232,14 +231,6 @@ class _Access:
         yield Grant("", "", RunStats(), RunSecrets())
 
 
-class _NoReferences:
-    async def ready(self, *_: Any) -> None:
-        """No object has references."""
-
-    def forget(self, *_: Any) -> None:
-        """Nothing is watched."""
-
-
 class Bed:
     """A controller of one kind, with one worker unless more are given."""
 
@@ -275,6 +266,7 @@ class Bed:
             Pause(self.scope),
             Annotations(self.scope),
         ]
+        hooks = [*common, runs, owners, *features]
         reconciler = Reconciler(
             self.scope,
             server,
@@ -282,11 +274,10 @@ class Bed:
             runs,
             self.status,
             refusals,
-            [*common, runs, owners, *features],
+            hooks,
         )
         queue = WorkQueue(ConcurrencyLimit.of(workers), Dispatcher(ConcurrencyLimit.of(workers)))
-        references = cast("References", _NoReferences())
-        self.controller = Controller(self.scope, reconciler, runs, references, queue)
+        self.controller = Controller(self.scope, reconciler, runs, hooks, queue)
         self.server.changed = self.controller._changed
 
     async def work(self, seconds: float) -> None:

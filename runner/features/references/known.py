@@ -1,0 +1,33 @@
+"""References of one watch's objects: known before a run, and followed."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from runner.controller.attempt import WatchScope
+from runner.controller.hooks import Hooks
+from runner.kube.cache import Change
+from runner.objects import ObjectKey
+from runner.references.watching import References
+
+
+@dataclass(frozen=True, slots=True)
+class KnownReferences(Hooks):
+    """Reports the objects of one watch to the watches of references, and waits for these before a run."""
+
+    scope: WatchScope
+    references: References
+
+    def changed(self, change: Change) -> None:
+        """Follow the references of an object if they can have changed."""
+        old, new, gvk = change.old, change.new, self.scope.watch.gvk
+        if new is None:
+            self.references.forget(gvk, change.key)
+        elif old is None or new.generation is None or old.generation != new.generation:
+            obj = self.scope.informer.get(change.key)
+            if obj is not None:
+                self.references.update(gvk, obj)
+
+    async def ready(self, key: ObjectKey) -> None:
+        """Wait until the references of an object are known, or have an error."""
+        await self.references.ready(self.scope.watch.gvk, key)
