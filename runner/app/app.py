@@ -57,6 +57,7 @@ from runner.features.discoverycache.handler import DiscoveryCache
 from runner.features.loopguard.guard import LoopGuard, delays
 from runner.features.masking import requests as masked
 from runner.features.prune import requests as pruned
+from runner.features.readcache.setup import CachedReads
 from runner.features.replicas import setup as replicas
 from runner.features.rights.privileges import OperatorRights
 from runner.features.rolemetrics.endpoint import RoleMetrics
@@ -72,11 +73,9 @@ from runner.monitoring.background import Background, Work
 from runner.monitoring.identity import IdentityCheck
 from runner.objects import GVK, ObjectRef
 from runner.proxy.calls import Handler
-from runner.proxy.handlers import reads as reads_handler
 from runner.proxy.handlers.confined import Confined
 from runner.proxy.handlers.negotiate import Negotiate
 from runner.proxy.handlers.plan.handler import Planning
-from runner.proxy.handlers.reads import Reads
 from runner.proxy.handlers.writes import ServedResources, Writes
 from runner.proxy.identity import Identities
 from runner.proxy.self_test import SelfTest
@@ -173,13 +172,14 @@ class _Operator:
                 client, discovery, settings.namespaces, self._watches, guard.trigger, leadership.leads
             )
             dependents.declare(self._metrics)
+            reads = CachedReads(client, dependents, self._metrics)
             clock = asyncio.get_running_loop().time
             events = EventRecorder(client, settings.pod_name or platform.node(), clock, self._metrics)
             writing = asyncio.create_task(self._background.keep("events", events.follow))
             stack.push_async_callback(events.close, writing, _EVENTS_GRACE)
             observers = (dependents, references)
             guards = [guard for plugin in plugins if plugin in assigned.values() for guard in plugin.guards]
-            proxy, access = await self._open_proxy(stack, client, guards, dependents, observers)
+            proxy, access = await self._open_proxy(stack, client, guards, reads, observers)
             self._environment |= await self._role_metrics.open(stack, run_access.LOOPBACK, settings.user_metrics_port)
             parts = OperatorParts(
                 settings=settings,
@@ -227,6 +227,7 @@ class _Operator:
             stack.callback(self._rights.close)
             followed: dict[str, Work] = {
                 "dependents": partial(dependents.follow, self._background),
+                "dependents/read": reads.follow,
                 "references": partial(references.follow, self._background),
                 "rights": partial(self._rights.follow, client, discovery, self._watches),
                 "lag": self._metrics.measure_lag,
@@ -283,13 +284,12 @@ class _Operator:
         stack: AsyncExitStack,
         client: Client,
         guards: Sequence[Handler],
-        dependents: Dependents,
+        reads: CachedReads,
         observers: Sequence[AccessObserver],
     ) -> tuple[Proxy, RunAccess]:
         identities = Identities()
         clock = asyncio.get_running_loop().time
         served = ServedResources(client, clock)
-        reads = Reads(dependents.bodies, dependents, reads_handler.counter(self._metrics))
         discovery_cache = DiscoveryCache(clock, served.forget)
         proxy = Proxy(
             client.credentials,
@@ -299,7 +299,7 @@ class _Operator:
                 Confined(),
                 discovery_cache,
                 Negotiate(),
-                reads,
+                reads.handler,
                 Writes(served, client, *observers, hook=pruned.creations),
                 Planning(served, clock),
             ],

@@ -1,8 +1,8 @@
 """Watch of one kind of dependents. It passes events to the ledger and reads the objects that the ledger requests.
 
 Guarantees: one read of an object for any number of events, one object at a time, retried until it succeeds. A status is
-read at most once in `STATUS_PERIOD`, after all other reads, and after each event that can have changed it. The cache
-entries get the version of an owned object before the ledger does. Objects without a watched owner cost only the parsing
+read at most once in `STATUS_PERIOD`, after all other reads, and after each event that can have changed it. The
+listener gets each event before the ledger does. Objects without a watched owner cost only the parsing
 of their metadata.
 """
 
@@ -12,6 +12,7 @@ import asyncio
 import contextlib
 from collections.abc import Callable, Sequence
 from functools import partial
+from typing import TypeAlias
 
 from runner import log
 from runner.backoff import JitteredBackoff
@@ -24,8 +25,7 @@ from runner.kube.object_state import ObjectState
 from runner.kube.watch import Watcher, covering, problem_of
 from runner.kube.watch_events import Applied, Deleted, Requested, Restarted, Synced, WatchEvent
 from runner.kube.watch_health import WatchState
-from runner.objects import ObjectKey, key_of
-from runner.readcache.entries import CacheEntries, ObjectVersion
+from runner.objects import Object, ObjectKey, ObjectRef, key_of
 
 STATUS_PERIOD = 0.5
 """Seconds between two reads of the status of one object."""
@@ -35,27 +35,34 @@ _REFUSED = 60.0
 _log = log.get(__name__)
 
 
+KindListener: TypeAlias = Callable[[str, WatchEvent, tuple[ObjectRef, ...]], None]
+"""Receives the namespace of a watch (empty: all), an event of it, and the watched owners of the object in the event."""
+
+
 class DependentKind:
     """The watch of one kind of dependents."""
 
     def __init__(
         self,
         client: Client,
-        entries: CacheEntries,
+        resource: ApiResource,
+        targets: Callable[[Object], tuple[ObjectRef, ...]],
         watched: tuple[Watcher, ...],
         ledger: Ledger,
         on_change: Callable[[Notification], None],
         settled: Callable[[DependentKind], None],
     ) -> None:
-        """`on_change` receives notifications; `settled` is called when all scopes were listed."""
-        self.resource = entries.resource
-        self.gvk = entries.resource.gvk
+        """`targets` returns the watched owners of an object. `on_change` receives notifications; `settled` is called
+        when all scopes were listed.
+        """  # noqa: D205 - one list
+        self.resource = resource
+        self.gvk = resource.gvk
         self.ledger = ledger
         self.task: asyncio.Task[None] | None = None
         self._client = client
-        self._entries = entries
         self._watchers = watched
-        self._targets = entries.owners_of
+        self._targets = targets
+        self._listener: KindListener = _nothing
         self._on_change = on_change
         self._settled = settled
         self._logged = log.Once()
@@ -75,6 +82,14 @@ class DependentKind:
         self._is_listed = False
         self._is_comparing = False
         self._stopped = False
+
+    def listen(self, listener: KindListener) -> None:
+        """Pass each event to a listener first."""
+        self._listener = listener
+
+    def unbroken_period(self, namespace: str) -> int | None:
+        """Return the number of the current period without a gap of a namespace's watch; None if there is none."""
+        return watcher_of(self._watchers, namespace).health.unbroken_period
 
     def serves(self, resource: ApiResource) -> bool:
         """Return True if this watch covers a resource of the same kind: the same version, or this one still works."""
@@ -133,34 +148,29 @@ class DependentKind:
             self.task.cancel()
 
     def _received(self, scope: str, event: WatchEvent) -> None:
-        for notification in self._take(scope, event):
+        targets = self._targets(event.obj) if isinstance(event, Applied | Deleted) else ()
+        self._listener(scope, event, targets)
+        for notification in self._take(scope, event, targets):
             self._on_change(notification)
         if isinstance(event, Synced) and not self._is_listed:
             self._is_listed = all(self.ledger.is_synced(watcher.namespace) for watcher in self._watchers)
             if self._is_listed:
                 self._settled(self)
 
-    def _take(self, scope: str, event: WatchEvent) -> tuple[Notification, ...]:
+    def _take(self, scope: str, event: WatchEvent, targets: tuple[ObjectRef, ...]) -> tuple[Notification, ...]:
         match event:
             case Requested():
                 self.ledger.requested(scope)
                 return ()
             case Restarted():
-                self._entries.listing(scope)
                 self.ledger.restarted(scope)
                 return ()
             case Synced():
-                self._entries.listed(scope)
                 return self._found(self.ledger.synced(scope))
             case Deleted(obj):
-                self._entries.gone(key_of(obj))
-                return self.ledger.deleted(key_of(obj), ObjectState.of(obj, self._targets(obj), whole=False))
+                return self.ledger.deleted(key_of(obj), ObjectState.of(obj, targets, whole=False))
             case Applied(obj):
-                key, targets = key_of(obj), self._targets(obj)
-                if targets:
-                    self._entries.applied(key, ObjectVersion.of(obj))
-                else:
-                    self._entries.gone(key)
+                key = key_of(obj)
                 if not targets and not self.ledger.concerns(key):
                     return ()
                 return self._found(self.ledger.applied(scope, key, ObjectState.of(obj, targets, whole=False)))
@@ -266,6 +276,10 @@ class DependentKind:
     def _retry(self, namespace: str) -> None:
         self._statuses.update(self._refused.pop(namespace))
         self._reading.set()
+
+
+def _nothing(scope: str, event: WatchEvent, targets: tuple[ObjectRef, ...]) -> None:
+    """Listen to nothing."""
 
 
 def watcher_of(watched: Sequence[Watcher], namespace: str) -> Watcher:

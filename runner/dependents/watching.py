@@ -21,10 +21,11 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterable, Sequence
 from datetime import UTC, datetime
 from functools import partial
+from typing import Protocol
 
 from runner import log
 from runner.backoff import JitteredBackoff
-from runner.dependents.kind import DependentKind, watcher_of
+from runner.dependents.kind import DependentKind, KindListener
 from runner.dependents.ledger import Ledger
 from runner.dependents.notification import DeferredNotifications, Notification, RunWrite, Trigger
 from runner.dependents.store import KindsByWatch, KindStore
@@ -40,8 +41,6 @@ from runner.meters import Meters
 from runner.monitoring.background import Background
 from runner.objects import GVK, Object, ObjectKey, ObjectRef, key_of, mapping, metadata, uid_of
 from runner.ownership import Owner, OwnerClaim, claims_of
-from runner.readcache.bodies import MOST_BYTES, ReadCache
-from runner.readcache.refetch import Refetcher
 from runner.watches.policy import StatusTrigger
 from runner.watches.watch import Watch
 
@@ -56,6 +55,31 @@ _MOST_OWNERS = 4096
 """Cluster-scoped owners whose UIDs are kept. The references of further ones count with each UID."""
 
 _log = log.get(__name__)
+
+
+class DependentsListener(Protocol):
+    """Receives the events of all kinds of dependents."""
+
+    def watched(
+        self,
+        resource: ApiResource,
+        unbroken_period: Callable[[str], int | None],
+        owners: Callable[[Object], tuple[ObjectRef, ...]],
+    ) -> KindListener:
+        """Return the listener of a kind that is watched from now on, in place of an earlier watch of it.
+
+        `unbroken_period` returns the number of the current period without a gap of a namespace's watch, or None if
+        there is none. `owners` returns the watched owners of an object.
+        """
+        ...
+
+    def unfollow(self, resource: ApiResource) -> None:
+        """Handle the end of the watch of a kind."""
+        ...
+
+    def forget(self, owner: ObjectRef) -> None:
+        """Handle the deletion of an owner."""
+        ...
 
 
 class Dependents:
@@ -102,20 +126,20 @@ class Dependents:
         self._vouched: set[tuple[GVK, GVK]] = set()
         """Pairs of watch and kind for which a run of this process wrote or read an object."""
         self._deferred = DeferredNotifications()
-        self._rereads = Refetcher(client)
-        self.bodies = ReadCache(MOST_BYTES, self._rereads.schedule)
-        """Cached responses of the API server for dependents."""
+        self._listener: DependentsListener | None = None
+
+    def listen(self, listener: DependentsListener) -> None:
+        """Pass the events of all kinds to a listener first. To be called before any kind is watched."""
+        self._listener = listener
 
     def problems(self) -> list[str]:
         """Return a sentence for each kind of dependents that is not watched."""
         return [problem for kind in self._kinds.values() for problem in kind.problems()]
 
     def declare(self, meters: Meters) -> None:
-        """Declare the meters of the watches and of the read cache."""
+        """Declare the meters of the watches."""
         text = "Whether the watch of a kind of dependents works (1) or fails (0)"
         meters.observable_gauge("ansible_operator_dependents_watched", text, ["GVK"], self.live)
-        text = "Size of the cache of dependents"
-        meters.gauge("ansible_operator_dependents_kept_bytes", text).set_function(lambda: self.bodies.size)
 
     def live(self) -> dict[GVK, bool]:
         """Return for each kind of dependents whether it is watched."""
@@ -131,7 +155,6 @@ class Dependents:
             keep = background.keep
             group.create_task(keep("dependents/resume", self._resume))
             group.create_task(keep("dependents/save", self._save))
-            group.create_task(keep("dependents/read", partial(self._rereads.follow, self.bodies)))
             await self._loaded.wait()
             while True:
                 kind = await self._to_start.get()
@@ -208,10 +231,11 @@ class Dependents:
 
     def forget(self, gvk: GVK, key: ObjectKey) -> None:
         """Drop the state of a deleted owner."""
-        self.bodies.forget(ObjectRef(gvk, key))
+        if self._listener is not None:
+            self._listener.forget(ObjectRef(gvk, key))
 
-    def caches(self, owner: Owner, resource: ApiResource) -> bool:
-        """Return True if the cache may serve such objects to runs of this owner."""
+    def follows(self, owner: Owner, resource: ApiResource) -> bool:
+        """Return True if objects of this kind that runs of this owner create are watched."""
         kind = (resource.gvk.group, resource.gvk.kind)
         watch = self._watches.get(owner.ref.gvk)
         if watch is None or not self._may_watch(owner, resource):
@@ -374,7 +398,8 @@ class Dependents:
         kind = self._kinds.get(name)
         if kind is not None and not kind.serves(resource):
             kind.stop()
-            self.bodies.unfollow(kind.resource)
+            if self._listener is not None:
+                self._listener.unfollow(kind.resource)
             kind = None
         if kind is None:
             kind = self._kinds[name] = self._make(resource)
@@ -395,13 +420,12 @@ class Dependents:
             Selection(metadata_only=True),
             WatchPolicy(),
         )
-        entries = self.bodies.follow(
-            resource,
-            lambda namespace: watcher_of(watched, namespace).health.unbroken_period,
-            partial(self._targets, resource),
-        )
         ledger = Ledger(resource.gvk, self._trigger_of, uses_generation=resource.uses_generation)
-        return DependentKind(self._client, entries, watched, ledger, self._on_change, self._settled)
+        targets = partial(self._targets, resource)
+        kind = DependentKind(self._client, resource, targets, watched, ledger, self._on_change, self._settled)
+        if self._listener is not None:
+            kind.listen(self._listener.watched(resource, kind.unbroken_period, targets))
+        return kind
 
     def _on_change(self, notification: Notification) -> None:
         if notification.state is None:

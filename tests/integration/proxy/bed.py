@@ -16,6 +16,7 @@ from yarl import URL
 
 from runner.app.own_status import OWN_STATUS
 from runner.dependents.watching import Dependents
+from runner.features.readcache.bodies import ReadCache
 from runner.kube.credentials import auth
 from runner.kube.discovery import ApiResource
 from runner.objects import Object
@@ -132,6 +133,7 @@ class Operating:
     namespace: str
     owner: Owner
     dependents: Dependents
+    cache: ReadCache
     identities: Identities
     proxy: Proxy
     credentials: auth.Credentials

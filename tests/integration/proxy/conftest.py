@@ -19,6 +19,9 @@ from runner.app.fields import FEATURE_FIELDS
 from runner.dependents.store import KindStore
 from runner.dependents.watching import Dependents
 from runner.features.discoverycache.handler import DiscoveryCache
+from runner.features.readcache.bodies import MOST_BYTES, ReadCache
+from runner.features.readcache.handler import Reads
+from runner.features.readcache.refetch import Refetcher
 from runner.kube.client import Client
 from runner.kube.credentials import auth
 from runner.kube.discovery import Discovery
@@ -29,7 +32,6 @@ from runner.ownership import Owner
 from runner.proxy.calls import Handler
 from runner.proxy.handlers.negotiate import Negotiate
 from runner.proxy.handlers.plan.handler import Planning
-from runner.proxy.handlers.reads import Reads
 from runner.proxy.handlers.writes import ServedResources, Writes
 from runner.proxy.identity import Identities, RunIdentity
 from runner.proxy.server import Proxy
@@ -101,11 +103,14 @@ async def operating(devcluster: DevCluster, namespace: str, tmp_path: Path) -> A
             lambda: True,
         )
         served = ServedResources(client, time.monotonic)
-        reads = Reads(dependents.bodies, dependents, lambda result: results.update([result]))
+        refetcher = Refetcher(client)
+        cache = ReadCache(MOST_BYTES, refetcher.schedule)
+        dependents.listen(cache)
+        reads = Reads(cache, dependents, lambda result: results.update([result]))
         proxy = Proxy(credentials, identities, [Negotiate(), reads, Writes(served, client, dependents)])
         await proxy.start("127.0.0.1", 0)
-        following = asyncio.create_task(dependents.follow(Background()))
-        operating = Operating(namespace, owner, dependents, identities, proxy, credentials, session, results)
+        following = asyncio.gather(dependents.follow(Background()), refetcher.follow(cache))
+        operating = Operating(namespace, owner, dependents, cache, identities, proxy, credentials, session, results)
         operating.token = operating.run()
         dependents.began(owner)
         yield operating

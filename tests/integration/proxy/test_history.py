@@ -26,8 +26,8 @@ from typing import TYPE_CHECKING
 import orjson
 import pytest
 
+from runner.features.readcache.bodies import ReadCache
 from runner.kube.watch import Watcher
-from runner.readcache.bodies import ReadCache
 from tests.kit.wait import until
 
 if TYPE_CHECKING:

@@ -96,7 +96,7 @@ async def test_objects_changed_by_other_clients_are_read_again_and_deleted_ones_
     await operating.ask("POST", space, config_map())
     await operating.hits(path)
     changed = await operating.directly("PATCH", path, {"data": {"value": "b"}})
-    bodies, key = operating.dependents.bodies, (operating.namespace, "one")
+    bodies, key = operating.cache, (operating.namespace, "one")
 
     async def is_read_again() -> bool:
         entries = bodies.entries("", "configmaps")
@@ -121,7 +121,7 @@ async def test_only_plain_reads_are_answered_from_memory_and_others_by_the_api_s
 ) -> None:
     path = f"{space}/one"
     # What is doubtful would be read again after half a second, perhaps between the last two reads.
-    operating.dependents.bodies._stale = lambda *_: None
+    operating.cache._stale = lambda *_: None
     await operating.ask("POST", space, config_map())
     odd: list[tuple[str, dict[str, str]]] = [
         ("?resourceVersion=0", {}),
@@ -184,12 +184,12 @@ async def test_runs_of_a_service_account_or_without_owner_injection_are_not_answ
 async def test_objects_without_owner_are_not_cached(operating: Operating, space: str) -> None:
     await operating.ask("POST", space, config_map())
     await operating.hits(f"{space}/one")
-    size = operating.dependents.bodies.size
+    size = operating.cache.size
     await operating.directly("POST", space, {"metadata": {"name": "theirs"}, "data": {"value": "x" * 10_000}})
     before = operating.results.copy()
     for _ in range(3):
         assert not (await operating.ask("GET", f"{space}/theirs")).is_hit
-    assert operating.dependents.bodies.size == size
+    assert operating.cache.size == size
     assert operating.results == before
 
 

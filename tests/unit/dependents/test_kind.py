@@ -16,7 +16,6 @@ from runner.kube.client import Client
 from runner.kube.discovery import ApiResource
 from runner.kube.watch_events import Applied
 from runner.objects import GVK, Object, ObjectKey, ObjectRef
-from runner.readcache.bodies import ReadCache
 
 pytestmark = pytest.mark.virtual_time
 
@@ -59,17 +58,16 @@ class Watched:
     def __init__(self) -> None:
         self.server = Server()
         self.notified: list[tuple[float, Notification]] = []
-        entries = ReadCache(1 << 20, lambda *_: None).follow(RESOURCE, lambda _: 1, lambda _: (OWNER,))
         ledger = Ledger(DEPLOYMENT, lambda _: "auto", uses_generation=True)
         client = cast("Client", self.server)
-        self.kind = DependentKind(client, entries, (), ledger, self._notify, lambda _: None)
+        self.kind = DependentKind(client, RESOURCE, lambda _: (OWNER,), (), ledger, self._notify, lambda _: None)
 
     def _notify(self, notification: Notification) -> None:
         self.notified.append((asyncio.get_running_loop().time(), notification))
 
     def event(self, name: str, ready: int) -> None:
         obj = self.server.write(name, ready)
-        for notification in self.kind._take("", Applied({**obj, "status": None})):
+        for notification in self.kind._take("", Applied({**obj, "status": None}), (OWNER,)):
             self._notify(notification)
 
     async def __aenter__(self) -> Self:

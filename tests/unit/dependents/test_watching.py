@@ -15,6 +15,7 @@ from runner.dependents.store import KindStore
 from runner.dependents.watching import Dependents
 from runner.errors import ForbiddenError, KindNotFoundError
 from runner.features.loopguard.guard import LoopGuard
+from runner.features.readcache.bodies import ReadCache
 from runner.kube.client import Client
 from runner.kube.credentials import auth
 from runner.kube.discovery import ApiResource, Discovery
@@ -99,7 +100,9 @@ class Harness:
     def tell(self, event: Restarted | Synced | Applied | Deleted, scope: str = "") -> None:
         """Say something in place of the Deployments' watch."""
         kind = self.dependents._kinds["apps", "Deployment"]
-        for notification in kind._take(scope, event):
+        targets = kind._targets(event.obj) if isinstance(event, Applied | Deleted) else ()
+        kind._listener(scope, event, targets)
+        for notification in kind._take(scope, event, targets):
             self.dependents._on_change(notification)
 
 
@@ -454,23 +457,24 @@ async def test_a_deletion_by_a_run_triggers_no_owner(make: Make) -> None:
 
 def test_runs_are_answered_from_memory_only_about_dependents_of_their_watch(make: Make) -> None:
     dependents = make().dependents
-    assert not dependents.caches(OWNER, DEPLOYMENT)
+    assert not dependents.follows(OWNER, DEPLOYMENT)
     dependents.wrote(OWNER, DEPLOYMENT, child(1))
-    assert dependents.caches(OWNER, DEPLOYMENT)
-    assert not dependents.caches(FLEET, DEPLOYMENT)
+    assert dependents.follows(OWNER, DEPLOYMENT)
+    assert not dependents.follows(FLEET, DEPLOYMENT)
 
 
 def test_a_blacklisted_kind_is_not_cached_in_any_version(make: Make) -> None:
     old = GVK("apps", "v1beta1", "Deployment")
     dependents = make(blacklist=frozenset({old})).dependents
     dependents.wrote(OWNER, DEPLOYMENT, child(1))
-    assert not dependents.caches(OWNER, DEPLOYMENT)
+    assert not dependents.follows(OWNER, DEPLOYMENT)
 
 
 async def test_the_latest_version_of_a_dependent_is_passed_to_the_read_cache_at_once(make: Make) -> None:
-    harness = make()
+    harness, cache = make(), ReadCache(1 << 20, lambda *_: None)
+    harness.dependents.listen(cache)
     harness.dependents.wrote(OWNER, DEPLOYMENT, child(1))
-    entries = harness.dependents.bodies.entries("apps", "deployments")
+    entries = cache.entries("apps", "deployments")
     assert entries is not None
     key = ObjectKey("ns", "web")
     harness.tell(Restarted(""))

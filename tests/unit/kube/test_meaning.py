@@ -30,7 +30,12 @@ SITES: dict[Request, set[str]] = {
         "dependents/watching:_resume_if_served",
     },
     Request.RELATED: {
-        *("dependents/kind:_compare", "references/kind:_read_one", "kube/deselected:_read", "readcache/refetch:_read"),
+        *(
+            "dependents/kind:_compare",
+            "references/kind:_read_one",
+            "kube/deselected:_read",
+            "features/readcache/refetch:_read",
+        ),
     },
     Request.OWNER: {"controller/owner_check:_read"},
     Request.READ: {

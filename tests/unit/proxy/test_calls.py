@@ -15,6 +15,8 @@ from runner.features.masking.requests import NO_LOG_PATH
 from runner.features.prune import requests
 from runner.features.prune.record import Basis, CreationRecord
 from runner.features.prune.run_objects import USES, RunObjects
+from runner.features.readcache.bodies import MOST_BYTES, ReadCache
+from runner.features.readcache.handler import Reads
 from runner.features.unchanged.last_run import READ_SET, ReadSet
 from runner.kube import discovery
 from runner.kube.discovery import ApiResource
@@ -23,9 +25,7 @@ from runner.ownership import Owner
 from runner.proxy import content
 from runner.proxy.calls import Answer, Call, Observer
 from runner.proxy.content import Parsed
-from runner.proxy.handlers.reads import Reads
 from runner.proxy.handlers.writes import ServedResources, Writes
-from runner.readcache.bodies import MOST_BYTES, ReadCache
 from runner.slots import EMPTY
 from tests.kit.wait import patience, until
 
@@ -57,7 +57,7 @@ class Interested:
     async def get(self, _resource: ApiResource, _key: ObjectKey) -> Object:
         return SECRET
 
-    def caches(self, _owner: Owner, _resource: ApiResource) -> bool:
+    def follows(self, _owner: Owner, _resource: ApiResource) -> bool:
         return True
 
     def wants(self, owner: Owner, resource: ApiResource, namespace: str) -> bool:

@@ -18,18 +18,18 @@ import orjson
 import pytest
 
 from runner.errors import ApiUnavailableError, NotFoundError
+from runner.features.readcache.bodies import MOST_BYTES, ReadCache
+from runner.features.readcache.entries import CacheEntries, ObjectVersion
+from runner.features.readcache.handler import Reads
+from runner.features.readcache.inflight import PendingCalls
+from runner.features.readcache.refetch import Refetcher
 from runner.kube.discovery import ApiResource
 from runner.objects import GVK, Object, ObjectKey, ObjectRef
 from runner.ownership import Owner
 from runner.proxy import request
 from runner.proxy.calls import Answer, Call, Whole
-from runner.proxy.handlers.reads import Reads
 from runner.proxy.http.messages import RequestHead
 from runner.proxy.identity import RunIdentity, Session
-from runner.readcache.bodies import MOST_BYTES, ReadCache
-from runner.readcache.entries import CacheEntries, ObjectVersion
-from runner.readcache.inflight import PendingCalls
-from runner.readcache.refetch import Refetcher
 from tests.kit.virtual_time import virtually
 
 pytestmark = pytest.mark.lengthy
@@ -185,7 +185,7 @@ class History:
         """Objects with a write of unknown outcome."""
         self.steps = steps
 
-    def caches(self, owner: Owner, resource: ApiResource) -> bool:
+    def follows(self, owner: Owner, resource: ApiResource) -> bool:
         return (owner, resource) == (OWNER, CONFIG_MAPS)
 
     async def read(self, path: str) -> bytes:

@@ -9,12 +9,12 @@ import orjson
 import pytest
 
 from runner.errors import ApiUnavailableError, NotFoundError
+from runner.features.readcache.bodies import ObjectResponse, ReadCache
+from runner.features.readcache.entries import ObjectVersion
+from runner.features.readcache.inflight import CallScope
+from runner.features.readcache.refetch import Refetcher
 from runner.kube.discovery import ApiResource
 from runner.objects import GVK, ObjectKey, ObjectRef
-from runner.readcache.bodies import ObjectResponse, ReadCache
-from runner.readcache.entries import ObjectVersion
-from runner.readcache.inflight import CallScope
-from runner.readcache.refetch import Refetcher
 
 pytestmark = pytest.mark.virtual_time
 

@@ -14,13 +14,13 @@ import orjson
 import pytest
 from structlog.testing import capture_logs
 
+from runner.features.readcache import handler as reads
+from runner.features.readcache.bodies import MOST_BYTES, ReadCache
+from runner.features.readcache.entries import ObjectVersion
+from runner.features.readcache.handler import Reads
 from runner.kube.discovery import ApiResource
 from runner.objects import GVK, Object, ObjectKey, ObjectRef
 from runner.ownership import Owner
-from runner.proxy.handlers import reads
-from runner.proxy.handlers.reads import Reads
-from runner.readcache.bodies import MOST_BYTES, ReadCache
-from runner.readcache.entries import ObjectVersion
 from tests.kit.wait import until
 
 if TYPE_CHECKING:
@@ -46,7 +46,7 @@ class Reading:
     results: Counter[str] = field(default_factory=Counter)
     stage: Stage = field(init=False)
 
-    def caches(self, owner: Owner, resource: ApiResource) -> bool:
+    def follows(self, owner: Owner, resource: ApiResource) -> bool:
         return self.cached and owner.ref.gvk.kind == "Memcached" and resource == WIDGETS
 
     def seen(self, version: int = 1, name: str = "a") -> None:

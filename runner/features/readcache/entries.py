@@ -11,10 +11,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, TypeAlias
 
+from runner.features.readcache.inflight import CallScope
 from runner.kube.discovery import ApiResource
-from runner.kube.watch_events import Relist
-from runner.objects import Object, ObjectKey, ObjectRef, metadata, uid_of
-from runner.readcache.inflight import CallScope
+from runner.kube.watch_events import Applied, Deleted, Relist, Restarted, Synced, WatchEvent
+from runner.objects import Object, ObjectKey, ObjectRef, key_of, metadata, uid_of
 
 FIRST_WAIT = 0.5
 """Seconds between a change and the refetch of the object."""
@@ -92,6 +92,18 @@ class CacheEntries:
         """Complete the list of a scope."""
         for key in self._relist.end(scope):
             self.gone(key)
+
+    def received(self, scope: str, event: WatchEvent, owners: tuple[ObjectRef, ...]) -> None:
+        """Note an event of the watch of a scope (a namespace, or `""` for all)."""
+        match event:
+            case Restarted():
+                self.listing(scope)
+            case Synced():
+                self.listed(scope)
+            case Applied(obj) if owners:
+                self.applied(key_of(obj), ObjectVersion.of(obj))
+            case Applied(obj) | Deleted(obj):
+                self.gone(key_of(obj))
 
     def applied(self, key: ObjectKey, version: ObjectVersion | None) -> None:
         """Note the version of an owned object."""

@@ -17,10 +17,10 @@ import orjson
 
 from runner import log
 from runner.errors import ApiError, ApiUnavailableError, NotFoundError
+from runner.features.readcache.bodies import ObjectResponse, ReadCache
+from runner.features.readcache.entries import CacheEntries
 from runner.kube import decode
 from runner.objects import ObjectKey
-from runner.readcache.bodies import ObjectResponse, ReadCache
-from runner.readcache.entries import CacheEntries
 
 _PAUSE = 0.02
 """Seconds between two reads."""

@@ -18,6 +18,9 @@ from functools import partial
 from http import HTTPStatus
 from typing import Protocol
 
+from runner.features.readcache.bodies import ObjectResponse, ReadCache
+from runner.features.readcache.entries import CacheEntries
+from runner.features.readcache.inflight import CallScope, PendingCall
 from runner.kube.discovery import ApiResource
 from runner.meters import Meters
 from runner.objects import ObjectKey, key_of
@@ -26,9 +29,6 @@ from runner.proxy import content
 from runner.proxy.calls import Answer, Call, Proceed, Whole
 from runner.proxy.http import messages
 from runner.proxy.request import RequestInfo
-from runner.readcache.bodies import ObjectResponse, ReadCache
-from runner.readcache.entries import CacheEntries
-from runner.readcache.inflight import CallScope, PendingCall
 
 HIT, MISS = "hit", "miss"
 
@@ -57,21 +57,21 @@ def counter(meters: Meters) -> Callable[[str], None]:
     return lambda result: by_result[result].inc()
 
 
-class CachePolicy(Protocol):
-    """Decision which runs can get cached responses."""
+class WatchedKinds(Protocol):
+    """Kinds whose objects are watched."""
 
-    def caches(self, owner: Owner, resource: ApiResource) -> bool:
-        """Return whether runs of this owner can get cached objects of this kind."""
+    def follows(self, owner: Owner, resource: ApiResource) -> bool:
+        """Return whether objects of this kind that runs of this owner create are watched, so that runs can get them."""
         ...
 
 
 class Reads:
     """Handler that answers from the read cache."""
 
-    def __init__(self, bodies: ReadCache, rights: CachePolicy, count: Callable[[str], None]) -> None:
+    def __init__(self, bodies: ReadCache, watched: WatchedKinds, count: Callable[[str], None]) -> None:
         """`count` is called with HIT or MISS for each GET of an owned object."""
         self._bodies = bodies
-        self._rights = rights
+        self._watched = watched
         self._count = count
 
     async def handle(self, call: Call, proceed: Proceed) -> Answer:
@@ -192,7 +192,7 @@ class Reads:
         if not (run.inject and run.watch_dependents) or run.service_account:
             return None
         entries = self._bodies.entries(info.group, info.resource)
-        return entries if entries is not None and self._rights.caches(run.owner, entries.resource) else None
+        return entries if entries is not None and self._watched.follows(run.owner, entries.resource) else None
 
     def _shown(self, info: RequestInfo) -> CallScope:
         """Return the objects that a response can contain."""

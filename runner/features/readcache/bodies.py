@@ -27,10 +27,11 @@ from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+from runner.dependents.kind import KindListener
+from runner.features.readcache.entries import FIRST_WAIT, CacheEntries, CacheEntry, ObjectVersion
+from runner.features.readcache.inflight import CallScope, PendingCall, PendingCalls
 from runner.kube.discovery import ApiResource
 from runner.objects import Object, ObjectKey, ObjectRef
-from runner.readcache.entries import FIRST_WAIT, CacheEntries, CacheEntry, ObjectVersion
-from runner.readcache.inflight import CallScope, PendingCall, PendingCalls
 
 MOST_BYTES = 64 << 20
 """Maximum size of the cache in bytes."""
@@ -92,6 +93,15 @@ class ReadCache:
             resource, unbroken_period, owners, self.consider, self.drop
         )
         return entries
+
+    def watched(
+        self,
+        resource: ApiResource,
+        unbroken_period: Callable[[str], int | None],
+        owners: Callable[[Object], tuple[ObjectRef, ...]],
+    ) -> KindListener:
+        """Cache objects of a kind from now on; return what receives the events of its watch. See `follow`."""
+        return self.follow(resource, unbroken_period, owners).received
 
     def unfollow(self, resource: ApiResource) -> None:
         """Drop a kind and its entries."""
