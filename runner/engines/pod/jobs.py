@@ -34,6 +34,8 @@ RUN = "ansible.sdk.operatorframework.io/run"
 """Label of a run's Job and pod: name of the run; of a warm pod: its own name."""
 WARM = "ansible.sdk.operatorframework.io/warm-pod-of"
 """Label of a warm pod and its Job: kind of the watch. The pod gets `RUN_OF` with its run."""
+OWN_LABELS = (RUN_OF, WARM)
+"""Labels of Secrets, Jobs and pods of runs; each has one."""
 CONTAINER = "ansible"
 """Name of the container that runs Ansible."""
 SETTINGS, WORK = "/operator/agent", "/operator/work"

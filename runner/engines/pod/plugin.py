@@ -22,6 +22,7 @@ from runner.engines.pod.certificates import Certificates
 from runner.engines.pod.engine import PodEngine
 from runner.engines.pod.jobs import PODS, Address
 from runner.engines.pod.links import Links
+from runner.engines.pod.own_secrets import OwnSecrets
 from runner.engines.pod.warm import Home, WarmPods, WarmTemplate
 from runner.engines.pod.watching import PodWatch
 from runner.errors import PASSING, ApiError, ConfigError
@@ -32,7 +33,6 @@ from runner.kube.state import SECRETS, ClusterState, StateError
 from runner.meters import Meters
 from runner.objects import Object
 from runner.ownership import references_of
-from runner.proxy.handlers.authenticate import OwnSecrets
 from runner.watches.pod_fields import PodPolicy
 from runner.watches.watch import Watch
 
@@ -43,8 +43,6 @@ _DEFAULT_ID = "ansible-operator"
 _ANYWHERE = "0.0.0.0"  # noqa: S104 - pods connect from other nodes
 _PORT = 8444
 """Port of the Service for pods."""
-_OWN_LABELS = (jobs.RUN_OF, jobs.WARM)
-"""Labels of Secrets, Jobs and pods of runs; each has one."""
 _OWN_KINDS = {("", "Secret"), ("batch", "Job"), ("", "Pod")}
 _log = log.get(__name__)
 
@@ -178,7 +176,7 @@ def without_own_objects(watch: Watch, settings: Settings) -> Watch:
     """
     if (watch.gvk.group, watch.gvk.kind) not in _OWN_KINDS:
         return watch
-    labels = filter(None, (watch.selector, *(f"!{label}" for label in _OWN_LABELS)))
+    labels = filter(None, (watch.selector, *(f"!{label}" for label in jobs.OWN_LABELS)))
     is_secret = watch.gvk.kind == SECRETS.gvk.kind
     fields = filter(None, (watch.field_selector, f"metadata.name!={authority_name(settings)}" if is_secret else ""))
     return replace(watch, selector=",".join(labels), field_selector=",".join(fields))
@@ -187,7 +185,7 @@ def without_own_objects(watch: Watch, settings: Settings) -> Watch:
 def own_secrets(settings: Settings) -> OwnSecrets:
     """Return the handler of the proxy that keeps the authority and the Secrets of runs from runs."""
     namespace = OwnNamespaces.of_process(settings.leader_election_namespace).others
-    return OwnSecrets(namespace, authority_name(settings), jobs.is_secret_name, _OWN_LABELS)
+    return OwnSecrets(namespace, authority_name(settings))
 
 
 def _server(address: str, namespace: str) -> str:

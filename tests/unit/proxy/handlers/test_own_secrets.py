@@ -12,7 +12,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from runner.engines.pod import jobs
-from runner.proxy.handlers.authenticate import OwnSecrets
+from runner.engines.pod.own_secrets import OwnSecrets
 
 if TYPE_CHECKING:
     from tests.unit.proxy.stage import Stage
@@ -28,7 +28,7 @@ NOT_OF_RUNS = f"!{jobs.RUN_OF},!{jobs.WARM}"
 
 @pytest.fixture
 def own() -> OwnSecrets:
-    return OwnSecrets("operator", "op-pods-ca", jobs.is_secret_name, (jobs.RUN_OF, jobs.WARM))
+    return OwnSecrets("operator", "op-pods-ca")
 
 
 @pytest.mark.parametrize(
