@@ -245,7 +245,7 @@ class Attempt:
 
     @property
     def purpose(self) -> str:
-        """Purpose of the run, as in a `RunRecord`."""
+        """Purpose of the run, as in a `Job`."""
         return "finalize" if self.plan.finalizing else "apply"
 
     @property

@@ -19,7 +19,7 @@ from runner.controller.hooks import FinishedRun, Hooks, Skip
 from runner.controller.run_access import Grant, RunAccess
 from runner.controller.run_log import RunEvents, RunObserver
 from runner.engine import artifacts, conversion, params, retention
-from runner.engine.job import SUPERSEDED, Engine, Event, EventSink, Job, PodRun, RunResult, canceled
+from runner.engine.job import SUPERSEDED, Engine, Event, EventSink, Job, RunResult, canceled
 from runner.errors import TerminalError
 from runner.kube.discovery import ApiResource
 from runner.kube.presence import ABSENT
@@ -98,7 +98,12 @@ class JobFactory:
             max_artifacts=_or(overrides.max_runner_artifacts, watch.max_runner_artifacts),
             environment=self._environment,
             kubeconfig=grant.kubeconfig,
-            pod=self._pod(attempt, grant),
+            uid=uid_of(attempt.obj),
+            generation=attempt.generation,
+            purpose=attempt.purpose,
+            token=grant.token,
+            resumed=attempt.resumed,
+            keeps_worker=attempt.bounds is not None,
             secrets=grant.secrets,
             deadline=_or(overrides.run_timeout, self._bounds.longest_run) or None,
             more=attempt.more,
@@ -107,20 +112,6 @@ class JobFactory:
             job = complete(attempt, job)
         await self._warn(attempt.obj, replace(parameters, reserved=job.ignored_variables), overrides, large=large)
         return job
-
-    def _pod(self, attempt: Attempt, grant: Grant) -> PodRun | None:
-        policy = self._watch.pods
-        if policy is None:
-            return None
-        return PodRun(
-            owner=ObjectRef.of(self._watch.gvk, attempt.obj),
-            generation=attempt.generation,
-            purpose=attempt.purpose,
-            policy=policy,
-            token=grant.token,
-            resumed=attempt.resumed,
-            keeps_worker=attempt.bounds is not None,
-        )
 
     async def _warn(
         self, obj: Object, parameters: params.Parameters, overrides: AnnotationOverrides, *, large: bool
@@ -203,7 +194,7 @@ class Runs(Hooks):
         applies = attempt.overrides.mode == "apply" and not attempt.request.reason.is_check
         ref = ObjectRef.of(self._scope.watch.gvk, attempt.obj)
         found = await self._engine.resume(ref, attempt.generation, attempt.purpose if applies else _TRIAL)
-        return attempt if found is None else replace(attempt, ident=found.record.ident, resumed=found)
+        return attempt if found is None else replace(attempt, ident=found.ident, resumed=found)
 
     async def recorded(self, job: Job) -> None:
         """End what remains of a run after its outcome is in the status."""
@@ -253,7 +244,7 @@ class Runs(Hooks):
                 change(job),
                 run_dir=paths.run_dir(self._jobs.runner_dir / _TRIALS, job.gvk, job.key),
                 max_artifacts=artifacts.KEEP_NONE,
-                pod=replace(job.pod, purpose=_TRIAL) if job.pod is not None else None,
+                purpose=_TRIAL,
             )
             result = await self._execute(job, attempt, prepared.grant, (sink, *attempt.sinks))
             await self._engine.recorded(job)

@@ -20,7 +20,6 @@ from typing import Any, Protocol, TypeAlias
 from runner.engine.run_secrets import RunSecrets
 from runner.objects import GVK, ObjectKey, ObjectRef
 from runner.slots import EMPTY, Slots
-from runner.watches.pod_fields import PodPolicy
 from runner.watches.watch import Content
 
 Event: TypeAlias = dict[str, Any]
@@ -34,45 +33,11 @@ SUPERSEDED = "superseded"
 
 
 @dataclass(frozen=True, slots=True)
-class RunRecord:
-    """Data with which the next operator continues a run in a pod."""
+class UnrecordedRun:
+    """A run whose outcome no operator has recorded yet. An engine adds what it needs to continue it."""
 
     ident: str
-    generation: int
-    purpose: str
-    """`apply`, `finalize` or `plan`."""
-    began: float
-    """Seconds since the epoch."""
-    warm: str = ""
-    """Name of its warm pod's Job, in the operator's namespace; empty: its Job has the name of the run."""
-
-
-@dataclass(frozen=True, slots=True)
-class UnrecordedRun:
-    """A run whose outcome no operator has recorded yet."""
-
-    name: str
-    namespace: str
-    record: RunRecord
     token: str = field(repr=False)
-
-
-@dataclass(frozen=True, slots=True)
-class PodRun:
-    """Further data of a job whose run is in a pod of its own."""
-
-    owner: ObjectRef
-    """The custom resource, with its UID."""
-    generation: int
-    purpose: str
-    """As in `RunRecord`."""
-    policy: PodPolicy
-    token: str = field(repr=False)
-    """Token of the run, for the proxy and for the agent."""
-    resumed: UnrecordedRun | None = None
-    """The run to continue; None: begin one."""
-    keeps_worker: bool = False
-    """Whether the run keeps its worker while it waits for its pod: a user approved this run only."""
 
 
 class Inventory(Protocol):
@@ -148,14 +113,28 @@ class Job:
     """Whether the conversion of its variables waits for other large ones."""
     raised: bool = False
     """Whether a user raised the verbosity, so that the log contains all output of tasks."""
-    pod: PodRun | None = None
-    """None: the run is a process of the operator."""
+    uid: str = ""
+    """UID of the custom resource."""
+    generation: int = 0
+    purpose: str = "apply"
+    """`apply`, `finalize` or `plan`."""
+    token: str = field(default="", repr=False)
+    """Token of the run for the proxy."""
+    resumed: UnrecordedRun | None = None
+    """The run to continue, if the engine has returned one from `resume`; None: begin one."""
+    keeps_worker: bool = False
+    """Whether the run keeps its worker while it waits for its place: a user approved this run only."""
     inventory: Inventory | None = None
     """Hosts beside localhost; None: there are none."""
     secrets: RunSecrets = field(default_factory=RunSecrets, repr=False, compare=False)
     """Values to mask in the run's output and files; grows during the run."""
     more: Slots = EMPTY
     """Inputs that only some features give a run."""
+
+    @property
+    def owner(self) -> ObjectRef:
+        """The custom resource."""
+        return ObjectRef(self.gvk, self.key, self.uid)
 
 
 class Outcome(Enum):
@@ -266,7 +245,7 @@ class Engine(Protocol):
     async def resume(self, owner: ObjectRef, generation: int, purpose: str) -> UnrecordedRun | None:
         """Return the unrecorded run of an object that the next attempt continues; None if there is none.
 
-        `purpose` is that of a `RunRecord`. Other runs of the object that an earlier operator began are ended.
+        `purpose` is that of a `Job`. Other runs of the object that an earlier operator began are ended.
 
         Raises:
             PodWaitsError: the run waits for its pod.

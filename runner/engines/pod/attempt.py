@@ -17,11 +17,12 @@ from pathlib import Path
 from runner.config import duration as durations
 from runner.engine import advice, pipeline
 from runner.engine.events import Progress
-from runner.engine.job import Event, Job, Outcome, RunResult, UnrecordedRun
+from runner.engine.job import Event, Job, Outcome, RunResult
 from runner.engine.output import JOB_OF_POD
-from runner.engines.pod import states
+from runner.engines.pod import jobs, states
 from runner.engines.pod.connection import MalformedError, parse
 from runner.engines.pod.idle import IdleLink
+from runner.engines.pod.jobs import RecordedRun
 from runner.engines.pod.links import Ending, Link
 from runner.engines.pod.records import PLAN, Records
 from runner.engines.pod.spool import Frame, Spool
@@ -299,7 +300,7 @@ class PodAttempt:
     def _may_wait(self, state: PodState | None, *, known: bool) -> bool:
         """Return True if nothing was executed yet, so that the run can wait without a worker."""
         began = self.link.connects or self.idle is not None or self.is_continued or (known and state is None)
-        return not began and self.job.pod is not None and not self.job.pod.keeps_worker
+        return not began and not self.job.keeps_worker
 
 
 def _invalid(error: Exception) -> Fault:
@@ -310,11 +311,11 @@ def deadline_of(job: Job) -> float | None:
     """Return when a run that begins now, or that an earlier operator began, must end; seconds since the epoch."""
     if job.deadline is None:
         return None
-    resumed = job.pod.resumed if job.pod is not None else None
+    resumed = jobs.continued(job)
     return job.deadline + (time.time() if resumed is None else resumed.record.began)
 
 
-def continues(found: UnrecordedRun, generation: int, purpose: str) -> bool:
+def continues(found: RecordedRun, generation: int, purpose: str) -> bool:
     """Return True if a run that an earlier operator began is the next one of its object."""
     record = found.record
     return record.purpose == purpose and record.generation == generation and purpose != PLAN

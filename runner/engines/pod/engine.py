@@ -25,14 +25,14 @@ from runner import log
 from runner.backoff import JitteredBackoff
 from runner.config import atomic_file
 from runner.engine.conversion import convert
-from runner.engine.job import SUPERSEDED, EventSink, Job, Outcome, PodRun, RunResult, UnrecordedRun
+from runner.engine.job import SUPERSEDED, EventSink, Job, Outcome, RunResult
 from runner.engine.pipeline import Pipeline, Stop
 from runner.engine.retention import KeptRuns
 from runner.engine.run_dir import private_folder
 from runner.engines.pod import attempt, jobs, payload, states
 from runner.engines.pod.attempt import STOP_WITHIN, PodAttempt, PodObjects, Waiting
 from runner.engines.pod.idle import IdleLink
-from runner.engines.pod.jobs import PODS, Address
+from runner.engines.pod.jobs import PODS, RecordedRun
 from runner.engines.pod.links import Links
 from runner.engines.pod.records import APPLY, PLAN, Records
 from runner.engines.pod.spool import Space, Spool
@@ -59,20 +59,15 @@ class PodEngine:
         client: Client,
         links: Links,
         pods: PodWatch,
-        address: Callable[[], Address],
-        namespace: str,
+        records: Records,
         kept: KeptRuns,
         started: Callable[[float], None],
     ) -> None:
-        """`address` is that for new runs. `namespace` is that of Jobs for cluster-scoped resources.
-
-        `started` receives the seconds from the creation of a run's objects to its first line.
-        """
+        """`started` receives the seconds from the creation of a run's objects to its first line."""
         self._client = client
         self._links = links
         self._pods = pods
-        self._address = address
-        self.records = Records(client, address, namespace)
+        self.records = records
         self._kept = kept
         self._space = Space()
         self._pipeline = Pipeline(kept)
@@ -107,7 +102,7 @@ class PodEngine:
 
     # Before a run.
 
-    async def resume(self, owner: ObjectRef, generation: int, purpose: str) -> UnrecordedRun | None:
+    async def resume(self, owner: ObjectRef, generation: int, purpose: str) -> RecordedRun | None:
         """Return the run of the object that an earlier operator began; None if there is none to continue.
 
         Runs of another generation or purpose are ended: their tokens are unknown, so they write nothing more.
@@ -143,8 +138,8 @@ class PodEngine:
 
         A quota can be used by objects that Kubernetes deletes only after the finalizer.
         """
-        pod, fault = run.job.pod, run.fault
-        if pod is None or pod.purpose in {APPLY, PLAN} or fault is None or not fault.is_refused:
+        fault = run.fault
+        if run.job.purpose in {APPLY, PLAN} or fault is None or not fault.is_refused:
             return False
         is_away = self.records.namespace not in {"", run.namespace}
         return is_away and asyncio.get_running_loop().time() - since >= self._shared.patience.finalizer
@@ -161,10 +156,10 @@ class PodEngine:
             RunDetachedError: the operator stops; the run continues in its pod.
             ConflictError: another operator has begun a run of the object.
         """
-        if self._closed or job.pod is None:
+        if self._closed:
             raise RunDetachedError("the operator is shutting down; the run was not started")
         stop = Stop()
-        task = asyncio.create_task(self._pipeline.run(job, partial(self._begin, job, job.pod), sink, stop))
+        task = asyncio.create_task(self._pipeline.run(job, partial(self._begin, job), sink, stop))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
         try:
@@ -182,24 +177,25 @@ class PodEngine:
                 self._let_go(job)
             raise
         if result.waits:
-            self._let_wait(job, job.pod)
+            self._let_wait(job)
         return result
 
-    def _let_wait(self, job: Job, pod: PodRun) -> None:
+    def _let_wait(self, job: Job) -> None:
         """Let another attempt continue a run that waits for its pod.
 
         The next attempt begins another run for plans, and for runs beyond `maxPods`, whose pods could start at once.
         """
         run, now = self._unsettled[job.ident], asyncio.get_running_loop().time()
         others = (each for each in self._waiting.values() if each.run.job.gvk == job.gvk)
-        is_full = sum(now - each.since < self._shared.patience.start for each in others) >= pod.policy.most
-        if pod.purpose == PLAN or is_full or run.link.connects or run.fault is None:
+        waiting = sum(now - each.since < self._shared.patience.start for each in others)
+        is_full = waiting >= self.records.policies[job.gvk].most
+        if job.purpose == PLAN or is_full or run.link.connects or run.fault is None:
             return
         since = run.waited.since if run.waited is not None else now - (time.monotonic() - run.begun)
         if self._moves(run, since):
-            self._elsewhere.add(pod.owner.uid)
+            self._elsewhere.add(job.uid)
             return
-        self._waiting[pod.owner.uid] = Waiting(run, since, run.state is not None, run.fault.waits)
+        self._waiting[job.uid] = Waiting(run, since, run.state is not None, run.fault.waits)
         self._let_go(job)
 
     async def recorded(self, job: Job) -> None:
@@ -215,7 +211,7 @@ class PodEngine:
                 run.link.fence()
                 await self._delete(run, None if run.has_log else run.place)
             else:
-                self._elsewhere.discard(run.job.pod.owner.uid if run.job.pod is not None else "")
+                self._elsewhere.discard(run.job.uid)
                 # First the record: without it, no operator continues a run that has been reported.
                 await self._delete(run, None)
                 has_left, state = await run.link.recorded(STOP_WITHIN), self._pods.state(run.place)
@@ -293,23 +289,23 @@ class PodEngine:
         if job.gvk in self.warm:
             self.warm[job.gvk].preload_unused(reason)
 
-    async def _begin(self, job: Job, pod: PodRun) -> PodAttempt:
+    async def _begin(self, job: Job) -> PodAttempt:
         """Create the objects of a run as far as they are missing, and accept its agent."""
         order = job.run_dir / f".order-{job.ident}"
         try:
             spool = await asyncio.to_thread(_open, job, self._space)
         except OSError as error:
             raise EngineError(f"the run folder {job.run_dir} cannot be written: {error}") from error
-        await convert(payload.write, job, pod.token, order, os.environ, Path.cwd(), large=job.is_large)
-        resumed, begun = pod.resumed, time.monotonic()
+        await convert(payload.write, job, job.token, order, os.environ, Path.cwd(), large=job.is_large)
+        resumed, begun = jobs.continued(job), time.monotonic()
         if resumed is not None:
             begun -= max(time.time() - resumed.record.began, 0.0)
-        had_pod = resumed is not None and (bool(spool.last) or await self.records.had_pod(resumed, pod.owner.uid))
-        name, namespace, idle, place = await (self._resumed(job, pod) if resumed else self._new(job, pod))
+        had_pod = resumed is not None and (bool(spool.last) or await self.records.had_pod(resumed, job.uid))
+        name, namespace, idle, place = await (self._resumed(job, resumed) if resumed else self._new(job))
         self._let_go(job)  # if its outcome could not be recorded
-        link, mark = self._links.open(name, pod.token, order, spool.last), mark_of(pod.token)
+        link, mark = self._links.open(name, job.token, order, spool.last), mark_of(job.token)
         job.secrets.add_initial([str(mark)])  # it is in the environment of each task
-        waited = self._waiting.pop(pod.owner.uid, None)
+        waited = self._waiting.pop(job.uid, None)
         run = PodAttempt(
             *(job, name, namespace, place, self._shared, spool, order, link, WorkerOutput(mark), idle),
             *(attempt.deadline_of(job), waited, had_pod, begun),
@@ -323,11 +319,11 @@ class PodEngine:
         if run.is_continued:
             job.secrets.exhaust(_RESUMED)
         if idle is not None:
-            idle.assign(name, pod.token)
-            self._label(run, pod)
+            idle.assign(name, job.token)
+            self._label(run)
         return run
 
-    async def _new(self, job: Job, pod: PodRun) -> tuple[str, str, IdleLink | None, ObjectKey]:
+    async def _new(self, job: Job) -> tuple[str, str, IdleLink | None, ObjectKey]:
         """Create the objects of a new run.
 
         Returns the run's name and namespace, its idle agent if one is ready, and its Job's key.
@@ -335,28 +331,29 @@ class PodEngine:
         warm = self.warm.get(job.gvk)
         taken = warm.take() if warm is not None else None
         if warm is None or taken is None:
-            name, namespace = await self.records.create(job, pod, elsewhere=pod.owner.uid in self._elsewhere)
+            name, namespace = await self.records.create(job, elsewhere=job.uid in self._elsewhere)
             return name, namespace, None, ObjectKey(namespace, name)
         try:
-            name, namespace = await self.records.create(job, pod, taken.name)
+            name, namespace = await self.records.create(job, taken.name)
         except BaseException:
             warm.give_back(taken)
             raise
         return name, namespace, taken.link, ObjectKey(self.records.namespace, taken.name)
 
-    async def _resumed(self, job: Job, pod: PodRun) -> tuple[str, str, IdleLink | None, ObjectKey]:
+    async def _resumed(self, job: Job, run: RecordedRun) -> tuple[str, str, IdleLink | None, ObjectKey]:
         """Return the same for a run that an earlier operator began. It may have ended before its agent got the run."""
-        run, idle = pod.resumed, None
-        assert run is not None  # noqa: S101 - the caller checks it, for the types
+        idle = None
         if run.record.warm:
-            idle = self._links.expect(run.record.warm, jobs.warm_token(self._address(), run.record.warm), lambda: None)
+            idle = self._links.expect(
+                run.record.warm, jobs.warm_token(self.records.address(), run.record.warm), lambda: None
+            )
         else:
-            await self.records.create_job(job, pod, run.name, run.namespace)
+            await self.records.create_job(job, run.name, run.namespace)
         return run.name, run.namespace, idle, self.records.place_of(run)
 
-    def _label(self, run: PodAttempt, pod: PodRun) -> None:
+    def _label(self, run: PodAttempt) -> None:
         """Label the warm pod of a run in the background, for users, and delete those of earlier runs."""
-        task = asyncio.create_task(self._label_pod(run, pod.owner))
+        task = asyncio.create_task(self._label_pod(run, run.job.owner))
         self._labeling.add(task)
         task.add_done_callback(self._labeling.discard)
 
@@ -395,5 +392,5 @@ def _close(run: PodAttempt) -> None:
 
 
 def _is_for(waiting: Waiting, generation: int, purpose: str) -> bool:
-    pod = waiting.run.job.pod
-    return pod is not None and (pod.generation, pod.purpose) == (generation, purpose)
+    job = waiting.run.job
+    return (job.generation, job.purpose) == (generation, purpose)

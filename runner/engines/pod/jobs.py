@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from runner import agent
-from runner.engine.job import PodRun, RunRecord, UnrecordedRun
+from runner.engine.job import Job, UnrecordedRun
 from runner.kube.discovery import ApiResource
 from runner.objects import GVK, Object, ObjectKey, annotations_of, labels_of, metadata
 from runner.ownership import PRIMARY_RESOURCE, PRIMARY_RESOURCE_TYPE, Owner, references_of, type_name
@@ -93,6 +93,34 @@ class Address:
     """Key of the authority. It also signs the records of runs."""
 
 
+@dataclass(frozen=True, slots=True)
+class RunRecord:
+    """Data with which the next operator continues a run."""
+
+    ident: str
+    generation: int
+    purpose: str
+    """As in `Job`."""
+    began: float
+    """Seconds since the epoch."""
+    warm: str = ""
+    """Name of its warm pod's Job, in the operator's namespace; empty: its Job has the name of the run."""
+
+
+@dataclass(frozen=True, slots=True)
+class RecordedRun(UnrecordedRun):
+    """A run whose Secret exists."""
+
+    name: str
+    namespace: str
+    record: RunRecord
+
+
+def continued(job: Job) -> RecordedRun | None:
+    """Return the run that a job continues; None if it begins one."""
+    return job.resumed if isinstance(job.resumed, RecordedRun) else None
+
+
 def run_name(uid: str, number: int) -> str:
     """Return the name of a run: of its Secret, Job and pod."""
     return f"run-{uid}-{number}"
@@ -119,7 +147,7 @@ def superfluous(names: Sequence[str]) -> Sequence[str]:
     return names[:-_MOST_ENDED]
 
 
-def secret(run: PodRun, record: RunRecord, name: str, namespace: str, address: Address) -> Object:
+def secret(run: Job, record: RunRecord, name: str, namespace: str, address: Address) -> Object:
     """Return the Secret of a run.
 
     Its record is signed, so that no other client can write one with its own token. The agent of a warm pod does not
@@ -127,7 +155,7 @@ def secret(run: PodRun, record: RunRecord, name: str, namespace: str, address: A
     """
     meta = _metadata(run, name, namespace)
     text = json.dumps(asdict(record))
-    signature = _signature(address.key, name, run.owner.uid, run.token, text)
+    signature = _signature(address.key, name, run.uid, run.token, text)
     meta["annotations"] = {**meta.get("annotations", {}), _RECORD: text, _SIGNATURE: signature}
     if record.warm:
         return _secret(meta, {_SEALED: _sealed(address.key, name, run.token)})
@@ -163,7 +191,7 @@ def _settings(name: str, token: str, address: Address) -> dict[str, str]:
     }
 
 
-def recorded(obj: Object, uid: str, key: bytes) -> UnrecordedRun | None:
+def recorded(obj: Object, uid: str, key: bytes) -> RecordedRun | None:
     """Return the run of the object `uid` that a Secret records; None if it is not signed with `key`."""
     meta, annotations = metadata(obj), annotations_of(obj)
     token = _token(obj, key)
@@ -171,7 +199,8 @@ def recorded(obj: Object, uid: str, key: bytes) -> UnrecordedRun | None:
     expected = _signature(key, str(meta.get("name", "")), uid, token, text)
     if not hmac.compare_digest(expected.encode(), str(annotations.get(_SIGNATURE, "")).encode()):
         return None
-    return UnrecordedRun(str(meta["name"]), str(meta["namespace"]), RunRecord(**json.loads(text)), token)
+    record = RunRecord(**json.loads(text))
+    return RecordedRun(record.ident, token, str(meta["name"]), str(meta["namespace"]), record)
 
 
 def _token(obj: Object, key: bytes) -> str:
@@ -210,12 +239,12 @@ def _signature(key: bytes, *parts: str) -> str:
     return hmac.new(key, json.dumps(parts).encode(), hashlib.sha256).hexdigest()
 
 
-def job(run: PodRun, name: str, namespace: str, deadline: float | None) -> Object:
-    """Return the Job of a run. `deadline` is the run's timeout in seconds."""
-    labels = {**_LABELS, RUN_OF: run.owner.uid, RUN: name}
-    made = _job({**_metadata(run, name, namespace), "labels": labels}, run.policy)
-    if deadline is not None:
-        made["spec"]["activeDeadlineSeconds"] = int(deadline + _SLACK)
+def job(run: Job, policy: PodPolicy, name: str, namespace: str) -> Object:
+    """Return the Job of a run."""
+    labels = {**_LABELS, RUN_OF: run.uid, RUN: name}
+    made = _job({**_metadata(run, name, namespace), "labels": labels}, policy)
+    if run.deadline is not None:
+        made["spec"]["activeDeadlineSeconds"] = int(run.deadline + _SLACK)
     return made
 
 
@@ -311,9 +340,9 @@ def _pod(policy: PodPolicy, name: str) -> dict[str, Any]:
     }
 
 
-def _metadata(run: PodRun, name: str, namespace: str) -> dict[str, Any]:
+def _metadata(run: Job, name: str, namespace: str) -> dict[str, Any]:
     owner = Owner(run.owner, namespaced=bool(run.owner.key.namespace))
-    labels = {**_LABELS, RUN_OF: run.owner.uid}
+    labels = {**_LABELS, RUN_OF: run.uid}
     made = {"name": name, "namespace": namespace, "labels": labels}
     if owner.may_own_in(namespace):
         return {**made, "ownerReferences": [owner.reference()]}

@@ -23,6 +23,7 @@ from runner.engines.pod.engine import PodEngine
 from runner.engines.pod.jobs import PODS, Address
 from runner.engines.pod.links import Links
 from runner.engines.pod.own_secrets import OwnSecrets
+from runner.engines.pod.records import Records
 from runner.engines.pod.warm import Home, WarmPods, WarmTemplate
 from runner.engines.pod.watching import PodWatch
 from runner.errors import PASSING, ApiError, ConfigError
@@ -85,23 +86,25 @@ async def _open(parts: OperatorParts, watches: Sequence[Watch]) -> OpenEngine | 
     started = parts.meters.histogram(
         "ansible_operator_pod_start_seconds", "Time from the creation of a run's Job to its first output"
     )
-    engine = PodEngine(client, links, pods, address, namespace, parts.root.kept, started.observe)
+    policies = {watch.gvk: watch.pods for watch in watches if watch.pods is not None}
+    records = Records(client, address, namespace, policies)
+    engine = PodEngine(client, links, pods, records, parts.root.kept, started.observe)
     _declare(parts.meters, pods, links, engine)
-    if any(watch.pods is not None and watch.pods.warm for watch in watches):
+    if warm := {gvk: policy for gvk, policy in policies.items() if policy.warm}:
         owners = await parts.until_answered(Request.AUTHORITY, partial(_owners, client, namespace, settings.pod_name))
-        home = Home(namespace, address, owners or (), parts.leads, engine.records.refusal)
+        home = Home(namespace, address, owners or (), parts.leads, records.refusal)
         engine.warm |= {
-            watch.gvk: WarmPods(client, links, pods, home, await _template(watch, watch.pods, parts))
+            watch.gvk: WarmPods(client, links, pods, home, await _template(watch, warm[watch.gvk], parts))
             for watch in watches
-            if watch.pods is not None and watch.pods.warm
+            if watch.gvk in warm
         }
-    followed = {f"warm pods {number}": warm.follow for number, warm in enumerate(engine.warm.values(), 1)}
-    for warm in engine.warm.values():
-        parts.stack.push_async_callback(warm.close)
+    followed = {f"warm pods {number}": idle.follow for number, idle in enumerate(engine.warm.values(), 1)}
+    for idle in engine.warm.values():
+        parts.stack.push_async_callback(idle.close)
     return OpenEngine(
         engine,
         {"pods": pods.follow, "certificates of pods": issued.follow, **followed},
-        lambda watch: watch.pods.most if watch.pods is not None else 0,
+        lambda watch: policies[watch.gvk].most,
     )
 
 

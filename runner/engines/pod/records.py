@@ -12,12 +12,12 @@ from __future__ import annotations
 import asyncio
 import re
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 
 from runner import log
-from runner.engine.job import Job, PodRun, RunRecord, UnrecordedRun
+from runner.engine.job import Job
 from runner.engines.pod import jobs
-from runner.engines.pod.jobs import EVENTS, JOBS, PODS, SECRETS, Address
+from runner.engines.pod.jobs import EVENTS, JOBS, PODS, SECRETS, Address, RecordedRun, RunRecord
 from runner.errors import (
     PASSING,
     ApiError,
@@ -31,6 +31,7 @@ from runner.errors import (
 from runner.kube.client import Client
 from runner.kube.discovery import ApiResource
 from runner.objects import GVK, Object, ObjectKey, ObjectRef, labels_of, metadata
+from runner.watches.pod_fields import PodPolicy
 
 APPLY = "apply"
 """Purpose of ordinary runs: those of finalizers and plans can need another namespace."""
@@ -52,21 +53,24 @@ _log = log.get(__name__)
 class Records:
     """Secrets and Jobs of all runs in pods."""
 
-    def __init__(self, client: Client, address: Callable[[], Address], namespace: str) -> None:
+    def __init__(
+        self, client: Client, address: Callable[[], Address], namespace: str, policies: Mapping[GVK, PodPolicy]
+    ) -> None:
         """`address` is that for new runs. `namespace` is that of the operator, empty if it is unknown."""
         self._client = client
-        self._address = address
+        self.address = address
+        self.policies = policies
         self.namespace = namespace
         self._logged = log.Once()
 
-    def place_of(self, run: UnrecordedRun) -> ObjectKey:
+    def place_of(self, run: RecordedRun) -> ObjectKey:
         """Return namespace and name of a run's Job."""
         warm = run.record.warm
         return ObjectKey(self.namespace, warm) if warm else ObjectKey(run.namespace, run.name)
 
     # Search.
 
-    async def of_owner(self, owner: ObjectRef, purpose: str) -> list[UnrecordedRun]:
+    async def of_owner(self, owner: ObjectRef, purpose: str) -> list[RecordedRun]:
         """Return the runs of an object whose outcome is not recorded, newest first."""
         own = owner.key.namespace
         spaces = [own] if own else []
@@ -75,7 +79,7 @@ class Records:
         found = [each for space in spaces for each in await self._recorded(space, owner)]
         return sorted(found, key=lambda each: jobs.run_number(each.name), reverse=True)
 
-    async def _recorded(self, space: str, owner: ObjectRef) -> list[UnrecordedRun]:
+    async def _recorded(self, space: str, owner: ObjectRef) -> list[RecordedRun]:
         try:
             items = await self._of_object(SECRETS, space, owner.uid)
         except ForbiddenError as error:
@@ -84,7 +88,7 @@ class Records:
             if self._logged.is_new():  # it cannot have created one there either
                 _log.warning("Cannot look for runs of finalizers in the operator's namespace", error=str(error))
             return []
-        found = [jobs.recorded(each, owner.uid, self._address().key) for each in items]
+        found = [jobs.recorded(each, owner.uid, self.address().key) for each in items]
         return [each for each in found if each is not None]
 
     async def _of_object(self, resource: ApiResource, namespace: str, uid: str = "") -> list[Object]:
@@ -95,7 +99,7 @@ class Records:
         items: list[Object] = answer.get("items") or []
         return items
 
-    async def had_pod(self, run: UnrecordedRun, uid: str) -> bool:
+    async def had_pod(self, run: RecordedRun, uid: str) -> bool:
         """Return True if Kubernetes has created the pod of a run. A deleted pod counts in the status of its Job."""
         if run.record.warm:
             return True
@@ -127,7 +131,7 @@ class Records:
         try:
             for each in await self._of_object(SECRETS, self.namespace):
                 key, uid = jobs.elsewhere(each, gvk), str(metadata(each)["labels"][jobs.RUN_OF])
-                run = jobs.recorded(each, uid, self._address().key)
+                run = jobs.recorded(each, uid, self.address().key)
                 if key is not None and run is not None and is_gone(key, uid):
                     _log.info("Ending the run of an object that is gone", run=run.name, **key._asdict())
                     await self.remove(run.name, run.namespace, self.place_of(run))
@@ -136,7 +140,7 @@ class Records:
 
     # Creation.
 
-    async def create(self, job: Job, pod: PodRun, warm: str = "", *, elsewhere: bool = False) -> tuple[str, str]:
+    async def create(self, job: Job, warm: str = "", *, elsewhere: bool = False) -> tuple[str, str]:
         """Create the Secret of a new run, and its Job unless it has a warm pod; return the run's name and namespace.
 
         `elsewhere`: the pod of this finalizer was refused in the namespace of the resource.
@@ -144,31 +148,31 @@ class Records:
         Raises:
             EngineError: the API server refuses them.
         """
-        home = pod.owner.key.namespace or self.namespace
+        home = job.key.namespace or self.namespace
         if not home:
             raise EngineError("a cluster-scoped resource needs --leader-election-namespace, where its pods run")
         if elsewhere:
-            return await self._create_elsewhere(job, pod, home, warm, "refuses the pod")
+            return await self._create_elsewhere(job, home, warm, "refuses the pod")
         try:
-            return await self._create(job, pod, home, warm), home
+            return await self._create(job, home, warm), home
         except NamespaceTerminatingError as error:
-            if pod.purpose == APPLY or self.namespace in {"", home}:
+            if job.purpose == APPLY or self.namespace in {"", home}:
                 advice = "" if self.namespace else "; set --leader-election-namespace, where finalizers can run then"
                 raise EngineError(f"the pod of the run cannot be created: {error}{advice}") from error
         except ApiError as error:
             if isinstance(error, (ConflictError, *PASSING)):
                 raise
-            is_away = pod.purpose not in {APPLY, PLAN} and self.namespace not in {"", home}
+            is_away = job.purpose not in {APPLY, PLAN} and self.namespace not in {"", home}
             if not (is_away and isinstance(error, ForbiddenError) and _QUOTA in str(error)):
                 raise EngineError(f"the pod of the run cannot be prepared in namespace {home}: {error}") from error
-            return await self._create_elsewhere(job, pod, home, warm, "has no quota for it")
-        return await self._create_elsewhere(job, pod, home, warm, "is being deleted")
+            return await self._create_elsewhere(job, home, warm, "has no quota for it")
+        return await self._create_elsewhere(job, home, warm, "is being deleted")
 
-    async def _create_elsewhere(self, job: Job, pod: PodRun, home: str, warm: str, why: str) -> tuple[str, str]:
+    async def _create_elsewhere(self, job: Job, home: str, warm: str, why: str) -> tuple[str, str]:
         """Create the same in the namespace of the operator."""
         _log.info("The finalizer runs in the operator's namespace", why=f"the namespace {why}", **job.key._asdict())
         try:
-            return await self._create(job, pod, self.namespace, warm), self.namespace
+            return await self._create(job, self.namespace, warm), self.namespace
         except (ConflictError, *PASSING):
             raise
         except ApiError as error:
@@ -177,9 +181,9 @@ class Records:
                 f"where it has to run because namespace {home} {why}: {error}"
             ) from error
 
-    async def _create(self, job: Job, pod: PodRun, space: str, warm: str) -> str:
+    async def _create(self, job: Job, space: str, warm: str) -> str:
         # A pod can outlive its Job, for minutes on a lost node. Another run with its name would get its state.
-        uid, spaces = pod.owner.uid, dict.fromkeys((space, pod.owner.key.namespace or space))
+        uid, spaces = job.uid, dict.fromkeys((space, job.key.namespace or space))
         names: list[str] = []
         for each in spaces:
             existing, pods = await asyncio.gather(*(self._of_object(kind, each, uid) for kind in (JOBS, PODS)))
@@ -189,20 +193,20 @@ class Records:
                     await self._delete(JOBS, ObjectKey(space, old))
             names += of_jobs + [str(labels_of(one).get(jobs.RUN, "")) for one in pods]
         name = jobs.run_name(uid, jobs.next_number(names))
-        record = RunRecord(job.ident, pod.generation, pod.purpose, time.time(), warm)
-        await self._client.create(SECRETS, space, jobs.secret(pod, record, name, space, self._address()))
+        record = RunRecord(job.ident, job.generation, job.purpose, time.time(), warm)
+        await self._client.create(SECRETS, space, jobs.secret(job, record, name, space, self.address()))
         if not warm:
             try:
-                await self.create_job(job, pod, name, space)
+                await self.create_job(job, name, space)
             except ApiError:
                 await self.remove(name, space, None)
                 raise
         return name
 
-    async def create_job(self, job: Job, pod: PodRun, name: str, space: str) -> None:
+    async def create_job(self, job: Job, name: str, space: str) -> None:
         """Create the Job of a run unless it exists."""
         try:
-            await self._client.create(JOBS, space, jobs.job(pod, name, space, job.deadline))
+            await self._client.create(JOBS, space, jobs.job(job, self.policies[job.gvk], name, space))
         except ConflictError as error:
             if error.reason != "AlreadyExists":  # such as a conflict about a quota
                 raise

@@ -16,11 +16,12 @@ from typing import Any, cast
 import orjson
 
 from runner.agent.frames import HEADER, Kind
-from runner.engine.job import Event, Job, Outcome, PodRun, RunResult, UnrecordedRun
+from runner.engine.job import Event, Job, Outcome, RunResult, UnrecordedRun
 from runner.engine.retention import KeptRuns
 from runner.engines.pod.certificates import Certificates
 from runner.engines.pod.engine import PodEngine
 from runner.engines.pod.jobs import AGENT, RUN_OF, Address, run_number
+from runner.engines.pod.records import Records
 from runner.engines.pod.states import PodState
 from runner.engines.pod.watching import PodWatch
 from runner.errors import ForbiddenError
@@ -89,7 +90,9 @@ class Bed:
 
         kept = KeptRuns(self.runner_dir, 0)
         watch = cast("PodWatch", self.pods)
-        return PodEngine(self.client, operator.links, watch, address, self.namespace, kept, lambda _: None)
+        policies = {self.owner.gvk: PodPolicy(1, {}, {"image": "example.com/ee:1"})}
+        records = Records(self.client, address, self.namespace, policies)
+        return PodEngine(self.client, operator.links, watch, records, kept, lambda _: None)
 
     @property
     def runner_dir(self) -> Path:
@@ -98,9 +101,8 @@ class Bed:
     def job(self, deadline: float | None = None, resumed: UnrecordedRun | None = None, **changes: Any) -> Job:
         playbook = self.folder / "play.yml"
         playbook.write_text(changes.pop("play", PLAY))
-        ident = resumed.record.ident if resumed is not None else str(time.time_ns())
+        ident = resumed.ident if resumed is not None else str(time.time_ns())
         token = resumed.token if resumed is not None else f"token-{ident}"
-        policy = PodPolicy(1, {}, {"image": "example.com/ee:1"})
         fields: dict[str, Any] = {
             "ident": ident,
             "gvk": self.owner.gvk,
@@ -109,7 +111,10 @@ class Bed:
             "run_dir": self.runner_dir / "one",
             "kubeconfig": "",
             "deadline": deadline,
-            "pod": PodRun(self.owner, 1, "apply", policy, token, resumed),
+            "uid": self.owner.uid,
+            "generation": 1,
+            "token": token,
+            "resumed": resumed,
         }
         return job_value(**{**fields, **changes})
 

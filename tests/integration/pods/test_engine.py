@@ -10,10 +10,10 @@ from dataclasses import replace
 import pytest
 
 from runner.agent.frames import HEADER, LARGEST, Kind
-from runner.engine.job import Event, Job, Outcome, RunResult, UnrecordedRun
+from runner.engine.job import Event, Job, Outcome, RunResult
 from runner.engine.run_folders import Kept
 from runner.engines.pod.engine import PodEngine
-from runner.engines.pod.jobs import JOBS, RUN, RUN_OF, SECRETS, run_name
+from runner.engines.pod.jobs import JOBS, RUN, RUN_OF, SECRETS, RecordedRun, run_name
 from runner.engines.pod.spool import Spool
 from runner.engines.pod.states import Patience, PodState
 from runner.engines.pod.stream import MARK, mark_of
@@ -24,7 +24,7 @@ from tests.integration.pods.bed import Agent, Bed, conclude, events, succeed
 from tests.kit.wait import until
 
 
-async def _detach(bed: Bed, deadline: float) -> tuple[dict[str, str], PodEngine, UnrecordedRun]:
+async def _detach(bed: Bed, deadline: float) -> tuple[dict[str, str], PodEngine, RecordedRun]:
     """Begin a run, and start another operator while its agent is connected. Return what that operator finds."""
     first = await bed.engine()
     running = asyncio.create_task(first.run(bed.job(deadline), events))
@@ -41,7 +41,7 @@ async def _detach(bed: Bed, deadline: float) -> tuple[dict[str, str], PodEngine,
     return record, second, found
 
 
-def _earlier(run: UnrecordedRun) -> UnrecordedRun:
+def _earlier(run: RecordedRun) -> RecordedRun:
     """Let a run have begun an hour earlier."""
     return replace(run, record=replace(run.record, began=run.record.began - 3600))
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Mapping
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -61,9 +60,7 @@ class Doomed:
         return [each for each in found["items"] if each["metadata"]["name"] == self.name]
 
     def finalizes(self, **changes: Any) -> Job:
-        job = self.bed.job(**changes)
-        assert job.pod is not None
-        return replace(job, pod=replace(job.pod, purpose="finalize"))
+        return self.bed.job(**{"purpose": "finalize", **changes})
 
 
 @pytest.fixture

@@ -8,8 +8,9 @@ from typing import Any
 
 import pytest
 
-from runner.engine.job import Job, Outcome, RunResult, UnrecordedRun
+from runner.engine.job import Job, Outcome, RunResult
 from runner.engines.pod.engine import PodEngine
+from runner.engines.pod.jobs import RecordedRun
 from runner.engines.pod.states import Patience, PodState
 from runner.errors import PodWaitsError, RunDetachedError
 from runner.objects import GVK, ObjectKey, ObjectRef
@@ -88,8 +89,7 @@ async def test_a_change_of_the_object_ends_the_wait(bed: Bed) -> None:
     assert (left, await bed.objects("secrets")) == ([], [])
     bed.pods.states.clear()  # if its pod is gone already, the next one has its name
     job = bed.job()
-    assert job.pod is not None
-    await _succeeds(bed, engine, replace(job, pod=replace(job.pod, generation=2)))
+    await _succeeds(bed, engine, replace(job, generation=2))
 
 
 async def test_a_wait_ends_when_its_resource_is_gone(bed: Bed) -> None:
@@ -150,8 +150,7 @@ async def test_a_pod_that_is_deleted_while_its_run_waits_is_lost(bed: Bed) -> No
 @pytest.mark.parametrize("change", [{"purpose": "plan"}, {"keeps_worker": True}], ids=["plan", "approved"])
 async def test_a_plan_begins_anew_and_an_approved_run_keeps_its_worker(bed: Bed, change: dict[str, Any]) -> None:
     engine, job = await bed.engine(), bed.job()
-    assert job.pod is not None
-    job = replace(job, pod=replace(job.pod, **change))
+    job = replace(job, **change)
     running = asyncio.create_task(engine.run(job, events))
     record = await bed.record()
     bed.pods.states[record["run"]] = PodState("pod", waits=NO_NODE)
@@ -166,13 +165,12 @@ async def test_a_plan_begins_anew_and_an_approved_run_keeps_its_worker(bed: Bed,
     await succeed(engine, job, running, agent)
 
 
-async def _detached(bed: Bed) -> tuple[PodEngine, UnrecordedRun]:
+async def _detached(bed: Bed) -> tuple[PodEngine, RecordedRun]:
     """Begin a run whose pod a quota forbids, and restart the operator; return what it finds."""
     await _forbid_pods(bed)
     first = await bed.engine()
     job = bed.job()
-    assert job.pod is not None
-    running = asyncio.create_task(first.run(replace(job, pod=replace(job.pod, keeps_worker=True)), events))
+    running = asyncio.create_task(first.run(replace(job, keeps_worker=True), events))
     await bed.record()
     await first.close(0)
     with pytest.raises(RunDetachedError):
@@ -218,9 +216,7 @@ async def test_a_finalizer_that_a_quota_refuses_runs_in_the_namespace_of_the_ope
     await bed.forbid("pods", "/api/v1", "pods", POD, namespace=tenant)
     engine, job = await bed.engine(), bed.job()
     engine._shared.patience = Patience(node=0.2, gone=0.2, pod=60.0, finalizer=2.0)
-    assert job.pod is not None
-    pod = replace(job.pod, purpose="finalize")
-    job = replace(job, pod=pod)
+    job = replace(job, purpose="finalize")
     async with asyncio.timeout(patience()):
         assert _is_waiting(await conclude(engine, job, asyncio.create_task(engine.run(job, events))))
         with pytest.raises(PodWaitsError, match="exceeded quota"):
@@ -228,7 +224,7 @@ async def test_a_finalizer_that_a_quota_refuses_runs_in_the_namespace_of_the_ope
         await asyncio.sleep(2)
         found = await engine.resume(bed.owner, 1, "finalize")
         assert found is not None
-        again = replace(job, pod=replace(pod, resumed=found))
+        again = replace(job, resumed=found)
         assert _is_waiting(await conclude(engine, again, asyncio.create_task(engine.run(again, events))))
         assert await engine.resume(bed.owner, 1, "finalize") is None
     running = asyncio.create_task(engine.run(job, events))

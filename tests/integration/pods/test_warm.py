@@ -35,7 +35,7 @@ POLICY = PodPolicy(1, {}, {"image": "example.com/ee:1"}, warm=1)
 @asynccontextmanager
 async def warm_pods(bed: Bed, engine: PodEngine, policy: PodPolicy = POLICY) -> AsyncIterator[WarmPods]:
     """Keep one warm pod for an engine."""
-    home = Home(bed.namespace, engine._address, [], lambda: True, engine.records.refusal)
+    home = Home(bed.namespace, engine.records.address, [], lambda: True, engine.records.refusal)
     pods = WarmPods(
         bed.client, engine._links, cast("PodWatch", bed.pods), home, WarmTemplate(bed.owner.gvk.kind, policy, {})
     )

@@ -10,7 +10,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from runner.controller.attempt import Attempt
-from runner.engine.job import Outcome, RunRecord, UnrecordedRun
+from runner.engine.job import Outcome, UnrecordedRun
 from runner.errors import ApiUnavailableError, ConflictError, ForbiddenError
 from runner.features.rollout.fields import ROLLOUT_POLICY, RolloutPolicy, Step
 from runner.features.rollout.hooks import ROLLOUT, Rollout
@@ -244,7 +244,7 @@ async def test_a_run_that_an_earlier_operator_began_counts_for_its_rollout_or_an
     world = World()
     content = NEW if begun else "2" * 24
     world.store.change(State(content, limits=(1, 3, 4), begun=frozenset({"uid-o0"})))
-    found = [UnrecordedRun("run", "ns", RunRecord("ident", 1, "apply", 0.0), "token")]
+    found = [UnrecordedRun("ident", "token")]
 
     async def resume(ref: ObjectRef, *_: Any) -> UnrecordedRun | None:
         return found.pop() if found and ref.key.name == "o0" else None

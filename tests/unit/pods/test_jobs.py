@@ -8,26 +8,29 @@ from typing import Any
 
 import pytest
 
-from runner.engine.job import PodRun, RunRecord
+from runner.engine.job import Job
 from runner.engines.pod import jobs
-from runner.engines.pod.jobs import Address
+from runner.engines.pod.jobs import Address, RunRecord
 from runner.objects import GVK, Object, ObjectKey, ObjectRef
 from runner.watches.pod_fields import PodPolicy
+from tests.kit.jobs import job_value
 
 UID = "7b0c3c2e-4f5d-4c8e-9b1a-2f3d4e5f6a7b"
 OWNER = ObjectRef(GVK("cache.example.com", "v1", "Memcached"), ObjectKey("shop", "main"), UID)
 NAME = jobs.run_name(UID, 7)
 KEY = b"key of the authority"
 ADDRESS = Address("operator-pods.system.svc:8444", "pods", "PEM", KEY)
+POLICY = PodPolicy(1, {}, {"image": "ee:1"})
 RECORD = RunRecord("ident-1", 3, "apply", 1700000000.5)
 
 
-def _run(policy: PodPolicy | None = None) -> PodRun:
-    return PodRun(OWNER, 3, "apply", policy or PodPolicy(1, {}, {"image": "ee:1"}), "the-token")
+def _run(deadline: float | None = None) -> Job:
+    about = {"gvk": OWNER.gvk, "key": OWNER.key, "uid": OWNER.uid}
+    return job_value(**about, generation=3, token="the-token", deadline=deadline)
 
 
 def _pod(policy: PodPolicy) -> Object:
-    found: Object = jobs.job(_run(policy), NAME, "shop", None)["spec"]["template"]["spec"]
+    found: Object = jobs.job(_run(), policy, NAME, "shop")["spec"]["template"]["spec"]
     return found
 
 
@@ -41,17 +44,17 @@ def test_names_are_those_of_the_resource_and_the_number_of_the_run() -> None:
 
 def test_both_objects_are_owned_by_the_resource() -> None:
     reference = {"apiVersion": "cache.example.com/v1", "kind": "Memcached", "name": "main", "uid": UID}
-    for made in (jobs.secret(_run(), RECORD, NAME, "shop", ADDRESS), jobs.job(_run(), NAME, "shop", None)):
+    for made in (jobs.secret(_run(), RECORD, NAME, "shop", ADDRESS), jobs.job(_run(), POLICY, NAME, "shop")):
         assert made["metadata"]["ownerReferences"] == [reference]
         assert (made["metadata"]["name"], made["metadata"]["namespace"]) == (NAME, "shop")
 
 
 def test_in_another_namespace_annotations_name_the_resource() -> None:
-    for made in (jobs.secret(_run(), RECORD, NAME, "system", ADDRESS), jobs.job(_run(), NAME, "system", None)):
+    for made in (jobs.secret(_run(), RECORD, NAME, "system", ADDRESS), jobs.job(_run(), POLICY, NAME, "system")):
         assert "ownerReferences" not in made["metadata"]  # the garbage collector would delete the object
         assert jobs.elsewhere(made, OWNER.gvk) == OWNER.key
         assert jobs.elsewhere(made, GVK("", "v1", "Secret")) is None
-    assert jobs.elsewhere(jobs.job(_run(), NAME, "shop", None), OWNER.gvk) is None
+    assert jobs.elsewhere(jobs.job(_run(), POLICY, NAME, "shop"), OWNER.gvk) is None
 
 
 def test_a_secret_records_the_run() -> None:
@@ -87,7 +90,7 @@ def test_a_secret_that_another_client_wrote_or_changed_records_nothing(uid: str,
 
 
 def test_a_pod_has_no_rights_of_its_own_and_starts_once() -> None:
-    job = jobs.job(_run(), NAME, "shop", 60.0)
+    job = jobs.job(_run(60.0), POLICY, NAME, "shop")
     assert (job["spec"]["backoffLimit"], job["spec"]["activeDeadlineSeconds"]) == (0, 180)
     pod = job["spec"]["template"]["spec"]
     assert (pod["automountServiceAccountToken"], pod["restartPolicy"]) == (False, "Never")
@@ -140,7 +143,7 @@ def test_a_warm_pod_is_that_of_a_run_without_a_deadline_in_the_namespace_of_the_
     policy = PodPolicy(1, {"nodeSelector": {"pool": "runs"}}, {"image": "ee:1"}, warm=1)
     name = jobs.warm_name("Memcached")
     made = jobs.warm_job("Memcached", policy, name, "system", [])
-    of_run = jobs.job(_run(policy), NAME, "shop", None)
+    of_run = jobs.job(_run(), policy, NAME, "shop")
     spec = of_run["spec"]["template"]["spec"]
     spec["volumes"][0]["secret"]["secretName"] = name
     assert made["spec"]["template"]["spec"] == spec

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
 
-from runner.engine.job import Job, PodRun
 from runner.engines.pod.records import Records
 from runner.errors import ConflictError, ForbiddenError
 from runner.kube.client import Client
 from runner.kube.discovery import ApiResource
 from runner.objects import GVK, Object, ObjectKey, ObjectRef
 from runner.watches.pod_fields import PodPolicy
+from tests.kit.jobs import job_value
 
 PREFIX = 'Error creating: pods "run-1-x7k2p" is forbidden: '
 QUOTA = "exceeded quota: small, requested: pods=1, used: pods=5, limited: pods=5"
@@ -52,7 +51,7 @@ ABSENT = 'error looking up service account shop/{0}: serviceaccount "{0}" not fo
 async def test_a_pod_is_refused_unless_it_only_waits_for_the_default_account_of_its_namespace(
     events: Events, refusal: str
 ) -> None:
-    records = Records(cast("Client", events), lambda: pytest.fail("no address is needed"), "operator")
+    records = Records(cast("Client", events), lambda: pytest.fail("no address is needed"), "operator", {})
     assert await records.refusal(ObjectKey("shop", "run-1")) == refusal
 
 
@@ -69,12 +68,12 @@ class Conflicts:
 
 async def test_only_the_reason_already_exists_means_that_the_job_of_a_run_exists() -> None:
     owner = ObjectRef(GVK("cache.example.com", "v1", "Memcached"), ObjectKey("shop", "main"), "u1")
-    pod = PodRun(owner, 1, "apply", PodPolicy(1, {}, {"image": "ee:1"}), "token")
-    job = cast("Job", SimpleNamespace(deadline=None))
+    policies = {owner.gvk: PodPolicy(1, {}, {"image": "ee:1"})}
+    job = job_value(gvk=owner.gvk, key=owner.key, uid=owner.uid)
 
     async def create(reason: str) -> None:
-        records = Records(cast("Client", Conflicts(reason)), lambda: pytest.fail("no address is needed"), "operator")
-        await records.create_job(job, pod, "run-u1-1", "shop")
+        records = Records(cast("Client", Conflicts(reason)), lambda: pytest.fail("no address"), "operator", policies)
+        await records.create_job(job, "run-u1-1", "shop")
 
     await create("AlreadyExists")
     with pytest.raises(ConflictError):

@@ -14,7 +14,6 @@ import yaml
 
 from runner.cli import main
 from runner.config import sources
-from runner.engine.job import PodRun
 from runner.engines.pod import jobs
 from runner.engines.pod.rights import RIGHTS
 from runner.features.rights import cli as rbac_cli
@@ -25,6 +24,7 @@ from runner.objects import GVK, ObjectKey, ObjectRef
 from runner.sdk.packaging import deployments
 from runner.watches.pod_fields import PodPolicy
 from runner.watches.watch import Finalizer, Role
+from tests.kit.jobs import job_value
 from tests.kit.watch_values import watch_value
 
 Json = dict[str, Any]
@@ -180,8 +180,8 @@ def test_the_network_policy_admits_the_pods_of_runs(typed: Type) -> None:
     (change,) = yaml.safe_load(patch["patch"])
     (selector,) = change["value"]["from"]
     owner = ObjectRef(GVK("g", "v1", "Basket"), ObjectKey("a", "b"), "uid")
-    run = PodRun(owner, 1, "apply", PodPolicy(1, {}, {"image": "ee:1"}), "token")
-    labels = jobs.job(run, "run", "a", None)["spec"]["template"]["metadata"]["labels"]
+    run = job_value(gvk=owner.gvk, key=owner.key, uid=owner.uid)
+    labels = jobs.job(run, PodPolicy(1, {}, {"image": "ee:1"}), "run", "a")["spec"]["template"]["metadata"]["labels"]
     assert selector["podSelector"]["matchLabels"].items() <= labels.items()
     assert selector["namespaceSelector"] == {}
     assert [each["port"] for each in change["value"]["ports"]] == [8444]
