@@ -208,7 +208,6 @@ class _Operator:
                 discovery=discovery,
                 access=access,
                 observers=observers,
-                references=references,
                 leadership=leadership,
                 recorders=self._recorders(writer, form),
                 background=self._background,
@@ -216,7 +215,7 @@ class _Operator:
                 dispatcher=self._dispatcher(opened.of),
                 events=events,
             )
-            features = Features(settings, self._watches, guard, self._wake, has_page=self._page.is_served)
+            features = Features(settings, self._watches, guard, references, self._wake, has_page=self._page.is_served)
             self._controllers |= {
                 watch.gvk: controllers.make(watch, opened.of[watch.gvk], operator, features) for watch in self._watches
             }

@@ -35,7 +35,7 @@ from runner.objects import ObjectRef
 from runner.page import PageSections
 from runner.plan.drift_fields import DRIFT_POLICY
 from runner.plan.page import LatestPlans
-from runner.references.watching import REFERENCE
+from runner.references.watching import REFERENCE, References
 from runner.watches.watch import Watch
 from runner.workqueue.request import Cause
 
@@ -55,12 +55,13 @@ class Features:
         settings: Settings,
         watches: Sequence[Watch],
         guard: LoopGuard,
+        references: References,
         wake: Callable[[ObjectRef, Cause], None],
         *,
         has_page: bool,
     ) -> None:
         """`wake` requests the run of a resource. `has_page`: whether there is a status page."""
-        self._guard, self._wake = guard, wake
+        self._guard, self._references, self._wake = guard, references, wake
         self._plans = LatestPlans({watch.gvk: watch.mode for watch in watches}, is_shown=has_page)
         self._rollouts = RolloutTable()
         pruning = [watch.gvk for watch in watches if watch.more.get(PRUNE_POLICY).then != "off"]
@@ -93,7 +94,7 @@ class Features:
             contention,  # ends its condition even if the run is skipped
             Annotations(scope),  # reads settings of the hooks below
             IgnoredReferences(scope),
-            KnownReferences(scope, kind.operator.references) if watch.references else None,
+            KnownReferences(scope, self._references) if watch.references else None,
             kind.runs,  # continues the run of an earlier operator, which cannot be skipped
             self._rollout(kind),  # after `runs`, and before requests and plans that an object that waits does not need
             _skipper(kind),  # before the check of the owner, which can need a request
@@ -150,6 +151,4 @@ def _skipper(kind: Kind) -> RunSkipper | None:
     if not kind.scope.watch.skip_unchanged:
         return None
     operator = kind.operator
-    return RunSkipper(
-        kind.scope, operator.client, operator.dependents, operator.references, kind.executed, kind.must_run
-    )
+    return RunSkipper(kind.scope, operator.client, operator.dependents, kind.inputs, kind.executed, kind.must_run)

@@ -100,6 +100,10 @@ class Hooks:
     async def ready(self, key: ObjectKey) -> None:
         """Wait until everything is known that an attempt at an object needs."""
 
+    def inputs(self, key: ObjectKey) -> str | None:  # noqa: ARG002 - for hooks
+        """Identify the state of what else an object's run reads, across restarts; None: unknown; empty: nothing."""
+        return ""
+
     async def gone(self, key: ObjectKey) -> None:
         """Remove the data of an object that no longer exists."""
 

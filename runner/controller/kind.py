@@ -24,7 +24,7 @@ from runner.kube.client import Client
 from runner.kube.discovery import Discovery
 from runner.lease_guard import Leadership
 from runner.monitoring.background import Background
-from runner.references.watching import References
+from runner.objects import ObjectKey
 from runner.status.writer import StatusWriter
 from runner.watches.watch import Watch
 from runner.workqueue.queue import Dispatcher, WorkQueue
@@ -43,7 +43,6 @@ class Operator:
     discovery: Discovery
     access: RunAccess
     observers: Sequence[AccessObserver]
-    references: References
     leadership: Leadership
     recorders: Sequence[RunObserver]
     background: Background
@@ -71,6 +70,11 @@ class Kind:
     executed: ContentDigest
     """Digest of what the runs execute, except those of the finalizer."""
     hooks: list[Hooks] = field(default_factory=list)
+
+    def inputs(self, key: ObjectKey) -> str | None:
+        """Identify the state of what else an object's run reads, across restarts; None: unknown; empty: nothing."""
+        states = [hooks.inputs(key) for hooks in self.hooks]
+        return None if None in states else "\n".join(filter(None, states))
 
     async def must_run(self, attempt: Attempt) -> bool:
         """Return whether an object needs its run although nothing has changed since the last one."""

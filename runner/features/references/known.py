@@ -28,6 +28,10 @@ class KnownReferences(Hooks):
             if obj is not None:
                 self.references.update(gvk, obj)
 
+    def inputs(self, key: ObjectKey) -> str | None:
+        """Identify the state of the references."""
+        return self.references.fingerprint(self.scope.watch.gvk, key)
+
     async def ready(self, key: ObjectKey) -> None:
         """Wait until the references of an object are known, or have an error."""
         await self.references.ready(self.scope.watch.gvk, key)

@@ -28,8 +28,7 @@ from runner.features.unchanged.last_run import MOST_READS, READ_SET, LastRun, Re
 from runner.kube.client import Client, PatchType
 from runner.kube.discovery import ApiResource
 from runner.kube.rights import Places, RequiredRights, Right, granting
-from runner.objects import LAST_RUN, Object, ObjectRef, annotations_of, conditions_of, key_of, uid_of
-from runner.references.watching import References
+from runner.objects import LAST_RUN, Object, ObjectKey, ObjectRef, annotations_of, conditions_of, key_of, uid_of
 from runner.slots import Slot
 from runner.watches.watch import Watch
 
@@ -56,16 +55,18 @@ class RunSkipper(Hooks):
         scope: WatchScope,
         client: Client,
         owned: Dependents,
-        named: References,
+        inputs: Callable[[ObjectKey], str | None],
         executed: ContentDigest,
         must_run: Callable[[Attempt], Awaitable[bool]],
     ) -> None:
-        """`must_run` returns whether another feature needs the run of an unchanged object."""
+        """`inputs` is `Hooks.inputs` of all hooks. `must_run` returns whether another feature needs the run of an
+        unchanged object.
+        """  # noqa: D205 - one list
         self._scope = scope
         self._gvk = scope.watch.gvk
         self._client = client
         self._owned = owned
-        self._named = named
+        self._inputs = inputs
         self._executed = executed
         self._must_run = must_run
         text = "Runs skipped because nothing changed"
@@ -108,7 +109,7 @@ class RunSkipper(Hooks):
     async def basis(self, obj: Object) -> RunInputs:
         """Return the digests of a run's inputs."""
         content = await self._executed.digest()
-        return RunInputs(digest_of(obj), content, self._named.fingerprint(self._gvk, key_of(obj)))
+        return RunInputs(digest_of(obj), content, self._inputs(key_of(obj)))
 
     async def check(self, obj: Object, now: float) -> UnchangedCheck:
         """Check whether an object must run. `now` is in seconds since the epoch."""

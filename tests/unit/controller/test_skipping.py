@@ -51,8 +51,8 @@ class Cluster:
         assert owner == ObjectRef(THINGS, ObjectKey("ns", "one"))
         return key.name == "owned"
 
-    def fingerprint(self, gvk: GVK, key: ObjectKey) -> str | None:
-        assert (gvk, key) == (THINGS, ObjectKey("ns", "one"))
+    def inputs(self, key: ObjectKey) -> str | None:
+        assert key == ObjectKey("ns", "one")
         return self.named
 
     async def digest(self) -> str:
@@ -79,7 +79,7 @@ class Cluster:
     def skipping(self) -> RunSkipper:
         scope = scope_value(watch_value(gvk=THINGS), self)
         fake: Any = self
-        return RunSkipper(scope, fake, fake, fake, fake, self.must_run)
+        return RunSkipper(scope, fake, fake, self.inputs, fake, self.must_run)
 
     async def must_run(self, _attempt: Attempt) -> bool:
         return self.pending
