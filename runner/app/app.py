@@ -58,6 +58,7 @@ from runner.features.loopguard.guard import LoopGuard, delays
 from runner.features.masking import requests as masked
 from runner.features.prune import requests as pruned
 from runner.features.readcache.setup import CachedReads
+from runner.features.references.watching import References
 from runner.features.replicas import setup as replicas
 from runner.features.rights.privileges import OperatorRights
 from runner.features.rolemetrics.endpoint import RoleMetrics
@@ -80,7 +81,6 @@ from runner.proxy.handlers.writes import ServedResources, Writes
 from runner.proxy.identity import Identities
 from runner.proxy.self_test import SelfTest
 from runner.proxy.server import Proxy
-from runner.references.watching import References
 from runner.watches.watch import LoadedWatches, Watch
 from runner.workqueue.concurrency import ConcurrencyLimit
 from runner.workqueue.queue import Dispatcher

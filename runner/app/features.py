@@ -24,6 +24,7 @@ from runner.features.prune.records import PruneDeletion, PruneRecords
 from runner.features.prune.sharing import OperatorUses
 from runner.features.references.ignored import IgnoredReferences
 from runner.features.references.known import KnownReferences
+from runner.features.references.watching import REFERENCE, References
 from runner.features.rollout.fields import ROLLOUT_POLICY
 from runner.features.rollout.hooks import ROLLOUT, Rollout
 from runner.features.rollout.page import RolloutTable
@@ -35,7 +36,6 @@ from runner.objects import ObjectRef
 from runner.page import PageSections
 from runner.plan.drift_fields import DRIFT_POLICY
 from runner.plan.page import LatestPlans
-from runner.references.watching import REFERENCE, References
 from runner.watches.watch import Watch
 from runner.workqueue.request import Cause
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from runner.controller.drift import DRIFT
 from runner.features.prune.hooks import PRUNE
+from runner.features.references.watching import REFERENCE
 from runner.features.rollout.hooks import ROLLOUT
-from runner.references.watching import REFERENCE
 from runner.workqueue import reasons
 
 REASONS = (*reasons.CORE, REFERENCE, PRUNE, ROLLOUT, DRIFT)

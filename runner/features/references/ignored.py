@@ -7,8 +7,8 @@ from dataclasses import dataclass, replace
 
 from runner.controller.attempt import Attempt, WatchScope
 from runner.controller.hooks import Hooks, Skip
+from runner.features.references.state import references_of
 from runner.objects import Object, first_names
-from runner.references.state import references_of
 from runner.status.conditions import Condition, ended, make
 from runner.status.own import OwnStatus
 from runner.status.report import MOST_NAMED

@@ -6,9 +6,9 @@ from dataclasses import dataclass
 
 from runner.controller.attempt import WatchScope
 from runner.controller.hooks import Hooks
+from runner.features.references.watching import References
 from runner.kube.cache import Change
 from runner.objects import ObjectKey
-from runner.references.watching import References
 
 
 @dataclass(frozen=True, slots=True)

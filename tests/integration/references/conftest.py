@@ -14,11 +14,11 @@ from typing import Any
 
 import pytest
 
+from runner.features.references.watching import References
 from runner.kube.credentials import auth
 from runner.kube.credentials.auth import HostEnvironment
 from runner.kube.discovery import Discovery
 from runner.monitoring.background import Background
-from runner.references.watching import References
 from runner.watches.reference_fields import WatchReference
 from tests.integration.references.bed import (
     THING,

@@ -14,6 +14,7 @@ from runner.controller.hooks import Skip
 from runner.controller.owner_check import OwnerCheck
 from runner.errors import ApiUnavailableError, ForbiddenError, KindNotFoundError, NotFoundError
 from runner.features.prune.hooks import PRUNE
+from runner.features.references.watching import REFERENCE
 from runner.features.rollout.hooks import ROLLOUT
 from runner.kube.cache import Cache, Summary
 from runner.kube.client import Client
@@ -21,7 +22,6 @@ from runner.kube.discovery import ApiResource
 from runner.kube.watch_events import Applied, Deleted
 from runner.objects import Object, ObjectKey, ObjectRef
 from runner.ownership import OwnerState
-from runner.references.watching import REFERENCE
 from runner.workqueue import reasons
 from runner.workqueue.reasons import RunReason
 from tests.kit.reasons import REASONS

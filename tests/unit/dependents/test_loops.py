@@ -10,8 +10,8 @@ import pytest
 from runner.dependents.notification import Notification
 from runner.features.loopguard.guard import Contention, LoopGuard
 from runner.features.loopguard.loops import Loops, TriggerPair
+from runner.features.references.watching import REFERENCE
 from runner.objects import GVK, ObjectKey, ObjectRef
-from runner.references.watching import REFERENCE
 from runner.workqueue.request import Cause
 
 pytestmark = pytest.mark.virtual_time

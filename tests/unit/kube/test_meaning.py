@@ -32,7 +32,7 @@ SITES: dict[Request, set[str]] = {
     Request.RELATED: {
         *(
             "dependents/kind:_compare",
-            "references/kind:_read_one",
+            "features/references/kind:_read_one",
             "kube/deselected:_read",
             "features/readcache/refetch:_read",
         ),

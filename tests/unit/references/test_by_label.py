@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 
 from runner.errors import ForbiddenError
+from runner.features.references.by_label import LabelledReferences, LabelSelection
 from runner.kube.discovery import Discovery
 from runner.kube.watch_events import Restarted, Synced
 from runner.objects import GVK
-from runner.references.by_label import LabelledReferences, LabelSelection
 
 SELECTED = LabelSelection(GVK("", "v1", "Secret"), "for=things", "")
 

@@ -6,10 +6,17 @@ from typing import Any
 
 import pytest
 
+from runner.features.references import state as reference_states
+from runner.features.references.state import (
+    ReferencedState,
+    ReferenceIndex,
+    difference,
+    has_to_be_read,
+    names,
+    references_of,
+)
+from runner.features.references.watching import DeferredReferences, ReferenceNotification
 from runner.objects import GVK, ObjectKey, ObjectRef
-from runner.references import state as reference_states
-from runner.references.state import ReferencedState, ReferenceIndex, difference, has_to_be_read, names, references_of
-from runner.references.watching import DeferredReferences, ReferenceNotification
 from runner.watches.reference_fields import WatchReference
 from runner.watches.spec_paths import SpecPath
 

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import NamedTuple
 
+from runner.features.references.state import ReferenceChange, ReferencedState
 from runner.kube.client import Client, Selection
 from runner.kube.discovery import Discovery
 from runner.kube.object_watch import ObjectWatch
@@ -18,7 +19,6 @@ from runner.kube.watch import covering, watchers
 from runner.kube.watch_health import WatchState
 from runner.kube.watch_stream import WatchPolicy
 from runner.objects import GVK, Object, ObjectKey, ObjectRef
-from runner.references.state import ReferenceChange, ReferencedState
 
 
 class LabelSelection(NamedTuple):

@@ -19,14 +19,9 @@ from dataclasses import dataclass, replace
 
 from runner import log
 from runner.dependents.notification import Deferred, Notification, Trigger
-from runner.kube.client import Client
-from runner.kube.discovery import ApiResource, Discovery
-from runner.monitoring.background import Background
-from runner.objects import GVK, Object, ObjectKey, ObjectRef, key_of, mapping, metadata, uid_of
-from runner.ownership import Owner
-from runner.references.by_label import LabelledReferences, LabelSelection
-from runner.references.kind import ReferenceKind
-from runner.references.state import (
+from runner.features.references.by_label import LabelledReferences, LabelSelection
+from runner.features.references.kind import ReferenceKind
+from runner.features.references.state import (
     GONE,
     ReferenceChange,
     ReferencedState,
@@ -34,6 +29,11 @@ from runner.references.state import (
     SpecReferences,
     references_of,
 )
+from runner.kube.client import Client
+from runner.kube.discovery import ApiResource, Discovery
+from runner.monitoring.background import Background
+from runner.objects import GVK, Object, ObjectKey, ObjectRef, key_of, mapping, metadata, uid_of
+from runner.ownership import Owner
 from runner.watches.reference_fields import WatchReference
 from runner.watches.watch import Watch
 from runner.workqueue.reasons import RunReason

@@ -19,13 +19,13 @@ from functools import partial
 from runner import log
 from runner.backoff import JitteredBackoff
 from runner.errors import ApiError, ApiUnavailableError, ForbiddenError, KindNotFoundError, NotFoundError
+from runner.features.references.state import ReferenceChange, ReferencedState, has_to_be_read
 from runner.kube.client import Client, Selection
 from runner.kube.discovery import ApiResource, Discovery
 from runner.kube.object_watch import ObjectWatch
 from runner.kube.watch import Watcher
 from runner.kube.watch_stream import WatchPolicy
 from runner.objects import GVK, Object, ObjectKey, ObjectRef
-from runner.references.state import ReferenceChange, ReferencedState, has_to_be_read
 
 FEW = 8
 """Maximum number of names of a scope with a watch each."""

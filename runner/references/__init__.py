@@ -1,1 +1,0 @@
-"""Objects that a spec names and the custom resource does not own."""
