@@ -51,6 +51,8 @@ class DeselectedObjects:
         """Objects to read, and whether a watch reported that they are gone."""
         self._is_due = asyncio.Event()
         self._unsearched = set(namespaces or ("",))
+        self._searching: set[str] = set()
+        """Namespaces in which a search has begun since `follow` began."""
         self._jobs: asyncio.Queue[tuple[str, Container[ObjectKey]]] = asyncio.Queue()
         self._log = log.get(__name__, gvk=str(gvk))
         self._logged = log.Once()
@@ -87,13 +89,15 @@ class DeselectedObjects:
 
     def look_for(self, namespace: str, selected: Container[ObjectKey]) -> None:
         """Find the objects that left before the operator started, once per namespace."""
-        if namespace in self._unsearched:
-            self._unsearched.remove(namespace)
+        if namespace in self._unsearched and namespace not in self._searching:
+            self._searching.add(namespace)
             self._jobs.put_nowait((namespace, selected))
 
     async def follow(self, changed: Callable[[Change], None]) -> None:
         """Watch until cancelled; `changed` receives deselected objects that are being deleted."""
-        self._watches.clear()  # they end with this function
+        # They end with this function.
+        self._watches.clear()
+        self._searching.clear()
         for key in [key for keys in self._keys.values() for key in keys]:
             self._look(key, is_gone=False)
         async with asyncio.TaskGroup() as group:
@@ -171,28 +175,26 @@ class DeselectedObjects:
             group.create_task(self._search_in(*await self._jobs.get()))
 
     async def _search_in(self, namespace: str, selected: Container[ObjectKey]) -> None:
-        for key in await self._holding(namespace):
-            if key not in selected:
-                self.left(key)
-
-    async def _holding(self, namespace: str) -> list[ObjectKey]:
-        """List the objects with the finalizer; retry until the API server responds."""
+        """Follow the deselected objects with the finalizer; retry until the API server lists all objects."""
         backoff = JitteredBackoff(1.0, 30.0)
-        while True:
+        while namespace in self._unsearched:
             try:
-                return await self._list(namespace)
-            except GoneError:
-                continue
+                for key in await self._list(namespace):
+                    if key not in selected:
+                        self.left(key)
+                self._unsearched.remove(namespace)
             except (ApiError, ApiUnavailableError) as error:
-                self._log.warning("Cannot list objects outside the selection; retrying", error=str(error))
+                if not isinstance(error, GoneError):  # else the list took longer than its version is kept
+                    self._log.warning("Cannot list objects outside the selection; retrying", error=str(error))
                 await asyncio.sleep(backoff.next())
 
     async def _list(self, namespace: str) -> list[ObjectKey]:
+        """List the objects with the finalizer."""
         resource = await self._discovery.find(self._gvk)
-        found: list[ObjectKey] = []
-        cont = ""
+        keys: list[ObjectKey] = []
+        token = ""
         while True:
-            page = await self._client.list_page(resource, namespace, self._selection, _PAGE, cont)
-            found += [key_of(item) for item in page.items if self._finalizer in finalizers_of(item)]
-            if not (cont := page.cont):
-                return found
+            page = await self._client.list_page(resource, namespace, self._selection, _PAGE, token)
+            keys += [key_of(item) for item in page.items if self._finalizer in finalizers_of(item)]
+            if not (token := page.cont):
+                return keys
