@@ -13,6 +13,7 @@ import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from enum import Enum
 from typing import Literal, NamedTuple, Protocol, TypeAlias
 from urllib.parse import urlencode
 
@@ -138,6 +139,23 @@ _LONGEST_PREFIX = 55
 NAMESPACES = KindId("", "namespaces")
 
 
+class PlannedState(Enum):
+    """State of an object in the plan, compared with the API server."""
+
+    UNCHANGED = "the plan does not write it"
+    CHANGED = "the plan changes the object of the API server"
+    CREATED = "the plan creates it"
+    REPLACED = "the plan deletes the object of the API server, and creates it again"
+    DELETED = "the plan deletes the object of the API server"
+    WITHDRAWN = "the plan creates and deletes it"
+
+
+ONLY_PLANNED = frozenset({PlannedState.CREATED, PlannedState.REPLACED})
+"""States of objects that the API server does not have, although it can have an older one of the same name."""
+_HIDDEN = frozenset({PlannedState.REPLACED, PlannedState.DELETED})
+"""States of objects of the API server that do not exist in the plan."""
+
+
 @dataclass(slots=True)
 class PlannedObject:
     """An object that the run writes."""
@@ -154,9 +172,18 @@ class PlannedObject:
     writes: int = 0
     recreated: bool = False
 
+    @property
+    def state(self) -> PlannedState:
+        """State of the object."""
+        if self.after is None:
+            return PlannedState.DELETED if self.existed else PlannedState.WITHDRAWN
+        if not self.existed:
+            return PlannedState.CREATED
+        return PlannedState.REPLACED if self.recreated else PlannedState.CHANGED
+
     def change(self) -> PlannedChange | None:
         """Return the net change; None if there is none."""
-        if self.after is None and not self.existed:
+        if self.state is PlannedState.WITHDRAWN:
             return None
         if (
             self.after is not None
@@ -323,16 +350,21 @@ class Overlay:
             if not namespace or key.namespace == namespace:
                 yield planned
 
+    def state(self, kind: KindId, key: ObjectKey) -> PlannedState:
+        """Return the state of an object. One that the plan does not write can also be missing at the API server."""
+        if (planned := self.find(kind, key)) is not None:
+            return planned.state
+        if key.namespace and self.hides(NAMESPACES, ObjectKey("", key.namespace)):
+            return PlannedState.DELETED
+        return PlannedState.UNCHANGED
+
     def hides(self, kind: KindId, key: ObjectKey) -> bool:
         """Return whether the API server's object is deleted or replaced in the plan."""
-        if (planned := self.find(kind, key)) is not None:
-            return planned.existed and (planned.after is None or planned.recreated)
-        return bool(key.namespace) and self.hides(NAMESPACES, ObjectKey("", key.namespace))
+        return self.state(kind, key) in _HIDDEN
 
     def replaces(self, resource: ApiResource, key: ObjectKey) -> bool:
         """Return whether the object of the cluster, if there is one, is not that of the plan."""
-        kind = KindId(resource.gvk.group, resource.plural)
-        return self.find(kind, key) is not None or self.hides(kind, key)
+        return self.state(KindId(resource.gvk.group, resource.plural), key) is not PlannedState.UNCHANGED
 
     def object(self, resource: ApiResource, key: ObjectKey) -> Object | None:
         """Return a planned object; None if there is none."""
@@ -346,16 +378,14 @@ class Overlay:
 
     def only_planned(self, namespace: str) -> bool:
         """Return whether a namespace exists in the plan only, so that the API server cannot validate its objects."""
-        planned = self.find(NAMESPACES, ObjectKey("", namespace)) if namespace else None
-        return planned is not None and planned.after is not None and (not planned.existed or planned.recreated)
+        return bool(namespace) and self.state(NAMESPACES, ObjectKey("", namespace)) in ONLY_PLANNED
 
     def affects(self, kind: KindId, namespace: str) -> bool:
         """Return whether a list of a kind in a namespace (empty: all) differs from the API server's."""
         if any(True for _ in self.of_kind(kind, namespace)):
             return True
         spaces = self._objects.get(NAMESPACES, {})
-        changed = (each for key, each in spaces.items() if not namespace or key.name == namespace)
-        return any(each.existed and (each.after is None or each.recreated) for each in changed)
+        return any(space.state in _HIDDEN for key, space in spaces.items() if namespace in {"", key.name})
 
     def _empty_namespace(self, name: str) -> None:
         for objects in self._objects.values():

@@ -18,7 +18,7 @@ from runner.proxy.calls import Answer
 from runner.proxy.handlers.plan import calls
 from runner.proxy.handlers.plan.calls import LARGEST_LIST, PlanCall, RefusedError, Reply, StatusError
 from runner.proxy.http.messages import CHUNKED
-from runner.proxy.planning.overlay import PlannedObject
+from runner.proxy.planning.overlay import PlannedObject, PlannedState
 from runner.proxy.planning.selection import Selector, SelectorError
 
 _SELECTORS = ("labelSelector", "fieldSelector")
@@ -57,7 +57,7 @@ class PlanReads:
         if info.subresource == _SCALE:
             obj = scale_of(obj)
         elif info.subresource not in {"", "status"}:
-            if planned.existed and not planned.recreated:
+            if planned.state is PlannedState.CHANGED:
                 return await plan.forward()
             return calls.not_found(plan.kind, info.name)
         elif calls.accepts_partial(plan.call):
@@ -188,7 +188,7 @@ def _present(plan: PlanCall) -> Iterator[PlannedObject]:
 
 
 def _is_unplanned(plan: PlanCall, key: ObjectKey) -> bool:
-    return plan.overlay.find(plan.kind, key) is None and not plan.overlay.hides(plan.kind, key)
+    return plan.overlay.state(plan.kind, key) is PlannedState.UNCHANGED
 
 
 def _planned_events(plan: PlanCall, selector: Selector) -> Iterator[tuple[str, Object]]:

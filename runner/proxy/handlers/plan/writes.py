@@ -28,9 +28,10 @@ from runner.proxy.handlers.plan.reads import current, merged_list, scale_of
 from runner.proxy.handlers.plan.schemas import ApiDocuments
 from runner.proxy.handlers.writes import ServedResources
 from runner.proxy.planning import apply, patches
-from runner.proxy.planning.overlay import NAMESPACES, PlannedObject, comparable
+from runner.proxy.planning.overlay import NAMESPACES, ONLY_PLANNED, PlannedObject, comparable
 from runner.proxy.planning.patches import PatchError
 from runner.proxy.planning.schemas import ApiDocument
+from runner.proxy.planning.steps import Action, Step, step
 from runner.proxy.planning.unknown import has_choices, scalars
 from runner.proxy.protobuf import wire as protobuf_options
 
@@ -144,14 +145,15 @@ class PlanWrites:
             name = overlay.generated_name(plan.kind, namespace, meta["generateName"])
             obj = {**obj, "metadata": {**meta, "name": name}}
         key = ObjectKey(namespace, name)
-        planned = overlay.find(plan.kind, key)
-        if planned is not None and planned.after is not None:
+        chosen = _step(plan, Action.CREATE, key)
+        if chosen is Step.EXISTS:
             raise StatusError(calls.already_exists(plan.kind, name))
-        _check_namespace(plan, namespace)
-        reason = _unvalidated(plan, namespace)
-        if reason:
-            after = _as_new(write, key, obj)
-        elif planned is not None and planned.existed:
+        if namespace and overlay.has_namespace(namespace) is False:
+            raise StatusError(calls.not_found(NAMESPACES, namespace))
+        planned, reason = overlay.find(plan.kind, key), ""
+        if chosen is Step.LOCAL:
+            after, reason = _as_new(write, key, obj), _unvalidated(plan)
+        elif chosen is Step.REPLACE and planned is not None:
             after, reason = await self._replace(write, replace(planned, after=_as_new(write, key, obj)), obj)
         else:
             reply = await plan.write("POST", plan.path(name="", subresource=""), obj)
@@ -164,16 +166,15 @@ class PlanWrites:
     async def _change(self, write: _Write) -> Answer:
         plan = write.plan
         media, data = await plan.body()
-        is_apply = plan.info.verb == "patch" and media == content.APPLY
-        planned, is_hidden = plan.planned, plan.overlay.hides(plan.kind, plan.key)
-        if planned is not None and planned.after is not None:
+        creates = plan.info.verb == "patch" and media == content.APPLY and not plan.info.subresource
+        planned, chosen = plan.planned, _step(plan, Action.CHANGE, plan.key)
+        if chosen is Step.COMPUTE and planned is not None:
             return await self._change_planned(write, planned, media)
-        is_missing = is_hidden or planned is not None or _unvalidated(plan, plan.key.namespace)
-        if is_missing and not (is_apply and not plan.info.subresource):
+        if chosen is Step.SEND:
+            return await self._change_first(write, media, data)
+        if not creates:
             raise StatusError(calls.not_found(plan.kind, plan.info.name))
-        if is_missing:
-            return await self._create(write, _named(plan.parsed(), plan.info.name))
-        return await self._change_first(write, media, data)
+        return await self._create(write, _named(plan.parsed(), plan.info.name))
 
     async def _change_first(self, write: _Write, media: str, data: bytes) -> Answer:
         """Send the first write of an object as it is."""
@@ -250,7 +251,7 @@ class PlanWrites:
         """Return the object as the API server would store it, and why it is not validated."""
         plan = write.plan
         local = _kept(write, planned, desired)
-        if reason := _unvalidated(plan, plan.key.namespace):
+        if reason := _unvalidated(plan):
             return local, reason
         if planned.recreated:
             return await self._replace(write, planned, desired)
@@ -267,7 +268,7 @@ class PlanWrites:
     async def _validate_status(self, write: _Write, planned: PlannedObject, wanted: Object) -> tuple[Object, str]:
         plan, now = write.plan, planned.after or {}
         local = {**now, "status": wanted.get("status") or {}}
-        if not planned.existed or planned.recreated:
+        if planned.state in ONLY_PLANNED:
             return local, planned.reason or "its status cannot be validated, because the object exists in the plan only"
         reply = await _put(plan, plan.path(), local)
         if not reply.is_success:
@@ -292,19 +293,18 @@ class PlanWrites:
     # Deletion.
 
     async def _delete(self, write: _Write) -> Answer:
-        plan, overlay, key = write.plan, write.plan.overlay, write.plan.key
+        plan, key = write.plan, write.plan.key
         media, data = await plan.body()
         options = delete_options(plan, media, data)
-        planned = plan.planned
-        if (planned.after is None) if planned else overlay.hides(plan.kind, key):
+        planned, chosen = plan.planned, _step(plan, Action.DELETE, key)
+        if chosen is Step.MISSING:
             raise StatusError(calls.not_found(plan.kind, key.name))
         now = None if planned is None else planned.after
         if now is not None:
             _check_preconditions(plan, now, (options or {}).get("preconditions") or {})
-        is_local = planned is not None and (not planned.existed or planned.recreated)
         before, existed = (planned.before, planned.existed) if planned else await _before(plan)
         answer = _deleted(plan, now)
-        if not is_local:
+        if chosen is Step.SEND:
             params = plan.without("dryRun") if options is None else []
             reply = await plan.write("DELETE", plan.path(), options, params)
             _object(reply)
@@ -319,7 +319,7 @@ class PlanWrites:
         options = delete_options(plan, media, data)
         selectors = [pair for pair in plan.params if pair[0] in {"labelSelector", "fieldSelector"}]
         merged = await merged_list(plan, selectors)
-        if not _unvalidated(plan, plan.key.namespace):
+        if not _unvalidated(plan):
             params = plan.without("dryRun") if options is None else selectors
             _object(await plan.write("DELETE", plan.path(name=""), options, params))
         if not _is_trial(plan, options):
@@ -333,10 +333,10 @@ class PlanWrites:
     async def _evict(self, write: _Write) -> Answer:
         plan = write.plan
         eviction = await plan.object()
-        planned = plan.planned
-        if (planned.after is None) if planned else plan.overlay.hides(plan.kind, plan.key):
+        planned, chosen = plan.planned, _step(plan, Action.EVICT, plan.key)
+        if chosen is Step.MISSING:
             raise StatusError(calls.not_found(plan.kind, plan.key.name))
-        if planned is not None and not planned.existed:
+        if chosen is Step.REFUSE:
             raise RefusedError("the pod exists in the plan only")
         if isinstance(eviction.get("deleteOptions"), dict):
             eviction = {**eviction, "deleteOptions": {**eviction["deleteOptions"], "dryRun": ["All"]}}
@@ -401,14 +401,15 @@ def _denied(plan: PlanCall, reply: Reply) -> str:
     return f"the validation is forbidden: {message}"
 
 
-def _unvalidated(plan: PlanCall, namespace: str) -> str:
-    """Return why the API server cannot validate objects in a namespace; empty if it can."""
+def _step(plan: PlanCall, action: Action, key: ObjectKey) -> Step:
+    overlay = plan.overlay
+    return step(action, overlay.state(plan.kind, key), in_planned_namespace=overlay.only_planned(key.namespace))
+
+
+def _unvalidated(plan: PlanCall) -> str:
+    """Return why the API server cannot validate objects in the namespace of the request; empty if it can."""
+    namespace = plan.key.namespace
     return f"the namespace {namespace} exists in the plan only" if plan.overlay.only_planned(namespace) else ""
-
-
-def _check_namespace(plan: PlanCall, namespace: str) -> None:
-    if namespace and plan.overlay.has_namespace(namespace) is False:
-        raise StatusError(calls.not_found(NAMESPACES, namespace))
 
 
 def _check_identity(plan: PlanCall, now: Object, wanted: Object) -> None:
@@ -500,7 +501,7 @@ def _kept(write: _Write, planned: PlannedObject, obj: Object) -> Object:
         obj = _with_uid(obj, uid_of(now))
     identity = {name: metadata(now)[name] for name in _IDENTITY if name in metadata(now)}
     merged = {**obj, "metadata": {**metadata(obj), **identity}}
-    if not planned.existed or planned.recreated:
+    if planned.state in ONLY_PLANNED:
         merged["metadata"].pop("resourceVersion", None)
     if write.has_status:
         merged.pop("status", None)
