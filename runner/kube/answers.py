@@ -54,16 +54,16 @@ _log = log.get(__name__)
 def error(what: str, status: int, headers: Mapping[str, str], body: bytes) -> ApiError:
     """Create the error of a response to `what` (`GET /api/v1/...`)."""
     try:
-        found = orjson.loads(body)
+        content = orjson.loads(body)
     except orjson.JSONDecodeError:
-        found = None
-    if not isinstance(found, dict) or found.get("kind") != "Status":
+        content = None
+    if not isinstance(content, dict) or content.get("kind") != "Status":
         text = body[:_EXCERPT].decode(errors="replace").strip()
-        found = {"message": text or "no message"}
+        content = {"message": text or "no message"}
         if status == HTTPStatus.NOT_FOUND:  # only a `Status` is about an object: this one is about the path
-            return KindNotFoundError(f"{what}: {found['message']} (HTTP {status})")
+            return KindNotFoundError(f"{what}: {content['message']} (HTTP {status})")
     delay = headers.get("Retry-After", "")
-    return of_status(what, {**found, "code": status}, float(delay) if delay.isdigit() else None)
+    return of_status(what, {**content, "code": status}, float(delay) if delay.isdigit() else None)
 
 
 def of_status(what: str, status: Mapping[str, Any], retry_after: float | None = None) -> ApiError:

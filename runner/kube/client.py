@@ -201,9 +201,9 @@ class Client:
         accept = _METADATA_LIST if selection.metadata_only else _JSON
         call = _Call("GET", resource.path(namespace), params, accept=accept)
         raw = await self._call(call)
-        found = _parse(call, raw)
-        meta = found.get("metadata") or {}
-        items: list[Object] = found.get("items") or []
+        answer = _parse(call, raw)
+        meta = answer.get("metadata") or {}
+        items: list[Object] = answer.get("items") or []
         for item in items:
             # Items of built-in kinds come without the type that their list has.
             item.setdefault("apiVersion", resource.gvk.api_version)
@@ -385,16 +385,16 @@ async def _lines(call: _Call, answer: aiohttp.ClientResponse, base_url: str) -> 
 
 def _parse(call: _Call, raw: bytes) -> Object:
     try:
-        found = decode.loads(raw)
+        obj = decode.loads(raw)
     except orjson.JSONDecodeError as error:
         raise ApiUnavailableError(
             f"{call}: the response is not JSON ({error}); check for a proxy in front of the API server"
         ) from error
-    if not isinstance(found, dict):
+    if not isinstance(obj, dict):
         raise ApiUnavailableError(
             f"{call}: the response is not a JSON object; check for a proxy in front of the API server"
         )
-    return found
+    return obj
 
 
 async def _split_lines(chunks: AsyncIterable[bytes]) -> AsyncGenerator[bytes]:

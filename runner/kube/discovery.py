@@ -95,13 +95,13 @@ class Discovery:
 
 def parse(group: str, version: str, answer: Mapping[str, object]) -> dict[GVK, ApiResource]:
     """Parse an `APIResourceList`. Entries of an aggregated API server without a name or a kind are ignored."""
-    resources = [each for each in maps(answer.get("resources")) if each.get("name") and each.get("kind")]
+    resources = [item for item in maps(answer.get("resources")) if item.get("name") and item.get("kind")]
     below: dict[str, set[str]] = {}
     for entry in resources:
         plural, slash, subresource = str(entry["name"]).partition("/")
         if slash:
             below.setdefault(plural, set()).add(subresource)
-    found = (
+    served = (
         ApiResource(
             gvk=GVK(group, version, str(entry["kind"])),
             plural=str(entry["name"]),
@@ -113,4 +113,4 @@ def parse(group: str, version: str, answer: Mapping[str, object]) -> dict[GVK, A
         for entry in resources
         if "/" not in str(entry["name"])
     )
-    return {resource.gvk: resource for resource in found}
+    return {resource.gvk: resource for resource in served}

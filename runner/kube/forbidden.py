@@ -50,10 +50,10 @@ class MissingRight:
 
 def read(message: str) -> MissingRight | None:
     """Parse the message of a 403; None if RBAC did not deny the request."""
-    found = _MESSAGE.match(message)
-    if found is None:
+    matched = _MESSAGE.match(message)
+    if matched is None:
         return None
-    name, user, verb, path, resource, group, namespace = (_text(each) for each in found.groups())
+    name, user, verb, path, resource, group, namespace = (_text(part) for part in matched.groups())
     if not resource:
         return MissingRight(user, verb, "", "", "", "", path)
     return MissingRight(user, verb, group, resource, namespace, name if verb in _BY_NAME else "", "")

@@ -59,14 +59,14 @@ def _differences(old: Any, new: Any, path: str, depth: int) -> Iterator[str]:
 
 def fingerprint(content: Mapping[str, Any]) -> dict[str, bytes]:
     """Digest each leaf field by path, such as `spec.list[0].name`; of a huge object, the first ones."""
-    found: dict[str, bytes] = {}
+    digests: dict[str, bytes] = {}
     for path, value in _leaves(content, "", _DEEPEST):
-        if len(found) == _MOST_LEAVES:
+        if len(digests) == _MOST_LEAVES:
             break
-        found[path] = hashlib.blake2b(
+        digests[path] = hashlib.blake2b(
             orjson.dumps(value, option=orjson.OPT_SORT_KEYS), digest_size=_FIELD_DIGEST_SIZE
         ).digest()
-    return found
+    return digests
 
 
 def differing(old: Mapping[str, bytes], new: Mapping[str, bytes]) -> tuple[str, ...]:
@@ -76,11 +76,11 @@ def differing(old: Mapping[str, bytes], new: Mapping[str, bytes]) -> tuple[str, 
 
 def _leaves(value: Any, path: str, depth: int) -> Iterator[tuple[str, Any]]:
     if depth and isinstance(value, Mapping) and value:
-        for name, each in value.items():
-            yield from _leaves(each, f"{path}.{_short(name)}" if path else _short(name), depth - 1)
+        for name, part in value.items():
+            yield from _leaves(part, f"{path}.{_short(name)}" if path else _short(name), depth - 1)
     elif depth and isinstance(value, list) and value:
-        for number, each in enumerate(value):
-            yield from _leaves(each, f"{path}[{number}]", depth - 1)
+        for number, part in enumerate(value):
+            yield from _leaves(part, f"{path}[{number}]", depth - 1)
     else:
         yield path, value
 
@@ -193,7 +193,7 @@ class ObjectState:
         status = self.status.part(trigger) if self.status is not None else b""
         digests = (self.labels, self.annotations, self.finalizers, self.owners, status)
         spelt = content if isinstance(content, str) else content.hex()
-        return [self.uid, self.deleting, spelt, *(each.hex() for each in digests)]
+        return [self.uid, self.deleting, spelt, *(digest.hex() for digest in digests)]
 
 
 def difference(old: ObjectState, new: ObjectState, *, trigger: StatusTrigger) -> str:

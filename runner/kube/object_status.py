@@ -107,9 +107,9 @@ def meaningful(status: Any, depth: int = _DEPTH) -> Any:
         parts = {name: meaningful(value, depth - 1) for name, value in status.items() if not _is_noise(name, value)}
         return {name: part for name, part in parts.items() if part is not None} or None
     if depth and isinstance(status, list):
-        found = [meaningful(each, depth - 1) for each in status]
-        typed = all(isinstance(each, Mapping) and isinstance(each.get("type"), str) for each in found)
-        return sorted(found, key=lambda each: str(each["type"])) if found and typed else found or None
+        items = [meaningful(item, depth - 1) for item in status]
+        typed = all(isinstance(item, Mapping) and isinstance(item.get("type"), str) for item in items)
+        return sorted(items, key=lambda item: str(item["type"])) if items and typed else items or None
     return status
 
 
@@ -147,7 +147,10 @@ def _is_updating(kind: tuple[str, str], spec: Mapping[str, Any], status: Mapping
 
 
 def _has_condition(status: Mapping[str, Any], kind: str, value: str) -> bool:
-    return any((each.get("type"), each.get("status")) == (kind, value) for each in maps(status.get("conditions")))
+    return any(
+        (condition.get("type"), condition.get("status")) == (kind, value)
+        for condition in maps(status.get("conditions"))
+    )
 
 
 def _number(value: Any) -> int:

@@ -96,9 +96,9 @@ class AccessReviews:
         return None
 
     async def _review(self, token: str, verb: str, path: str) -> AccessReview:
-        found = await self._create(_AUTHENTICATION, "TokenReview", {"token": token})
-        user = found.get("user") or {}
-        if not found.get("authenticated"):
+        answer = await self._create(_AUTHENTICATION, "TokenReview", {"token": token})
+        user = answer.get("user") or {}
+        if not answer.get("authenticated"):
             return AccessReview(AccessVerdict.UNAUTHENTICATED)
         who = {"user": user.get("username"), "uid": user.get("uid"), "groups": user.get("groups")}
         attributes = {**who, "extra": user.get("extra"), "nonResourceAttributes": {"verb": verb, "path": path}}

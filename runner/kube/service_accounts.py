@@ -66,19 +66,19 @@ async def resolve(client: Client, watches: Iterable[Watch]) -> tuple[Watch, ...]
     watches = tuple(watches)
     written = {watch.service_account for watch in watches if watch.service_account}
     own = await _own_user(client) if written else ""
-    found = {}
-    for each in sorted(written):
-        found[each] = await _resolve(client, each, candidates(each, client.credentials.namespace, own))
-    return tuple(replace(watch, service_account=found.get(watch.service_account, "")) for watch in watches)
+    accounts = {}
+    for account in sorted(written):
+        accounts[account] = await _resolve(client, account, candidates(account, client.credentials.namespace, own))
+    return tuple(replace(watch, service_account=accounts.get(watch.service_account, "")) for watch in watches)
 
 
 async def _resolve(client: Client, written: str, names: tuple[str, ...]) -> str:
     unread = []
     for account in names:
-        found = await exists(client, account)
-        if found:
+        is_there = await exists(client, account)
+        if is_there:
             return account
-        if found is None:
+        if is_there is None:
             unread.append(account)
     # A Role of an earlier version permits only to impersonate.
     for account in unread:

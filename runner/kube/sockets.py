@@ -54,11 +54,11 @@ class Sockets:
 
     async def close(self) -> None:
         """Shut down the open sockets; return when the event loop has released them. Connections cannot be used then."""
-        for each in list(self._made):
+        for made in list(self._made):
             with suppress(OSError):  # it is closed, or was never connected
-                each.shutdown(socket.SHUT_RDWR)
+                made.shutdown(socket.SHUT_RDWR)
         # From here on each looks to its transport as if the peer had gone, which takes some turns of the loop.
         for _ in range(_TURNS):
-            if all(each.fileno() < 0 for each in self._made):
+            if all(made.fileno() < 0 for made in self._made):
                 return
             await asyncio.sleep(_TURN)

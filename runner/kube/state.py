@@ -72,16 +72,16 @@ class StateStore(ABC):
 
     async def ensure(self, name: str, make: Callable[[], Mapping[str, str]]) -> Stored:
         """Return an entry; create it with the result of `make` if it does not exist."""
-        found = await self.read(name)
-        if found is not None:
-            return found
+        stored = await self.read(name)
+        if stored is not None:
+            return stored
         try:
             return await self.write(name, make(), None)
         except ConflictError:  # another process was faster
-            found = await self.read(name)
-            if found is None:
+            stored = await self.read(name)
+            if stored is None:
                 raise
-            return found
+            return stored
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,8 +153,8 @@ class ClusterState(StateStore):
         """See StateStore. The labels select the entries."""
         params = {"labelSelector": ",".join(map("=".join, self.labels.items()))}
         with self._refusals("list"):
-            found = await self.client.request("GET", self.resource.path(self.namespace), params=params)
-        return [self._stored(item) for item in found.get("items") or []]
+            answer = await self.client.request("GET", self.resource.path(self.namespace), params=params)
+        return [self._stored(item) for item in answer.get("items") or []]
 
     def _key(self, name: str) -> ObjectKey:
         return ObjectKey(self.namespace, self.prefix + name)
@@ -209,7 +209,7 @@ class FileState(StateStore):
     async def all(self) -> list[Stored]:
         """See StateStore."""
         return await asyncio.to_thread(
-            lambda: [found for path in self.folder.glob("*.json") if (found := self._read(path.stem)) is not None]
+            lambda: [stored for path in self.folder.glob("*.json") if (stored := self._read(path.stem)) is not None]
         )
 
     def _path(self, name: str) -> Path:
@@ -225,8 +225,8 @@ class FileState(StateStore):
         return Stored(name, data, hashlib.sha256(text).hexdigest())
 
     def _write(self, name: str, data: Mapping[str, str], was: Stored | None) -> Stored:
-        found = self._read(name)
-        if (found.version if found else "") != (was.version if was else ""):
+        current = self._read(name)
+        if (current.version if current else "") != (was.version if was else ""):
             raise ConflictError(f"another process changed {self._path(name)}", status=0)
         text = json.dumps(data, indent=1, sort_keys=True)
         with self._refusals(name, "write", "make the folder writable"):
@@ -235,8 +235,8 @@ class FileState(StateStore):
         return Stored(name, data, hashlib.sha256(text.encode()).hexdigest())
 
     def _put(self, name: str, key: str, text: str) -> None:
-        found = self._read(name)
-        self._write(name, {**(found.data if found is not None else {}), key: text}, found)
+        current = self._read(name)
+        self._write(name, {**(current.data if current is not None else {}), key: text}, current)
 
     @contextmanager
     def _refusals(self, name: str, verb: str, advice: str) -> Iterator[None]:

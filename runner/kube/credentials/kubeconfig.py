@@ -69,16 +69,16 @@ def read(files: Sequence[Path], context: str | None) -> KubeConfig:
 
 def _parse(file: Path) -> dict[str, Any]:
     try:
-        found = yaml.safe_load(file.read_bytes())
+        content = yaml.safe_load(file.read_bytes())
     except OSError as error:
         raise ConfigError(f"{file}: cannot be read: {error.strerror}; check --kubeconfig or KUBECONFIG") from error
     except (yaml.YAMLError, UnicodeDecodeError) as error:
         raise ConfigError(f"{file}: is not valid YAML: {error}") from error
-    if found is None:
+    if content is None:
         return {}
-    if not isinstance(found, dict):
+    if not isinstance(content, dict):
         raise ConfigError(f"{file}: is not a kubeconfig; it must be a mapping with clusters, users and contexts")
-    return found
+    return content
 
 
 def _merge(documents: Sequence[tuple[Path, Mapping[str, Any]]], section: str, field: str) -> dict[str, _Entry]:
@@ -107,8 +107,8 @@ def _find(entries: Mapping[str, _Entry], what: str, name: str, origin: str) -> _
 def _whole_cluster(entry: _Entry) -> dict[str, Any]:
     cluster = dict(entry.value)
     if not str(cluster.get("server") or "").startswith(("https://", "http://")):
-        found = cluster.get("server") or "nothing"
-        raise ConfigError(f"{entry.file}: the cluster's server is {found}; write server: https://host:port")
+        server = cluster.get("server") or "nothing"
+        raise ConfigError(f"{entry.file}: the cluster's server is {server}; write server: https://host:port")
     _embed(cluster, "certificate-authority", entry.file)
     return cluster
 

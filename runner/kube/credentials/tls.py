@@ -67,10 +67,10 @@ def _authorities(cluster: Mapping[str, Any], origin: str) -> str | None:
     bundle = decode(cluster, "certificate-authority", origin)
     if not bundle or cluster.get("insecure-skip-tls-verify"):
         return None
-    found = b"\n".join(_CERTIFICATE.findall(bundle))
-    if not found:
+    certificates = b"\n".join(_CERTIFICATE.findall(bundle))
+    if not certificates:
         raise ConfigError(f"{origin}: certificate-authority contains no PEM certificate")
-    return found.decode("ascii", "replace")
+    return certificates.decode("ascii", "replace")
 
 
 def _no_password() -> bytes:
