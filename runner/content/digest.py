@@ -22,7 +22,7 @@ from runner.config.paths import SearchPath, ansible_configs
 from runner.content import files as content_files
 from runner.content.files import FileDigests
 from runner.digests import digest
-from runner.watches.watch import Watch
+from runner.watches.watch import INPUTS, Watch
 
 _FRESH = 10.0
 """Seconds for which a digest is reused."""
@@ -81,8 +81,7 @@ class ContentDigest:
         environ = {name: value for name, value in self.environ.items() if not _PASSING.fullmatch(name)}
         values = {each.name: _plain(getattr(self.watch, each.name)) for each in fields(self.watch)}
         settings = {name: value for name, value in values.items() if name not in _NOT_OF_RUNS}
-        if self.watch.pods is not None:
-            settings["pods"] = _plain([self.watch.pods.pod, self.watch.pods.container])
+        settings |= {name: _plain(value) for name, value in self.watch.more.get(INPUTS).items()}
         return digest([contents, environ, settings, self.ansible_args, _versions()])
 
     def _paths(self) -> Iterator[Path]:

@@ -13,8 +13,6 @@ from runner.watches.field import boolean as _boolean
 from runner.watches.field import duration as _duration
 from runner.watches.field import listing as _list
 from runner.watches.field import mapping as _mapping
-from runner.watches.field import mappings as _mappings
-from runner.watches.field import named as _names
 from runner.watches.field import number as _number
 from runner.watches.field import section as _section
 from runner.watches.field import text as _text
@@ -31,7 +29,6 @@ def names(section: str) -> tuple[str, ...]:
 _YES = "yes"
 _OFF = ("off",)
 _ON_EVENT = ("wait", "cancel")
-_IN_POD = "{%s, isolation: pod, podTemplate: {image: ee:1}}"
 _REFERENCE = "references: [{version: v1, kind: Secret, %s}]"
 
 _WATCH = _section(
@@ -171,32 +168,6 @@ _WATCH = _section(
         "false",
     ),
     _text("engine", "`auto`, `warm` or `exec`; default: `--engine`", "exec", values=ENGINES),
-    _text(
-        "isolation",
-        "`process` (the default): runs are processes of the operator's pod; `pod`: each run has a pod of its own "
-        "([pods.md](pods.md))",
-        "pod",
-        values=("process", "pod"),
-        frame="{%s, podTemplate: {image: ee:1}}",
-    ),
-    _mapping(
-        "podTemplate",
-        "image and further fields of these pods, see below; required with `isolation: pod`",
-        "{image: ee:1}",
-        frame="{isolation: pod, %s}",
-    ),
-    _whole(
-        "maxPods",
-        "maximum number of pods at once, instead of `--max-concurrent-reconciles`; default: 10",
-        "50",
-        frame=_IN_POD,
-    ),
-    _whole(
-        "warmPods",
-        "number of idle pods with Ansible loaded that wait for runs; default: 0 ([pods.md](pods.md#warm-pods))",
-        "2",
-        frame=_IN_POD,
-    ),
     _mapping(
         "inventory",
         "hosts of the runs, see below ([hosts.md](hosts.md))",
@@ -253,32 +224,6 @@ _RETRY = _section(
     _number("factor", "factor of each further delay, 1 to 100", "3", "2"),
     _duration("maxDelay", "maximum delay", "10m", "30m"),
     _whole("attempts", "consecutive failures after which retries stop until the object changes; 0: no limit", "8", "0"),
-)
-_POD_TEMPLATE = _section(
-    "podTemplate",
-    "{isolation: pod, podTemplate: {image: ee:1, %s}}",
-    _text(
-        "image",
-        "image with ansible-core and ansible-runner 2.4 or later",
-        "ee:1",
-        required=True,
-        frame="{isolation: pod, podTemplate: {%s}}",
-    ),
-    _mapping("resources", "requests and limits of the container", "{limits: {memory: 1Gi}}"),
-    _mappings("env", "environment variables of the container", "[{name: HTTPS_PROXY, value: http://proxy:3128}]"),
-    _mappings("volumeMounts", "mounts of these volumes in the container", "[{name: data, mountPath: /data}]"),
-    _mapping(
-        "securityContext",
-        "security context of the container, added to the default ([pods.md](pods.md#security))",
-        "{runAsNonRoot: true}",
-    ),
-    _names("imagePullSecrets", "Secrets of the resource's namespace for the registry, by name", "[registry]"),
-    _text("serviceAccountName", "service account of the pod; only then the pod contains its token", "runs"),
-    _mapping("nodeSelector", "labels of the nodes", "{pool: runs}"),
-    _mappings("tolerations", "tolerations for taints of the nodes", "[{key: runs, operator: Exists}]"),
-    _text("priorityClassName", "priority class of the pod", "low"),
-    _mappings("volumes", "further volumes", "[{name: data, emptyDir: {}}]"),
-    _whole("ttlSecondsAfterFinished", "seconds for which an ended pod remains, with its log; default: 3600", "600"),
 )
 _INVENTORY = _section(
     "inventory",
@@ -394,7 +339,6 @@ FIELDS: dict[str, tuple[Field, ...]] = dict(
         _FINALIZER,
         _LIMIT,
         _RETRY,
-        _POD_TEMPLATE,
         _INVENTORY,
         _SELECTOR,
         _EXPRESSIONS,

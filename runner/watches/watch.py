@@ -19,19 +19,17 @@ from runner.config import duration, paths
 from runner.config.paths import SearchPath, SearchResult, find_file, find_role
 from runner.config.settings import ENGINES, EngineName, Settings
 from runner.objects import GVK
-from runner.slots import EMPTY, Slots
+from runner.slots import EMPTY, Slot, Slots
 from runner.watches import (
     declared,
     inventory_fields,
     label_selectors,
-    pod_fields,
     policy_fields,
     reference_fields,
     selector_fields,
 )
 from runner.watches.field import Entry, FeatureFields
 from runner.watches.inventory_fields import InventoryPolicy
-from runner.watches.pod_fields import PodPolicy
 from runner.watches.policy import FinalizerLimit, RunMode, RunPolicy, StatusTrigger
 from runner.watches.reference_fields import WatchReference
 from runner.watches.spec_paths import SpecPath
@@ -73,6 +71,12 @@ class Finalizer:
     vars: Mapping[str, Any]
     limit: FinalizerLimit | None
     """None: retry until it succeeds."""
+
+
+INPUTS: Slot[Mapping[str, Any]] = Slot("inputs of runs", {})
+"""Slot of a watch: settings of features on which its runs depend, by name of the setting. A change outdates results."""
+IS_REMOTE: Slot[bool] = Slot("remote runs", default=False)
+"""Slot of a watch: True if its runs are on machines with other clocks than the operator's."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,8 +130,6 @@ class Watch:
     """Whether to skip runs at start and periodic runs if nothing changed."""
     engine: EngineName | None
     """None: the flag's value."""
-    pods: PodPolicy | None
-    """Pods of the runs; None: runs are processes of the operator."""
     inventory: InventoryPolicy | None
     """Hosts of the runs; None: only localhost."""
     line: int
@@ -315,7 +317,6 @@ def _watch(fields: Fields, gvk: GVK, reader: _Reader, line: int) -> Watch | None
         policy=policy_fields.read(fields),
         mode=_mode(fields),
         engine=_engine(fields),
-        pods=pod_fields.read(fields),
         inventory=inventory,
         line=line,
         more=more,

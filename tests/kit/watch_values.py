@@ -46,7 +46,6 @@ _PLAIN = Watch(
     mode="apply",
     skip_unchanged=False,
     engine=None,
-    pods=None,
     inventory=None,
     line=1,
 )

@@ -20,6 +20,7 @@ from runner.engines.plugin import EnginePlugin, OpenEngine, OperatorParts
 from runner.engines.pod import certificates, jobs, payload
 from runner.engines.pod.certificates import Certificates
 from runner.engines.pod.engine import PodEngine
+from runner.engines.pod.fields import POD_POLICY, PodPolicy
 from runner.engines.pod.jobs import PODS, Address
 from runner.engines.pod.links import Links
 from runner.engines.pod.own_secrets import OwnSecrets
@@ -34,7 +35,6 @@ from runner.kube.state import SECRETS, ClusterState, StateError
 from runner.meters import Meters
 from runner.objects import Object
 from runner.ownership import references_of
-from runner.watches.pod_fields import PodPolicy
 from runner.watches.watch import Watch
 
 _NAME = "ansible-operator-pods"
@@ -51,7 +51,7 @@ _log = log.get(__name__)
 def make(settings: Settings) -> EnginePlugin:
     """Return the engine of the watches that isolate their runs."""
     return EnginePlugin(
-        claims=lambda watch: watch.pods is not None,
+        claims=lambda watch: watch.more.get(POD_POLICY) is not None,
         open=_open,
         guards=(own_secrets(settings),),
         without_own_objects=partial(without_own_objects, settings=settings),
@@ -86,7 +86,7 @@ async def _open(parts: OperatorParts, watches: Sequence[Watch]) -> OpenEngine | 
     started = parts.meters.histogram(
         "ansible_operator_pod_start_seconds", "Time from the creation of a run's Job to its first output"
     )
-    policies = {watch.gvk: watch.pods for watch in watches if watch.pods is not None}
+    policies = {watch.gvk: policy for watch in watches if (policy := watch.more.get(POD_POLICY)) is not None}
     records = Records(client, address, namespace, policies)
     engine = PodEngine(client, links, pods, records, parts.root.kept, started.observe)
     _declare(parts.meters, pods, links, engine)

@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterable, Mapping
 from runner import log
 from runner.engine.job import Job
 from runner.engines.pod import jobs
+from runner.engines.pod.fields import PodPolicy
 from runner.engines.pod.jobs import EVENTS, JOBS, PODS, SECRETS, Address, RecordedRun, RunRecord
 from runner.errors import (
     PASSING,
@@ -31,7 +32,6 @@ from runner.errors import (
 from runner.kube.client import Client
 from runner.kube.discovery import ApiResource
 from runner.objects import GVK, Object, ObjectKey, ObjectRef, labels_of, metadata
-from runner.watches.pod_fields import PodPolicy
 
 APPLY = "apply"
 """Purpose of ordinary runs: those of finalizers and plans can need another namespace."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from runner.config.settings import Settings
+from runner.engines.pod.fields import POD_POLICY
 from runner.engines.pod.plugin import authority_name
 from runner.kube.credentials.auth import OwnNamespaces
 from runner.kube.discovery import ApiResource
@@ -19,7 +20,7 @@ def _of_watch(watch: Watch, resource: ApiResource, places: Places) -> set[Right]
 
     A finalizer runs in the operator's own namespace if that of its object is being deleted.
     """
-    if watch.pods is None:
+    if watch.more.get(POD_POLICY) is None:
         return set()
     own, spaces = places.own.others, [*places.watched] or [""]
     homes = {*(spaces if resource.namespaced else [own])}
@@ -34,7 +35,8 @@ def _of_watch(watch: Watch, resource: ApiResource, places: Places) -> set[Right]
 
 def _of_operator(settings: Settings, watches: Sequence[Watch], own: OwnNamespaces) -> set[Right]:
     """Return the rights for the authority of the certificates that agents trust, and for warm pods."""
-    policies, spaces = [watch.pods for watch in watches if watch.pods is not None], [own.others]
+    policies = [policy for watch in watches if (policy := watch.more.get(POD_POLICY)) is not None]
+    spaces = [own.others]
     if not policies or not own.others:
         return set()
     needed = granting(spaces, *_SECRETS, "create")

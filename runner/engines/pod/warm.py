@@ -17,6 +17,7 @@ from dataclasses import dataclass
 
 from runner import log
 from runner.engines.pod import jobs, states
+from runner.engines.pod.fields import PodPolicy
 from runner.engines.pod.idle import IdleLink
 from runner.engines.pod.jobs import JOBS, SECRETS, Address
 from runner.engines.pod.links import Links
@@ -25,7 +26,6 @@ from runner.engines.pod.watching import PodWatch
 from runner.errors import ApiError, ApiUnavailableError, NotFoundError
 from runner.kube.client import Client
 from runner.objects import Object, ObjectKey
-from runner.watches.pod_fields import PodPolicy
 
 _LOOK = 1.0
 """Seconds between two looks at the pods."""

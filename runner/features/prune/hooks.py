@@ -35,6 +35,7 @@ from runner.features.prune.uses import UsedObjects
 from runner.objects import ObjectKey, ObjectRef, first_names, is_deleting, metadata, uid_of
 from runner.ownership import Owner
 from runner.status.report import StatusReport
+from runner.watches.watch import IS_REMOTE
 from runner.workqueue import reasons
 from runner.workqueue.reasons import RunReason
 
@@ -218,7 +219,7 @@ class Pruner(Hooks):
         return None if attempt.plan.finalizing else await self._records.load(attempt.key, uid_of(attempt.obj))
 
     def _new_uses(self) -> UsedObjects:
-        return UsedObjects(time.time if self._scope.watch.pods is None else None)
+        return UsedObjects(None if self._scope.watch.more.get(IS_REMOTE) else time.time)
 
     async def _ended(self, attempt: Attempt, objects: RunUses, why: str, coverage: Coverage) -> RecordState | None:
         """Note the uses of a run that has ended, and store them; return the record, if there is one."""

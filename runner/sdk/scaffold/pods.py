@@ -11,6 +11,7 @@ from pathlib import Path, PurePosixPath
 
 import yaml
 
+from runner.engines.pod.fields import POD_POLICY
 from runner.errors import ConfigError
 from runner.sdk.scaffold import templates
 from runner.sdk.scaffold.changeset import ChangeSet
@@ -35,7 +36,7 @@ def add(changes: ChangeSet, known: Project, watches: Sequence[Watch], file: Path
     Raises:
         ConfigError: no watch uses pods, or a file cannot be extended.
     """
-    kinds = {(watch.gvk.group, watch.gvk.kind) for watch in watches if watch.pods is not None}
+    kinds = {(watch.gvk.group, watch.gvk.kind) for watch in watches if watch.more.get(POD_POLICY) is not None}
     if not kinds:
         raise ConfigError(
             f"watches.yaml: no watch sets isolation: pod; set it first. To remove earlier manifests, delete {_FOLDER} "
@@ -50,10 +51,12 @@ def add(changes: ChangeSet, known: Project, watches: Sequence[Watch], file: Path
             changes.create(path, text)
     is_cluster_scoped = any((each.api_group, each.kind) in kinds for each in known.resources if not each.namespaced)
     # Finalizers run in the operator's namespace if that of their object is being deleted.
-    if is_cluster_scoped or any(watch.pods is not None and watch.finalizer is not None for watch in watches):
+    if is_cluster_scoped or any(
+        watch.more.get(POD_POLICY) is not None and watch.finalizer is not None for watch in watches
+    ):
         for rule in yaml.safe_load(made[_ROLE])["rules"]:
             _insert(changes, _OWN_ROLE, "rules", edits.dump([rule]))
-    if any(watch.pods is not None and watch.pods.warm for watch in watches):
+    if any((policy := watch.more.get(POD_POLICY)) is not None and policy.warm for watch in watches):
         for rule in yaml.safe_load(_FOR_WARM_PODS):
             _insert(changes, _OWN_ROLE, "rules", edits.dump([rule]))
     _insert(changes, _DEFAULT, "components", f"- ../{_FOLDER.name}\n")

@@ -15,6 +15,7 @@ from typing import Any
 
 import yaml
 
+from runner.engines.pod.fields import POD_POLICY
 from runner.errors import ConfigError
 from runner.objects import GVK
 from runner.sdk.schema import structural
@@ -48,9 +49,9 @@ def report(watches: Iterable[Watch], file: Path, *, cwd: Path, problems: Problem
             problems.errors.append(Problem(str(file), watch.line, str(watch.gvk), message))
         if message := _account_problem(watch.service_account, cwd):
             problems.errors.append(Problem(str(file), watch.line, str(watch.gvk), message))
-        if watch.pods is not None and (message := _pods_problem(cwd)):
+        if watch.more.get(POD_POLICY) is not None and (message := _pods_problem(cwd)):
             problems.warnings.append(Problem(str(file), watch.line, str(watch.gvk), message))
-        if watch.pods is not None and not watch.service_account:
+        if watch.more.get(POD_POLICY) is not None and not watch.service_account:
             problems.warnings.append(Problem(str(file), watch.line, str(watch.gvk), _WITHOUT_ACCOUNT))
     for source, root in _documents(cwd / _SAMPLES, cwd, problems):
         crds.check_sample(source, root, problems)

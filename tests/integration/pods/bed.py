@@ -20,6 +20,7 @@ from runner.engine.job import Event, Job, Outcome, RunResult, UnrecordedRun
 from runner.engine.retention import KeptRuns
 from runner.engines.pod.certificates import Certificates
 from runner.engines.pod.engine import PodEngine
+from runner.engines.pod.fields import PodPolicy
 from runner.engines.pod.jobs import AGENT, RUN_OF, Address, run_number
 from runner.engines.pod.records import Records
 from runner.engines.pod.states import PodState
@@ -27,7 +28,6 @@ from runner.engines.pod.watching import PodWatch
 from runner.errors import ForbiddenError
 from runner.kube.client import Client
 from runner.objects import GVK, Object, ObjectKey, ObjectRef
-from runner.watches.pod_fields import PodPolicy
 from runner.watches.watch import Playbook
 from tests.kit.agents import NAME, Operator, ending
 from tests.kit.agents import Client as AgentClient

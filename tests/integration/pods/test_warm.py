@@ -15,6 +15,7 @@ import pytest
 from runner.agent.frames import Kind
 from runner.engine.job import Outcome
 from runner.engines.pod.engine import PodEngine
+from runner.engines.pod.fields import PodPolicy
 from runner.engines.pod.jobs import JOBS, PODS, RUN, RUN_OF, WARM
 from runner.engines.pod.states import Patience, PodState
 from runner.engines.pod.warm import Home, WarmPods, WarmTemplate
@@ -23,7 +24,6 @@ from runner.errors import RunDetachedError
 from runner.kube.client import PatchType
 from runner.kube.discovery import Discovery
 from runner.objects import GVK, Object, ObjectKey, metadata
-from runner.watches.pod_fields import PodPolicy
 from tests.integration.pods.bed import Agent, Bed, Pods, conclude, events, succeed
 from tests.kit.agents import Client as AgentClient
 from tests.kit.wait import until

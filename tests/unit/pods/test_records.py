@@ -6,12 +6,12 @@ from typing import Any, cast
 
 import pytest
 
+from runner.engines.pod.fields import PodPolicy
 from runner.engines.pod.records import Records
 from runner.errors import ConflictError, ForbiddenError
 from runner.kube.client import Client
 from runner.kube.discovery import ApiResource
 from runner.objects import GVK, Object, ObjectKey, ObjectRef
-from runner.watches.pod_fields import PodPolicy
 from tests.kit.jobs import job_value
 
 PREFIX = 'Error creating: pods "run-1-x7k2p" is forbidden: '

@@ -16,6 +16,7 @@ from structlog.testing import capture_logs
 from runner.agent import uplink
 from runner.agent.frames import PROTOCOL, Exit, Kind
 from runner.engines.pod import jobs, warm
+from runner.engines.pod.fields import PodPolicy
 from runner.engines.pod.idle import IdleLink
 from runner.engines.pod.jobs import Address
 from runner.engines.pod.states import Patience, PodState
@@ -25,7 +26,6 @@ from runner.errors import ApiUnavailableError, ForbiddenError, NotFoundError
 from runner.kube.client import Client as KubeClient
 from runner.kube.discovery import ApiResource
 from runner.objects import Object, ObjectKey
-from runner.watches.pod_fields import PodPolicy
 from tests.kit.agents import ORDER, RUN, TOKEN, Client, Operator, Pod, receive_all
 from tests.kit.wait import until
 

@@ -15,6 +15,7 @@ from structlog.testing import capture_logs
 
 from runner.app.rights import REQUIRED_RIGHTS
 from runner.config import sources
+from runner.engines.pod.fields import PodPolicy, isolated
 from runner.errors import ApiError, ApiUnavailableError, ForbiddenError, ServerError
 from runner.features.rights.check import RightsCheck
 from runner.features.rights.privileges import OperatorRights
@@ -23,7 +24,6 @@ from runner.kube.discovery import ApiResource, Discovery
 from runner.kube.rights import Right
 from runner.objects import GVK
 from runner.watches.inventory_fields import AllowedHosts, InventoryPolicy
-from runner.watches.pod_fields import PodPolicy
 from runner.watches.spec_paths import SpecPath
 from runner.watches.watch import Watch
 from tests.kit.virtual_time import virtually
@@ -126,7 +126,7 @@ def test_rights_for_pods_are_checked_if_a_watch_uses_them(make_watch: Callable[.
             virtually(follow(watch))
         return {line["problem"].partition(" (as ")[0] for line in logs if line["log_level"] == "warning"}
 
-    of_pods = problems(make_watch(pods=PodPolicy(1, {}, {"image": "ee:1"}))) - problems(make_watch())
+    of_pods = problems(make_watch(more=isolated(PodPolicy(1, {}, {"image": "ee:1"})))) - problems(make_watch())
     assert of_pods == {
         "forbidden: create, delete, list secrets in namespace a",
         "forbidden: create, delete, list jobs.batch in namespace a",
@@ -136,7 +136,8 @@ def test_rights_for_pods_are_checked_if_a_watch_uses_them(make_watch: Callable[.
         "forbidden: create secrets in namespace home",
         "forbidden: get secrets shop-pods-ca in namespace home",
     }
-    of_warm = problems(make_watch(pods=PodPolicy(1, {}, {"image": "ee:1"}, warm=1))) - problems(make_watch()) - of_pods
+    warm = isolated(PodPolicy(1, {}, {"image": "ee:1"}, warm=1))
+    of_warm = problems(make_watch(more=warm)) - problems(make_watch()) - of_pods
     assert of_warm == {
         "forbidden: create, delete jobs.batch in namespace home",
         "forbidden: get, patch pods in namespace home",

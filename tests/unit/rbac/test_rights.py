@@ -14,6 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from runner.app.rights import REQUIRED_RIGHTS
+from runner.engines.pod.fields import PodPolicy, isolated
 from runner.errors import ConfigError
 from runner.features.rights import roles
 from runner.features.rights.record import RightsRecord
@@ -23,7 +24,6 @@ from runner.kube.discovery import ApiResource
 from runner.kube.rights import Places, Right
 from runner.objects import GVK
 from runner.proxy import request
-from runner.watches.pod_fields import PodPolicy
 from runner.watches.watch import Finalizer, Role, Watch
 
 MEMCACHED = ApiResource(
@@ -107,7 +107,7 @@ def test_runs_in_pods_need_secrets_and_jobs_where_their_resources_are(make_watch
     def needed_for_pods(resource: ApiResource, *namespaces: str, finalizes: bool = False) -> dict[str, set[str]]:
         """Return the namespaces of each right for runs in pods."""
         plain = make_watch(finalizer=finalizer if finalizes else None)
-        in_pods = replace(plain, pods=PodPolicy(1, {}, {"image": "ee:1"}))
+        in_pods = replace(plain, more=isolated(PodPolicy(1, {}, {"image": "ee:1"})))
         by_right: dict[str, set[str]] = {}
         for right in of_watch(in_pods, *namespaces, resource=resource) - of_watch(
             plain, *namespaces, resource=resource

@@ -15,6 +15,7 @@ import yaml
 from runner.cli import main
 from runner.config import sources
 from runner.engines.pod import jobs
+from runner.engines.pod.fields import PodPolicy, isolated
 from runner.engines.pod.rights import RIGHTS
 from runner.features.rights import cli as rbac_cli
 from runner.kube.credentials.auth import OwnNamespaces
@@ -22,7 +23,6 @@ from runner.kube.discovery import ApiResource
 from runner.kube.rights import Places, Right
 from runner.objects import GVK, ObjectKey, ObjectRef
 from runner.sdk.packaging import deployments
-from runner.watches.pod_fields import PodPolicy
 from runner.watches.watch import Finalizer, Role
 from tests.kit.jobs import job_value
 from tests.kit.watch_values import watch_value
@@ -57,7 +57,7 @@ def typed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.Captur
 def of_operator(policy: PodPolicy) -> set[Right]:
     """Return the rights for pods in the operator's own namespace."""
     settings = sources.load(Namespace(), {"ANSIBLE_OPERATOR_LEADER_ELECTION_ID": "shop"}).settings
-    return RIGHTS.of_operator(settings, [watch_value(pods=policy)], OWN_NAMESPACES)
+    return RIGHTS.of_operator(settings, [watch_value(more=isolated(policy))], OWN_NAMESPACES)
 
 
 def in_pods() -> None:
@@ -132,7 +132,7 @@ def test_the_roles_grant_what_the_check_at_start_requires(
     in_pods()
     typed("generate pods")
     finalizer = Finalizer("f", Role("r", Path("/roles/r")), {}, None) if finalizes else None
-    watch = watch_value(pods=POLICY, finalizer=finalizer)
+    watch = watch_value(more=isolated(POLICY), finalizer=finalizer)
     needed = RIGHTS.of_watch(watch, of_kind(namespaced=namespaced), Places(namespaces, OWN_NAMESPACES))
     assert lacking(needed | of_operator(POLICY)) == set()
     reads_all = Right("", OWN, "", "secrets", "list")

@@ -13,9 +13,9 @@ import pytest
 from runner.config.paths import search_path
 from runner.content import digest as content_digest
 from runner.content.digest import ContentDigest
+from runner.engines.pod.fields import PodPolicy, isolated
 from runner.errors import EngineError
 from runner.watches.inventory_fields import AllowedHosts, InventoryPolicy
-from runner.watches.pod_fields import PodPolicy
 from runner.watches.spec_paths import SpecPath
 from runner.watches.watch import Playbook, Role, Watch
 
@@ -157,15 +157,14 @@ async def test_the_inventory_of_the_project_counts_with_the_variables_beside_it(
 
 async def test_another_image_of_pods_counts_and_their_number_does_not(make: Callable[..., ContentDigest]) -> None:
     template = {"image": "example.com/ee:1"}
-    before = await make(pods=PodPolicy(1, {}, template)).digest()
-    assert await make(pods=PodPolicy(20, {}, template, ttl=60)).digest() == before
+    before = await make(more=isolated(PodPolicy(1, {}, template))).digest()
+    assert await make(more=isolated(PodPolicy(20, {}, template, ttl=60))).digest() == before
     others = (
-        None,
         PodPolicy(1, {}, {"image": "example.com/ee:2"}),
         PodPolicy(1, {}, {**template, "env": [{"name": "A", "value": "1"}]}),
         PodPolicy(1, {"serviceAccountName": "runs"}, template),
     )
-    assert len({before, *[await make(pods=other).digest() for other in others]}) == 5
+    assert len({before, await make().digest(), *[await make(more=isolated(other)).digest() for other in others]}) == 5
 
 
 @pytest.mark.parametrize("is_role", [True, False])

@@ -51,7 +51,6 @@ class TestDefaults:
             mode="apply",
             skip_unchanged=False,
             engine=None,
-            pods=None,
             inventory=None,
             line=1,
         )
@@ -159,7 +158,6 @@ class TestDefaults:
                 mode="apply",
                 skip_unchanged=True,
                 engine="exec",
-                pods=None,
                 inventory=None,
                 line=3,
                 more=EMPTY.having(PRUNE_POLICY, PrunePolicy("delete", frozenset({"Secret"}))),

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from runner.watches.pod_fields import PodPolicy
+from runner.engines.pod.fields import POD_POLICY, PodPolicy
 from tests.unit.watches.sample import HEAD, Errors, Load
 
 
 def test_runs_are_processes_by_default(load: Load) -> None:
     for text in (HEAD, f"{HEAD}  isolation: process\n"):
-        assert load(text).watches[0].pods is None
+        assert load(text).watches[0].more.get(POD_POLICY) is None
 
 
 def test_a_template_has_the_fields_of_a_pod_and_of_its_container(load: Load) -> None:
@@ -28,7 +28,7 @@ def test_a_template_has_the_fields_of_a_pod_and_of_its_container(load: Load) -> 
 """
     )
     assert loaded.warnings == ()
-    assert loaded.watches[0].pods == PodPolicy(
+    assert loaded.watches[0].more.get(POD_POLICY) == PodPolicy(
         most=3,
         pod={
             "imagePullSecrets": [{"name": "mirror"}, {"name": "other"}],
@@ -79,6 +79,6 @@ def test_an_ended_pod_remains_for_at_least_a_minute(errors: Errors, load: Load) 
     head = f"{HEAD}  isolation: pod\n  podTemplate: {{image: example.com/ee:1"
     (error,) = errors(f"{head}, ttlSecondsAfterFinished: 5}}\n")
     assert "podTemplate.ttlSecondsAfterFinished: invalid number 5: use at least 60 seconds" in error
-    pods = load(f"{head}}}\n").watches[0].pods
+    pods = load(f"{head}}}\n").watches[0].more.get(POD_POLICY)
     assert pods is not None
     assert pods.ttl == 3600
