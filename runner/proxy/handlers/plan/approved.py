@@ -17,7 +17,8 @@ from runner.proxy import content
 from runner.proxy.calls import Answer
 from runner.proxy.handlers.plan import calls
 from runner.proxy.handlers.plan.calls import Params, PlanCall, RefusedError, Reply
-from runner.proxy.handlers.plan.writes import PlanWrites, delete_options
+from runner.proxy.handlers.plan.deletions import delete_options
+from runner.proxy.handlers.plan.writes import PlanWrites
 from runner.proxy.planning.overlay import PlannedWrite, WriteApproval
 
 _ATTEMPTS = 5

@@ -20,7 +20,8 @@ from runner.proxy import content, request
 from runner.proxy.calls import Answer, Call, Proceed, Whole
 from runner.proxy.http.messages import Headers
 from runner.proxy.identity import RunIdentity
-from runner.proxy.planning.overlay import NAMESPACES, UNSTABLE, KindId, Overlay, PlannedObject, Refusal, read_digest
+from runner.proxy.planning.overlay import NAMESPACES, KindId, Overlay, PlannedObject, Refusal
+from runner.proxy.planning.read_digests import UNSTABLE, read_digest
 from runner.proxy.protobuf import owners
 from runner.proxy.request import RequestInfo
 

@@ -9,31 +9,27 @@ Promises: every write that reaches the API server is a dry run, whatever the cli
 
 from __future__ import annotations
 
-import uuid
-from dataclasses import dataclass, replace
-from datetime import UTC, datetime
+from dataclasses import replace
 from http import HTTPStatus
 from typing import Any
 
 from runner.errors import ApiError
 from runner.kube import forbidden
-from runner.kube.discovery import ApiResource
-from runner.objects import Object, ObjectKey, metadata, uid_of
+from runner.objects import Object, ObjectKey, metadata
 from runner.proxy import content
 from runner.proxy.calls import Answer
 from runner.proxy.handlers import owners
-from runner.proxy.handlers.plan import calls
+from runner.proxy.handlers.plan import calls, deletions
 from runner.proxy.handlers.plan.calls import SET_FOR_NEW, Params, PlanCall, RefusedError, Reply, StatusError
-from runner.proxy.handlers.plan.reads import current, merged_list, scale_of
+from runner.proxy.handlers.plan.reads import current, scale_of
 from runner.proxy.handlers.plan.schemas import ApiDocuments
+from runner.proxy.handlers.plan.write import PlanWrite, read_before, step_of, succeeded, unvalidated
 from runner.proxy.handlers.writes import ServedResources
-from runner.proxy.planning import apply, patches
+from runner.proxy.planning import apply, patches, stored
 from runner.proxy.planning.overlay import NAMESPACES, ONLY_PLANNED, PlannedObject, comparable
 from runner.proxy.planning.patches import PatchError
-from runner.proxy.planning.schemas import ApiDocument
-from runner.proxy.planning.steps import Action, Step, step
-from runner.proxy.planning.unknown import has_choices, scalars
-from runner.proxy.protobuf import wire as protobuf_options
+from runner.proxy.planning.steps import Action, Step
+from runner.proxy.planning.unknown import has_choices
 
 _WRITES = frozenset({"create", "update", "patch", "delete", "deletecollection"})
 _CHANGES = frozenset({"update", "patch"})
@@ -51,48 +47,7 @@ _REVIEW_GROUPS = frozenset({"authorization.k8s.io", "authentication.k8s.io"})
 _READS = 3
 """Attempts to read an object in the version that its dry run was computed on."""
 _OF_WRITES = frozenset({"fieldManager", "fieldValidation"})
-_IDENTITY = ("name", "namespace", "uid", "creationTimestamp")
 _MODIFIED = "the object has been modified; please apply your changes to the latest version and try again"
-_DELETE_OPTIONS = {"kind": "DeleteOptions", "apiVersion": "v1"}
-
-
-@dataclass(frozen=True, slots=True)
-class _Write:
-    """A write, and the kind of its object."""
-
-    plan: PlanCall
-    resource: ApiResource
-    document: ApiDocument
-
-    @property
-    def has_status(self) -> bool:
-        """True if the status is a subresource."""
-        return "status" in self.resource.subresources
-
-    def with_unknown(self, key: ObjectKey, obj: Object, before: Object | None, sent: object) -> Object:
-        """Replace the values that the API server chose by placeholders; `sent` is the content of the request."""
-        return self.plan.overlay.unknown.with_placeholders(
-            self.resource.gvk, key, obj, before, frozenset(scalars(sent))
-        )
-
-    def without_unknown(self, key: ObjectKey, obj: Object) -> Object:
-        """Remove the object's own placeholders, which the API server does not accept."""
-        return self.plan.overlay.unknown.without(self.resource.gvk, key, obj)
-
-    def record(
-        self,
-        key: ObjectKey,
-        before: Object | None,
-        after: Object | None,
-        *,
-        existed: bool,
-        reason: str = "",
-        requested: Object | None = None,
-    ) -> None:
-        """Record the result."""
-        if not self.plan.is_trial:
-            overlay = self.plan.overlay
-            overlay.record(self.resource, key, before, after, existed=existed, reason=reason, requested=requested)
 
 
 class PlanWrites:
@@ -119,24 +74,24 @@ class PlanWrites:
         if owners.is_virtual(resource):
             raise RefusedError("objects of this kind are not stored, so a write is an action")
         async with plan.overlay.writing:
-            return await self._write(_Write(plan, resource, await self._documents.check(plan)))
+            return await self._write(PlanWrite(plan, resource, await self._documents.check(plan)))
 
-    async def _write(self, write: _Write) -> Answer:
+    async def _write(self, write: PlanWrite) -> Answer:
         match write.plan.info.verb:
             case "create" if write.plan.info.subresource:
-                return await self._evict(write)
+                return await deletions.evict(write)
             case "create":
                 return await self._create(write, await write.plan.object())
             case "update" | "patch":
                 return await self._change(write)
             case "delete":
-                return await self._delete(write)
+                return await deletions.delete(write)
             case _:
-                return await self._delete_collection(write)
+                return await deletions.delete_collection(write)
 
     # Creation.
 
-    async def _create(self, write: _Write, obj: Object) -> Answer:
+    async def _create(self, write: PlanWrite, obj: Object) -> Answer:
         plan, overlay = write.plan, write.plan.overlay
         meta = metadata(obj)
         name = meta.get("name") or ""
@@ -145,47 +100,48 @@ class PlanWrites:
             name = overlay.generated_name(plan.kind, namespace, meta["generateName"])
             obj = {**obj, "metadata": {**meta, "name": name}}
         key = ObjectKey(namespace, name)
-        chosen = _step(plan, Action.CREATE, key)
+        chosen = step_of(plan, Action.CREATE, key)
         if chosen is Step.EXISTS:
             raise StatusError(calls.already_exists(plan.kind, name))
         if namespace and overlay.has_namespace(namespace) is False:
             raise StatusError(calls.not_found(NAMESPACES, namespace))
         planned, reason = overlay.find(plan.kind, key), ""
         if chosen is Step.LOCAL:
-            after, reason = _as_new(write, key, obj), _unvalidated(plan)
+            after, reason = stored.as_new(write.resource, key, obj), unvalidated(plan)
         elif chosen is Step.REPLACE and planned is not None:
-            after, reason = await self._replace(write, replace(planned, after=_as_new(write, key, obj)), obj)
+            planned = replace(planned, after=stored.as_new(write.resource, key, obj))
+            after, reason = await self._replace(write, planned, obj)
         else:
             reply = await plan.write("POST", plan.path(name="", subresource=""), obj)
-            after = write.with_unknown(key, _as_new(write, key, _object(reply)), None, obj)
+            after = write.with_unknown(key, stored.as_new(write.resource, key, succeeded(reply)), None, obj)
         write.record(key, None, after, existed=False, reason=reason, requested=obj)
         return calls.respond(after, HTTPStatus.CREATED)
 
     # Update and patch.
 
-    async def _change(self, write: _Write) -> Answer:
+    async def _change(self, write: PlanWrite) -> Answer:
         plan = write.plan
         media, data = await plan.body()
         creates = plan.info.verb == "patch" and media == content.APPLY and not plan.info.subresource
-        planned, chosen = plan.planned, _step(plan, Action.CHANGE, plan.key)
+        planned, chosen = plan.planned, step_of(plan, Action.CHANGE, plan.key)
         if chosen is Step.COMPUTE and planned is not None:
             return await self._change_planned(write, planned, media)
         if chosen is Step.SEND:
             return await self._change_first(write, media, data)
         if not creates:
             raise StatusError(calls.not_found(plan.kind, plan.info.name))
-        return await self._create(write, _named(plan.parsed(), plan.info.name))
+        return await self._create(write, stored.named(plan.parsed(), plan.info.name))
 
-    async def _change_first(self, write: _Write, media: str, data: bytes) -> Answer:
+    async def _change_first(self, write: PlanWrite, media: str, data: bytes) -> Answer:
         """Send the first write of an object as it is."""
         plan, key = write.plan, write.plan.key
         if plan.info.verb == "update" and media != content.PROTOBUF:
             plan.parsed()
         reads = 0
         while True:
-            before, existed = await _before(plan)
+            before, existed = await read_before(plan)
             reply = await plan.write(plan.call.head.method, plan.path(), data, media=media.encode())
-            found = _object(reply)
+            found = succeeded(reply)
             reads += 1
             if not existed or before is None or _version_of(found) == _version_of(before):
                 break  # otherwise another client changed the object between both requests
@@ -193,17 +149,17 @@ class PlanWrites:
                 plan.overlay.incomplete(f"other clients change {plan.info.qualified} {key} all the time")
                 break
         if not plan.info.subresource:
-            found = found if existed else _as_new(write, key, found)
+            found = found if existed else stored.as_new(write.resource, key, found)
             found = write.with_unknown(key, found, before, await _sent(write))
         after = found
         if plan.info.subresource == "scale":
-            after = _scaled(before or {}, found)
+            after = stored.scaled(before or {}, found)
             if "replicas" not in ((before or {}).get("spec") or {}):
                 plan.overlay.incomplete(f"cannot determine the field that scales {plan.info.qualified} {key}")
         write.record(key, before, after, existed=existed)
         return calls.respond(found, reply.answer.status)
 
-    async def _change_planned(self, write: _Write, planned: PlannedObject, media: str) -> Answer:
+    async def _change_planned(self, write: PlanWrite, planned: PlannedObject, media: str) -> Answer:
         """Compute a write on the planned object, and validate the result."""
         plan, subresource = write.plan, write.plan.info.subresource
         now = current(planned, plan)
@@ -216,7 +172,7 @@ class PlanWrites:
         if subresource == "status":
             after, reason = await self._validate_status(write, planned, wanted)
         else:
-            desired = _scaled(now, wanted) if subresource == "scale" else wanted
+            desired = stored.scaled(now, wanted) if subresource == "scale" else wanted
             after, reason = await self._validate(write, planned, desired)
         if comparable(after) == comparable(now):
             # Like at the API server, a write without a change leaves `managedFields` as they are.
@@ -224,7 +180,7 @@ class PlanWrites:
         write.record(plan.key, planned.before, after, existed=planned.existed, reason=reason)
         return calls.respond(scale_of(after) if subresource == "scale" else after)
 
-    def _patched(self, write: _Write, seen: Object, media: str) -> Object:
+    def _patched(self, write: PlanWrite, seen: Object, media: str) -> Object:
         """Return the object that a patch results in."""
         plan = write.plan
         schema = write.document.schema(write.resource.gvk)
@@ -247,11 +203,11 @@ class PlanWrites:
             code = HTTPStatus.UNPROCESSABLE_ENTITY
             raise StatusError(calls.failure(code, "Invalid", f"invalid patch: {error}")) from error
 
-    async def _validate(self, write: _Write, planned: PlannedObject, desired: Object) -> tuple[Object, str]:
+    async def _validate(self, write: PlanWrite, planned: PlannedObject, desired: Object) -> tuple[Object, str]:
         """Return the object as the API server would store it, and why it is not validated."""
         plan = write.plan
-        local = _kept(write, planned, desired)
-        if reason := _unvalidated(plan):
+        local = write.kept(planned, desired)
+        if reason := unvalidated(plan):
             return local, reason
         if planned.recreated:
             return await self._replace(write, planned, desired)
@@ -260,12 +216,12 @@ class PlanWrites:
             reply = await _put(plan, plan.path(subresource=""), body)
         else:
             collection = plan.path(name="", subresource="")
-            reply = await plan.write("POST", collection, _without(body, SET_FOR_NEW), _params(plan))
+            reply = await plan.write("POST", collection, stored.without(body, SET_FOR_NEW), _params(plan))
         if not reply.is_success:
             return local, _denied(plan, reply)
-        return write.with_unknown(planned.key, _kept(write, planned, reply.obj), planned.before, body), ""
+        return write.with_unknown(planned.key, write.kept(planned, reply.obj), planned.before, body), ""
 
-    async def _validate_status(self, write: _Write, planned: PlannedObject, wanted: Object) -> tuple[Object, str]:
+    async def _validate_status(self, write: PlanWrite, planned: PlannedObject, wanted: Object) -> tuple[Object, str]:
         plan, now = write.plan, planned.after or {}
         local = {**now, "status": wanted.get("status") or {}}
         if planned.state in ONLY_PLANNED:
@@ -275,96 +231,28 @@ class PlanWrites:
             return local, _denied(plan, reply)
         return {**now, "status": reply.obj.get("status") or {}}, planned.reason
 
-    async def _replace(self, write: _Write, planned: PlannedObject, desired: Object) -> tuple[Object, str]:
+    async def _replace(self, write: PlanWrite, planned: PlannedObject, desired: Object) -> tuple[Object, str]:
         """Validate an object that the plan deletes and creates again, by an update of the existing one."""
         plan, key = write.plan, planned.key
         old = metadata(planned.before or {})
         given = write.without_unknown(key, desired)
-        body = _without(given, SET_FOR_NEW)
+        body = stored.without(given, SET_FOR_NEW)
         body = {**body, "metadata": {**metadata(body), "resourceVersion": old.get("resourceVersion")}}
         reply = await _put(plan, plan.path(name=key.name, subresource=""), body)
         if not reply.is_success:
             message = reply.obj.get("message") or f"status {reply.answer.status}"
-            return _kept(write, planned, desired), (
+            return write.kept(planned, desired), (
                 f"the API server cannot dry-run a creation while the old object exists; it rejects an update: {message}"
             )
-        return write.with_unknown(key, _kept(write, planned, reply.obj), None, given), ""
-
-    # Deletion.
-
-    async def _delete(self, write: _Write) -> Answer:
-        plan, key = write.plan, write.plan.key
-        media, data = await plan.body()
-        options = delete_options(plan, media, data)
-        planned, chosen = plan.planned, _step(plan, Action.DELETE, key)
-        if chosen is Step.MISSING:
-            raise StatusError(calls.not_found(plan.kind, key.name))
-        now = None if planned is None else planned.after
-        if now is not None:
-            _check_preconditions(plan, now, (options or {}).get("preconditions") or {})
-        before, existed = (planned.before, planned.existed) if planned else await _before(plan)
-        answer = _deleted(plan, now)
-        if chosen is Step.SEND:
-            params = plan.without("dryRun") if options is None else []
-            reply = await plan.write("DELETE", plan.path(), options, params)
-            _object(reply)
-            answer = reply.answer
-        if not _is_trial(plan, options):
-            write.record(key, before, None, existed=existed)
-        return answer
-
-    async def _delete_collection(self, write: _Write) -> Answer:
-        plan = write.plan
-        media, data = await plan.body()
-        options = delete_options(plan, media, data)
-        selectors = [pair for pair in plan.params if pair[0] in {"labelSelector", "fieldSelector"}]
-        merged = await merged_list(plan, selectors)
-        if not _unvalidated(plan):
-            params = plan.without("dryRun") if options is None else selectors
-            _object(await plan.write("DELETE", plan.path(name=""), options, params))
-        if not _is_trial(plan, options):
-            gvk = write.resource.gvk
-            for each in merged["items"]:
-                obj = {"apiVersion": gvk.api_version, "kind": gvk.kind, **each}
-                key = ObjectKey(metadata(obj).get("namespace") or "", metadata(obj).get("name") or "")
-                write.record(key, obj, None, existed=True)
-        return calls.respond(merged)
-
-    async def _evict(self, write: _Write) -> Answer:
-        plan = write.plan
-        eviction = await plan.object()
-        planned, chosen = plan.planned, _step(plan, Action.EVICT, plan.key)
-        if chosen is Step.MISSING:
-            raise StatusError(calls.not_found(plan.kind, plan.key.name))
-        if chosen is Step.REFUSE:
-            raise RefusedError("the pod exists in the plan only")
-        if isinstance(eviction.get("deleteOptions"), dict):
-            eviction = {**eviction, "deleteOptions": {**eviction["deleteOptions"], "dryRun": ["All"]}}
-        before, existed = (planned.before, planned.existed) if planned else await _before(plan)
-        reply = await plan.write("POST", plan.path(), eviction)
-        _object(reply)
-        write.record(plan.key, before, None, existed=existed)
-        return reply.answer
+        return write.with_unknown(key, write.kept(planned, reply.obj), None, given), ""
 
 
-async def _sent(write: _Write) -> object:
+async def _sent(write: PlanWrite) -> object:
     """Return the content of an update or a patch, if the API server can choose values of the object."""
     if not has_choices(write.resource.gvk):
         return None
     is_json_patch = write.plan.call.media == "application/json-patch+json"
     return write.plan.operations() if is_json_patch else await write.plan.object()
-
-
-async def _before(plan: PlanCall) -> tuple[Object | None, bool]:
-    """Return the object at the API server, and whether it exists."""
-    reply = await plan.get(plan.path(subresource=""))
-    if reply.is_success:
-        return reply.obj, True
-    if reply.answer.status == HTTPStatus.NOT_FOUND:
-        return None, False
-    why = reply.obj.get("message") or f"status {reply.answer.status}"
-    plan.overlay.incomplete(f"cannot read {plan.info.qualified} {plan.key} before its change: {why}")
-    return None, True
 
 
 def _version_of(obj: Object) -> object:
@@ -385,13 +273,6 @@ async def _put(plan: PlanCall, path: str, body: Object) -> Reply:
     )
 
 
-def _object(reply: Reply) -> Object:
-    """Return the object in a response. Raises StatusError if it is an error."""
-    if not reply.is_success:
-        raise StatusError(reply.answer)
-    return reply.obj
-
-
 def _denied(plan: PlanCall, reply: Reply) -> str:
     """Return why a write is not validated, if only the validation needs the missing right. Raises StatusError."""
     message = str(reply.obj.get("message") or "")
@@ -399,17 +280,6 @@ def _denied(plan: PlanCall, reply: Reply) -> str:
     if missing is None or missing.verb == plan.info.verb:
         raise StatusError(reply.answer)
     return f"the validation is forbidden: {message}"
-
-
-def _step(plan: PlanCall, action: Action, key: ObjectKey) -> Step:
-    overlay = plan.overlay
-    return step(action, overlay.state(plan.kind, key), in_planned_namespace=overlay.only_planned(key.namespace))
-
-
-def _unvalidated(plan: PlanCall) -> str:
-    """Return why the API server cannot validate objects in the namespace of the request; empty if it can."""
-    namespace = plan.key.namespace
-    return f"the namespace {namespace} exists in the plan only" if plan.overlay.only_planned(namespace) else ""
 
 
 def _check_identity(plan: PlanCall, now: Object, wanted: Object) -> None:
@@ -426,101 +296,6 @@ def _check_identity(plan: PlanCall, now: Object, wanted: Object) -> None:
     version = new.get("resourceVersion")
     if version and old.get("resourceVersion") and version != old["resourceVersion"]:
         raise StatusError(calls.conflict(kind, name, _MODIFIED))
-
-
-def _check_preconditions(plan: PlanCall, now: Object, preconditions: Object) -> None:
-    for field in ("uid", "resourceVersion"):
-        wanted, found = preconditions.get(field), metadata(now).get(field)
-        if wanted and found and wanted != found:
-            why = f"the {field} in the precondition ({wanted}) does not match the {field} in record ({found})"
-            raise StatusError(calls.conflict(plan.kind, plan.info.name, why))
-
-
-def delete_options(plan: PlanCall, media: str, data: bytes) -> Object | None:
-    """Return the options in the content of a deletion; None without content."""
-    if not data:
-        return None
-    if media != content.PROTOBUF:
-        return plan.parsed()
-    try:
-        return protobuf_options.read(data)
-    except ValueError as error:
-        raise RefusedError(f"cannot read the DeleteOptions: {error}", HTTPStatus.UNSUPPORTED_MEDIA_TYPE) from error
-
-
-def _is_trial(plan: PlanCall, options: Object | None) -> bool:
-    """Return whether a command-line tool requests a dry run of a deletion itself."""
-    if options is None or "All" not in (options.get("dryRun") or ()):
-        return plan.is_trial
-    return replace(plan, params=[("dryRun", "All")]).is_trial
-
-
-def _deleted(plan: PlanCall, now: Object | None) -> Answer:
-    """Return the API server's response to a deletion."""
-    details = {**calls.details(plan.kind, plan.info.name), "uid": uid_of(now or {})}
-    status = {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "details": details}
-    return calls.respond(status)
-
-
-def _as_new(write: _Write, key: ObjectKey, obj: Object) -> Object:
-    """Return an object that is created, with a UID that is the same in each plan."""
-    gvk = write.resource.gvk
-    uid = str(uuid.uuid5(uuid.NAMESPACE_URL, f"plan:{gvk.group}/{write.resource.plural}/{key}"))
-    obj = _with_uid(obj, uid)
-    meta = {
-        "creationTimestamp": datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
-        "generation": 1,
-        **_without(obj, frozenset({"uid", "resourceVersion"}))["metadata"],
-        "name": key.name,
-        **({"namespace": key.namespace} if key.namespace else {}),
-        "uid": uid,
-    }
-    return {"apiVersion": gvk.api_version, "kind": gvk.kind, **obj, "metadata": meta}
-
-
-def _with_uid(obj: Object, uid: str) -> Object:
-    """Replace the UID of a dry run wherever the API server put it, such as into the labels of a Job."""
-    found = uid_of(obj)
-    if not found or found == uid:
-        return obj
-
-    def replaced(value: Any) -> Any:
-        if isinstance(value, dict):
-            return {name: replaced(each) for name, each in value.items()}
-        if isinstance(value, list):
-            return [replaced(each) for each in value]
-        return uid if value == found else value
-
-    return _dict(replaced(obj))
-
-
-def _kept(write: _Write, planned: PlannedObject, obj: Object) -> Object:
-    """Return a written object with the identity of the planned one, and its status if that is a subresource."""
-    now = planned.after or {}
-    if not planned.existed and uid_of(now):
-        obj = _with_uid(obj, uid_of(now))
-    identity = {name: metadata(now)[name] for name in _IDENTITY if name in metadata(now)}
-    merged = {**obj, "metadata": {**metadata(obj), **identity}}
-    if planned.state in ONLY_PLANNED:
-        merged["metadata"].pop("resourceVersion", None)
-    if write.has_status:
-        merged.pop("status", None)
-        if "status" in now:
-            merged["status"] = now["status"]
-    return merged
-
-
-def _scaled(obj: Object, scale: Object) -> Object:
-    replicas = (scale.get("spec") or {}).get("replicas", 0)
-    return {**obj, "spec": {**(obj.get("spec") or {}), "replicas": replicas}}
-
-
-def _named(obj: Object, name: str) -> Object:
-    return {**obj, "metadata": {**metadata(obj), "name": name}}
-
-
-def _without(obj: Object, names: frozenset[str]) -> Object:
-    return {**obj, "metadata": {name: value for name, value in metadata(obj).items() if name not in names}}
 
 
 def _params(plan: PlanCall) -> Params:

@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from runner.objects import RECORD_OF, Object
-from runner.proxy.planning.overlay import ABSENT, KindId, Overlay, read_digest
+from runner.proxy.planning.overlay import KindId, Overlay
+from runner.proxy.planning.read_digests import ABSENT, read_digest
 
 MAPS, SECRETS = KindId("", "configmaps"), KindId("", "secrets")
 

@@ -1,0 +1,110 @@
+"""Deletions and evictions of plan runs. See `writes`."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from http import HTTPStatus
+
+from runner.objects import Object, ObjectKey, metadata, uid_of
+from runner.proxy import content
+from runner.proxy.calls import Answer
+from runner.proxy.handlers.plan import calls
+from runner.proxy.handlers.plan.calls import PlanCall, RefusedError, StatusError
+from runner.proxy.handlers.plan.reads import merged_list
+from runner.proxy.handlers.plan.write import PlanWrite, read_before, step_of, succeeded, unvalidated
+from runner.proxy.planning.steps import Action, Step
+from runner.proxy.protobuf import wire as protobuf_options
+
+
+async def delete(write: PlanWrite) -> Answer:
+    """Delete one object."""
+    plan, key = write.plan, write.plan.key
+    media, data = await plan.body()
+    options = delete_options(plan, media, data)
+    planned, chosen = plan.planned, step_of(plan, Action.DELETE, key)
+    if chosen is Step.MISSING:
+        raise StatusError(calls.not_found(plan.kind, key.name))
+    now = None if planned is None else planned.after
+    if now is not None:
+        _check_preconditions(plan, now, (options or {}).get("preconditions") or {})
+    before, existed = (planned.before, planned.existed) if planned else await read_before(plan)
+    answer = _deleted(plan, now)
+    if chosen is Step.SEND:
+        params = plan.without("dryRun") if options is None else []
+        reply = await plan.write("DELETE", plan.path(), options, params)
+        succeeded(reply)
+        answer = reply.answer
+    if not _is_trial(plan, options):
+        write.record(key, before, None, existed=existed)
+    return answer
+
+
+async def delete_collection(write: PlanWrite) -> Answer:
+    """Delete all objects that match the selectors."""
+    plan = write.plan
+    media, data = await plan.body()
+    options = delete_options(plan, media, data)
+    selectors = [pair for pair in plan.params if pair[0] in {"labelSelector", "fieldSelector"}]
+    merged = await merged_list(plan, selectors)
+    if not unvalidated(plan):
+        params = plan.without("dryRun") if options is None else selectors
+        succeeded(await plan.write("DELETE", plan.path(name=""), options, params))
+    if not _is_trial(plan, options):
+        gvk = write.resource.gvk
+        for each in merged["items"]:
+            obj = {"apiVersion": gvk.api_version, "kind": gvk.kind, **each}
+            key = ObjectKey(metadata(obj).get("namespace") or "", metadata(obj).get("name") or "")
+            write.record(key, obj, None, existed=True)
+    return calls.respond(merged)
+
+
+async def evict(write: PlanWrite) -> Answer:
+    """Evict a pod, which deletes it."""
+    plan = write.plan
+    eviction = await plan.object()
+    planned, chosen = plan.planned, step_of(plan, Action.EVICT, plan.key)
+    if chosen is Step.MISSING:
+        raise StatusError(calls.not_found(plan.kind, plan.key.name))
+    if chosen is Step.REFUSE:
+        raise RefusedError("the pod exists in the plan only")
+    if isinstance(eviction.get("deleteOptions"), dict):
+        eviction = {**eviction, "deleteOptions": {**eviction["deleteOptions"], "dryRun": ["All"]}}
+    before, existed = (planned.before, planned.existed) if planned else await read_before(plan)
+    reply = await plan.write("POST", plan.path(), eviction)
+    succeeded(reply)
+    write.record(plan.key, before, None, existed=existed)
+    return reply.answer
+
+
+def _check_preconditions(plan: PlanCall, now: Object, preconditions: Object) -> None:
+    for field in ("uid", "resourceVersion"):
+        wanted, found = preconditions.get(field), metadata(now).get(field)
+        if wanted and found and wanted != found:
+            why = f"the {field} in the precondition ({wanted}) does not match the {field} in record ({found})"
+            raise StatusError(calls.conflict(plan.kind, plan.info.name, why))
+
+
+def delete_options(plan: PlanCall, media: str, data: bytes) -> Object | None:
+    """Return the options in the content of a deletion; None without content."""
+    if not data:
+        return None
+    if media != content.PROTOBUF:
+        return plan.parsed()
+    try:
+        return protobuf_options.read(data)
+    except ValueError as error:
+        raise RefusedError(f"cannot read the DeleteOptions: {error}", HTTPStatus.UNSUPPORTED_MEDIA_TYPE) from error
+
+
+def _is_trial(plan: PlanCall, options: Object | None) -> bool:
+    """Return whether a command-line tool requests a dry run of a deletion itself."""
+    if options is None or "All" not in (options.get("dryRun") or ()):
+        return plan.is_trial
+    return replace(plan, params=[("dryRun", "All")]).is_trial
+
+
+def _deleted(plan: PlanCall, now: Object | None) -> Answer:
+    """Return the API server's response to a deletion."""
+    details = {**calls.details(plan.kind, plan.info.name), "uid": uid_of(now or {})}
+    status = {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "details": details}
+    return calls.respond(status)
