@@ -9,7 +9,7 @@ from runner.proxy.planning.overlay import PlannedState
 
 
 class Action(Enum):
-    """What a write does with one object. An update of a subresource is a change."""
+    """Kind of a write. An update of a subresource is a change."""
 
     CREATE = auto()
     CHANGE = auto()
