@@ -71,6 +71,10 @@ def secrets_in(environ: Mapping[str, str]) -> list[str]:
 class AccessObserver(WriteObserver, Protocol):
     """Observer of runs, and of the objects that they write and read."""
 
+    def observes(self, gvk: GVK) -> bool:
+        """Return whether this observer needs what runs of a watch write and read."""
+        ...
+
     def began(self, owner: Owner) -> None:
         """Handle the start of a run of `owner`."""
         ...
@@ -131,7 +135,7 @@ class RunAccess:
             ident=attempt.ident,
             owner=owner,
             inject=self._inject,
-            watch_dependents=self._inject and (watch.watch_dependent_resources or bool(watch.references)),
+            watch_dependents=self._inject and any(observer.observes(watch.gvk) for observer in self._observers),
             watch_cluster_scoped=watch.watch_cluster_scoped_resources,
             blacklist=watch.blacklist,
             service_account=watch.service_account,

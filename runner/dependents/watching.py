@@ -166,6 +166,10 @@ class Dependents:
             self._outdated = True
             self._unsaved.set()
 
+    def observes(self, gvk: GVK) -> bool:
+        """Return whether a watch watches the objects that its runs create."""
+        return gvk in self._watches
+
     def began(self, owner: Owner) -> None:
         """Note the start of a run of `owner`."""
         if not owner.namespaced:

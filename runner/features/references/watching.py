@@ -224,6 +224,10 @@ class References:
 
     # What runs do.
 
+    def observes(self, gvk: GVK) -> bool:
+        """Return whether the objects of a watch have references."""
+        return gvk in self._watches
+
     def began(self, owner: Owner) -> None:
         """Note the start of a run of `owner`."""
         target = owner.ref
