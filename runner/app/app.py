@@ -41,7 +41,6 @@ from runner.controller import run_access, run_log
 from runner.controller.controller import Controller
 from runner.controller.kind import Operator
 from runner.controller.metrics import Metrics
-from runner.controller.plan_run import plan_environment
 from runner.controller.run_access import AccessObserver, RunAccess
 from runner.controller.run_log import Form, RunLog, RunObserver
 from runner.dependents.store import KindStore, storage
@@ -56,6 +55,7 @@ from runner.events.recorder import EventRecorder
 from runner.features.discoverycache.handler import DiscoveryCache
 from runner.features.loopguard.guard import LoopGuard, delays
 from runner.features.masking import requests as masked
+from runner.features.plan.runs import plan_environment
 from runner.features.prune import requests as pruned
 from runner.features.readcache.setup import CachedReads
 from runner.features.references.watching import References

@@ -6,17 +6,19 @@ from collections.abc import Callable, Sequence
 
 from runner import log
 from runner.config.settings import Settings
-from runner.controller import planning
 from runner.controller.decisions import RUN_MARK
-from runner.controller.drift import DRIFT, DriftChecks, DriftSchedule
 from runner.controller.hooks import Hooks
 from runner.controller.kind import Kind
 from runner.controller.own_hooks import Annotations, FinalizerRemoval, Pause, RunReports
-from runner.controller.plan_run import PlanRuns
-from runner.controller.planning import PlanReconciler
 from runner.features.hosts.run_hosts import RunHosts
 from runner.features.loopguard.guard import LoopGuard
 from runner.features.loopguard.reports import ContentionReporter
+from runner.features.plan import hooks as planning
+from runner.features.plan.drift import DRIFT, DriftChecks, DriftSchedule
+from runner.features.plan.drift_fields import DRIFT_POLICY
+from runner.features.plan.hooks import PlanReconciler
+from runner.features.plan.page import LatestPlans
+from runner.features.plan.runs import PlanRuns
 from runner.features.prune import store as prune_store
 from runner.features.prune.fields import PRUNE_POLICY
 from runner.features.prune.hooks import PRUNE, Pruner
@@ -34,8 +36,6 @@ from runner.kube.client import Selection
 from runner.kube.credentials import auth
 from runner.objects import ObjectRef
 from runner.page import PageSections
-from runner.plan.drift_fields import DRIFT_POLICY
-from runner.plan.page import LatestPlans
 from runner.watches.watch import Watch
 from runner.workqueue.request import Cause
 

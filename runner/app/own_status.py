@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from runner.features.hosts import record
 from runner.features.loopguard import reports
+from runner.features.plan import drift_status, plan_status
 from runner.features.prune import status as prune_status
 from runner.features.references import ignored
 from runner.features.rollout import member
-from runner.plan import drift_status, plan_status
 from runner.status import report
 from runner.status.own import OwnStatus
 

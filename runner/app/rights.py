@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from runner.controller import plan_run
 from runner.engines.pod import rights as pods
 from runner.features.hosts import run_hosts as hosts
+from runner.features.plan import runs as plan_runs
 from runner.features.prune import store as prune
 from runner.features.replicas import leases
 from runner.features.rollout import store as rollout
@@ -19,7 +19,7 @@ REQUIRED_RIGHTS: Sequence[RequiredRights] = (
     reviews.RIGHTS,
     leases.RIGHTS,
     hosts.RIGHTS,
-    plan_run.RIGHTS,
+    plan_runs.RIGHTS,
     prune.RIGHTS,
     rollout.RIGHTS,
     unchanged.RIGHTS,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from runner.controller.drift import DRIFT
+from runner.features.plan.drift import DRIFT
 from runner.features.prune.hooks import PRUNE
 from runner.features.references.watching import REFERENCE
 from runner.features.rollout.hooks import ROLLOUT

@@ -15,13 +15,17 @@ import pytest
 from runner.config import sources
 from runner.controller import decisions
 from runner.controller.attempt import Attempt
-from runner.controller.plan_run import PlanConfigMaps
 from runner.dependents.store import KindStore, storage
 from runner.dependents.written import WrittenObjects
 from runner.digests import digest_of
 from runner.engines.pod import jobs, plugin
 from runner.errors import NotFoundError
 from runner.features.hosts import record as hosts
+from runner.features.plan import drift_status, published
+from runner.features.plan.changes import ObjectChange, ResourcePlan
+from runner.features.plan.fields import FieldChange
+from runner.features.plan.published import PlanBasis
+from runner.features.plan.runs import PlanConfigMaps
 from runner.features.prune import store as prune_store
 from runner.features.prune.record import CreationRecord
 from runner.features.prune.store import RecordStore
@@ -34,10 +38,6 @@ from runner.kube.discovery import ApiResource
 from runner.kube.state import FileState
 from runner.lease_guard import LeaseGuard
 from runner.objects import GVK, Object, ObjectKey, ObjectRef, key_of
-from runner.plan import drift_status, published
-from runner.plan.changes import ObjectChange, ResourcePlan
-from runner.plan.fields import FieldChange
-from runner.plan.published import PlanBasis
 from runner.watches.watch import Finalizer
 from runner.workqueue import reasons
 from runner.workqueue.request import ReconcileRequest

@@ -14,6 +14,8 @@ from runner.engine import params
 from runner.engine.job import Outcome, RunResult
 from runner.features.hosts import record
 from runner.features.loopguard import reports as contention
+from runner.features.plan import drift_status, plan_status, published
+from runner.features.plan.page import LatestPlans
 from runner.features.prune import status as prune_status
 from runner.features.rollout.member import Member
 from runner.features.ui import views
@@ -23,8 +25,6 @@ from runner.kube.object_state import ObjectState
 from runner.masking import public
 from runner.objects import GVK, ObjectKey, ObjectRef
 from runner.ownership import Owner, claims_of
-from runner.plan import drift_status, plan_status, published
-from runner.plan.page import LatestPlans
 from runner.proxy.handlers import owners
 from runner.status import report
 from runner.status.conditions import ignored

@@ -21,7 +21,7 @@ from runner.config.options import Option
 from runner.config.settings import OPTIONS
 
 if TYPE_CHECKING:
-    from runner.plan.changes import Plan
+    from runner.features.plan.changes import Plan
 
     Subparsers = argparse._SubParsersAction[argparse.ArgumentParser]  # noqa: SLF001 - argparse has no public name for it
 

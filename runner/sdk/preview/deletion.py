@@ -7,12 +7,12 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from runner.errors import ApiError, ForbiddenError, NotFoundError
+from runner.features.plan.changes import ObjectChange
 from runner.kube import discovery
 from runner.kube.client import Client, Selection
 from runner.kube.discovery import ApiResource
 from runner.objects import GVK, Object, ObjectKey, key_of, uid_of
 from runner.ownership import references_of
-from runner.plan.changes import ObjectChange
 
 _PAGE = 500
 _SKIPPED = {"events", "leases"}

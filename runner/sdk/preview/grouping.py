@@ -13,10 +13,10 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from runner.features.plan import document as values
+from runner.features.plan.changes import ObjectChange, Plan, ResourcePlan
+from runner.features.plan.fields import ABSENT, FieldChange
 from runner.objects import GVK, ObjectKey, ObjectRef
-from runner.plan import document as values
-from runner.plan.changes import ObjectChange, Plan, ResourcePlan
-from runner.plan.fields import ABSENT, FieldChange
 
 NAME, NAMESPACE, UID = "<name>", "<namespace>", "<uid>"
 

@@ -23,7 +23,6 @@ from runner.config.settings import Settings
 from runner.controller import decisions, run_access
 from runner.controller.attempt import Attempt, WatchScope, overrides_of
 from runner.controller.metrics import Metrics
-from runner.controller.plan_run import PlanRuns, plan_environment
 from runner.controller.run_access import RunAccess
 from runner.controller.runs import JobFactory, Runs, bounds_of
 from runner.engine.artifacts import new_ident
@@ -36,6 +35,9 @@ from runner.events.bodies import ApiEvent
 from runner.features.discoverycache.handler import DiscoveryCache
 from runner.features.hosts.run_hosts import RunHosts
 from runner.features.masking import requests as masked
+from runner.features.plan.changes import Plan, ResourcePlan, State
+from runner.features.plan.runs import PlanRuns, plan_environment
+from runner.features.plan.tasks import UnplannedTask
 from runner.features.rollout.fields import ROLLOUT_POLICY
 from runner.features.rollout.member import Member
 from runner.features.rollout.state import State as RolloutState
@@ -48,8 +50,6 @@ from runner.kube.informer import Informer
 from runner.lease_guard import LeaseGuard, SoleReplica
 from runner.objects import GVK, PAUSED, ObjectRef, is_deleting, is_paused, key_of
 from runner.ownership import OwnerState
-from runner.plan.changes import Plan, ResourcePlan, State
-from runner.plan.tasks import UnplannedTask
 from runner.proxy.handlers.confined import Confined
 from runner.proxy.handlers.negotiate import Negotiate
 from runner.proxy.handlers.plan.handler import Planning

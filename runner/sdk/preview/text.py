@@ -12,9 +12,9 @@ from typing import Any
 import yaml
 
 from runner import log
+from runner.features.plan.changes import ObjectChange, Plan, ResourcePlan
+from runner.features.plan.fields import ABSENT, FieldChange
 from runner.objects import ObjectRef
-from runner.plan.changes import ObjectChange, Plan, ResourcePlan
-from runner.plan.fields import ABSENT, FieldChange
 from runner.proxy.planning.overlay import Verb
 from runner.sdk.preview.grouping import Group, groups, notices
 

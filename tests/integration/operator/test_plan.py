@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import yaml
 
-from runner.plan.fields import ABSENT, FieldChange, differences, normalised
+from runner.features.plan.fields import ABSENT, FieldChange, differences, normalised
 from runner.sdk.devcluster import DevCluster
 from tests.kit.wait import wait_until
 

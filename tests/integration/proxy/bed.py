@@ -16,13 +16,13 @@ from yarl import URL
 
 from runner.app.own_status import OWN_STATUS
 from runner.dependents.watching import Dependents
+from runner.features.plan.approved import ApprovedPlan
+from runner.features.plan.changes import PlannedOwner
 from runner.features.readcache.bodies import ReadCache
 from runner.kube.credentials import auth
 from runner.kube.discovery import ApiResource
 from runner.objects import Object
 from runner.ownership import Owner
-from runner.plan.approved import ApprovedPlan
-from runner.plan.changes import PlannedOwner
 from runner.proxy.calls import Answer, Call, Proceed
 from runner.proxy.identity import Identities, RunIdentity
 from runner.proxy.planning.overlay import APPROVAL, Overlay

@@ -25,7 +25,7 @@ from tests.kit.wait import wait_until
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from runner.plan.approved import ApprovedPlan
+    from runner.features.plan.approved import ApprovedPlan
     from runner.sdk.devcluster import DevCluster
     from tests.integration.proxy.bed import Dump, Standing
 

@@ -13,13 +13,13 @@ from typing import Any
 from runner.backoff import Backoff
 from runner.config.paths import run_dir
 from runner.engine.job import Job, Outcome, RunResult, TaskFailure
+from runner.features.plan.changes import ObjectChange, ResourcePlan
+from runner.features.plan.fields import FieldChange
+from runner.features.plan.page import LatestPlans
 from runner.features.ui.journal import Journal
 from runner.features.ui.server import StatusPage, StreamTimings
 from runner.monitoring.endpoints import Address
 from runner.objects import GVK, MODE, ObjectKey, ObjectRef
-from runner.plan.changes import ObjectChange, ResourcePlan
-from runner.plan.fields import FieldChange
-from runner.plan.page import LatestPlans
 from runner.proxy.identity import RunStats
 from runner.watches.watch import Role
 from runner.workqueue import reasons

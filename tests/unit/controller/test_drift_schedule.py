@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from runner.backoff import Backoff
-from runner.controller.drift import DRIFT, DriftSchedule
+from runner.features.plan.drift import DRIFT, DriftSchedule
 from runner.objects import ObjectKey
 from runner.workqueue import reasons
 from runner.workqueue.concurrency import ConcurrencyLimit

@@ -9,10 +9,10 @@ import pytest
 
 from runner.controller.attempt import Attempt, ForgetRegistry
 from runner.controller.decisions import Done, Retry
-from runner.controller.drift import DRIFT
 from runner.controller.hooks import Skip
 from runner.controller.owner_check import OwnerCheck
 from runner.errors import ApiUnavailableError, ForbiddenError, KindNotFoundError, NotFoundError
+from runner.features.plan.drift import DRIFT
 from runner.features.prune.hooks import PRUNE
 from runner.features.references.watching import REFERENCE
 from runner.features.rollout.hooks import ROLLOUT

@@ -7,17 +7,17 @@ from typing import Any
 
 import pytest
 
-from runner.controller import planning
 from runner.controller.attempt import AnnotationOverrides
-from runner.controller.plan_run import PlanRun
 from runner.engine.job import Outcome, RunResult
+from runner.features.plan import hooks as planning
+from runner.features.plan import published
+from runner.features.plan.changes import ObjectChange, ResourcePlan
+from runner.features.plan.fields import FieldChange
+from runner.features.plan.published import PlanBasis
+from runner.features.plan.runs import PlanRun
+from runner.features.plan.tasks import UnplannedTask
 from runner.features.rollout import hooks as rollout
 from runner.objects import APPROVE, GVK, Object, ObjectKey, ObjectRef
-from runner.plan import published
-from runner.plan.changes import ObjectChange, ResourcePlan
-from runner.plan.fields import FieldChange
-from runner.plan.published import PlanBasis
-from runner.plan.tasks import UnplannedTask
 from runner.proxy.planning.overlay import Overlay
 from runner.watches.policy import RunMode
 from tests.unit.controller.attempts import attempt_value

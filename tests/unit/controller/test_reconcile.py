@@ -10,15 +10,15 @@ import pytest
 
 from runner.controller.attempt import Attempt, Interim
 from runner.controller.decisions import Done, RequeueAfter
-from runner.controller.drift import DriftChecks
 from runner.controller.hooks import Addition, FinishedRun, Hooks, Skip
 from runner.engine.job import Job, Outcome, RunResult, canceled
 from runner.errors import ApiUnavailableError, EngineError, KindNotFoundError, ServerError
 from runner.features.loopguard.guard import LoopGuard
 from runner.features.loopguard.reports import ContentionReporter
+from runner.features.plan.drift import DriftChecks
+from runner.features.plan.drift_fields import DriftPolicy
 from runner.kube.cache import Cache
 from runner.objects import ObjectKey
-from runner.plan.drift_fields import DriftPolicy
 from runner.status import report
 from runner.status.conditions import make
 from runner.status.report import StatusReport

@@ -6,7 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from runner.controller import decisions, planning
+from runner.controller import decisions
+from runner.features.plan import hooks as planning
 from runner.kube.cache import Change, Summary
 from runner.objects import APPROVE, MODE, RUN_REQUESTED, ObjectKey
 from runner.watches.watch import Finalizer, Watch

@@ -39,7 +39,7 @@ SITES: dict[Request, set[str]] = {
     },
     Request.OWNER: {"controller/owner_check:_read"},
     Request.READ: {
-        *("controller/planning:_fresh", "controller/planning:_approve", "features/unchanged/hooks:_read"),
+        *("features/plan/hooks:_fresh", "features/plan/hooks:_approve", "features/unchanged/hooks:_read"),
         *("engines/pod/records:_of_object", "kube/state:read"),
     },
     Request.FINALIZER_ADDED: {"controller/reconcile:_add_finalizer"},

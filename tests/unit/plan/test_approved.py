@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 
 from runner.app.own_status import OWN_STATUS
+from runner.features.plan.approved import ApprovedPlan
+from runner.features.plan.changes import PlannedOwner
 from runner.kube.discovery import ApiResource
 from runner.objects import GVK, Object, ObjectKey, ObjectRef, key_of
-from runner.plan.approved import ApprovedPlan
-from runner.plan.changes import PlannedOwner
 from runner.proxy.planning.overlay import Overlay, PlannedWrite
 
 MAPS = ApiResource(GVK("", "v1", "ConfigMap"), "configmaps", True, frozenset(), frozenset())  # noqa: FBT003 - namespaced

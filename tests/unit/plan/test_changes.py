@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 from runner.engine.run_secrets import RunSecrets
+from runner.features.plan import changes
+from runner.features.plan.changes import ObjectChange
+from runner.features.plan.fields import ABSENT, FieldChange
 from runner.objects import GVK, Object, ObjectKey
-from runner.plan import changes
-from runner.plan.changes import ObjectChange
-from runner.plan.fields import ABSENT, FieldChange
 from runner.proxy.planning.overlay import PlannedChange, Verb
 
 DEPLOYMENT = GVK("apps", "v1", "Deployment")

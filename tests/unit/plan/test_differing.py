@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 from runner.app.own_status import OWN_STATUS
+from runner.features.plan.approved import ApprovedPlan
+from runner.features.plan.changes import PlannedOwner
+from runner.features.plan.differing import DifferingValue, between
 from runner.kube.discovery import ApiResource
 from runner.objects import GVK, Object, ObjectKey, ObjectRef
-from runner.plan.approved import ApprovedPlan
-from runner.plan.changes import PlannedOwner
-from runner.plan.differing import DifferingValue, between
 from runner.proxy.planning.overlay import Overlay
 
 OWNER = PlannedOwner(ObjectRef(GVK("example.com", "v1", "Web"), ObjectKey("shop", "w"), "owner"), OWN_STATUS)

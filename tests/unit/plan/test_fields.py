@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from runner.plan.fields import ABSENT, differences, normalised
+from runner.features.plan.fields import ABSENT, differences, normalised
 
 
 @pytest.mark.parametrize(

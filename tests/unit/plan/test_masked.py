@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from runner.engine.run_secrets import RunSecrets
+from runner.features.plan.fields import ABSENT, FieldChange, differences
+from runner.features.plan.masked import CHANGED, MASKED, masked
 from runner.objects import GVK
-from runner.plan.fields import ABSENT, FieldChange, differences
-from runner.plan.masked import CHANGED, MASKED, masked
 
 SECRET, CONFIG = GVK("", "v1", "Secret"), GVK("", "v1", "ConfigMap")
 PASSWORD = "correct-horse-battery"

@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
+from runner.features.plan import published
+from runner.features.plan.changes import ObjectChange, ResourcePlan
+from runner.features.plan.fields import ABSENT, FieldChange
+from runner.features.plan.page import LatestPlans
 from runner.objects import APPROVE, GVK, MODE, ObjectKey, ObjectRef
-from runner.plan import published
-from runner.plan.changes import ObjectChange, ResourcePlan
-from runner.plan.fields import ABSENT, FieldChange
-from runner.plan.page import LatestPlans
 from runner.watches.policy import RunMode
 from tests.kit.page_values import an_object, condition
 from tests.kit.watch_values import watch_value

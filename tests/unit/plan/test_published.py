@@ -8,12 +8,12 @@ from typing import Any
 import pytest
 import yaml
 
+from runner.features.plan import published
+from runner.features.plan.changes import ObjectChange, ResourcePlan
+from runner.features.plan.fields import ABSENT, FieldChange
+from runner.features.plan.published import PlanBasis
+from runner.features.plan.tasks import UnplannedTask
 from runner.objects import GVK, ObjectKey, ObjectRef
-from runner.plan import published
-from runner.plan.changes import ObjectChange, ResourcePlan
-from runner.plan.fields import ABSENT, FieldChange
-from runner.plan.published import PlanBasis
-from runner.plan.tasks import UnplannedTask
 from runner.proxy.planning.overlay import Verb
 
 KIND = GVK("example.com", "v1", "Web")

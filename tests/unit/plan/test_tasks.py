@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
+from runner.features.plan import changes
+from runner.features.plan.tasks import UnplannedTasks
 from runner.objects import ObjectKey
-from runner.plan import changes
-from runner.plan.tasks import UnplannedTasks
 from runner.proxy.planning.overlay import Overlay, Refusal
 
 

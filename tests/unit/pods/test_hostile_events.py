@@ -22,9 +22,9 @@ from runner.engine.coverage import CoverageRecorder
 from runner.engine.job import Event, Job, RunResult
 from runner.engines.pod.stream import MARK, MalformedLineError, WorkerOutput
 from runner.events.bodies import ApiEvent
+from runner.features.plan.tasks import UnplannedTasks
 from runner.features.ui.journal import Journal
 from runner.objects import ObjectRef
-from runner.plan.tasks import UnplannedTasks
 from runner.proxy.identity import RunStats
 from runner.workqueue import reasons
 from runner.workqueue.request import ReconcileRequest

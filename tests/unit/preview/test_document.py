@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import json
 
+from runner.features.plan.changes import ObjectChange, Plan, ResourcePlan
+from runner.features.plan.fields import ABSENT, FieldChange
+from runner.features.plan.tasks import UnplannedTask
 from runner.objects import GVK, ObjectKey, ObjectRef
-from runner.plan.changes import ObjectChange, Plan, ResourcePlan
-from runner.plan.fields import ABSENT, FieldChange
-from runner.plan.tasks import UnplannedTask
 from runner.sdk.preview.grouping import document
 
 MEMCACHED = GVK("cache.example.com", "v1", "Memcached")

@@ -132,7 +132,7 @@ def test_kubernetes_deletes_objects_all_of_whose_owners_are_deleted() -> None:
 def test_a_reader_that_ends_early_causes_no_message() -> None:
     """As `| head -1`. The report is larger than the buffer of a pipe."""
     program = (
-        "from runner.objects import *; from runner.plan.changes import *; from runner.sdk.preview import cli\n"
+        "from runner.objects import *; from runner.features.plan.changes import *; from runner.sdk.preview import cli\n"
         "ref = lambda n: ObjectRef(GVK('a', 'v1', 'Shop'), ObjectKey('town', f's{n}'))\n"
         "cli.show(Plan([ResourcePlan(ref(n), 'failed', message=str(n)) for n in range(20000)]), 'text')\n"
         "raise SystemExit(3)\n"

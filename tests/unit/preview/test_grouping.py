@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from runner.features.plan.changes import ObjectChange, ResourcePlan
+from runner.features.plan.fields import ABSENT, FieldChange
 from runner.objects import GVK, ObjectKey, ObjectRef
-from runner.plan.changes import ObjectChange, ResourcePlan
-from runner.plan.fields import ABSENT, FieldChange
 from runner.proxy.planning.overlay import Verb
 from runner.sdk.preview.grouping import groups
 

@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
+from runner.features.plan.changes import ObjectChange, Plan, ResourcePlan
+from runner.features.plan.fields import ABSENT, FieldChange
+from runner.features.plan.tasks import UnplannedTask
 from runner.features.rollout.fields import ROLLOUT_POLICY, RolloutPolicy, Step
 from runner.kube.discovery import ApiResource
 from runner.objects import GVK, ObjectKey, ObjectRef
-from runner.plan.changes import ObjectChange, Plan, ResourcePlan
-from runner.plan.fields import ABSENT, FieldChange
-from runner.plan.tasks import UnplannedTask
 from runner.sdk.preview import planner
 from runner.sdk.preview.grouping import document
 from runner.sdk.preview.selection import Target

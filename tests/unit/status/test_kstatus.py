@@ -7,7 +7,7 @@ import pytest
 from runner.app.own_status import OWN_STATUS
 from runner.engine.job import Outcome, RunResult, TaskFailure
 from runner.features.loopguard.reports import contended
-from runner.plan import plan_status
+from runner.features.plan import plan_status
 from runner.status import report
 from runner.status.conditions import find
 from runner.status.patch import dropped_fields

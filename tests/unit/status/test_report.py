@@ -10,9 +10,9 @@ import pytest
 
 from runner.app.own_status import OWN_STATUS
 from runner.engine.job import HostRecap, Outcome, Recap, RunResult, TaskFailure
+from runner.features.plan import drift_status, plan_status
 from runner.features.references.ignored import ignored_references
 from runner.objects import LastResult, last_result
-from runner.plan import drift_status, plan_status
 from runner.status import conditions, report
 from runner.status.conditions import ignored
 from runner.status.patch import dropped_fields, patch, without

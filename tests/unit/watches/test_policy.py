@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from runner.backoff import MAX_BACKOFF, Backoff
-from runner.plan.drift_fields import DRIFT_POLICY, DriftPolicy
+from runner.features.plan.drift_fields import DRIFT_POLICY, DriftPolicy
 from runner.watches.policy import DEFAULT, FinalizerLimit
 from tests.unit.watches.sample import HEAD, Errors, One
 

@@ -9,10 +9,10 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
+from runner.features.plan import changes
+from runner.features.plan.changes import PlannedOwner
+from runner.features.plan.fields import differences
 from runner.objects import GVK, ObjectKey
-from runner.plan import changes
-from runner.plan.changes import PlannedOwner
-from runner.plan.fields import differences
 from runner.proxy.planning.overlay import Overlay, PlannedChange
 
 _SECRET = GVK("", "v1", "Secret")

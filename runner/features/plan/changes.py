@@ -7,10 +7,10 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal, TypeAlias
 
 from runner.engine.run_secrets import RunSecrets
+from runner.features.plan.fields import ABSENT, FieldChange, differences, normalised
+from runner.features.plan.masked import masked
+from runner.features.plan.tasks import UnplannedTask
 from runner.objects import GVK, Object, ObjectKey, ObjectRef
-from runner.plan.fields import ABSENT, FieldChange, differences, normalised
-from runner.plan.masked import masked
-from runner.plan.tasks import UnplannedTask
 from runner.proxy.planning.overlay import PlannedChange, Verb
 from runner.proxy.planning.unknown import UnknownValues
 from runner.status.own import OwnStatus

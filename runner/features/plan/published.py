@@ -16,10 +16,10 @@ from typing import Any
 import orjson
 import yaml
 
+from runner.features.plan import document
+from runner.features.plan.changes import ObjectChange, ResourcePlan, lasting
+from runner.features.plan.differing import DifferingValue
 from runner.objects import GVK, Object, ObjectKey, first_names, mapping, maps, metadata, uid_of
-from runner.plan import document
-from runner.plan.changes import ObjectChange, ResourcePlan, lasting
-from runner.plan.differing import DifferingValue
 from runner.proxy.planning.overlay import Verb
 
 KEY = "changes.yaml"

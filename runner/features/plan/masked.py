@@ -9,9 +9,9 @@ from collections.abc import Iterable
 from typing import Any
 
 from runner.engine.run_secrets import RunSecrets
+from runner.features.plan.fields import ABSENT, FieldChange, Value
 from runner.masking.masker import MASK, Budget
 from runner.objects import GVK
-from runner.plan.fields import ABSENT, FieldChange, Value
 
 MASKED = "<masked>"
 CHANGED = "<masked, changed>"

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from runner.plan.changes import ObjectChange
-from runner.plan.fields import ABSENT, FieldChange
-from runner.plan.tasks import UnplannedTask
+from runner.features.plan.changes import ObjectChange
+from runner.features.plan.fields import ABSENT, FieldChange
+from runner.features.plan.tasks import UnplannedTask
 
 
 def change(of: ObjectChange) -> dict[str, Any]:

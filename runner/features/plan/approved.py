@@ -15,11 +15,11 @@ from typing import Any, TypeAlias
 
 import orjson
 
+from runner.features.plan import changes
+from runner.features.plan.changes import PlannedOwner
+from runner.features.plan.differing import DifferingValue
+from runner.features.plan.fields import ABSENT, FieldChange, differences
 from runner.objects import GVK, Object, ObjectKey, key_of, uid_of
-from runner.plan import changes
-from runner.plan.changes import PlannedOwner
-from runner.plan.differing import DifferingValue
-from runner.plan.fields import ABSENT, FieldChange, differences
 from runner.proxy.planning.overlay import Overlay, PlannedWrite
 from runner.proxy.planning.unknown import chosen
 

@@ -18,11 +18,16 @@ from runner.controller import decisions
 from runner.controller.attempt import AnnotationOverrides, Attempt, WatchScope, overrides_of
 from runner.controller.decisions import Done, Mark, RequeueAfter, Retry
 from runner.controller.hooks import UP_TO_DATE, Addition, FinishedRun, Hooks, Skip
-from runner.controller.plan_run import PlanConfigMaps, PlanRun, PlanRuns
 from runner.controller.run_log import ObjectEvents
 from runner.controller.runs import Runs
 from runner.digests import digest
 from runner.engine.job import Outcome
+from runner.features.plan import differing, plan_status, published
+from runner.features.plan.approved import ApprovedPlan
+from runner.features.plan.changes import PlannedOwner, ResourcePlan
+from runner.features.plan.differing import DifferingValue
+from runner.features.plan.published import PlanBasis
+from runner.features.plan.runs import PlanConfigMaps, PlanRun, PlanRuns
 from runner.kube.client import Client, PatchType
 from runner.objects import (
     APPROVE,
@@ -36,11 +41,6 @@ from runner.objects import (
     plan_requested,
     uid_of,
 )
-from runner.plan import differing, plan_status, published
-from runner.plan.approved import ApprovedPlan
-from runner.plan.changes import PlannedOwner, ResourcePlan
-from runner.plan.differing import DifferingValue
-from runner.plan.published import PlanBasis
 from runner.proxy.planning.overlay import APPROVAL
 from runner.slots import Slot
 from runner.status import report

@@ -17,13 +17,13 @@ from runner import log
 from runner.controller.attempt import Attempt, WatchScope
 from runner.controller.decisions import Done, resync_delay
 from runner.controller.hooks import NOTHING, FinishedRun, Hooks, Skip
-from runner.controller.plan_run import PlanRun, PlanRuns
 from runner.engine.job import Outcome
+from runner.features.plan import published
+from runner.features.plan.changes import ObjectChange, ResourcePlan
+from runner.features.plan.drift_fields import DriftPolicy
+from runner.features.plan.drift_status import drift_ended, drift_found, drift_of
+from runner.features.plan.runs import PlanRun, PlanRuns
 from runner.objects import ObjectKey, uid_of
-from runner.plan import published
-from runner.plan.changes import ObjectChange, ResourcePlan
-from runner.plan.drift_fields import DriftPolicy
-from runner.plan.drift_status import drift_ended, drift_found, drift_of
 from runner.status import report
 from runner.status.conditions import timestamp
 from runner.status.report import StatusReport

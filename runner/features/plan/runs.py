@@ -17,6 +17,9 @@ from runner.controller.runs import Runs
 from runner.engine.job import Job, Outcome, RunResult
 from runner.engine.run_secrets import RunSecrets
 from runner.errors import ApiError, ConflictError
+from runner.features.plan import changes, published, tasks
+from runner.features.plan.changes import ObjectChange, PlannedOwner, ResourcePlan, State
+from runner.features.plan.tasks import UnplannedTask, UnplannedTasks
 from runner.kube.client import Client
 from runner.kube.discovery import ApiResource
 from runner.kube.meaning import Follow, Request, follow
@@ -25,9 +28,6 @@ from runner.kube.state import ClusterState, Stored
 from runner.masking.masker import TOO_SLOW, SearchTimeoutError
 from runner.objects import GVK, RECORD_OF, ObjectRef, uid_of
 from runner.ownership import Owner
-from runner.plan import changes, published, tasks
-from runner.plan.changes import ObjectChange, PlannedOwner, ResourcePlan, State
-from runner.plan.tasks import UnplannedTask, UnplannedTasks
 from runner.proxy.planning.overlay import Overlay
 from runner.status.own import OwnStatus
 from runner.watches.watch import Watch

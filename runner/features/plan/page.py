@@ -10,11 +10,11 @@ from typing import Any, TypeAlias
 import orjson
 
 from runner import page
+from runner.features.plan import drift_status, published
+from runner.features.plan.changes import ObjectChange, ResourcePlan
+from runner.features.plan.fields import ABSENT, FieldChange, Value
 from runner.objects import APPROVE, GVK, Object, ObjectKey, key_of, maps, plan_requested
 from runner.page import Node, PageSections, Section
-from runner.plan import drift_status, published
-from runner.plan.changes import ObjectChange, ResourcePlan
-from runner.plan.fields import ABSENT, FieldChange, Value
 from runner.watches.policy import RunMode, mode_of, strictest
 
 JSON: TypeAlias = dict[str, Any]
