@@ -13,24 +13,16 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
 from runner.backoff import Backoff
 from runner.objects import LastResult, ObjectKey
 from runner.workqueue import reasons
 from runner.workqueue.concurrency import ConcurrencyLimit
+from runner.workqueue.line import Line, Precedence, Turns, Waiting
 from runner.workqueue.reasons import RunReason
-from runner.workqueue.request import (
-    HANDICAP_AT_START,
-    Cause,
-    Line,
-    Precedence,
-    QueueEntry,
-    ReconcileRequest,
-    Turns,
-    Waiting,
-)
+from runner.workqueue.request import HANDICAP_AT_START, Cause, QueueEntry, ReconcileRequest
 
 
 @dataclass(slots=True)
@@ -251,9 +243,9 @@ class WorkQueue:
         if self._holds_reruns and background is not None and background.rank > now + HANDICAP_AT_START[LastResult.NONE]:
             background = None
         if urgent is not None and self.limit.admits(background=False, change_waits=False):
-            yield Offer(self, urgent, background=False)
+            yield Offer(self, urgent, background=False, is_first=not self._running)
         if background is not None and self.limit.admits(background=True, change_waits=urgent is not None):
-            yield Offer(self, background, background=True)
+            yield Offer(self, background, background=True, is_first=not self._running)
 
     def hand_out(self, offer: Offer) -> None:
         """Hand the first request of a line to a worker."""
@@ -340,6 +332,8 @@ class Offer:
     queue: WorkQueue
     precedence: Precedence
     background: bool
+    is_first: bool
+    """True if its kind has no run in progress."""
 
 
 @dataclass(slots=True)
@@ -372,17 +366,22 @@ class Dispatcher:
         self.limit.release(background=background)
 
     def _next(self) -> Offer | None:
-        offers = [offer for queue in self._queues for offer in queue.offers()]
-        change_waits = any(not offer.background for offer in offers)
-        startable = (
-            offer
-            for offer in offers
-            if not offer.queue.active or self.limit.admits(background=offer.background, change_waits=change_waits)
-        )
-        return min(startable, key=_order, default=None)
+        return choose([offer for queue in self._queues for offer in queue.offers()], self.limit)
+
+
+def choose(offers: Sequence[Offer], limit: ConcurrencyLimit) -> Offer | None:
+    """Return the offer of all kinds that starts next, within the limit that they share; None if none may start."""
+    change_waits = any(not offer.background for offer in offers)
+    startable = (
+        offer
+        for offer in offers
+        if offer.is_first or limit.admits(background=offer.background, change_waits=change_waits)
+    )
+    return min(startable, key=_order, default=None)
 
 
 def _order(offer: Offer) -> tuple[bool, bool, Precedence]:
+    """Due background work is first, then due changes, then the rest by rank."""
     is_early = offer.precedence.is_early
     return (is_early, not is_early and not offer.background, offer.precedence)
 

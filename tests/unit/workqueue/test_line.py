@@ -9,7 +9,8 @@ import pytest
 
 from runner.objects import ObjectKey
 from runner.workqueue import reasons
-from runner.workqueue.request import Cause, Line, Turns, Waiting
+from runner.workqueue.line import Line, Turns, Waiting
+from runner.workqueue.request import Cause
 
 
 def _entry(rank: float) -> Waiting:

@@ -27,9 +27,10 @@ from runner.backoff import Backoff
 from runner.objects import ObjectKey
 from runner.workqueue import reasons
 from runner.workqueue.concurrency import ConcurrencyLimit
+from runner.workqueue.line import Waiting
 from runner.workqueue.queue import Dispatcher, Offer, WorkQueue
 from runner.workqueue.reasons import RunReason
-from runner.workqueue.request import Cause, ReconcileRequest, Waiting
+from runner.workqueue.request import Cause, ReconcileRequest
 from tests.kit.reasons import REASONS
 from tests.kit.virtual_time import virtually
 
