@@ -55,6 +55,7 @@ from runner.events.recorder import EventRecorder
 from runner.features.discoverycache.handler import DiscoveryCache
 from runner.features.loopguard.guard import LoopGuard, delays
 from runner.features.masking import requests as masked
+from runner.features.plan.requests.handler import Planning
 from runner.features.plan.runs import plan_environment
 from runner.features.prune import requests as pruned
 from runner.features.readcache.setup import CachedReads
@@ -76,7 +77,6 @@ from runner.objects import GVK, ObjectRef
 from runner.proxy.calls import Handler
 from runner.proxy.handlers.confined import Confined
 from runner.proxy.handlers.negotiate import Negotiate
-from runner.proxy.handlers.plan.handler import Planning
 from runner.proxy.handlers.writes import ServedResources, Writes
 from runner.proxy.identity import Identities
 from runner.proxy.self_test import SelfTest

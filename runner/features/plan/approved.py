@@ -19,9 +19,9 @@ from runner.features.plan import changes
 from runner.features.plan.changes import PlannedOwner
 from runner.features.plan.differing import DifferingValue
 from runner.features.plan.fields import ABSENT, FieldChange, differences
+from runner.features.plan.trial.overlay import Overlay, PlannedWrite
+from runner.features.plan.trial.unknown import chosen
 from runner.objects import GVK, Object, ObjectKey, key_of, uid_of
-from runner.proxy.planning.overlay import Overlay, PlannedWrite
-from runner.proxy.planning.unknown import chosen
 
 _MOST_FIELDS = 10
 _SECRET = GVK("", "v1", "Secret")

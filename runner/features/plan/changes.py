@@ -10,9 +10,9 @@ from runner.engine.run_secrets import RunSecrets
 from runner.features.plan.fields import ABSENT, FieldChange, differences, normalised
 from runner.features.plan.masked import masked
 from runner.features.plan.tasks import UnplannedTask
+from runner.features.plan.trial.overlay import PlannedChange, Verb
+from runner.features.plan.trial.unknown import UnknownValues
 from runner.objects import GVK, Object, ObjectKey, ObjectRef
-from runner.proxy.planning.overlay import PlannedChange, Verb
-from runner.proxy.planning.unknown import UnknownValues
 from runner.status.own import OwnStatus
 
 State: TypeAlias = Literal["complete", "partial", "failed", "skipped"]

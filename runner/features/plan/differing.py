@@ -12,8 +12,8 @@ from typing import Any
 from runner.features.plan import changes
 from runner.features.plan.changes import PlannedOwner
 from runner.features.plan.fields import differences
+from runner.features.plan.trial.overlay import Overlay, PlannedChange
 from runner.objects import GVK, ObjectKey
-from runner.proxy.planning.overlay import Overlay, PlannedChange
 
 _SECRET = GVK("", "v1", "Secret")
 _DATA = "data"

@@ -28,6 +28,7 @@ from runner.features.plan.changes import PlannedOwner, ResourcePlan
 from runner.features.plan.differing import DifferingValue
 from runner.features.plan.published import PlanBasis
 from runner.features.plan.runs import PlanConfigMaps, PlanRun, PlanRuns
+from runner.features.plan.trial.overlay import APPROVAL
 from runner.kube.client import Client, PatchType
 from runner.objects import (
     APPROVE,
@@ -41,7 +42,6 @@ from runner.objects import (
     plan_requested,
     uid_of,
 )
-from runner.proxy.planning.overlay import APPROVAL
 from runner.slots import Slot
 from runner.status import report
 from runner.status.conditions import Condition, ConditionStatus, timestamp

@@ -20,6 +20,7 @@ from runner.errors import ApiError, ConflictError
 from runner.features.plan import changes, published, tasks
 from runner.features.plan.changes import ObjectChange, PlannedOwner, ResourcePlan, State
 from runner.features.plan.tasks import UnplannedTask, UnplannedTasks
+from runner.features.plan.trial.overlay import Overlay
 from runner.kube.client import Client
 from runner.kube.discovery import ApiResource
 from runner.kube.meaning import Follow, Request, follow
@@ -28,7 +29,6 @@ from runner.kube.state import ClusterState, Stored
 from runner.masking.masker import TOO_SLOW, SearchTimeoutError
 from runner.objects import GVK, RECORD_OF, ObjectRef, uid_of
 from runner.ownership import Owner
-from runner.proxy.planning.overlay import Overlay
 from runner.status.own import OwnStatus
 from runner.watches.watch import Watch
 

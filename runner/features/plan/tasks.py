@@ -27,7 +27,7 @@ from datetime import datetime
 from typing import Any
 
 from runner.engine.job import Event
-from runner.proxy.planning.overlay import Overlay
+from runner.features.plan.trial.overlay import Overlay
 
 VERBOSITY = 1
 """Verbosity from which the output contains results."""

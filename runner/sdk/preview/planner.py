@@ -36,8 +36,10 @@ from runner.features.discoverycache.handler import DiscoveryCache
 from runner.features.hosts.run_hosts import RunHosts
 from runner.features.masking import requests as masked
 from runner.features.plan.changes import Plan, ResourcePlan, State
+from runner.features.plan.requests.handler import Planning
 from runner.features.plan.runs import PlanRuns, plan_environment
 from runner.features.plan.tasks import UnplannedTask
+from runner.features.plan.trial.overlay import Overlay
 from runner.features.rollout.fields import ROLLOUT_POLICY
 from runner.features.rollout.member import Member
 from runner.features.rollout.state import State as RolloutState
@@ -52,10 +54,8 @@ from runner.objects import GVK, PAUSED, ObjectRef, is_deleting, is_paused, key_o
 from runner.ownership import OwnerState
 from runner.proxy.handlers.confined import Confined
 from runner.proxy.handlers.negotiate import Negotiate
-from runner.proxy.handlers.plan.handler import Planning
 from runner.proxy.handlers.writes import ServedResources, Writes
 from runner.proxy.identity import Identities
-from runner.proxy.planning.overlay import Overlay
 from runner.proxy.server import Proxy
 from runner.sdk.preview import deletion
 from runner.sdk.preview.selection import ResourceSelection, Selector, Target

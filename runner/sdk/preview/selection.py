@@ -26,10 +26,10 @@ from runner.errors import (
     NotFoundError,
     OperatorError,
 )
+from runner.features.plan.trial.selection import Selector as Matching
 from runner.kube.client import Client, PatchType, Selection
 from runner.kube.discovery import ApiResource, Discovery
 from runner.objects import LAST_APPLIED, Object, ObjectKey, annotations_of, finalizers_of, is_deleting, key_of, metadata
-from runner.proxy.planning.selection import Selector as Matching
 from runner.watches.watch import Watch
 from runner.yamlfile import tree
 from runner.yamlfile.tree import Problems

@@ -14,8 +14,8 @@ import yaml
 from runner import log
 from runner.features.plan.changes import ObjectChange, Plan, ResourcePlan
 from runner.features.plan.fields import ABSENT, FieldChange
+from runner.features.plan.trial.overlay import Verb
 from runner.objects import ObjectRef
-from runner.proxy.planning.overlay import Verb
 from runner.sdk.preview.grouping import Group, groups, notices
 
 _SYMBOLS: dict[Verb, str] = {"create": "+", "change": "~", "delete": "-"}

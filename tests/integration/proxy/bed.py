@@ -18,6 +18,7 @@ from runner.app.own_status import OWN_STATUS
 from runner.dependents.watching import Dependents
 from runner.features.plan.approved import ApprovedPlan
 from runner.features.plan.changes import PlannedOwner
+from runner.features.plan.trial.overlay import APPROVAL, Overlay
 from runner.features.readcache.bodies import ReadCache
 from runner.kube.credentials import auth
 from runner.kube.discovery import ApiResource
@@ -25,7 +26,6 @@ from runner.objects import Object
 from runner.ownership import Owner
 from runner.proxy.calls import Answer, Call, Proceed
 from runner.proxy.identity import Identities, RunIdentity
-from runner.proxy.planning.overlay import APPROVAL, Overlay
 from runner.proxy.server import Proxy
 from runner.slots import EMPTY
 from tests.kit.wait import until

@@ -19,6 +19,7 @@ from runner.app.fields import FEATURE_FIELDS
 from runner.dependents.store import KindStore
 from runner.dependents.watching import Dependents
 from runner.features.discoverycache.handler import DiscoveryCache
+from runner.features.plan.requests.handler import Planning
 from runner.features.readcache.bodies import MOST_BYTES, ReadCache
 from runner.features.readcache.handler import Reads
 from runner.features.readcache.refetch import Refetcher
@@ -31,7 +32,6 @@ from runner.objects import GVK, ObjectKey, ObjectRef, metadata
 from runner.ownership import Owner
 from runner.proxy.calls import Handler
 from runner.proxy.handlers.negotiate import Negotiate
-from runner.proxy.handlers.plan.handler import Planning
 from runner.proxy.handlers.writes import ServedResources, Writes
 from runner.proxy.identity import Identities, RunIdentity
 from runner.proxy.server import Proxy

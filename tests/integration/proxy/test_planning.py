@@ -13,7 +13,7 @@ import pytest
 from tests.kit.wait import patience
 
 if TYPE_CHECKING:
-    from runner.proxy.planning.overlay import Overlay, PlannedChange
+    from runner.features.plan.trial.overlay import Overlay, PlannedChange
     from tests.integration.proxy.bed import Dump, Standing
 
 JSON = "application/json"

@@ -16,9 +16,9 @@ from runner.features.plan.fields import FieldChange
 from runner.features.plan.published import PlanBasis
 from runner.features.plan.runs import PlanRun
 from runner.features.plan.tasks import UnplannedTask
+from runner.features.plan.trial.overlay import Overlay
 from runner.features.rollout import hooks as rollout
 from runner.objects import APPROVE, GVK, Object, ObjectKey, ObjectRef
-from runner.proxy.planning.overlay import Overlay
 from runner.watches.policy import RunMode
 from tests.unit.controller.attempts import attempt_value
 

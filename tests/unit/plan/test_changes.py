@@ -8,8 +8,8 @@ from runner.engine.run_secrets import RunSecrets
 from runner.features.plan import changes
 from runner.features.plan.changes import ObjectChange
 from runner.features.plan.fields import ABSENT, FieldChange
+from runner.features.plan.trial.overlay import PlannedChange, Verb
 from runner.objects import GVK, Object, ObjectKey
-from runner.proxy.planning.overlay import PlannedChange, Verb
 
 DEPLOYMENT = GVK("apps", "v1", "Deployment")
 KEY = ObjectKey("shop", "web")

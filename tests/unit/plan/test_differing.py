@@ -8,9 +8,9 @@ from runner.app.own_status import OWN_STATUS
 from runner.features.plan.approved import ApprovedPlan
 from runner.features.plan.changes import PlannedOwner
 from runner.features.plan.differing import DifferingValue, between
+from runner.features.plan.trial.overlay import Overlay
 from runner.kube.discovery import ApiResource
 from runner.objects import GVK, Object, ObjectKey, ObjectRef
-from runner.proxy.planning.overlay import Overlay
 
 OWNER = PlannedOwner(ObjectRef(GVK("example.com", "v1", "Web"), ObjectKey("shop", "w"), "owner"), OWN_STATUS)
 SECRET, MAP = (

@@ -6,8 +6,8 @@ import pytest
 
 from runner.features.plan.changes import ObjectChange, ResourcePlan
 from runner.features.plan.fields import ABSENT, FieldChange
+from runner.features.plan.trial.overlay import Verb
 from runner.objects import GVK, ObjectKey, ObjectRef
-from runner.proxy.planning.overlay import Verb
 from runner.sdk.preview.grouping import groups
 
 MEMCACHED, DEPLOYMENT = GVK("cache.example.com", "v1", "Memcached"), GVK("apps", "v1", "Deployment")

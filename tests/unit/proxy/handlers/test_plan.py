@@ -12,14 +12,14 @@ import orjson
 import pytest
 
 from runner.errors import NotFoundError
+from runner.features.plan.requests import handler
+from runner.features.plan.requests.handler import Planning
+from runner.features.plan.trial.overlay import Overlay
 from runner.kube.discovery import ApiResource
 from runner.objects import Object, ObjectKey
 from runner.ownership import Owner
 from runner.proxy.calls import Handler
-from runner.proxy.handlers.plan import handler
-from runner.proxy.handlers.plan.handler import Planning
 from runner.proxy.handlers.writes import ServedResources, Writes
-from runner.proxy.planning.overlay import Overlay
 from runner.proxy.protobuf import owners
 from runner.proxy.protobuf.wire import message as encode
 from runner.proxy.protobuf.wire import text

@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
+from runner.features.plan.trial import apply, patches
+from runner.features.plan.trial.patches import PatchError
+from runner.features.plan.trial.schemas import ApiDocument, Schema
 from runner.objects import GVK, Object
-from runner.proxy.planning import apply, patches
-from runner.proxy.planning.patches import PatchError
-from runner.proxy.planning.schemas import ApiDocument, Schema
 
 # RFC 6902, appendix A, and cases of its section 4.
 JSON_PATCHES: list[tuple[Object, list[Object], Object]] = [

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
+from runner.features.plan.trial.overlay import KindId, Overlay
+from runner.features.plan.trial.read_digests import ABSENT, read_digest
 from runner.objects import RECORD_OF, Object
-from runner.proxy.planning.overlay import KindId, Overlay
-from runner.proxy.planning.read_digests import ABSENT, read_digest
 
 MAPS, SECRETS = KindId("", "configmaps"), KindId("", "secrets")
 

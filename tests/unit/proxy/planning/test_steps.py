@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from runner.proxy.planning.overlay import PlannedState
-from runner.proxy.planning.steps import Action, Step, step
+from runner.features.plan.trial.overlay import PlannedState
+from runner.features.plan.trial.steps import Action, Step, step
 
 TABLE = """
 state      create   change   delete   evict

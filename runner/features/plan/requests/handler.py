@@ -10,15 +10,15 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from runner.features.plan.requests import calls
+from runner.features.plan.requests.approved import ApprovedWrites
+from runner.features.plan.requests.calls import PlanCall, RefusedError, StatusError
+from runner.features.plan.requests.reads import PlanReads
+from runner.features.plan.requests.schemas import ApiDocuments
+from runner.features.plan.requests.writes import PlanWrites
+from runner.features.plan.trial.overlay import APPROVAL, Overlay, WriteApproval
 from runner.proxy.calls import Answer, Call, Proceed, refusal
-from runner.proxy.handlers.plan import calls
-from runner.proxy.handlers.plan.approved import ApprovedWrites
-from runner.proxy.handlers.plan.calls import PlanCall, RefusedError, StatusError
-from runner.proxy.handlers.plan.reads import PlanReads
-from runner.proxy.handlers.plan.schemas import ApiDocuments
-from runner.proxy.handlers.plan.writes import PlanWrites
 from runner.proxy.handlers.writes import ServedResources
-from runner.proxy.planning.overlay import APPROVAL, Overlay, WriteApproval
 from runner.proxy.request import RequestInfo, parse_query
 
 _LONGEST_WATCH = 30.0

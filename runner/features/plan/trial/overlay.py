@@ -19,9 +19,9 @@ from urllib.parse import urlencode
 
 import orjson
 
+from runner.features.plan.trial.unknown import UnknownValues, chosen
 from runner.kube.discovery import ApiResource
 from runner.objects import GVK, Object, ObjectKey, metadata
-from runner.proxy.planning.unknown import UnknownValues, chosen
 from runner.slots import Slot
 
 Verb: TypeAlias = Literal["create", "change", "delete"]

@@ -13,13 +13,13 @@ from http import HTTPStatus
 
 import orjson
 
+from runner.features.plan.requests import calls
+from runner.features.plan.requests.calls import LARGEST_LIST, PlanCall, RefusedError, Reply, StatusError
+from runner.features.plan.trial.overlay import PlannedObject, PlannedState
+from runner.features.plan.trial.selection import Selector, SelectorError
 from runner.objects import Object, ObjectKey, key_of, metadata
 from runner.proxy.calls import Answer
-from runner.proxy.handlers.plan import calls
-from runner.proxy.handlers.plan.calls import LARGEST_LIST, PlanCall, RefusedError, Reply, StatusError
 from runner.proxy.http.messages import CHUNKED
-from runner.proxy.planning.overlay import PlannedObject, PlannedState
-from runner.proxy.planning.selection import Selector, SelectorError
 
 _SELECTORS = ("labelSelector", "fieldSelector")
 _OF_PAGES = ("limit", "watch", "timeoutSeconds", "allowWatchBookmarks", "sendInitialEvents")

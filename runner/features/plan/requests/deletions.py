@@ -5,14 +5,14 @@ from __future__ import annotations
 from dataclasses import replace
 from http import HTTPStatus
 
+from runner.features.plan.requests import calls
+from runner.features.plan.requests.calls import PlanCall, RefusedError, StatusError
+from runner.features.plan.requests.reads import merged_list
+from runner.features.plan.requests.write import PlanWrite, read_before, step_of, succeeded, unvalidated
+from runner.features.plan.trial.steps import Action, Step
 from runner.objects import Object, ObjectKey, metadata, uid_of
 from runner.proxy import content
 from runner.proxy.calls import Answer
-from runner.proxy.handlers.plan import calls
-from runner.proxy.handlers.plan.calls import PlanCall, RefusedError, StatusError
-from runner.proxy.handlers.plan.reads import merged_list
-from runner.proxy.handlers.plan.write import PlanWrite, read_before, step_of, succeeded, unvalidated
-from runner.proxy.planning.steps import Action, Step
 from runner.proxy.protobuf import wire as protobuf_options
 
 

@@ -15,13 +15,13 @@ from urllib.parse import quote, urlencode
 
 import orjson
 
+from runner.features.plan.trial.overlay import NAMESPACES, KindId, Overlay, PlannedObject, Refusal
+from runner.features.plan.trial.read_digests import UNSTABLE, read_digest
 from runner.objects import Object, ObjectKey, metadata
 from runner.proxy import content, request
 from runner.proxy.calls import Answer, Call, Proceed, Whole
 from runner.proxy.http.messages import Headers
 from runner.proxy.identity import RunIdentity
-from runner.proxy.planning.overlay import NAMESPACES, KindId, Overlay, PlannedObject, Refusal
-from runner.proxy.planning.read_digests import UNSTABLE, read_digest
 from runner.proxy.protobuf import owners
 from runner.proxy.request import RequestInfo
 

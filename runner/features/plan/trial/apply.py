@@ -13,8 +13,8 @@ from typing import Any
 
 import orjson
 
+from runner.features.plan.trial.schemas import Schema
 from runner.objects import Object, managed_fields_of
-from runner.proxy.planning.schemas import Schema
 
 
 def apply(target: Object, config: Object, manager: str, schema: Schema | None) -> Object:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from enum import Enum, auto
 from types import MappingProxyType
 
-from runner.proxy.planning.overlay import PlannedState
+from runner.features.plan.trial.overlay import PlannedState
 
 
 class Action(Enum):

@@ -12,8 +12,8 @@ from http import HTTPStatus
 
 import orjson
 
-from runner.proxy.handlers.plan.calls import PlanCall, RefusedError
-from runner.proxy.planning.schemas import ApiDocument
+from runner.features.plan.requests.calls import PlanCall, RefusedError
+from runner.features.plan.trial.schemas import ApiDocument
 
 _TIME_TO_LIVE = 60.0
 _MOST = 16

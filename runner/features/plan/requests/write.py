@@ -5,14 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from http import HTTPStatus
 
+from runner.features.plan.requests.calls import PlanCall, Reply, StatusError
+from runner.features.plan.trial import stored
+from runner.features.plan.trial.overlay import PlannedObject
+from runner.features.plan.trial.schemas import ApiDocument
+from runner.features.plan.trial.steps import Action, Step, step
+from runner.features.plan.trial.unknown import scalars
 from runner.kube.discovery import ApiResource
 from runner.objects import Object, ObjectKey
-from runner.proxy.handlers.plan.calls import PlanCall, Reply, StatusError
-from runner.proxy.planning import stored
-from runner.proxy.planning.overlay import PlannedObject
-from runner.proxy.planning.schemas import ApiDocument
-from runner.proxy.planning.steps import Action, Step, step
-from runner.proxy.planning.unknown import scalars
 
 
 @dataclass(frozen=True, slots=True)

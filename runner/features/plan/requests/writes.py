@@ -14,22 +14,22 @@ from http import HTTPStatus
 from typing import Any
 
 from runner.errors import ApiError
+from runner.features.plan.requests import calls, deletions
+from runner.features.plan.requests.calls import SET_FOR_NEW, Params, PlanCall, RefusedError, Reply, StatusError
+from runner.features.plan.requests.reads import current, scale_of
+from runner.features.plan.requests.schemas import ApiDocuments
+from runner.features.plan.requests.write import PlanWrite, read_before, step_of, succeeded, unvalidated
+from runner.features.plan.trial import apply, patches, stored
+from runner.features.plan.trial.overlay import NAMESPACES, ONLY_PLANNED, PlannedObject, comparable
+from runner.features.plan.trial.patches import PatchError
+from runner.features.plan.trial.steps import Action, Step
+from runner.features.plan.trial.unknown import has_choices
 from runner.kube import forbidden
 from runner.objects import Object, ObjectKey, metadata
 from runner.proxy import content
 from runner.proxy.calls import Answer
 from runner.proxy.handlers import owners
-from runner.proxy.handlers.plan import calls, deletions
-from runner.proxy.handlers.plan.calls import SET_FOR_NEW, Params, PlanCall, RefusedError, Reply, StatusError
-from runner.proxy.handlers.plan.reads import current, scale_of
-from runner.proxy.handlers.plan.schemas import ApiDocuments
-from runner.proxy.handlers.plan.write import PlanWrite, read_before, step_of, succeeded, unvalidated
 from runner.proxy.handlers.writes import ServedResources
-from runner.proxy.planning import apply, patches, stored
-from runner.proxy.planning.overlay import NAMESPACES, ONLY_PLANNED, PlannedObject, comparable
-from runner.proxy.planning.patches import PatchError
-from runner.proxy.planning.steps import Action, Step
-from runner.proxy.planning.unknown import has_choices
 
 _WRITES = frozenset({"create", "update", "patch", "delete", "deletecollection"})
 _CHANGES = frozenset({"update", "patch"})

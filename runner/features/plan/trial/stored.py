@@ -6,9 +6,9 @@ import uuid
 from datetime import UTC, datetime
 from typing import Any
 
+from runner.features.plan.trial.overlay import ONLY_PLANNED, PlannedObject
 from runner.kube.discovery import ApiResource
 from runner.objects import Object, ObjectKey, metadata, uid_of
-from runner.proxy.planning.overlay import ONLY_PLANNED, PlannedObject
 
 _IDENTITY = ("name", "namespace", "uid", "creationTimestamp")
 
