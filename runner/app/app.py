@@ -22,6 +22,7 @@ from urllib.parse import urlsplit
 
 from runner import __version__, log
 from runner.app import controllers, engines, identities
+from runner.app import features as feature_list
 from runner.app.admin import AdminServers
 from runner.app.features import Features
 from runner.app.process import (
@@ -34,13 +35,13 @@ from runner.app.process import (
     runner_folder,
     until_answered,
 )
-from runner.app.rights import REQUIRED_RIGHTS
 from runner.config import paths
 from runner.config.settings import RUNNER_DIR, Settings
 from runner.controller import run_access, run_log
 from runner.controller.controller import Controller
 from runner.controller.kind import Operator
 from runner.controller.metrics import Metrics
+from runner.controller.parts import Started
 from runner.controller.run_access import AccessObserver, RunAccess
 from runner.controller.run_log import Form, RunLog, RunObserver
 from runner.dependents.store import KindStore, storage
@@ -61,12 +62,9 @@ from runner.features.prune import requests as pruned
 from runner.features.readcache.setup import CachedReads
 from runner.features.references.watching import References
 from runner.features.replicas import setup as replicas
-from runner.features.rights.privileges import OperatorRights
-from runner.features.rolemetrics.endpoint import RoleMetrics
-from runner.features.ui.setup import OperatorPage
 from runner.features.unchanged import requests as unchanged
 from runner.kube import service_accounts
-from runner.kube.client import NO_RESPONSE, CallObserver, Client, Params
+from runner.kube.client import CallObserver, Client, Params
 from runner.kube.credentials import auth
 from runner.kube.discovery import Discovery
 from runner.kube.meaning import Request
@@ -129,7 +127,6 @@ class _Operator:
         self._watches = loaded.watches
         self._signals = signals
         self._metrics = Metrics()
-        self._role_metrics = RoleMetrics(self._metrics)
         self._search_path = settings.search_path(os.environ, Path.cwd())
         self._environment = {
             **paths.ansible_environment(self._search_path, os.environ, Path.cwd()),
@@ -137,8 +134,7 @@ class _Operator:
         }
         self._background = Background(lambda work: self._metrics.background_failures.labels(work).inc())
         self._admin = AdminServers(settings)
-        self._page = OperatorPage(settings)
-        self._rights = OperatorRights(settings, REQUIRED_RIGHTS)
+        self._parts = feature_list.parts(settings, self._metrics)
         self._identities: dict[str, IdentityCheck] = {}
         self._controllers: dict[GVK, Controller] = {}
 
@@ -180,7 +176,8 @@ class _Operator:
             observers = (dependents, references)
             guards = [guard for plugin in plugins if plugin in assigned.values() for guard in plugin.guards]
             proxy, access = await self._open_proxy(stack, client, guards, reads, observers)
-            self._environment |= await self._role_metrics.open(stack, run_access.LOOPBACK, settings.user_metrics_port)
+            for part in self._parts:
+                self._environment |= await part.open(stack)
             parts = OperatorParts(
                 settings=settings,
                 stack=stack,
@@ -194,7 +191,7 @@ class _Operator:
                 until_answered=partial(self._until_answered, client),
                 environments=self._environments_of,
                 proxy_connection=proxy.connection,
-                metrics_connection=self._role_metrics.connection,
+                connections={name: make for part in self._parts for name, make in part.connections.items()},
             )
             opened = await engines.opened(plugins, assigned, parts, self._watches)
             if self._signals.stop.is_set():
@@ -215,25 +212,26 @@ class _Operator:
                 dispatcher=self._dispatcher(opened.of),
                 events=events,
             )
-            features = Features(settings, self._watches, guard, references, self._wake, has_page=self._page.is_served)
+            has_page = any(part.recorders for part in self._parts)
+            features = Features(settings, self._watches, guard, references, self._wake, has_page=has_page)
             self._controllers |= {
                 watch.gvk: controllers.make(watch, opened.of[watch.gvk], operator, features) for watch in self._watches
             }
             self._identities |= identities.checks(client, discovery, self._watches, settings.namespaces)
             self._admin.watch(self._controllers.values(), self._identities)
             await self._admin.open_metrics(stack, self._metrics, client)
-            await self._page.open(stack, credentials.base_url, [*self._controllers.values()], features.sections())
-            stack.callback(self._rights.close)
             followed: dict[str, Work] = {
                 "dependents": partial(dependents.follow, self._background),
                 "dependents/read": reads.follow,
                 "references": partial(references.follow, self._background),
-                "rights": partial(self._rights.follow, client, discovery, self._watches),
                 "lag": self._metrics.measure_lag,
                 **{name: check.follow for name, check in self._identities.items()},
             }
             for engine in opened.all:
                 followed |= engine.followed
+            started = Started(stack, client, discovery, [*self._controllers.values()], features.sections())
+            for part in self._parts:
+                followed |= await part.start(started)
             await self._work([engine.engine for engine in opened.all], followed, leadership)
 
     def _wake(self, target: ObjectRef, cause: Cause) -> None:
@@ -241,20 +239,21 @@ class _Operator:
 
     def _noted(self, credentials: auth.Credentials) -> CallObserver:
         host = urlsplit(credentials.base_url).netloc.rpartition("@")[2]
+        observers = [part.noted for part in self._parts if part.noted is not None]
 
         def noted(method: str, path: str, params: Params, content_type: str, status: int, user: str) -> None:
             self._metrics.requested(host, method, status)
             for identity in self._identities.values():
                 identity.noted(path, status, user)
-            if self._rights.noted is not None and status != NO_RESPONSE:
-                self._rights.noted(method, path, params, content_type, status, user)
+            for observer in observers:
+                observer(method, path, params, content_type, status, user)
 
         return noted
 
     def _recorders(self, writer: BlockWriter, form: Form) -> Sequence[RunObserver]:
         settings = self._settings
         log_of_runs = RunLog(settings.ansible_log_events, writer, whole_output=settings.ansible_debug_logs, form=form)
-        return (log_of_runs, *self._page.recorders)
+        return (log_of_runs, *(recorder for part in self._parts for recorder in part.recorders))
 
     def _environments_of(self, watch: Watch) -> Sequence[Mapping[str, str]]:
         """Return what overrides the operator's environment in runs of a watch; most runs have the first."""
@@ -289,6 +288,7 @@ class _Operator:
         identities = Identities()
         clock = asyncio.get_running_loop().time
         served = ServedResources(client, clock)
+        of_parts = [observer for part in self._parts for observer in part.observers]
         discovery_cache = DiscoveryCache(clock, served.forget)
         proxy = Proxy(
             client.credentials,
@@ -303,7 +303,7 @@ class _Operator:
                 Planning(served, clock),
             ],
             # Masking sees a request first, before another feature waits.
-            [masked.OBSERVER, unchanged.OBSERVER, pruned.OBSERVER, *self._rights.observers()],
+            [masked.OBSERVER, unchanged.OBSERVER, pruned.OBSERVER, *of_parts],
             {masked.NO_LOG_PATH: masked.receive},
         )
         _log.info("Serving the proxy", port=await proxy.start(run_access.LOOPBACK, self._settings.proxy_port))

@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from runner import log
+from runner.app.rights import REQUIRED_RIGHTS
 from runner.config.settings import Settings
 from runner.controller.decisions import RUN_MARK
 from runner.controller.hooks import Hooks
 from runner.controller.kind import Kind
 from runner.controller.own_hooks import Annotations, FinalizerRemoval, Pause, RunReports
+from runner.controller.parts import Part
 from runner.features.hosts.run_hosts import RunHosts
 from runner.features.loopguard.guard import LoopGuard
 from runner.features.loopguard.reports import ContentionReporter
@@ -27,13 +29,17 @@ from runner.features.prune.sharing import OperatorUses
 from runner.features.references.ignored import IgnoredReferences
 from runner.features.references.known import KnownReferences
 from runner.features.references.watching import REFERENCE, References
+from runner.features.rights.privileges import OperatorRights
+from runner.features.rolemetrics.endpoint import RoleMetrics
 from runner.features.rollout.fields import ROLLOUT_POLICY
 from runner.features.rollout.hooks import ROLLOUT, Rollout
 from runner.features.rollout.page import RolloutTable
 from runner.features.rollout.store import RolloutStore
+from runner.features.ui.setup import OperatorPage
 from runner.features.unchanged.hooks import RunSkipper
 from runner.kube.client import Selection
 from runner.kube.credentials import auth
+from runner.meters import Meters
 from runner.objects import ObjectRef
 from runner.page import PageSections
 from runner.watches.watch import Watch
@@ -45,6 +51,15 @@ MARKS = (*planning.MARKS, RUN_MARK)
 """Annotations whose new value starts a run. If several have one, the first counts."""
 
 _log = log.get(__name__)
+
+
+def parts(settings: Settings, meters: Meters) -> Sequence[Part]:
+    """Return the features that act beside the kinds. Their order has no effect, but for that of the log.
+
+    Raises:
+        ConfigError: a file or an address in the settings cannot be used.
+    """
+    return RoleMetrics(settings, meters), OperatorPage(settings), OperatorRights(settings, REQUIRED_RIGHTS)
 
 
 class Features:

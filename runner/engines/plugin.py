@@ -55,8 +55,8 @@ class OperatorParts:
     """Returns what overrides the operator's environment in runs of a watch. Most runs have the first."""
     proxy_connection: Callable[[], asyncio.Protocol]
     """Makes the protocol of a connection with API calls."""
-    metrics_connection: Callable[[], asyncio.Protocol]
-    """Makes the protocol of a connection with metrics of roles."""
+    connections: Mapping[str, Callable[[], asyncio.Protocol]]
+    """By the variable with the address of a server for runs: makes the protocol of a further connection to it."""
 
 
 def _as_processes(_watch: Watch) -> None:

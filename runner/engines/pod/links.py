@@ -341,8 +341,13 @@ def _read(path: Path, at: int) -> bytes:
 class Links:
     """Server for agents, and all runs that it accepts."""
 
-    def __init__(self, http: Callable[[], asyncio.Protocol], metrics: Callable[[], asyncio.Protocol]) -> None:
-        """`http` makes the protocol of a connection with API calls, `metrics` that of one with metrics of roles."""
+    def __init__(
+        self, http: Callable[[], asyncio.Protocol], metrics: Callable[[], asyncio.Protocol] | None = None
+    ) -> None:
+        """`http` makes the protocol of a connection with API calls, `metrics` that of one with metrics of roles.
+
+        Without `metrics`, connections with metrics are refused.
+        """
         self._http = http
         self._metrics = metrics
         self._runs: dict[str, Link | IdleLink] = {}
@@ -425,7 +430,9 @@ class Links:
 
     def _admit_metrics(self, transport: asyncio.Transport, hello: MetricsHello) -> asyncio.Protocol | None:
         link = self._with_token(hello)
-        return self._metrics() if isinstance(link, Link) and link.attach_metrics(transport) else None
+        if self._metrics is None or not isinstance(link, Link) or not link.attach_metrics(transport):
+            return None
+        return self._metrics()
 
     def _with_token(self, hello: Hello | MetricsHello) -> Link | IdleLink | None:
         """Return a run or idle agent if the token is its own; otherwise count a refused connection."""

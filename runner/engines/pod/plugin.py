@@ -44,6 +44,8 @@ _DEFAULT_ID = "ansible-operator"
 _ANYWHERE = "0.0.0.0"  # noqa: S104 - pods connect from other nodes
 _PORT = 8444
 """Port of the Service for pods."""
+_METRICS = "OSDK_METRICS_ADDRESS"
+"""Variable with the address of the server for metrics of roles."""
 _OWN_KINDS = {("", "Secret"), ("batch", "Job"), ("", "Pod")}
 _log = log.get(__name__)
 
@@ -68,7 +70,7 @@ async def _open(parts: OperatorParts, watches: Sequence[Watch]) -> OpenEngine | 
     if authority is None:
         return None
     issued = Certificates(authority, [_NAME])
-    links = Links(parts.proxy_connection, parts.metrics_connection)
+    links = Links(parts.proxy_connection, parts.connections.get(_METRICS))
     port = await _listen(links, settings.pods_bind_address, issued)
     parts.stack.push_async_callback(links.close)
     _log.info("Serving pods of runs", port=port, address=server)

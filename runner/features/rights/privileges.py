@@ -3,21 +3,23 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 
 from runner.config.settings import Settings
+from runner.controller.parts import Part, Started
 from runner.features.rights.check import RightsCheck
 from runner.features.rights.record import RightsRecord
-from runner.kube.client import CallObserver, Client
+from runner.kube.client import Client
 from runner.kube.credentials.auth import OwnNamespaces
 from runner.kube.discovery import ApiResource, Discovery
 from runner.kube.rights import Places, RequiredRights, Right
+from runner.monitoring.background import Work
 from runner.proxy.calls import Observer
 from runner.watches.watch import Watch
 
 
-class OperatorRights:
+class OperatorRights(Part):
     """Check and record of one operator."""
 
     def __init__(self, settings: Settings, required: Sequence[RequiredRights]) -> None:
@@ -31,21 +33,17 @@ class OperatorRights:
         path = settings.record_rbac
         own = OwnNamespaces.of_process(settings.leader_election_namespace)
         self._places = Places(settings.namespaces, own)
-        self._record = RightsRecord(path, everywhere=not settings.namespaces, own_namespace=own.pod) if path else None
+        self._record: RightsRecord | None = None
+        if path is not None:
+            self._record = record = RightsRecord(path, everywhere=not settings.namespaces, own_namespace=own.pod)
+            self.noted, self.observers = record.noted, [Observer(answered=record.answered)]
 
-    @property
-    def noted(self) -> CallObserver | None:
-        """Observer of the operator's own calls, if rights are recorded."""
-        return self._record.noted if self._record else None
-
-    def observers(self) -> list[Observer]:
-        """Return the observers of runs' calls in the proxy."""
-        return [Observer(answered=self._record.answered)] if self._record else []
-
-    def close(self) -> None:
-        """Write the record."""
-        if self._record:
-            self._record.write()
+    async def start(self, started: Started) -> Mapping[str, Work]:
+        """Check and record in the background, and write the record at the end."""
+        if self._record is not None:
+            started.stack.callback(self._record.write)
+        watches = [kind.watch for kind in started.kinds]
+        return {"rights": partial(self.follow, started.client, started.discovery, watches)}
 
     async def follow(self, client: Client, discovery: Discovery, watches: Sequence[Watch]) -> None:
         """Check all rights once, and record until canceled. `watches` have the full names of their accounts."""

@@ -17,6 +17,7 @@ from runner import log
 from runner.config import atomic_file
 from runner.errors import ConfigError
 from runner.features.rights import roles
+from runner.kube.client import NO_RESPONSE
 from runner.kube.rights import Right
 from runner.proxy import request
 from runner.proxy.calls import Answer, Call
@@ -63,6 +64,8 @@ class RightsRecord:
         self, method: str, path: str, params: Mapping[str, str], content_type: str, status: int, user: str = ""
     ) -> None:
         """Record a call of the operator itself. `user`: the service account that it impersonates; empty: none."""
+        if status == NO_RESPONSE:
+            return
         info = request.parse(method, f"{path}?{urlencode(params)}")
         account = user.removeprefix(_ACCOUNT).replace(":", "/", 1)
         found = roles.of_call(info, status, content_type, account)

@@ -16,6 +16,7 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from contextlib import AsyncExitStack
+from functools import partial
 from itertools import accumulate
 from typing import Any
 
@@ -23,6 +24,9 @@ import orjson
 from aiohttp import web
 
 from runner import log
+from runner.config.settings import Settings
+from runner.controller.parts import Part
+from runner.controller.run_access import LOOPBACK
 from runner.errors import ConfigError
 from runner.meters import Meters
 from runner.monitoring import endpoints
@@ -217,28 +221,24 @@ class UserMetrics:
         return metric
 
 
-class RoleMetrics:
+class RoleMetrics(Part):
     """Metrics of all roles, and the server that receives them."""
 
-    def __init__(self, meters: Meters) -> None:
+    def __init__(self, settings: Settings, meters: Meters) -> None:
+        self._port = settings.user_metrics_port
         self._metrics = UserMetrics(time.time)
-        self._server: web.AppRunner | None = None
         meters.add_text(self._text)
 
-    async def open(self, stack: AsyncExitStack, host: str, port: int | None) -> dict[str, str]:
-        """Serve until `stack` is closed. `port`: see `serve`.
+    async def open(self, stack: AsyncExitStack) -> Mapping[str, str]:
+        """Serve until `stack` is closed.
 
         Returns the variable with the address for runs; none if the operator's environment sets one.
         """
-        self._server, bound = await serve(self._metrics, host, port)
-        stack.push_async_callback(self._server.cleanup)
-        _log.info("Serving the endpoint for role metrics", port=bound)
-        return {} if os.environ.get(ADDRESS_VARIABLE) else {ADDRESS_VARIABLE: address(host, bound)}
-
-    def connection(self) -> asyncio.Protocol:
-        """Return the protocol of a further connection to the server, which must be open."""
-        assert self._server is not None  # noqa: S101 - see above
-        return connection(self._server)
+        server, port = await serve(self._metrics, LOOPBACK, self._port)
+        stack.push_async_callback(server.cleanup)
+        self.connections = {ADDRESS_VARIABLE: partial(connection, server)}
+        _log.info("Serving the endpoint for role metrics", port=port)
+        return {} if os.environ.get(ADDRESS_VARIABLE) else {ADDRESS_VARIABLE: address(LOOPBACK, port)}
 
     async def _text(self) -> bytes:
         return self._metrics.text()

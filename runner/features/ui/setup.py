@@ -3,24 +3,23 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
-from contextlib import AsyncExitStack
+from collections.abc import Mapping
 
 from runner import log
 from runner.config.settings import Settings
+from runner.controller.parts import Part, Started
 from runner.features.ui.journal import Journal
-from runner.features.ui.object_states import WatchedKind
 from runner.features.ui.server import FLAG, StatusPage, StreamTimings
 from runner.features.ui.views import OperatorInfo, Views
 from runner.kube.credentials import auth
+from runner.monitoring.background import Work
 from runner.monitoring.endpoints import Address
-from runner.page import PageSections
 
 _FREE = "127.0.0.1:0"
 _log = log.get(__name__)
 
 
-class OperatorPage:
+class OperatorPage(Part):
     """The page; in a cluster only if the settings have an address for it."""
 
     def __init__(self, settings: Settings) -> None:
@@ -28,19 +27,17 @@ class OperatorPage:
         usual = "0" if auth.pod_namespace(auth.HostEnvironment.of_process()) else _FREE
         self._address = Address.parse(settings.ui_bind_address or usual, FLAG)
         self._journal = Journal(time.time)
-        self.is_served = self._address is not None
-        self.recorders = (self._journal,) if self.is_served else ()
-        """Recorders of runs for the page."""
+        self.recorders = (self._journal,) if self._address is not None else ()
 
-    async def open(
-        self, stack: AsyncExitStack, cluster: str, kinds: Sequence[WatchedKind], sections: Sequence[PageSections]
-    ) -> None:
-        """Serve the page until `stack` is closed. `cluster` is the URL of the API server."""
+    async def start(self, started: Started) -> Mapping[str, Work]:
+        """Serve the page."""
         if self._address is None:
-            return
-        settings, name = self._settings, self._settings.watches_file.resolve().parent.name
+            return {}
+        settings, cluster = self._settings, started.client.credentials.base_url
+        name = settings.watches_file.resolve().parent.name
         place = OperatorInfo(name, cluster, settings.namespaces, settings.runner_dir, time.time())
-        page = StatusPage(Views(place, kinds, self._journal, sections), StreamTimings())
+        page = StatusPage(Views(place, started.kinds, self._journal, started.sections), StreamTimings())
         url = await page.start(self._address)
-        stack.push_async_callback(page.close)
+        started.stack.push_async_callback(page.close)
         _log.info("Serving the status page", url=url)
+        return {}

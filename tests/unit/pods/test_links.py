@@ -592,6 +592,14 @@ async def test_metrics_pass_until_the_run_ends(operator: Operator, client: Conne
     assert await late.rest() == b""
 
 
+async def test_metrics_of_a_run_are_refused_if_the_operator_takes_none(operator: Operator, client: Connect) -> None:
+    operator.links._metrics = None
+    operator.open()
+    peer = await client(ALPN_METRICS)
+    peer.hello_of_metrics()
+    assert await peer.rest() == b""
+
+
 @pytest.mark.parametrize(
     "sent",
     [
