@@ -136,8 +136,6 @@ class RunAccess:
             owner=owner,
             inject=self._inject,
             watch_dependents=self._inject and any(observer.observes(watch.gvk) for observer in self._observers),
-            watch_cluster_scoped=watch.watch_cluster_scoped_resources,
-            blacklist=watch.blacklist,
             service_account=watch.service_account,
             account_exists=partial(self._account_exists, watch.service_account),
             own_namespace_only=watch.own_namespace_only,

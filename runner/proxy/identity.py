@@ -20,7 +20,7 @@ from runner.engine.run_secrets import RunSecrets
 from runner.kube import forbidden
 from runner.kube.discovery import ApiResource
 from runner.kube.forbidden import MissingRight
-from runner.objects import GVK, Object, ObjectKey
+from runner.objects import Object, ObjectKey
 from runner.ownership import Owner, OwnerState
 from runner.slots import EMPTY, Slots
 
@@ -105,8 +105,6 @@ class RunIdentity:
     """True if the proxy adds an owner to objects that the run creates."""
     watch_dependents: bool
     """True if observers are notified of objects that the run reads and writes."""
-    watch_cluster_scoped: bool
-    blacklist: frozenset[GVK]
     service_account: str
     """The impersonated service account, `namespace/name`; empty: none. Such a run gets no cached responses, because the
     cache contains objects that only the operator may read."""

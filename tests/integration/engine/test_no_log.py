@@ -90,7 +90,7 @@ async def known(tmp_path: Path) -> AsyncIterator[Known]:
     credentials = await auth.load(str(path), None, HostEnvironment({}, tmp_path))
     proxy = Proxy(credentials, identities, [], [masked.OBSERVER], {masked.NO_LOG_PATH: masked.receive})
     await proxy.start("127.0.0.1", 0)
-    run = RunIdentity("job", OWNER, True, True, False, frozenset(), "")  # noqa: FBT003 - by the dataclass's order
+    run = RunIdentity("job", OWNER, True, True, "")  # noqa: FBT003 - by the dataclass's order
     yield Known(proxy.kubeconfig_for(identities.issue(run)), run.secrets)
     await proxy.close(0.0)
 

@@ -144,7 +144,7 @@ class Operating:
 
     def run(self, **different: Any) -> str:
         """Begin a run of the owner; return its token."""
-        plain = RunIdentity("job", self.owner, True, True, False, frozenset(), "")  # noqa: FBT003 - in order
+        plain = RunIdentity("job", self.owner, True, True, "")  # noqa: FBT003 - in order
         return self.identities.issue(replace(plain, **different))
 
     async def ask(self, method: str, path: str, body: object = None, *, token: str = "", **headers: str) -> Reply:

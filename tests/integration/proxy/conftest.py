@@ -53,7 +53,7 @@ def standing(devcluster: DevCluster, namespace: str, tmp_path: Path) -> Iterator
     subprocess.run([*command, "create", "configmap", "owner"], check=True, capture_output=True)
     uid = subprocess.check_output([*command, "get", "configmap", "owner", "-o=jsonpath={.metadata.uid}"], text=True)
     owner = Owner(ObjectRef(GVK("", "v1", "ConfigMap"), ObjectKey(namespace, "owner"), uid), namespaced=True)
-    run = RunIdentity("job", owner, True, True, False, frozenset(), "")  # noqa: FBT003 - by the dataclass's order
+    run = RunIdentity("job", owner, True, True, "")  # noqa: FBT003 - by the dataclass's order
     ready: list[Standing] = []
     started, stop = threading.Event(), asyncio.Event()
 

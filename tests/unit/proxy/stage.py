@@ -161,8 +161,6 @@ def make_run(**different: object) -> RunIdentity:
         "owner": OWNER,
         "inject": True,
         "watch_dependents": True,
-        "watch_cluster_scoped": False,
-        "blacklist": frozenset(),
         "service_account": "",
     }
     return RunIdentity(**{**values, **different})  # type: ignore[arg-type]

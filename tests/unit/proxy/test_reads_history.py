@@ -177,7 +177,7 @@ class History:
         self.model = Model(self.rng, entries)
         self.results: Counter[str] = Counter()
         self.reads = Reads(self.bodies, self, lambda result: self.results.update([result]))
-        run = RunIdentity("job", OWNER, True, True, False, frozenset(), "")  # noqa: FBT003 - in their order
+        run = RunIdentity("job", OWNER, True, True, "")  # noqa: FBT003 - in their order
         self.session = Session(run)
         self.shown = dict.fromkeys(NAMES, 0)
         """The latest state of each object that a client of the proxy has seen or made."""
