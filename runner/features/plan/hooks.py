@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import secrets
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
@@ -29,6 +29,17 @@ from runner.features.plan.differing import DifferingValue
 from runner.features.plan.published import PlanBasis
 from runner.features.plan.runs import PlanConfigMaps, PlanRun, PlanRuns
 from runner.features.plan.trial.overlay import APPROVAL
+from runner.features.plan.verdict import (
+    Execute,
+    PlanAgain,
+    Publish,
+    Reject,
+    Verdict,
+    decide,
+    is_approved,
+    is_used,
+    joined,
+)
 from runner.kube.client import Client, PatchType
 from runner.objects import (
     APPROVE,
@@ -58,8 +69,6 @@ _NONCE = 8
 _REPLAN = 1.0
 """Seconds after a refused run until the next plan."""
 _RUNNING = "Running"
-_LONGEST = 2000
-"""Characters of a difference."""
 _RESULTS = (plan_status.CHANGES, plan_status.NO_CHANGES, plan_status.PARTIAL, plan_status.PLAN_FAILED, "canceled")
 
 
@@ -120,23 +129,31 @@ class PlanReconciler(Hooks):
         terms = replace(self._scope.terms(attempt), finalizing=False, limit=None)
         decision = decisions.after_run(run.result, terms, failed_runs=attempt.request.failed_runs)
         if run.result.outcome is not Outcome.CANCELED:
-            if run.plan.state == "failed" or not _is_approved(obj, before, attempt.overrides):
-                await self._publish(attempt, run, basis)
-            elif why := _invalid(run, basis, before):
-                await self._reject(attempt, run, basis, why)
-            elif (found := await self._differing(attempt, run)) is None:
-                return Skip(Retry(terms.retry.backoff, ran=False))
-            elif any(not each.is_covered for each in found):
-                why = published.random_values(published.named(found)).removeprefix(". ")
-                await self._reject(attempt, run, basis, why)
-            else:
-                return await self._approve(attempt, run, before, found)
+            match await self._decide(attempt, run, basis):
+                case Publish():
+                    await self._publish(attempt, run, basis)
+                case Reject(why):
+                    await self._reject(attempt, run, basis, why)
+                case PlanAgain():  # the second plan failed
+                    return Skip(Retry(terms.retry.backoff, ran=False))
+                case Execute(values):
+                    return await self._approve(attempt, run, before, values)
         for sentence in decision.advice:
             self._about(attempt).given_up(sentence)
             self._log.warning("No further run", why=sentence, job=attempt.ident, **attempt.key._asdict())
         if run.result.waits:
             return Skip(decision.result, report.run_ended(run.result, report.FailureDetails()))
         return Skip(decision.result)
+
+    async def _decide(self, attempt: Attempt, run: PlanRun, basis: PlanBasis) -> Verdict:
+        """Decide about a plan, with a second one if necessary. If that one fails, the verdict is `PlanAgain`."""
+        before = published.of_status(attempt.obj)
+        approved = before if is_approved(attempt.obj, before, attempt.overrides) else None
+        verdict = decide(run.plan, basis, run.withheld, approved, None)
+        if isinstance(verdict, PlanAgain):
+            values = await self._differing(attempt, run)
+            verdict = decide(run.plan, basis, run.withheld, approved, values)
+        return verdict
 
     def status(self, attempt: Attempt, run: FinishedRun) -> StatusReport:
         """Report what became of the approved plan. A run in the mode `apply` ends plans."""
@@ -183,7 +200,7 @@ class PlanReconciler(Hooks):
         return differing.between(run.overlay, second.overlay, self._owner(attempt.obj))
 
     async def _approve(
-        self, attempt: Attempt, run: PlanRun, before: Mapping[str, Any], found: tuple[DifferingValue, ...]
+        self, attempt: Attempt, run: PlanRun, before: Mapping[str, Any], differ: tuple[DifferingValue, ...]
     ) -> Attempt:
         """Mark the plan as used, before anything is written: a crash must not repeat the run."""
         approved = str(before["hash"])
@@ -201,7 +218,7 @@ class PlanReconciler(Hooks):
         )
         self._about(attempt).record("Normal", "PlanApproved", "Run", f"Plan {approved} is executed")
         self._log.info("Plan approved", hash=approved, **attempt.key._asdict())
-        plan = ApprovedPlan(run.overlay, self._owner(obj), partial(self._runs.end, attempt.key), found)
+        plan = ApprovedPlan(run.overlay, self._owner(obj), partial(self._runs.end, attempt.key), differ)
         attempt = attempt.having(APPROVAL, plan).having(APPROVED, ApprovedRun(plan, approved))
         return replace(attempt, obj=_as_cached(marked), bounds=plan)
 
@@ -274,7 +291,7 @@ class PlanReconciler(Hooks):
         before = published.of_status(attempt.obj)
         approval = before.get("approval") or {}
         is_equal = bool(before.get("hash")) and before["hash"] == basis.hash(str(before.get("nonce")))
-        if is_equal and not _is_used(before):
+        if is_equal and not is_used(before):
             return before
         if approval.get("state") == _RUNNING:
             approval = {**approval, "state": "Interrupted"}
@@ -285,8 +302,8 @@ class PlanReconciler(Hooks):
         elif before.get("configMap"):
             await self._config_maps.remove(attempt)
         plan = published.status(basis, secrets.token_hex(_NONCE), _now(), name, approval, found or ())
-        if before.get("hash") and not _is_used(before):
-            plan["replaces"] = {"hash": before["hash"], "because": _joined(published.differences(before, basis))}
+        if before.get("hash") and not is_used(before):
+            plan["replaces"] = {"hash": before["hash"], "because": joined(published.differences(before, basis))}
         return plan
 
     def _count(self, run: PlanRun) -> None:
@@ -317,25 +334,6 @@ def _stopped(approved: ApprovedRun) -> str:
     )
 
 
-def _is_used(plan: Mapping[str, Any]) -> bool:
-    return (plan.get("approval") or {}).get("hash") == plan.get("hash")
-
-
-def _is_approved(obj: Object, plan: Mapping[str, Any], overrides: AnnotationOverrides) -> bool:
-    """Return whether a user approved the plan in the status, and it was not executed yet."""
-    approved = plan_requested(obj)[1]
-    return overrides.mode == "approve" and bool(approved) and approved == plan.get("hash") and not _is_used(plan)
-
-
-def _invalid(run: PlanRun, basis: PlanBasis, approved: Mapping[str, Any]) -> str:
-    """Return why an approved plan is not executed; empty if it is equal to the one that was made now."""
-    if run.withheld:
-        return f"the values of the plan are {run.withheld}"
-    if basis.hash(str(approved["nonce"])) != approved["hash"]:
-        return _joined(published.differences(approved, basis))
-    return ""
-
-
 def _up_to_date(attempt: Attempt, plan: ResourcePlan) -> tuple[Condition, ...]:
     """Return the conditions of an object that needs no approval, because there is nothing to execute."""
     is_idle = plan.state == "complete" and not plan.changes and attempt.overrides.mode == "approve"
@@ -351,11 +349,6 @@ def _outdated(obj: Object, plan: Mapping[str, Any], overrides: AnnotationOverrid
     replaced = plan.get("replaces") or {}
     why = f": {replaced['because']}" if replaced.get("hash") == approved else ""
     return f"Plan {approved} is not the current plan, so it was not executed{why}"
-
-
-def _joined(found: Iterable[str]) -> str:
-    text = "; ".join(found)
-    return text if len(text) <= _LONGEST else f"{text[: _LONGEST - 1]}…"
 
 
 def _approval(approved: str, state: str) -> dict[str, str]:

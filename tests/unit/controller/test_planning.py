@@ -12,11 +12,13 @@ from runner.engine.job import Outcome, RunResult
 from runner.features.plan import hooks as planning
 from runner.features.plan import published
 from runner.features.plan.changes import ObjectChange, ResourcePlan
+from runner.features.plan.differing import DifferingValue
 from runner.features.plan.fields import FieldChange
 from runner.features.plan.published import PlanBasis
 from runner.features.plan.runs import PlanRun
 from runner.features.plan.tasks import UnplannedTask
 from runner.features.plan.trial.overlay import Overlay
+from runner.features.plan.verdict import Execute, PlanAgain, Publish, Reject, Verdict, decide, is_approved
 from runner.features.rollout import hooks as rollout
 from runner.objects import APPROVE, GVK, Object, ObjectKey, ObjectRef
 from runner.watches.policy import RunMode
@@ -59,18 +61,56 @@ def test_an_approval_counts_once_for_the_current_plan(
     mode: RunMode,
     counts: bool,  # noqa: FBT001 - a table's column
 ) -> None:
-    assert planning._is_approved(obj(approved), plan, overrides(mode)) is counts
+    assert is_approved(obj(approved), plan, overrides(mode)) is counts
 
 
-def test_an_equal_plan_is_valid_and_another_one_is_named() -> None:
-    assert planning._invalid(RUN, BASIS, STATUS) == ""
-    assert "generation 3 → 4" in planning._invalid(RUN, replace(BASIS, generation=4), STATUS)
+COVERED, UNCOVERED = (
+    DifferingValue(GVK("", "v1", kind), ObjectKey("shop", "s"), "data.k", is_new=True)
+    for kind in ("Secret", "ConfigMap")
+)
+SAME = replace(BASIS, plan=replace(PLAN, changes=()))
 
 
-def test_a_plan_whose_values_are_withheld_is_never_valid() -> None:
-    assert planning._invalid(replace(RUN, withheld="withheld: why"), BASIS, STATUS) == (
-        "the values of the plan are withheld: why"
-    )
+@pytest.mark.parametrize(
+    ("plan", "basis", "withheld", "approved", "differing", "verdict"),
+    [
+        pytest.param(PLAN, BASIS, "", None, None, Publish(), id="a plan without an approval"),
+        pytest.param(replace(PLAN, state="failed"), BASIS, "", STATUS, (), Publish(), id="a plan that failed"),
+        pytest.param(
+            *(PLAN, BASIS, "withheld: why", STATUS, ()),
+            Reject("the values of the plan are withheld: why"),
+            id="a plan without values",
+        ),
+        pytest.param(PLAN, BASIS, "", STATUS, None, PlanAgain(), id="the approved plan, and no second one"),
+        pytest.param(PLAN, BASIS, "", STATUS, (), Execute(()), id="the approved plan, and an equal second one"),
+        pytest.param(PLAN, BASIS, "", STATUS, (COVERED,), Execute((COVERED,)), id="values that the approval covers"),
+        pytest.param(
+            *(PLAN, BASIS, "", STATUS, (COVERED, UNCOVERED)),
+            Reject(published.random_values(published.named((COVERED, UNCOVERED))).removeprefix(". ")),
+            id="values that the approval does not cover",
+        ),
+        pytest.param(
+            *(SAME.plan, SAME, "", published.status(SAME, "nonce", "now", "", {}), None),
+            Execute(()),
+            id="a plan without changes needs no second one",
+        ),
+    ],
+)
+def test_the_verdict_about_a_plan(
+    plan: ResourcePlan,
+    basis: PlanBasis,
+    withheld: str,
+    approved: dict[str, Any] | None,
+    differing: tuple[DifferingValue, ...] | None,
+    verdict: Verdict,
+) -> None:
+    assert decide(plan, basis, withheld, approved, differing) == verdict
+
+
+def test_an_approved_plan_that_differs_now_is_rejected_with_the_difference() -> None:
+    verdict = decide(PLAN, replace(BASIS, generation=4), "", STATUS, ())
+    assert isinstance(verdict, Reject)
+    assert "generation 3 → 4" in verdict.why
 
 
 def test_an_approval_of_an_earlier_plan_is_reported_once_with_the_difference() -> None:
