@@ -25,21 +25,21 @@ from runner.engine.job import Outcome
 from runner.features.plan import differing, plan_status, published
 from runner.features.plan.approved import ApprovedPlan
 from runner.features.plan.changes import PlannedOwner, ResourcePlan
-from runner.features.plan.differing import DifferingValue
-from runner.features.plan.published import PlanBasis
-from runner.features.plan.runs import PlanConfigMaps, PlanRun, PlanRuns
-from runner.features.plan.trial.overlay import APPROVAL
-from runner.features.plan.verdict import (
+from runner.features.plan.decision import (
     Execute,
     PlanAgain,
+    PlanDecision,
     Publish,
     Reject,
-    Verdict,
     decide,
     is_approved,
     is_used,
     joined,
 )
+from runner.features.plan.differing import DifferingValue
+from runner.features.plan.published import PlanBasis
+from runner.features.plan.runs import PlanConfigMaps, PlanRun, PlanRuns
+from runner.features.plan.trial.overlay import APPROVAL
 from runner.kube.client import Client, PatchType
 from runner.objects import (
     APPROVE,
@@ -145,15 +145,15 @@ class PlanReconciler(Hooks):
             return Skip(decision.result, report.run_ended(run.result, report.FailureDetails()))
         return Skip(decision.result)
 
-    async def _decide(self, attempt: Attempt, run: PlanRun, basis: PlanBasis) -> Verdict:
-        """Decide about a plan, with a second one if necessary. If that one fails, the verdict is `PlanAgain`."""
+    async def _decide(self, attempt: Attempt, run: PlanRun, basis: PlanBasis) -> PlanDecision:
+        """Decide about a plan, with a second one if necessary. If that one fails, the result is `PlanAgain`."""
         before = published.of_status(attempt.obj)
         approved = before if is_approved(attempt.obj, before, attempt.overrides) else None
-        verdict = decide(run.plan, basis, run.withheld, approved, None)
-        if isinstance(verdict, PlanAgain):
+        decided = decide(run.plan, basis, run.withheld, approved, None)
+        if isinstance(decided, PlanAgain):
             values = await self._differing(attempt, run)
-            verdict = decide(run.plan, basis, run.withheld, approved, values)
-        return verdict
+            decided = decide(run.plan, basis, run.withheld, approved, values)
+        return decided
 
     def status(self, attempt: Attempt, run: FinishedRun) -> StatusReport:
         """Report what became of the approved plan. A run in the mode `apply` ends plans."""

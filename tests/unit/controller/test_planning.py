@@ -12,13 +12,13 @@ from runner.engine.job import Outcome, RunResult
 from runner.features.plan import hooks as planning
 from runner.features.plan import published
 from runner.features.plan.changes import ObjectChange, ResourcePlan
+from runner.features.plan.decision import Execute, PlanAgain, PlanDecision, Publish, Reject, decide, is_approved
 from runner.features.plan.differing import DifferingValue
 from runner.features.plan.fields import FieldChange
 from runner.features.plan.published import PlanBasis
 from runner.features.plan.runs import PlanRun
 from runner.features.plan.tasks import UnplannedTask
 from runner.features.plan.trial.overlay import Overlay
-from runner.features.plan.verdict import Execute, PlanAgain, Publish, Reject, Verdict, decide, is_approved
 from runner.features.rollout import hooks as rollout
 from runner.objects import APPROVE, GVK, Object, ObjectKey, ObjectRef
 from runner.watches.policy import RunMode
@@ -72,7 +72,7 @@ SAME = replace(BASIS, plan=replace(PLAN, changes=()))
 
 
 @pytest.mark.parametrize(
-    ("plan", "basis", "withheld", "approved", "differing", "verdict"),
+    ("plan", "basis", "withheld", "approved", "differing", "decision"),
     [
         pytest.param(PLAN, BASIS, "", None, None, Publish(), id="a plan without an approval"),
         pytest.param(replace(PLAN, state="failed"), BASIS, "", STATUS, (), Publish(), id="a plan that failed"),
@@ -102,15 +102,15 @@ def test_the_verdict_about_a_plan(
     withheld: str,
     approved: dict[str, Any] | None,
     differing: tuple[DifferingValue, ...] | None,
-    verdict: Verdict,
+    decision: PlanDecision,
 ) -> None:
-    assert decide(plan, basis, withheld, approved, differing) == verdict
+    assert decide(plan, basis, withheld, approved, differing) == decision
 
 
 def test_an_approved_plan_that_differs_now_is_rejected_with_the_difference() -> None:
-    verdict = decide(PLAN, replace(BASIS, generation=4), "", STATUS, ())
-    assert isinstance(verdict, Reject)
-    assert "generation 3 → 4" in verdict.why
+    decision = decide(PLAN, replace(BASIS, generation=4), "", STATUS, ())
+    assert isinstance(decision, Reject)
+    assert "generation 3 → 4" in decision.why
 
 
 def test_an_approval_of_an_earlier_plan_is_reported_once_with_the_difference() -> None:

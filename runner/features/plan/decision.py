@@ -41,7 +41,7 @@ class Execute:
     differing: tuple[DifferingValue, ...]
 
 
-Verdict: TypeAlias = Publish | Reject | PlanAgain | Execute
+PlanDecision: TypeAlias = Publish | Reject | PlanAgain | Execute
 
 
 def decide(
@@ -50,7 +50,7 @@ def decide(
     withheld: str,
     approved: Mapping[str, Any] | None,
     differing: tuple[DifferingValue, ...] | None,
-) -> Verdict:
+) -> PlanDecision:
     """Decide about a plan.
 
     `withheld`: why the plan contains no values; empty if it does. `approved`: the plan in the status if a user approved
