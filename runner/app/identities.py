@@ -18,11 +18,11 @@ def checks(
     client: Client, discovery: Discovery, watches: Sequence[Watch], namespaces: Sequence[str]
 ) -> dict[str, IdentityCheck]:
     """Return a check for the operator's own identity, and for each service account of watches, by name."""
-    found = {"identity": IdentityCheck("", partial(_list_one, client, discovery, watches, namespaces))}
+    by_name = {"identity": IdentityCheck("", partial(_list_one, client, discovery, watches, namespaces))}
     for account in {watch.service_account for watch in watches if watch.service_account}:
         user = f"system:serviceaccount:{account.replace('/', ':')}"
-        found[f"identity/{account}"] = IdentityCheck(user, partial(_review, client, user))
-    return found
+        by_name[f"identity/{account}"] = IdentityCheck(user, partial(_review, client, user))
+    return by_name
 
 
 async def _list_one(client: Client, discovery: Discovery, watches: Sequence[Watch], namespaces: Sequence[str]) -> None:

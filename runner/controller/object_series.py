@@ -53,8 +53,8 @@ def _render(objects: Mapping[GVK, list[tuple[ObjectKey, float]]], seconds: Mappi
             (
                 f'{{group="{gvk.group}",version="{gvk.version}",kind="{gvk.kind}",namespace="{key.namespace}",'
                 f'name="{key.name}"}} {created!r}'
-                for gvk, found in objects.items()
-                for key, created in found
+                for gvk, ages in objects.items()
+                for key, created in ages
             ),
         ),
         _family(
@@ -63,8 +63,8 @@ def _render(objects: Mapping[GVK, list[tuple[ObjectKey, float]]], seconds: Mappi
             "Watched objects by kind and namespace",
             (
                 f'{{GVK="{gvk}",namespace="{namespace}"}} {count}'
-                for gvk, found in objects.items()
-                for namespace, count in Counter(key.namespace for key, _ in found).items()
+                for gvk, ages in objects.items()
+                for namespace, count in Counter(key.namespace for key, _ in ages).items()
             ),
         ),
         _family(

@@ -82,14 +82,14 @@ class Certificates:
     def _changed(self) -> tuple[bytes, bytes] | None:
         """Return the contents of the files if they changed and are valid."""
         try:
-            found = self._files.read() if self._files else self._loaded
-            if found == self._loaded:
+            pair = self._files.read() if self._files else self._loaded
+            if pair == self._loaded:
                 return None
-            load(ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER), *found)
+            load(ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER), *pair)
         except (ConfigError, ssl.SSLError, ValueError) as error:
             _log.debug("Cannot load the certificate of metrics, using the previous one", error=str(error))
             return None
-        return found
+        return pair
 
 
 def load(context: ssl.SSLContext, certificate: bytes, key: bytes) -> None:

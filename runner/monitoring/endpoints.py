@@ -55,7 +55,7 @@ class _BoundedListener(socket.socket):
     def accept(self) -> tuple[socket.socket, object]:
         """Accept a connection."""
         connection, address = super().accept()
-        self._connections = [each for each in self._connections if each.fileno() >= 0]
+        self._connections = [open_one for open_one in self._connections if open_one.fileno() >= 0]
         if len(self._connections) >= MOST_CONNECTIONS:
             if not self._has_warned:
                 self._has_warned = True
@@ -77,14 +77,14 @@ async def listen(runner: web.AppRunner, host: str | None, port: int, tls: ssl.SS
     Raises:
         OSError: the address is in use or does not exist.
     """
-    found = await asyncio.get_running_loop().getaddrinfo(
+    addresses = await asyncio.get_running_loop().getaddrinfo(
         host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE if host is None else 0
     )
-    for family, kind, protocol, _, address in dict.fromkeys(found):
+    for family, kind, protocol, _, address in dict.fromkeys(addresses):
         try:
             listener = _BoundedListener(family, kind, protocol)
         except OSError:
-            if len(found) == 1:
+            if len(addresses) == 1:
                 raise
             continue  # this machine does not support every family, such as IPv6
         try:

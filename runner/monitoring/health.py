@@ -96,10 +96,10 @@ class HealthChecks:
         now = self._clock()
         for check in self._checks.values():
             check.run(now)
-        found = {name: check.problem(now) for name, check in self._checks.items()}
-        live = {name: found[name] for name, check in self._checks.items() if check.live}
+        problems = {name: check.problem(now) for name, check in self._checks.items()}
+        live = {name: problems[name] for name, check in self._checks.items() if check.live}
         notes = {name: note for function in self._notes for name, note in function().items()}
-        self.report = HealthReport(live, found, notes)
+        self.report = HealthReport(live, problems, notes)
         self.last_run = now
         return self.report
 
@@ -132,19 +132,19 @@ def respond(
     notes: Mapping[str, str] | None = None,
 ) -> ProbeResponse:
     """Return the response of a probe (`healthz`, `readyz`). `only` selects one check."""
-    found = {PING: None, **problems}
+    all_problems = {PING: None, **problems}
     if only:
-        if only not in found:
-            return ProbeResponse(404, f"unknown check {only}; known checks: {', '.join(sorted(found))}\n")
-        found = {only: found[only]}
-    kept = {name: problem for name, problem in found.items() if name not in exclude}
+        if only not in all_problems:
+            return ProbeResponse(404, f"unknown check {only}; known checks: {', '.join(sorted(all_problems))}\n")
+        all_problems = {only: all_problems[only]}
+    kept = {name: problem for name, problem in all_problems.items() if name not in exclude}
     broken = any(problem is not None for problem in kept.values())
     if not broken and not verbose:
         return ProbeResponse(200, "ok")
-    lines = [_line(name, problem, excluded=name in exclude) for name, problem in found.items()]
+    lines = [_line(name, problem, excluded=name in exclude) for name, problem in all_problems.items()]
     if not only:
         lines += [f"[!]{name} {' '.join(note.split())}" for name, note in (notes or {}).items()]
-    unknown = sorted(set(exclude) - found.keys())
+    unknown = sorted(set(exclude) - all_problems.keys())
     if unknown:
         lines.append(f"warn: some health checks cannot be excluded: no matches for {', '.join(unknown)}")
     lines.append(f"{probe} check {'failed' if broken else 'passed'}")

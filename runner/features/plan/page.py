@@ -152,7 +152,7 @@ _READABLE = orjson.OPT_INDENT_2 | orjson.OPT_NON_STR_KEYS
 
 def _listed(entry: Mapping[str, Any]) -> JSON:
     """Return an entry of the status, which has no values."""
-    paths = found if isinstance(found := entry.get("fields"), list) else ()
+    paths = fields if isinstance(fields := entry.get("fields"), list) else ()
     return {
         "verb": str(entry.get("verb") or ""),
         "kind": str(entry.get("kind") or ""),

@@ -88,11 +88,11 @@ class ObservedLease:
         return not self.record.holder or now >= self.since + self.record.seconds
 
 
-def observe(before: ObservedLease | None, found: tuple[LeaseRecord, str] | None, now: float) -> ObservedLease | None:
+def observe(before: ObservedLease | None, stored: tuple[LeaseRecord, str] | None, now: float) -> ObservedLease | None:
     """Return the Lease as read at `now`; an unchanged record keeps its `since`."""
-    if found is None:
+    if stored is None:
         return None
-    record, version = found
+    record, version = stored
     is_same = before is not None and before.record == record
     return ObservedLease(record, version, before.since if before is not None and is_same else now)
 

@@ -160,12 +160,12 @@ class Replica:
     async def _look(self) -> None:
         try:
             async with asyncio.timeout(self._times.renew / 4):
-                found = await self._store.read()
+                stored = await self._store.read()
         except (ApiError, ApiUnavailableError, TimeoutError) as error:
             self._note_trouble("read", error)
             return
         self._trouble = ""
-        self._seen = election.observe(self._seen, found, self._clock())
+        self._seen = election.observe(self._seen, stored, self._clock())
         holder = self._seen.record.holder if self._seen is not None else ""
         if self._is_held and holder != self._me:
             if self._is_draining and not self._guards:

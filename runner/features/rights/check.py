@@ -50,8 +50,8 @@ class RightsCheck:
         self._learn(needed)
         while True:
             try:
-                found = await asyncio.gather(*(self._lacks(right) for right in sorted(needed)))
-                missing = [right for right, lacks in zip(sorted(needed), found, strict=True) if lacks]
+                lacking = await asyncio.gather(*(self._lacks(right) for right in sorted(needed)))
+                missing = [right for right, lacks in zip(sorted(needed), lacking, strict=True) if lacks]
                 user = await self._user() if missing else ""
             except PASSING:
                 await asyncio.sleep(_AGAIN)

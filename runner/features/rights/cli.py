@@ -46,15 +46,15 @@ def _rbac(arguments: argparse.Namespace) -> int:
     if not arguments.file.exists():
         raise ConfigError(f"{arguments.file}: file not found; `ansible-operator run --record-rbac=FILE` writes it")
     text = tree.read(_ROLE, str(_ROLE))
-    found = record.read(arguments.file)
-    missing = _missing({each for each in found if not each.account}, list(_granted(_FOLDERS)))
+    recorded = record.read(arguments.file)
+    missing = _missing({right for right in recorded if not right.account}, list(_granted(_FOLDERS)))
     added = roles.rules(missing)
     for rule in added:
         text = edits.insert(text, ("rules",), edits.dump([rule]), file=str(_ROLE))
     if added:
         _ROLE.write_text(text, encoding="utf-8")
     sys.stdout.write(f"{_ROLE}: {len(added)} rules added\n" if added else f"{_ROLE}: no permission is missing\n")
-    for account in sorted({each.account for each in found if each.account}):
+    for account in sorted({right.account for right in recorded if right.account}):
         sys.stdout.write(f"not added: the permissions of the service account {account}; apply its Roles in the file\n")
     return 0
 
@@ -68,29 +68,31 @@ def _granted(folders: Iterable[Path]) -> Iterator[Mapping[str, Any]]:
     documents: list[Mapping[str, Any]] = []
     for path in sorted(path for folder in folders for path in folder.glob("*.yaml")):
         try:
-            documents += [each for each in yaml.safe_load_all(tree.read(path, str(path))) if isinstance(each, dict)]
+            documents += [
+                document for document in yaml.safe_load_all(tree.read(path, str(path))) if isinstance(document, dict)
+            ]
         except yaml.YAMLError as error:
             raise ConfigError(
                 f"{path}: invalid YAML ({getattr(error, 'problem', error)}); fix the file first"
             ) from None
     bound = {
-        (each["roleRef"]["kind"], each["roleRef"]["name"])
-        for each in documents
-        if each.get("kind") in {"RoleBinding", "ClusterRoleBinding"}
-        and any(subject["kind"] == "ServiceAccount" for subject in each.get("subjects") or ())
+        (document["roleRef"]["kind"], document["roleRef"]["name"])
+        for document in documents
+        if document.get("kind") in {"RoleBinding", "ClusterRoleBinding"}
+        and any(subject["kind"] == "ServiceAccount" for subject in document.get("subjects") or ())
     }
-    for each in documents:
-        if (each.get("kind"), each.get("metadata", {}).get("name")) in bound:
-            yield each
+    for document in documents:
+        if (document.get("kind"), document.get("metadata", {}).get("name")) in bound:
+            yield document
 
 
-def _missing(found: set[Right], roles: Sequence[Mapping[str, Any]]) -> set[Right]:
+def _missing(recorded: set[Right], roles: Sequence[Mapping[str, Any]]) -> set[Right]:
     """Return the rights that no role grants.
 
     A Role only applies to the operator's own namespace. There the operator uses its own objects, so a Role that names
     them grants what the record contains without names.
     """
-    watched = {each.namespace for each in found if each.verb == "watch"}
+    watched = {right.namespace for right in recorded if right.verb == "watch"}
 
     def is_granted(right: Right, role: Mapping[str, Any]) -> bool:
         rules = role.get("rules") or ()
@@ -99,7 +101,7 @@ def _missing(found: set[Right], roles: Sequence[Mapping[str, Any]]) -> set[Right
         is_own = bool(right.namespace) and right.namespace not in watched
         return is_own and any(_grants({**rule, "resourceNames": []}, right) for rule in rules)
 
-    return {right for right in found if not any(is_granted(right, role) for role in roles)}
+    return {right for right in recorded if not any(is_granted(right, role) for role in roles)}
 
 
 def _grants(rule: Mapping[str, Any], right: Right) -> bool:

@@ -63,6 +63,6 @@ class OperatorRights(Part):
         own = self._places.own
         return set().union(*(part.of_operator(self._settings, watches, own) for part in self._required))
 
-    def _learn(self, found: Iterable[Right]) -> None:
+    def _learn(self, required: Iterable[Right]) -> None:
         if self._record:
-            self._record.add(found)
+            self._record.add(required)

@@ -51,9 +51,9 @@ class RightsRecord:
         self._changed = asyncio.Event()
         self._logged = log.Once()
 
-    def add(self, found: Iterable[Right]) -> None:
+    def add(self, required: Iterable[Right]) -> None:
         """Record rights of the operator itself."""
-        self._add(roles.spread_own(found, self._own_namespace) if self._everywhere else set(found))
+        self._add(roles.spread_own(required, self._own_namespace) if self._everywhere else set(required))
 
     def _add(self, new: set[Right]) -> None:
         if not new <= self._rights:
@@ -68,20 +68,20 @@ class RightsRecord:
             return
         info = request.parse(method, f"{path}?{urlencode(params)}")
         account = user.removeprefix(_ACCOUNT).replace(":", "/", 1)
-        found = roles.of_call(info, status, content_type, account)
+        required = roles.of_call(info, status, content_type, account)
         if account:
-            self._add(roles.spread(found) if self._everywhere else found)
+            self._add(roles.spread(required) if self._everywhere else required)
             return
         if info.verb == "watch":
             # A server without streamed lists requires a plain list before the watch.
-            found |= {Right("", each.namespace, each.group, each.resource, "list") for each in found}
-        self.add(found)
+            required |= {Right("", right.namespace, right.group, right.resource, "list") for right in required}
+        self.add(required)
 
     async def answered(self, call: Call, answer: Answer) -> None:
         """Record a run's call: an observer in the proxy."""
         kind = b"".join(value for name, value in call.headers if name.lower() == b"content-type").decode()
-        found = roles.of_call(call.info, answer.status, kind, call.run.run.service_account)
-        self._add(roles.spread(found) if self._everywhere else found)
+        required = roles.of_call(call.info, answer.status, kind, call.run.run.service_account)
+        self._add(roles.spread(required) if self._everywhere else required)
 
     async def follow(self) -> None:
         """Write new rights until canceled."""
@@ -115,7 +115,7 @@ def read(path: Path) -> set[Right]:
         ConfigError: the file is not a record.
     """
     try:
-        return roles.read([each for each in yaml.safe_load_all(path.read_text(encoding="utf-8")) if each])
+        return roles.read([document for document in yaml.safe_load_all(path.read_text(encoding="utf-8")) if document])
     except FileNotFoundError:
         return set()
     except (OSError, yaml.YAMLError, ValueError, KeyError, TypeError, AttributeError) as error:

@@ -57,14 +57,14 @@ def spread_own(rights: Iterable[Right], own_namespace: str) -> set[Right]:
 
     These are its Leases, and the ConfigMap in its own namespace.
     """
-    found = set(rights)
+    required = set(rights)
     stay = {
-        each
-        for each in found
-        if (each.group, each.resource) == _LEASES
-        or ((each.group, each.resource) == _CONFIG_MAPS and own_namespace and each.namespace == own_namespace)
+        right
+        for right in required
+        if (right.group, right.resource) == _LEASES
+        or ((right.group, right.resource) == _CONFIG_MAPS and own_namespace and right.namespace == own_namespace)
     }
-    return stay | spread(found - stay)
+    return stay | spread(required - stay)
 
 
 def documents(rights: Iterable[Right]) -> list[dict[str, Any]]:
@@ -72,7 +72,7 @@ def documents(rights: Iterable[Right]) -> list[dict[str, Any]]:
     by_role: dict[tuple[str, str], list[Right]] = {}
     for right in sorted(set(rights)):
         by_role.setdefault((right.account, right.namespace), []).append(right)
-    return [_role(account, namespace, found) for (account, namespace), found in sorted(by_role.items())]
+    return [_role(account, namespace, of_role) for (account, namespace), of_role in sorted(by_role.items())]
 
 
 def _role(account: str, namespace: str, rights: Sequence[Right]) -> dict[str, Any]:
@@ -93,10 +93,10 @@ def rules(rights: Iterable[Right]) -> list[dict[str, Any]]:
     for right in rights:
         verbs.setdefault((right.group, right.name, right.resource, right.path), set()).add(right.verb)
     alike: dict[tuple[str, str, bool, tuple[str, ...]], list[str]] = {}
-    for (group, name, resource, path), found in sorted(verbs.items()):
-        alike.setdefault((group, name, bool(resource), tuple(sorted(found))), []).append(resource or path)
+    for (group, name, resource, path), granted in sorted(verbs.items()):
+        alike.setdefault((group, name, bool(resource), tuple(sorted(granted))), []).append(resource or path)
     return [
-        _rule(*head, sorted(about)) for head, about in sorted(alike.items(), key=lambda each: (each[0][:3], each[1]))
+        _rule(*head, sorted(about)) for head, about in sorted(alike.items(), key=lambda item: (item[0][:3], item[1]))
     ]
 
 
@@ -113,7 +113,7 @@ def read(documents: Collection[Any]) -> set[Right]:
     Raises:
         ValueError: a document is not a recorded role.
     """
-    found: set[Right] = set()
+    granted: set[Right] = set()
     for document in documents:
         meta = document.get("metadata") if isinstance(document, Mapping) else None
         owner = (meta or {}).get("annotations", {}).get(RECORDED_FOR)
@@ -121,8 +121,8 @@ def read(documents: Collection[Any]) -> set[Right]:
             raise ValueError(f"it contains a document that is not a role with the annotation {RECORDED_FOR}")
         account = "" if owner == OPERATOR else str(owner)
         for rule in document.get("rules") or []:
-            found |= _read_rule(rule, account, (meta or {}).get("namespace", ""))
-    return found
+            granted |= _read_rule(rule, account, (meta or {}).get("namespace", ""))
+    return granted
 
 
 def _read_rule(rule: Mapping[str, Any], account: str, namespace: str) -> set[Right]:

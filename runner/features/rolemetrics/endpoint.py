@@ -175,15 +175,15 @@ class UserMetrics:
     def take(self, document: bytes) -> None:
         """Create or update the metric of a document. Raises BadMetricError."""
         try:
-            found = orjson.loads(document)
+            posted = orjson.loads(document)
         except orjson.JSONDecodeError as error:
             raise BadMetricError(f"invalid JSON: {error}") from None
-        if not isinstance(found, dict):
+        if not isinstance(posted, dict):
             raise BadMetricError("the document must be a JSON object with name, description and a type")
-        name, description = found.get("name"), found.get("description")
+        name, description = posted.get("name"), posted.get("description")
         if not isinstance(name, str) or not isinstance(description, str):
             raise BadMetricError("name and description are required and must be text")
-        kind, given = _type(found)
+        kind, given = _type(posted)
         metric = self._existing(name, kind) or self._new(name, kind)
         metric.update(given)
         if name not in self._metrics:
@@ -213,7 +213,9 @@ class UserMetrics:
         if name.startswith(OWN_NAMES):
             raise BadMetricError(f"{name} is reserved for metrics of the operator: use another name")
         metric = _TYPES[kind](self._clock)
-        other = next((self._taken[shown] for each in metric.suffixes if (shown := name + each) in self._taken), None)
+        other = next(
+            (self._taken[shown] for suffix in metric.suffixes if (shown := name + suffix) in self._taken), None
+        )
         if other is not None:
             raise BadMetricError(f"samples of {name} would have the same name as samples of {other}: use another name")
         if len(self._metrics) >= _MOST_METRICS:
@@ -305,8 +307,8 @@ async def _listen_somewhere(runner: web.AppRunner, host: str, port: int | None) 
     return bound
 
 
-def _type(found: Mapping[str, Any]) -> tuple[str, Mapping[str, Any]]:
-    given = [(kind, found[kind]) for kind in _TYPES if found.get(kind) is not None]
+def _type(posted: Mapping[str, Any]) -> tuple[str, Mapping[str, Any]]:
+    given = [(kind, posted[kind]) for kind in _TYPES if posted.get(kind) is not None]
     if len(given) != 1:
         raise BadMetricError(f"exactly one of {', '.join(_TYPES)} is required")
     kind, values = given[0]

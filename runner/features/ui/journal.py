@@ -178,7 +178,7 @@ class Journal:
 
     def forget(self, exists: Callable[[GVK, ObjectKey], bool]) -> None:
         """Remove deleted objects."""
-        for owner in [each for each in self.streaks if not exists(*each)]:
+        for owner in [key for key in self.streaks if not exists(*key)]:
             del self.streaks[owner]
 
     def of(self, gvk: GVK, key: ObjectKey) -> list[RunRecord]:

@@ -131,14 +131,14 @@ def display_status(obj: Object) -> DisplayStatus:
 def _first(conditions: Sequence[Condition], deciding: Iterable[tuple[DisplayState, str]]) -> DisplayStatus | None:
     """Return the state of the first of these conditions that is true."""
     for state, kind in deciding:
-        if (found := _true(conditions, kind)) is not None:
-            return _status(state, found)
+        if (condition := _true(conditions, kind)) is not None:
+            return _status(state, condition)
     return None
 
 
 def _true(conditions: Sequence[Condition], kind: str) -> Condition | None:
-    found = find(conditions, kind)
-    return found if found is not None and found.get("status") == "True" else None
+    condition = find(conditions, kind)
+    return condition if condition is not None and condition.get("status") == "True" else None
 
 
 def _status(state: DisplayState, condition: Condition | None, since: str = "") -> DisplayStatus:
@@ -167,20 +167,20 @@ class ObjectStates:
                     self._seen[gvk] = revision
 
     async def _updated(self, kind: WatchedKind, known: dict[ObjectKey, _Noted]) -> dict[ObjectKey, _Noted]:
-        found: dict[ObjectKey, _Noted] = {}
+        states: dict[ObjectKey, _Noted] = {}
         parsed = 0
         for key in kind.informer.all_keys():
             summary, noted = kind.informer.summary(key), known.get(key)
             if summary is not None and noted is not None and noted.version == summary.resource_version:
-                found[key] = noted
+                states[key] = noted
                 continue
             obj = kind.informer.get(key)
             if obj is not None:
-                found[key] = _Noted(summary.resource_version if summary is not None else "", display_status(obj).state)
+                states[key] = _Noted(summary.resource_version if summary is not None else "", display_status(obj).state)
             parsed += 1
             if parsed % _BATCH == 0:
                 await asyncio.sleep(0)
-        return found
+        return states
 
     def counts(self, gvk: GVK) -> dict[str, int]:
         """Return the number of objects of a kind by state, as of the last refresh."""
@@ -190,15 +190,15 @@ class ObjectStates:
     def rows(self, filters: ObjectFilter) -> list[ObjectRow]:
         """Return the matching objects by severity, then kind, namespace and name."""
         search = filters.search.lower()
-        found: list[ObjectRow] = []
+        rows: list[ObjectRow] = []
         for index, kind in enumerate(self.kinds):
             if filters.gvk in {None, kind.watch.gvk}:
                 states = self._states.get(kind.watch.gvk, {})
-                found += [
+                rows += [
                     ObjectRow(_RANK[noted.state], index, key)
                     for key, noted in states.items()
                     if (not filters.state or noted.state.value == filters.state)
                     and (not search or search in str(key).lower())
                 ]
-        found.sort()
-        return found
+        rows.sort()
+        return rows

@@ -66,18 +66,18 @@ class RunDetails:
 
 def read(output: Path, events: Iterable[Event], owner: tuple[GVK, ObjectKey]) -> RunDetails:
     """Return the details of a finished run. `owner` is the object of the run, which is not one of the run's objects."""
-    found = RunDetails()
-    found.output, found.output_is_cut = _read_output(output)
+    details = RunDetails()
+    details.output, details.output_is_cut = _read_output(output)
     task = 0
     for event in events:
         kind, data = str(event.get("event", "")), event.get("event_data")
         result = data.get("res") if isinstance(data, dict) else None
         task += kind in STARTS
         if (kind in ENDS or kind in ITEM_ENDS) and isinstance(result, dict) and "results" not in result:
-            found.objects += [each for each in _objects(task, result) if (each.gvk, each.key) != owner]
-            found.diffs += _diffs(task, result)
-    del found.objects[_MOST_OBJECTS:], found.diffs[_MOST_DIFFS:]
-    return found
+            details.objects += [touched for touched in _objects(task, result) if (touched.gvk, touched.key) != owner]
+            details.diffs += _diffs(task, result)
+    del details.objects[_MOST_OBJECTS:], details.diffs[_MOST_DIFFS:]
+    return details
 
 
 def _read_output(path: Path) -> tuple[str | None, bool]:
@@ -102,9 +102,9 @@ def _objects(task: int, result: Mapping[str, Any]) -> Iterator[RunObject]:
         return
     several = made.get("results")
     if isinstance(several, list):  # a definition with several objects
-        for each in several:
-            if isinstance(each, dict):
-                yield from _objects(task, each)
+        for item in several:
+            if isinstance(item, dict):
+                yield from _objects(task, item)
         return
     metadata = made.get("metadata")
     if not isinstance(metadata, dict) or not isinstance(made.get("kind"), str) or "name" not in metadata:
@@ -133,15 +133,15 @@ def _diffs(task: int, result: Mapping[str, Any]) -> Iterator[RunDiff]:
     reported = result.get("diff")
     made = result.get("result")
     is_secret = isinstance(made, dict) and made.get("kind") == "Secret"
-    for each in reported if isinstance(reported, list) else [reported]:
-        if not isinstance(each, dict):
+    for diff in reported if isinstance(reported, list) else [reported]:
+        if not isinstance(diff, dict):
             continue
         if is_secret:
             text = "The differences of a Secret are not shown."
-        elif isinstance(each.get("prepared"), str):
-            text = each["prepared"]
+        elif isinstance(diff.get("prepared"), str):
+            text = diff["prepared"]
         else:
-            before, after = _lines(each.get("before")), _lines(each.get("after"))
+            before, after = _lines(diff.get("before")), _lines(diff.get("after"))
             text = "\n".join(difflib.unified_diff(before, after, "before", "after", lineterm=""))
         if text.strip():
             yield RunDiff(task, _cut(visible(text)))

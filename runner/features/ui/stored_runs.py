@@ -37,35 +37,35 @@ def runs(root: Path, gvk: GVK, key: ObjectKey) -> list[RunRecord]:
     kept = Kept(paths.run_dir(root, gvk, key), gvk, key)
     # The files of an active run are not masked.
     going_on = run_dir.going_on(kept.folder)
-    found = []
+    records = []
     for ident in reversed(kept.runs()):
         began = _began(ident)
         if began is not None and (going_on is None or ident != going_on.ident):
             status = kept.status(ident)
             run = RunRecord(ident, gvk, key, "", "", (), 0.0, began, Timeline(str), _OUTCOMES.get(status, status))
             run.ended = _modified(kept.output(ident).with_name("status"))
-            found.append(run)
-    return found
+            records.append(run)
+    return records
 
 
 def run(root: Path, gvk: GVK, key: ObjectKey, ident: str) -> RunRecord | None:
     """Return one run with its tasks."""
-    found = next((each for each in runs(root, gvk, key) if each.ident == ident), None)
-    if found is None:
+    record = next((kept for kept in runs(root, gvk, key) if kept.ident == ident), None)
+    if record is None:
         return None
     for event in _events(_artifacts(root, gvk, key, ident)):
-        found.timeline.add(event)
-    found.timeline.end(found.ended or found.began, None, whole=found.outcome in {"succeeded", "failed"})
-    bad = [task for task in found.timeline.tasks if task.state in BAD]
-    if bad and found.outcome != "succeeded":
+        record.timeline.add(event)
+    record.timeline.end(record.ended or record.began, None, whole=record.outcome in {"succeeded", "failed"})
+    bad = [task for task in record.timeline.tasks if task.state in BAD]
+    if bad and record.outcome != "succeeded":
         # The last failed task ended the run; failures before it were rescued.
-        found.message, found.task, found.place = bad[-1].message, bad[-1].name, bad[-1].path
-    return found
+        record.message, record.task, record.place = bad[-1].message, bad[-1].name, bad[-1].path
+    return record
 
 
 def details(root: Path, gvk: GVK, key: ObjectKey, ident: str) -> RunDetails | None:
     """Return the output, objects and diffs of one run; None if it is active or its folder is gone."""
-    if all(each.ident != ident for each in runs(root, gvk, key)):
+    if all(kept.ident != ident for kept in runs(root, gvk, key)):
         return None
     folder = _artifacts(root, gvk, key, ident)
     return run_details.read(folder / STDOUT, _events(folder), (gvk, key))
@@ -79,7 +79,7 @@ def _events(artifacts: Path) -> Iterator[Event]:
     """Yield the events in order. Files are named `<counter>-<uuid>.json`."""
     folder = artifacts / "job_events"
     try:
-        names = [each.name for each in folder.iterdir() if each.name.endswith(".json")]
+        names = [file.name for file in folder.iterdir() if file.name.endswith(".json")]
     except OSError:
         return
     numbered = sorted((int(name.split("-")[0]), name) for name in names if name.split("-")[0].isdecimal())
@@ -94,8 +94,8 @@ def _events(artifacts: Path) -> Iterator[Event]:
 
 
 def _began(ident: str) -> float | None:
-    found = _IDENT.fullmatch(ident)
-    return datetime.strptime(found[1], "%Y%m%dT%H%M%S.%f").replace(tzinfo=UTC).timestamp() if found else None
+    match = _IDENT.fullmatch(ident)
+    return datetime.strptime(match[1], "%Y%m%dT%H%M%S.%f").replace(tzinfo=UTC).timestamp() if match else None
 
 
 def _modified(file: Path) -> float | None:

@@ -126,7 +126,7 @@ class Timeline:
         `whole`: Ansible ended by itself. Texts are masked again, because more secrets can be known now.
         """
         self._close(when, "ok" if whole else "cut short")
-        left = {(self._cut(each.task, _LONGEST_NAME), each.path) for each in failures or ()}
+        left = {(self._cut(failure.task, _LONGEST_NAME), failure.path) for failure in failures or ()}
         until = time.thread_time() + _MASKING
         for task in self.tasks:
             if failures is not None and task.state in BAD and (task.name, task.path) not in left:
@@ -189,7 +189,7 @@ def _label(item: object) -> str:
 def _moment(event: Event) -> float:
     """Return the time of an event in seconds since the epoch; 0 if it has none."""
     try:
-        found = datetime.fromisoformat(str(event.get("created", "")))
+        time = datetime.fromisoformat(str(event.get("created", "")))
     except ValueError:
         return 0.0
-    return (found if found.tzinfo else found.replace(tzinfo=UTC)).timestamp()
+    return (time if time.tzinfo else time.replace(tzinfo=UTC)).timestamp()

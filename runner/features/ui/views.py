@@ -125,14 +125,14 @@ class Views:
         self._settle()
         gvk = self._find(kind).watch.gvk if kind else None
         search = search.lower()
-        found = [
+        matching = [
             run
             for run in reversed(self._journal.ended)
             if gvk in {None, run.gvk} and search in str(run.key).lower() and self._has_result(run, result)
         ]
-        part, page, pages = _part(found, page)
+        part, page, pages = _part(matching, page)
         return {
-            "total": len(found),
+            "total": len(matching),
             "page": page,
             "pages": pages,
             "runs": [self._run(run, resolved=self._journal.is_resolved(run)) for run in part],
@@ -149,20 +149,22 @@ class Views:
         await self._states.refresh()
         rows = self._states.rows(ObjectFilter(self._find(kind).watch.gvk if kind else None, state, search))
         part, page, pages = _part(rows, page)
-        found = [shown for row in part if (shown := self._row(row)) is not None]
-        return {"total": len(rows), "page": page, "pages": pages, "objects": found, "now": time.time()}
+        objects = [shown for row in part if (shown := self._row(row)) is not None]
+        return {"total": len(rows), "page": page, "pages": pages, "objects": objects, "now": time.time()}
 
     async def queue(self, kind: str, search: str, page: int) -> JSON:
         """Return a page of the matching requests of the queue: running, waiting and delayed ones."""
         kinds = [self._find(kind)] if kind else list(self._kinds.values())
         search = search.lower()
-        standing = [(each, at) for each in kinds for at in each.queue.entries() if search in str(at.key).lower()]
+        standing = [
+            (kind_of, at) for kind_of in kinds for at in kind_of.queue.entries() if search in str(at.key).lower()
+        ]
         # By stage; the order within a kind stays.
         standing.sort(key=lambda item: _ORDER[item[1].stage])
         part, page, pages = _part(standing, page)
         shown = [
-            {**names(each.watch.gvk, at.key), **_queue_entry(at), **self._streak(each.watch.gvk, at.key)}
-            for each, at in part
+            {**names(kind_of.watch.gvk, at.key), **_queue_entry(at), **self._streak(kind_of.watch.gvk, at.key)}
+            for kind_of, at in part
         ]
         return {"total": len(standing), "page": page, "pages": pages, "queue": shown, "now": time.time()}
 
@@ -196,42 +198,42 @@ class Views:
         """Return a run with its tasks."""
         self._settle()
         gvk = self._find(kind).watch.gvk
-        found = next((run for run in self._journal.of(gvk, key) if run.ident == ident), None)
-        if found is None:
+        record = next((run for run in self._journal.of(gvk, key) if run.ident == ident), None)
+        if record is None:
             async with self._reading:
-                found = await asyncio.to_thread(stored_runs.run, self._operator.runner_dir, gvk, key, ident)
-        if found is None:
+                record = await asyncio.to_thread(stored_runs.run, self._operator.runner_dir, gvk, key, ident)
+        if record is None:
             raise PageNotFoundError(f"run {ident} of {gvk.kind} {key} not found")
         folder = paths.run_dir(self._operator.runner_dir, gvk, key)
-        shown = {"tasks": _tasks(found), "logs": logs_command(gvk, key, folder), "now": time.time()}
+        shown = {"tasks": _tasks(record), "logs": logs_command(gvk, key, folder), "now": time.time()}
         job = await asyncio.to_thread(Kept(folder, gvk, key).job_of_pod, ident)
-        commands = (pod_log_command(job) if job else "", node_command(found.pod))
-        return {**self._run(found), **shown, "pod_commands": [each for each in commands if each]}
+        commands = (pod_log_command(job) if job else "", node_command(record.pod))
+        return {**self._run(record), **shown, "pod_commands": [command for command in commands if command]}
 
     async def details(self, kind: str, key: ObjectKey, ident: str) -> JSON:
         """Return the output, objects and diffs of a finished run; `error` if its files are not kept."""
         gvk = self._find(kind).watch.gvk
         async with self._reading:
-            found = await asyncio.to_thread(stored_runs.details, self._operator.runner_dir, gvk, key, ident)
-        if found is None:
+            details = await asyncio.to_thread(stored_runs.details, self._operator.runner_dir, gvk, key, ident)
+        if details is None:
             return {"error": "The files of this run are not kept", "output": None, "objects": [], "diffs": []}
         return {
             "error": "",
-            "output": found.output,
-            "output_is_cut": found.output_is_cut,
+            "output": details.output,
+            "output_is_cut": details.output_is_cut,
             "objects": [
                 {
-                    "task": each.task,
-                    "api_version": each.gvk.api_version,
-                    "kind": each.gvk.kind,
-                    "namespace": each.key.namespace,
-                    "name": each.key.name,
-                    "change": each.change,
-                    "yaml": each.text,
+                    "task": part.task,
+                    "api_version": part.gvk.api_version,
+                    "kind": part.gvk.kind,
+                    "namespace": part.key.namespace,
+                    "name": part.key.name,
+                    "change": part.change,
+                    "yaml": part.text,
                 }
-                for each in found.objects
+                for part in details.objects
             ],
-            "diffs": [{"task": each.task, "text": each.text} for each in found.diffs],
+            "diffs": [{"task": part.task, "text": part.text} for part in details.diffs],
         }
 
     def _with_resolved(self, runs: Sequence[RunRecord]) -> list[JSON]:
@@ -268,8 +270,8 @@ class Views:
         self._journal.forget(lambda gvk, key: kinds[gvk].informer.summary(key) is not None)
 
     def _streak(self, gvk: GVK, key: ObjectKey) -> JSON:
-        found = self._journal.streaks.get((gvk, key))
-        return {"failed_runs": found.runs if found else 0, "failing_since": found.since if found else None}
+        streak = self._journal.streaks.get((gvk, key))
+        return {"failed_runs": streak.runs if streak else 0, "failing_since": streak.since if streak else None}
 
     def _find(self, name: str) -> WatchedKind:
         if name not in self._kinds:
@@ -297,12 +299,12 @@ class Views:
         obj = kind.informer.get(row.key)
         if obj is None:
             return None
-        found = display_status(obj)
+        status = display_status(obj)
         return {
             **names(kind.watch.gvk, row.key),
-            "state": found.state.value,
-            "since": found.since,
-            "message": _cut("\n".join(found.message.splitlines()[:_MOST_LINES]), _SHORT),
+            "state": status.state.value,
+            "since": status.since,
+            "message": _cut("\n".join(status.message.splitlines()[:_MOST_LINES]), _SHORT),
             **self._streak(kind.watch.gvk, row.key),
             "running": kind.queue.is_running(row.key),
             "next": _next(kind, row.key),
@@ -351,32 +353,32 @@ def _tasks(run: RunRecord) -> list[JSON]:
 
 
 def _contents(obj: Object) -> JSON:
-    found, meta = display_status(obj), metadata(obj)
+    shown, meta = display_status(obj), metadata(obj)
     status = obj.get("status")
     return {
-        "state": found.state.value,
-        "since": found.since,
+        "state": shown.state.value,
+        "since": shown.since,
         "created": meta.get("creationTimestamp"),
         "generation": meta.get("generation"),
         "observed": status.get("observedGeneration") if isinstance(status, dict) else None,
         "conditions": [
             {
-                "type": str(each.get("type", "")),
-                "status": str(each.get("status", "")),
-                "reason": str(each.get("reason", "")),
-                "message": _cut(str(each.get("message") or ""), _LONG),
-                "since": str(each.get("lastTransitionTime") or ""),
-                "observed": each.get("observedGeneration"),
+                "type": str(condition.get("type", "")),
+                "status": str(condition.get("status", "")),
+                "reason": str(condition.get("reason", "")),
+                "message": _cut(str(condition.get("message") or ""), _LONG),
+                "since": str(condition.get("lastTransitionTime") or ""),
+                "observed": condition.get("observedGeneration"),
             }
-            for each in conditions_of(obj)
+            for condition in conditions_of(obj)
         ],
     }
 
 
 def _next(kind: WatchedKind, key: ObjectKey) -> JSON | None:
     """Return the next run of an object: a retry, a periodic run, or one that waits for a worker."""
-    found = kind.queue.next_run(key)
-    return _queue_entry(found) if found is not None else None
+    entry = kind.queue.next_run(key)
+    return _queue_entry(entry) if entry is not None else None
 
 
 def _queue_entry(at: QueueEntry) -> JSON:
