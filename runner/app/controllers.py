@@ -51,6 +51,7 @@ def _kind(watch: Watch, engine: OpenEngine, operator: Operator) -> Kind:
         *(watch, informer, operator.leadership, operator.metrics, operator.events),
         bounds=bounds_of(watch, settings),
         own=OWN_STATUS,
+        next_change=features.next_change(watch),
         background=operator.background,
         marks=features.MARKS,
     )

@@ -7,11 +7,12 @@ from collections.abc import Callable, Sequence
 from runner import log
 from runner.app.rights import REQUIRED_RIGHTS
 from runner.config.settings import Settings
-from runner.controller.decisions import RUN_MARK
+from runner.controller.decisions import OBJECT_CHANGES, RUN_MARK
 from runner.controller.hooks import Hooks
 from runner.controller.kind import Kind
 from runner.controller.own_hooks import Annotations, FinalizerRemoval, Pause, RunReports
 from runner.controller.parts import Part
+from runner.features.hosts.fields import INVENTORY
 from runner.features.hosts.run_hosts import RunHosts
 from runner.features.loopguard.guard import LoopGuard
 from runner.features.loopguard.reports import ContentionReporter
@@ -26,8 +27,9 @@ from runner.features.prune.fields import PRUNE_POLICY
 from runner.features.prune.hooks import PRUNE, Pruner
 from runner.features.prune.records import PruneDeletion, PruneRecords
 from runner.features.prune.sharing import OperatorUses
+from runner.features.references.fields import REFERENCES
 from runner.features.references.ignored import IgnoredReferences
-from runner.features.references.known import KnownReferences
+from runner.features.references.known import REFERENCE_CHANGES, KnownReferences
 from runner.features.references.watching import REFERENCE, References
 from runner.features.rights.privileges import OperatorRights
 from runner.features.rolemetrics.endpoint import RoleMetrics
@@ -99,6 +101,7 @@ class Features:
         plans = PlanRuns(kind.runs, scope.own, self._plans.add)
         removal = FinalizerRemoval(scope, client, kind.refusals) if watch.finalizer else None
         contention = ContentionReporter(scope, kind.operator.discovery, kind.status, self._guard)
+        hosts = RunHosts(watch, client, kind.status) if watch.more.get(INVENTORY) else None
         checks = DriftChecks(scope, watch.more.get(DRIFT_POLICY), plans, kind.status)
         hooks: list[Hooks | None] = [
             self._schedule(kind),  # for each object that is reconciled, even if its run is skipped
@@ -109,12 +112,12 @@ class Features:
             contention,  # ends its condition even if the run is skipped
             Annotations(scope),  # reads settings of the hooks below
             IgnoredReferences(scope),
-            KnownReferences(scope, self._references) if watch.references else None,
+            KnownReferences(scope, self._references) if watch.more.get(REFERENCES) else None,
             kind.runs,  # continues the run of an earlier operator, which cannot be skipped
             self._rollout(kind),  # after `runs`, and before requests and plans that an object that waits does not need
             _skipper(kind),  # before the check of the owner, which can need a request
             kind.owners,  # before plans and checks, which would be useless for a deleted object
-            RunHosts(watch, client, kind.status) if watch.inventory else None,  # plans and checks need them too
+            hosts,  # plans and checks need them too
             _planner(kind, plans),
             checks,  # after plans: an approved run needs no check
             self._pruner(kind),  # records the objects of a run that no other hooks can skip any more
@@ -153,6 +156,11 @@ class Features:
         rollout = Rollout(scope, policy, store, kind.executed, kind.queue.add)
         self._rollouts.kinds[watch.gvk] = rollout.progress
         return rollout
+
+
+def next_change(watch: Watch) -> str:
+    """Return the event after which an object runs again that had a terminal failure."""
+    return REFERENCE_CHANGES if watch.more.get(REFERENCES) else OBJECT_CHANGES
 
 
 def _planner(kind: Kind, plans: PlanRuns) -> PlanReconciler:

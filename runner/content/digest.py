@@ -22,7 +22,7 @@ from runner.config.paths import SearchPath, ansible_configs
 from runner.content import files as content_files
 from runner.content.files import FileDigests
 from runner.digests import digest
-from runner.watches.watch import INPUTS, Watch
+from runner.watches.watch import INPUTS, INVENTORIES, Watch
 
 _FRESH = 10.0
 """Seconds for which a digest is reused."""
@@ -86,8 +86,8 @@ class ContentDigest:
 
     def _paths(self) -> Iterator[Path]:
         yield from content_files.of_content(self.watch.content)
-        if self.watch.inventory is not None and self.watch.inventory.file is not None:
-            yield from content_files.of_inventory(self.watch.inventory.file)
+        for file in self.watch.more.get(INVENTORIES):
+            yield from content_files.of_inventory(file)
         for root in self.places.roles:
             yield from content_files.below(root)
         for root in self.places.collections:

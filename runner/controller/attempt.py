@@ -285,6 +285,8 @@ class WatchScope:
     background: Background = field(default_factory=Background)
     marks: Sequence[Mark] = (RUN_MARK,)
     """Annotations that start runs. Of several, the first one determines the reason."""
+    next_change: str = decisions.OBJECT_CHANGES
+    """The event that ends the wait after a terminal failure."""
 
     def about(self, obj: Object) -> ObjectEvents:
         """Return the Events about an object."""
@@ -311,5 +313,5 @@ class WatchScope:
             deleted_for=deleted_for(attempt.obj, now),
             terminating=terminating,
             has_own_finalizer=finalizer is not None and finalizer.content != self.watch.content,
-            references=bool(self.watch.references),
+            next_change=self.next_change,
         )

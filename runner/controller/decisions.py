@@ -217,6 +217,9 @@ Result: TypeAlias = Done | RequeueAfter | Retry | Terminal
 """Result of an attempt."""
 
 
+OBJECT_CHANGES = "the object changes"
+
+
 @dataclass(frozen=True, slots=True)
 class RetryTerms:
     """Limits that apply to one run's result."""
@@ -233,8 +236,8 @@ class RetryTerms:
     """Whether the run failed to create an object because the namespace is being deleted."""
     has_own_finalizer: bool = False
     """Whether the finalizer has a role or playbook of its own, so that its `requeue_after` is about the deletion."""
-    references: bool = False
-    """Whether the watch has `references`: their changes run the object even after a terminal failure."""
+    next_change: str = OBJECT_CHANGES
+    """The event that ends the wait after a terminal failure."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -293,7 +296,7 @@ def _succeeded(run: RunResult, terms: RetryTerms, failed_runs: int) -> Decision:
 
 
 def _final(run: RunResult, terms: RetryTerms, failed_runs: int) -> Decision | None:
-    change = _next_change(terms)
+    change = terms.next_change
     if run.is_terminal:
         return Decision(
             Terminal(), (f"The role reported a terminal failure: the operator does not run it again until {change}.",)
@@ -313,13 +316,8 @@ def _finalizer_final(terms: RetryTerms, failed_runs: int) -> Decision | None:
     if terms.limit.release:
         return Decision(Done(None), (f"Finalizer removed before it succeeded: {reached}.",), release=True)
     return Decision(
-        Terminal(), (f"Finalizer kept: {reached}. The operator does not run it again until {_next_change(terms)}.",)
+        Terminal(), (f"Finalizer kept: {reached}. The operator does not run it again until {terms.next_change}.",)
     )
-
-
-def _next_change(terms: RetryTerms) -> str:
-    """Return the event that ends the wait after a terminal failure."""
-    return "the object, or an object that it references, changes" if terms.references else "the object changes"
 
 
 def _reached(limit: FinalizerLimit, failed_runs: int, deleted_for: float) -> str:

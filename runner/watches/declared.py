@@ -29,7 +29,6 @@ def names(section: str) -> tuple[str, ...]:
 _YES = "yes"
 _OFF = ("off",)
 _ON_EVENT = ("wait", "cancel")
-_REFERENCE = "references: [{version: v1, kind: Secret, %s}]"
 
 _WATCH = _section(
     "",
@@ -131,12 +130,6 @@ _WATCH = _section(
         "false",
         "true",
     ),
-    _list(
-        "references",
-        "objects that the spec names and whose change runs the object ([References](#references))",
-        "[{version: v1, kind: Secret, path: spec.passwordSecret}]",
-        "[]",
-    ),
     _text(
         "serviceAccount",
         "service account for API requests of runs, `name` or `namespace/name` ([proxy.md](proxy.md#restricted-runs))",
@@ -168,11 +161,6 @@ _WATCH = _section(
         "false",
     ),
     _text("engine", "`auto`, `warm` or `exec`; default: `--engine`", "exec", values=ENGINES),
-    _mapping(
-        "inventory",
-        "hosts of the runs, see below ([hosts.md](hosts.md))",
-        "{hosts: spec.hosts, allow: [10.20.0.0/16]}",
-    ),
     _mapping(
         "finalizer",
         "the role or playbook that runs when an object is deleted, see below",
@@ -225,42 +213,6 @@ _RETRY = _section(
     _duration("maxDelay", "maximum delay", "10m", "30m"),
     _whole("attempts", "consecutive failures after which retries stop until the object changes; 0: no limit", "8", "0"),
 )
-_INVENTORY = _section(
-    "inventory",
-    "inventory: {hosts: spec.hosts, allow: [10.20.0.0/16], %s}",
-    _text(
-        "hosts",
-        "path of the list of hosts: addresses, or mappings with `name`, `address`, `port`, `user`, `vars` and `groups`",
-        "spec.hosts",
-        required=True,
-        frame="inventory: {%s, allow: [10.20.0.0/16]}",
-    ),
-    _text("group", "group of these hosts, and with `role` the hosts of the play; default: `hosts`", "webservers"),
-    _text("file", "path of an inventory or plugin configuration of the project, which is merged", "playbooks/site.yml"),
-    _text("credentials", "path of the name of a Secret, which its owner lends to this kind", "spec.credentials"),
-    _list(
-        "allow",
-        "networks, addresses and names (`*.example.com`) that a spec may contain",
-        '[10.20.0.0/16, "*.lab.example.com"]',
-        required=True,
-        frame="inventory: {hosts: spec.hosts, %s}",
-    ),
-    _list(
-        "groups",
-        "groups that a spec may give its hosts, with their `group_vars`; no group of the project's own inventory; "
-        "default: none",
-        "[databases]",
-    ),
-    _list("vars", "variables that a spec may give its hosts; default: none", "[size]"),
-    _text(
-        "hostKeys",
-        "`strict` (the default): only host keys in `known_hosts` of the Secret; `first`: the first key of a host is "
-        "trusted and kept",
-        "first",
-        values=("strict", "first"),
-    ),
-    _duration("factCache", "time for which facts of a host are kept between runs; default: none", "10m"),
-)
 _SELECTOR = _section(
     "selector",
     "selector: {%s}",
@@ -288,38 +240,6 @@ _EXPRESSIONS = _section(
     ),
     go="yes",
 )
-_REFERENCES = _section(
-    "references[]",
-    "references: [{version: v1, kind: Secret, path: spec.passwordSecret, %s}]",
-    _text(
-        "group",
-        "the kind's group; empty for the core group",
-        "example.com",
-        frame="references: [{%s, version: v1, kind: Plan, name: default}]",
-    ),
-    _text(
-        "version",
-        "the kind's version",
-        "v1",
-        required=True,
-        frame="references: [{%s, kind: Secret, path: spec.passwordSecret}]",
-    ),
-    _text(
-        "kind", "the kind", "Secret", required=True, frame="references: [{version: v1, %s, path: spec.passwordSecret}]"
-    ),
-    _text("path", "path of the names in the spec", "spec.passwordSecret", frame=_REFERENCE),
-    _text("name", "one name for all objects of the entry", "defaults", frame=_REFERENCE),
-    _mapping(
-        "selector",
-        "label selector; one of `path`, `name` and `selector` is required",
-        "{matchLabels: {part: shop}}",
-        frame=_REFERENCE,
-    ),
-    _text(
-        "namespace", "namespace of the objects; default: the value in the spec, or the namespace of the object", "vault"
-    ),
-    _list("namespaces", "further namespaces that a spec may name; `*`: all ([References](#references))", "[vault]"),
-)
 _BLACKLIST = _section(
     "blacklist[]",
     "blacklist: [{%s}]",
@@ -339,10 +259,8 @@ FIELDS: dict[str, tuple[Field, ...]] = dict(
         _FINALIZER,
         _LIMIT,
         _RETRY,
-        _INVENTORY,
         _SELECTOR,
         _EXPRESSIONS,
-        _REFERENCES,
         _BLACKLIST,
     )
 )

@@ -22,16 +22,12 @@ from runner.objects import GVK
 from runner.slots import EMPTY, Slot, Slots
 from runner.watches import (
     declared,
-    inventory_fields,
     label_selectors,
     policy_fields,
-    reference_fields,
     selector_fields,
 )
 from runner.watches.field import Entry, FeatureFields
-from runner.watches.inventory_fields import InventoryPolicy
 from runner.watches.policy import FinalizerLimit, RunMode, RunPolicy, StatusTrigger
-from runner.watches.reference_fields import WatchReference
 from runner.watches.spec_paths import SpecPath
 from runner.yamlfile import tree
 from runner.yamlfile.fields import FieldContext, Fields
@@ -75,6 +71,8 @@ class Finalizer:
 
 INPUTS: Slot[Mapping[str, Any]] = Slot("inputs of runs", {})
 """Slot of a watch: settings of features on which its runs depend, by name of the setting. A change outdates results."""
+INVENTORIES: Slot[tuple[Path, ...]] = Slot("inventories", ())
+"""Slot of a watch: inventories of the project that features add to its runs."""
 IS_REMOTE: Slot[bool] = Slot("remote runs", default=False)
 """Slot of a watch: True if its runs are on machines with other clocks than the operator's."""
 
@@ -118,8 +116,6 @@ class Watch:
     """Whether a run of a namespaced object can use the API in that namespace only."""
     owner_annotations: bool
     """Whether annotations about owners in objects that a role writes have an effect."""
-    references: tuple[WatchReference, ...]
-    """Objects that the watched objects refer to; their changes start runs."""
     service_account: str
     """Service account of the runs' API calls: `name` in the operator's namespace, or `namespace/name`; empty: the
     operator's own."""
@@ -130,8 +126,6 @@ class Watch:
     """Whether to skip runs at start and periodic runs if nothing changed."""
     engine: EngineName | None
     """None: the flag's value."""
-    inventory: InventoryPolicy | None
-    """Hosts of the runs; None: only localhost."""
     line: int
     """First line of the entry in watches.yaml, counted from 1."""
     more: Slots = EMPTY
@@ -293,7 +287,6 @@ def _watch(fields: Fields, gvk: GVK, reader: _Reader, line: int) -> Watch | None
     if content is None and not fields.node("role") and not fields.node("playbook"):
         fields.error("", "no role and no playbook: set one of them")
     finalizer = _finalizer(fields, gvk, content, reader)
-    inventory = inventory_fields.read(fields, reader.cwd, reader.search_path.image)
     more = EMPTY
     for feature in reader.features:
         more = feature.read(Entry(fields, gvk, reader.cwd, reader.search_path.image), more)
@@ -312,12 +305,10 @@ def _watch(fields: Fields, gvk: GVK, reader: _Reader, line: int) -> Watch | None
         selector=selector_fields.read(fields),
         field_selector=selector_fields.read_fields(fields),
         blacklist=_blacklist(fields),
-        references=(*reference_fields.read(fields), *inventory_fields.lent(inventory)),
         service_account=_service_account(fields),
         policy=policy_fields.read(fields),
         mode=_mode(fields),
         engine=_engine(fields),
-        inventory=inventory,
         line=line,
         more=more,
         **_booleans(fields),

@@ -40,13 +40,11 @@ _PLAIN = Watch(
     blacklist=frozenset(),
     own_namespace_only=False,
     owner_annotations=True,
-    references=(),
     service_account="",
     policy=policy.DEFAULT,
     mode="apply",
     skip_unchanged=False,
     engine=None,
-    inventory=None,
     line=1,
 )
 

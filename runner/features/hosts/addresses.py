@@ -17,7 +17,7 @@ from ipaddress import IPv4Address, IPv6Address, ip_address, ip_network
 from typing import TypeAlias
 
 from runner.errors import TerminalError
-from runner.watches.inventory_fields import AllowedHosts, Network
+from runner.features.hosts.fields import AllowedHosts, Network
 
 Address: TypeAlias = IPv4Address | IPv6Address
 

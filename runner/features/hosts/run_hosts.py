@@ -14,6 +14,7 @@ from runner.engine.job import Job, RunResult
 from runner.errors import ApiError, ApiUnavailableError, NotFoundError, TerminalError
 from runner.features.hosts import addresses, credentials, record, spec
 from runner.features.hosts.addresses import AddressCheck, Resolver
+from runner.features.hosts.fields import INVENTORY, InventoryPolicy
 from runner.features.hosts.inventory import HOST_KEYS, UNRESOLVED, Credentials, Host, Hosts, fact_environment
 from runner.kube.client import Client
 from runner.kube.discovery import ApiResource
@@ -25,7 +26,6 @@ from runner.slots import Slot
 from runner.status import report
 from runner.status.report import StatusReport
 from runner.status.writer import StatusWriter
-from runner.watches.inventory_fields import InventoryPolicy
 from runner.watches.spec_paths import SpecPath
 from runner.watches.watch import Watch
 from runner.workqueue import reasons
@@ -65,12 +65,12 @@ class RunHosts(Hooks):
             TerminalError: a host is invalid or not allowed, or a Secret cannot be used.
             RequestFailedError: a Secret cannot be read.
         """
-        watch = self._watch
-        if watch.inventory is None:
+        watch, policy = self._watch, self._watch.more.get(INVENTORY)
+        if policy is None:
             return attempt
         large = conversion.is_large(attempt.obj)
-        named = await conversion.convert(spec.read, attempt.obj.get("spec"), watch.inventory, watch, large=large)
-        given = await self._credentials(watch.inventory, attempt)
+        named = await conversion.convert(spec.read, attempt.obj.get("spec"), policy, watch, large=large)
+        given = await self._credentials(policy, attempt)
         before = record.entries(attempt.obj)
         listed = record.all_hosts(named.hosts, before, tries_dead=attempt.request.reason in _TRIES_DEAD)
         if left_out := [host.name for host in listed if host.is_left_out]:
@@ -79,17 +79,17 @@ class RunHosts(Hooks):
                 hosts=left_out[:_MOST_NAMED],
                 **attempt.key._asdict(),
             )
-        checked = await self._checked(listed, watch.inventory)
+        checked = await self._checked(listed, policy)
         if named.hosts and given is None and not attempt.plan.finalizing:
-            _check_keys(watch.inventory)
+            _check_keys(policy)
         hosts = Hosts(
-            group=watch.inventory.group,
+            group=policy.group,
             hosts=checked,
-            file=watch.inventory.file,
+            file=policy.file,
             credentials=given or Credentials(),
-            first_use=watch.inventory.first_use,
+            first_use=policy.first_use,
             finalizing=attempt.plan.finalizing,
-            keeps_facts=watch.inventory.fact_cache > 0,
+            keeps_facts=policy.fact_cache > 0,
             ignored_variables=named.ignored,
         )
         entries = Interim(record.at_start(hosts, before), [*before.values()])
@@ -98,7 +98,7 @@ class RunHosts(Hooks):
 
     def _complete(self, attempt: Attempt, job: Job) -> Job:
         """Add the inventory, the names of removed hosts, the secret values, and the cache of facts."""
-        hosts, policy = attempt.more.get(HOSTS), self._watch.inventory
+        hosts, policy = attempt.more.get(HOSTS), self._watch.more.get(INVENTORY)
         if hosts is None or policy is None:
             return job
         job.secrets.add_initial(hosts.credentials.secrets)
@@ -214,7 +214,8 @@ def _name(path: SpecPath, obj: Object) -> ObjectKey | None:
 
 
 def _rights(watch: Watch, resource: ApiResource, places: Places) -> set[Right]:
-    if watch.inventory is None or watch.inventory.credentials is None:
+    policy = watch.more.get(INVENTORY)
+    if policy is None or policy.credentials is None:
         return set()
     return granting(places.of(resource), "", "secrets", "get")
 

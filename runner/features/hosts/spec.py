@@ -15,10 +15,10 @@ from typing import Any
 
 from runner.engine import params
 from runner.errors import TerminalError
+from runner.features.hosts import fields as inventory_fields
 from runner.features.hosts.addresses import parsed
+from runner.features.hosts.fields import InventoryPolicy
 from runner.features.hosts.inventory import Host
-from runner.watches import inventory_fields
-from runner.watches.inventory_fields import InventoryPolicy
 from runner.watches.watch import Watch
 
 MOST_HOSTS = 500

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 
 from runner.controller.attempt import Attempt, WatchScope
 from runner.controller.hooks import Hooks, Skip
+from runner.features.references.fields import REFERENCES
 from runner.features.references.state import references_of
 from runner.objects import Object, first_names
 from runner.status.conditions import Condition, ended, make
@@ -41,7 +42,8 @@ class IgnoredReferences(Hooks):
 
     async def before(self, attempt: Attempt) -> Skip | Attempt:
         """Add the condition."""
-        found = references_of(self.scope.watch.references, attempt.obj)
+        references = self.scope.watch.more.get(REFERENCES)
+        found = references_of(references, attempt.obj)
         foreign, excess = [*map(str, found.foreign)], [*map(str, found.excess)]
         conditions = ignored_references(attempt.obj, foreign, excess)
         return replace(attempt, conditions=(*attempt.conditions, *conditions))

@@ -10,6 +10,8 @@ from runner.features.references.watching import References
 from runner.kube.cache import Change
 from runner.objects import ObjectKey
 
+REFERENCE_CHANGES = "the object, or an object that it references, changes"
+
 
 @dataclass(frozen=True, slots=True)
 class KnownReferences(Hooks):

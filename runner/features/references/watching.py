@@ -20,6 +20,7 @@ from dataclasses import dataclass, replace
 from runner import log
 from runner.dependents.notification import Deferred, Notification, Trigger
 from runner.features.references.by_label import LabelledReferences, LabelSelection
+from runner.features.references.fields import REFERENCES, WatchReference
 from runner.features.references.kind import ReferenceKind
 from runner.features.references.state import (
     GONE,
@@ -34,7 +35,6 @@ from runner.kube.discovery import ApiResource, Discovery
 from runner.monitoring.background import Background
 from runner.objects import GVK, Object, ObjectKey, ObjectRef, key_of, mapping, metadata, uid_of
 from runner.ownership import Owner
-from runner.watches.reference_fields import WatchReference
 from runner.watches.watch import Watch
 from runner.workqueue.reasons import RunReason
 
@@ -123,7 +123,7 @@ class References:
 
         `trigger` gets the notifications while this replica `leads`.
         """
-        self._watches = {watch.gvk: watch for watch in watches if watch.references}
+        self._watches = {watch.gvk: watch for watch in watches if watch.more.get(REFERENCES)}
         self._wake = trigger
         self._leads = leads
         self._index = ReferenceIndex()
@@ -131,7 +131,7 @@ class References:
         self._unproven: dict[ObjectRef | LabelSelection, set[ObjectRef]] = {}
         """References that were unknown at the start of a run: their first event counts as a change."""
         self._logged = log.Once()
-        every = [reference for watch in self._watches.values() for reference in watch.references]
+        every = [reference for watch in self._watches.values() for reference in watch.more.get(REFERENCES)]
         self._kinds = {
             gvk: ReferenceKind(
                 client,
@@ -167,7 +167,8 @@ class References:
         watch = self._watches.get(gvk)
         if watch is None:
             return
-        target, found = ObjectRef(gvk, key_of(obj)), references_of(watch.references, obj)
+        references = watch.more.get(REFERENCES)
+        target, found = ObjectRef(gvk, key_of(obj)), references_of(references, obj)
         for problem in found.invalid:
             self._report(target, "Cannot watch a referenced object", problem)
         if found.foreign or found.excess:
@@ -286,7 +287,7 @@ class References:
     def _on_labelled_change(self, selected: LabelSelection, referenced: ObjectRef, change: ReferenceChange) -> None:
         labelled = self._labelled[selected]
         for watch in self._watches.values():
-            if any(_selected(reference) == selected for reference in watch.references):
+            if any(_selected(reference) == selected for reference in watch.more.get(REFERENCES)):
                 for target in self._index.objects(watch.gvk, "" if selected.namespace else referenced.key.namespace):
                     if labelled.concerns(referenced.key, target.key.namespace):
                         self._notify_of(target, referenced, change)
@@ -352,7 +353,7 @@ class References:
                 yield f"{selected.gvk.kind} with {selected.labels}", labelled.trouble(target.key.namespace)
 
     def _labelled_of(self, target: ObjectRef) -> Iterator[LabelledReferences]:
-        for reference in self._watches[target.gvk].references:
+        for reference in self._watches[target.gvk].more.get(REFERENCES):
             if reference.selector:
                 yield self._labelled[_selected(reference)]
 
@@ -364,7 +365,7 @@ class References:
     def _reads_status(self, gvk: GVK) -> bool:
         """Return True if the status of a kind counts for a watch that refers to it."""
         return any(
-            watch.watch_dependent_status != "off" and any(each.gvk == gvk for each in watch.references)
+            watch.watch_dependent_status != "off" and any(each.gvk == gvk for each in watch.more.get(REFERENCES))
             for watch in self._watches.values()
         )
 

@@ -17,6 +17,7 @@ import yaml
 
 from runner.engines.pod.fields import POD_POLICY
 from runner.errors import ConfigError
+from runner.features.references.fields import REFERENCES
 from runner.objects import GVK
 from runner.sdk.schema import structural
 from runner.sdk.schema.structural import Schema, suggestion
@@ -136,7 +137,8 @@ class _Crds:
         spec = (schema or {}).get("properties", {}).get("spec")
         if not isinstance(spec, dict):
             return
-        for number, reference in enumerate(watch.references):
+        references = watch.more.get(REFERENCES)
+        for number, reference in enumerate(references):
             missing = structural.unknown_field(spec, reference.path.steps) if reference.path is not None else None
             if reference.path is not None and missing is not None:
                 name, known = missing

@@ -20,6 +20,7 @@ from runner.config import paths
 from runner.config.paths import SearchPath
 from runner.engine.params import object_key, snake_case
 from runner.errors import ConfigError
+from runner.features.hosts.fields import INVENTORY
 from runner.objects import GVK
 from runner.sdk.schema import files
 from runner.sdk.schema.fields import OPERATOR_VARIABLES
@@ -97,7 +98,7 @@ class _Comparison:
 
     def _read_by_operator(self) -> set[Step]:
         """Return the fields that name the hosts of a run, or their credentials."""
-        hosts = self.watch.inventory
+        hosts = self.watch.more.get(INVENTORY)
         paths = (hosts.hosts, hosts.credentials) if hosts else ()
         return {path.steps[0] for path in paths if path and path.steps}
 

@@ -10,13 +10,13 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import Any, Self, TypeAlias
 
+from runner.features.references.fields import WatchReference
 from runner.features.references.watching import References
 from runner.kube.client import Client
 from runner.kube.credentials import auth
 from runner.kube.discovery import ApiResource
 from runner.objects import GVK, Object, ObjectKey, ObjectRef
 from runner.ownership import Owner
-from runner.watches.reference_fields import WatchReference
 from runner.watches.spec_paths import SpecPath
 from tests.kit.objects import Hand
 from tests.kit.wait import until

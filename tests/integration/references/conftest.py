@@ -14,12 +14,12 @@ from typing import Any
 
 import pytest
 
+from runner.features.references.fields import WatchReference, referring
 from runner.features.references.watching import References
 from runner.kube.credentials import auth
 from runner.kube.credentials.auth import HostEnvironment
 from runner.kube.discovery import Discovery
 from runner.monitoring.background import Background
-from runner.watches.reference_fields import WatchReference
 from tests.integration.references.bed import (
     THING,
     Allow,
@@ -74,7 +74,7 @@ def refer(hand: Hand, kubeconfig: Path, tmp_path: Path) -> Refer:
                 client,
                 Discovery(client),
                 (hand.namespace,) if namespaces is None else namespaces,
-                [watch_value(gvk=THING, references=references, **watch)],
+                [watch_value(gvk=THING, more=referring(references), **watch)],
                 lambda notification: triggered.append((notification.target.key.name, notification.cause.details[0])),
                 lambda: True,
             )

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from runner.features.references.fields import WatchReference
 from runner.features.references.kind import FEW
 from runner.objects import GVK, ObjectKey
-from runner.watches.reference_fields import WatchReference
 from tests.integration.references.bed import CLUSTER_ROLE, LABEL, SECRET, THING, by_path, content, secret
 from tests.kit.objects import CRD, Hand, definition
 from tests.kit.wait import until

@@ -97,13 +97,13 @@ FINAL = replace(BAD, failures=(TaskFailure("a", "never", "", terminal=True),))
         (BAD, replace(TERMS, finalizing=True, limit=FinalizerLimit(1, None, release=False))),
     ],
 )
-def test_the_advice_after_a_terminal_failure_names_references_if_the_watch_has_any(
+def test_the_advice_after_a_terminal_failure_names_the_next_change_that_counts(
     result: RunResult, terms: RetryTerms
 ) -> None:
     (alone,) = _decide(result, terms).advice
-    (beside,) = _decide(result, replace(terms, references=True)).advice
+    (beside,) = _decide(result, replace(terms, next_change="the object, or a Secret, changes")).advice
     assert alone.endswith("again until the object changes.")
-    assert beside.endswith("again until the object, or an object that it references, changes.")
+    assert beside.endswith("again until the object, or a Secret, changes.")
 
 
 class TestFinalizers:

@@ -15,6 +15,7 @@ from runner.controller.attempt import Attempt
 from runner.controller.hooks import RequestFailedError
 from runner.engine.job import Outcome, RunResult
 from runner.errors import ForbiddenError, NotFoundError, TerminalError
+from runner.features.hosts.fields import INVENTORY, AllowedHosts, InventoryPolicy, with_hosts
 from runner.features.hosts.inventory import HOST_KEYS, Hosts
 from runner.features.hosts.run_hosts import HOSTS, RunHosts
 from runner.kube.client import Client
@@ -23,7 +24,6 @@ from runner.kube.meaning import Request
 from runner.objects import Object, ObjectKey
 from runner.slots import EMPTY
 from runner.status.report import StatusReport
-from runner.watches.inventory_fields import AllowedHosts, InventoryPolicy
 from runner.watches.spec_paths import SpecPath
 from runner.watches.watch import Watch
 from runner.workqueue import reasons
@@ -61,7 +61,7 @@ def watch(**different: Any) -> Watch:
         first_use=False,
         fact_cache=0.0,
     )
-    return watch_value(**{"gvk": THINGS, "inventory": inventory, **different})
+    return watch_value(gvk=THINGS, more=with_hosts(replace(inventory, **different)))
 
 
 def attempt(spec: Any, status: Any = None, *, namespace: str = "ns", finalizing: bool = False) -> Attempt:
@@ -128,11 +128,10 @@ async def test_without_a_secret_no_host_key_can_be_known(named: dict[str, Any]) 
         await apply(Server(), attempt(spec))
     assert (await apply(Server(), attempt({**spec, "hosts": []}))).more.get(HOSTS) is not None
     assert (await apply(Server(), attempt(spec, finalizing=True))).more.get(HOSTS) is not None
-    policy = watch().inventory
+    policy = watch().more.get(INVENTORY)
     assert policy is not None
     for different in ({"first_use": True}, {"file": Path("/project.yml")}, {"credentials": None}):
-        inventory = replace(policy, **different)
-        assert (await apply(Server(), attempt(spec), watch(inventory=inventory))).more.get(HOSTS) is not None
+        assert (await apply(Server(), attempt(spec), watch(**different))).more.get(HOSTS) is not None
 
 
 async def test_only_some_runs_try_to_reach_a_removed_host_that_the_last_one_could_not_reach() -> None:
@@ -152,10 +151,10 @@ async def test_only_some_runs_try_to_reach_a_removed_host_that_the_last_one_coul
 
 
 async def test_a_host_key_that_a_plan_accepted_is_kept() -> None:
-    policy = watch().inventory
+    policy = watch().more.get(INVENTORY)
     assert policy is not None
     before = {"hosts": [{"name": "db", "address": "10.0.0.2", "ok": 1, "hostKey": "ssh-rsa OLD"}]}
-    trusting = watch(inventory=replace(policy, first_use=True))
+    trusting = watch(first_use=True)
     writer = Writer()
     found = await apply(
         *(Server(), attempt({"hosts": ["10.0.0.1", {"name": "db", "address": "10.0.0.2"}]}, before), trusting, writer)

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from runner.features.hosts import addresses
 from runner.features.hosts.addresses import AddressCheck, Resolver
-from runner.watches.inventory_fields import AllowedHosts
+from runner.features.hosts.fields import AllowedHosts
 from tests.kit.wait import patience
 
 API_SERVER = ip_address("10.96.0.1")

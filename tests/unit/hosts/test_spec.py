@@ -9,7 +9,7 @@ import pytest
 
 from runner.errors import TerminalError
 from runner.features.hosts import spec
-from runner.watches.inventory_fields import AllowedHosts, InventoryPolicy
+from runner.features.hosts.fields import AllowedHosts, InventoryPolicy
 from runner.watches.spec_paths import SpecPath
 from runner.watches.watch import Watch
 from tests.kit.watch_values import watch_value

@@ -17,13 +17,13 @@ from runner.app.rights import REQUIRED_RIGHTS
 from runner.config import sources
 from runner.engines.pod.fields import PodPolicy, isolated
 from runner.errors import ApiError, ApiUnavailableError, ForbiddenError, ServerError
+from runner.features.hosts.fields import AllowedHosts, InventoryPolicy, with_hosts
 from runner.features.rights.check import RightsCheck
 from runner.features.rights.privileges import OperatorRights
 from runner.kube.client import Client
 from runner.kube.discovery import ApiResource, Discovery
 from runner.kube.rights import Right
 from runner.objects import GVK
-from runner.watches.inventory_fields import AllowedHosts, InventoryPolicy
 from runner.watches.spec_paths import SpecPath
 from runner.watches.watch import Watch
 from tests.kit.virtual_time import virtually
@@ -142,5 +142,5 @@ def test_rights_for_pods_are_checked_if_a_watch_uses_them(make_watch: Callable[.
         "forbidden: create, delete jobs.batch in namespace home",
         "forbidden: get, patch pods in namespace home",
     }
-    lending = make_watch(inventory=LENT)
+    lending = make_watch(more=with_hosts(LENT))
     assert problems(lending) - problems(make_watch()) == {"forbidden: get secrets in namespace a"}

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from runner.features.references import state as reference_states
+from runner.features.references.fields import WatchReference
 from runner.features.references.state import (
     ReferencedState,
     ReferenceIndex,
@@ -17,7 +18,6 @@ from runner.features.references.state import (
 )
 from runner.features.references.watching import DeferredReferences, ReferenceNotification
 from runner.objects import GVK, ObjectKey, ObjectRef
-from runner.watches.reference_fields import WatchReference
 from runner.watches.spec_paths import SpecPath
 
 KIND, SECRET = GVK("test.example.com", "v1", "Thing"), GVK("", "v1", "Secret")

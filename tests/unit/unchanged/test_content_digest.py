@@ -15,7 +15,7 @@ from runner.content import digest as content_digest
 from runner.content.digest import ContentDigest
 from runner.engines.pod.fields import PodPolicy, isolated
 from runner.errors import EngineError
-from runner.watches.inventory_fields import AllowedHosts, InventoryPolicy
+from runner.features.hosts.fields import AllowedHosts, InventoryPolicy, with_hosts
 from runner.watches.spec_paths import SpecPath
 from runner.watches.watch import Playbook, Role, Watch
 
@@ -146,12 +146,12 @@ async def test_the_inventory_of_the_project_counts_with_the_variables_beside_it(
     policy = InventoryPolicy(
         SpecPath.parse("spec.hosts"), "web", file, None, AllowedHosts((), ("a.b",)), first_use=False, fact_cache=0.0
     )
-    found = {await make().digest(), await make(inventory=policy).digest()}
+    found = {await make().digest(), await make(more=with_hosts(policy)).digest()}
     variables.write_text("a: 1")
-    found.add(await make(inventory=policy).digest())
+    found.add(await make(more=with_hosts(policy)).digest())
     file.write_text("other:")
-    found.add(await make(inventory=policy).digest())
-    found.add(await make(inventory=replace(policy, allow=AllowedHosts((), ("c.d",)))).digest())
+    found.add(await make(more=with_hosts(policy)).digest())
+    found.add(await make(more=with_hosts(replace(policy, allow=AllowedHosts((), ("c.d",))))).digest())
     assert len(found) == 5
 
 

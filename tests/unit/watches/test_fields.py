@@ -8,12 +8,11 @@ import pytest
 from runner.app.fields import FEATURE_FIELDS
 from runner.backoff import Backoff
 from runner.features.prune.fields import PRUNE_POLICY, PrunePolicy
+from runner.features.references.fields import WatchReference, referring
 from runner.objects import GVK
-from runner.slots import EMPTY
 from runner.watches import declared, policy
 from runner.watches import watch as watches
 from runner.watches.policy import FinalizerLimit, RetryPolicy, RunPolicy
-from runner.watches.reference_fields import WatchReference
 from runner.watches.spec_paths import SpecPath, Wildcard
 from runner.watches.watch import Playbook, Role, Watch
 from tests.unit.watches.sample import HEAD, MEMCACHED, Errors, Load, One
@@ -45,13 +44,11 @@ class TestDefaults:
             blacklist=frozenset(),
             own_namespace_only=False,
             owner_annotations=True,
-            references=(),
             service_account="",
             policy=policy.DEFAULT,
             mode="apply",
             skip_unchanged=False,
             engine=None,
-            inventory=None,
             line=1,
         )
 
@@ -143,11 +140,6 @@ class TestDefaults:
                 blacklist=frozenset({GVK("apps", "v1", "Deployment"), GVK("", "v1", "Secret")}),
                 own_namespace_only=True,
                 owner_annotations=False,
-                references=(
-                    WatchReference(GVK("", "v1", "Secret"), SpecPath("spec.password", ("password",)), "", "", ""),
-                    WatchReference(GVK("apps", "v1", "Deployment"), None, "web", "", "shop"),
-                    WatchReference(GVK("", "v1", "ConfigMap"), None, "", "app=cache", ""),
-                ),
                 service_account="tools/narrow",
                 policy=RunPolicy(
                     timeout=1200,
@@ -158,9 +150,14 @@ class TestDefaults:
                 mode="apply",
                 skip_unchanged=True,
                 engine="exec",
-                inventory=None,
                 line=3,
-                more=EMPTY.having(PRUNE_POLICY, PrunePolicy("delete", frozenset({"Secret"}))),
+                more=referring(
+                    (
+                        WatchReference(GVK("", "v1", "Secret"), SpecPath("spec.password", ("password",)), "", "", ""),
+                        WatchReference(GVK("apps", "v1", "Deployment"), None, "web", "", "shop"),
+                        WatchReference(GVK("", "v1", "ConfigMap"), None, "", "app=cache", ""),
+                    )
+                ).having(PRUNE_POLICY, PrunePolicy("delete", frozenset({"Secret"}))),
             ),
         )
 

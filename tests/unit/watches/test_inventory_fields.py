@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from runner.watches.inventory_fields import AllowedHosts, InventoryPolicy
+from runner.features.hosts.fields import INVENTORY, AllowedHosts, InventoryPolicy
 from runner.watches.spec_paths import SpecPath
 from tests.unit.watches.sample import HEAD, Errors, Load, One
 
@@ -27,7 +27,7 @@ WHOLE = """
 
 def test_all_fields_are_read(one: One, project: Path) -> None:
     watch = one(WHOLE)
-    assert watch.inventory == InventoryPolicy(
+    assert watch.more.get(INVENTORY) == InventoryPolicy(
         SpecPath.parse("spec.hosts"),
         "webservers",
         project / "playbooks/site.yml",
@@ -40,13 +40,13 @@ def test_all_fields_are_read(one: One, project: Path) -> None:
         groups=("north",),
         vars=("httpPort",),
     )
-    small = one("  inventory: {hosts: spec.hosts, allow: [10.0.0.1]}\n").inventory
+    small = one("  inventory: {hosts: spec.hosts, allow: [10.0.0.1]}\n").more.get(INVENTORY)
     assert small is not None
     assert (small.group, small.file, small.credentials, small.first_use, small.fact_cache) == (
         *("hosts", None, None, False, 0.0),
     )
     assert small.allow == AllowedHosts((IPv4Network("10.0.0.1/32"),), ())
-    assert one("").inventory is None
+    assert one("").more.get(INVENTORY) is None
 
 
 @pytest.mark.parametrize(
@@ -94,4 +94,4 @@ def test_pods_keep_nothing_for_the_next_run(errors: Errors, one: One, field: str
     pods = "  isolation: pod\n  podTemplate: {image: ee:1}\n"
     (error,) = errors(f"{HEAD}{inventory % field}{pods}")
     assert f"inventory.{field.partition(':')[0]}: keeps data for the next run" in error
-    assert one(f"{inventory % 'hostKeys: strict'}{pods}").inventory is not None
+    assert one(f"{inventory % 'hostKeys: strict'}{pods}").more.get(INVENTORY) is not None

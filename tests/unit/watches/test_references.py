@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from runner.features.references.fields import REFERENCES
 from runner.objects import GVK
 from tests.unit.watches.sample import HEAD, Errors, One
 
@@ -12,7 +13,7 @@ def test_a_reference_is_a_kind_and_a_way_to_find_its_objects(one: One) -> None:
     rest = (
         "  references:\n  - {group: apps, version: v1, kind: Deployment, path: 'spec.apps[*].name', namespace: shop}\n"
     )
-    (reference,) = one(rest).references
+    (reference,) = one(rest).more.get(REFERENCES)
     assert (reference.gvk, reference.namespace) == (GVK("apps", "v1", "Deployment"), "shop")
     assert reference.path is not None
     assert reference.path.text == "spec.apps[*].name"
@@ -21,7 +22,7 @@ def test_a_reference_is_a_kind_and_a_way_to_find_its_objects(one: One) -> None:
 
 def test_a_watch_lists_the_namespaces_that_a_spec_may_name(one: One) -> None:
     rest = "  references:\n  - {version: v1, kind: Secret, path: spec.a, namespaces: [vault, '*']}\n"
-    (reference,) = one(rest).references
+    (reference,) = one(rest).more.get(REFERENCES)
     assert reference.namespaces == {"vault", "*"}
 
 

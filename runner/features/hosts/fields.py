@@ -1,18 +1,22 @@
-"""Reads the field `inventory` of a watch. Pure, but for the search of the inventory file."""
+"""Field `inventory` of a watch. Pure, but for the search of the inventory file."""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 from ipaddress import IPv4Network, IPv6Network, ip_network
 from pathlib import Path
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 from runner.config.paths import ImageFiles, find_file
+from runner.features.references.fields import REFERENCES, WatchReference, referring
 from runner.objects import GVK
-from runner.watches import declared, label_selectors, policy_fields
-from runner.watches.reference_fields import WatchReference
+from runner.slots import EMPTY, Slot, Slots
+from runner.watches import field, label_selectors, policy_fields
+from runner.watches.field import Entry, FeatureFields
 from runner.watches.spec_paths import SpecPath
+from runner.watches.watch import INPUTS, INVENTORIES
 from runner.yamlfile.fields import Fields
 
 Network: TypeAlias = IPv4Network | IPv6Network
@@ -59,9 +63,80 @@ def is_group(name: str) -> bool:
     return _GROUP.fullmatch(name) is not None and name not in ANSIBLE_GROUPS
 
 
-def read(fields: Fields, cwd: Path, image: ImageFiles) -> InventoryPolicy | None:
+INVENTORY: Slot[InventoryPolicy | None] = Slot("inventory", None)
+"""Slot of a watch: hosts of the runs; None: only localhost."""
+
+
+def with_hosts(policy: InventoryPolicy, more: Slots = EMPTY) -> Slots:
+    """Return the values of a watch whose runs have hosts."""
+    inputs: Mapping[str, Any] = more.get(INPUTS)
+    more = more.having(INPUTS, {**inputs, "inventory": policy}).having(INVENTORY, policy)
+    return more if policy.file is None else more.having(INVENTORIES, (policy.file,))
+
+
+_ENTRY = field.section(
+    "",
+    "%s",
+    field.mapping(
+        "inventory",
+        "hosts of the runs, see below ([hosts.md](hosts.md))",
+        "{hosts: spec.hosts, allow: [10.20.0.0/16]}",
+    ),
+)
+_FIELDS = field.section(
+    "inventory",
+    "inventory: {hosts: spec.hosts, allow: [10.20.0.0/16], %s}",
+    field.text(
+        "hosts",
+        "path of the list of hosts: addresses, or mappings with `name`, `address`, `port`, `user`, `vars` and `groups`",
+        "spec.hosts",
+        required=True,
+        frame="inventory: {%s, allow: [10.20.0.0/16]}",
+    ),
+    field.text("group", "group of these hosts, and with `role` the hosts of the play; default: `hosts`", "webservers"),
+    field.text(
+        "file", "path of an inventory or plugin configuration of the project, which is merged", "playbooks/site.yml"
+    ),
+    field.text("credentials", "path of the name of a Secret, which its owner lends to this kind", "spec.credentials"),
+    field.listing(
+        "allow",
+        "networks, addresses and names (`*.example.com`) that a spec may contain",
+        '[10.20.0.0/16, "*.lab.example.com"]',
+        required=True,
+        frame="inventory: {hosts: spec.hosts, %s}",
+    ),
+    field.listing(
+        "groups",
+        "groups that a spec may give its hosts, with their `group_vars`; no group of the project's own inventory; "
+        "default: none",
+        "[databases]",
+    ),
+    field.listing("vars", "variables that a spec may give its hosts; default: none", "[size]"),
+    field.text(
+        "hostKeys",
+        "`strict` (the default): only host keys in `known_hosts` of the Secret; `first`: the first key of a host is "
+        "trusted and kept",
+        "first",
+        values=("strict", "first"),
+    ),
+    field.duration("factCache", "time for which facts of a host are kept between runs; default: none", "10m"),
+)
+
+
+def _read(entry: Entry, values: Slots) -> Slots:
+    """Add the inventory, and the Secret with credentials as a reference: its changes run the object."""
+    inventory = _inventory(entry.fields, entry.cwd, entry.image)
+    if inventory is None:
+        return values
+    if inventory.credentials is not None:
+        secret = WatchReference(GVK("", "v1", "Secret"), inventory.credentials, "", "", "")
+        values = referring((*values.get(REFERENCES), secret), values)
+    return with_hosts(inventory, values)
+
+
+def _inventory(fields: Fields, cwd: Path, image: ImageFiles) -> InventoryPolicy | None:
     """Return the inventory of a watch; None if its runs have no hosts, or with errors."""
-    given = fields.fields("inventory", declared.names("inventory"))
+    given = fields.fields("inventory", field.names(_FIELDS))
     if given is None:
         return None
     if not fields.boolean("manageStatus", default=True):
@@ -95,13 +170,6 @@ def read(fields: Fields, cwd: Path, image: ImageFiles) -> InventoryPolicy | None
         _groups(given),
         tuple(given.texts("vars")),
     )
-
-
-def lent(inventory: InventoryPolicy | None) -> tuple[WatchReference, ...]:
-    """Return the Secret with credentials that a spec names as a reference: its changes run the object."""
-    if inventory is None or inventory.credentials is None:
-        return ()
-    return (WatchReference(GVK("", "v1", "Secret"), inventory.credentials, "", "", ""),)
 
 
 def _path(fields: Fields, name: str) -> SpecPath | None:
@@ -158,3 +226,6 @@ def _allowed(given: Fields) -> AllowedHosts:
     if given.node("allow") is not None and not (networks or names):
         given.error("allow", "empty: list the networks and names that a spec may contain, such as 10.20.0.0/16")
     return AllowedHosts(tuple(networks), tuple(names))
+
+
+FIELDS = FeatureFields((_ENTRY, _FIELDS), _read)

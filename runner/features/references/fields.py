@@ -1,14 +1,19 @@
-"""Reads the field `references` of a watch. Pure."""
+"""Field `references` of a watch. Pure."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import yaml
 
 from runner.objects import GVK
-from runner.watches import declared, field_selectors, label_selectors, selector_fields
+from runner.slots import EMPTY, Slot, Slots
+from runner.watches import field, field_selectors, label_selectors, selector_fields
+from runner.watches.field import Entry, FeatureFields
 from runner.watches.spec_paths import SpecPath
+from runner.watches.watch import INPUTS
 from runner.yamlfile.fields import Fields
 
 _WAYS = ("path", "name", "selector")
@@ -41,10 +46,68 @@ class WatchReference:
         )
 
 
-def read(fields: Fields) -> tuple[WatchReference, ...]:
-    """Return the valid references; record errors of invalid ones."""
-    found = (_reference(item) for item in fields.items("references", declared.names("references[]")))
-    return tuple(reference for reference in found if reference is not None)
+REFERENCES: Slot[tuple[WatchReference, ...]] = Slot("references", ())
+"""Slot of a watch: objects that the watched objects refer to; their changes start runs."""
+
+
+def referring(references: tuple[WatchReference, ...], more: Slots = EMPTY) -> Slots:
+    """Return the values of a watch whose objects have references."""
+    inputs: Mapping[str, Any] = more.get(INPUTS)
+    return more.having(INPUTS, {**inputs, "references": references}).having(REFERENCES, references)
+
+
+_REFERENCE = "references: [{version: v1, kind: Secret, %s}]"
+_ENTRY = field.section(
+    "",
+    "%s",
+    field.listing(
+        "references",
+        "objects that the spec names and whose change runs the object ([References](#references))",
+        "[{version: v1, kind: Secret, path: spec.passwordSecret}]",
+        "[]",
+    ),
+)
+_FIELDS = field.section(
+    "references[]",
+    "references: [{version: v1, kind: Secret, path: spec.passwordSecret, %s}]",
+    field.text(
+        "group",
+        "the kind's group; empty for the core group",
+        "example.com",
+        frame="references: [{%s, version: v1, kind: Plan, name: default}]",
+    ),
+    field.text(
+        "version",
+        "the kind's version",
+        "v1",
+        required=True,
+        frame="references: [{%s, kind: Secret, path: spec.passwordSecret}]",
+    ),
+    field.text(
+        "kind", "the kind", "Secret", required=True, frame="references: [{version: v1, %s, path: spec.passwordSecret}]"
+    ),
+    field.text("path", "path of the names in the spec", "spec.passwordSecret", frame=_REFERENCE),
+    field.text("name", "one name for all objects of the entry", "defaults", frame=_REFERENCE),
+    field.mapping(
+        "selector",
+        "label selector; one of `path`, `name` and `selector` is required",
+        "{matchLabels: {part: shop}}",
+        frame=_REFERENCE,
+    ),
+    field.text(
+        "namespace", "namespace of the objects; default: the value in the spec, or the namespace of the object", "vault"
+    ),
+    field.listing(
+        "namespaces", "further namespaces that a spec may name; `*`: all ([References](#references))", "[vault]"
+    ),
+)
+
+
+def _read(entry: Entry, values: Slots) -> Slots:
+    """Add the valid references; report invalid ones."""
+    found = (_reference(item) for item in entry.fields.items("references", field.names(_FIELDS)))
+    references = tuple(reference for reference in found if reference is not None)
+    return referring(references, values) if references else values
 
 
 def _reference(item: Fields) -> WatchReference | None:
@@ -100,3 +163,6 @@ def _namespace(item: Fields) -> str:
             "namespace", f"invalid namespace {text!r}: use a name, or remove the field for the namespace of the object"
         )
     return text
+
+
+FIELDS = FeatureFields((_ENTRY, _FIELDS), _read)
