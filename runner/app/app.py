@@ -35,6 +35,7 @@ from runner.app.process import (
     runner_folder,
     until_answered,
 )
+from runner.app.proxy import OperatorHandlers, open_proxy
 from runner.config import paths
 from runner.config.settings import RUNNER_DIR, Settings
 from runner.controller import run_access, run_log
@@ -42,7 +43,7 @@ from runner.controller.controller import Controller
 from runner.controller.kind import Operator
 from runner.controller.metrics import Metrics
 from runner.controller.parts import Started
-from runner.controller.run_access import AccessObserver, RunAccess
+from runner.controller.run_access import RunAccess
 from runner.controller.run_log import Form, RunLog, RunObserver
 from runner.dependents.store import KindStore, storage
 from runner.dependents.watching import Dependents
@@ -53,16 +54,11 @@ from runner.engine.starter import ColdStarter
 from runner.engines.plugin import EnginePlugin, OpenEngine, OperatorParts
 from runner.errors import OperatorError
 from runner.events.recorder import EventRecorder
-from runner.features.discoverycache.handler import DiscoveryCache
 from runner.features.loopguard.guard import LoopGuard, delays
-from runner.features.masking import requests as masked
-from runner.features.plan.requests.handler import Planning
 from runner.features.plan.runs import plan_environment
-from runner.features.prune import requests as pruned
 from runner.features.readcache.setup import CachedReads
 from runner.features.references.watching import References
 from runner.features.replicas import setup as replicas
-from runner.features.unchanged import requests as unchanged
 from runner.kube import service_accounts
 from runner.kube.client import CallObserver, Client, Params
 from runner.kube.credentials import auth
@@ -72,11 +68,6 @@ from runner.lease_guard import Leadership, SoleReplica
 from runner.monitoring.background import Background, Work
 from runner.monitoring.identity import IdentityCheck
 from runner.objects import GVK, ObjectRef
-from runner.proxy.calls import Handler
-from runner.proxy.handlers.confined import Confined
-from runner.proxy.handlers.negotiate import Negotiate
-from runner.proxy.handlers.writes import ServedResources, Writes
-from runner.proxy.identity import Identities
 from runner.proxy.self_test import SelfTest
 from runner.proxy.server import Proxy
 from runner.watches.watch import LoadedWatches, Watch
@@ -86,8 +77,6 @@ from runner.workqueue.request import Cause
 
 T = TypeVar("T")
 
-_PROXY_GRACE = 1.0
-"""Seconds for calls through the proxy after the end of all runs."""
 _EVENTS_GRACE = 2.0
 """Seconds to write the last Events."""
 _WRITE_GRACE = 5.0
@@ -175,7 +164,8 @@ class _Operator:
             stack.push_async_callback(events.close, writing, _EVENTS_GRACE)
             observers = (dependents, references)
             guards = [guard for plugin in plugins if plugin in assigned.values() for guard in plugin.guards]
-            proxy, access = await self._open_proxy(stack, client, guards, reads, observers)
+            own = OperatorHandlers(guards, [reads.handler], observers)
+            proxy, access = await self._open_proxy(stack, client, own)
             for part in self._parts:
                 self._environment |= await part.open(stack)
             parts = OperatorParts(
@@ -278,50 +268,14 @@ class _Operator:
         return Dispatcher(ConcurrencyLimit.of(self._settings.most_runs(of_processes) + elsewhere))
 
     async def _open_proxy(
-        self,
-        stack: AsyncExitStack,
-        client: Client,
-        guards: Sequence[Handler],
-        reads: CachedReads,
-        observers: Sequence[AccessObserver],
+        self, stack: AsyncExitStack, client: Client, own: OperatorHandlers
     ) -> tuple[Proxy, RunAccess]:
-        identities = Identities()
-        clock = asyncio.get_running_loop().time
-        served = ServedResources(client, clock)
-        of_parts = [observer for part in self._parts for observer in part.observers]
-        discovery_cache = DiscoveryCache(clock, served.forget)
-        proxy = Proxy(
-            client.credentials,
-            identities,
-            [
-                *guards,
-                Confined(),
-                discovery_cache,
-                Negotiate(),
-                reads.handler,
-                Writes(served, client, *observers, hook=pruned.creations),
-                Planning(served, clock),
-            ],
-            # Masking sees a request first, before another feature waits.
-            [masked.OBSERVER, unchanged.OBSERVER, pruned.OBSERVER, *of_parts],
-            {masked.NO_LOG_PATH: masked.receive},
-        )
-        _log.info("Serving the proxy", port=await proxy.start(run_access.LOOPBACK, self._settings.proxy_port))
-        stack.push_async_callback(proxy.close, _PROXY_GRACE)
+        settings = self._settings
+        own = replace(own, calls=[observer for part in self._parts for observer in part.observers])
+        proxy, access = await open_proxy(stack, client, settings.proxy_port, own, inject=settings.inject_owner_ref)
+        _log.info("Serving the proxy", port=proxy.port)
         self._admin.follow_proxy(SelfTest(proxy.url))
-        inject = self._settings.inject_owner_ref
-        environment = run_access.secrets_in(os.environ)
-
-        def known() -> list[str]:
-            return [*client.credentials.secret_values(), *environment]
-
-        return proxy, RunAccess(
-            *(proxy, identities, observers),
-            inject=inject,
-            account_exists=partial(service_accounts.exists, client),
-            known=known,
-            prepare=partial(discovery_cache.read_ahead, send=proxy.forward),
-        )
+        return proxy, access
 
     async def _set_up(self, client: Client, plugins: Sequence[EnginePlugin]) -> bool:
         """Resolve service accounts; return False if a signal stops the operator first."""

@@ -79,6 +79,11 @@ class Proxy:
         self._address = ("", 0)
 
     @property
+    def port(self) -> int:
+        """The port on which the proxy listens."""
+        return self._address[1]
+
+    @property
     def url(self) -> str:
         """The URL on which the proxy listens."""
         host, port = self._address

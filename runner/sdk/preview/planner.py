@@ -13,11 +13,11 @@ from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
-from functools import partial
 from pathlib import Path
 from typing import Self
 
 from runner.app.own_status import OWN_STATUS
+from runner.app.proxy import OperatorHandlers, open_proxy
 from runner.config import paths
 from runner.config.settings import Settings
 from runner.controller import decisions, run_access
@@ -32,11 +32,8 @@ from runner.engine.starter import ColdStarter
 from runner.engines.warm.engine import WarmChoice, WarmEngine
 from runner.errors import ApiError, ApiUnavailableError, OperatorError, UnauthorizedError
 from runner.events.bodies import ApiEvent
-from runner.features.discoverycache.handler import DiscoveryCache
 from runner.features.hosts.run_hosts import RunHosts
-from runner.features.masking import requests as masked
 from runner.features.plan.changes import Plan, ResourcePlan, State
-from runner.features.plan.requests.handler import Planning
 from runner.features.plan.runs import PlanRuns, plan_environment
 from runner.features.plan.tasks import UnplannedTask
 from runner.features.plan.trial.overlay import Overlay
@@ -52,18 +49,12 @@ from runner.kube.informer import Informer
 from runner.lease_guard import LeaseGuard, SoleReplica
 from runner.objects import GVK, PAUSED, ObjectRef, is_deleting, is_paused, key_of
 from runner.ownership import OwnerState
-from runner.proxy.handlers.confined import Confined
-from runner.proxy.handlers.negotiate import Negotiate
-from runner.proxy.handlers.writes import ServedResources, Writes
-from runner.proxy.identity import Identities
-from runner.proxy.server import Proxy
 from runner.sdk.preview import deletion
 from runner.sdk.preview.selection import ResourceSelection, Selector, Target
 from runner.watches.watch import Watch
 from runner.workqueue import reasons
 from runner.workqueue.request import ReconcileRequest
 
-_PROXY_GRACE = 1.0
 _FLEET = 3
 """Number of resources from which the fork server loads the modules of the runs first."""
 
@@ -90,7 +81,7 @@ class PlanRuntime:
             stack.push_async_callback(warm.close, 0.0)
             cold = RunEngine(root, starter, settings.run_memory_limit)
             stack.push_async_callback(cold.close, 0.0)
-            access = await _open_proxy(stack, client, inject=settings.inject_owner_ref)
+            _, access = await open_proxy(stack, client, 0, OperatorHandlers(), inject=settings.inject_owner_ref)
             search_path = settings.search_path(os.environ, Path.cwd())
             environment = {name: value for name, value in paths.AS_DEPLOYED.items() if name not in os.environ}
             environment |= paths.ansible_environment(search_path, os.environ, Path.cwd())
@@ -131,40 +122,6 @@ async def _connect(client: Client) -> None:
         raise OperatorError(f"{place} responds with an error: {error}") from error
     except ApiUnavailableError as error:
         raise OperatorError(f"cannot reach {place}: {error}; {answers.advice(error.__cause__)}") from error
-
-
-async def _open_proxy(stack: AsyncExitStack, client: Client, *, inject: bool) -> RunAccess:
-    identities = Identities()
-    clock = asyncio.get_running_loop().time
-    served = ServedResources(client, clock)
-    discovery_cache = DiscoveryCache(clock, served.forget)
-    proxy = Proxy(
-        client.credentials,
-        identities,
-        [
-            Confined(),
-            discovery_cache,
-            Negotiate(),
-            Writes(served, client),
-            Planning(served, clock),
-        ],
-        [masked.OBSERVER],
-        {masked.NO_LOG_PATH: masked.receive},
-    )
-    await proxy.start(run_access.LOOPBACK, 0)
-    stack.push_async_callback(proxy.close, _PROXY_GRACE)
-    environment = run_access.secrets_in(os.environ)
-
-    def known() -> list[str]:
-        return [*client.credentials.secret_values(), *environment]
-
-    return RunAccess(
-        *(proxy, identities, ()),
-        inject=inject,
-        account_exists=partial(service_accounts.exists, client),
-        known=known,
-        prepare=partial(discovery_cache.read_ahead, send=proxy.forward),
-    )
 
 
 class Planner:
