@@ -24,6 +24,7 @@ from runner import __version__, log
 from runner.app import controllers, engines, identities
 from runner.app import features as feature_list
 from runner.app.admin import AdminServers
+from runner.app.callbacks import CALLBACKS
 from runner.app.features import Features
 from runner.app.process import (
     LoopErrorHandler,
@@ -140,7 +141,7 @@ class _Operator:
             if not await self._set_up(client, plugins):
                 return
             assigned = engines.assigned(plugins, self._watches)
-            root = RunRoot(settings.runner_dir, settings.runner_dir_limit)
+            root = RunRoot(settings.runner_dir, settings.runner_dir_limit, CALLBACKS)
             stack.push_async_callback(root.close)
             if leftovers := await root.reap_leftovers():
                 _log.warning("Killed leftover processes of an earlier operator's runs", processes=leftovers)

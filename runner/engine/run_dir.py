@@ -18,7 +18,7 @@ import os
 import shlex
 import shutil
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -43,8 +43,6 @@ _EXTRAVARS = Path("env", "extravars")
 """Exists from the start of a run until all that only the run uses is removed."""
 _KUBE_CACHE = TEMPORARY / "kube"
 _COLLECTIONS = Path(runner.__file__).parent / "collections"
-_CALLBACKS = Path(__file__).parent / "callbacks"
-"""Folder of callbacks that Ansible loads."""
 _FOLDERS = ("env", "inventory", "project", "tmp")
 _UNEXPECTED_FILES = ("args",)  # ansible-runner would run its content instead of the playbook
 
@@ -69,8 +67,10 @@ class RunFolder:
         return self.path / KUBECONFIG
 
 
-def prepare(job: Job, identity: str, environ: Mapping[str, str]) -> RunFolder:
+def prepare(job: Job, identity: str, environ: Mapping[str, str], callbacks: Sequence[Path] = ()) -> RunFolder:
     """Prepare the folder for a run; `environ` is the operator's own environment.
+
+    `callbacks` are folders of callbacks that Ansible loads.
 
     Raises:
         EngineError: a file cannot be written, or `--ansible-args` cannot be split.
@@ -79,7 +79,7 @@ def prepare(job: Job, identity: str, environ: Mapping[str, str]) -> RunFolder:
     environment = {**environ, **job.environment}
     try:
         _make_folders(job.run_dir)
-        added = {**job.environment, **_added(job.run_dir, identity, environment)}
+        added = {**job.environment, **_added(job.run_dir, identity, environment, callbacks)}
         playbook = _write_project(job, explicit=environment.get("ANSIBLE_GATHERING") == "explicit")
         _write_env(job, added)
         inventories = _write_inventories(job, environment.get("ANSIBLE_INVENTORY", ""))
@@ -187,13 +187,15 @@ def _write_json(path: Path, value: Any) -> None:
     atomic_file.write(path, json.dumps(value, indent=1))
 
 
-def shared_environment(environ: Mapping[str, str], own: Mapping[str, str]) -> dict[str, str]:
+def shared_environment(
+    environ: Mapping[str, str], own: Mapping[str, str], callbacks: Sequence[Path] = ()
+) -> dict[str, str]:
     """Return the environment of runs with these variables of their own, with placeholders for `wire.PER_RUN`."""
     environment = {**environ, **own}
-    return environment | _added(Path(os.devnull), "", environment)
+    return environment | _added(Path(os.devnull), "", environment, callbacks)
 
 
-def _added(run_dir: Path, identity: str, environment: Mapping[str, str]) -> dict[str, str]:
+def _added(run_dir: Path, identity: str, environment: Mapping[str, str], callbacks: Sequence[Path]) -> dict[str, str]:
     """Return the variables of a run in addition to the operator's and the job's."""
     kubeconfig = str(run_dir / KUBECONFIG)
     added = {
@@ -210,10 +212,11 @@ def _added(run_dir: Path, identity: str, environment: Mapping[str, str]) -> dict
         # Ansible also searches for collections on Python's path, last. A collection that the user installed has
         # precedence, and `collections_path` of an ansible.cfg stays in force; ANSIBLE_COLLECTIONS_PATH would hide it.
         "PYTHONPATH": os.pathsep.join(filter(None, (environment.get("PYTHONPATH"), str(_COLLECTIONS)))),
-        "ANSIBLE_CALLBACK_PLUGINS": os.pathsep.join(
-            filter(None, (environment.get("ANSIBLE_CALLBACK_PLUGINS"), str(_CALLBACKS)))
-        ),
     }
+    if callbacks:
+        added["ANSIBLE_CALLBACK_PLUGINS"] = os.pathsep.join(
+            filter(None, (environment.get("ANSIBLE_CALLBACK_PLUGINS"), *map(str, callbacks)))
+        )
     # ansible-runner drops a task's whole result above this size, including its message; its default is 700,000.
     added["MAX_EVENT_RES"] = environment.get("MAX_EVENT_RES", str(16 << 20))
     if not {"ANSIBLE_NOCOLOR", "NO_COLOR", "ANSIBLE_FORCE_COLOR"} & environment.keys():

@@ -92,7 +92,7 @@ class RunEngine:
 
     async def _begin(self, job: Job) -> ProcessAttempt:
         identity = processes.run_id(self._root.path, job.ident)
-        folder = await convert(inputdir.prepare, job, identity, os.environ, large=job.is_large)
+        folder = await convert(inputdir.prepare, job, identity, os.environ, self._root.callbacks, large=job.is_large)
         try:
             return await process_attempt.start(job, folder, identity, self._starter, self._limits)
         except BaseException as error:

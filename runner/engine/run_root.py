@@ -1,4 +1,4 @@
-"""Root of the run folders, and what the engines of one operator share: kept folders, and the pids of supervisors.
+"""Root of the run folders, and what the engines of one operator share, such as the pids of supervisors.
 
 See `docs/decisions/0004-run-processes.md` for the cleanup after an operator that was killed.
 """
@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import signal
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
 from runner import log
@@ -25,9 +26,11 @@ _log = log.get(__name__)
 class RunRoot:
     """Folder with the run folders of one operator. Create it in the main thread."""
 
-    def __init__(self, path: Path, disk_limit: int = 0) -> None:
+    def __init__(self, path: Path, disk_limit: int = 0, callbacks: Sequence[Path] = ()) -> None:
         """`disk_limit`: bytes that the run folders of all objects may use together; 0 is unlimited."""
         self.path = path
+        self.callbacks = callbacks
+        """Folders of callbacks that Ansible loads in each run."""
         self.kept = KeptRuns(path, disk_limit)
         """The run folders."""
         self.supervisors: set[int] = set()

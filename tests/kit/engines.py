@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from pathlib import Path
 
+from runner.app.callbacks import CALLBACKS
 from runner.config.settings import EngineName
 from runner.engine.job import EventSink, Job, RunResult
 from runner.engine.run_engine import RunEngine
@@ -19,7 +20,7 @@ class ProcessEngines:
     def __init__(
         self, root: Path, default: EngineName = "warm", without: Iterable[str] = (), *, memory_limit: int = 0
     ) -> None:
-        self.root, self.starter = RunRoot(root), ColdStarter()
+        self.root, self.starter = RunRoot(root, callbacks=CALLBACKS), ColdStarter()
         self.choice = WarmChoice(default)
         self.warm = WarmEngine(self.root, self.starter, without, memory_limit)
         self.cold = RunEngine(self.root, self.starter, memory_limit)

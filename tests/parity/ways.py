@@ -21,6 +21,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from runner.app.callbacks import CALLBACKS
 from runner.config.settings import EngineName
 from runner.engine import run_dir
 from runner.engine.job import Event, Job
@@ -139,7 +140,7 @@ class Ways:
 
     def _plain(self, case: TargetCase) -> dict[str, Any]:
         job, results = self._job(case)
-        folder = run_dir.prepare(job, "parity", os.environ)
+        folder = run_dir.prepare(job, "parity", os.environ, CALLBACKS)
         program = str(Path(sys.executable).with_name("ansible-playbook"))
         command = [program, "-i", str(folder.inventories[0]), "-e", f"@{folder.path / 'env/extravars'}"]
         try:

@@ -27,8 +27,8 @@ from runner.config import atomic_file
 from runner.engine.conversion import convert
 from runner.engine.job import SUPERSEDED, EventSink, Job, Outcome, RunResult
 from runner.engine.pipeline import Pipeline, Stop
-from runner.engine.retention import KeptRuns
 from runner.engine.run_dir import private_folder
+from runner.engine.run_root import RunRoot
 from runner.engines.pod import attempt, jobs, payload, states
 from runner.engines.pod.attempt import STOP_WITHIN, PodAttempt, PodObjects, Waiting
 from runner.engines.pod.idle import IdleLink
@@ -60,7 +60,7 @@ class PodEngine:
         links: Links,
         pods: PodWatch,
         records: Records,
-        kept: KeptRuns,
+        root: RunRoot,
         started: Callable[[float], None],
     ) -> None:
         """`started` receives the seconds from the creation of a run's objects to its first line."""
@@ -68,9 +68,9 @@ class PodEngine:
         self._links = links
         self._pods = pods
         self.records = records
-        self._kept = kept
+        self._root = root
         self._space = Space()
-        self._pipeline = Pipeline(kept)
+        self._pipeline = Pipeline(root.kept)
         self._shared = PodObjects(pods, self.records, Patience(), started, self._preload_unused)
         self._unsettled: dict[str, PodAttempt] = {}
         """Runs by ident, until their outcome is recorded."""
@@ -260,7 +260,7 @@ class PodEngine:
             if waiting.run.job.run_dir == run_dir:
                 del self._waiting[uid]
                 await self._delete(waiting.run, waiting.run.place)
-        await asyncio.to_thread(self._kept.remove, run_dir)
+        await asyncio.to_thread(self._root.kept.remove, run_dir)
 
     async def sweep(self, gvk: GVK, is_gone: Callable[[ObjectKey, str], bool], *, finalizes: bool) -> None:
         """End the unrecorded runs of objects that are gone. From now on, their ended warm pods are deleted too."""
@@ -296,7 +296,7 @@ class PodEngine:
             spool = await asyncio.to_thread(_open, job, self._space)
         except OSError as error:
             raise EngineError(f"the run folder {job.run_dir} cannot be written: {error}") from error
-        await convert(payload.write, job, job.token, order, os.environ, Path.cwd(), large=job.is_large)
+        await convert(payload.write, job, order, os.environ, Path.cwd(), self._root.callbacks, large=job.is_large)
         resumed, begun = jobs.continued(job), time.monotonic()
         if resumed is not None:
             begun -= max(time.time() - resumed.record.began, 0.0)

@@ -18,7 +18,7 @@ import os
 import shlex
 import shutil
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -55,22 +55,24 @@ _NO_SETTINGS = ("ANSIBLE_OPERATOR_", "ANSIBLE_RUNNER_", f"ANSIBLE_{_OF_GALAXY}",
 """Begins of variables that runs do not need: of the operator, ansible-runner, Galaxy, and of a file that is passed."""
 
 
-def write(job: Job, token: str, target: Path, environ: Mapping[str, str], cwd: Path) -> None:
+def write(job: Job, target: Path, environ: Mapping[str, str], cwd: Path, callbacks: Sequence[Path] = ()) -> None:
     """Write the order of a job to a file. `environ` is the operator's environment.
+
+    `callbacks` are folders of callbacks that Ansible loads.
 
     Raises:
         EngineError: the order cannot be written.
     """
     try:
         with tempfile.TemporaryDirectory(dir=target.parent, prefix=".order-") as folder:
-            kwargs = _make(job, token, Path(folder), environ, cwd)
+            kwargs = _make(job, Path(folder), environ, cwd, callbacks)
             with os.fdopen(os.open(target, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as stream:
                 Transmitter(_output=stream, private_data_dir=folder, **kwargs).run()
     except (OSError, shutil.Error, UnicodeError) as error:
         raise EngineError(f"the files of the run cannot be collected: {error}") from error
 
 
-def _make(job: Job, token: str, folder: Path, environ: Mapping[str, str], cwd: Path) -> dict[str, Any]:
+def _make(job: Job, folder: Path, environ: Mapping[str, str], cwd: Path, callbacks: Sequence[Path]) -> dict[str, Any]:
     """Make the private data directory; return the arguments of ansible-runner."""
     for name in ("env", "inventory", "project", "tmp"):
         (folder / name).mkdir()
@@ -81,10 +83,10 @@ def _make(job: Job, token: str, folder: Path, environ: Mapping[str, str], cwd: P
         _write(folder / name, text)
     own = project / _OWN
     shutil.copytree(_PACKAGE / "collections", own / "collections", ignore=_ignored)
-    for callbacks in ("engine/callbacks", "engines/pod/callbacks"):
-        shutil.copytree(_PACKAGE / callbacks, own / "callbacks", ignore=_ignored, dirs_exist_ok=True)
+    for source in (*callbacks, Path(__file__).with_name("callbacks")):
+        shutil.copytree(source, own / "callbacks", ignore=_ignored, dirs_exist_ok=True)
     env = folder / "env"
-    _write(env / "kubeconfig", kubeconfig(f"http://127.0.0.1:{RELAY_PORT}", token))
+    _write(env / "kubeconfig", kubeconfig(f"http://127.0.0.1:{RELAY_PORT}", job.token))
     _write(env / "extravars", extravars.dump(job.extra_vars, job.unsafe_keys))
     temporary = shlex.quote(f"ansible_remote_tmp={_TEMPORARY}")
     interpreter = "ansible_python_interpreter={{ansible_playbook_python}}"

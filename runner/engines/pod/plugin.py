@@ -90,7 +90,7 @@ async def _open(parts: OperatorParts, watches: Sequence[Watch]) -> OpenEngine | 
     )
     policies = {watch.gvk: policy for watch in watches if (policy := watch.more.get(POD_POLICY)) is not None}
     records = Records(client, address, namespace, policies)
-    engine = PodEngine(client, links, pods, records, parts.root.kept, started.observe)
+    engine = PodEngine(client, links, pods, records, parts.root, started.observe)
     _declare(parts.meters, pods, links, engine)
     if warm := {gvk: policy for gvk, policy in policies.items() if policy.warm}:
         owners = await parts.until_answered(Request.AUTHORITY, partial(_owners, client, namespace, settings.pod_name))

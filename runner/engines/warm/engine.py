@@ -78,7 +78,9 @@ class WarmEngine(RunEngine):
 
         `environment` overrides variables of the operator.
         """
-        task = asyncio.create_task(self._expect(tuple(contents), shared_environment(os.environ, environment)))
+        task = asyncio.create_task(
+            self._expect(tuple(contents), shared_environment(os.environ, environment, self._root.callbacks))
+        )
         self._expecting.add(task)
         task.add_done_callback(self._expecting.discard)
 

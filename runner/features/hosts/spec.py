@@ -2,7 +2,7 @@
 
 Rule: a host of a resource has only the groups and variables that the watch permits, and no name that the project's own
 inventory uses. Names and groups cannot be patterns or options of a command. Variables that Ansible itself interprets
-are dropped. Only Ansible can read the project's inventory, so `engine/callbacks/ansible_operator_hosts.py` checks names
+are dropped. Only Ansible can read the project's inventory, so `callbacks/ansible_operator_hosts.py` checks names
 in the run.
 """
 

@@ -16,6 +16,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Self
 
+from runner.app.callbacks import CALLBACKS
 from runner.app.own_status import OWN_STATUS
 from runner.app.proxy import OperatorHandlers, open_proxy
 from runner.config import paths
@@ -75,7 +76,11 @@ class PlanRuntime:
     async def open(cls, client: Client, settings: Settings) -> AsyncIterator[Self]:
         """Start the engine and the proxy; end them when the block is left."""
         async with AsyncExitStack() as stack:
-            choice, root, starter = WarmChoice(settings.engine), RunRoot(settings.runner_dir), ColdStarter()
+            choice, root, starter = (
+                WarmChoice(settings.engine),
+                RunRoot(settings.runner_dir, callbacks=CALLBACKS),
+                ColdStarter(),
+            )
             stack.push_async_callback(root.close)
             warm = WarmEngine(root, starter, settings.warm_without, settings.run_memory_limit)
             stack.push_async_callback(warm.close, 0.0)

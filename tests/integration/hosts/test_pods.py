@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from runner.app.callbacks import CALLBACKS
 from runner.engines.pod import payload
 from runner.features.hosts.inventory import Credentials, Host, Hosts
 from runner.watches.watch import Playbook
@@ -63,7 +64,7 @@ def test_an_order_contains_all_that_a_pod_needs_to_reach_hosts(
     monkeypatch.setattr(payload, "PRIVATE_DATA", str(work))
     monkeypatch.setattr(payload, "_TEMPORARY", str(work / "tmp"))
     order = tmp_path / "order"
-    payload.write(job, "the-token", order, {}, tmp_path)
+    payload.write(job, order, {}, tmp_path, CALLBACKS)
     programs = Path(sys.executable).parent
     runner = [str(programs / "ansible-runner"), "worker", "--private-data-dir", str(work)]
     environ = {**os.environ, "PATH": f"{programs}{os.pathsep}{os.environ['PATH']}"}

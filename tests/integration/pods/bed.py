@@ -16,8 +16,9 @@ from typing import Any, cast
 import orjson
 
 from runner.agent.frames import HEADER, Kind
+from runner.app.callbacks import CALLBACKS
 from runner.engine.job import Event, Job, Outcome, RunResult, UnrecordedRun
-from runner.engine.retention import KeptRuns
+from runner.engine.run_root import RunRoot
 from runner.engines.pod.certificates import Certificates
 from runner.engines.pod.engine import PodEngine
 from runner.engines.pod.fields import PodPolicy
@@ -88,11 +89,11 @@ class Bed:
             server = f"{operator.host}:{operator.port}"
             return Address(server, NAME, self.certificates.authority, self.certificates.key)
 
-        kept = KeptRuns(self.runner_dir, 0)
+        root = RunRoot(self.runner_dir, callbacks=CALLBACKS)
         watch = cast("PodWatch", self.pods)
         policies = {self.owner.gvk: PodPolicy(1, {}, {"image": "example.com/ee:1"})}
         records = Records(self.client, address, self.namespace, policies)
-        return PodEngine(self.client, operator.links, watch, records, kept, lambda _: None)
+        return PodEngine(self.client, operator.links, watch, records, root, lambda _: None)
 
     @property
     def runner_dir(self) -> Path:

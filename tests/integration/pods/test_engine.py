@@ -357,7 +357,7 @@ async def test_a_run_whose_lines_cannot_be_stored_fails_with_the_cause_and_leave
     assert result.outcome is Outcome.NOT_STARTED
     assert "the files of the run cannot be read or written ([Errno 28] No space left" in result.message
     assert await bed.objects("secrets") == []
-    assert engine._kept._busy[job.run_dir] == 0
+    assert engine._root.kept._busy[job.run_dir] == 0
 
 
 async def test_a_run_whose_folder_cannot_be_written_does_not_start_and_leaves_nothing(
@@ -372,4 +372,4 @@ async def test_a_run_whose_folder_cannot_be_written_does_not_start_and_leaves_no
     assert result.outcome is Outcome.NOT_STARTED
     assert "No space left on device" in result.message
     assert (await bed.objects("secrets"), await bed.objects("jobs")) == ([], [])
-    assert engine._kept._busy[job.run_dir] == 0
+    assert engine._root.kept._busy[job.run_dir] == 0

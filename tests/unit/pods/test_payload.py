@@ -13,6 +13,7 @@ import pytest
 from ansible_runner.utils.streaming import unstream_dir
 from structlog.testing import capture_logs
 
+from runner.app.callbacks import CALLBACKS
 from runner.engine.job import Job
 from runner.engines.pod import payload
 from runner.watches.watch import Content, Playbook, Role
@@ -49,7 +50,7 @@ def order(tmp_path: Path, make_job: MakeJob) -> Callable[..., tuple[dict[str, An
 
     def write(content: Content, **changes: Any) -> tuple[dict[str, Any], Path]:
         target = tmp_path / "order"
-        payload.write(make_job(content=content, **changes), "the-token", target, ENVIRON, tmp_path)
+        payload.write(make_job(content=content, token="the-token", **changes), target, ENVIRON, tmp_path, CALLBACKS)
         assert target.stat().st_mode & 0o777 == 0o600
         stream = io.BytesIO(target.read_bytes())
         arguments, size = json.loads(stream.readline()), json.loads(stream.readline())["zipfile"]

@@ -7,15 +7,13 @@ import base64
 import gzip
 from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import orjson
 import pytest
 
-from runner import engine
 from runner.engine import secret_objects
-from runner.features.masking.requests import NO_LOG_PATH
+from runner.features.masking.requests import CALLBACKS, NO_LOG_PATH
 from runner.masking.masker import MASK
 from runner.proxy.protobuf.wire import message, text
 
@@ -301,7 +299,7 @@ async def test_a_run_reports_the_values_of_arguments_with_no_log(staged: Staged)
 
 
 def test_runs_and_the_proxy_mean_the_same_path() -> None:
-    callback = Path(engine.__file__).parent / "callbacks" / "ansible_operator_no_log.py"
+    callback = CALLBACKS / "ansible_operator_no_log.py"
     tree = ast.parse(callback.read_text(encoding="utf-8"))
     said = {
         target.id: node.value.value
