@@ -83,9 +83,9 @@ class AccessObserver(WriteObserver, Protocol):
         """Handle the end of a run. Return whether no other client changed what the object owns meanwhile."""
         ...
 
-    def owned_now(self, owner: Owner) -> str:
+    def owned_now(self, owner: Owner) -> str:  # noqa: ARG002 - for observers
         """Return the digest of what the object owns; empty if some of it is not known, or if it is not observed."""
-        ...
+        return ""
 
 
 class RunAccess:

@@ -18,6 +18,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from runner import log
+from runner.controller.run_access import AccessObserver
 from runner.dependents.notification import Deferred, Notification, Trigger
 from runner.features.references.by_label import LabelledReferences, LabelSelection
 from runner.features.references.fields import REFERENCES, WatchReference
@@ -107,8 +108,8 @@ class DeferredReferences(Deferred[ReferenceNotification]):
         return not notification.is_status and written in self._written
 
 
-class References:
-    """References of all watches."""
+class References(AccessObserver):
+    """References of all watches. The watches know the references that runs read, so it observes writes only."""
 
     def __init__(
         self,
@@ -248,17 +249,6 @@ class References:
             for notification in self._deferred.ended(owner.ref):
                 self._trigger(notification)
         return True
-
-    def owned_now(self, owner: Owner) -> str:  # noqa: ARG002 - as the observer of dependents
-        """Return nothing: references are not owned."""
-        return ""
-
-    def wants(self, owner: Owner, resource: ApiResource, namespace: str) -> bool:  # noqa: ARG002 - as above
-        """Return False: the watches know the references that runs read."""
-        return False
-
-    def read(self, owner: Owner, resource: ApiResource, obj: Object) -> None:
-        """Do nothing, as `wants`."""
 
     def wrote(self, owner: Owner, resource: ApiResource, obj: Object) -> None:
         """Process the response to a run's write."""

@@ -53,15 +53,15 @@ _log = log.get(__name__)
 
 
 class WriteObserver(Protocol):
-    """Observer of the objects that runs write and read, as returned by the API server."""
+    """Observer of the objects that runs write and read, as returned by the API server. By default, of writes only."""
 
-    def wants(self, owner: Owner, resource: ApiResource, namespace: str) -> bool:
+    def wants(self, owner: Owner, resource: ApiResource, namespace: str) -> bool:  # noqa: ARG002 - for observers
         """Return whether `read` must be called for objects of this kind in a namespace (empty: cluster-scoped)."""
-        ...
+        return False
 
-    def read(self, owner: Owner, resource: ApiResource, obj: Object) -> None:
+    def read(self, owner: Owner, resource: ApiResource, obj: Object) -> None:  # noqa: ARG002 - as above
         """Handle an object that was read."""
-        ...
+        return
 
     def wrote(self, owner: Owner, resource: ApiResource, obj: Object) -> None:
         """Handle an object that was created, updated or patched, or whose subresource was."""
