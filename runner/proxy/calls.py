@@ -88,8 +88,8 @@ class Call:
     content: Body | bytes = field(repr=False)
     session: Session | None = None
     """The session of the run; set by the authentication."""
-    cached: str = ""
-    """`hit` or `miss` for a GET of an owned object; for the log."""
+    noted: dict[str, str] = field(default_factory=dict, repr=False)
+    """Further fields of the log line about the call."""
     ends: list[Callable[[], object]] = field(default_factory=list, repr=False)
     """Functions that close what the call has opened; the server calls `end`."""
     turns: Turns | None = field(default=None, repr=False)

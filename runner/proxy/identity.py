@@ -106,8 +106,8 @@ class RunIdentity:
     watch_dependents: bool
     """True if observers are notified of objects that the run reads and writes."""
     service_account: str
-    """The impersonated service account, `namespace/name`; empty: none. Such a run gets no cached responses, because the
-    cache contains objects that only the operator may read."""
+    """The impersonated service account, `namespace/name`; empty: none. Only the API server may answer such a run: what
+    the operator has read can be more than the account may read."""
     account_exists: Callable[[], Awaitable[bool | None]] = field(default=_unknown, compare=False, repr=False)
     """Return whether that account exists; None if it is unknown."""
     own_namespace_only: bool = False

@@ -306,7 +306,7 @@ def _note(call: Call, status: int, seconds: float) -> None:
         verb=info.verb,
         resource=info.qualified,
         **({"object": f"{info.namespace}/{info.name}"} if info.is_resource else {}),
-        **({"cache": call.cached} if call.cached else {}),
+        **call.noted,
         code=status or "client disconnected",
         milliseconds=round(seconds * 1000, 1),
     )

@@ -204,7 +204,7 @@ class Reads:
         return place
 
     def _note(self, call: Call, result: str) -> None:
-        call.cached = result
+        call.noted["cache"] = result
         call.run.run.stats.read(hit=result == HIT)
         self._count(result)
 

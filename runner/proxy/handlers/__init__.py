@@ -1,1 +1,1 @@
-"""Handlers of the proxy: authentication, owners, reads, writes, secrets, discovery."""
+"""Handlers of the proxy: authentication, confinement, formats, owners, refusals, forwarding."""
