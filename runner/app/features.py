@@ -38,6 +38,7 @@ from runner.features.rollout.hooks import ROLLOUT, Rollout
 from runner.features.rollout.page import RolloutTable
 from runner.features.rollout.store import RolloutStore
 from runner.features.ui.setup import OperatorPage
+from runner.features.unchanged.fields import SKIPS
 from runner.features.unchanged.hooks import RunSkipper
 from runner.kube.client import Selection
 from runner.kube.credentials import auth
@@ -171,7 +172,7 @@ def _planner(kind: Kind, plans: PlanRuns) -> PlanReconciler:
 
 
 def _skipper(kind: Kind) -> RunSkipper | None:
-    if not kind.scope.watch.skip_unchanged:
+    if not kind.scope.watch.more.get(SKIPS):
         return None
     operator = kind.operator
     return RunSkipper(kind.scope, operator.client, operator.dependents, kind.inputs, kind.executed, kind.must_run)

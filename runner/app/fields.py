@@ -8,6 +8,7 @@ from runner.features.plan import drift_fields
 from runner.features.prune import fields as prune_fields
 from runner.features.references import fields as reference_fields
 from runner.features.rollout import fields as rollout_fields
+from runner.features.unchanged import fields as unchanged_fields
 
 FEATURE_FIELDS = (
     reference_fields.FIELDS,
@@ -16,4 +17,5 @@ FEATURE_FIELDS = (
     drift_fields.FIELDS,
     rollout_fields.FIELDS,
     prune_fields.FIELDS,
+    unchanged_fields.FIELDS,
 )

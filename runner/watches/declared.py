@@ -154,12 +154,6 @@ _WATCH = _section(
         "apply",
         values=MODES,
     ),
-    _boolean(
-        "skipUnchanged",
-        "skip runs at start and for periods if nothing changed ([skip-unchanged.md](skip-unchanged.md))",
-        "true",
-        "false",
-    ),
     _text("engine", "`auto`, `warm` or `exec`; default: `--engine`", "exec", values=ENGINES),
     _mapping(
         "finalizer",

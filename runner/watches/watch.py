@@ -122,7 +122,6 @@ class Watch:
     policy: RunPolicy
     mode: RunMode
     """Whether runs execute the role, plan it, or wait for an approval."""
-    skip_unchanged: bool
     """Whether to skip runs at start and periodic runs if nothing changed."""
     engine: EngineName | None
     """None: the flag's value."""

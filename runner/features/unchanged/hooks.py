@@ -24,6 +24,7 @@ from runner.dependents.watching import Dependents
 from runner.digests import digest_of, digest_of_answer
 from runner.engine.job import Outcome
 from runner.errors import ApiError, ApiUnavailableError, ForbiddenError, NotFoundError
+from runner.features.unchanged.fields import SKIPS
 from runner.features.unchanged.last_run import MOST_READS, READ_SET, LastRun, ReadSet, RunInputs
 from runner.kube.client import Client, PatchType
 from runner.kube.discovery import ApiResource
@@ -191,7 +192,7 @@ class RunSkipper(Hooks):
 
 def _rights(watch: Watch, resource: ApiResource, places: Places) -> set[Right]:
     """Return the right to record the last run in annotations of its object."""
-    if not watch.skip_unchanged:
+    if not watch.more.get(SKIPS):
         return set()
     return granting(places.of(resource), resource.gvk.group, resource.plural, "patch")
 

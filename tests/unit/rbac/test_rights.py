@@ -19,11 +19,13 @@ from runner.errors import ConfigError
 from runner.features.rights import roles
 from runner.features.rights.record import RightsRecord
 from runner.features.rights.roles import OPERATOR, RECORDED_FOR
+from runner.features.unchanged.fields import SKIPS
 from runner.kube.credentials.auth import OwnNamespaces
 from runner.kube.discovery import ApiResource
 from runner.kube.rights import Places, Right
 from runner.objects import GVK
 from runner.proxy import request
+from runner.slots import EMPTY
 from runner.watches.watch import Finalizer, Role, Watch
 
 MEMCACHED = ApiResource(
@@ -87,7 +89,7 @@ def test_a_watch_needs_what_the_operator_does_with_its_objects(make_watch: Calla
     assert {each.verb for each in silent} == {"get", "list", "watch"}
     assert {each.namespace for each in silent} == {""}
     finalizer = Finalizer("f", Role("r", Path("/roles/r")), {}, None)
-    for patched in (make_watch(finalizer=finalizer), make_watch(skip_unchanged=True)):
+    for patched in (make_watch(finalizer=finalizer), make_watch(more=EMPTY.having(SKIPS, value=True))):
         assert Right("", "", MEMCACHED.gvk.group, "memcacheds", "patch") in of_watch(patched)
     planning = of_watch(make_watch(mode="approve"), "a")
     assert planning - plain == {Right("", "a", "", "configmaps", verb) for verb in ("create", "delete", "get", "patch")}

@@ -9,12 +9,14 @@ from runner.app.fields import FEATURE_FIELDS
 from runner.backoff import Backoff
 from runner.features.prune.fields import PRUNE_POLICY, PrunePolicy
 from runner.features.references.fields import WatchReference, referring
+from runner.features.unchanged.fields import SKIPS
 from runner.objects import GVK
+from runner.slots import EMPTY
 from runner.watches import declared, policy
 from runner.watches import watch as watches
 from runner.watches.policy import FinalizerLimit, RetryPolicy, RunPolicy
 from runner.watches.spec_paths import SpecPath, Wildcard
-from runner.watches.watch import Playbook, Role, Watch
+from runner.watches.watch import INPUTS, Playbook, Role, Watch
 from tests.unit.watches.sample import HEAD, MEMCACHED, Errors, Load, One
 
 
@@ -47,7 +49,6 @@ class TestDefaults:
             service_account="",
             policy=policy.DEFAULT,
             mode="apply",
-            skip_unchanged=False,
             engine=None,
             line=1,
         )
@@ -148,7 +149,6 @@ class TestDefaults:
                     retry=RetryPolicy(Backoff(5, 1.5, 300), attempts=4),
                 ),
                 mode="apply",
-                skip_unchanged=True,
                 engine="exec",
                 line=3,
                 more=referring(
@@ -156,8 +156,11 @@ class TestDefaults:
                         WatchReference(GVK("", "v1", "Secret"), SpecPath("spec.password", ("password",)), "", "", ""),
                         WatchReference(GVK("apps", "v1", "Deployment"), None, "web", "", "shop"),
                         WatchReference(GVK("", "v1", "ConfigMap"), None, "", "app=cache", ""),
-                    )
-                ).having(PRUNE_POLICY, PrunePolicy("delete", frozenset({"Secret"}))),
+                    ),
+                    EMPTY.having(INPUTS, {"skip_unchanged": True})
+                    .having(SKIPS, value=True)
+                    .having(PRUNE_POLICY, PrunePolicy("delete", frozenset({"Secret"}))),
+                ),
             ),
         )
 
