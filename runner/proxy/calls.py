@@ -310,18 +310,13 @@ def complete(status: int, data: bytes, *more: tuple[bytes, bytes]) -> Answer:
 
 
 def refusal(code: int, message: str, *more: tuple[bytes, bytes]) -> Answer:
-    """Return an error response of the proxy as a Status object
+    """Return an error response of the proxy."""
+    return complete(code, orjson.dumps(failure(code, _REASONS.get(code, ""), message)), *more)
+
+
+def failure(code: int, reason: str, message: str) -> Object:
+    """Return the Status object of an error
     (https://github.com/kubernetes/community/blob/master/contributors/devel/sig-architecture/api-conventions.md#response-status-kind).
     """  # noqa: D205 - the address is one word
-    body = orjson.dumps(
-        {
-            "kind": "Status",
-            "apiVersion": "v1",
-            "metadata": {},
-            "status": "Failure",
-            "message": message,
-            "reason": _REASONS.get(code, ""),
-            "code": code,
-        }
-    )
-    return complete(code, body, *more)
+    status = {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure"}
+    return {**status, "message": message, "reason": reason, "code": code}

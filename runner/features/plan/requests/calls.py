@@ -18,8 +18,9 @@ import orjson
 from runner.features.plan.trial.overlay import NAMESPACES, KindId, Overlay, PlannedObject, Refusal
 from runner.features.plan.trial.read_digests import UNSTABLE, read_digest
 from runner.objects import Object, ObjectKey, metadata
+from runner.proxy import calls as proxy_calls
 from runner.proxy import content, request
-from runner.proxy.calls import Answer, Call, Proceed, Whole
+from runner.proxy.calls import Answer, Call, Proceed, Whole, complete
 from runner.proxy.http.messages import Headers
 from runner.proxy.identity import RunIdentity
 from runner.proxy.protobuf import owners
@@ -305,26 +306,15 @@ async def _whole(answer: Answer, most: int) -> Reply:
 
 def respond(obj: Mapping[str, Any], status: int = HTTPStatus.OK, *, to_head: bool = False) -> Answer:
     """Return a response with a JSON object."""
-    body = orjson.dumps(obj)
-    headers = [
-        (b"Content-Type", JSON),
-        (b"Content-Length", b"%d" % len(body)),
-        (b"Cache-Control", b"no-cache, private"),
-    ]
-    return Answer(int(status), b"", headers, 0 if to_head else len(body), Whole(b"" if to_head else body))
+    answer = complete(int(status), orjson.dumps(obj), (b"Cache-Control", b"no-cache, private"))
+    if to_head:
+        answer.length, answer.content = 0, Whole(b"")
+    return answer
 
 
 def failure(code: int, reason: str, message: str, details: Mapping[str, Any] | None = None) -> Answer:
     """Return an error like the API server's."""
-    status: Object = {
-        "kind": "Status",
-        "apiVersion": "v1",
-        "metadata": {},
-        "status": "Failure",
-        "message": message,
-        "reason": reason,
-        "code": int(code),
-    }
+    status = proxy_calls.failure(int(code), reason, message)
     return respond(status | ({"details": dict(details)} if details else {}), code)
 
 
