@@ -20,12 +20,13 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from runner import __version__
-from runner.cli import logs, rollout
+from runner.cli import logs
 from runner.cli import text as cli_text
 from runner.config.options import Option, removed_flags
 from runner.config.settings import GROUPS, OPTIONS
 from runner.engines.warm import tested
 from runner.errors import ConfigError, OperatorError
+from runner.features.rollout import commands as rollout
 
 OK, FAILED, BAD_INPUT = 0, 1, 2
 _INTERRUPTED = 130  # 128 + SIGINT, as shells count

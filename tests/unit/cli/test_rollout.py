@@ -8,8 +8,8 @@ from typing import Any, cast
 
 import pytest
 
-from runner.cli import rollout
 from runner.errors import ConflictError, ForbiddenError
+from runner.features.rollout import commands as rollout
 from runner.features.rollout.member import Member
 from runner.features.rollout.state import State
 from runner.features.rollout.store import RolloutStore

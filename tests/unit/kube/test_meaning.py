@@ -73,7 +73,8 @@ SITES: dict[Request, set[str]] = {
 """Functions that send the requests of each row."""
 _ELSEWHERE = {"sdk", "cli", "collections"}
 """Packages for commands and roles, which the operator does not execute."""
-_NO_REQUESTS = {"agent/relay:_copy"}
+_NO_REQUESTS = {"agent/relay:_copy", "features/rollout/commands:_members"}
+"""Functions that send no requests, or those of a command."""
 _SENDING = {"get", "patch", "create", "delete", "stream", "read"}
 _POLICY = "things \"one\" is forbidden: ValidatingAdmissionPolicy 'p' with binding 'b' denied request: no"
 
