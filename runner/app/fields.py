@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from runner.engines.pod import fields as pod_fields
+from runner.engines.warm import fields as warm_fields
 from runner.features.hosts import fields as host_fields
 from runner.features.plan import drift_fields
 from runner.features.prune import fields as prune_fields
@@ -12,6 +13,7 @@ from runner.features.unchanged import fields as unchanged_fields
 
 FEATURE_FIELDS = (
     reference_fields.FIELDS,
+    warm_fields.FIELDS,
     pod_fields.FIELDS,
     host_fields.FIELDS,  # after `references`, to which it adds the Secret with credentials
     drift_fields.FIELDS,

@@ -35,7 +35,6 @@ _NOT_OF_RUNS = frozenset(
         "max_verbosity",
         "policy",
         "mode",
-        "engine",
         "finalizer",
         "max_runner_artifacts",
         "more",

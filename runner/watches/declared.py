@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from runner.config.settings import ENGINES
 from runner.watches.field import FeatureFields, Field
 from runner.watches.field import boolean as _boolean
 from runner.watches.field import duration as _duration
@@ -154,7 +153,6 @@ _WATCH = _section(
         "apply",
         values=MODES,
     ),
-    _text("engine", "`auto`, `warm` or `exec`; default: `--engine`", "exec", values=ENGINES),
     _mapping(
         "finalizer",
         "the role or playbook that runs when an object is deleted, see below",

@@ -17,7 +17,7 @@ import yaml
 
 from runner.config import duration, paths
 from runner.config.paths import SearchPath, SearchResult, find_file, find_role
-from runner.config.settings import ENGINES, EngineName, Settings
+from runner.config.settings import Settings
 from runner.objects import GVK
 from runner.slots import EMPTY, Slot, Slots
 from runner.watches import (
@@ -123,8 +123,6 @@ class Watch:
     mode: RunMode
     """Whether runs execute the role, plan it, or wait for an approval."""
     """Whether to skip runs at start and periodic runs if nothing changed."""
-    engine: EngineName | None
-    """None: the flag's value."""
     line: int
     """First line of the entry in watches.yaml, counted from 1."""
     more: Slots = EMPTY
@@ -307,7 +305,6 @@ def _watch(fields: Fields, gvk: GVK, reader: _Reader, line: int) -> Watch | None
         service_account=_service_account(fields),
         policy=policy_fields.read(fields),
         mode=_mode(fields),
-        engine=_engine(fields),
         line=line,
         more=more,
         **_booleans(fields),
@@ -408,14 +405,6 @@ def _max_verbosity(fields: Fields) -> int:
     if not 0 <= number <= _HIGHEST_VERBOSITY:
         fields.error(field, f"invalid number {number}: use a whole number from 0 to {_HIGHEST_VERBOSITY}")
     return number
-
-
-def _engine(fields: Fields) -> EngineName | None:
-    text = fields.text("engine")
-    found = next((name for name in ENGINES if name == text.lower()), None)
-    if text and found is None:
-        fields.error("engine", f"invalid engine {text!r}: use {', '.join(ENGINES[:-1])} or {ENGINES[-1]}")
-    return found
 
 
 def _artifacts(fields: Fields) -> int:

@@ -43,7 +43,6 @@ _PLAIN = Watch(
     service_account="",
     policy=policy.DEFAULT,
     mode="apply",
-    engine=None,
     line=1,
 )
 

@@ -9,6 +9,7 @@ from runner.config.settings import Settings
 from runner.engine.starter import ColdStarter
 from runner.engines.plugin import EnginePlugin, OpenEngine, OperatorParts
 from runner.engines.warm.engine import WarmChoice, WarmEngine
+from runner.engines.warm.fields import ENGINE
 from runner.engines.warm.server.pool import Pool
 from runner.meters import Meters
 from runner.watches.watch import Content, Watch
@@ -19,8 +20,9 @@ def make(settings: Settings) -> EnginePlugin:
     choice = WarmChoice(settings.engine)
 
     def claims(watch: Watch) -> bool:
-        choice.check(watch.engine, f"watches.yaml, line {watch.line}: engine")
-        return choice.is_warm(watch.engine)
+        name = watch.more.get(ENGINE)
+        choice.check(name, f"watches.yaml, line {watch.line}: engine")
+        return choice.is_warm(name)
 
     return EnginePlugin(claims, partial(_open, choice))
 

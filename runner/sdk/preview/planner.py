@@ -31,6 +31,7 @@ from runner.engine.run_engine import RunEngine
 from runner.engine.run_root import RunRoot
 from runner.engine.starter import ColdStarter
 from runner.engines.warm.engine import WarmChoice, WarmEngine
+from runner.engines.warm.fields import ENGINE
 from runner.errors import ApiError, ApiUnavailableError, OperatorError, UnauthorizedError
 from runner.events.bodies import ApiEvent
 from runner.features.hosts.run_hosts import RunHosts
@@ -142,7 +143,7 @@ class Planner:
         """Plan the targets, several at the same time, as many as the operator would run."""
         watches = {target.watch.gvk: target.watch for target in targets}
         for watch in watches.values():
-            self._runtime.choice.check(watch.engine, f"engine of {watch.gvk}")
+            self._runtime.choice.check(watch.more.get(ENGINE), f"engine of {watch.gvk}")
         await self._prepare(watches.values(), len(targets))
         workers = {gvk: asyncio.Semaphore(self._settings.workers_for(gvk)) for gvk in watches}
         slots = asyncio.Semaphore(max(self._settings.most_runs(watches), 1))
@@ -163,7 +164,7 @@ class Planner:
 
     async def _prepare(self, watches: Iterable[Watch], count: int) -> None:
         """Load the modules of many runs once; for a few runs, this would take longer than they do."""
-        warm = [watch for watch in watches if self._runtime.choice.is_warm(watch.engine)]
+        warm = [watch for watch in watches if self._runtime.choice.is_warm(watch.more.get(ENGINE))]
         contents = [content for watch in warm for content in watch.contents]
         if contents and count >= _FLEET:
             self._runtime.warm.expect(contents, plan_environment(self._runtime.environment))
@@ -222,7 +223,7 @@ class Planner:
             informer = Informer(client, Discovery(client), watch.gvk, settings.namespaces, Selection(), "")
             scope = WatchScope(watch, informer, SoleReplica(), Metrics(), _NoEvents(), bounds, OWN_STATUS)
             jobs = JobFactory(scope, settings, self._runtime.environment)
-            engine = self._runtime.warm if self._runtime.choice.is_warm(watch.engine) else self._runtime.cold
+            engine = self._runtime.warm if self._runtime.choice.is_warm(watch.more.get(ENGINE)) else self._runtime.cold
             runs = Runs(scope, engine, (), self._runtime.access, _exists, jobs)
             self._runs[watch.gvk] = PlanRuns(runs, OWN_STATUS, lambda _: None)
         return self._runs[watch.gvk], replace(attempt, overrides=overrides_of(attempt.obj, bounds))

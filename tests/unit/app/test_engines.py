@@ -14,8 +14,10 @@ from runner.engines.plugin import EnginePlugin, OpenEngine, OperatorParts
 from runner.engines.pod.fields import PodPolicy, isolated
 from runner.engines.warm import plugin as warm
 from runner.engines.warm import tested
+from runner.engines.warm.fields import ENGINE
 from runner.errors import ConfigError
 from runner.objects import GVK
+from runner.slots import EMPTY
 from tests.kit.watch_values import watch_value
 
 if TYPE_CHECKING:
@@ -54,8 +56,8 @@ def test_the_engine_of_the_watch_counts_before_that_of_the_flag_and_auto_is_warm
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(tested, "problem", lambda: problem)
-    assert chosen(flag, watch_value(engine=field)) == expected
-    assert chosen(flag, watch_value(engine=field, more=IN_POD)) == "pod"
+    assert chosen(flag, watch_value(more=EMPTY.having(ENGINE, field))) == expected
+    assert chosen(flag, watch_value(more=IN_POD.having(ENGINE, field))) == "pod"
 
 
 def test_a_warm_engine_that_is_required_and_not_available_is_an_error_that_names_the_setting(
@@ -65,7 +67,7 @@ def test_a_warm_engine_that_is_required_and_not_available_is_an_error_that_names
     with pytest.raises(ConfigError, match=r"--engine: the warm engine cannot be used: ansible-core 2\.9"):
         chosen("warm", watch_value())
     with pytest.raises(ConfigError, match=r"watches\.yaml, line 7: engine: the warm engine cannot be used"):
-        chosen("auto", watch_value(engine="warm", line=7))
+        chosen("auto", watch_value(more=EMPTY.having(ENGINE, "warm"), line=7))
 
 
 async def test_each_engine_gets_its_watches_and_one_that_is_not_needed_is_not_opened() -> None:

@@ -7,6 +7,7 @@ import pytest
 
 from runner.app.fields import FEATURE_FIELDS
 from runner.backoff import Backoff
+from runner.engines.warm.fields import ENGINE
 from runner.features.prune.fields import PRUNE_POLICY, PrunePolicy
 from runner.features.references.fields import WatchReference, referring
 from runner.features.unchanged.fields import SKIPS
@@ -49,7 +50,6 @@ class TestDefaults:
             service_account="",
             policy=policy.DEFAULT,
             mode="apply",
-            engine=None,
             line=1,
         )
 
@@ -149,7 +149,6 @@ class TestDefaults:
                     retry=RetryPolicy(Backoff(5, 1.5, 300), attempts=4),
                 ),
                 mode="apply",
-                engine="exec",
                 line=3,
                 more=referring(
                     (
@@ -159,6 +158,7 @@ class TestDefaults:
                     ),
                     EMPTY.having(INPUTS, {"skip_unchanged": True})
                     .having(SKIPS, value=True)
+                    .having(ENGINE, "exec")
                     .having(PRUNE_POLICY, PrunePolicy("delete", frozenset({"Secret"}))),
                 ),
             ),
