@@ -21,7 +21,8 @@ from runner.kube.client import Client
 from runner.proxy.calls import Handler, Observer
 from runner.proxy.handlers.confined import Confined
 from runner.proxy.handlers.negotiate import Negotiate
-from runner.proxy.handlers.writes import ServedResources, Writes
+from runner.proxy.handlers.served import ServedResources
+from runner.proxy.handlers.writes import Writes
 from runner.proxy.identity import Identities
 from runner.proxy.server import Proxy
 

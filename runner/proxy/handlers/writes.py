@@ -22,15 +22,15 @@ from typing import Protocol
 from weakref import WeakValueDictionary
 
 from runner import log
-from runner.errors import PASSING, ApiError, ApiUnavailableError, KindNotFoundError, NotFoundError
-from runner.kube import discovery
-from runner.kube.discovery import ApiResource, DiscoveryClient
+from runner.errors import PASSING, ApiError, ApiUnavailableError, NotFoundError
+from runner.kube.discovery import ApiResource
 from runner.objects import Object, ObjectKey, key_of, uid_of
 from runner.ownership import Owner, OwnerState
 from runner.proxy import content
 from runner.proxy.calls import Answer, Call, Proceed, refusal
 from runner.proxy.handlers import owners
 from runner.proxy.handlers.owners import OwnerMark, Ownership
+from runner.proxy.handlers.served import ServedResources
 from runner.proxy.identity import RunIdentity
 from runner.proxy.request import RequestInfo, parse_query
 
@@ -38,8 +38,6 @@ _AFTERWARDS = 30.0
 """Seconds until a write is canceled after its client has disconnected."""
 _REDIRECT = 300
 _GONE_STATUS = 410
-_LOOKUP_TTL = 300.0
-_MOST_LOOKUPS = 500
 _GONE = (
     "{owner} (UID {uid}) was deleted during this run. The garbage collector would delete an object that it owns, so "
     "the proxy rejects writes of such objects."
@@ -103,44 +101,6 @@ class _Owned:
     how: OwnerMark
     creates: ObjectKey | None = None
     """Key of the object, without a name if the API server chooses it, if the request creates it with the owner."""
-
-
-@dataclass(frozen=True, slots=True)
-class _Lookup:
-    at: float
-    resources: dict[str, ApiResource]
-
-
-class ServedResources:
-    """The API server's resources by group, version and plural, cached for five minutes. An unknown plural is looked up
-    each time, since a run can have installed it a moment ago.
-    """  # noqa: D205 - one thought
-
-    def __init__(self, client: DiscoveryClient, clock: Callable[[], float]) -> None:
-        self._client = client
-        self._clock = clock
-        self._lookups: dict[tuple[str, str], _Lookup] = {}
-
-    async def find(self, info: RequestInfo) -> ApiResource | None:
-        """Return the resource of a path; None if the API server does not serve it. Raises ApiError."""
-        key = (info.group, info.version)
-        found = self._lookups.get(key)
-        if len(self._lookups) >= _MOST_LOOKUPS:
-            self._lookups.clear()  # a client can ask for any group
-        if found is None or info.resource not in found.resources or found.at < self._clock() - _LOOKUP_TTL:
-            found = self._lookups[key] = _Lookup(self._clock(), await self._discover(*key))
-        return found.resources.get(info.resource)
-
-    def forget(self) -> None:
-        """Drop all lookups: the served resources can have changed."""
-        self._lookups.clear()
-
-    async def _discover(self, group: str, version: str) -> dict[str, ApiResource]:
-        try:
-            answer = await self._client.request("GET", f"/apis/{group}/{version}" if group else f"/api/{version}")
-        except (NotFoundError, KindNotFoundError):
-            return {}
-        return {resource.plural: resource for resource in discovery.parse(group, version, answer).values()}
 
 
 class Writes:

@@ -32,7 +32,8 @@ from runner.objects import GVK, ObjectKey, ObjectRef, metadata
 from runner.ownership import Owner
 from runner.proxy.calls import Handler
 from runner.proxy.handlers.negotiate import Negotiate
-from runner.proxy.handlers.writes import ServedResources, Writes
+from runner.proxy.handlers.served import ServedResources
+from runner.proxy.handlers.writes import Writes
 from runner.proxy.identity import Identities, RunIdentity
 from runner.proxy.server import Proxy
 from runner.sdk.devcluster import DevCluster

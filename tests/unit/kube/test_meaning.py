@@ -58,7 +58,7 @@ SITES: dict[Request, set[str]] = {
     Request.KINDS: {"kube/state:read", "kube/state:put"},
     Request.LEASE: {"features/replicas/leases:read", "features/replicas/leases:write"},
     Request.METRICS: {"kube/reviews:_create"},
-    Request.PROXY: {f"proxy/handlers/writes:{name}" for name in ("_discover", "_current", "_written")},
+    Request.PROXY: {f"proxy/handlers/{name}" for name in ("served:_discover", "writes:_current", "writes:_written")},
     Request.POD_CREATED: {
         "engines/pod/records:_create",
         "engines/pod/records:create_job",

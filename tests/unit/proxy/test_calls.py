@@ -25,7 +25,8 @@ from runner.ownership import Owner
 from runner.proxy import content
 from runner.proxy.calls import Answer, Call, Observer
 from runner.proxy.content import Parsed
-from runner.proxy.handlers.writes import ServedResources, Writes
+from runner.proxy.handlers.served import ServedResources
+from runner.proxy.handlers.writes import Writes
 from runner.slots import EMPTY
 from tests.kit.wait import patience, until
 

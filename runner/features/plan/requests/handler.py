@@ -18,7 +18,7 @@ from runner.features.plan.requests.schemas import ApiDocuments
 from runner.features.plan.requests.writes import PlanWrites
 from runner.features.plan.trial.overlay import APPROVAL, Overlay, WriteApproval
 from runner.proxy.calls import Answer, Call, Proceed, refusal
-from runner.proxy.handlers.writes import ServedResources
+from runner.proxy.handlers.served import ServedResources
 from runner.proxy.request import RequestInfo, parse_query
 
 _LONGEST_WATCH = 30.0

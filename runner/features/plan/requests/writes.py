@@ -29,7 +29,7 @@ from runner.objects import Object, ObjectKey, metadata
 from runner.proxy import content
 from runner.proxy.calls import Answer
 from runner.proxy.handlers import owners
-from runner.proxy.handlers.writes import ServedResources
+from runner.proxy.handlers.served import ServedResources
 
 _WRITES = frozenset({"create", "update", "patch", "delete", "deletecollection"})
 _CHANGES = frozenset({"update", "patch"})

@@ -19,7 +19,8 @@ from runner.kube.discovery import ApiResource
 from runner.objects import Object, ObjectKey
 from runner.ownership import Owner
 from runner.proxy.calls import Handler
-from runner.proxy.handlers.writes import ServedResources, Writes
+from runner.proxy.handlers.served import ServedResources
+from runner.proxy.handlers.writes import Writes
 from runner.proxy.protobuf import owners
 from runner.proxy.protobuf.wire import message as encode
 from runner.proxy.protobuf.wire import text

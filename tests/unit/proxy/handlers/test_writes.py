@@ -21,7 +21,8 @@ from runner.ownership import Owner, OwnerState
 from runner.proxy import request
 from runner.proxy.calls import Handler
 from runner.proxy.handlers.owners import ADOPT, INJECT_OWNER
-from runner.proxy.handlers.writes import ServedResources, Writes
+from runner.proxy.handlers.served import ServedResources
+from runner.proxy.handlers.writes import Writes
 from runner.proxy.protobuf import owners
 from runner.proxy.protobuf.wire import message, text
 from tests.kit.wait import until
