@@ -117,9 +117,9 @@ class KeptWrites:
         pause = self._pauses.pop(namespace, None)
         was_paused = pause is not None and pause.refusals > 0
         if was_paused:
-            for each in self._objects.values():
-                if key_of(each.obj).namespace == namespace:
-                    each.due = now
+            for other in self._objects.values():
+                if key_of(other.obj).namespace == namespace:
+                    other.due = now
         self.added.set()
         return was_paused or (kept is not None and kept.refusals > 0)
 
@@ -139,7 +139,7 @@ class KeptWrites:
 
     def unrefused(self) -> Kept | None:
         """Return a write that no refusal delays; None if there is none."""
-        return min((each for each in self._idle() if not each.refusals), key=attrgetter("due"), default=None)
+        return min((kept for kept in self._idle() if not kept.refusals), key=attrgetter("due"), default=None)
 
     def _until(self, obj: Object) -> float:
         """Return the end of the pause in the object's namespace."""
@@ -147,4 +147,4 @@ class KeptWrites:
         return pause.until if pause is not None else 0.0
 
     def _idle(self) -> Iterator[Kept]:
-        return (each for each in self._objects.values() if not each.is_busy)
+        return (kept for kept in self._objects.values() if not kept.is_busy)

@@ -68,7 +68,7 @@ class StatusReport:
 
     def joined(self, other: StatusReport) -> StatusReport:
         """Return the report with the changes of another one, which has priority."""
-        conditions = {each["type"]: each for each in (*self.conditions, *other.conditions)}
+        conditions = {condition["type"]: condition for condition in (*self.conditions, *other.conditions)}
         return StatusReport(
             tuple(conditions.values()),
             other.health or self.health,
@@ -164,15 +164,15 @@ def request_refused(what: str, message: str, reason: str = "Refused") -> StatusR
 
 def finalizer_has_run(obj: Object) -> bool:
     """Return whether the status contains that the finalizer has run, and that its removal was refused."""
-    found = find(conditions_of(obj), REQUEST_REFUSED) or {}
-    is_current = found.get(OBSERVED) == metadata(obj).get("generation")
-    return is_current and found.get("status") == "True" and found.get("reason") == FINALIZER_RAN
+    refused = find(conditions_of(obj), REQUEST_REFUSED) or {}
+    is_current = refused.get(OBSERVED) == metadata(obj).get("generation")
+    return is_current and refused.get("status") == "True" and refused.get("reason") == FINALIZER_RAN
 
 
 def request_accepted(obj: Object) -> StatusReport:
     """Return the change that ends `RequestRefused`; empty if the object does not have that condition."""
-    found = find(conditions_of(obj), REQUEST_REFUSED)
-    if found is None or found.get("status") == "False":
+    refused = find(conditions_of(obj), REQUEST_REFUSED)
+    if refused is None or refused.get("status") == "False":
         return StatusReport(())
     return StatusReport((make(REQUEST_REFUSED, "False", "Accepted", ""),))
 
@@ -213,8 +213,8 @@ def failure_message(result: RunResult, failed: FailureDetails) -> str:
         lines.insert(0, f"Unreachable: {first_names(names, MOST_NAMED)}. The operator tries again{others}.")
     if not lines or result.outcome is not Outcome.FAILED:
         lines.insert(0, result.message or _UNKNOWN_FAILURE)
-    lines = [*failed.missing, *lines, *(_place(each) for each in result.failures if each.task or each.path)]
-    tail = "".join(f"\n{each}" for each in (*failed.advice, failed.more) if each)
+    lines = [*failed.missing, *lines, *(_place(failure) for failure in result.failures if failure.task or failure.path)]
+    tail = "".join(f"\n{line}" for line in (*failed.advice, failed.more) if line)
     return bounded("\n".join(lines), MAX_MESSAGE - len(tail)) + tail
 
 

@@ -104,15 +104,15 @@ class StatusWriter:
     async def follow(self) -> None:
         """Repeat failed writes when they are due, until canceled."""
         while True:
-            found = self._kept.next()
+            due = self._kept.next()
             self._kept.added.clear()
-            seconds = None if found is None else found[1] - asyncio.get_running_loop().time()
-            if found is None or (seconds is not None and seconds > 0):
+            seconds = None if due is None else due[1] - asyncio.get_running_loop().time()
+            if due is None or (seconds is not None and seconds > 0):
                 with contextlib.suppress(TimeoutError):
                     async with asyncio.timeout(seconds):
                         await self._kept.added.wait()
                 continue
-            await self._repeat_alone(found[0])
+            await self._repeat_alone(due[0])
 
     async def drain(self) -> None:
         """Repeat the writes that an outage prevented until they succeed. `follow` has ended."""

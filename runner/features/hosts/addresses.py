@@ -70,10 +70,10 @@ class AddressCheck:
     def __init__(self, allow: AllowedHosts, api_server: Iterable[Address]) -> None:
         """`api_server` are the addresses of the API server."""
         self._allow = allow
-        own = tuple(ip_network(plain(each)) for each in api_server)
+        own = tuple(ip_network(plain(server)) for server in api_server)
         self._special = (("an address of the API server", own), *_SPECIAL)
 
-    def choose(self, written: str, found: Sequence[Address]) -> Address | str:
+    def choose(self, written: str, resolved: Sequence[Address]) -> Address | str:
         """Return the address to connect to for an address or name in a resource, or why there is none.
 
         Empty: the name does not resolve. No reason contains an address of a name: the operator's DNS may know names
@@ -84,8 +84,8 @@ class AddressCheck:
         if is_name and not named and not self._allow.networks:
             return "the name is not in inventory.allow of watches.yaml"
         reasons = []
-        for each in found:
-            address = plain(each)
+        for candidate in resolved:
+            address = plain(candidate)
             reason = self._refused(address, named=named)
             if not reason:
                 return address
@@ -94,18 +94,18 @@ class AddressCheck:
         return "; ".join(dict.fromkeys(reasons))
 
     def _refused(self, address: Address, *, named: bool) -> str:
-        allowed = [each for each in self._allow.networks if address.version == each.version and address in each]
+        allowed = [net for net in self._allow.networks if address.version == net.version and address in net]
         for what, networks in self._special:
-            special = [each for each in networks if address.version == each.version and address in each]
+            special = [net for net in networks if address.version == net.version and address in net]
             # An entry for addresses of this kind only.
-            if special and not any(_is_within(entry, each) for entry in allowed for each in special):
+            if special and not any(_is_within(entry, net) for entry in allowed for net in special):
                 return f"{what}, and no entry of inventory.allow is for such addresses only"
         return "" if named or allowed else "not in inventory.allow of watches.yaml"
 
     def _has_name(self, name: str) -> bool:
         return any(
-            name.endswith(each[1:]) and name != each[2:] if each.startswith("*.") else name == each
-            for each in self._allow.names
+            name.endswith(allowed[1:]) and name != allowed[2:] if allowed.startswith("*.") else name == allowed
+            for allowed in self._allow.names
         )
 
 
@@ -128,10 +128,10 @@ class Resolver:
         tasks = [loop.run_in_executor(self._threads, _lookup, name) for name in others]
         if tasks:
             await asyncio.wait(tasks, timeout=_PATIENCE)
-        found = {name: task.result() if task.done() else [] for name, task in zip(others, tasks, strict=True)}
+        resolved = {name: task.result() if task.done() else [] for name, task in zip(others, tasks, strict=True)}
         for task in tasks:
             task.cancel()
-        return literal | found
+        return literal | resolved
 
 
 def _lookup(name: str) -> list[Address]:

@@ -54,30 +54,30 @@ def of(secret: Object) -> Credentials:
     Raises:
         TerminalError: it has none, or a key that cannot be used.
     """
-    key, found = key_of(secret), _texts(secret)
-    if not any(found.get(name) for name in _KEYS if name != "known_hosts"):
+    key, texts = key_of(secret), _texts(secret)
+    if not any(texts.get(name) for name in _KEYS if name != "known_hosts"):
         raise _unusable(key, "", "it has no credentials", f"set one of {', '.join(_KEYS[:4])}")
-    private, certificate = found.get("ssh-privatekey", ""), found.get("ssh-publickey-cert", "").strip()
+    private, certificate = texts.get("ssh-privatekey", ""), texts.get("ssh-publickey-cert", "").strip()
     public = b""
     if private:
         private, public = _private_key(private, key)
     if certificate:
         certificate = _certificate(certificate, public, key)
     username, password, become = (
-        found.get(name, "").removesuffix("\n") for name in ("username", "password", "become-password")
+        texts.get(name, "").removesuffix("\n") for name in ("username", "password", "become-password")
     )
-    return Credentials(private, certificate, username, password, become, found.get("known_hosts", "").strip())
+    return Credentials(private, certificate, username, password, become, texts.get("known_hosts", "").strip())
 
 
 def _texts(secret: Object) -> dict[str, str]:
-    found = {}
+    texts = {}
     data = secret.get("data")
     for name, value in (data if isinstance(data, dict) else {}).items():
         try:
-            found[name] = base64.b64decode(value or "").decode()
+            texts[name] = base64.b64decode(value or "").decode()
         except (binascii.Error, ValueError, TypeError):
             raise _unusable(key_of(secret), name, "it is no text", "store text in UTF-8") from None
-    return found
+    return texts
 
 
 def _private_key(text: str, key: ObjectKey) -> tuple[str, bytes]:
@@ -102,14 +102,14 @@ def _private_key(text: str, key: ObjectKey) -> tuple[str, bytes]:
 def _certificate(text: str, public: bytes, key: ObjectKey) -> str:
     name = "ssh-publickey-cert"
     try:
-        found = ssh.load_ssh_public_identity(text.encode())
+        identity = ssh.load_ssh_public_identity(text.encode())
     except (ValueError, UnsupportedAlgorithm):
-        found = None
-    if not isinstance(found, ssh.SSHCertificate):
+        identity = None
+    if not isinstance(identity, ssh.SSHCertificate):
         raise _unusable(key, name, "it is no certificate", "store the file KEY-cert.pub that `ssh-keygen -s` wrote")
-    if found.public_key().public_bytes(Encoding.OpenSSH, PublicFormat.OpenSSH) != public:
+    if identity.public_key().public_bytes(Encoding.OpenSSH, PublicFormat.OpenSSH) != public:
         raise _unusable(key, name, "it is not for the key in ssh-privatekey", "store both parts of one pair")
-    if not found.valid_after <= time.time() < found.valid_before:
+    if not identity.valid_after <= time.time() < identity.valid_before:
         raise _unusable(key, name, "it has expired, or is not valid yet", "sign the key again")
     return f"{text}\n"
 

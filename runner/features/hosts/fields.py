@@ -184,11 +184,11 @@ def _path(fields: Fields, name: str) -> SpecPath | None:
 
 
 def _groups(given: Fields) -> tuple[str, ...]:
-    found = given.texts("groups")
-    for name in found:
+    names = given.texts("groups")
+    for name in names:
         if not is_group(name):
             given.error("groups", f"invalid group {name!r}: use letters, digits and '_', no name that Ansible defines")
-    return tuple(found)
+    return tuple(names)
 
 
 def _warn_of_variables(given: Fields, cwd: Path, file: Path | None) -> None:
@@ -205,10 +205,10 @@ def _file(given: Fields, cwd: Path, image: ImageFiles) -> Path | None:
     name = given.text("file")
     if not name:
         return None
-    found = find_file(name, cwd, image)
-    if found.path is None:
-        given.error("file", f"{name!r} not found; searched {', '.join(map(str, found.searched))}")
-    return found.path
+    search = find_file(name, cwd, image)
+    if search.path is None:
+        given.error("file", f"{name!r} not found; searched {', '.join(map(str, search.searched))}")
+    return search.path
 
 
 def _allowed(given: Fields) -> AllowedHosts:

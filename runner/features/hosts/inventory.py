@@ -149,7 +149,9 @@ class Hosts:
     def explain(self, result: RunResult) -> RunResult:
         """Replace messages of ssh, and name the hosts that the run did not reach before its end."""
         by_name = {host.name: host for host in self.reached}
-        failures = tuple(replace(each, message=_explained(each, by_name.get(each.host))) for each in result.failures)
+        failures = tuple(
+            replace(failure, message=_explained(failure, by_name.get(failure.host))) for failure in result.failures
+        )
         recaps = {recap.name for recap in result.hosts}
         # A role has no play for removed hosts.
         missed = [name for name, host in by_name.items() if recaps and name not in recaps and not host.is_removed]
@@ -189,7 +191,7 @@ def _inventory(hosts: Hosts, folder: Path, sockets: Path) -> dict[str, Any]:
         groups += [group] if not host.is_removed or hosts.finalizing else []
         for name in groups:
             members.setdefault(name, {})[host.name] = {}
-    children: dict[str, Any] = {name: {"hosts": found} for name, found in members.items()}
+    children: dict[str, Any] = {name: {"hosts": listed} for name, listed in members.items()}
     for name in (group, REMOVED):
         children[name]["vars"] = login
     shared = _ssh_arguments(hosts, folder)
@@ -203,14 +205,14 @@ def _inventory(hosts: Hosts, folder: Path, sockets: Path) -> dict[str, Any]:
 
 
 def _variables(host: Host, ssh_arguments: str) -> dict[str, Any]:
-    found: dict[str, Any] = {
+    variables: dict[str, Any] = {
         **host.vars,
         "ansible_host": host.address,
         "ansible_ssh_args": f"{ssh_arguments} -o HostKeyAlias={shlex.quote(host.known_as)}",
     }
     if host.port is not None:
-        found["ansible_port"] = host.port
-    return found | ({"ansible_user": host.user} if host.user else {})
+        variables["ansible_port"] = host.port
+    return variables | ({"ansible_user": host.user} if host.user else {})
 
 
 def _ssh_arguments(hosts: Hosts, folder: Path) -> str:
@@ -260,8 +262,8 @@ def accepted_keys(temporary: Path) -> dict[str, str]:
         text = (temporary / "hosts" / _KNOWN_HOSTS).read_text(encoding="utf-8", errors="replace")
     except OSError:
         return {}
-    found = (line.split(None, 1) for line in text.splitlines())
-    return {parts[0]: parts[1] for parts in found if len(parts) > 1}
+    lines = (line.split(None, 1) for line in text.splitlines())
+    return {parts[0]: parts[1] for parts in lines if len(parts) > 1}
 
 
 def _explained(failure: TaskFailure, host: Host | None) -> str:

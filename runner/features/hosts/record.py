@@ -30,7 +30,7 @@ def entries(obj: Object) -> dict[str, Entry]:
     """Return the valid entries of an object's status by name."""
     listed = maps(mapping(obj.get("status")).get(FIELD))
     # As many as `all_hosts` permits, with the removed ones.
-    return {each["name"]: each for each in listed[: 2 * spec.MOST_HOSTS] if _host(each) is not None}
+    return {entry["name"]: entry for entry in listed[: 2 * spec.MOST_HOSTS] if _host(entry) is not None}
 
 
 def all_hosts(named: Iterable[Host], before: Mapping[str, Entry], *, tries_dead: bool = True) -> tuple[Host, ...]:
@@ -67,7 +67,7 @@ def _free(host: Host, taken: Collection[str]) -> str:
         return host.name
     name = f"{host.name[:_LONGEST_NAME]}-{host.written.replace(':', '-')[:_LONGEST_NAME]}"
     numbered = (f"{name}-{number}" for number in itertools.count(2))
-    return next(each for each in itertools.chain((name,), numbered) if each not in taken)
+    return next(candidate for candidate in itertools.chain((name,), numbered) if candidate not in taken)
 
 
 def _by_machine(before: Mapping[str, Entry]) -> dict[str, Entry]:
@@ -78,7 +78,7 @@ def _by_machine(before: Mapping[str, Entry]) -> dict[str, Entry]:
 def with_keys(hosts: Hosts, keys: Mapping[str, str]) -> Hosts:
     """Return the hosts with keys that a run accepted, by the name of the host in `known_hosts`."""
     return replace(
-        hosts, hosts=tuple(replace(each, key=each.key or keys.get(each.known_as, "")) for each in hosts.hosts)
+        hosts, hosts=tuple(replace(host, key=host.key or keys.get(host.known_as, "")) for host in hosts.hosts)
     )
 
 
@@ -90,7 +90,7 @@ def at_start(hosts: Hosts, before: Mapping[str, Entry]) -> list[Entry]:
 
 def after_run(hosts: Hosts, before: Mapping[str, Entry], result: RunResult) -> list[Entry]:
     """Return the entries after a run: hosts that failed first, then by name."""
-    recaps, entry_of = {each.name: each for each in result.hosts}, _by_machine(before)
+    recaps, entry_of = {recap.name: recap for recap in result.hosts}, _by_machine(before)
     return _sorted(
         # A run without results keeps those of the last one.
         _entry(host, recaps.get(host.name), None if recaps and not host.is_left_out else entry_of.get(host.machine))
@@ -99,8 +99,8 @@ def after_run(hosts: Hosts, before: Mapping[str, Entry], result: RunResult) -> l
     )
 
 
-def _sorted(found: Iterable[Entry]) -> list[Entry]:
-    return sorted(found, key=lambda each: (not (each.get("failures") or each.get("unreachable")), each["name"]))
+def _sorted(entries: Iterable[Entry]) -> list[Entry]:
+    return sorted(entries, key=lambda entry: (not (entry.get("failures") or entry.get("unreachable")), entry["name"]))
 
 
 def _is_clean(recap: HostRecap | None) -> bool:
@@ -125,7 +125,7 @@ def _entry(host: Host, recap: HostRecap | None, before: Entry | None) -> Entry:
 
 def _host(entry: Entry) -> Host | None:
     """Return the host of an entry, None if it is invalid. Another client can have written the status."""
-    name, address, port, user = (entry.get(each) for each in ("name", "address", "port", "user"))
+    name, address, port, user = (entry.get(field) for field in ("name", "address", "port", "user"))
     host = spec.plain_host({"name": name, "address": address, "port": port, "user": user})
     return _with_key(host, entry) if host is not None else None
 

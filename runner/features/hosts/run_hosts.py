@@ -161,17 +161,17 @@ class RunHosts(Hooks):
         """Return the hosts with the addresses to connect to, without removed ones that are not allowed any more."""
         servers = {urlsplit(self._client.credentials.base_url).hostname, os.environ.get("KUBERNETES_SERVICE_HOST")}
         own = [name for name in servers if name]
-        found = await self._resolver.resolve((*own, *(host.written for host in hosts)))
-        check = AddressCheck(policy.allow, [address for name in own for address in found[name]])
+        addresses_of = await self._resolver.resolve((*own, *(host.written for host in hosts)))
+        check = AddressCheck(policy.allow, [address for name in own for address in addresses_of[name]])
         checked = []
         for host in hosts:
-            chosen = check.choose(host.written, found[host.written])
+            chosen = check.choose(host.written, addresses_of[host.written])
             if not isinstance(chosen, str):
                 checked.append(replace(host, address=str(chosen)))
             elif not chosen:
                 checked.append(replace(host, address=UNRESOLVED))
             elif not host.is_removed:
-                self._log.info("Host refused", host=host.written, found=[str(each) for each in found[host.written]])
+                self._log.info("Host refused", host=host.written, found=[*map(str, addresses_of[host.written])])
                 raise addresses.refusal(host.name, host.written, chosen)
         return tuple(checked)
 
@@ -199,12 +199,12 @@ def _name(path: SpecPath, obj: Object) -> ObjectKey | None:
         TerminalError: the value is invalid, or names a Secret of another namespace.
     """
     own = key_of(obj).namespace
-    found = [value for value in path.find(obj.get("spec")) if value is not None and value != ""]
-    if not found:
+    values = [value for value in path.find(obj.get("spec")) if value is not None and value != ""]
+    if not values:
         return None
-    name = found[0].get("name") if isinstance(found[0], dict) else found[0]
-    namespace = found[0].get("namespace", own) if isinstance(found[0], dict) else own
-    if len(found) > 1 or not isinstance(name, str) or not name or "/" in name or not isinstance(namespace, str):
+    name = values[0].get("name") if isinstance(values[0], dict) else values[0]
+    namespace = values[0].get("namespace", own) if isinstance(values[0], dict) else own
+    if len(values) > 1 or not isinstance(name, str) or not name or "/" in name or not isinstance(namespace, str):
         raise TerminalError(f"{path.text}: not the name of one Secret; write its name")
     if not namespace:
         raise TerminalError(f"{path.text}: the object has no namespace; write {{name: …, namespace: …}} of the Secret")

@@ -54,10 +54,10 @@ def read(spec: Any, policy: InventoryPolicy, watch: Watch) -> SpecHosts:
         for number, item in enumerate(value if isinstance(value, list) else [] if value is None else [value]):
             place = f"{policy.hosts.text}[{number}]"
             host = _host(item, place)
-            found = _variables(host.vars, host.name, place, watch, ignored)
-            _check_permitted(f"{place}.vars", "variable", found, permitted)
+            variables = _variables(host.vars, host.name, place, watch, ignored)
+            _check_permitted(f"{place}.vars", "variable", variables, permitted)
             _check_permitted(f"{place}.groups", "group", host.groups, {*policy.groups, policy.group})
-            host = replace(host, vars=found)
+            host = replace(host, vars=variables)
             if host.name in hosts:
                 raise _error(place, f"duplicate host {host.name!r}", "give each host another name")
             hosts[host.name] = host
@@ -136,10 +136,10 @@ def _user(value: Any, place: str) -> str:
 def _variables(value: Any, host: str, place: str, watch: Watch, ignored: list[str]) -> Mapping[str, Any]:
     if not isinstance(value, dict):
         raise _error(f"{place}.vars", f"invalid variables {_cut(value)}", "use a mapping")
-    found = params.variables(value, watch)
-    reserved = sorted(name for name in found if params.is_reserved(name, watch.allow_ansible_variables))
+    variables = params.variables(value, watch)
+    reserved = sorted(name for name in variables if params.is_reserved(name, watch.allow_ansible_variables))
     ignored += [f"{name} of host {host}" for name in reserved]
-    return {name: each for name, each in found.items() if name not in reserved}
+    return {name: content for name, content in variables.items() if name not in reserved}
 
 
 def _groups(value: Any, place: str) -> Iterator[str]:

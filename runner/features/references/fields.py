@@ -105,8 +105,8 @@ _FIELDS = field.section(
 
 def _read(entry: Entry, values: Slots) -> Slots:
     """Add the valid references; report invalid ones."""
-    found = (_reference(item) for item in entry.fields.items("references", field.names(_FIELDS)))
-    references = tuple(reference for reference in found if reference is not None)
+    read = (_reference(item) for item in entry.fields.items("references", field.names(_FIELDS)))
+    references = tuple(reference for reference in read if reference is not None)
     return referring(references, values) if references else values
 
 
@@ -116,9 +116,9 @@ def _reference(item: Fields) -> WatchReference | None:
     gvk = GVK(item.text("group"), item.text("version"), item.text("kind"))
     given = [name for name in _WAYS if item.is_present(name)]
     if len(given) != 1:
-        found = f"{' and '.join(given)} are mutually exclusive" if given else "selects no objects"
+        problem = f"{' and '.join(given)} are mutually exclusive" if given else "selects no objects"
         item.error(
-            "", f"{found}: set one of path (field of the spec with their names), name, and selector (their labels)"
+            "", f"{problem}: set one of path (field of the spec with their names), name, and selector (their labels)"
         )
         return None
     path, name, selector = _path(item), item.text("name"), selector_fields.read(item)

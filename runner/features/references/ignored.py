@@ -43,7 +43,7 @@ class IgnoredReferences(Hooks):
     async def before(self, attempt: Attempt) -> Skip | Attempt:
         """Add the condition."""
         references = self.scope.watch.more.get(REFERENCES)
-        found = references_of(references, attempt.obj)
-        foreign, excess = [*map(str, found.foreign)], [*map(str, found.excess)]
+        named = references_of(references, attempt.obj)
+        foreign, excess = [*map(str, named.foreign)], [*map(str, named.excess)]
         conditions = ignored_references(attempt.obj, foreign, excess)
         return replace(attempt, conditions=(*attempt.conditions, *conditions))

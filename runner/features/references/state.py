@@ -157,15 +157,15 @@ def references_of(references: Iterable[WatchReference], obj: Object) -> SpecRefe
     invalid: list[str] = []
     for reference in references:
         try:
-            found = [ObjectRef(reference.gvk, key) for key in names(reference, obj)]
+            referenced = [ObjectRef(reference.gvk, key) for key in names(reference, obj)]
         except ValueError as error:
             invalid.append(str(error))
             continue
         if reference.name:
-            fixed.update(found)
+            fixed.update(referenced)
             continue
-        for each in found:
-            (named if reference.allows(each.key.namespace, own) else foreign)[each] = None
+        for ref in referenced:
+            (named if reference.allows(ref.key.namespace, own) else foreign)[ref] = None
     kept, excess = tuple(named)[:MOST_REFERENCES], tuple(named)[MOST_REFERENCES:]
     return SpecReferences(frozenset(fixed.union(kept)), tuple(foreign), excess, tuple(invalid))
 
@@ -217,7 +217,7 @@ class ReferenceIndex:
         before = self._references.get(target, frozenset())
         self._references[target] = references
         self._spaces.setdefault((target.gvk, target.key.namespace), set()).add(target.key)
-        fresh = [each for each in references - before if self._add(each, target)]
+        fresh = [reference for reference in references - before if self._add(reference, target)]
         return fresh, self._leave(before - references, target)
 
     def forget(self, target: ObjectRef) -> list[ObjectRef]:

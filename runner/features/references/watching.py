@@ -93,9 +93,9 @@ class DeferredReferences(Deferred[ReferenceNotification]):
         """
         if notification.is_status:
             earlier = self.discard(
-                notification.target, lambda each: each.is_status and each.referenced == notification.referenced
+                notification.target, lambda other: other.is_status and other.referenced == notification.referenced
             )
-            is_progress = notification.is_progress and all(each.is_progress for each in earlier)
+            is_progress = notification.is_progress and all(other.is_progress for other in earlier)
             return self.defer(notification.target, replace(notification, is_progress=is_progress))
         return self.defer(notification.target, notification) or self._is_own(notification)
 
@@ -169,15 +169,15 @@ class References(AccessObserver):
         if watch is None:
             return
         references = watch.more.get(REFERENCES)
-        target, found = ObjectRef(gvk, key_of(obj)), references_of(references, obj)
-        for problem in found.invalid:
+        target, named = ObjectRef(gvk, key_of(obj)), references_of(references, obj)
+        for problem in named.invalid:
             self._report(target, "Cannot watch a referenced object", problem)
-        if found.foreign or found.excess:
-            self._warn_ignored(target, found)
-        fresh, left = self._index.update(target, found.watched)
+        if named.foreign or named.excess:
+            self._warn_ignored(target, named)
+        fresh, left = self._index.update(target, named.watched)
         self._leave(left)
-        for each in fresh:
-            self._kinds[each.gvk].add(each.key)
+        for referenced in fresh:
+            self._kinds[referenced.gvk].add(referenced.key)
 
     def forget(self, gvk: GVK, key: ObjectKey) -> None:
         """Drop the state of a deleted object."""
@@ -355,7 +355,8 @@ class References(AccessObserver):
     def _reads_status(self, gvk: GVK) -> bool:
         """Return True if the status of a kind counts for a watch that refers to it."""
         return any(
-            watch.watch_dependent_status != "off" and any(each.gvk == gvk for each in watch.more.get(REFERENCES))
+            watch.watch_dependent_status != "off"
+            and any(reference.gvk == gvk for reference in watch.more.get(REFERENCES))
             for watch in self._watches.values()
         )
 
@@ -365,19 +366,19 @@ class References(AccessObserver):
         return (resource.gvk.group, resource.gvk.kind) in kinds
 
     def _leave(self, left: Iterable[ObjectRef]) -> None:
-        for each in left:
-            self._kinds[each.gvk].drop(each.key)
-            self._unproven.pop(each, None)
+        for referenced in left:
+            self._kinds[referenced.gvk].drop(referenced.key)
+            self._unproven.pop(referenced, None)
 
-    def _warn_ignored(self, target: ObjectRef, found: SpecReferences) -> None:
+    def _warn_ignored(self, target: ObjectRef, named: SpecReferences) -> None:
         """Warn once per object about references that are not watched; its condition names all."""
         if self._logged.is_new((target.gvk, target.key)):
             _log.warning(
                 "Ignoring references of an object: they are in namespaces that the watch does not allow, or too many. "
                 "Allow namespaces with references[].namespaces in watches.yaml",
-                other_namespaces=len(found.foreign),
-                too_many=len(found.excess),
-                first=str((*found.foreign, *found.excess)[0]),
+                other_namespaces=len(named.foreign),
+                too_many=len(named.excess),
+                first=str((*named.foreign, *named.excess)[0]),
                 gvk=str(target.gvk),
                 **target.key._asdict(),
             )
