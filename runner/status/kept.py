@@ -43,14 +43,27 @@ class Kept:
 
 
 @dataclass(slots=True)
-class _Pause:
-    """Refusals in one namespace since the last write there that succeeded."""
+class Breaker:
+    """Pauses the writes of one namespace after several refusals there. A write that succeeds ends it."""
 
     consecutive: set[str] = field(default_factory=set)
     """Uids of different objects that were refused."""
     refusals: int = 0
     """Refusals that paused the namespace, in a row."""
     until: float = 0.0
+
+    def refused(self, uid: str, now: float, *, lacks_right: bool) -> int:
+        """Record a refusal. A missing right concerns all objects of the namespace.
+
+        Return the number of refusals in a row that paused the namespace; 0 if this one does not.
+        """
+        if len(self.consecutive) < SEVERAL:
+            self.consecutive.add(uid)
+        if not lacks_right and len(self.consecutive) < SEVERAL:
+            return 0
+        self.until = now + _PAUSE.after(self.refusals)
+        self.refusals += 1
+        return self.refusals
 
 
 class KeptWrites:
@@ -61,7 +74,7 @@ class KeptWrites:
     def __init__(self) -> None:
         self.added = asyncio.Event()
         self._objects: OrderedDict[str, Kept] = OrderedDict()
-        self._pauses: defaultdict[str, _Pause] = defaultdict(_Pause)
+        self._breakers: defaultdict[str, Breaker] = defaultdict(Breaker)
         """By namespace."""
         self._logged = log.Once()
 
@@ -96,26 +109,16 @@ class KeptWrites:
         return kept
 
     def refused(self, kept: Kept, now: float, *, lacks_right: bool) -> int:
-        """Record a refusal. A missing right concerns all objects of the namespace.
-
-        Return the number of refusals in a row that paused the namespace; 0 if this one does not.
-        """
-        pause = self._pauses[key_of(kept.obj).namespace]
+        """Record a refusal; see `Breaker.refused`."""
         kept.due = now + _PAUSE.after(kept.refusals)
         kept.refusals += 1
-        if len(pause.consecutive) < SEVERAL:
-            pause.consecutive.add(uid_of(kept.obj))
-        if not lacks_right and len(pause.consecutive) < SEVERAL:
-            return 0
-        pause.until = now + _PAUSE.after(pause.refusals)
-        pause.refusals += 1
-        return pause.refusals
+        return self._breakers[key_of(kept.obj).namespace].refused(uid_of(kept.obj), now, lacks_right=lacks_right)
 
     def written(self, obj: Object, now: float) -> bool:
         """Record a write that succeeded. Return whether the object or its namespace was refused before."""
         kept, namespace = self._objects.pop(uid_of(obj), None), key_of(obj).namespace
-        pause = self._pauses.pop(namespace, None)
-        was_paused = pause is not None and pause.refusals > 0
+        breaker = self._breakers.pop(namespace, None)
+        was_paused = breaker is not None and breaker.refusals > 0
         if was_paused:
             for other in self._objects.values():
                 if key_of(other.obj).namespace == namespace:
@@ -143,8 +146,8 @@ class KeptWrites:
 
     def _until(self, obj: Object) -> float:
         """Return the end of the pause in the object's namespace."""
-        pause = self._pauses.get(key_of(obj).namespace)
-        return pause.until if pause is not None else 0.0
+        breaker = self._breakers.get(key_of(obj).namespace)
+        return breaker.until if breaker is not None else 0.0
 
     def _idle(self) -> Iterator[Kept]:
         return (kept for kept in self._objects.values() if not kept.is_busy)
