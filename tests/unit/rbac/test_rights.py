@@ -20,6 +20,7 @@ from runner.features.rights import roles
 from runner.features.rights.record import RightsRecord
 from runner.features.rights.roles import OPERATOR, RECORDED_FOR
 from runner.features.unchanged.fields import SKIPS
+from runner.kube.client import NO_RESPONSE
 from runner.kube.credentials.auth import OwnNamespaces
 from runner.kube.discovery import ApiResource
 from runner.kube.rights import Places, Right
@@ -222,6 +223,14 @@ async def test_an_operator_of_all_namespaces_needs_in_all_what_its_runs_used_in_
         ("Role", "own", ["leases"], ["update"]),
         ("ClusterRole", None, ["secrets"], ["delete", "get"]),
     ]
+
+
+def test_a_call_without_a_response_requires_no_right(tmp_path: Path) -> None:
+    path = tmp_path / "roles.yaml"
+    record = RightsRecord(path, everywhere=False)
+    record.noted("GET", "/api/v1/namespaces/a/pods", {}, "application/json", NO_RESPONSE)
+    record.write()
+    assert not path.exists()
 
 
 def test_a_record_grows_and_the_same_rights_make_the_same_bytes(tmp_path: Path) -> None:
