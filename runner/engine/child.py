@@ -37,7 +37,7 @@ _ENDING = 0.02
 _LAST_WORD = 5.0
 """Seconds after a signal in which an operator that was killed closes its end of the control stream."""
 _LONGEST_NOTES = 16 * 1024 * 1024
-"""Bytes of a file of forked runs that are read: a line for each of 200,000 tasks."""
+"""Bytes of a file of notes that are read: a line for each of 200,000 tasks."""
 
 
 def _without_wait(path: str, flags: int) -> int:
@@ -118,7 +118,7 @@ class Supervisor:
         )
 
     def _learned(self) -> str:
-        """Return the notes that forked runs write, as far as they are not too long; empty if there are none.
+        """Return the notes that a run writes for its starter, as far as they are not too long; empty if there are none.
 
         A role can write to this file, or make it a pipe whose reader would wait.
         """
@@ -126,7 +126,7 @@ class Supervisor:
             with open(Path(self._order.temporary, LEARNED), "rb", opener=_without_wait) as file:
                 return file.read(_LONGEST_NOTES).decode(errors="replace")
         except OSError:
-            return ""  # only forked runs write it
+            return ""  # only the runs of some starters write it
 
     def _started(self, process: Spawn) -> None:
         """Listen to the operator from now on. A second thread before the fork could make the child hang."""

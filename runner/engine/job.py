@@ -5,7 +5,7 @@ An engine promises:
 - Events reach the sink in order.
 - `run` returns after every process of the run has ended.
 - A run that dies, times out or cannot start returns a RunResult with that outcome and does not raise.
-- A run outlives its operator only in a pod. `resume` and `recorded` bracket such runs.
+- A run outlives its operator only if it has another place. `resume` and `recorded` bracket such runs.
 - Events, result and files contain none of the job's secrets.
 """
 
@@ -29,7 +29,7 @@ EventSink: TypeAlias = Callable[[Event], None]
 
 
 SUPERSEDED = "superseded"
-"""Message of a cancellation that ends the run. A run in a pod outlives others: another operator continues it."""
+"""Message of a cancellation that ends the run. In another place it goes on: the next operator continues it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -202,9 +202,9 @@ class RunResult:
     pod: str = ""
     """`namespace/name` of the run's pod, with ` on ` and its node if that is known; empty for a process."""
     waits: bool = False
-    """Whether a canceled run began nothing, because its pod cannot be created or scheduled yet."""
+    """Whether a canceled run began nothing, because it has no place yet, such as a pod that is not scheduled."""
     lost: bool = False
-    """Whether a run was canceled because its pod was lost."""
+    """Whether a run was canceled because its place was lost."""
     unfinished: bool = False
     """Whether the role requested another run because the object is not in its desired state yet."""
     hosts: tuple[HostRecap, ...] = ()
@@ -231,7 +231,7 @@ class RunResult:
 
 
 def canceled(why: str, duration: float, *, waits: bool = False) -> RunResult:
-    """Return the result of a run that was ended because it was not needed any more, or that waits for its pod."""
+    """Return the result of a run that was ended because it was not needed any more, or that waits for its place."""
     return RunResult(Outcome.CANCELED, None, (), why, None, duration, waits=waits)
 
 
@@ -248,7 +248,7 @@ class Engine(Protocol):
         `purpose` is that of a `Job`. Other runs of the object that an earlier operator began are ended.
 
         Raises:
-            PodWaitsError: the run waits for its pod.
+            PodWaitsError: the run waits for its place.
         """
         ...
 

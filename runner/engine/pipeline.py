@@ -2,7 +2,7 @@
 
     attempt.events → mask → fold → log, Events, page → artifacts → conclude → RunResult
 
-An engine supplies only the attempt: processes, or a pod. Promises:
+An engine supplies only the attempt, such as processes. Promises:
 
 - Nothing after the mask receives a known secret value. A result contains no text that may hold an unknown one.
 - An event is folded before the sink receives it. Artifacts do not delay it.
@@ -68,7 +68,7 @@ class Ending:
 
 
 class Attempt(Protocol):
-    """One run's processes, or its pod."""
+    """One execution of a job, such as its processes."""
 
     @property
     def files(self) -> Mapping[str, str]:

@@ -49,7 +49,7 @@ class RunRoot:
         return ended
 
     def reap_orphans(self) -> None:
-        """Reap the processes that an ended fork server may have left, for some time."""
+        """Reap the processes that an ended starter of supervisors may have left, for some time."""
         if self._reaping:
             self._reaping.cancel()  # the time starts again
         self._reaping = asyncio.create_task(reap_orphans(self.supervisors))

@@ -158,7 +158,7 @@ def _parse(body: bytes) -> Any:
 
 
 async def reap_orphans(known: Collection[int]) -> None:
-    """Reap the processes that a dead fork server left, for some time: for example a run that it was forking.
+    """Reap the processes that a dead starter of supervisors left, for some time, such as a run that it was starting.
 
     `known` are the pids of all supervisors; the collection may change meanwhile.
     """
