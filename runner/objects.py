@@ -26,9 +26,6 @@ RUN_REQUESTED = PREFIX + "run-requested"
 MODE = PREFIX + "mode"
 """Annotation: mode of the object's runs, at least as strict as that of the watch."""
 
-APPROVE = PREFIX + "approve"
-"""Annotation: the hash of the plan that the operator executes, in mode `approve`."""
-
 RECORD_OF = PREFIX + "plan-of"
 """Annotation of an object that the operator alone writes, about another one: its UID. A change of it starts no run."""
 
@@ -160,10 +157,9 @@ def is_paused(obj: Mapping[str, Any]) -> bool:
     return str(annotations_of(obj).get(PAUSED, "")).lower() == "true"
 
 
-def plan_requested(obj: Mapping[str, Any]) -> tuple[str, str]:
-    """Return the values of the annotations that set the mode and approve a plan; empty if they are not set."""
-    found = annotations_of(obj)
-    return str(found.get(MODE, "")), str(found.get(APPROVE, ""))
+def mode_requested(obj: Mapping[str, Any]) -> str:
+    """Return the value of the annotation that sets the mode of runs; empty if it is not set."""
+    return str(annotations_of(obj).get(MODE, ""))
 
 
 class LastResult(Enum):

@@ -8,10 +8,11 @@ from typing import Any, TypeAlias
 
 from runner.controller.attempt import AnnotationOverrides
 from runner.features.plan import published
+from runner.features.plan.annotations import approved_hash
 from runner.features.plan.changes import ResourcePlan
 from runner.features.plan.differing import DifferingValue
 from runner.features.plan.published import PlanBasis
-from runner.objects import Object, plan_requested
+from runner.objects import Object
 
 _LONGEST = 2000
 """Characters of a difference."""
@@ -90,7 +91,7 @@ def is_used(plan: Mapping[str, Any]) -> bool:
 
 def is_approved(obj: Object, plan: Mapping[str, Any], overrides: AnnotationOverrides) -> bool:
     """Return whether a user approved the plan in the status, and it was not executed yet."""
-    approved = plan_requested(obj)[1]
+    approved = approved_hash(obj)
     return overrides.mode == "approve" and bool(approved) and approved == plan.get("hash") and not is_used(plan)
 
 

@@ -23,6 +23,7 @@ from runner.controller.runs import Runs
 from runner.digests import digest
 from runner.engine.job import Outcome
 from runner.features.plan import differing, plan_status, published
+from runner.features.plan.annotations import APPROVE, approved_hash
 from runner.features.plan.approved import ApprovedPlan
 from runner.features.plan.changes import PlannedOwner, ResourcePlan
 from runner.features.plan.decision import (
@@ -41,18 +42,7 @@ from runner.features.plan.published import PlanBasis
 from runner.features.plan.runs import PlanConfigMaps, PlanRun, PlanRuns
 from runner.features.plan.trial.overlay import APPROVAL
 from runner.kube.client import Client, PatchType
-from runner.objects import (
-    APPROVE,
-    MODE,
-    JSONPatch,
-    Object,
-    ObjectRef,
-    is_deleting,
-    is_paused,
-    metadata,
-    plan_requested,
-    uid_of,
-)
+from runner.objects import MODE, JSONPatch, Object, ObjectRef, is_deleting, is_paused, metadata, uid_of
 from runner.slots import Slot
 from runner.status import report
 from runner.status.conditions import Condition, ConditionStatus, timestamp
@@ -342,7 +332,7 @@ def _up_to_date(attempt: Attempt, plan: ResourcePlan) -> tuple[Condition, ...]:
 
 def _outdated(obj: Object, plan: Mapping[str, Any], overrides: AnnotationOverrides) -> str:
     """Return why the plan that a user approved last is not executed; empty if it is, or if the conditions have it."""
-    approved = plan_requested(obj)[1]
+    approved = approved_hash(obj)
     is_known = approved in {"", plan.get("hash"), (plan.get("approval") or {}).get("hash")}
     if overrides.mode != "approve" or is_known or plan_status.names_stale(obj, approved):
         return ""

@@ -11,9 +11,10 @@ import orjson
 
 from runner import page
 from runner.features.plan import drift_status, published
+from runner.features.plan.annotations import APPROVE
 from runner.features.plan.changes import ObjectChange, ResourcePlan
 from runner.features.plan.fields import ABSENT, Value
-from runner.objects import APPROVE, GVK, Object, ObjectKey, key_of, maps, plan_requested
+from runner.objects import GVK, Object, ObjectKey, key_of, maps, mode_requested
 from runner.page import Node, PageSections, Section
 from runner.watches.policy import RunMode, mode_of, strictest
 
@@ -138,7 +139,7 @@ def _line(path: str, before: str | None = None, after: str | None = None) -> Nod
 
 def _approve_command(gvk: GVK, of_watch: RunMode, obj: Object, plan: Mapping[str, Any]) -> str:
     """Return the command that approves a plan; empty if it cannot be approved."""
-    mode = strictest(of_watch, mode_of(plan_requested(obj)[0]) or of_watch)
+    mode = strictest(of_watch, mode_of(mode_requested(obj)) or of_watch)
     is_used = (plan.get("approval") or {}).get("hash") == plan["hash"]
     if mode != "approve" or is_used or not plan.get("changes"):
         return ""

@@ -22,7 +22,7 @@ from runner.objects import (
     key_of,
     labels_of,
     metadata,
-    plan_requested,
+    mode_requested,
     uid_of,
 )
 from runner.status import kstatus
@@ -105,7 +105,7 @@ class Member:
 
 def _out(obj: Object, failure: Condition, mode: RunMode) -> str:
     """Return why no rollout runs an object; empty if one does."""
-    wanted = strictest(mode_of(plan_requested(obj)[0]) or mode, mode)
+    wanted = strictest(mode_of(mode_requested(obj)) or mode, mode)
     reasons = {
         "it is being deleted": is_deleting(obj),
         f"the annotation {ROLLOUT} holds it": annotations_of(obj).get(ROLLOUT) == "hold",

@@ -11,6 +11,7 @@ from runner.controller.attempt import AnnotationOverrides
 from runner.engine.job import Outcome, RunResult
 from runner.features.plan import hooks as planning
 from runner.features.plan import published
+from runner.features.plan.annotations import APPROVE
 from runner.features.plan.changes import ObjectChange, ResourcePlan
 from runner.features.plan.decision import Execute, PlanAgain, PlanDecision, Publish, Reject, decide, is_approved
 from runner.features.plan.differing import DifferingValue
@@ -20,7 +21,7 @@ from runner.features.plan.runs import PlanRun
 from runner.features.plan.tasks import UnplannedTask
 from runner.features.plan.trial.overlay import Overlay
 from runner.features.rollout import hooks as rollout
-from runner.objects import APPROVE, GVK, Object, ObjectKey, ObjectRef
+from runner.objects import GVK, Object, ObjectKey, ObjectRef
 from runner.watches.policy import RunMode
 from tests.unit.controller.attempts import attempt_value
 

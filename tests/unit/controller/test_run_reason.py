@@ -8,8 +8,9 @@ import pytest
 
 from runner.controller import decisions
 from runner.features.plan import hooks as planning
+from runner.features.plan.annotations import APPROVE
 from runner.kube.cache import Change, Summary
-from runner.objects import APPROVE, MODE, RUN_REQUESTED, ObjectKey
+from runner.objects import MODE, RUN_REQUESTED, ObjectKey
 from runner.watches.watch import Finalizer, Watch
 from runner.workqueue import reasons
 from runner.workqueue.reasons import RunReason
