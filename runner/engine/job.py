@@ -29,7 +29,7 @@ EventSink: TypeAlias = Callable[[Event], None]
 
 
 SUPERSEDED = "superseded"
-"""Message of a cancellation that ends the run. In another place it goes on: the next operator continues it."""
+"""Message of a cancellation that ends the run. After another cancellation, a run in another place goes on."""
 
 
 @dataclass(frozen=True, slots=True)
