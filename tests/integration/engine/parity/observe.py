@@ -11,7 +11,7 @@ import stat
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from runner.engine.job import Event, RunResult
 
@@ -29,7 +29,8 @@ class Observation:
 
     def value(self) -> dict[str, Any]:
         """Return all of it, in the order in which names are given to what may differ."""
-        result = {**asdict(self.result), "outcome": self.result.outcome.value}
+        plain = replace(self.result, more=cast("Any", None))  # slots cannot be copied, and these runs have none
+        result = {**asdict(plain), "outcome": self.result.outcome.value}
         return {"result": result, "events": self.events, "files": self.files, "processes": self.processes}
 
     def broken_off(self) -> Observation:
