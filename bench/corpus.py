@@ -15,9 +15,9 @@ from typing import Any
 import yaml
 
 from runner.app.fields import FEATURE_FIELDS
-from runner.objects import Object
-from runner.watches import watch as watches
-from runner.watches.watch import Watch
+from runner.core.watches import watch as watches
+from runner.core.watches.watch import Watch
+from runner.values.objects import Object
 
 ROOT = Path(__file__).with_name("roles")
 GROUP_VERSION = "apps.example.com/v1alpha1"

@@ -43,11 +43,11 @@ from bench.operator_process import Project
 from bench.recorder import Call, recording, replay
 from bench.results import Result, show, tell
 from bench.standing import standing, tasks
-from runner import log
-from runner.config.settings import EngineName
+from runner.base import log
+from runner.base.config.settings import EngineName
+from runner.base.credentials import auth
+from runner.core.kube.client import Client
 from runner.engines.warm import tested
-from runner.kube.client import Client
-from runner.kube.credentials import auth
 from runner.sdk import devcluster
 
 CORES = tuple(f"{major}.{minor}" for major, minor in tested.CORES)

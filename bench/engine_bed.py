@@ -19,13 +19,13 @@ from pathlib import Path
 from typing import Any
 
 from bench.corpus import Case
-from runner.config import paths
-from runner.engine import params
-from runner.engine.job import Job
-from runner.errors import ApiError
+from runner.base.config import paths
+from runner.core.engine import params
+from runner.core.engine.job import Job
+from runner.core.kube.client import Client, PatchType
 from runner.features.rolemetrics.endpoint import ADDRESS_VARIABLE
-from runner.kube.client import Client, PatchType
-from runner.objects import key_of
+from runner.values.errors import ApiError
+from runner.values.objects import key_of
 
 NAMESPACE = "bench-engine"
 _VERBOSITY = 2

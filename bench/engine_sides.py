@@ -20,9 +20,9 @@ from pathlib import Path
 
 from bench import process_stats
 from runner.agent import process_tree
-from runner.config.settings import EngineName
-from runner.engine import processes
-from runner.engine.job import Event, Job, Outcome
+from runner.base.config.settings import EngineName
+from runner.core.engine import processes
+from runner.core.engine.job import Event, Job, Outcome
 from tests.kit.engines import ProcessEngines
 
 _TICKS = os.sysconf("SC_CLK_TCK")

@@ -32,8 +32,8 @@ from bench import objects
 from bench.operator_process import OperatorProcess, Project, moment, running
 from bench.process_stats import proportional, tree
 from bench.results import Result, show, tell
-from runner.kube.client import Client, PatchType
-from runner.kube.credentials import auth
+from runner.base.credentials import auth
+from runner.core.kube.client import Client, PatchType
 from runner.sdk import devcluster
 from runner.sdk.devcluster import ports
 from tests.kit import ssh_hosts

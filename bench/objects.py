@@ -9,8 +9,8 @@ from typing import Any
 
 import orjson
 
-from runner.kube.client import Client, PatchType
-from runner.objects import Object
+from runner.core.kube.client import Client, PatchType
+from runner.values.objects import Object
 from tests.kit.objects import definition, is_established
 from tests.kit.wait import until
 

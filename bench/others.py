@@ -30,8 +30,8 @@ import yaml
 from bench import objects, process_stats
 from bench.operator_process import DEADLINE, Project
 from bench.results import Result, show, tell
-from runner.kube.client import Client
-from runner.kube.credentials import auth
+from runner.base.credentials import auth
+from runner.core.kube.client import Client
 from runner.sdk import devcluster
 from tests.kit.operator import PROGRAM, operators_environment, run_command
 from tests.kit.wait import until

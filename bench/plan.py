@@ -33,18 +33,18 @@ import yaml
 from bench.operator_process import DEADLINE, OperatorProcess, Project, running
 from bench.process_stats import cpu_seconds_of_tree
 from bench.results import Result, show, tell
-from runner import log
 from runner.app.fields import FEATURE_FIELDS
-from runner.config import sources
-from runner.config.settings import Settings
-from runner.errors import ApiError
-from runner.kube.client import Client, PatchType
-from runner.kube.credentials import auth
-from runner.objects import RUN_REQUESTED
+from runner.base import log
+from runner.base.config import sources
+from runner.base.config.settings import Settings
+from runner.base.credentials import auth
+from runner.core.kube.client import Client, PatchType
+from runner.core.watches import watch as watches
 from runner.sdk import devcluster
 from runner.sdk.preview.planner import Planner, PlanRuntime
 from runner.sdk.preview.selection import ResourceSelection, Selector, Target
-from runner.watches import watch as watches
+from runner.values.errors import ApiError
+from runner.values.objects import RUN_REQUESTED
 
 _CASE = "plan"
 _NAMESPACE = "bench-plan"

@@ -32,9 +32,9 @@ from bench import objects, pods_agents
 from bench.operator_process import OperatorProcess, Project, moment, running
 from bench.process_stats import cpu_seconds, proportional
 from bench.results import Result, show, tell
-from runner import log
-from runner.kube.client import Client
-from runner.kube.credentials import auth
+from runner.base import log
+from runner.base.credentials import auth
+from runner.core.kube.client import Client
 from runner.sdk import devcluster
 from runner.sdk.devcluster import DevCluster, node
 from runner.sdk.devcluster.layout import NAMESPACES

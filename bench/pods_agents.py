@@ -24,12 +24,12 @@ from bench.process_stats import cpu_seconds, proportional
 from bench.results import Result, show, tell
 from runner.agent import frames
 from runner.agent.frames import ALPN_LINK, PROTOCOL, Kind, Settings
+from runner.core.kube.cache import Change
+from runner.core.kube.client import Client, Selection
+from runner.core.kube.discovery import Discovery
+from runner.core.kube.informer import Informer
 from runner.engines.pod import jobs
-from runner.kube.cache import Change
-from runner.kube.client import Client, Selection
-from runner.kube.discovery import Discovery
-from runner.kube.informer import Informer
-from runner.objects import GVK, ObjectKey
+from runner.values.objects import GVK, ObjectKey
 
 NAMESPACES = ("bench-growth", "bench-capacity")
 _CASE = "pods"

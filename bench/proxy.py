@@ -37,10 +37,10 @@ from bench.lean import Connection, Endpoint, throughput
 from bench.operator_process import Project
 from bench.results import Result, percentile, show, tell
 from bench.standing import Standing, direct, standing, tasks
-from runner.kube.client import Client
-from runner.kube.credentials import auth
-from runner.objects import Object
+from runner.base.credentials import auth
+from runner.core.kube.client import Client
 from runner.sdk import devcluster
+from runner.values.objects import Object
 
 _CASE = "proxy"
 _GETS, _WATCHES, _LISTS, _LARGE, _FEW, _MANY = (

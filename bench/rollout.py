@@ -18,8 +18,8 @@ from bench import objects
 from bench.operator_process import DEADLINE, Project, running
 from bench.results import Result, show, tell
 from bench.scale_bed import ROLLOUT, WARM, succeeded, trivial
-from runner.kube.client import Client
-from runner.kube.credentials import auth
+from runner.base.credentials import auth
+from runner.core.kube.client import Client
 from runner.sdk import devcluster
 from tests.kit.wait import until
 

@@ -28,8 +28,8 @@ from pathlib import Path
 from bench import objects, scale_bursts, scale_rest, scale_rollouts
 from bench.results import Result, show, tell
 from bench.scale_bed import NAMESPACES, Bed, Size
-from runner.kube.client import Client
-from runner.kube.credentials import auth
+from runner.base.credentials import auth
+from runner.core.kube.client import Client
 from runner.sdk import devcluster
 
 _PARTS: dict[str, Callable[[Bed], AsyncIterator[Result]]] = {

@@ -11,7 +11,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from bench import process_stats
 from bench.operator_process import OperatorProcess, Project
-from runner.kube.client import Client
+from runner.core.kube.client import Client
 from runner.sdk.devcluster import DevCluster
 from runner.sdk.devcluster.layout import COMPONENTS
 

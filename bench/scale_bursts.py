@@ -17,7 +17,7 @@ from bench.corpus import QUEUE
 from bench.operator_process import OperatorProcess, Project, running
 from bench.results import Result, tell
 from bench.scale_bed import BEHIND, BURST, CASE, DISTANT, PRESENT, SMALL, WARM, Bed, succeeded, trivial
-from runner.kube.client import PatchType
+from runner.core.kube.client import PatchType
 from tests.kit.wait import until
 from tests.kit.wire import Wire
 

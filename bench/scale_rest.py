@@ -15,9 +15,9 @@ from bench import objects, process_stats, scale_virtual
 from bench.operator_process import DEADLINE, OperatorProcess, Project, running
 from bench.results import Result, tell
 from bench.scale_bed import CASE, FAILING, FLAT, NONE, REST, SKIP, WARM, Bed, metric, succeeded, trivial
-from runner.dependents.store import KindStore
-from runner.kube.state import FileState
-from runner.objects import GVK, Object
+from runner.core.dependents.store import KindStore
+from runner.core.kube.state import FileState
+from runner.values.objects import GVK, Object
 from tests.kit.wait import until
 
 _OBJECT_BYTES = 1024

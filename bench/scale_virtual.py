@@ -12,22 +12,22 @@ from typing import Any, cast
 
 from bench.results import Result
 from bench.scale_bed import CASE
-from runner import log
-from runner.controller import decisions
-from runner.controller.controller import Controller
-from runner.controller.decisions import Result as Ending
-from runner.controller.decisions import RetryTerms
-from runner.controller.reconcile import Reconciler
-from runner.controller.runs import Runs
-from runner.engine.job import Outcome, RunResult
-from runner.kube.cache import Change, Summary
-from runner.objects import GVK, ObjectKey
-from runner.watches.watch import Watch
-from runner.workqueue import reasons
-from runner.workqueue.concurrency import ConcurrencyLimit
-from runner.workqueue.queue import Dispatcher, WorkQueue
-from runner.workqueue.reasons import RunReason
-from runner.workqueue.request import ReconcileRequest
+from runner.base import log
+from runner.core.engine.job import Outcome, RunResult
+from runner.core.kube.cache import Change, Summary
+from runner.core.queue import reasons
+from runner.core.queue.concurrency import ConcurrencyLimit
+from runner.core.queue.queue import Dispatcher, WorkQueue
+from runner.core.queue.reasons import RunReason
+from runner.core.queue.request import ReconcileRequest
+from runner.core.reconcile import decisions
+from runner.core.reconcile.controller import Controller
+from runner.core.reconcile.decisions import Result as Ending
+from runner.core.reconcile.decisions import RetryTerms
+from runner.core.reconcile.reconcile import Reconciler
+from runner.core.reconcile.runs import Runs
+from runner.core.watches.watch import Watch
+from runner.values.objects import GVK, ObjectKey
 from tests.kit.virtual_time import virtually
 from tests.kit.watch_values import scope_value, watch_value
 

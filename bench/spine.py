@@ -30,8 +30,8 @@ from prometheus_client.parser import text_string_to_metric_families
 from bench import objects, process_stats
 from bench.operator_process import OperatorProcess, Project, moment, running
 from bench.results import Result, percentile, show, tell
-from runner.kube.client import Client
-from runner.kube.credentials import auth
+from runner.base.credentials import auth
+from runner.core.kube.client import Client
 from runner.sdk import devcluster
 
 _CASE = "spine"

@@ -19,9 +19,9 @@ import orjson
 
 from bench import lean, objects, process_stats
 from bench.operator_process import DEADLINE, OperatorProcess, Project, running
+from runner.base.credentials.auth import Credentials
+from runner.core.kube.client import Client
 from runner.features.rolemetrics.endpoint import ADDRESS_VARIABLE
-from runner.kube.client import Client
-from runner.kube.credentials.auth import Credentials
 
 _OWNER = "standing"
 _LOOK = 0.1

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from datetime import datetime
 
-from runner.engine.job import Event
+from runner.core.engine.job import Event
 
 _NEXT = frozenset({"playbook_on_task_start", "playbook_on_handler_task_start", "playbook_on_stats"})
 

@@ -9,8 +9,8 @@ import sys
 from datetime import UTC, datetime
 
 from runner.cli import main
-from runner.engine.job import EventSink, Job, Outcome, Recap, RunResult
-from runner.engine.run_engine import RunEngine
+from runner.core.engine.job import EventSink, Job, Outcome, Recap, RunResult
+from runner.core.engine.run_engine import RunEngine
 
 
 async def instant(_engine: RunEngine, _job: Job, _sink: EventSink) -> RunResult:

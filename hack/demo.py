@@ -23,11 +23,11 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any
 
-from runner.errors import OperatorError
 from runner.sdk import devcluster
 from runner.sdk.devcluster import chosen, images
 from runner.sdk.devcluster.cluster import find_kubectl, get_programs, outside
 from runner.sdk.devcluster.nodes import Nodes
+from runner.values.errors import OperatorError
 from tests.kit.cluster import Kubectl, kubectl_of
 from tests.kit.wait import wait_until
 

@@ -27,7 +27,7 @@ _BLOCK = re.compile(r"\n *\n|\n(?= *(?:[-*|#>]|\d+\.) ?)|(?<=[^\\])\|")
 _SENTENCE = re.compile(r"(?<=[.!?:;])[*)]*\s+(?=[A-Z`*])")
 _LOG = {"debug", "info", "warning", "error", "exception"}
 _HELP = {"help", "description", "epilog"}
-_HELP_FILES = {"runner/config/settings.py", "runner/cli/text.py"}
+_HELP_FILES = {"runner/base/config/settings.py", "runner/cli/text.py"}
 
 
 class Rule(NamedTuple):

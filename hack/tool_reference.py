@@ -11,8 +11,8 @@ from typing import Any
 
 import yaml
 
+from runner.base.config.settings import OPTIONS
 from runner.cli import main
-from runner.config.settings import OPTIONS
 
 _PLUGINS = Path(__file__).resolve().parents[1] / "runner/collections/ansible_collections/operator_sdk/util/plugins"
 _COMMANDS = """\

@@ -12,21 +12,21 @@ from collections.abc import Iterable, Mapping
 from contextlib import AsyncExitStack
 from functools import partial
 
-from runner import log
 from runner.app import metrics_access
-from runner.config.settings import Settings
-from runner.controller.controller import Controller
-from runner.kube.client import Client
-from runner.kube.reviews import AccessReviews
-from runner.meters import Meters
-from runner.monitoring import endpoints
-from runner.monitoring.background import Background
-from runner.monitoring.certificates import CertificateFiles, Certificates
-from runner.monitoring.endpoints import Address
-from runner.monitoring.health import HealthChecks, ProbeServer, ProbeTimeouts
-from runner.monitoring.identity import IdentityCheck
-from runner.objects import GVK
-from runner.proxy.self_test import SelfTest
+from runner.base import log
+from runner.base.config.settings import Settings
+from runner.base.meters import Meters
+from runner.base.monitoring import endpoints
+from runner.base.monitoring.background import Background
+from runner.base.monitoring.certificates import CertificateFiles, Certificates
+from runner.base.monitoring.endpoints import Address
+from runner.base.monitoring.health import HealthChecks, ProbeServer, ProbeTimeouts
+from runner.base.monitoring.identity import IdentityCheck
+from runner.core.kube.client import Client
+from runner.core.kube.reviews import AccessReviews
+from runner.core.proxy.self_test import SelfTest
+from runner.core.reconcile.controller import Controller
+from runner.values.objects import GVK
 
 _PROBES, _METRICS = "health-probe-bind-address", "metrics-bind-address"
 _log = log.get(__name__)

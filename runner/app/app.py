@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 from urllib.parse import urlsplit
 
-from runner import __version__, log
+from runner import __version__
 from runner.app import controllers, engines, identities
 from runner.app import features as feature_list
 from runner.app.admin import AdminServers
@@ -37,44 +37,45 @@ from runner.app.process import (
     until_answered,
 )
 from runner.app.proxy import OperatorHandlers, open_proxy
-from runner.config import paths
-from runner.config.settings import RUNNER_DIR, Settings
-from runner.controller import run_access, run_log
-from runner.controller.controller import Controller
-from runner.controller.kind import Operator
-from runner.controller.metrics import Metrics
-from runner.controller.parts import Started
-from runner.controller.run_access import RunAccess
-from runner.controller.run_log import Form, RunLog, RunObserver
-from runner.dependents.store import KindStore, storage
-from runner.dependents.watching import Dependents
-from runner.engine.blocks import BlockWriter
-from runner.engine.job import Engine
-from runner.engine.run_root import RunRoot
-from runner.engine.starter import ColdStarter
+from runner.base import log
+from runner.base.config import paths
+from runner.base.config.settings import RUNNER_DIR, Settings
+from runner.base.credentials import auth
+from runner.base.events.recorder import EventRecorder
+from runner.base.monitoring.background import Background, Work
+from runner.base.monitoring.identity import IdentityCheck
+from runner.core.dependents.store import KindStore, storage
+from runner.core.dependents.watching import Dependents
+from runner.core.engine.blocks import BlockWriter
+from runner.core.engine.job import Engine
+from runner.core.engine.run_root import RunRoot
+from runner.core.engine.starter import ColdStarter
+from runner.core.kube import service_accounts
+from runner.core.kube.client import CallObserver, Client, Params
+from runner.core.kube.discovery import Discovery
+from runner.core.kube.meaning import Request
+from runner.core.proxy.self_test import SelfTest
+from runner.core.proxy.server import Proxy
+from runner.core.queue.concurrency import ConcurrencyLimit
+from runner.core.queue.queue import Dispatcher
+from runner.core.queue.request import Cause
+from runner.core.reconcile import run_access, run_log
+from runner.core.reconcile.controller import Controller
+from runner.core.reconcile.kind import Operator
+from runner.core.reconcile.metrics import Metrics
+from runner.core.reconcile.parts import Started
+from runner.core.reconcile.run_access import RunAccess
+from runner.core.reconcile.run_log import Form, RunLog, RunObserver
+from runner.core.watches.watch import LoadedWatches, Watch
 from runner.engines.plugin import EnginePlugin, OpenEngine, OperatorParts
-from runner.errors import OperatorError
-from runner.events.recorder import EventRecorder
 from runner.features.loopguard.guard import LoopGuard, delays
 from runner.features.plan.runs import plan_environment
 from runner.features.readcache.setup import CachedReads
 from runner.features.references.watching import References
 from runner.features.replicas import setup as replicas
-from runner.kube import service_accounts
-from runner.kube.client import CallObserver, Client, Params
-from runner.kube.credentials import auth
-from runner.kube.discovery import Discovery
-from runner.kube.meaning import Request
-from runner.lease_guard import Leadership, SoleReplica
-from runner.monitoring.background import Background, Work
-from runner.monitoring.identity import IdentityCheck
-from runner.objects import GVK, ObjectRef
-from runner.proxy.self_test import SelfTest
-from runner.proxy.server import Proxy
-from runner.watches.watch import LoadedWatches, Watch
-from runner.workqueue.concurrency import ConcurrencyLimit
-from runner.workqueue.queue import Dispatcher
-from runner.workqueue.request import Cause
+from runner.values.errors import OperatorError
+from runner.values.lease_guard import Leadership, SoleReplica
+from runner.values.objects import GVK, ObjectRef
 
 T = TypeVar("T")
 

@@ -4,25 +4,25 @@ from __future__ import annotations
 
 from functools import partial
 
-from runner import log
 from runner.app import features
 from runner.app.features import Features
 from runner.app.own_status import OWN_STATUS
-from runner.controller.attempt import WatchScope
-from runner.controller.controller import Controller
-from runner.controller.kind import Kind, Operator
-from runner.controller.own_hooks import Refusals
-from runner.controller.owner_check import OwnerCheck
-from runner.controller.reconcile import Reconciler
-from runner.controller.runs import JobFactory, Runs, bounds_of
+from runner.base import log
+from runner.core.kube.client import Selection
+from runner.core.kube.informer import Informer
+from runner.core.queue.concurrency import ConcurrencyLimit
+from runner.core.queue.queue import WorkQueue
+from runner.core.reconcile.attempt import WatchScope
+from runner.core.reconcile.controller import Controller
+from runner.core.reconcile.kind import Kind, Operator
+from runner.core.reconcile.own_hooks import Refusals
+from runner.core.reconcile.owner_check import OwnerCheck
+from runner.core.reconcile.reconcile import Reconciler
+from runner.core.reconcile.runs import JobFactory, Runs, bounds_of
+from runner.core.status.writer import StatusWriter
+from runner.core.watches.watch import Watch
 from runner.engines.plugin import OpenEngine
-from runner.kube.client import Selection
-from runner.kube.informer import Informer
-from runner.objects import Object
-from runner.status.writer import StatusWriter
-from runner.watches.watch import Watch
-from runner.workqueue.concurrency import ConcurrencyLimit
-from runner.workqueue.queue import WorkQueue
+from runner.values.objects import Object
 
 _log = log.get(__name__)
 

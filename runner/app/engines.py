@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from runner.config.settings import Settings
-from runner.engine.run_engine import RunEngine
+from runner.base.config.settings import Settings
+from runner.core.engine.run_engine import RunEngine
+from runner.core.watches.watch import Watch
 from runner.engines.plugin import EnginePlugin, OpenEngine, OperatorParts
 from runner.engines.pod import plugin as pod
 from runner.engines.warm import plugin as warm
-from runner.objects import GVK
-from runner.watches.watch import Watch
+from runner.values.objects import GVK
 
 
 async def _open(parts: OperatorParts, _watches: Sequence[Watch]) -> OpenEngine:

@@ -4,14 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from runner import log
 from runner.app.rights import REQUIRED_RIGHTS
-from runner.config.settings import Settings
-from runner.controller.decisions import OBJECT_CHANGES, RUN_MARK
-from runner.controller.hooks import Hooks
-from runner.controller.kind import Kind
-from runner.controller.own_hooks import Annotations, FinalizerRemoval, Pause, RunReports
-from runner.controller.parts import Part
+from runner.base import log
+from runner.base.config.settings import Settings
+from runner.base.credentials import auth
+from runner.base.meters import Meters
+from runner.base.page import PageSections
+from runner.core.kube.client import Selection
+from runner.core.queue.request import Cause
+from runner.core.reconcile.decisions import OBJECT_CHANGES, RUN_MARK
+from runner.core.reconcile.hooks import Hooks
+from runner.core.reconcile.kind import Kind
+from runner.core.reconcile.own_hooks import Annotations, FinalizerRemoval, Pause, RunReports
+from runner.core.reconcile.parts import Part
+from runner.core.watches.watch import Watch
 from runner.features.hosts.fields import INVENTORY
 from runner.features.hosts.run_hosts import RunHosts
 from runner.features.loopguard.guard import LoopGuard
@@ -40,13 +46,7 @@ from runner.features.rollout.store import RolloutStore
 from runner.features.ui.setup import OperatorPage
 from runner.features.unchanged.fields import SKIPS
 from runner.features.unchanged.hooks import RunSkipper
-from runner.kube.client import Selection
-from runner.kube.credentials import auth
-from runner.meters import Meters
-from runner.objects import ObjectRef
-from runner.page import PageSections
-from runner.watches.watch import Watch
-from runner.workqueue.request import Cause
+from runner.values.objects import ObjectRef
 
 REASONS = (REFERENCE, PRUNE, ROLLOUT, DRIFT)
 """Reasons of runs that features define."""

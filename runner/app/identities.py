@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import partial
 
-from runner.errors import ForbiddenError, KindNotFoundError
-from runner.kube.client import Client, Selection
-from runner.kube.discovery import Discovery
-from runner.monitoring.identity import IdentityCheck
-from runner.watches.watch import Watch
+from runner.base.monitoring.identity import IdentityCheck
+from runner.core.kube.client import Client, Selection
+from runner.core.kube.discovery import Discovery
+from runner.core.watches.watch import Watch
+from runner.values.errors import ForbiddenError, KindNotFoundError
 
 _SELF_REVIEWS = "/apis/authentication.k8s.io/v1/selfsubjectreviews"
 

@@ -7,10 +7,10 @@ from typing import TypeAlias
 
 from aiohttp import web
 
-from runner import log
-from runner.errors import ApiError, ApiUnavailableError, ForbiddenError
-from runner.kube.reviews import AccessReviews, AccessVerdict
-from runner.monitoring.endpoints import Handler
+from runner.base import log
+from runner.base.monitoring.endpoints import Handler
+from runner.core.kube.reviews import AccessReviews, AccessVerdict
+from runner.values.errors import ApiError, ApiUnavailableError, ForbiddenError
 
 PATH = "/metrics"
 Text: TypeAlias = Callable[[], Awaitable[bytes]]

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
+from runner.core.status import report
+from runner.core.status.own import OwnStatus
 from runner.features.hosts import record
 from runner.features.loopguard import reports
 from runner.features.plan import drift_status, plan_status
 from runner.features.prune import status as prune_status
 from runner.features.references import ignored
 from runner.features.rollout import member
-from runner.status import report
-from runner.status.own import OwnStatus
 
 OWN_STATUS = OwnStatus.joined(
     report.OWN,

@@ -13,16 +13,23 @@ from pathlib import Path
 from types import FrameType
 from typing import Any, TypeVar
 
-from runner import log
-from runner.backoff import JitteredBackoff
-from runner.config import shortages
-from runner.config.locks import FileLock
-from runner.engine.run_dir import private_folder
-from runner.errors import ApiError, ApiUnavailableError, ConfigError, EngineError, ForbiddenError, UnauthorizedError
-from runner.kube import answers
-from runner.kube.client import Client
-from runner.kube.meaning import Follow, Request, follow
-from runner.objects import Object
+from runner.base import log
+from runner.base.config import shortages
+from runner.base.config.locks import FileLock
+from runner.core.engine.run_dir import private_folder
+from runner.core.kube import answers
+from runner.core.kube.client import Client
+from runner.core.kube.meaning import Follow, Request, follow
+from runner.values.backoff import JitteredBackoff
+from runner.values.errors import (
+    ApiError,
+    ApiUnavailableError,
+    ConfigError,
+    EngineError,
+    ForbiddenError,
+    UnauthorizedError,
+)
+from runner.values.objects import Object
 
 T = TypeVar("T")
 

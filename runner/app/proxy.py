@@ -9,22 +9,22 @@ from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from functools import partial
 
-from runner.controller import run_access
-from runner.controller.run_access import AccessObserver, RunAccess
+from runner.core.kube import service_accounts
+from runner.core.kube.client import Client
+from runner.core.proxy.calls import Handler, Observer
+from runner.core.proxy.handlers.confined import Confined
+from runner.core.proxy.handlers.negotiate import Negotiate
+from runner.core.proxy.handlers.served import ServedResources
+from runner.core.proxy.handlers.writes import Writes
+from runner.core.proxy.identity import Identities
+from runner.core.proxy.server import Proxy
+from runner.core.reconcile import run_access
+from runner.core.reconcile.run_access import AccessObserver, RunAccess
 from runner.features.discoverycache.handler import DiscoveryCache
 from runner.features.masking import requests as masked
 from runner.features.plan.requests.handler import Planning
 from runner.features.prune import requests as pruned
 from runner.features.unchanged import requests as unchanged
-from runner.kube import service_accounts
-from runner.kube.client import Client
-from runner.proxy.calls import Handler, Observer
-from runner.proxy.handlers.confined import Confined
-from runner.proxy.handlers.negotiate import Negotiate
-from runner.proxy.handlers.served import ServedResources
-from runner.proxy.handlers.writes import Writes
-from runner.proxy.identity import Identities
-from runner.proxy.server import Proxy
 
 _GRACE = 1.0
 """Seconds for calls through the proxy after the end of all runs."""

@@ -11,9 +11,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from runner.base.config.options import Option
+from runner.base.config.settings import OPTIONS
 from runner.cli import text as cli_text
-from runner.config.options import Option
-from runner.config.settings import OPTIONS
 from runner.features.rights import cli as rbac_cli
 from runner.sdk.dev import cli as dev_cli
 from runner.sdk.devcluster import cli as devcluster_cli
@@ -50,11 +50,11 @@ def add_commands(
 
 def _validate(arguments: argparse.Namespace) -> int:
     from runner.app.fields import FEATURE_FIELDS  # noqa: PLC0415 - as above
+    from runner.base.config import sources  # noqa: PLC0415 - as above
     from runner.compatibility import core_changes, unsupported  # noqa: PLC0415 - as above
-    from runner.config import sources  # noqa: PLC0415 - as above
+    from runner.core.watches import validation  # noqa: PLC0415 - as above
     from runner.sdk.migrate import image  # noqa: PLC0415 - as above
     from runner.sdk.schema import project, usage  # noqa: PLC0415 - as above
-    from runner.watches import validation  # noqa: PLC0415 - as above
 
     settings, warnings = sources.load(arguments, os.environ)
     copied = image.files(image.dockerfiles(), settings.watches_file)

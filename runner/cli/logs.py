@@ -13,15 +13,15 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
 
-from runner.config.options import PREFIX
-from runner.config.settings import RUNNER_DIR
-from runner.errors import KindNotFoundError, NotKeptError, OperatorError
+from runner.base.config.options import PREFIX
+from runner.base.config.settings import RUNNER_DIR
+from runner.values.errors import KindNotFoundError, NotKeptError, OperatorError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from runner.engine.run_folders import Kept
-    from runner.objects import GVK
+    from runner.core.engine.run_folders import Kept
+    from runner.values.objects import GVK
 
     Subparsers = argparse._SubParsersAction[argparse.ArgumentParser]  # noqa: SLF001 - argparse has no public name for it
 
@@ -70,7 +70,7 @@ def add_commands(subparsers: Subparsers) -> None:
 
 
 def _logs(arguments: argparse.Namespace) -> int:
-    from runner.engine.output import pod_log_command  # noqa: PLC0415 - as below
+    from runner.core.engine.output import pod_log_command  # noqa: PLC0415 - as below
 
     kept = _find(arguments.runner_dir, _long(arguments.object), arguments.namespace)
     runs = kept.runs()
@@ -93,7 +93,7 @@ def _logs(arguments: argparse.Namespace) -> int:
 
 def _find(root: Path, wanted: str, namespace: str | None) -> Kept:
     """Return the object of KIND/NAME. The cluster resolves a KIND that is the name of none with runs."""
-    from runner.engine import run_folders  # noqa: PLC0415 - slow to import, which --help need not wait for
+    from runner.core.engine import run_folders  # noqa: PLC0415 - slow to import, which --help need not wait for
 
     try:
         return run_folders.find(root, wanted, namespace)
@@ -117,10 +117,10 @@ async def _kind_in_cluster(short: str, kinds: Sequence[GVK]) -> str:
 
     Raises OperatorError or TimeoutError if the cluster cannot be reached.
     """
-    from runner.engine.output import named  # noqa: PLC0415 - as above
-    from runner.kube.client import Client  # noqa: PLC0415 - as above
-    from runner.kube.credentials import auth  # noqa: PLC0415 - as above
-    from runner.kube.discovery import Discovery  # noqa: PLC0415 - as above
+    from runner.base.credentials import auth  # noqa: PLC0415 - as above
+    from runner.core.engine.output import named  # noqa: PLC0415 - as above
+    from runner.core.kube.client import Client  # noqa: PLC0415 - as above
+    from runner.core.kube.discovery import Discovery  # noqa: PLC0415 - as above
 
     async with asyncio.timeout(_DISCOVERY_TIMEOUT):
         credentials = await auth.load(None, None, auth.HostEnvironment.of_process())
@@ -152,8 +152,8 @@ def _show(kept: Kept, ident: str, out: BinaryIO, *, follow: bool) -> None:
     if not path.exists():
         sys.stderr.write("the run has no output\n")
         return
-    from runner.engine.output import ManagedFieldsFilter  # noqa: PLC0415 - as above
-    from runner.log import visible  # noqa: PLC0415 - as above
+    from runner.base.log import visible  # noqa: PLC0415 - as above
+    from runner.core.engine.output import ManagedFieldsFilter  # noqa: PLC0415 - as above
 
     decode, lines = codecs.getincrementaldecoder("utf-8")("backslashreplace").decode, ManagedFieldsFilter()
     with path.open("rb") as file:

@@ -20,13 +20,13 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from runner import __version__
+from runner.base.config.options import Option, removed_flags
+from runner.base.config.settings import GROUPS, OPTIONS
 from runner.cli import logs
 from runner.cli import text as cli_text
-from runner.config.options import Option, removed_flags
-from runner.config.settings import GROUPS, OPTIONS
 from runner.engines.warm import tested
-from runner.errors import ConfigError, OperatorError
 from runner.features.rollout import commands as rollout
+from runner.values.errors import ConfigError, OperatorError
 
 OK, FAILED, BAD_INPUT = 0, 1, 2
 _INTERRUPTED = 130  # 128 + SIGINT, as shells count
@@ -182,10 +182,10 @@ def _unknown(what: str, given: str, known: Sequence[str]) -> str:
 
 
 def _run(arguments: argparse.Namespace) -> int:
-    from runner import log  # noqa: PLC0415 - takes a third of a second, which --help need not wait for
     from runner.app.fields import FEATURE_FIELDS  # noqa: PLC0415 - as above
-    from runner.config import sources  # noqa: PLC0415 - as above
-    from runner.watches import watch as watches  # noqa: PLC0415 - as above
+    from runner.base import log  # noqa: PLC0415 - takes a third of a second, which --help need not wait for
+    from runner.base.config import sources  # noqa: PLC0415 - as above
+    from runner.core.watches import watch as watches  # noqa: PLC0415 - as above
 
     settings, warnings = sources.load(arguments, os.environ)
     loaded = watches.load_configured(settings, os.environ, Path.cwd(), FEATURE_FIELDS)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from runner.config.options import PREFIX, Option
+from runner.base.config.options import PREFIX, Option
 
 DESCRIPTION = """\
 Run Ansible roles and playbooks as a Kubernetes operator.

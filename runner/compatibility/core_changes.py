@@ -15,12 +15,12 @@ from typing import Any
 
 import yaml
 
+from runner.base.config import paths
+from runner.base.config.paths import SearchPath
+from runner.base.yamlfile import tree
 from runner.compatibility import conditions, task_fields
 from runner.compatibility.finding import Finding, Version, is_stricter, numbers
-from runner.config import paths
-from runner.config.paths import SearchPath
-from runner.watches.validation import Task, ValidationResult
-from runner.yamlfile import tree
+from runner.core.watches.validation import Task, ValidationResult
 
 _TEMPLATES_FIXED = (5, 3, 0)
 """First kubernetes.core whose option `template` works on ansible-core 2.19 and later."""

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from importlib.metadata import version
 from typing import Any, Literal, TypeAlias
 
-from runner.yamlfile.tree import Problem
+from runner.base.yamlfile.tree import Problem
 
 OLD_CORE, NEW_CORE = "2.18", "2.21"
 """The Go operator's ansible-core, default of migrated projects, and that of new projects."""

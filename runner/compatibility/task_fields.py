@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import yaml
 
-from runner.watches.validation import Task
+from runner.core.watches.validation import Task
 
 _KEYWORDS = frozenset(
     {

@@ -10,8 +10,8 @@ import yaml
 
 from runner.compatibility import task_fields
 from runner.compatibility.finding import Finding
-from runner.watches import content_nodes as nodes
-from runner.watches.validation import Task, ValidationResult
+from runner.core.watches import content_nodes as nodes
+from runner.core.watches.validation import Task, ValidationResult
 
 _REMOVED = {
     "k8s_facts": "kubernetes.core.k8s_info",

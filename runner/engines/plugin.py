@@ -11,18 +11,18 @@ from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
 from typing import Protocol, TypeVar
 
-from runner.config.settings import Settings
-from runner.engine.job import Engine
-from runner.engine.run_root import RunRoot
-from runner.engine.starter import ColdStarter
-from runner.kube.client import Client
-from runner.kube.discovery import Discovery
-from runner.kube.meaning import Request
-from runner.meters import Meters
-from runner.monitoring.background import Work
-from runner.monitoring.health import HealthChecks
-from runner.proxy.calls import Handler
-from runner.watches.watch import Watch
+from runner.base.config.settings import Settings
+from runner.base.meters import Meters
+from runner.base.monitoring.background import Work
+from runner.base.monitoring.health import HealthChecks
+from runner.core.engine.job import Engine
+from runner.core.engine.run_root import RunRoot
+from runner.core.engine.starter import ColdStarter
+from runner.core.kube.client import Client
+from runner.core.kube.discovery import Discovery
+from runner.core.kube.meaning import Request
+from runner.core.proxy.calls import Handler
+from runner.core.watches.watch import Watch
 
 T = TypeVar("T")
 

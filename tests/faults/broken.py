@@ -13,15 +13,15 @@ from collections.abc import Callable
 from typing import Any
 
 from runner.cli.main import main
-from runner.controller.owner_check import OwnerCheck
-from runner.engine import processes, supervision
-from runner.engine.run_root import RunRoot
+from runner.core.engine import processes, supervision
+from runner.core.engine.run_root import RunRoot
+from runner.core.kube.cache import Cache
+from runner.core.kube.watch_events import Synced, WatchEvent
+from runner.core.queue.queue import WorkQueue
+from runner.core.reconcile.owner_check import OwnerCheck
 from runner.features.replicas import kernel_deadline
-from runner.kube.cache import Cache
-from runner.kube.watch_events import Synced, WatchEvent
-from runner.lease_guard import LeaseGuard
-from runner.ownership import OwnerState
-from runner.workqueue.queue import WorkQueue
+from runner.values.lease_guard import LeaseGuard
+from runner.values.ownership import OwnerState
 
 
 def _break_retry() -> None:

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 import pytest
 import yaml
 
+from runner.core.kube.discovery import Discovery
 from runner.engines.warm.server.pool import DEFECT
-from runner.kube.discovery import Discovery
 from runner.sdk.devcluster import ClusterError, DevCluster
 from runner.sdk.devcluster import api as control
 from runner.sdk.devcluster.layout import APISERVER

@@ -12,11 +12,11 @@ import pytest
 import yaml
 
 import runner
-from runner.controller.metrics import Metrics
-from runner.meters import Meters
-from runner.objects import GVK
-from runner.workqueue.concurrency import ConcurrencyLimit
-from runner.workqueue.queue import Dispatcher, WorkQueue
+from runner.base.meters import Meters
+from runner.core.queue.concurrency import ConcurrencyLimit
+from runner.core.queue.queue import Dispatcher, WorkQueue
+from runner.core.reconcile.metrics import Metrics
+from runner.values.objects import GVK
 from tests.kit.promtool import (
     names_in,
     problems_of_alerts,

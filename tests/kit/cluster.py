@@ -13,9 +13,9 @@ from typing import Any
 
 import yaml
 
-from runner.kube.client import Client
-from runner.kube.credentials import auth
-from runner.kube.credentials.auth import HostEnvironment
+from runner.base.credentials import auth
+from runner.base.credentials.auth import HostEnvironment
+from runner.core.kube.client import Client
 from runner.sdk.devcluster import DevCluster
 from tests.kit.wait import patience
 

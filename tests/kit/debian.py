@@ -7,7 +7,7 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
-from runner.errors import ClusterError
+from runner.values.errors import ClusterError
 
 
 def unpack(packages: Sequence[str], into: Path, *, dependencies: bool = False) -> None:

@@ -6,11 +6,11 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from runner.app.callbacks import CALLBACKS
-from runner.config.settings import EngineName
-from runner.engine.job import EventSink, Job, RunResult
-from runner.engine.run_engine import RunEngine
-from runner.engine.run_root import RunRoot
-from runner.engine.starter import ColdStarter
+from runner.base.config.settings import EngineName
+from runner.core.engine.job import EventSink, Job, RunResult
+from runner.core.engine.run_engine import RunEngine
+from runner.core.engine.run_root import RunRoot
+from runner.core.engine.starter import ColdStarter
 from runner.engines.warm.engine import WarmChoice, WarmEngine
 
 

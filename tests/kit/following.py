@@ -7,11 +7,11 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import Any, TypeAlias
 
-from runner.kube.cache import Cache, Change
-from runner.kube.watch import Watcher
-from runner.kube.watch_events import Applied, Deleted, Requested, Restarted, Synced, WatchEvent
-from runner.kube.watch_stream import WatchPolicy
-from runner.objects import key_of
+from runner.core.kube.cache import Cache, Change
+from runner.core.kube.watch import Watcher
+from runner.core.kube.watch_events import Applied, Deleted, Requested, Restarted, Synced, WatchEvent
+from runner.core.kube.watch_stream import WatchPolicy
+from runner.values.objects import key_of
 from tests.kit.wait import until
 
 QUICK = WatchPolicy(longest_backoff=1.0, first_kind_poll=0.2, longest_kind_poll=0.5)

@@ -28,7 +28,7 @@ from typing import Any, TextIO
 
 import pytest
 
-from runner.config import locks
+from runner.base.config import locks
 from runner.sdk.devcluster import folders
 from runner.sdk.devcluster.nodes import missing
 from tests.kit.places import ROOT

@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from runner.engine.job import Job
-from runner.objects import GVK, ObjectKey
-from runner.watches.watch import Playbook
+from runner.core.engine.job import Job
+from runner.core.watches.watch import Playbook
+from runner.values.objects import GVK, ObjectKey
 
 MEMCACHED = GVK("cache.example.com", "v1alpha1", "Memcached")
 

@@ -10,11 +10,11 @@ from typing import Any
 
 from kubernetes import config as kubernetes_config
 
-from runner import objects
-from runner.errors import ConflictError, KindNotFoundError, NotFoundError
-from runner.kube.client import EVERYTHING, Client, PatchType
-from runner.kube.discovery import ApiResource, Discovery
-from runner.objects import GVK, Object, ObjectKey
+from runner.core.kube.client import EVERYTHING, Client, PatchType
+from runner.core.kube.discovery import ApiResource, Discovery
+from runner.values import objects
+from runner.values.errors import ConflictError, KindNotFoundError, NotFoundError
+from runner.values.objects import GVK, Object, ObjectKey
 from tests.kit.wait import until, wait_until
 
 GROUP = "test.example.com"

@@ -8,16 +8,16 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from runner.engine.job import Event
+from runner.base.page import PageSections
+from runner.core.engine.job import Event
+from runner.core.kube.cache import Cache
+from runner.core.kube.watch_events import Applied, Deleted
+from runner.core.queue.concurrency import ConcurrencyLimit
+from runner.core.queue.queue import Dispatcher, WorkQueue
+from runner.core.watches.watch import Watch
 from runner.features.ui.journal import Journal
 from runner.features.ui.views import OperatorInfo, Views
-from runner.kube.cache import Cache
-from runner.kube.watch_events import Applied, Deleted
-from runner.objects import GVK, Object, ObjectKey
-from runner.page import PageSections
-from runner.watches.watch import Watch
-from runner.workqueue.concurrency import ConcurrencyLimit
-from runner.workqueue.queue import Dispatcher, WorkQueue
+from runner.values.objects import GVK, Object, ObjectKey
 from tests.kit.watch_values import watch_value
 
 

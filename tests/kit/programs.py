@@ -15,12 +15,12 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import TextIO
 
-from runner.config import locks
+from runner.base.config import locks
 from runner.engines.warm import tested
-from runner.errors import ClusterError
 from runner.sdk.devcluster import folders
 from runner.sdk.devcluster.cluster import get_actionlint, get_helm, get_programs
 from runner.sdk.devcluster.nodes import Nodes, missing
+from runner.values.errors import ClusterError
 from tests.kit import debian, mariadb, ssh_hosts, workloads
 from tests.parity import targets
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from runner.core.queue import reasons
 from runner.features.plan.drift import DRIFT
 from runner.features.prune.hooks import PRUNE
 from runner.features.references.watching import REFERENCE
 from runner.features.rollout.hooks import ROLLOUT
-from runner.workqueue import reasons
 
 REASONS = (*reasons.CORE, REFERENCE, PRUNE, ROLLOUT, DRIFT)

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TextIO
 
-from runner.config import locks
+from runner.base.config import locks
 from runner.sdk.devcluster import folders
 from tests.kit import debian
 from tests.kit.wait import wait_for_program

@@ -6,10 +6,10 @@ import copy
 from typing import Any
 
 from runner.app.own_status import OWN_STATUS
-from runner.engine.job import Outcome, RunResult, TaskFailure
-from runner.objects import Object
-from runner.status import report as status
-from runner.status.patch import patch, without_health
+from runner.core.engine.job import Outcome, RunResult, TaskFailure
+from runner.core.status import report as status
+from runner.core.status.patch import patch, without_health
+from runner.values.objects import Object
 from tests.kit.kstatus import kstatus
 
 NOW = 1_800_000_000.0

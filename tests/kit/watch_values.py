@@ -7,14 +7,14 @@ from pathlib import Path
 from typing import Any, cast
 
 from runner.app.own_status import OWN_STATUS
-from runner.controller.attempt import AnnotationBounds, WatchScope
-from runner.controller.metrics import Metrics
-from runner.events.bodies import ApiEvent
-from runner.kube.informer import Informer
-from runner.lease_guard import SoleReplica
-from runner.objects import GVK
-from runner.watches import policy
-from runner.watches.watch import Role, Watch
+from runner.base.events.bodies import ApiEvent
+from runner.core.kube.informer import Informer
+from runner.core.reconcile.attempt import AnnotationBounds, WatchScope
+from runner.core.reconcile.metrics import Metrics
+from runner.core.watches import policy
+from runner.core.watches.watch import Role, Watch
+from runner.values.lease_guard import SoleReplica
+from runner.values.objects import GVK
 
 _PLAIN = Watch(
     gvk=GVK("cache.example.com", "v1alpha1", "Memcached"),

@@ -22,7 +22,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TextIO
 
-from runner.config import locks
+from runner.base.config import locks
 from runner.sdk.devcluster import folders, pause
 from runner.sdk.devcluster.binaries import this_machine
 from tests.kit import debian

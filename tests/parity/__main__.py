@@ -23,7 +23,7 @@ from dataclasses import dataclass, field
 from importlib.metadata import version
 from pathlib import Path
 
-from runner import log
+from runner.base import log
 from runner.engines.warm import tested
 from tests.kit.engines import ProcessEngines
 from tests.parity import targets

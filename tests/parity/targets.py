@@ -24,7 +24,7 @@ from typing import TextIO
 
 import yaml
 
-from runner.config import locks
+from runner.base.config import locks
 from runner.sdk.devcluster import folders
 
 HERE = Path(__file__).parent

@@ -22,12 +22,12 @@ from pathlib import Path
 from typing import Any
 
 from runner.app.callbacks import CALLBACKS
-from runner.config.settings import EngineName
-from runner.engine import run_dir
-from runner.engine.job import Event, Job
+from runner.base.config.settings import EngineName
+from runner.core.engine import run_dir
+from runner.core.engine.job import Event, Job
+from runner.core.watches.watch import Playbook
 from runner.engines.warm import task_record
-from runner.objects import GVK, ObjectKey
-from runner.watches.watch import Playbook
+from runner.values.objects import GVK, ObjectKey
 from tests.integration.engine.parity.differences import differences
 from tests.kit.engines import ProcessEngines
 from tests.kit.jobs import job_value

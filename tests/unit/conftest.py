@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 import structlog
 
-from runner import log
-from runner.engine.job import Job
-from runner.watches.watch import Watch
+from runner.base import log
+from runner.core.engine.job import Job
+from runner.core.watches.watch import Watch
 from tests.kit.jobs import job_value
 from tests.kit.virtual_time import VirtualTimeLoop
 from tests.kit.watch_values import watch_value

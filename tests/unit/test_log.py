@@ -11,7 +11,7 @@ from typing import TextIO
 
 import pytest
 
-from runner import log
+from runner.base import log
 
 pytestmark = pytest.mark.usefixtures("log_as_it_was")
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from prometheus_client import generate_latest
 
+from runner.base.meters import Meters
 from runner.features.loopguard import guard
 from runner.features.readcache import handler as reads
-from runner.meters import Meters
-from runner.objects import GVK
+from runner.values.objects import GVK
 
 DEPLOYMENT, SECRET = GVK("apps", "v1", "Deployment"), GVK("", "v1", "Secret")
 

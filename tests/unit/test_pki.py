@@ -11,7 +11,7 @@ from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives import serialization
 from cryptography.x509.oid import NameOID
 
-from runner.pki import Authority, KeyPair, signing_key
+from runner.base.pki import Authority, KeyPair, signing_key
 
 
 @pytest.fixture

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from runner.slots import EMPTY, Slot
+from runner.values.slots import EMPTY, Slot
 
 COLOUR, SIZE = Slot("colour", ""), Slot[int | None]("size", None)
 

@@ -12,14 +12,18 @@ from typing import Any, cast
 
 import pytest
 
-from runner.config import sources
-from runner.controller import decisions
-from runner.controller.attempt import Attempt
-from runner.dependents.store import KindStore, storage
-from runner.dependents.written import WrittenObjects
-from runner.digests import digest_of
+from runner.base.config import sources
+from runner.core.dependents.store import KindStore, storage
+from runner.core.dependents.written import WrittenObjects
+from runner.core.kube.client import Client, Selection
+from runner.core.kube.discovery import ApiResource
+from runner.core.kube.state import FileState
+from runner.core.queue import reasons
+from runner.core.queue.request import ReconcileRequest
+from runner.core.reconcile import decisions
+from runner.core.reconcile.attempt import Attempt
+from runner.core.watches.watch import Finalizer
 from runner.engines.pod import jobs, plugin
-from runner.errors import NotFoundError
 from runner.features.hosts import record as hosts
 from runner.features.plan import drift_status, published
 from runner.features.plan.changes import ObjectChange, ResourcePlan
@@ -33,14 +37,10 @@ from runner.features.rollout.member import Member
 from runner.features.rollout.state import BY_USER, State
 from runner.features.rollout.store import RolloutStore
 from runner.features.unchanged.last_run import LastRun
-from runner.kube.client import Client, Selection
-from runner.kube.discovery import ApiResource
-from runner.kube.state import FileState
-from runner.lease_guard import LeaseGuard
-from runner.objects import GVK, Object, ObjectKey, ObjectRef, key_of
-from runner.watches.watch import Finalizer
-from runner.workqueue import reasons
-from runner.workqueue.request import ReconcileRequest
+from runner.values.digests import digest_of
+from runner.values.errors import NotFoundError
+from runner.values.lease_guard import LeaseGuard
+from runner.values.objects import GVK, Object, ObjectKey, ObjectRef, key_of
 from tests.kit.watch_values import watch_value
 
 FORMATS: dict[str, Any] = json.loads(Path(__file__).with_name("stored_formats.json").read_text())

@@ -8,10 +8,16 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from runner import objects
 from runner.app.own_status import OWN_STATUS
-from runner.engine import params
-from runner.engine.job import Outcome, RunResult
+from runner.core.engine import params
+from runner.core.engine.job import Outcome, RunResult
+from runner.core.kube.discovery import ApiResource
+from runner.core.kube.object_state import ObjectState
+from runner.core.masking import public
+from runner.core.proxy.handlers import owners
+from runner.core.status import report
+from runner.core.status.conditions import ignored
+from runner.core.status.patch import patch, without_health
 from runner.features.hosts import record
 from runner.features.loopguard import reports as contention
 from runner.features.plan import drift_status, plan_status, published
@@ -20,15 +26,9 @@ from runner.features.prune import status as prune_status
 from runner.features.rollout.member import Member
 from runner.features.ui import views
 from runner.features.ui.object_states import display_status
-from runner.kube.discovery import ApiResource
-from runner.kube.object_state import ObjectState
-from runner.masking import public
-from runner.objects import GVK, ObjectKey, ObjectRef
-from runner.ownership import Owner, claims_of
-from runner.proxy.handlers import owners
-from runner.status import report
-from runner.status.conditions import ignored
-from runner.status.patch import patch, without_health
+from runner.values import objects
+from runner.values.objects import GVK, ObjectKey, ObjectRef
+from runner.values.ownership import Owner, claims_of
 from tests.kit.watch_values import watch_value
 
 _SCALARS = st.one_of(st.none(), st.booleans(), st.integers(-3, 3), st.sampled_from(["", "True", "Ready", "words", "x"]))

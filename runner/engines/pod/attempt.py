@@ -14,11 +14,12 @@ from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from runner.config import duration as durations
-from runner.engine import advice, pipeline
-from runner.engine.events import Progress
-from runner.engine.job import Event, Job, Outcome, RunResult
-from runner.engine.output import JOB_OF_POD
+from runner.base.config import duration as durations
+from runner.base.log import visible
+from runner.core.engine import advice, pipeline
+from runner.core.engine.events import Progress
+from runner.core.engine.job import Event, Job, Outcome, RunResult
+from runner.core.engine.output import JOB_OF_POD
 from runner.engines.pod import jobs, states
 from runner.engines.pod.connection import MalformedError, parse
 from runner.engines.pod.idle import IdleLink
@@ -29,8 +30,7 @@ from runner.engines.pod.spool import Frame, Spool
 from runner.engines.pod.states import Fault, Obstacle, ObstacleTimer, Patience, PodState
 from runner.engines.pod.stream import MalformedLineError, WorkerOutput
 from runner.engines.pod.watching import PodWatch
-from runner.log import visible
-from runner.objects import ObjectKey
+from runner.values.objects import ObjectKey
 
 _LOOK = 1.0
 """Seconds between two looks at the pod of a run."""

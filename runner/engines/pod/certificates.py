@@ -13,10 +13,10 @@ import datetime as dt
 import ssl
 from collections.abc import Callable, Sequence
 
-from runner import log
 from runner.agent.frames import ALPN_HTTP, ALPN_LINK, ALPN_METRICS
-from runner.monitoring.certificates import load
-from runner.pki import Authority, KeyPair, expiry
+from runner.base import log
+from runner.base.monitoring.certificates import load
+from runner.base.pki import Authority, KeyPair, expiry
 
 _AUTHORITY = "ansible-operator pods authority"
 _SERVER = "ansible-operator pods"

@@ -16,11 +16,11 @@ from typing import Any, Protocol, TypeVar, get_args, get_type_hints
 
 import orjson
 
-from runner import log
 from runner.agent import frames
 from runner.agent.bounds import LONGEST_EVENT
 from runner.agent.frames import HEADER, Kind
-from runner.proxy.http.limits import LARGE, Turn, Turns
+from runner.base import log
+from runner.core.proxy.http.limits import LARGE, Turn, Turns
 
 T = TypeVar("T", bound=Any)
 _LARGEST = {Kind.DATA: 2 * LONGEST_EVENT, Kind.END: frames.LARGEST_HELLO * 4, Kind.PONG: 0}

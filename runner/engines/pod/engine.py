@@ -21,14 +21,14 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from runner import log
-from runner.backoff import JitteredBackoff
-from runner.config import atomic_file
-from runner.engine.conversion import convert
-from runner.engine.job import SUPERSEDED, EventSink, Job, Outcome, RunResult
-from runner.engine.pipeline import Pipeline, Stop
-from runner.engine.run_dir import private_folder
-from runner.engine.run_root import RunRoot
+from runner.base import log
+from runner.base.config import atomic_file
+from runner.core.engine.conversion import convert
+from runner.core.engine.job import SUPERSEDED, EventSink, Job, Outcome, RunResult
+from runner.core.engine.pipeline import Pipeline, Stop
+from runner.core.engine.run_dir import private_folder
+from runner.core.engine.run_root import RunRoot
+from runner.core.kube.client import Client, PatchType
 from runner.engines.pod import attempt, jobs, payload, states
 from runner.engines.pod.attempt import STOP_WITHIN, PodAttempt, PodObjects, Waiting
 from runner.engines.pod.idle import IdleLink
@@ -40,10 +40,10 @@ from runner.engines.pod.states import Patience
 from runner.engines.pod.stream import WorkerOutput, mark_of
 from runner.engines.pod.warm import WarmPods
 from runner.engines.pod.watching import PodWatch
-from runner.errors import ApiError, ApiUnavailableError, EngineError, PodWaitsError, RunDetachedError
-from runner.kube.client import Client, PatchType
-from runner.objects import GVK, ObjectKey, ObjectRef
-from runner.ownership import type_name
+from runner.values.backoff import JitteredBackoff
+from runner.values.errors import ApiError, ApiUnavailableError, EngineError, PodWaitsError, RunDetachedError
+from runner.values.objects import GVK, ObjectKey, ObjectRef
+from runner.values.ownership import type_name
 
 _RESUMED = "withheld: the operator was restarted during this run, so that it may not know all secret values"
 _FIRST_RETRY, _LONGEST_RETRY = 1.0, 60.0

@@ -9,12 +9,12 @@ from typing import Any
 
 import yaml
 
-from runner.slots import EMPTY, Slot, Slots
-from runner.watches import field
-from runner.watches.field import Entry, FeatureFields, Field
-from runner.watches.watch import INPUTS, IS_REMOTE
-from runner.yamlfile import tree
-from runner.yamlfile.fields import Fields
+from runner.base.yamlfile import tree
+from runner.base.yamlfile.fields import Fields
+from runner.core.watches import field
+from runner.core.watches.field import Entry, FeatureFields, Field
+from runner.core.watches.watch import INPUTS, IS_REMOTE
+from runner.values.slots import EMPTY, Slot, Slots
 
 _OF_CONTAINER = ("image", "resources", "env", "volumeMounts", "securityContext")
 _TTL = "ttlSecondsAfterFinished"

@@ -11,10 +11,10 @@ from typing import Any
 
 import orjson
 
-from runner import log
 from runner.agent.frames import PROTOCOL, Kind
+from runner.base import log
+from runner.core.proxy.http.limits import Turn
 from runner.engines.pod.connection import AgentConnection, Hello
-from runner.proxy.http.limits import Turn
 
 _log = log.get(__name__)
 

@@ -24,8 +24,10 @@ from weakref import WeakSet
 
 import orjson
 
-from runner import log
 from runner.agent.frames import ALPN_HTTP, ALPN_LINK, ALPN_METRICS, PROTOCOL, Kind
+from runner.base import log
+from runner.core.proxy.http.limits import LARGE, Newcomers, Turn, Turns
+from runner.core.proxy.http.tls import TlsServer
 from runner.engines.pod.connection import (
     AgentConnection,
     Hello,
@@ -37,8 +39,6 @@ from runner.engines.pod.connection import (
 )
 from runner.engines.pod.idle import IdleLink
 from runner.engines.pod.spool import Frame
-from runner.proxy.http.limits import LARGE, Newcomers, Turn, Turns
-from runner.proxy.http.tls import TlsServer
 
 _BACKLOG = 64
 """Connections that the event loop accepts at once: each handshake needs a millisecond."""

@@ -6,11 +6,11 @@ from dataclasses import replace
 from http import HTTPStatus
 from urllib.parse import urlencode
 
-from runner import log
+from runner.base import log
+from runner.core.proxy import request
+from runner.core.proxy.calls import Answer, Call, Proceed, refusal
+from runner.core.proxy.request import RequestInfo
 from runner.engines.pod import jobs
-from runner.proxy import request
-from runner.proxy.calls import Answer, Call, Proceed, refusal
-from runner.proxy.request import RequestInfo
 
 _log = log.get(__name__)
 

@@ -26,19 +26,19 @@ import yaml
 from ansible_runner.streaming import Transmitter
 
 import runner
-from runner import log
 from runner.agent.frames import RELAY_PORT
 from runner.agent.preload import IDENT
-from runner.config.paths import ansible_configs
-from runner.content import files as content_files
-from runner.content.files import BESIDE_A_PLAYBOOK, SKIPPED
-from runner.engine import extravars
-from runner.engine.job import Inventory, Job
-from runner.engine.run_dir import MAX_VERBOSITY, collection_role
+from runner.base import log
+from runner.base.config.paths import ansible_configs
+from runner.core.content import files as content_files
+from runner.core.content.files import BESIDE_A_PLAYBOOK, SKIPPED
+from runner.core.engine import extravars
+from runner.core.engine.job import Inventory, Job
+from runner.core.engine.run_dir import MAX_VERBOSITY, collection_role
+from runner.core.proxy.handlers.authenticate import kubeconfig
+from runner.core.watches.watch import Playbook
 from runner.engines.pod.jobs import PRIVATE_DATA
-from runner.errors import EngineError
-from runner.proxy.handlers.authenticate import kubeconfig
-from runner.watches.watch import Playbook
+from runner.values.errors import EngineError
 
 _OWN = "operator"
 """Folder in `project/` with the operator's own plugins."""

@@ -13,9 +13,15 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
-from runner import log
-from runner.config import atomic_file
-from runner.config.settings import Settings
+from runner.base import log
+from runner.base.config import atomic_file
+from runner.base.config.settings import Settings
+from runner.base.credentials.auth import OwnNamespaces
+from runner.base.meters import Meters
+from runner.core.kube.client import Client
+from runner.core.kube.meaning import Request
+from runner.core.kube.state import SECRETS, ClusterState, StateError
+from runner.core.watches.watch import Watch
 from runner.engines.plugin import EnginePlugin, OpenEngine, OperatorParts
 from runner.engines.pod import certificates, jobs, payload
 from runner.engines.pod.certificates import Certificates
@@ -27,15 +33,9 @@ from runner.engines.pod.own_secrets import OwnSecrets
 from runner.engines.pod.records import Records
 from runner.engines.pod.warm import Home, WarmPods, WarmTemplate
 from runner.engines.pod.watching import PodWatch
-from runner.errors import PASSING, ApiError, ConfigError
-from runner.kube.client import Client
-from runner.kube.credentials.auth import OwnNamespaces
-from runner.kube.meaning import Request
-from runner.kube.state import SECRETS, ClusterState, StateError
-from runner.meters import Meters
-from runner.objects import Object
-from runner.ownership import references_of
-from runner.watches.watch import Watch
+from runner.values.errors import PASSING, ApiError, ConfigError
+from runner.values.objects import Object
+from runner.values.ownership import references_of
 
 _NAME = "ansible-operator-pods"
 """Name in the server's certificate: agents reach it at various addresses."""

@@ -14,12 +14,14 @@ import re
 import time
 from collections.abc import Callable, Iterable, Mapping
 
-from runner import log
-from runner.engine.job import Job
+from runner.base import log
+from runner.core.engine.job import Job
+from runner.core.kube.client import Client
+from runner.core.kube.discovery import ApiResource
 from runner.engines.pod import jobs
 from runner.engines.pod.fields import PodPolicy
 from runner.engines.pod.jobs import EVENTS, JOBS, PODS, SECRETS, Address, RecordedRun, RunRecord
-from runner.errors import (
+from runner.values.errors import (
     PASSING,
     ApiError,
     ApiUnavailableError,
@@ -29,9 +31,7 @@ from runner.errors import (
     NamespaceTerminatingError,
     NotFoundError,
 )
-from runner.kube.client import Client
-from runner.kube.discovery import ApiResource
-from runner.objects import GVK, Object, ObjectKey, ObjectRef, labels_of, metadata
+from runner.values.objects import GVK, Object, ObjectKey, ObjectRef, labels_of, metadata
 
 APPLY = "apply"
 """Purpose of ordinary runs: those of finalizers and plans can need another namespace."""

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from runner.config.settings import Settings
+from runner.base.config.settings import Settings
+from runner.base.credentials.auth import OwnNamespaces
+from runner.core.kube.discovery import ApiResource
+from runner.core.kube.rights import Places, RequiredRights, Right, granting
+from runner.core.watches.watch import Watch
 from runner.engines.pod.fields import POD_POLICY
 from runner.engines.pod.plugin import authority_name
-from runner.kube.credentials.auth import OwnNamespaces
-from runner.kube.discovery import ApiResource
-from runner.kube.rights import Places, RequiredRights, Right, granting
-from runner.watches.watch import Watch
 
 _SECRETS, _JOBS = ("", "secrets"), ("batch", "jobs")
 

@@ -17,7 +17,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-from runner.engine.run_dir import private_folder
+from runner.core.engine.run_dir import private_folder
 
 _HEADER = struct.Struct(">QI?")
 _OF_LINE = 2048

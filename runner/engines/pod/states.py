@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from runner.engines.pod.jobs import CONTAINER
-from runner.objects import is_deleting, metadata
+from runner.values.objects import is_deleting, metadata
 
 _NO_IMAGE = {"ErrImagePull", "ImagePullBackOff", "InvalidImageName", "ErrImageNeverPull"}
 _NO_CONTAINER = {"CreateContainerConfigError", "CreateContainerError", "RunContainerError"}

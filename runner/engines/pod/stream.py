@@ -18,7 +18,7 @@ from typing import Any
 import orjson
 
 from runner.agent.bounds import MOST_VALUES, exceeds
-from runner.engine.job import Event
+from runner.core.engine.job import Event
 
 MARK = "project_update_id"
 """Member of an event with the number of its run."""

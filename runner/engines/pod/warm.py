@@ -15,7 +15,8 @@ import contextlib
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from runner import log
+from runner.base import log
+from runner.core.kube.client import Client
 from runner.engines.pod import jobs, states
 from runner.engines.pod.fields import PodPolicy
 from runner.engines.pod.idle import IdleLink
@@ -23,9 +24,8 @@ from runner.engines.pod.jobs import JOBS, SECRETS, Address
 from runner.engines.pod.links import Links
 from runner.engines.pod.states import Fault, ObstacleTimer, Patience, PodState
 from runner.engines.pod.watching import PodWatch
-from runner.errors import ApiError, ApiUnavailableError, NotFoundError
-from runner.kube.client import Client
-from runner.objects import Object, ObjectKey
+from runner.values.errors import ApiError, ApiUnavailableError, NotFoundError
+from runner.values.objects import Object, ObjectKey
 
 _LOOK = 1.0
 """Seconds between two looks at the pods."""

@@ -9,14 +9,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+from runner.core.kube.cache import Change
+from runner.core.kube.client import Client, Selection
+from runner.core.kube.discovery import Discovery
+from runner.core.kube.informer import Informer
 from runner.engines.pod import jobs, states
 from runner.engines.pod.states import PodState
-from runner.kube.cache import Change
-from runner.kube.client import Client, Selection
-from runner.kube.discovery import Discovery
-from runner.kube.informer import Informer
-from runner.objects import GVK, Object, ObjectKey, annotations_of, labels_of, metadata
-from runner.ownership import references_of, type_name
+from runner.values.objects import GVK, Object, ObjectKey, annotations_of, labels_of, metadata
+from runner.values.ownership import references_of, type_name
 
 _POD = GVK("", "v1", "Pod")
 _LONGEST_OWNER = 1000

@@ -12,7 +12,7 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
-from runner.watches.watch import Content, Role
+from runner.core.watches.watch import Content, Role
 
 _TASK = re.compile(r"^\s*(?:-\s+)?([a-z_]\w*\.[a-z_]\w*\.[a-z_]\w*)\s*:", re.MULTILINE)
 _PLAY = re.compile(r"^\s*-?\s*hosts\s*:", re.MULTILINE)

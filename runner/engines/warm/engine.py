@@ -9,20 +9,20 @@ import asyncio
 import os
 from collections.abc import Iterable, Mapping
 
-from runner import log
 from runner.agent import process_tree
-from runner.config.settings import EngineName
-from runner.engine.run_dir import shared_environment
-from runner.engine.run_engine import RunEngine
-from runner.engine.run_root import RunRoot
-from runner.engine.starter import Starter
+from runner.base import log
+from runner.base.config.settings import EngineName
+from runner.core.engine.run_dir import shared_environment
+from runner.core.engine.run_engine import RunEngine
+from runner.core.engine.run_root import RunRoot
+from runner.core.engine.starter import Starter
+from runner.core.watches.watch import Content
 from runner.engines.warm import content, tested
 from runner.engines.warm.messages import Load
 from runner.engines.warm.server import scratch
 from runner.engines.warm.server.client import Server
 from runner.engines.warm.server.pool import Pool
-from runner.errors import ConfigError
-from runner.watches.watch import Content
+from runner.values.errors import ConfigError
 
 _GRACE = 10.0
 """Seconds without a fork server before it counts as a problem: one may be starting or about to be replaced."""

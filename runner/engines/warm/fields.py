@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from runner.config.settings import ENGINES, EngineName
-from runner.slots import Slot, Slots
-from runner.watches import field
-from runner.watches.field import Entry, FeatureFields
+from runner.base.config.settings import ENGINES, EngineName
+from runner.core.watches import field
+from runner.core.watches.field import Entry, FeatureFields
+from runner.values.slots import Slot, Slots
 
 ENGINE: Slot[EngineName | None] = Slot("engine", None)
 """Slot of a watch; None: that of `--engine`."""

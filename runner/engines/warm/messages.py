@@ -17,7 +17,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from runner.engine.wire import LEARNED
+from runner.core.engine.wire import LEARNED
 
 LENGTH = struct.Struct("=I")
 """Bytes of a message, before it."""

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from functools import partial
 
-from runner.config.settings import Settings
-from runner.engine.starter import ColdStarter
+from runner.base.config.settings import Settings
+from runner.base.meters import Meters
+from runner.core.engine.starter import ColdStarter
+from runner.core.watches.watch import Content, Watch
 from runner.engines.plugin import EnginePlugin, OpenEngine, OperatorParts
 from runner.engines.warm.engine import WarmChoice, WarmEngine
 from runner.engines.warm.fields import ENGINE
 from runner.engines.warm.server.pool import Pool
-from runner.meters import Meters
-from runner.watches.watch import Content, Watch
 
 
 def make(settings: Settings) -> EnginePlugin:

@@ -31,15 +31,15 @@ from itertools import islice
 from typing import TypeAlias
 from weakref import WeakKeyDictionary
 
-from runner import log
-from runner.errors import PASSING
-from runner.objects import GVK
-from runner.proxy import request
-from runner.proxy.calls import Answer, Call, Proceed, Whole
-from runner.proxy.http import messages
-from runner.proxy.http.ends import ClientConnection
-from runner.proxy.http.messages import Headers, RequestHead
-from runner.proxy.identity import Session
+from runner.base import log
+from runner.core.proxy import request
+from runner.core.proxy.calls import Answer, Call, Proceed, Whole
+from runner.core.proxy.http import messages
+from runner.core.proxy.http.ends import ClientConnection
+from runner.core.proxy.http.messages import Headers, RequestHead
+from runner.core.proxy.identity import Session
+from runner.values.errors import PASSING
+from runner.values.objects import GVK
 
 LARGEST = 4 << 20
 """Largest cached document in bytes. The OpenAPI of a cluster with hundreds of CRDs is larger and is not cached."""

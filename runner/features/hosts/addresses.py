@@ -16,8 +16,8 @@ from concurrent.futures import ThreadPoolExecutor
 from ipaddress import IPv4Address, IPv6Address, ip_address, ip_network
 from typing import TypeAlias
 
-from runner.errors import TerminalError
 from runner.features.hosts.fields import AllowedHosts, Network
+from runner.values.errors import TerminalError
 
 Address: TypeAlias = IPv4Address | IPv6Address
 

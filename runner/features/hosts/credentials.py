@@ -15,9 +15,9 @@ from cryptography.exceptions import UnsupportedAlgorithm
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat, PublicFormat, ssh
 
-from runner.errors import TerminalError
 from runner.features.hosts.inventory import Credentials
-from runner.objects import GVK, Object, ObjectKey, key_of, labels_of
+from runner.values.errors import TerminalError
+from runner.values.objects import GVK, Object, ObjectKey, key_of, labels_of
 
 _KEYS = ("ssh-privatekey", "ssh-publickey-cert", "username", "password", "become-password", "known_hosts")
 _UNTIL = "The object is not run until it or the Secret changes"

@@ -9,15 +9,15 @@ from ipaddress import IPv4Network, IPv6Network, ip_network
 from pathlib import Path
 from typing import Any, TypeAlias
 
-from runner.config.paths import ImageFiles, find_file
+from runner.base.config.paths import ImageFiles, find_file
+from runner.base.yamlfile.fields import Fields
+from runner.core.watches import field, label_selectors, policy_fields
+from runner.core.watches.field import Entry, FeatureFields
+from runner.core.watches.spec_paths import SpecPath
+from runner.core.watches.watch import INPUTS, INVENTORIES
 from runner.features.references.fields import REFERENCES, WatchReference, referring
-from runner.objects import GVK
-from runner.slots import EMPTY, Slot, Slots
-from runner.watches import field, label_selectors, policy_fields
-from runner.watches.field import Entry, FeatureFields
-from runner.watches.spec_paths import SpecPath
-from runner.watches.watch import INPUTS, INVENTORIES
-from runner.yamlfile.fields import Fields
+from runner.values.objects import GVK
+from runner.values.slots import EMPTY, Slot, Slots
 
 Network: TypeAlias = IPv4Network | IPv6Network
 

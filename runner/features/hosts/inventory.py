@@ -15,10 +15,10 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from runner.config import atomic_file
-from runner.engine import extravars
-from runner.engine.job import RunResult, TaskFailure
-from runner.slots import Slot
+from runner.base.config import atomic_file
+from runner.core.engine import extravars
+from runner.core.engine.job import RunResult, TaskFailure
+from runner.values.slots import Slot
 
 CALLBACKS = Path(__file__).with_name("callbacks")
 """Folder with the callback that keeps the hosts of a resource and of the project apart."""

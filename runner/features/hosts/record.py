@@ -12,11 +12,11 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
 from typing import Any, TypeAlias
 
-from runner.engine.job import HostRecap, RunResult
-from runner.errors import TerminalError
+from runner.core.engine.job import HostRecap, RunResult
 from runner.features.hosts import spec
 from runner.features.hosts.inventory import HOST_KEYS, Host, Hosts
-from runner.objects import Object, mapping, maps
+from runner.values.errors import TerminalError
+from runner.values.objects import Object, mapping, maps
 
 Entry: TypeAlias = Mapping[str, Any]
 

@@ -6,29 +6,29 @@ import os
 from dataclasses import replace
 from urllib.parse import urlsplit
 
-from runner import log
-from runner.controller.attempt import Attempt, Interim
-from runner.controller.hooks import FinishedRun, Hooks, RequestFailedError
-from runner.engine import conversion, params
-from runner.engine.job import Job, RunResult
-from runner.errors import ApiError, ApiUnavailableError, NotFoundError, TerminalError
+from runner.base import log
+from runner.core.engine import conversion, params
+from runner.core.engine.job import Job, RunResult
+from runner.core.kube.client import Client
+from runner.core.kube.discovery import ApiResource
+from runner.core.kube.meaning import Request
+from runner.core.kube.rights import Places, RequiredRights, Right, granting
+from runner.core.kube.state import SECRETS
+from runner.core.queue import reasons
+from runner.core.reconcile.attempt import Attempt, Interim
+from runner.core.reconcile.hooks import FinishedRun, Hooks, RequestFailedError
+from runner.core.status import report
+from runner.core.status.report import StatusReport
+from runner.core.status.writer import StatusWriter
+from runner.core.watches.spec_paths import SpecPath
+from runner.core.watches.watch import Watch
 from runner.features.hosts import addresses, credentials, record, spec
 from runner.features.hosts.addresses import AddressCheck, Resolver
 from runner.features.hosts.fields import INVENTORY, InventoryPolicy
 from runner.features.hosts.inventory import HOST_KEYS, UNRESOLVED, Credentials, Host, Hosts, fact_environment
-from runner.kube.client import Client
-from runner.kube.discovery import ApiResource
-from runner.kube.meaning import Request
-from runner.kube.rights import Places, RequiredRights, Right, granting
-from runner.kube.state import SECRETS
-from runner.objects import Object, ObjectKey, key_of
-from runner.slots import Slot
-from runner.status import report
-from runner.status.report import StatusReport
-from runner.status.writer import StatusWriter
-from runner.watches.spec_paths import SpecPath
-from runner.watches.watch import Watch
-from runner.workqueue import reasons
+from runner.values.errors import ApiError, ApiUnavailableError, NotFoundError, TerminalError
+from runner.values.objects import Object, ObjectKey, key_of
+from runner.values.slots import Slot
 
 _TRIES_DEAD = frozenset({reasons.RESYNC, reasons.REQUESTED, reasons.DELETED})
 """Reasons of runs that try to reach removed hosts that the last run could not reach."""

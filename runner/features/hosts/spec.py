@@ -13,13 +13,13 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from runner.engine import params
-from runner.errors import TerminalError
+from runner.core.engine import params
+from runner.core.watches.watch import Watch
 from runner.features.hosts import fields as inventory_fields
 from runner.features.hosts.addresses import parsed
 from runner.features.hosts.fields import InventoryPolicy
 from runner.features.hosts.inventory import Host
-from runner.watches.watch import Watch
+from runner.values.errors import TerminalError
 
 MOST_HOSTS = 500
 """Maximum number of hosts of an object, with removed ones."""

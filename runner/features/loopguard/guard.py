@@ -13,13 +13,13 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
 
-from runner import log
-from runner.dependents.notification import Notification
+from runner.base import log
+from runner.base.meters import Meters
+from runner.core.dependents.notification import Notification
+from runner.core.queue import reasons
+from runner.core.queue.request import Cause
 from runner.features.loopguard.loops import Loops, Slowdown, TriggerBudget, TriggerPair
-from runner.meters import Meters
-from runner.objects import GVK, ObjectKey, ObjectRef
-from runner.workqueue import reasons
-from runner.workqueue.request import Cause
+from runner.values.objects import GVK, ObjectKey, ObjectRef
 
 ROLLOUT_WAITS = (10.0, 120.0)
 """Seconds until a rollout in progress triggers a run: the first one, and each further one."""

@@ -13,9 +13,9 @@ from __future__ import annotations
 from collections import OrderedDict
 from dataclasses import dataclass, field
 
-from runner.dependents.notification import Notification
-from runner.objects import ObjectRef
-from runner.workqueue.reasons import RunReason
+from runner.core.dependents.notification import Notification
+from runner.core.queue.reasons import RunReason
+from runner.values.objects import ObjectRef
 
 _AT_ONCE = 5
 """Triggers per owner and field of a dependent that pass without delay."""

@@ -4,20 +4,20 @@ from __future__ import annotations
 
 import asyncio
 
-from runner import log
-from runner.controller.attempt import Attempt, WatchScope
-from runner.controller.hooks import Hooks, Skip
-from runner.errors import ApiError, ApiUnavailableError, LeaseLostError
-from runner.events.bodies import ApiEvent
+from runner.base import log
+from runner.base.events.bodies import ApiEvent
+from runner.core.kube.discovery import Discovery
+from runner.core.queue import reasons
+from runner.core.reconcile.attempt import Attempt, WatchScope
+from runner.core.reconcile.hooks import Hooks, Skip
+from runner.core.status import report
+from runner.core.status.conditions import ended, make
+from runner.core.status.own import OwnStatus
+from runner.core.status.report import StatusReport
+from runner.core.status.writer import StatusWriter
 from runner.features.loopguard.guard import Contention, LoopGuard
-from runner.kube.discovery import Discovery
-from runner.objects import Object, ObjectKey, ObjectRef
-from runner.status import report
-from runner.status.conditions import ended, make
-from runner.status.own import OwnStatus
-from runner.status.report import StatusReport
-from runner.status.writer import StatusWriter
-from runner.workqueue import reasons
+from runner.values.errors import ApiError, ApiUnavailableError, LeaseLostError
+from runner.values.objects import Object, ObjectKey, ObjectRef
 
 CONTENDED = "Contended"
 OWN = OwnStatus(conditions=frozenset({CONTENDED}))

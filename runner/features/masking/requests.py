@@ -17,15 +17,15 @@ from typing import Any, TypeAlias
 
 import orjson
 
-from runner import log
 from runner.agent.bounds import exceeds
-from runner.engine.secret_objects import SecretValues, of_json_patch, of_secrets, of_token_request
-from runner.kube import decode
-from runner.proxy import content
-from runner.proxy.calls import Answer, Call, Content, Observer, complete, refusal
-from runner.proxy.identity import RunIdentity
-from runner.proxy.protobuf import secrets
-from runner.proxy.request import RequestInfo
+from runner.base import log
+from runner.core.engine.secret_objects import SecretValues, of_json_patch, of_secrets, of_token_request
+from runner.core.kube import decode
+from runner.core.proxy import content
+from runner.core.proxy.calls import Answer, Call, Content, Observer, complete, refusal
+from runner.core.proxy.identity import RunIdentity
+from runner.core.proxy.protobuf import secrets
+from runner.core.proxy.request import RequestInfo
 
 CALLBACKS = Path(__file__).with_name("callbacks")
 """Folder with the callback that reports the arguments of tasks with `no_log`."""

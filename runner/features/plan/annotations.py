@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from runner.objects import PREFIX, annotations_of
+from runner.values.objects import PREFIX, annotations_of
 
 APPROVE = PREFIX + "approve"
 """Annotation: the hash of the plan that the operator executes, in mode `approve`."""

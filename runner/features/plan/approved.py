@@ -21,7 +21,7 @@ from runner.features.plan.differing import DifferingValue
 from runner.features.plan.fields import ABSENT, FieldChange, differences
 from runner.features.plan.trial.overlay import Overlay, PlannedWrite
 from runner.features.plan.trial.unknown import chosen
-from runner.objects import GVK, Object, ObjectKey, key_of, uid_of
+from runner.values.objects import GVK, Object, ObjectKey, key_of, uid_of
 
 _MOST_FIELDS = 10
 _SECRET = GVK("", "v1", "Secret")

@@ -6,14 +6,14 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal, TypeAlias
 
-from runner.engine.run_secrets import RunSecrets
+from runner.core.engine.run_secrets import RunSecrets
+from runner.core.status.own import OwnStatus
 from runner.features.plan.fields import ABSENT, FieldChange, differences, normalised
 from runner.features.plan.masked import masked
 from runner.features.plan.tasks import UnplannedTask
 from runner.features.plan.trial.overlay import PlannedChange, Verb
 from runner.features.plan.trial.unknown import UnknownValues
-from runner.objects import GVK, Object, ObjectKey, ObjectRef
-from runner.status.own import OwnStatus
+from runner.values.objects import GVK, Object, ObjectKey, ObjectRef
 
 State: TypeAlias = Literal["complete", "partial", "failed", "skipped"]
 """`complete`: every task was planned. `partial`: some tasks were not. `failed`: the run failed, so that the changes end

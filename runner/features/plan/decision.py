@@ -6,13 +6,13 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
-from runner.controller.attempt import AnnotationOverrides
+from runner.core.reconcile.attempt import AnnotationOverrides
 from runner.features.plan import published
 from runner.features.plan.annotations import approved_hash
 from runner.features.plan.changes import ResourcePlan
 from runner.features.plan.differing import DifferingValue
 from runner.features.plan.published import PlanBasis
-from runner.objects import Object
+from runner.values.objects import Object
 
 _LONGEST = 2000
 """Characters of a difference."""

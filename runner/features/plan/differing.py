@@ -13,7 +13,7 @@ from runner.features.plan import changes
 from runner.features.plan.changes import PlannedOwner
 from runner.features.plan.fields import differences
 from runner.features.plan.trial.overlay import Overlay, PlannedChange
-from runner.objects import GVK, ObjectKey
+from runner.values.objects import GVK, ObjectKey
 
 _SECRET = GVK("", "v1", "Secret")
 _DATA = "data"

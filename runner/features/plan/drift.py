@@ -13,23 +13,23 @@ from dataclasses import dataclass, field, replace
 
 from prometheus_client import Counter
 
-from runner import log
-from runner.controller.attempt import Attempt, WatchScope
-from runner.controller.decisions import Done, resync_delay
-from runner.controller.hooks import NOTHING, FinishedRun, Hooks, Skip
-from runner.engine.job import Outcome
+from runner.base import log
+from runner.core.engine.job import Outcome
+from runner.core.queue.queue import WorkQueue
+from runner.core.queue.reasons import RunReason
+from runner.core.reconcile.attempt import Attempt, WatchScope
+from runner.core.reconcile.decisions import Done, resync_delay
+from runner.core.reconcile.hooks import NOTHING, FinishedRun, Hooks, Skip
+from runner.core.status import report
+from runner.core.status.conditions import timestamp
+from runner.core.status.report import StatusReport
+from runner.core.status.writer import StatusWriter
 from runner.features.plan import published
 from runner.features.plan.changes import ObjectChange, ResourcePlan
 from runner.features.plan.drift_fields import DriftPolicy
 from runner.features.plan.drift_status import drift_ended, drift_found, drift_of
 from runner.features.plan.runs import PlanRun, PlanRuns
-from runner.objects import ObjectKey, uid_of
-from runner.status import report
-from runner.status.conditions import timestamp
-from runner.status.report import StatusReport
-from runner.status.writer import StatusWriter
-from runner.workqueue.queue import WorkQueue
-from runner.workqueue.reasons import RunReason
+from runner.values.objects import ObjectKey, uid_of
 
 DRIFT = RunReason("drift check", 1200.0, is_check=True)
 

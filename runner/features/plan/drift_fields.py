@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from runner.slots import Slot, Slots
-from runner.watches import field, policy_fields
-from runner.watches.field import Entry, FeatureFields
-from runner.yamlfile.fields import Fields
+from runner.base.yamlfile.fields import Fields
+from runner.core.watches import field, policy_fields
+from runner.core.watches.field import Entry, FeatureFields
+from runner.values.slots import Slot, Slots
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from runner.objects import Object, conditions_of, mapping
-from runner.status.conditions import find, make
-from runner.status.own import OwnStatus
-from runner.status.report import StatusReport
+from runner.core.status.conditions import find, make
+from runner.core.status.own import OwnStatus
+from runner.core.status.report import StatusReport
+from runner.values.objects import Object, conditions_of, mapping
 
 DRIFTED = "Drifted"
 """A condition of objects whose drift checks found changes by other clients."""

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Any, Final, TypeAlias
 
-from runner.objects import LAST_APPLIED, Object, metadata
+from runner.values.objects import LAST_APPLIED, Object, metadata
 
 _MAINTAINED = frozenset(
     {

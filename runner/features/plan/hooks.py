@@ -12,16 +12,22 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
-from runner import log
-from runner.content.digest import ContentDigest
-from runner.controller import decisions
-from runner.controller.attempt import AnnotationOverrides, Attempt, WatchScope, overrides_of
-from runner.controller.decisions import Done, Mark, RequeueAfter, Retry
-from runner.controller.hooks import UP_TO_DATE, Addition, FinishedRun, Hooks, Skip
-from runner.controller.run_log import ObjectEvents
-from runner.controller.runs import Runs
-from runner.digests import digest
-from runner.engine.job import Outcome
+from runner.base import log
+from runner.core.content.digest import ContentDigest
+from runner.core.engine.job import Outcome
+from runner.core.kube.client import Client, PatchType
+from runner.core.queue import reasons
+from runner.core.reconcile import decisions
+from runner.core.reconcile.attempt import AnnotationOverrides, Attempt, WatchScope, overrides_of
+from runner.core.reconcile.decisions import Done, Mark, RequeueAfter, Retry
+from runner.core.reconcile.hooks import UP_TO_DATE, Addition, FinishedRun, Hooks, Skip
+from runner.core.reconcile.run_log import ObjectEvents
+from runner.core.reconcile.runs import Runs
+from runner.core.status import report
+from runner.core.status.conditions import Condition, ConditionStatus, timestamp
+from runner.core.status.report import StatusReport
+from runner.core.status.writer import StatusWriter
+from runner.core.watches.policy import RunMode
 from runner.features.plan import differing, plan_status, published
 from runner.features.plan.annotations import APPROVE, approved_hash
 from runner.features.plan.approved import ApprovedPlan
@@ -41,15 +47,9 @@ from runner.features.plan.differing import DifferingValue
 from runner.features.plan.published import PlanBasis
 from runner.features.plan.runs import PlanConfigMaps, PlanRun, PlanRuns
 from runner.features.plan.trial.overlay import APPROVAL
-from runner.kube.client import Client, PatchType
-from runner.objects import MODE, JSONPatch, Object, ObjectRef, is_deleting, is_paused, metadata, uid_of
-from runner.slots import Slot
-from runner.status import report
-from runner.status.conditions import Condition, ConditionStatus, timestamp
-from runner.status.report import StatusReport
-from runner.status.writer import StatusWriter
-from runner.watches.policy import RunMode
-from runner.workqueue import reasons
+from runner.values.digests import digest
+from runner.values.objects import MODE, JSONPatch, Object, ObjectRef, is_deleting, is_paused, metadata, uid_of
+from runner.values.slots import Slot
 
 MARKS = (Mark(MODE, reasons.CHANGED, on_removal=True), Mark(APPROVE, reasons.REQUESTED))
 """Annotations that set the mode of an object, and approve a plan."""

@@ -8,10 +8,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from runner.engine.run_secrets import RunSecrets
+from runner.core.engine.run_secrets import RunSecrets
+from runner.core.masking.masker import MASK, Budget
 from runner.features.plan.fields import ABSENT, FieldChange, Value
-from runner.masking.masker import MASK, Budget
-from runner.objects import GVK
+from runner.values.objects import GVK
 
 MASKED = "<masked>"
 CHANGED = "<masked, changed>"

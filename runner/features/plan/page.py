@@ -9,14 +9,14 @@ from typing import Any, TypeAlias
 
 import orjson
 
-from runner import page
+from runner.base import page
+from runner.base.page import Node, PageSections, Section
+from runner.core.watches.policy import RunMode, mode_of, strictest
 from runner.features.plan import drift_status, published
 from runner.features.plan.annotations import APPROVE
 from runner.features.plan.changes import ObjectChange, ResourcePlan
 from runner.features.plan.fields import ABSENT, Value
-from runner.objects import GVK, Object, ObjectKey, key_of, maps, mode_requested
-from runner.page import Node, PageSections, Section
-from runner.watches.policy import RunMode, mode_of, strictest
+from runner.values.objects import GVK, Object, ObjectKey, key_of, maps, mode_requested
 
 _Title: TypeAlias = tuple[str, str, str, str]
 """Verb, kind, namespace and name of a change."""

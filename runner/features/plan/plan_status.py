@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from runner.objects import Object, conditions_of, metadata
-from runner.status import conditions, kstatus
-from runner.status.conditions import Condition, ConditionStatus, find, make
-from runner.status.own import OwnStatus
-from runner.status.report import OBSERVED, StatusReport
+from runner.core.status import conditions, kstatus
+from runner.core.status.conditions import Condition, ConditionStatus, find, make
+from runner.core.status.own import OwnStatus
+from runner.core.status.report import OBSERVED, StatusReport
+from runner.values.objects import Object, conditions_of, metadata
 
 PLANNED = "Planned"
 """A condition of objects whose mode is `plan` or `approve`."""

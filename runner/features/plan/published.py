@@ -20,7 +20,7 @@ from runner.features.plan import document
 from runner.features.plan.changes import ObjectChange, ResourcePlan, lasting
 from runner.features.plan.differing import DifferingValue
 from runner.features.plan.trial.overlay import Verb
-from runner.objects import GVK, Object, ObjectKey, first_names, mapping, maps, metadata, uid_of
+from runner.values.objects import GVK, Object, ObjectKey, first_names, mapping, maps, metadata, uid_of
 
 KEY = "changes.yaml"
 """Key of the ConfigMap's only entry."""

@@ -9,28 +9,28 @@ import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from runner import log
-from runner.content import lookups
-from runner.controller.attempt import Attempt
-from runner.controller.decisions import RunPlan
-from runner.controller.runs import Runs
-from runner.engine.job import Job, Outcome, RunResult
-from runner.engine.run_secrets import RunSecrets
-from runner.errors import ApiError, ConflictError
+from runner.base import log
+from runner.core.content import lookups
+from runner.core.engine.job import Job, Outcome, RunResult
+from runner.core.engine.run_secrets import RunSecrets
+from runner.core.kube.client import Client
+from runner.core.kube.discovery import ApiResource
+from runner.core.kube.meaning import Follow, Request, follow
+from runner.core.kube.rights import Places, RequiredRights, Right, granting
+from runner.core.kube.state import ClusterState, Stored
+from runner.core.masking.masker import TOO_SLOW, SearchTimeoutError
+from runner.core.reconcile.attempt import Attempt
+from runner.core.reconcile.decisions import RunPlan
+from runner.core.reconcile.runs import Runs
+from runner.core.status.own import OwnStatus
+from runner.core.watches.watch import Watch
 from runner.features.plan import changes, published, tasks
 from runner.features.plan.changes import ObjectChange, PlannedOwner, ResourcePlan, State
 from runner.features.plan.tasks import UnplannedTask, UnplannedTasks
 from runner.features.plan.trial.overlay import Overlay
-from runner.kube.client import Client
-from runner.kube.discovery import ApiResource
-from runner.kube.meaning import Follow, Request, follow
-from runner.kube.rights import Places, RequiredRights, Right, granting
-from runner.kube.state import ClusterState, Stored
-from runner.masking.masker import TOO_SLOW, SearchTimeoutError
-from runner.objects import GVK, RECORD_OF, ObjectRef, uid_of
-from runner.ownership import Owner
-from runner.status.own import OwnStatus
-from runner.watches.watch import Watch
+from runner.values.errors import ApiError, ConflictError
+from runner.values.objects import GVK, RECORD_OF, ObjectRef, uid_of
+from runner.values.ownership import Owner
 
 _CHECK = "--check --diff"
 _TOO_DEEP = "an object is nested too deeply to compare"

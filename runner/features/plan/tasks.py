@@ -26,7 +26,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
-from runner.engine.job import Event
+from runner.core.engine.job import Event
 from runner.features.plan.trial.overlay import Overlay
 
 VERBOSITY = 1

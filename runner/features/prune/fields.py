@@ -7,10 +7,10 @@ from typing import Literal, TypeAlias
 
 import yaml
 
-from runner.slots import Slot, Slots
-from runner.watches import field
-from runner.watches.field import Entry, FeatureFields
-from runner.yamlfile.fields import Fields
+from runner.base.yamlfile.fields import Fields
+from runner.core.watches import field
+from runner.core.watches.field import Entry, FeatureFields
+from runner.values.slots import Slot, Slots
 
 PROTECTED = ("CustomResourceDefinition", "Namespace", "PersistentVolumeClaim", "Secret")
 """Kinds that prune never touches unless a watch names them."""

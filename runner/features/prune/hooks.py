@@ -13,16 +13,18 @@ from asyncio import TaskGroup
 from dataclasses import dataclass, replace
 from functools import partial
 
-from runner import log
-from runner.content import lookups
-from runner.content.digest import ContentDigest
-from runner.controller.attempt import Attempt, WatchScope
-from runner.controller.decisions import Done, RequeueAfter
-from runner.controller.hooks import Addition, FinishedRun, Hooks, Skip
-from runner.digests import digest_of
-from runner.engine.coverage import Coverage, Omission
-from runner.engine.job import Outcome, RunResult
-from runner.errors import ApiError, ApiUnavailableError
+from runner.base import log
+from runner.core.content import lookups
+from runner.core.content.digest import ContentDigest
+from runner.core.engine.coverage import Coverage, Omission
+from runner.core.engine.job import Outcome, RunResult
+from runner.core.queue import reasons
+from runner.core.queue.reasons import RunReason
+from runner.core.reconcile.attempt import Attempt, WatchScope
+from runner.core.reconcile.decisions import Done, RequeueAfter
+from runner.core.reconcile.hooks import Addition, FinishedRun, Hooks, Skip
+from runner.core.status.report import StatusReport
+from runner.core.watches.watch import IS_REMOTE
 from runner.features.prune import record as records
 from runner.features.prune.fields import PRUNE_POLICY
 from runner.features.prune.record import MOST_OBJECTS, Basis, CreatedObject, CreationRecord
@@ -32,12 +34,10 @@ from runner.features.prune.selected_tasks import tasks_are_selected
 from runner.features.prune.sharing import OperatorUses
 from runner.features.prune.status import PruneReport, prunable
 from runner.features.prune.uses import UsedObjects
-from runner.objects import ObjectKey, ObjectRef, first_names, is_deleting, metadata, uid_of
-from runner.ownership import Owner
-from runner.status.report import StatusReport
-from runner.watches.watch import IS_REMOTE
-from runner.workqueue import reasons
-from runner.workqueue.reasons import RunReason
+from runner.values.digests import digest_of
+from runner.values.errors import ApiError, ApiUnavailableError
+from runner.values.objects import ObjectKey, ObjectRef, first_names, is_deleting, metadata, uid_of
+from runner.values.ownership import Owner
 
 PRUNE = RunReason("prune check", 60.0, is_announced=False, repairs=True)
 

@@ -13,11 +13,20 @@ from typing import Any, NamedTuple
 
 import orjson
 
-from runner.engine.coverage import Coverage, Omission
+from runner.core.engine.coverage import Coverage, Omission
 from runner.features.prune.fields import PrunePolicy
 from runner.features.prune.uses import RELEASE, UseDigests, UsedObjects, Uses, has_state
-from runner.objects import GVK, Object, ObjectKey, annotations_of, created_at, is_deleting, managed_fields_of, uid_of
-from runner.ownership import PRIMARY_RESOURCE, PRIMARY_RESOURCE_TYPE, Owner, references_of
+from runner.values.objects import (
+    GVK,
+    Object,
+    ObjectKey,
+    annotations_of,
+    created_at,
+    is_deleting,
+    managed_fields_of,
+    uid_of,
+)
+from runner.values.ownership import PRIMARY_RESOURCE, PRIMARY_RESOURCE_TYPE, Owner, references_of
 
 MOST_OBJECTS = 1000
 """Objects in a record."""

@@ -10,23 +10,30 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 
-from runner import log
-from runner.controller.attempt import WatchScope
-from runner.controller.run_access import AccessObserver
-from runner.errors import ApiError, ApiUnavailableError, ConflictError, ForbiddenError, KindNotFoundError, NotFoundError
+from runner.base import log
+from runner.core.kube import forbidden
+from runner.core.kube.client import Client
+from runner.core.kube.discovery import Discovery
+from runner.core.kube.presence import ABSENT
+from runner.core.kube.state import StateError
+from runner.core.reconcile.attempt import WatchScope
+from runner.core.reconcile.run_access import AccessObserver
 from runner.features.prune import record as records
 from runner.features.prune.fields import PRUNE_POLICY
 from runner.features.prune.record import MOST_OBJECTS, Basis, CreatedObject, CreationRecord
 from runner.features.prune.sharing import IsUsed, OperatorUses, OtherUsers
 from runner.features.prune.store import RecordStore
-from runner.kube import forbidden
-from runner.kube.client import Client
-from runner.kube.discovery import Discovery
-from runner.kube.presence import ABSENT
-from runner.kube.state import StateError
-from runner.lease_guard import LeaseGuard
-from runner.objects import Object, ObjectKey, ObjectRef, is_deleting, key_of, metadata, uid_of
-from runner.ownership import Owner
+from runner.values.errors import (
+    ApiError,
+    ApiUnavailableError,
+    ConflictError,
+    ForbiddenError,
+    KindNotFoundError,
+    NotFoundError,
+)
+from runner.values.lease_guard import LeaseGuard
+from runner.values.objects import Object, ObjectKey, ObjectRef, is_deleting, key_of, metadata, uid_of
+from runner.values.ownership import Owner
 
 
 @dataclass(slots=True)

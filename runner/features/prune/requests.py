@@ -9,11 +9,11 @@ from __future__ import annotations
 
 from http import HTTPStatus
 
+from runner.core.proxy.calls import Answer, Call, Observer
+from runner.core.proxy.identity import RunIdentity
+from runner.core.proxy.request import RequestInfo
 from runner.features.prune.run_objects import USES, RunObjects
-from runner.objects import ObjectKey
-from runner.proxy.calls import Answer, Call, Observer
-from runner.proxy.identity import RunIdentity
-from runner.proxy.request import RequestInfo
+from runner.values.objects import ObjectKey
 
 _REDIRECT = 300
 _BY_RESPONSE = frozenset({"list", "create"})

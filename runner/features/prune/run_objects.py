@@ -10,13 +10,13 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 
-from runner.engine.coverage import CoverageRecorder
+from runner.core.engine.coverage import CoverageRecorder
+from runner.core.kube.discovery import ApiResource
 from runner.features.prune.record import Basis, CreationRecord, ObjectId
 from runner.features.prune.sharing import DeletionGate
 from runner.features.prune.uses import UsedObjects
-from runner.kube.discovery import ApiResource
-from runner.objects import Object, ObjectKey, key_of
-from runner.slots import Slot
+from runner.values.objects import Object, ObjectKey, key_of
+from runner.values.slots import Slot
 
 
 @dataclass(slots=True, kw_only=True)

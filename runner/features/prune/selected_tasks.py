@@ -8,7 +8,7 @@ from configparser import ConfigParser
 from configparser import Error as ConfigParserError
 from pathlib import Path
 
-from runner.config import paths
+from runner.base.config import paths
 
 _SELECTING = (
     "--tags",

@@ -15,12 +15,12 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Protocol, TypeAlias
 
-from runner.engine.coverage import Coverage
+from runner.core.engine.coverage import Coverage
+from runner.core.kube.cache import Summary
+from runner.core.kube.presence import Unknown
 from runner.features.prune.record import CreationRecord
 from runner.features.prune.uses import UseDigests, UsedObjects, Uses
-from runner.kube.cache import Summary
-from runner.kube.presence import Unknown
-from runner.objects import GVK, ObjectKey, ObjectRef, first_names
+from runner.values.objects import GVK, ObjectKey, ObjectRef, first_names
 
 IsUsed: TypeAlias = Callable[[Uses], bool]
 """Returns whether runs use a certain object."""

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+from runner.core.status.conditions import Condition, ConditionStatus, find, make
+from runner.core.status.own import OwnStatus
+from runner.core.status.report import MOST_NAMED
 from runner.features.prune.sharing import OtherUsers
-from runner.objects import Object, conditions_of, first_names
-from runner.status.conditions import Condition, ConditionStatus, find, make
-from runner.status.own import OwnStatus
-from runner.status.report import MOST_NAMED
+from runner.values.objects import Object, conditions_of, first_names
 
 PRUNABLE = "Prunable"
 KEEP_ADVICE = 'to keep an object, annotate it with ansible.sdk.operatorframework.io/prune: "false"'

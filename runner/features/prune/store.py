@@ -10,14 +10,14 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from runner.config.settings import Settings
+from runner.base.config.settings import Settings
+from runner.base.credentials.auth import OwnNamespaces
+from runner.core.kube.client import Client
+from runner.core.kube.rights import RequiredRights, Right, granting
+from runner.core.kube.state import ClusterState, FileState, StateStore, Stored
+from runner.core.watches.watch import Watch
 from runner.features.prune.fields import PRUNE_POLICY
-from runner.kube.client import Client
-from runner.kube.credentials.auth import OwnNamespaces
-from runner.kube.rights import RequiredRights, Right, granting
-from runner.kube.state import ClusterState, FileState, StateStore, Stored
-from runner.objects import GVK, ObjectKey, ObjectRef
-from runner.watches.watch import Watch
+from runner.values.objects import GVK, ObjectKey, ObjectRef
 
 _PREFIX = "ansible-operator-created-"
 _FOLDER = "created-objects"

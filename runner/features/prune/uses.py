@@ -16,7 +16,7 @@ from functools import lru_cache, partial
 from itertools import product
 from typing import Any, Protocol, TypeAlias
 
-from runner.objects import ObjectKey, key_of
+from runner.values.objects import ObjectKey, key_of
 
 RELEASE = "sh.helm.release.v1."
 """Beginning of the name of a helm release's Secret or ConfigMap: `sh.helm.release.v1.NAME.vREVISION`."""

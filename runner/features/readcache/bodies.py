@@ -27,11 +27,11 @@ from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from runner.dependents.kind import KindListener
+from runner.core.dependents.kind import KindListener
+from runner.core.kube.discovery import ApiResource
 from runner.features.readcache.entries import FIRST_WAIT, CacheEntries, CacheEntry, ObjectVersion
 from runner.features.readcache.inflight import CallScope, PendingCall, PendingCalls
-from runner.kube.discovery import ApiResource
-from runner.objects import Object, ObjectKey, ObjectRef
+from runner.values.objects import Object, ObjectKey, ObjectRef
 
 MOST_BYTES = 64 << 20
 """Maximum size of the cache in bytes."""

@@ -11,10 +11,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, TypeAlias
 
+from runner.core.kube.discovery import ApiResource
+from runner.core.kube.watch_events import Applied, Deleted, Relist, Restarted, Synced, WatchEvent
 from runner.features.readcache.inflight import CallScope
-from runner.kube.discovery import ApiResource
-from runner.kube.watch_events import Applied, Deleted, Relist, Restarted, Synced, WatchEvent
-from runner.objects import Object, ObjectKey, ObjectRef, key_of, metadata, uid_of
+from runner.values.objects import Object, ObjectKey, ObjectRef, key_of, metadata, uid_of
 
 FIRST_WAIT = 0.5
 """Seconds between a change and the refetch of the object."""

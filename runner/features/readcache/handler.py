@@ -18,17 +18,17 @@ from functools import partial
 from http import HTTPStatus
 from typing import Protocol
 
+from runner.base.meters import Meters
+from runner.core.kube.discovery import ApiResource
+from runner.core.proxy import content
+from runner.core.proxy.calls import Answer, Call, Proceed, Whole
+from runner.core.proxy.http import messages
+from runner.core.proxy.request import RequestInfo
 from runner.features.readcache.bodies import ObjectResponse, ReadCache
 from runner.features.readcache.entries import CacheEntries
 from runner.features.readcache.inflight import CallScope, PendingCall
-from runner.kube.discovery import ApiResource
-from runner.meters import Meters
-from runner.objects import ObjectKey, key_of
-from runner.ownership import Owner
-from runner.proxy import content
-from runner.proxy.calls import Answer, Call, Proceed, Whole
-from runner.proxy.http import messages
-from runner.proxy.request import RequestInfo
+from runner.values.objects import ObjectKey, key_of
+from runner.values.ownership import Owner
 
 HIT, MISS = "hit", "miss"
 

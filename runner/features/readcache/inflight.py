@@ -11,7 +11,7 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from runner.objects import ObjectKey
+from runner.values.objects import ObjectKey
 
 
 class CallScope(NamedTuple):

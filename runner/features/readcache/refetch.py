@@ -15,12 +15,12 @@ from urllib.parse import quote
 
 import orjson
 
-from runner import log
-from runner.errors import ApiError, ApiUnavailableError, NotFoundError
+from runner.base import log
+from runner.core.kube import decode
 from runner.features.readcache.bodies import ObjectResponse, ReadCache
 from runner.features.readcache.entries import CacheEntries
-from runner.kube import decode
-from runner.objects import ObjectKey
+from runner.values.errors import ApiError, ApiUnavailableError, NotFoundError
+from runner.values.objects import ObjectKey
 
 _PAUSE = 0.02
 """Seconds between two reads."""

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from runner.dependents.watching import Dependents
+from runner.base.meters import Meters
+from runner.core.dependents.watching import Dependents
 from runner.features.readcache.bodies import MOST_BYTES, ReadCache
 from runner.features.readcache.handler import Reads, counter
 from runner.features.readcache.refetch import RawReader, Refetcher
-from runner.meters import Meters
 
 
 class CachedReads:

@@ -11,14 +11,14 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import NamedTuple
 
+from runner.core.kube.client import Client, Selection
+from runner.core.kube.discovery import Discovery
+from runner.core.kube.object_watch import ObjectWatch
+from runner.core.kube.watch import covering, watchers
+from runner.core.kube.watch_health import WatchState
+from runner.core.kube.watch_stream import WatchPolicy
 from runner.features.references.state import ReferenceChange, ReferencedState
-from runner.kube.client import Client, Selection
-from runner.kube.discovery import Discovery
-from runner.kube.object_watch import ObjectWatch
-from runner.kube.watch import covering, watchers
-from runner.kube.watch_health import WatchState
-from runner.kube.watch_stream import WatchPolicy
-from runner.objects import GVK, Object, ObjectKey, ObjectRef
+from runner.values.objects import GVK, Object, ObjectKey, ObjectRef
 
 
 class LabelSelection(NamedTuple):

@@ -8,13 +8,13 @@ from typing import Any
 
 import yaml
 
-from runner.objects import GVK
-from runner.slots import EMPTY, Slot, Slots
-from runner.watches import field, field_selectors, label_selectors, selector_fields
-from runner.watches.field import Entry, FeatureFields
-from runner.watches.spec_paths import SpecPath
-from runner.watches.watch import INPUTS
-from runner.yamlfile.fields import Fields
+from runner.base.yamlfile.fields import Fields
+from runner.core.watches import field, field_selectors, label_selectors, selector_fields
+from runner.core.watches.field import Entry, FeatureFields
+from runner.core.watches.spec_paths import SpecPath
+from runner.core.watches.watch import INPUTS
+from runner.values.objects import GVK
+from runner.values.slots import EMPTY, Slot, Slots
 
 _WAYS = ("path", "name", "selector")
 ANY_NAMESPACE = "*"

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from runner.controller.attempt import Attempt, WatchScope
-from runner.controller.hooks import Hooks, Skip
+from runner.core.reconcile.attempt import Attempt, WatchScope
+from runner.core.reconcile.hooks import Hooks, Skip
+from runner.core.status.conditions import Condition, ended, make
+from runner.core.status.own import OwnStatus
+from runner.core.status.report import MOST_NAMED
 from runner.features.references.fields import REFERENCES
 from runner.features.references.state import references_of
-from runner.objects import Object, first_names
-from runner.status.conditions import Condition, ended, make
-from runner.status.own import OwnStatus
-from runner.status.report import MOST_NAMED
+from runner.values.objects import Object, first_names
 
 IGNORED_REFERENCES = "IgnoredReferences"
 OWN = OwnStatus(conditions=frozenset({IGNORED_REFERENCES}))

@@ -16,16 +16,16 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
 
-from runner import log
-from runner.backoff import JitteredBackoff
-from runner.errors import ApiError, ApiUnavailableError, ForbiddenError, KindNotFoundError, NotFoundError
+from runner.base import log
+from runner.core.kube.client import Client, Selection
+from runner.core.kube.discovery import ApiResource, Discovery
+from runner.core.kube.object_watch import ObjectWatch
+from runner.core.kube.watch import Watcher
+from runner.core.kube.watch_stream import WatchPolicy
 from runner.features.references.state import ReferenceChange, ReferencedState, has_to_be_read
-from runner.kube.client import Client, Selection
-from runner.kube.discovery import ApiResource, Discovery
-from runner.kube.object_watch import ObjectWatch
-from runner.kube.watch import Watcher
-from runner.kube.watch_stream import WatchPolicy
-from runner.objects import GVK, Object, ObjectKey, ObjectRef
+from runner.values.backoff import JitteredBackoff
+from runner.values.errors import ApiError, ApiUnavailableError, ForbiddenError, KindNotFoundError, NotFoundError
+from runner.values.objects import GVK, Object, ObjectKey, ObjectRef
 
 FEW = 8
 """Maximum number of names of a scope with a watch each."""

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from runner.controller.attempt import WatchScope
-from runner.controller.hooks import Hooks
+from runner.core.kube.cache import Change
+from runner.core.reconcile.attempt import WatchScope
+from runner.core.reconcile.hooks import Hooks
 from runner.features.references.watching import References
-from runner.kube.cache import Change
-from runner.objects import ObjectKey
+from runner.values.objects import ObjectKey
 
 REFERENCE_CHANGES = "the object, or an object that it references, changes"
 

@@ -15,10 +15,10 @@ from typing import Any
 
 import orjson
 
+from runner.core.kube.object_status import UNREAD, ObjectStatus, unread
+from runner.core.watches.policy import StatusTrigger
 from runner.features.references.fields import WatchReference
-from runner.kube.object_status import UNREAD, ObjectStatus, unread
-from runner.objects import GVK, Object, ObjectKey, ObjectRef, key_of, labels_of, metadata, uid_of
-from runner.watches.policy import StatusTrigger
+from runner.values.objects import GVK, Object, ObjectKey, ObjectRef, key_of, labels_of, metadata, uid_of
 
 _KEY = secrets.token_bytes(32)
 _DIGEST_SIZE = 16

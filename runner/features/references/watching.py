@@ -17,9 +17,14 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from runner import log
-from runner.controller.run_access import AccessObserver
-from runner.dependents.notification import Deferred, Notification, Trigger
+from runner.base import log
+from runner.base.monitoring.background import Background
+from runner.core.dependents.notification import Deferred, Notification, Trigger
+from runner.core.kube.client import Client
+from runner.core.kube.discovery import ApiResource, Discovery
+from runner.core.queue.reasons import RunReason
+from runner.core.reconcile.run_access import AccessObserver
+from runner.core.watches.watch import Watch
 from runner.features.references.by_label import LabelledReferences, LabelSelection
 from runner.features.references.fields import REFERENCES, WatchReference
 from runner.features.references.kind import ReferenceKind
@@ -31,13 +36,8 @@ from runner.features.references.state import (
     SpecReferences,
     references_of,
 )
-from runner.kube.client import Client
-from runner.kube.discovery import ApiResource, Discovery
-from runner.monitoring.background import Background
-from runner.objects import GVK, Object, ObjectKey, ObjectRef, key_of, mapping, metadata, uid_of
-from runner.ownership import Owner
-from runner.watches.watch import Watch
-from runner.workqueue.reasons import RunReason
+from runner.values.objects import GVK, Object, ObjectKey, ObjectRef, key_of, mapping, metadata, uid_of
+from runner.values.ownership import Owner
 
 _PATIENCE = 5.0
 """Maximum seconds that a run waits for its references."""

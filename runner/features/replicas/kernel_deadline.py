@@ -17,7 +17,7 @@ import platform
 import signal
 import time
 
-from runner import log
+from runner.base import log
 
 _IS_LINUX = platform.system() == "Linux"
 _SIGEV_SIGNAL = 0

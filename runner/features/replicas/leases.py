@@ -10,14 +10,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from runner.config.settings import Settings
-from runner.errors import NotFoundError
+from runner.base.config.settings import Settings
+from runner.base.credentials.auth import OwnNamespaces
+from runner.core.kube.client import Client
+from runner.core.kube.rights import RequiredRights, Right, granting
+from runner.core.watches.watch import Watch
 from runner.features.replicas.election import LeaseRecord
-from runner.kube.client import Client
-from runner.kube.credentials.auth import OwnNamespaces
-from runner.kube.rights import RequiredRights, Right, granting
-from runner.objects import Object, metadata
-from runner.watches.watch import Watch
+from runner.values.errors import NotFoundError
+from runner.values.objects import Object, metadata
 
 _API = "coordination.k8s.io/v1"
 _DEFAULT_SECONDS = 15

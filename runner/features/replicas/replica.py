@@ -21,11 +21,11 @@ from contextlib import contextmanager
 from datetime import UTC, datetime
 from typing import Protocol
 
-from runner import log
-from runner.errors import ApiError, ApiUnavailableError, ConflictError, NotFoundError
+from runner.base import log
 from runner.features.replicas import election
 from runner.features.replicas.election import LeaseAction, LeaseRecord, LeaseTimes, ObservedLease, ReplicaView
-from runner.lease_guard import LeaseGuard
+from runner.values.errors import ApiError, ApiUnavailableError, ConflictError, NotFoundError
+from runner.values.lease_guard import LeaseGuard
 
 
 class LeaseStore(Protocol):

@@ -10,15 +10,15 @@ import secrets
 import socket
 from contextlib import AsyncExitStack
 
-from runner.config.settings import Settings
-from runner.errors import ConfigError
+from runner.base.config.settings import Settings
+from runner.base.credentials.auth import Credentials, OwnNamespaces
+from runner.base.meters import Meters
+from runner.core.kube.client import Client, ClientLimits
 from runner.features.replicas import kernel_deadline
 from runner.features.replicas.election import LeaseTimes
 from runner.features.replicas.leases import LeaseClient
 from runner.features.replicas.replica import Replica
-from runner.kube.client import Client, ClientLimits
-from runner.kube.credentials.auth import Credentials, OwnNamespaces
-from runner.meters import Meters
+from runner.values.errors import ConfigError
 
 _CONNECTIONS = 2
 

@@ -9,13 +9,13 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterable
 
-from runner import log
-from runner.errors import PASSING, ApiError, ApiUnavailableError
-from runner.kube import forbidden
-from runner.kube.client import Client
-from runner.kube.discovery import ApiResource, Discovery
-from runner.kube.rights import Right
-from runner.objects import GVK
+from runner.base import log
+from runner.core.kube import forbidden
+from runner.core.kube.client import Client
+from runner.core.kube.discovery import ApiResource, Discovery
+from runner.core.kube.rights import Right
+from runner.values.errors import PASSING, ApiError, ApiUnavailableError
+from runner.values.objects import GVK
 
 _AT_ONCE = 4
 _AGAIN = 5.0

@@ -11,10 +11,10 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from runner.errors import ConfigError
+from runner.values.errors import ConfigError
 
 if TYPE_CHECKING:
-    from runner.kube.rights import Right
+    from runner.core.kube.rights import Right
 
     Subparsers = argparse._SubParsersAction[argparse.ArgumentParser]  # noqa: SLF001 - argparse has no public name for it
 
@@ -40,8 +40,8 @@ def add_commands(commands: Subparsers) -> None:
 
 
 def _rbac(arguments: argparse.Namespace) -> int:
+    from runner.base.yamlfile import edits, tree  # noqa: PLC0415 - as above
     from runner.features.rights import record, roles  # noqa: PLC0415 - help needs none of their imports
-    from runner.yamlfile import edits, tree  # noqa: PLC0415 - as above
 
     if not arguments.file.exists():
         raise ConfigError(f"{arguments.file}: file not found; `ansible-operator run --record-rbac=FILE` writes it")
@@ -63,7 +63,7 @@ def _granted(folders: Iterable[Path]) -> Iterator[Mapping[str, Any]]:
     """Yield the Roles and ClusterRoles in folders that these bind to a service account."""
     import yaml  # noqa: PLC0415 - as above
 
-    from runner.yamlfile import tree  # noqa: PLC0415 - as above
+    from runner.base.yamlfile import tree  # noqa: PLC0415 - as above
 
     documents: list[Mapping[str, Any]] = []
     for path in sorted(path for folder in folders for path in folder.glob("*.yaml")):

@@ -6,17 +6,17 @@ import asyncio
 from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 
-from runner.config.settings import Settings
-from runner.controller.parts import Part, Started
+from runner.base.config.settings import Settings
+from runner.base.credentials.auth import OwnNamespaces
+from runner.base.monitoring.background import Work
+from runner.core.kube.client import Client
+from runner.core.kube.discovery import ApiResource, Discovery
+from runner.core.kube.rights import Places, RequiredRights, Right
+from runner.core.proxy.calls import Observer
+from runner.core.reconcile.parts import Part, Started
+from runner.core.watches.watch import Watch
 from runner.features.rights.check import RightsCheck
 from runner.features.rights.record import RightsRecord
-from runner.kube.client import Client
-from runner.kube.credentials.auth import OwnNamespaces
-from runner.kube.discovery import ApiResource, Discovery
-from runner.kube.rights import Places, RequiredRights, Right
-from runner.monitoring.background import Work
-from runner.proxy.calls import Observer
-from runner.watches.watch import Watch
 
 
 class OperatorRights(Part):

@@ -13,14 +13,14 @@ from urllib.parse import urlencode
 
 import yaml
 
-from runner import log
-from runner.config import atomic_file
-from runner.errors import ConfigError
+from runner.base import log
+from runner.base.config import atomic_file
+from runner.core.kube.client import NO_RESPONSE
+from runner.core.kube.rights import Right
+from runner.core.proxy import request
+from runner.core.proxy.calls import Answer, Call
 from runner.features.rights import roles
-from runner.kube.client import NO_RESPONSE
-from runner.kube.rights import Right
-from runner.proxy import request
-from runner.proxy.calls import Answer, Call
+from runner.values.errors import ConfigError
 
 _PAUSE = 1.0
 """Seconds between two writes of the file."""

@@ -11,8 +11,8 @@ from dataclasses import replace
 from http import HTTPStatus
 from typing import Any
 
-from runner.kube.rights import Right
-from runner.proxy.request import RequestInfo
+from runner.core.kube.rights import Right
+from runner.core.proxy.request import RequestInfo
 
 NAME = "ansible-operator-recorded"
 RECORDED_FOR = "ansible.sdk.operatorframework.io/recorded-for"

@@ -23,13 +23,13 @@ from typing import Any
 import orjson
 from aiohttp import web
 
-from runner import log
-from runner.config.settings import Settings
-from runner.controller.parts import Part
-from runner.controller.run_access import LOOPBACK
-from runner.errors import ConfigError
-from runner.meters import Meters
-from runner.monitoring import endpoints
+from runner.base import log
+from runner.base.config.settings import Settings
+from runner.base.meters import Meters
+from runner.base.monitoring import endpoints
+from runner.core.reconcile.parts import Part
+from runner.core.reconcile.run_access import LOOPBACK
+from runner.values.errors import ConfigError
 
 ADDRESS_VARIABLE = "OSDK_METRICS_ADDRESS"
 """Variable with the address for `osdk_metric`."""

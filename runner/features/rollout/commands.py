@@ -11,13 +11,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from runner.errors import ConfigError, ConflictError, ForbiddenError, OperatorError
+from runner.values.errors import ConfigError, ConflictError, ForbiddenError, OperatorError
 
 if TYPE_CHECKING:
+    from runner.core.kube.client import Client
     from runner.features.rollout.member import Member
     from runner.features.rollout.state import State
     from runner.features.rollout.store import RolloutStore
-    from runner.kube.client import Client
 
     Subparsers = argparse._SubParsersAction[argparse.ArgumentParser]  # noqa: SLF001 - argparse has no public name for it
 
@@ -67,8 +67,8 @@ def add_commands(subparsers: Subparsers) -> None:
 
 
 async def _rollout(arguments: argparse.Namespace) -> int:
-    from runner.kube.client import Client  # noqa: PLC0415 - slow to import, which --help need not wait for
-    from runner.kube.credentials import auth  # noqa: PLC0415 - as above
+    from runner.base.credentials import auth  # noqa: PLC0415 - as above
+    from runner.core.kube.client import Client  # noqa: PLC0415 - slow to import, which --help need not wait for
 
     credentials = await auth.load(arguments.kubeconfig, arguments.context, auth.HostEnvironment.of_process())
     async with Client(credentials) as client:
@@ -142,8 +142,8 @@ def _changed(state: State, verb: str) -> State:
 
 async def _members(client: Client, store: RolloutStore) -> list[Member]:
     """Read all objects of the watch."""
+    from runner.core.kube.discovery import Discovery  # noqa: PLC0415 - as above
     from runner.features.rollout.member import Member  # noqa: PLC0415 - as above
-    from runner.kube.discovery import Discovery  # noqa: PLC0415 - as above
 
     resource = await Discovery(client).find(store.kind)
     spaces = store.namespaces or [""]
@@ -153,7 +153,7 @@ async def _members(client: Client, store: RolloutStore) -> list[Member]:
 
 def _report(store: RolloutStore, state: State, members: Sequence[Member]) -> list[str]:
     """Return the lines of `status`."""
-    from runner.objects import first_names  # noqa: PLC0415 - as above
+    from runner.values.objects import first_names  # noqa: PLC0415 - as above
 
     updated = [each for each in members if each.content == state.content != ""]
     step = "ended" if state.ended else f"step {state.step + 1} of {max(len(state.limits), 1)}"

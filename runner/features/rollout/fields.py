@@ -14,10 +14,10 @@ from zoneinfo import ZoneInfo
 
 import yaml
 
-from runner.slots import Slot, Slots
-from runner.watches import field, policy_fields
-from runner.watches.field import Entry, FeatureFields, Field
-from runner.yamlfile.fields import Fields
+from runner.base.yamlfile.fields import Fields
+from runner.core.watches import field, policy_fields
+from runner.core.watches.field import Entry, FeatureFields, Field
+from runner.values.slots import Slot, Slots
 
 _STEP = re.compile(r"([0-9]{1,9})(%?)")
 _TIME = re.compile(r"([01][0-9]|2[0-3]):([0-5][0-9])|24:00")

@@ -14,27 +14,35 @@ import time
 from collections.abc import Callable
 from dataclasses import replace
 
-from runner import log
-from runner.content.digest import ContentDigest
-from runner.controller.attempt import Attempt, WatchScope
-from runner.controller.decisions import Done, RequeueAfter
-from runner.controller.hooks import NOTHING, REQUEST_BACKOFF, UP_TO_DATE, FinishedRun, Hooks, RequestFailedError, Skip
-from runner.engine.job import Outcome
-from runner.errors import ApiError, ApiUnavailableError, ConflictError
-from runner.events.bodies import ApiEvent, EventType
+from runner.base import log
+from runner.base.events.bodies import ApiEvent, EventType
+from runner.core.content.digest import ContentDigest
+from runner.core.engine.job import Outcome
+from runner.core.kube.cache import Summary
+from runner.core.kube.meaning import Request
+from runner.core.queue import reasons
+from runner.core.queue.reasons import RunReason
+from runner.core.reconcile.attempt import Attempt, WatchScope
+from runner.core.reconcile.decisions import Done, RequeueAfter
+from runner.core.reconcile.hooks import (
+    NOTHING,
+    REQUEST_BACKOFF,
+    UP_TO_DATE,
+    FinishedRun,
+    Hooks,
+    RequestFailedError,
+    Skip,
+)
+from runner.core.status.conditions import find, make
+from runner.core.status.report import StatusReport
 from runner.features.rollout.fields import RolloutPolicy
 from runner.features.rollout.member import FAILED, IN_PROGRESS, UNUSABLE, WAITING, Member, Wait, not_updated, updated
 from runner.features.rollout.state import State
 from runner.features.rollout.steps import Fleet, Turns, advance
 from runner.features.rollout.store import RolloutStore
-from runner.kube.cache import Summary
-from runner.kube.meaning import Request
-from runner.objects import ObjectKey, conditions_of
-from runner.slots import Slot
-from runner.status.conditions import find, make
-from runner.status.report import StatusReport
-from runner.workqueue import reasons
-from runner.workqueue.reasons import RunReason
+from runner.values.errors import ApiError, ApiUnavailableError, ConflictError
+from runner.values.objects import ObjectKey, conditions_of
+from runner.values.slots import Slot
 
 _POLL = 5.0
 """Seconds between two reads of the state, which commands and other replicas change."""

@@ -12,7 +12,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
 
-from runner.objects import (
+from runner.core.status import kstatus
+from runner.core.status.conditions import Condition, find, make, timestamp
+from runner.core.status.own import OwnStatus
+from runner.core.watches.policy import RunMode, mode_of, strictest
+from runner.values.objects import (
     Object,
     ObjectKey,
     annotations_of,
@@ -25,10 +29,6 @@ from runner.objects import (
     mode_requested,
     uid_of,
 )
-from runner.status import kstatus
-from runner.status.conditions import Condition, find, make, timestamp
-from runner.status.own import OwnStatus
-from runner.watches.policy import RunMode, mode_of, strictest
 
 ROLLOUT = "ansible.sdk.operatorframework.io/rollout"
 """Annotation: `hold` keeps an object out of rollouts, `now` lets it run next."""

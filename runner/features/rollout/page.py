@@ -6,11 +6,11 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
-from runner import page
+from runner.base import page
+from runner.base.page import Node, PageSections, Section
 from runner.features.rollout.state import State
 from runner.features.rollout.steps import Fleet
-from runner.objects import GVK
-from runner.page import Node, PageSections, Section
+from runner.values.objects import GVK
 
 Progress: TypeAlias = Callable[[], tuple[State, Fleet] | None]
 """Returns the state and the objects of a rollout; None while they are not known."""

@@ -9,7 +9,7 @@ from typing import Any
 
 import orjson
 
-from runner.digests import digest
+from runner.values.digests import digest
 
 BY_USER = "a user paused it"
 

@@ -17,11 +17,11 @@ from bisect import bisect_left
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
+from runner.core.status.conditions import timestamp
 from runner.features.rollout.fields import RolloutPolicy
 from runner.features.rollout.member import PAUSED, WAITING, Member, Wait
 from runner.features.rollout.state import State
-from runner.objects import first_names
-from runner.status.conditions import timestamp
+from runner.values.objects import first_names
 
 _MOST_NAMED = 5
 

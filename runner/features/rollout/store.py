@@ -9,16 +9,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from runner import log
-from runner.config.settings import Settings
+from runner.base import log
+from runner.base.config.settings import Settings
+from runner.base.credentials.auth import OwnNamespaces
+from runner.core.kube.client import EVERYTHING, Client, Selection
+from runner.core.kube.rights import RequiredRights, Right, granting
+from runner.core.kube.state import ClusterState, Stored
+from runner.core.watches.watch import Watch
 from runner.features.rollout.fields import ROLLOUT_POLICY
 from runner.features.rollout.state import State
-from runner.kube.client import EVERYTHING, Client, Selection
-from runner.kube.credentials.auth import OwnNamespaces
-from runner.kube.rights import RequiredRights, Right, granting
-from runner.kube.state import ClusterState, Stored
-from runner.objects import GVK, ObjectKey, ObjectRef
-from runner.watches.watch import Watch
+from runner.values.objects import GVK, ObjectKey, ObjectRef
 
 _LABELS = {"app.kubernetes.io/managed-by": "ansible-operator", "app.kubernetes.io/component": "rollout"}
 _PREFIX = "ansible-operator-rollout-"

@@ -11,12 +11,12 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from itertools import islice
 
-from runner.engine.job import Event, Job, Outcome, RunResult
+from runner.core.engine.job import Event, Job, Outcome, RunResult
+from runner.core.proxy.identity import RunStats
+from runner.core.queue.request import ReconcileRequest
+from runner.core.watches.watch import content_name
 from runner.features.ui.timeline import Timeline
-from runner.objects import GVK, ObjectKey
-from runner.proxy.identity import RunStats
-from runner.watches.watch import content_name
-from runner.workqueue.request import ReconcileRequest
+from runner.values.objects import GVK, ObjectKey
 
 MOST_WEIGHT = 20_000
 MOST_GROUPED = 1000

@@ -13,12 +13,12 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import NamedTuple, Protocol
 
-from runner.kube.cache import Summary
-from runner.objects import GVK, Object, ObjectKey, conditions_of, is_deleting, is_paused, metadata
-from runner.status.conditions import Condition, find
-from runner.status.kstatus import READY, RECONCILING, STALLED
-from runner.watches.watch import Watch
-from runner.workqueue.queue import WorkQueue
+from runner.core.kube.cache import Summary
+from runner.core.queue.queue import WorkQueue
+from runner.core.status.conditions import Condition, find
+from runner.core.status.kstatus import READY, RECONCILING, STALLED
+from runner.core.watches.watch import Watch
+from runner.values.objects import GVK, Object, ObjectKey, conditions_of, is_deleting, is_paused, metadata
 
 _BATCH = 100
 """Objects to parse without a break, which takes about a millisecond."""

@@ -15,11 +15,11 @@ from typing import Any
 
 import yaml
 
-from runner.engine.job import Event
-from runner.engine.output import ManagedFieldsFilter
+from runner.base.log import visible
+from runner.core.engine.job import Event
+from runner.core.engine.output import ManagedFieldsFilter
 from runner.features.ui.timeline import ENDS, ITEM_ENDS, STARTS
-from runner.log import visible
-from runner.objects import GVK, LAST_APPLIED, ObjectKey
+from runner.values.objects import GVK, LAST_APPLIED, ObjectKey
 
 MOST_OUTPUT = 256 * 1024
 """Maximum size of the output in bytes; its end is shown."""

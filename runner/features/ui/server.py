@@ -17,11 +17,11 @@ from urllib.parse import urlsplit
 import orjson
 from aiohttp import web
 
-from runner import log
+from runner.base import log
+from runner.base.monitoring import endpoints
+from runner.base.monitoring.endpoints import Address, Handler
 from runner.features.ui.views import JSON, PageNotFoundError, Views
-from runner.monitoring import endpoints
-from runner.monitoring.endpoints import Address, Handler
-from runner.objects import ObjectKey
+from runner.values.objects import ObjectKey
 
 FLAG = "ui-bind-address"
 MOST_STREAMS = 16

@@ -5,15 +5,15 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping
 
-from runner import log
-from runner.config.settings import Settings
-from runner.controller.parts import Part, Started
+from runner.base import log
+from runner.base.config.settings import Settings
+from runner.base.credentials import auth
+from runner.base.monitoring.background import Work
+from runner.base.monitoring.endpoints import Address
+from runner.core.reconcile.parts import Part, Started
 from runner.features.ui.journal import Journal
 from runner.features.ui.server import FLAG, StatusPage, StreamTimings
 from runner.features.ui.views import OperatorInfo, Views
-from runner.kube.credentials import auth
-from runner.monitoring.background import Work
-from runner.monitoring.endpoints import Address
 
 _FREE = "127.0.0.1:0"
 _log = log.get(__name__)

@@ -12,16 +12,16 @@ from pathlib import Path
 
 import orjson
 
-from runner.config import paths
-from runner.engine import run_dir
-from runner.engine.job import Event
-from runner.engine.output import STDOUT
-from runner.engine.run_folders import Kept
+from runner.base.config import paths
+from runner.core.engine import run_dir
+from runner.core.engine.job import Event
+from runner.core.engine.output import STDOUT
+from runner.core.engine.run_folders import Kept
 from runner.features.ui import run_details
 from runner.features.ui.journal import RunRecord
 from runner.features.ui.run_details import RunDetails
 from runner.features.ui.timeline import BAD, Timeline
-from runner.objects import GVK, ObjectKey
+from runner.values.objects import GVK, ObjectKey
 
 _IDENT = re.compile(r"([0-9]{8}T[0-9]{6}\.[0-9]{6})Z-[0-9a-f]{6}")
 _MOST_EVENTS = 5000

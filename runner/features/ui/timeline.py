@@ -17,9 +17,9 @@ from typing import Any, Literal, TypeAlias
 
 import orjson
 
-from runner.engine.events import failure_message
-from runner.engine.job import Event, TaskFailure
-from runner.masking.masker import TOO_SLOW
+from runner.core.engine.events import failure_message
+from runner.core.engine.job import Event, TaskFailure
+from runner.core.masking.masker import TOO_SLOW
 
 TaskState: TypeAlias = Literal[
     "running", "ok", "changed", "skipped", "failed", "ignored", "rescued", "unreachable", "cut short"

@@ -16,10 +16,13 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 from runner import __version__
-from runner.config import paths
-from runner.engine.job import Outcome
-from runner.engine.output import logs_command, node_command, pod_log_command
-from runner.engine.run_folders import Kept
+from runner.base.config import paths
+from runner.base.page import PageSections, kind_id, names
+from runner.core.engine.job import Outcome
+from runner.core.engine.output import logs_command, node_command, pod_log_command
+from runner.core.engine.run_folders import Kept
+from runner.core.queue.request import QueueEntry
+from runner.core.watches.watch import content_name
 from runner.features.ui import stored_runs
 from runner.features.ui.journal import FailureGroup, Journal, RunRecord
 from runner.features.ui.object_states import (
@@ -30,10 +33,7 @@ from runner.features.ui.object_states import (
     WatchedKind,
     display_status,
 )
-from runner.objects import GVK, Object, ObjectKey, conditions_of, metadata
-from runner.page import PageSections, kind_id, names
-from runner.watches.watch import content_name
-from runner.workqueue.request import QueueEntry
+from runner.values.objects import GVK, Object, ObjectKey, conditions_of, metadata
 
 JSON: TypeAlias = dict[str, Any]
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from runner.slots import Slot, Slots
-from runner.watches import field
-from runner.watches.field import Entry, FeatureFields
-from runner.watches.watch import INPUTS
+from runner.core.watches import field
+from runner.core.watches.field import Entry, FeatureFields
+from runner.core.watches.watch import INPUTS
+from runner.values.slots import Slot, Slots
 
 SKIPS: Slot[bool] = Slot("skipUnchanged", default=False)
 """Slot of a watch: True if it skips runs of unchanged objects."""

@@ -14,24 +14,24 @@ from dataclasses import dataclass, replace
 
 import orjson
 
-from runner import log
-from runner.content.digest import ContentDigest
-from runner.controller.attempt import Attempt, WatchScope
-from runner.controller.decisions import Done, RequeueAfter
-from runner.controller.hooks import Addition, FinishedRun, Hooks, Skip
-from runner.controller.run_access import OWNED_AT_END
-from runner.dependents.watching import Dependents
-from runner.digests import digest_of, digest_of_answer
-from runner.engine.job import Outcome
-from runner.errors import ApiError, ApiUnavailableError, ForbiddenError, NotFoundError
+from runner.base import log
+from runner.core.content.digest import ContentDigest
+from runner.core.dependents.watching import Dependents
+from runner.core.engine.job import Outcome
+from runner.core.kube.client import Client, PatchType
+from runner.core.kube.discovery import ApiResource
+from runner.core.kube.rights import Places, RequiredRights, Right, granting
+from runner.core.reconcile.attempt import Attempt, WatchScope
+from runner.core.reconcile.decisions import Done, RequeueAfter
+from runner.core.reconcile.hooks import Addition, FinishedRun, Hooks, Skip
+from runner.core.reconcile.run_access import OWNED_AT_END
+from runner.core.watches.watch import Watch
 from runner.features.unchanged.fields import SKIPS
 from runner.features.unchanged.last_run import MOST_READS, READ_SET, LastRun, ReadSet, RunInputs
-from runner.kube.client import Client, PatchType
-from runner.kube.discovery import ApiResource
-from runner.kube.rights import Places, RequiredRights, Right, granting
-from runner.objects import LAST_RUN, Object, ObjectKey, ObjectRef, annotations_of, conditions_of, key_of, uid_of
-from runner.slots import Slot
-from runner.watches.watch import Watch
+from runner.values.digests import digest_of, digest_of_answer
+from runner.values.errors import ApiError, ApiUnavailableError, ForbiddenError, NotFoundError
+from runner.values.objects import LAST_RUN, Object, ObjectKey, ObjectRef, annotations_of, conditions_of, key_of, uid_of
+from runner.values.slots import Slot
 
 _INPUTS: Slot[RunInputs | None] = Slot("inputs of a run", None)
 """Slot of an attempt: digests of the run's inputs; None if the run is not recorded."""

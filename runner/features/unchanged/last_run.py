@@ -13,8 +13,8 @@ from typing import Any
 
 import orjson
 
-from runner.objects import LAST_RUN, Object, ObjectKey, annotations_of
-from runner.slots import Slot
+from runner.values.objects import LAST_RUN, Object, ObjectKey, annotations_of
+from runner.values.slots import Slot
 
 MOST_READS = 32
 """Limit of objects and lists that a run read, without owned objects."""

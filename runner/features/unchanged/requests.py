@@ -10,11 +10,11 @@ from __future__ import annotations
 from http import HTTPStatus
 from urllib.parse import quote
 
-from runner.digests import digest_of_answer
+from runner.core.proxy.calls import Answer, Call, Observer
+from runner.core.proxy.request import RequestInfo
 from runner.features.unchanged.last_run import READ_SET, ReadEntry, ReadSet
-from runner.objects import Object, key_of
-from runner.proxy.calls import Answer, Call, Observer
-from runner.proxy.request import RequestInfo
+from runner.values.digests import digest_of_answer
+from runner.values.objects import Object, key_of
 
 _RECORDED = frozenset({"get", "list", "create", "update", "patch", "delete"})
 _REDIRECT = 300

@@ -16,9 +16,9 @@ from typing import Any, NamedTuple, TextIO
 
 from prometheus_client.parser import text_string_to_metric_families
 
-from runner.controller.metrics import controller_name
-from runner.log import visible
-from runner.objects import GVK
+from runner.base.log import visible
+from runner.core.reconcile.metrics import controller_name
+from runner.values.objects import GVK
 
 _MOST_SHOWN = 8
 """Number of latest events on the screen."""

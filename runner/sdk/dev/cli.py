@@ -22,14 +22,14 @@ from pathlib import Path
 from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, Any
 
-from runner.config import sources
-from runner.config.options import Option
-from runner.config.settings import OPTIONS, Settings
-from runner.errors import ConfigError, OperatorError
+from runner.base.config import sources
+from runner.base.config.options import Option
+from runner.base.config.settings import OPTIONS, Settings
 from runner.sdk.devcluster import chosen, named
 from runner.sdk.devcluster.cli import add_node_option
 from runner.sdk.devcluster.cluster import find_kubectl, run_kubectl
 from runner.sdk.devcluster.nodes import choose
+from runner.values.errors import ConfigError, OperatorError
 
 if TYPE_CHECKING:
     from runner.sdk.dev.board import Screen

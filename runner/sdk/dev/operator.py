@@ -17,11 +17,11 @@ from contextlib import suppress
 from typing import IO
 from urllib.parse import urlsplit
 
-from runner.config import paths
-from runner.errors import ConfigError
+from runner.base.config import paths
 from runner.sdk.dev.board import Screen
 from runner.sdk.dev.project import Project
 from runner.sdk.devcluster import processes
+from runner.values.errors import ConfigError
 
 _SETTLE = 0.1
 """Seconds without a change before an edit is read: editors write in several steps."""

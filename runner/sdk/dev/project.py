@@ -16,12 +16,12 @@ from watchdog.observers import Observer
 from watchdog.observers.api import ObservedWatch
 
 from runner.app.fields import FEATURE_FIELDS
-from runner.config.paths import SearchPath, ansible_configs
-from runner.config.settings import Settings
-from runner.content import files as content_files
-from runner.content.files import BESIDE_A_PLAYBOOK, FileDigests
-from runner.watches import validation
-from runner.watches.watch import Content, Playbook, Watch
+from runner.base.config.paths import SearchPath, ansible_configs
+from runner.base.config.settings import Settings
+from runner.core.content import files as content_files
+from runner.core.content.files import BESIDE_A_PLAYBOOK, FileDigests
+from runner.core.watches import validation
+from runner.core.watches.watch import Content, Playbook, Watch
 
 _BESIDE = frozenset({".yml", ".yaml", ".json", ".cfg", ".ini", ".toml", ".j2", ".py"})
 """Suffixes of relevant files beside a playbook; logs may be there too."""

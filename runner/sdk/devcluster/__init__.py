@@ -27,7 +27,7 @@ Importing this package must stay cheap: pytest does it at every start.
 
 from __future__ import annotations
 
-from runner.errors import ClusterError
 from runner.sdk.devcluster.cluster import DevCluster, start
+from runner.values.errors import ClusterError
 
 __all__ = ["ClusterError", "DevCluster", "start"]

@@ -5,8 +5,8 @@ from __future__ import annotations
 import argparse
 import sys
 
-from runner.errors import OperatorError
 from runner.sdk.devcluster import cli
+from runner.values.errors import OperatorError
 
 
 def main() -> int:

@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
 
-from runner.errors import ClusterError
 from runner.sdk.devcluster.ports import LOOPBACK
+from runner.values.errors import ClusterError
 
 _TIMEOUT = 10.0
 

@@ -19,10 +19,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
-from runner.config import locks
-from runner.errors import ClusterError
+from runner.base.config import locks
 from runner.sdk.devcluster import folders
 from runner.sdk.devcluster.progress import Progress
+from runner.values.errors import ClusterError
 
 KUBERNETES, ETCD, KWOK, HELM = "v1.35.4", "v3.6.5", "v0.7.0", "v3.20.2"
 ACTIONLINT = "v1.7.12"

@@ -12,10 +12,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from runner.config import atomic_file
-from runner.errors import ConfigError
+from runner.base.config import atomic_file
 from runner.sdk.devcluster import kubeconfig
 from runner.sdk.devcluster.cluster import run_kubectl
+from runner.values.errors import ConfigError
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,10 +15,10 @@ import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from runner.errors import ClusterError
 from runner.sdk.devcluster import containerd, images, named
 from runner.sdk.devcluster.cluster import get_programs
 from runner.sdk.devcluster.nodes import VARIABLE, Nodes, choose
+from runner.values.errors import ClusterError
 
 if TYPE_CHECKING:
     Subparsers = argparse._SubParsersAction[argparse.ArgumentParser]  # noqa: SLF001 - argparse has no public name for it

@@ -18,8 +18,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Any, Protocol, TextIO
 
-from runner.config import atomic_file
-from runner.errors import ClusterError, OperatorError
+from runner.base.config import atomic_file
 from runner.sdk.devcluster import binaries, containerd, kubeconfig, kwok
 from runner.sdk.devcluster.api import Api
 from runner.sdk.devcluster.binaries import Toolset
@@ -29,6 +28,7 @@ from runner.sdk.devcluster.layout import APISERVER, COMPONENTS, CONTAINERD, NODE
 from runner.sdk.devcluster.nodes import Nodes, choose, find
 from runner.sdk.devcluster.orders import StartOrder
 from runner.sdk.devcluster.progress import Progress
+from runner.values.errors import ClusterError, OperatorError
 
 _ENDS_WITHIN = 20.0
 _LAST_LINES = 15

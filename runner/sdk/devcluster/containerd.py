@@ -12,13 +12,13 @@ import subprocess
 from pathlib import Path
 from typing import IO
 
-from runner.errors import ClusterError
 from runner.sdk.devcluster import node
 from runner.sdk.devcluster.api import Api
 from runner.sdk.devcluster.layout import Layout
 from runner.sdk.devcluster.leash import ENTER
 from runner.sdk.devcluster.nodes import find
 from runner.sdk.devcluster.processes import environment, leashed
+from runner.values.errors import ClusterError
 
 _WITHIN = 300.0
 _ANSWERS_WITHIN = 10.0

@@ -18,9 +18,9 @@ from pathlib import Path
 from typing import Protocol
 from urllib.parse import urlsplit
 
-from runner.errors import ClusterError
 from runner.sdk.devcluster.binaries import ETCD, HELM, KUBERNETES, KWOK, Program, Target, UnavailableError
 from runner.sdk.devcluster.progress import Progress
+from runner.values.errors import ClusterError
 
 _GITHUB = "https://github.com"
 _KWOK_RELEASE = f"https://api.github.com/repos/kubernetes-sigs/kwok/releases/tags/{KWOK}"

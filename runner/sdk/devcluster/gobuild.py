@@ -15,10 +15,10 @@ from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
 
-from runner.errors import ClusterError
 from runner.sdk.devcluster.binaries import Program, Target, UnavailableError
 from runner.sdk.devcluster.processes import Guard
 from runner.sdk.devcluster.progress import Progress
+from runner.values.errors import ClusterError
 
 _USUAL_PLACES = (Path("/usr/local/go/bin"), Path("/opt/homebrew/bin"), Path("/usr/lib/go/bin"))
 _POLL = 0.2

@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any, TextIO
 
-from runner.errors import ClusterError, ConfigError
+from runner.values.errors import ClusterError, ConfigError
 
 MANIFEST, INDEX, LAYOUT = "manifest.json", "index.json", "oci-layout"
 _DOCKERFILES = ("Dockerfile", "Containerfile")

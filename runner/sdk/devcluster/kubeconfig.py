@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any
 
 import yaml
 
-from runner.errors import ClusterError
+from runner.values.errors import ClusterError
 
 if TYPE_CHECKING:  # loading the cryptography behind it would slow every pytest start
-    from runner.pki import KeyPair
+    from runner.base.pki import KeyPair
 import shlex
 
 CONTEXT_PREFIX = "ansible-operator-"

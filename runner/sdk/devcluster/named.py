@@ -17,14 +17,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TextIO
 
-from runner.config import atomic_file
-from runner.config.locks import FileLock
-from runner.errors import ClusterError
+from runner.base.config import atomic_file
+from runner.base.config.locks import FileLock
 from runner.sdk.devcluster import folders, kubeconfig
 from runner.sdk.devcluster.cluster import Supervised, launch
 from runner.sdk.devcluster.layout import Layout
 from runner.sdk.devcluster.nodes import Nodes
 from runner.sdk.devcluster.processes import remove_cgroups
+from runner.values.errors import ClusterError
 
 _STARTS_WITHIN = 150.0
 _ENDS_WITHIN = 20.0

@@ -11,9 +11,9 @@ from collections.abc import Mapping
 from enum import StrEnum
 from pathlib import Path
 
-from runner.errors import ClusterError, ConfigError
 from runner.sdk.devcluster import binaries, node, pause
 from runner.sdk.devcluster.processes import CGROUPS, leashed, missing_controllers
+from runner.values.errors import ClusterError, ConfigError
 
 VARIABLE = "DEVCLUSTER_NODE"
 """Environment variable with the default of `--node`."""

@@ -16,7 +16,7 @@ import socket
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from runner.errors import ClusterError
+from runner.values.errors import ClusterError
 
 LOOPBACK = "127.0.0.1"
 FIRST, LAST = 20_000, 29_999

@@ -25,12 +25,12 @@ from typing import Any
 
 import pytest
 
-from runner.errors import ClusterError
 from runner.sdk import devcluster as clusters
 from runner.sdk.devcluster import kubeconfig as kubeconfigs
 from runner.sdk.devcluster.api import Api
 from runner.sdk.devcluster.cluster import outside
 from runner.sdk.devcluster.nodes import VARIABLE
+from runner.values.errors import ClusterError
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

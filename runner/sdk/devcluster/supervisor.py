@@ -29,9 +29,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from runner import log, pki
-from runner.config import atomic_file, locks
-from runner.errors import ClusterError
+from runner.base import log, pki
+from runner.base.config import atomic_file, locks
 from runner.sdk.devcluster import containerd, kubeconfig, kwok, node, pause, ports
 from runner.sdk.devcluster.api import Api
 from runner.sdk.devcluster.binaries import this_machine
@@ -54,6 +53,7 @@ from runner.sdk.devcluster.leash import ENTER, JOIN
 from runner.sdk.devcluster.nodes import Nodes
 from runner.sdk.devcluster.orders import ParentGoneError, ParentProcess, StartOrder
 from runner.sdk.devcluster.processes import Component, Guard, create_cgroups, leashed, remove_cgroups
+from runner.values.errors import ClusterError
 
 _READY_WITHIN = 120.0  # seconds, on a machine with a high load
 _POLL = 0.02

@@ -13,7 +13,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from runner.errors import ConfigError
+from runner.values.errors import ConfigError
 
 if TYPE_CHECKING:
     from runner.compatibility.finding import Finding, Report

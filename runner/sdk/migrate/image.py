@@ -9,7 +9,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from fnmatch import fnmatchcase
 from pathlib import Path
 
-from runner.config.paths import IMAGE, NO_IMAGE, ImageFiles
+from runner.base.config.paths import IMAGE, NO_IMAGE, ImageFiles
 from runner.sdk.migrate import dockerfile
 from runner.sdk.migrate.dockerfile import Dockerfile
 

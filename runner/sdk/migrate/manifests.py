@@ -9,14 +9,14 @@ from typing import NamedTuple
 
 import yaml
 
+from runner.base.config import paths, sources
+from runner.base.config.options import Option
+from runner.base.config.settings import OPTIONS
 from runner.compatibility import task_fields
 from runner.compatibility.finding import Finding
-from runner.config import paths, sources
-from runner.config.options import Option
-from runner.config.settings import OPTIONS
-from runner.errors import ConfigError
 from runner.sdk.migrate import dockerfile
 from runner.sdk.migrate.project import Document, Project
+from runner.values.errors import ConfigError
 
 _OPERATORS = {"manager", "operator", "ansible-operator"}
 """Names of the operator's container."""

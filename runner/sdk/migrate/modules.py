@@ -13,8 +13,8 @@ import yaml
 
 from runner.compatibility import task_fields, unsupported
 from runner.compatibility.finding import Finding, numbers
+from runner.core.watches.validation import Task
 from runner.sdk.migrate.project import Project
-from runner.watches.validation import Task
 
 _OLD_COLLECTION, _COLLECTION = "community.kubernetes", "kubernetes.core"
 _INCLUDED = {"ansible.builtin", "ansible.legacy", "operator_sdk.util"}

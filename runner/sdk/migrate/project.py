@@ -13,17 +13,17 @@ from typing import Any
 import yaml
 
 from runner.app.fields import FEATURE_FIELDS
+from runner.base.config import paths
+from runner.base.config.paths import SearchPath
+from runner.base.yamlfile import tree
+from runner.base.yamlfile.tree import Problems, SourceText
 from runner.compatibility import task_fields
-from runner.config import paths
-from runner.config.paths import SearchPath
-from runner.errors import ConfigError
+from runner.core.watches import validation
+from runner.core.watches.validation import ValidationResult
+from runner.core.watches.watch import Watch
 from runner.sdk.migrate import image
 from runner.sdk.migrate.dockerfile import Dockerfile
-from runner.watches import validation
-from runner.watches.validation import ValidationResult
-from runner.watches.watch import Watch
-from runner.yamlfile import tree
-from runner.yamlfile.tree import Problems, SourceText
+from runner.values.errors import ConfigError
 
 _WATCHES = ("watches.yaml", "watches.yml")
 _MANIFESTS = ("config", "deploy", "manifests", "samples", "examples")

@@ -9,9 +9,9 @@ import yaml
 
 from runner.compatibility import core_changes, task_fields
 from runner.compatibility.finding import Finding
-from runner.engine import params
+from runner.core.engine import params
+from runner.core.watches.watch import Watch
 from runner.sdk.migrate.project import Document, Project
-from runner.watches.watch import Watch
 
 _MARKS = ("{{", "{%")
 

@@ -21,15 +21,15 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Any
 
+from runner.base.config import paths
 from runner.compatibility.finding import NEW_CORE, OLD_CORE
-from runner.config import paths
-from runner.errors import ConfigError, OperatorError
 from runner.sdk import devcluster
 from runner.sdk.devcluster import DevCluster, processes
 from runner.sdk.devcluster.cluster import run_kubectl
 from runner.sdk.migrate import image, manifests, samples, trial_cluster
 from runner.sdk.migrate.project import Project
 from runner.sdk.migrate.trial_cluster import Objects
+from runner.values.errors import ConfigError, OperatorError
 
 NAMESPACE = "trial"
 _GRACE = 30.0

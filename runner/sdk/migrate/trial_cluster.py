@@ -12,9 +12,9 @@ from importlib.metadata import PackageNotFoundError, distribution, requires, ver
 from pathlib import Path
 from typing import Any, TypeAlias
 
-from runner.config.locks import FileLock
-from runner.errors import OperatorError
+from runner.base.config.locks import FileLock
 from runner.sdk.devcluster import folders
+from runner.values.errors import OperatorError
 
 Leaves: TypeAlias = Mapping[str, Any]
 """Values of an object by path."""

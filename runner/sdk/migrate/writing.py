@@ -14,14 +14,14 @@ from pathlib import Path, PurePosixPath
 
 import yaml
 
+from runner.base.yamlfile import edits
 from runner.compatibility import task_fields, unsupported
 from runner.compatibility.finding import HEADINGS, Finding, Report, grouped
-from runner.errors import ConfigError
+from runner.core.watches.watch import Watch
 from runner.sdk.migrate import dockerfile, samples
 from runner.sdk.migrate.project import Project
 from runner.sdk.scaffold.changeset import ChangeSet
-from runner.watches.watch import Watch
-from runner.yamlfile import edits
+from runner.values.errors import ConfigError
 
 OLD, NEW = "community.kubernetes", "kubernetes.core"
 PIN = ">=5.3.0,<7.0.0"

@@ -16,8 +16,8 @@ from typing import Any
 
 import yaml
 
-from runner.errors import ConfigError
 from runner.sdk.packaging import deployments, descriptors, scopes
+from runner.values.errors import ConfigError
 
 Json = dict[str, Any]
 Files = dict[PurePosixPath, str]

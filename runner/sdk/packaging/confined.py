@@ -11,8 +11,8 @@ import re
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from runner.errors import ConfigError
 from runner.sdk.packaging import deployments, scopes
+from runner.values.errors import ConfigError
 
 Json = dict[str, Any]
 

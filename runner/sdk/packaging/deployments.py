@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from runner.errors import ConfigError
+from runner.values.errors import ConfigError
 
 Json = dict[str, Any]
 

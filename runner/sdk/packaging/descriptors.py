@@ -16,10 +16,10 @@ from typing import Any
 
 import yaml
 
-from runner.errors import ConfigError
 from runner.sdk.packaging import manifests
 from runner.sdk.scaffold import templates
 from runner.sdk.scaffold.project import Project
+from runner.values.errors import ConfigError
 
 Json = dict[str, Any]
 

@@ -13,9 +13,9 @@ from typing import Any
 
 import yaml
 
-from runner.errors import ConfigError
 from runner.sdk.devcluster.cluster import find_kubectl
 from runner.sdk.scaffold import project
+from runner.values.errors import ConfigError
 
 _SEMVER = re.compile(r"(0|[1-9]\d*)\.(0|[1-9]\d*)\.(0|[1-9]\d*)(?:-([0-9A-Za-z.-]+))?(?:\+([0-9A-Za-z.-]+))?")
 _Key = tuple[int, int, int, bool, tuple[tuple[bool, int, str], ...]]

@@ -12,7 +12,7 @@ from typing import Any
 
 import yaml
 
-from runner.yamlfile.edits import Dumper
+from runner.base.yamlfile.edits import Dumper
 
 _VALUE = re.compile(r"HELMVALUE(\d+)X")
 _BLOCK = re.compile(r"^( *)(?:- )?HELMBLOCK(\d+)X(?:: null)?\n", re.MULTILINE)

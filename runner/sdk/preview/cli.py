@@ -17,8 +17,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from runner.app.fields import FEATURE_FIELDS
-from runner.config.options import Option
-from runner.config.settings import OPTIONS
+from runner.base.config.options import Option
+from runner.base.config.settings import OPTIONS
 
 if TYPE_CHECKING:
     from runner.features.plan.changes import Plan
@@ -80,10 +80,10 @@ def add_commands(subparsers: Subparsers, add_option: Callable[[Any, Option], Non
 
 
 def _plan(arguments: argparse.Namespace) -> int:
-    from runner import log  # noqa: PLC0415 - slow to import, which --help need not wait for
-    from runner.config import sources  # noqa: PLC0415 - as above
+    from runner.base import log  # noqa: PLC0415 - slow to import, which --help need not wait for
+    from runner.base.config import sources  # noqa: PLC0415 - as above
+    from runner.core.watches import watch as watches  # noqa: PLC0415 - as above
     from runner.sdk.preview.selection import ResourceSelection  # noqa: PLC0415 - as above
-    from runner.watches import watch as watches  # noqa: PLC0415 - as above
 
     wanted = ResourceSelection.parse(
         arguments.object,

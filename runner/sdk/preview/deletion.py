@@ -6,13 +6,13 @@ from collections.abc import AsyncIterator, Iterable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from runner.errors import ApiError, ForbiddenError, NotFoundError
+from runner.core.kube import discovery
+from runner.core.kube.client import Client, Selection
+from runner.core.kube.discovery import ApiResource
 from runner.features.plan.changes import ObjectChange
-from runner.kube import discovery
-from runner.kube.client import Client, Selection
-from runner.kube.discovery import ApiResource
-from runner.objects import GVK, Object, ObjectKey, key_of, uid_of
-from runner.ownership import references_of
+from runner.values.errors import ApiError, ForbiddenError, NotFoundError
+from runner.values.objects import GVK, Object, ObjectKey, key_of, uid_of
+from runner.values.ownership import references_of
 
 _PAGE = 500
 _SKIPPED = {"events", "leases"}

@@ -16,7 +16,7 @@ from typing import Any
 from runner.features.plan import document as values
 from runner.features.plan.changes import ObjectChange, Plan, ResourcePlan
 from runner.features.plan.fields import ABSENT, FieldChange
-from runner.objects import GVK, ObjectKey, ObjectRef
+from runner.values.objects import GVK, ObjectKey, ObjectRef
 
 NAME, NAMESPACE, UID = "<name>", "<namespace>", "<uid>"
 

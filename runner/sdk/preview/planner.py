@@ -19,21 +19,28 @@ from typing import Self
 from runner.app.callbacks import CALLBACKS
 from runner.app.own_status import OWN_STATUS
 from runner.app.proxy import OperatorHandlers, open_proxy
-from runner.config import paths
-from runner.config.settings import Settings
-from runner.controller import decisions, run_access
-from runner.controller.attempt import Attempt, WatchScope, overrides_of
-from runner.controller.metrics import Metrics
-from runner.controller.run_access import RunAccess
-from runner.controller.runs import JobFactory, Runs, bounds_of
-from runner.engine.artifacts import new_ident
-from runner.engine.run_engine import RunEngine
-from runner.engine.run_root import RunRoot
-from runner.engine.starter import ColdStarter
+from runner.base.config import paths
+from runner.base.config.settings import Settings
+from runner.base.credentials import auth
+from runner.base.events.bodies import ApiEvent
+from runner.core.engine.artifacts import new_ident
+from runner.core.engine.run_engine import RunEngine
+from runner.core.engine.run_root import RunRoot
+from runner.core.engine.starter import ColdStarter
+from runner.core.kube import answers, service_accounts
+from runner.core.kube.client import Client, Selection
+from runner.core.kube.discovery import ApiResource, Discovery
+from runner.core.kube.informer import Informer
+from runner.core.queue import reasons
+from runner.core.queue.request import ReconcileRequest
+from runner.core.reconcile import decisions, run_access
+from runner.core.reconcile.attempt import Attempt, WatchScope, overrides_of
+from runner.core.reconcile.metrics import Metrics
+from runner.core.reconcile.run_access import RunAccess
+from runner.core.reconcile.runs import JobFactory, Runs, bounds_of
+from runner.core.watches.watch import Watch
 from runner.engines.warm.engine import WarmChoice, WarmEngine
 from runner.engines.warm.fields import ENGINE
-from runner.errors import ApiError, ApiUnavailableError, OperatorError, UnauthorizedError
-from runner.events.bodies import ApiEvent
 from runner.features.hosts.run_hosts import RunHosts
 from runner.features.plan.changes import Plan, ResourcePlan, State
 from runner.features.plan.runs import PlanRuns, plan_environment
@@ -43,19 +50,12 @@ from runner.features.rollout.fields import ROLLOUT_POLICY
 from runner.features.rollout.member import Member
 from runner.features.rollout.state import State as RolloutState
 from runner.features.rollout.steps import Fleet
-from runner.kube import answers, service_accounts
-from runner.kube.client import Client, Selection
-from runner.kube.credentials import auth
-from runner.kube.discovery import ApiResource, Discovery
-from runner.kube.informer import Informer
-from runner.lease_guard import LeaseGuard, SoleReplica
-from runner.objects import GVK, PAUSED, ObjectRef, is_deleting, is_paused, key_of
-from runner.ownership import OwnerState
 from runner.sdk.preview import deletion
 from runner.sdk.preview.selection import ResourceSelection, Selector, Target
-from runner.watches.watch import Watch
-from runner.workqueue import reasons
-from runner.workqueue.request import ReconcileRequest
+from runner.values.errors import ApiError, ApiUnavailableError, OperatorError, UnauthorizedError
+from runner.values.lease_guard import LeaseGuard, SoleReplica
+from runner.values.objects import GVK, PAUSED, ObjectRef, is_deleting, is_paused, key_of
+from runner.values.ownership import OwnerState
 
 _FLEET = 3
 """Number of resources from which the fork server loads the modules of the runs first."""

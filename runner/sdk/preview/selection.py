@@ -14,10 +14,16 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from runner import log
-from runner.engine.output import named
-from runner.engine.run_folders import kind_names
-from runner.errors import (
+from runner.base import log
+from runner.base.yamlfile import tree
+from runner.base.yamlfile.tree import Problems
+from runner.core.engine.output import named
+from runner.core.engine.run_folders import kind_names
+from runner.core.kube.client import Client, PatchType, Selection
+from runner.core.kube.discovery import ApiResource, Discovery
+from runner.core.watches.watch import Watch
+from runner.features.plan.trial.selection import Selector as Matching
+from runner.values.errors import (
     ApiError,
     ConfigError,
     ForbiddenError,
@@ -26,13 +32,16 @@ from runner.errors import (
     NotFoundError,
     OperatorError,
 )
-from runner.features.plan.trial.selection import Selector as Matching
-from runner.kube.client import Client, PatchType, Selection
-from runner.kube.discovery import ApiResource, Discovery
-from runner.objects import LAST_APPLIED, Object, ObjectKey, annotations_of, finalizers_of, is_deleting, key_of, metadata
-from runner.watches.watch import Watch
-from runner.yamlfile import tree
-from runner.yamlfile.tree import Problems
+from runner.values.objects import (
+    LAST_APPLIED,
+    Object,
+    ObjectKey,
+    annotations_of,
+    finalizers_of,
+    is_deleting,
+    key_of,
+    metadata,
+)
 
 _SUFFIXES = {".yaml", ".yml", ".json"}
 _STRICT = {"dryRun": "All", "fieldValidation": "Strict"}

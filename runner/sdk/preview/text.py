@@ -11,12 +11,12 @@ from typing import Any
 
 import yaml
 
-from runner import log
+from runner.base import log
 from runner.features.plan.changes import ObjectChange, Plan, ResourcePlan
 from runner.features.plan.fields import ABSENT, FieldChange
 from runner.features.plan.trial.overlay import Verb
-from runner.objects import ObjectRef
 from runner.sdk.preview.grouping import Group, groups, notices
+from runner.values.objects import ObjectRef
 
 _SYMBOLS: dict[Verb, str] = {"create": "+", "change": "~", "delete": "-"}
 _COLOURS: dict[str, str] = {"create": "32", "change": "33", "delete": "31", "bold": "1"}

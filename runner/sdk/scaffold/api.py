@@ -15,12 +15,12 @@ from typing import Any
 
 import yaml
 
-from runner.errors import ConfigError
+from runner.base.yamlfile.edits import insert
 from runner.sdk.scaffold import crd_versions, names, project, templates
 from runner.sdk.scaffold.changeset import ChangeSet
 from runner.sdk.scaffold.names import Resource
 from runner.sdk.scaffold.project import Project
-from runner.yamlfile.edits import insert
+from runner.values.errors import ConfigError
 
 _WATCHES = PurePosixPath("watches.yaml")
 _WITHOUT_INVENTORY = {"spec_fields": "default: {}", "sample_spec": " {}", "arguments": "", "variables": ""}

@@ -11,8 +11,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 
-from runner.config import atomic_file
-from runner.errors import ConfigError, OperatorError
+from runner.base.config import atomic_file
+from runner.values.errors import ConfigError, OperatorError
 
 _FILE_MODE = 0o666
 

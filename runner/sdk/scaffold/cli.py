@@ -13,7 +13,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from runner.errors import ConfigError
+from runner.values.errors import ConfigError
 
 if TYPE_CHECKING:
     from runner.sdk.scaffold import api
@@ -143,9 +143,9 @@ def _create_api(arguments: argparse.Namespace) -> int:
 
 def _pods(arguments: argparse.Namespace) -> int:
     from runner.app.fields import FEATURE_FIELDS  # noqa: PLC0415 - the same
+    from runner.core.watches import watch  # noqa: PLC0415 - the same
     from runner.sdk.scaffold import pods, project  # noqa: PLC0415 - the same
     from runner.sdk.scaffold.changeset import ChangeSet  # noqa: PLC0415 - the same
-    from runner.watches import watch  # noqa: PLC0415 - the same
 
     changes = ChangeSet(Path.cwd())
     known = project.read(changes)

@@ -9,8 +9,8 @@ from typing import Any
 
 import yaml
 
-from runner.errors import ConfigError
-from runner.yamlfile import edits
+from runner.base.yamlfile import edits
+from runner.values.errors import ConfigError
 
 
 def add(crd: str, version: str, *, file: str) -> str:

@@ -13,8 +13,8 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from runner.errors import ConfigError
-from runner.watches import label_selectors
+from runner.core.watches import label_selectors
+from runner.values.errors import ConfigError
 
 _KIND = re.compile(r"[A-Z][A-Za-z0-9]{0,62}")
 _VERSION = re.compile(r"v[1-9][0-9]*((alpha|beta)[1-9][0-9]*)?")

@@ -11,13 +11,13 @@ from pathlib import Path, PurePosixPath
 
 import yaml
 
+from runner.base.yamlfile import edits
+from runner.core.watches.watch import Watch
 from runner.engines.pod.fields import POD_POLICY
-from runner.errors import ConfigError
 from runner.sdk.scaffold import templates
 from runner.sdk.scaffold.changeset import ChangeSet
 from runner.sdk.scaffold.project import Project
-from runner.watches.watch import Watch
-from runner.yamlfile import edits
+from runner.values.errors import ConfigError
 
 _FOLDER = PurePosixPath("config/pods")
 _ROLE, _OWN_ROLE = _FOLDER / "role.yaml", _FOLDER / "authority_role.yaml"

@@ -13,10 +13,10 @@ from typing import Any
 import yaml
 
 from runner import __version__
-from runner.errors import ConfigError
 from runner.sdk.scaffold import names, templates
 from runner.sdk.scaffold.changeset import ChangeSet
 from runner.sdk.scaffold.names import Resource, plural_of
+from runner.values.errors import ConfigError
 
 FILE = PurePosixPath("PROJECT")
 LAYOUT = "ansible.sdk.operatorframework.io/v1"

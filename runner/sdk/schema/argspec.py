@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
-from runner.engine.params import snake_case
+from runner.core.engine.params import snake_case
 from runner.sdk.schema.fields import Json
 from runner.sdk.schema.rules import unescaped
 

@@ -11,11 +11,11 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from runner.errors import ConfigError
+from runner.values.errors import ConfigError
 
 if TYPE_CHECKING:
+    from runner.core.watches.watch import Watch
     from runner.sdk.schema.files import Generated
-    from runner.watches.watch import Watch
 
     Subparsers = argparse._SubParsersAction[argparse.ArgumentParser]  # noqa: SLF001 - argparse has no public name for it
 
@@ -79,7 +79,7 @@ def _argspec(arguments: argparse.Namespace) -> int:
 
 def _watches(arguments: argparse.Namespace) -> tuple[Watch, ...]:
     from runner.app.fields import FEATURE_FIELDS  # noqa: PLC0415 - the same
-    from runner.watches import watch  # noqa: PLC0415 - the same
+    from runner.core.watches import watch  # noqa: PLC0415 - the same
 
     loaded = watch.load(
         arguments.watches_file,

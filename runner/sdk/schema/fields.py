@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from runner.engine.params import snake_case
+from runner.core.engine.params import snake_case
 from runner.sdk.schema import rules
 
 Json = dict[str, Any]

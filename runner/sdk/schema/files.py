@@ -9,13 +9,13 @@ from typing import Any
 
 import yaml
 
-from runner.errors import ConfigError
-from runner.objects import GVK
+from runner.base.yamlfile import edits
+from runner.core.watches.watch import Role, Watch
 from runner.sdk.schema import rules
 from runner.sdk.schema.argspec import ArgumentSpecMaker
 from runner.sdk.schema.fields import ANYTHING, Json, SchemaMaker
-from runner.watches.watch import Role, Watch
-from runner.yamlfile import edits
+from runner.values.errors import ConfigError
+from runner.values.objects import GVK
 
 _SPECS = ("meta/argument_specs.yml", "meta/argument_specs.yaml")
 _RULES = "meta/crd_validations.yml"

@@ -15,15 +15,15 @@ from typing import Any
 
 import yaml
 
+from runner.base.yamlfile import tree
+from runner.base.yamlfile.tree import Problem, Problems, SourceText
+from runner.core.watches.watch import Watch
 from runner.engines.pod.fields import POD_POLICY
-from runner.errors import ConfigError
 from runner.features.references.fields import REFERENCES
-from runner.objects import GVK
 from runner.sdk.schema import structural
 from runner.sdk.schema.structural import Schema, suggestion
-from runner.watches.watch import Watch
-from runner.yamlfile import tree
-from runner.yamlfile.tree import Problem, Problems, SourceText
+from runner.values.errors import ConfigError
+from runner.values.objects import GVK
 
 _CRDS = Path("config/crd/bases")
 _MANIFESTS = Path("config")

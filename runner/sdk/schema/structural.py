@@ -15,8 +15,8 @@ from typing import Any, TypeAlias
 
 import yaml
 
-from runner.watches.spec_paths import Step, Wildcard
-from runner.yamlfile import tree
+from runner.base.yamlfile import tree
+from runner.core.watches.spec_paths import Step, Wildcard
 
 Schema: TypeAlias = Mapping[str, Any]
 

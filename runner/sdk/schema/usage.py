@@ -16,18 +16,18 @@ from typing import Any
 
 import yaml
 
-from runner.config import paths
-from runner.config.paths import SearchPath
-from runner.engine.params import object_key, snake_case
-from runner.errors import ConfigError
+from runner.base.config import paths
+from runner.base.config.paths import SearchPath
+from runner.base.yamlfile import tree
+from runner.base.yamlfile.tree import Problem, Problems
+from runner.core.engine.params import object_key, snake_case
+from runner.core.watches.spec_paths import Step
+from runner.core.watches.watch import Role, Watch
 from runner.features.hosts.fields import INVENTORY
-from runner.objects import GVK
 from runner.sdk.schema import files
 from runner.sdk.schema.fields import OPERATOR_VARIABLES
-from runner.watches.spec_paths import Step
-from runner.watches.watch import Role, Watch
-from runner.yamlfile import tree
-from runner.yamlfile.tree import Problem, Problems
+from runner.values.errors import ConfigError
+from runner.values.objects import GVK
 
 _LARGEST = 1024 * 1024
 _FOLDERS = ("tasks", "handlers", "templates", "files", "library", "module_utils", "filter_plugins", "lookup_plugins")

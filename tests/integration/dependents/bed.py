@@ -13,13 +13,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeAlias
 
-from runner.dependents.store import KindStore
-from runner.dependents.watching import Dependents
-from runner.kube.discovery import ApiResource
-from runner.objects import GVK, Object
-from runner.ownership import Owner
-from runner.proxy.handlers.owners import own
-from runner.watches.watch import Role, Watch
+from runner.core.dependents.store import KindStore
+from runner.core.dependents.watching import Dependents
+from runner.core.kube.discovery import ApiResource
+from runner.core.proxy.handlers.owners import own
+from runner.core.watches.watch import Role, Watch
+from runner.values.objects import GVK, Object
+from runner.values.ownership import Owner
 from tests.kit.objects import Hand, definition
 from tests.kit.wait import until
 from tests.kit.watch_values import watch_value

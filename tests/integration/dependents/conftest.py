@@ -16,17 +16,17 @@ from typing import Any
 
 import pytest
 
-from runner.dependents.store import KindStore
-from runner.dependents.watching import Dependents
-from runner.errors import ConflictError, NotFoundError
+from runner.base.monitoring.background import Background
+from runner.core.dependents.store import KindStore
+from runner.core.dependents.watching import Dependents
+from runner.core.kube.client import EVERYTHING
+from runner.core.kube.discovery import ApiResource, Discovery
+from runner.core.kube.state import FileState
+from runner.core.queue.request import Cause
 from runner.features.loopguard.guard import LoopGuard
-from runner.kube.client import EVERYTHING
-from runner.kube.discovery import ApiResource, Discovery
-from runner.kube.state import FileState
-from runner.monitoring.background import Background
-from runner.objects import ObjectRef, key_of
-from runner.ownership import Owner
-from runner.workqueue.request import Cause
+from runner.values.errors import ConflictError, NotFoundError
+from runner.values.objects import ObjectRef, key_of
+from runner.values.ownership import Owner
 from tests.integration.dependents.bed import (
     MakeOwner,
     Objects,

@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from runner.kube.client import EVERYTHING, PatchType
-from runner.kube.watch_health import WatchState
-from runner.objects import GVK, ObjectKey, metadata
+from runner.core.kube.client import EVERYTHING, PatchType
+from runner.core.kube.watch_health import WatchState
+from runner.values.objects import GVK, ObjectKey, metadata
 from tests.kit.wait import until
 
 if TYPE_CHECKING:
-    from runner.kube.discovery import ApiResource
+    from runner.core.kube.discovery import ApiResource
     from tests.integration.dependents.bed import MakeOwner, Operate
     from tests.kit.objects import Hand
 

@@ -10,19 +10,19 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import yaml
 
-from runner.dependents.store import CONFIG_MAP as STORED
-from runner.dependents.store import KindStore, storage
-from runner.errors import NotFoundError
-from runner.kube.client import Client
-from runner.kube.credentials import auth
-from runner.kube.state import FileState
-from runner.objects import GVK
+from runner.base.credentials import auth
+from runner.core.dependents.store import CONFIG_MAP as STORED
+from runner.core.dependents.store import KindStore, storage
+from runner.core.kube.client import Client
+from runner.core.kube.state import FileState
+from runner.values.errors import NotFoundError
+from runner.values.objects import GVK
 from tests.kit.wait import until
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable
 
-    from runner.kube.discovery import ApiResource
+    from runner.core.kube.discovery import ApiResource
     from tests.integration.dependents.bed import MakeOwner, Operate
     from tests.kit.objects import Hand
 

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from runner.objects import GVK
+from runner.values.objects import GVK
 from tests.kit.wait import until
 
 if TYPE_CHECKING:
-    from runner.kube.discovery import ApiResource
+    from runner.core.kube.discovery import ApiResource
     from tests.integration.dependents.bed import MakeOwner, Operate
 
 AUTOSCALER = GVK("autoscaling", "v2", "HorizontalPodAutoscaler")

@@ -10,7 +10,7 @@ import pytest
 import pytest_asyncio
 
 from runner.agent import process_tree
-from runner.engine import processes
+from runner.core.engine import processes
 from runner.engines.warm import task_record
 from tests.integration.engine.runs import ENGINE, WITHOUT, Runs
 from tests.kit.engines import ProcessEngines

@@ -11,12 +11,12 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from runner.config.settings import EngineName
-from runner.engine.job import Event, EventSink, Job, RunResult
+from runner.base.config.settings import EngineName
+from runner.core.engine.job import Event, EventSink, Job, RunResult
+from runner.core.watches.watch import Content, Playbook, Role
 from runner.engines.warm import task_record
 from runner.engines.warm.task_record import TaskExecution
-from runner.objects import ObjectKey
-from runner.watches.watch import Content, Playbook, Role
+from runner.values.objects import ObjectKey
 from tests.kit.engines import ProcessEngines
 from tests.kit.jobs import job_value
 

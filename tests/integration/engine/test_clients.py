@@ -13,7 +13,7 @@ import pytest_asyncio
 import yaml
 
 from bench.recorder import Call, recording
-from runner.engine.job import Outcome
+from runner.core.engine.job import Outcome
 from runner.engines.warm import task_record
 from tests.integration.engine.runs import ENGINE
 from tests.kit.cluster import Kubectl, kubeconfig_of, kubectl_of

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from runner.engine.job import Outcome
-from runner.watches.watch import Role
+from runner.core.engine.job import Outcome
+from runner.core.watches.watch import Role
 
 if TYPE_CHECKING:
     from tests.integration.engine.runs import Runs

@@ -15,11 +15,11 @@ import pytest_asyncio
 
 from bench.corpus import CASES, Case
 from bench.engine_bed import Access, Bed, service
-from runner.engine.job import Event, Outcome
+from runner.base.credentials import auth
+from runner.core.engine.job import Event, Outcome
+from runner.core.kube.client import Client
 from runner.engines.warm import task_record
 from runner.features.rolemetrics import endpoint as role_metrics
-from runner.kube.client import Client
-from runner.kube.credentials import auth
 from runner.sdk.devcluster import DevCluster
 from tests.integration.engine.runs import ENGINE
 from tests.kit.engines import ProcessEngines

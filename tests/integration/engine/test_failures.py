@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from runner.engine import advice
-from runner.engine.job import Outcome, TaskFailure
+from runner.core.engine import advice
+from runner.core.engine.job import Outcome, TaskFailure
 
 if TYPE_CHECKING:
     from tests.integration.engine.runs import Runs

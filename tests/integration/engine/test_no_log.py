@@ -11,16 +11,16 @@ from typing import TYPE_CHECKING
 import pytest
 import pytest_asyncio
 
-from runner.engine.job import Outcome
-from runner.engine.run_secrets import NOT_REPORTED, RunSecrets
+from runner.base.credentials import auth
+from runner.base.credentials.auth import HostEnvironment
+from runner.core.engine.job import Outcome
+from runner.core.engine.run_secrets import NOT_REPORTED, RunSecrets
+from runner.core.masking.masker import MASK
+from runner.core.proxy.identity import Identities, RunIdentity
+from runner.core.proxy.server import Proxy
 from runner.features.masking import requests as masked
-from runner.kube.credentials import auth
-from runner.kube.credentials.auth import HostEnvironment
-from runner.masking.masker import MASK
-from runner.objects import GVK, ObjectKey, ObjectRef
-from runner.ownership import Owner
-from runner.proxy.identity import Identities, RunIdentity
-from runner.proxy.server import Proxy
+from runner.values.objects import GVK, ObjectKey, ObjectRef
+from runner.values.ownership import Owner
 from tests.integration.engine.runs import ANSIBLE_MASK
 
 if TYPE_CHECKING:

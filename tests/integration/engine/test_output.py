@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from runner.config.settings import EngineName
-from runner.engine import blocks
-from runner.engine.job import Event, Outcome
-from runner.objects import GVK, ObjectKey
+from runner.base.config.settings import EngineName
+from runner.core.engine import blocks
+from runner.core.engine.job import Event, Outcome
+from runner.values.objects import GVK, ObjectKey
 
 if TYPE_CHECKING:
     from tests.integration.engine.runs import Runs

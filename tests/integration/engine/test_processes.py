@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from runner.agent import process_tree
-from runner.engine import processes
-from runner.engine.job import Event, Outcome
+from runner.core.engine import processes
+from runner.core.engine.job import Event, Outcome
 from tests.integration.engine.runs import ENGINE
 from tests.kit.engines import ProcessEngines
 from tests.kit.wait import patience, until, wait_until
@@ -230,9 +230,9 @@ OPERATOR = textwrap.dedent("""
     import asyncio, json, os, sys
     from pathlib import Path
     from tests.kit.engines import ProcessEngines
-    from runner.engine.job import Job
-    from runner.objects import GVK, ObjectKey
-    from runner.watches.watch import Playbook
+    from runner.core.engine.job import Job
+    from runner.values.objects import GVK, ObjectKey
+    from runner.core.watches.watch import Playbook
 
     async def main():
         root, playbook, engine = Path(sys.argv[1]), Path(sys.argv[2]), sys.argv[3]

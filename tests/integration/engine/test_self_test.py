@@ -19,7 +19,7 @@ from structlog.testing import capture_logs
 
 from bench import symbols
 from hack import next_core
-from runner.engine.job import Outcome
+from runner.core.engine.job import Outcome
 from tests.kit.engines import ProcessEngines
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from runner.engine import params
-from runner.engine.job import Outcome
-from runner.watches.watch import Finalizer, Role, Watch
+from runner.core.engine import params
+from runner.core.engine.job import Outcome
+from runner.core.watches.watch import Finalizer, Role, Watch
 from tests.kit.watch_values import watch_value
 
 if TYPE_CHECKING:

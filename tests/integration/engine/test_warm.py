@@ -16,7 +16,7 @@ import pytest
 import pytest_asyncio
 
 from runner.agent import process_tree
-from runner.engine.job import Outcome
+from runner.core.engine.job import Outcome
 from tests.kit.engines import ProcessEngines
 from tests.kit.wait import until
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import pytest_asyncio
 
-from runner.engine.job import Outcome
+from runner.core.engine.job import Outcome
 from tests.kit.engines import ProcessEngines
 
 if TYPE_CHECKING:

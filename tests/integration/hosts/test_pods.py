@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING
 import pytest
 
 from runner.app.callbacks import CALLBACKS
+from runner.core.watches.watch import Playbook
 from runner.engines.pod import payload
 from runner.features.hosts.inventory import Credentials, Host, Hosts
-from runner.watches.watch import Playbook
 from tests.kit import ssh_hosts
 from tests.kit.jobs import job_value
 from tests.kit.ssh_hosts import USER

@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 
-from runner.kube.client import Client, Selection
-from runner.kube.discovery import Discovery
-from runner.kube.watch import Watcher
-from runner.kube.watch_stream import WatchPolicy
-from runner.objects import GVK, Object, ObjectKey
+from runner.core.kube.client import Client, Selection
+from runner.core.kube.discovery import Discovery
+from runner.core.kube.watch import Watcher
+from runner.core.kube.watch_stream import WatchPolicy
 from runner.sdk.devcluster import DevCluster
+from runner.values.objects import GVK, Object, ObjectKey
 from tests.integration.kube.widgets import Connect, Kind, direct
 from tests.kit.cluster import altered, connect
 from tests.kit.following import QUICK, Follow, following

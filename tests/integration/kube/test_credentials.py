@@ -10,13 +10,13 @@ from urllib.parse import urlsplit
 import pytest
 import yaml
 
-from runner.errors import ConflictError, ForbiddenError, NotFoundError, PatchTestError, UnauthorizedError
-from runner.kube.client import Client, PatchType
-from runner.kube.credentials import auth
-from runner.kube.credentials.auth import Credentials, HostEnvironment
-from runner.kube.discovery import Discovery
-from runner.objects import GVK, ObjectKey
+from runner.base.credentials import auth
+from runner.base.credentials.auth import Credentials, HostEnvironment
+from runner.core.kube.client import Client, PatchType
+from runner.core.kube.discovery import Discovery
 from runner.sdk.devcluster import DevCluster
+from runner.values.errors import ConflictError, ForbiddenError, NotFoundError, PatchTestError, UnauthorizedError
+from runner.values.objects import GVK, ObjectKey
 from tests.kit.wait import until
 
 if TYPE_CHECKING:

@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from runner.kube.cache import Change
-from runner.kube.client import Client, PatchType, Selection
-from runner.kube.credentials import auth
-from runner.kube.credentials.auth import HostEnvironment
-from runner.kube.discovery import ApiResource, Discovery
-from runner.kube.informer import Informer
-from runner.objects import ObjectKey
+from runner.base.credentials import auth
+from runner.base.credentials.auth import HostEnvironment
+from runner.core.kube.cache import Change
+from runner.core.kube.client import Client, PatchType, Selection
+from runner.core.kube.discovery import ApiResource, Discovery
+from runner.core.kube.informer import Informer
+from runner.values.objects import ObjectKey
 from tests.kit.wait import until
 
 if TYPE_CHECKING:

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from runner.kube.client import Client
-from runner.kube.watch_health import WatchState
-from runner.kube.watch_steps import ServerTraits
+from runner.core.kube.client import Client
+from runner.core.kube.watch_health import WatchState
+from runner.core.kube.watch_steps import ServerTraits
 from tests.kit.following import QUICK
 from tests.kit.wait import until
 

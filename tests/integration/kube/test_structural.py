@@ -6,10 +6,10 @@ from typing import Any
 
 import yaml
 
-from runner.errors import ApiError
-from runner.kube.client import Client
+from runner.base.yamlfile import tree
+from runner.core.kube.client import Client
 from runner.sdk.schema import structural
-from runner.yamlfile import tree
+from runner.values.errors import ApiError
 from tests.integration.kube.widgets import Kind
 
 TEXT: dict[str, Any] = {"type": "string"}

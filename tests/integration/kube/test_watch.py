@@ -10,15 +10,15 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from runner.kube.client import EVERYTHING, Client, PatchType
-from runner.kube.credentials import auth
-from runner.kube.discovery import Discovery
-from runner.kube.watch import watchers
-from runner.kube.watch_health import WatchState
-from runner.kube.watch_stream import WatchPolicy
-from runner.objects import GVK, Object, ObjectKey
+from runner.base.credentials import auth
+from runner.core.kube.client import EVERYTHING, Client, PatchType
+from runner.core.kube.discovery import Discovery
+from runner.core.kube.watch import watchers
+from runner.core.kube.watch_health import WatchState
+from runner.core.kube.watch_stream import WatchPolicy
 from runner.sdk import devcluster as clusters
 from runner.sdk.devcluster import DevCluster
+from runner.values.objects import GVK, Object, ObjectKey
 from tests.kit.following import names_of_list
 from tests.kit.wait import until
 

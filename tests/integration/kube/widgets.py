@@ -7,10 +7,10 @@ import uuid
 from collections.abc import Awaitable, Callable
 from typing import Any, TypeAlias
 
-from runner.errors import NotFoundError
-from runner.kube.client import EVERYTHING, Client
-from runner.kube.discovery import ApiResource, Discovery
-from runner.objects import GVK, Object, ObjectKey, key_of
+from runner.core.kube.client import EVERYTHING, Client
+from runner.core.kube.discovery import ApiResource, Discovery
+from runner.values.errors import NotFoundError
+from runner.values.objects import GVK, Object, ObjectKey, key_of
 from tests.kit.objects import ANYTHING, CRD, Hand, definition
 
 

@@ -17,10 +17,10 @@ from ansible.vars.reserved import get_reserved_names
 from hypothesis import HealthCheck, Phase, given, seed, settings
 from hypothesis import strategies as st
 
-from runner.controller.attempt import MAX_RUNNER_ARTIFACTS, RECONCILE_PERIOD, RUN_TIMEOUT, VERBOSITY
-from runner.engine.params import is_reserved, snake_case
-from runner.kube.decode import MAX_DEPTH
-from runner.objects import PAUSED, PREFIX, RUN_REQUESTED
+from runner.core.engine.params import is_reserved, snake_case
+from runner.core.kube.decode import MAX_DEPTH
+from runner.core.reconcile.attempt import MAX_RUNNER_ARTIFACTS, RECONCILE_PERIOD, RUN_TIMEOUT, VERBOSITY
+from runner.values.objects import PAUSED, PREFIX, RUN_REQUESTED
 
 FORGED = "forged by a tenant"
 """In a text that looks like a line of the operator's log."""

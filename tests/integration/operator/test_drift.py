@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from runner.pki import Authority
+from runner.base.pki import Authority
 from tests.kit.wait import wait_until
 
 if TYPE_CHECKING:

@@ -18,9 +18,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from runner.core.kube.meaning import Follow, Request
 from runner.engines.pod.jobs import RUN_OF, WARM
-from runner.kube.meaning import Follow, Request
-from runner.objects import MODE
+from runner.values.objects import MODE
 from tests.integration.operator.test_every_refusal import ANSWERS, REQUESTS, SHORT, Fault, expected, visible
 from tests.integration.operator.test_metrics import Scraper, granted
 from tests.kit.objects import GROUP, Things
@@ -46,7 +46,7 @@ ROLE = """
     server_side_apply: "{{ {'field_manager': 'role'} if applies | default(false) else omit }}"
   when: makes | default(false)
 """
-IN_POD = f"from runner.kube.credentials import auth\nauth.pod_namespace = lambda _: {NAMESPACE!r}\n"
+IN_POD = f"from runner.base.credentials import auth\nauth.pod_namespace = lambda _: {NAMESPACE!r}\n"
 """In a pod, the operator stores its records in ConfigMaps."""
 _NAMESPACED = f"/api/v1/namespaces/{NAMESPACE}"
 _REPEATED = {Request.ACCOUNT, Request.AUTHORITY, Request.PROXY, Request.READ, Request.POD_DELETED}

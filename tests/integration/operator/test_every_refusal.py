@@ -1,7 +1,8 @@
 """Each request of the operator about one object, with each answer that is not a success: `make refusals`.
 
-A relay before a real API server gives the answers. `runner.kube.meaning` decides what is expected. One operator serves
-all cells of the table. Each cell has an object of its own, and a neighbour that is created after the first failure.
+A relay before a real API server gives the answers. `runner.core.kube.meaning` decides what is expected. One operator
+serves all cells of the table. Each cell has an object of its own, and a neighbour that is created after the first
+failure.
 """
 
 from __future__ import annotations
@@ -16,10 +17,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from runner.errors import ApiError, ApiUnavailableError
-from runner.kube import answers
-from runner.kube.client import ClientLimits
-from runner.kube.meaning import Follow, Request, follow
+from runner.core.kube import answers
+from runner.core.kube.client import ClientLimits
+from runner.core.kube.meaning import Follow, Request, follow
+from runner.values.errors import ApiError, ApiUnavailableError
 from tests.kit.objects import GROUP, Things
 from tests.kit.operator import Operator, Project, account_kubeconfig
 from tests.kit.relay import Action, Delay, LoseAnswer, LoseRequest, Refuse, Relay, Rule, through
@@ -38,8 +39,8 @@ _LIMIT = 5.0
 """Seconds that the operator waits for an answer."""
 SHORT = f"""
 import functools, sys
-from runner.events import series
-from runner.kube import client
+from runner.base.events import series
+from runner.core.kube import client
 client.ClientLimits = functools.partial(client.ClientLimits, total={_LIMIT})
 series._OF_ALL = (10_000, 100)
 from runner.cli.main import main

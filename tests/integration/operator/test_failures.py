@@ -154,7 +154,7 @@ _WORKERS_FAIL = """
 import sys
 
 from runner.cli.main import main
-from runner.controller.controller import Controller
+from runner.core.reconcile.controller import Controller
 
 
 apply, failures = Controller._apply, [1]

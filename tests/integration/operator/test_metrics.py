@@ -11,7 +11,7 @@ import urllib3
 import yaml
 from prometheus_client.parser import text_string_to_metric_families
 
-from runner.pki import Authority
+from runner.base.pki import Authority
 from tests.kit.promtool import problems_of_metrics
 from tests.kit.wait import patience, wait_until
 

@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from runner.errors import ConflictError
+from runner.base.credentials import auth
+from runner.core.kube.client import Client
+from runner.core.kube.state import StateError
 from runner.features.prune.store import RecordStore, storage
-from runner.kube.client import Client
-from runner.kube.credentials import auth
-from runner.kube.state import StateError
-from runner.objects import GVK, RUN_REQUESTED, ObjectKey, ObjectRef
+from runner.values.errors import ConflictError
+from runner.values.objects import GVK, RUN_REQUESTED, ObjectKey, ObjectRef
 from tests.kit.wait import wait_until
 
 if TYPE_CHECKING:
@@ -279,7 +279,7 @@ def records(project: Project) -> list[dict[str, Any]]:
 
 IN_POD = """
 import sys
-from runner.kube.credentials import auth
+from runner.base.credentials import auth
 auth.pod_namespace = lambda host: "{namespace}"
 from runner.cli.main import main
 sys.exit(main())

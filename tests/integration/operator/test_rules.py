@@ -13,20 +13,20 @@ import pytest
 import yaml
 from structlog.testing import capture_logs
 
-from runner.config import sources
-from runner.dependents.store import KindStore, storage
-from runner.errors import ForbiddenError
+from runner.base.config import sources
+from runner.base.credentials import auth
+from runner.core.dependents.store import KindStore, storage
+from runner.core.kube import reviews, rights
+from runner.core.kube.client import Client
+from runner.core.kube.discovery import Discovery
+from runner.core.kube.rights import Places, Right
+from runner.core.watches.watch import Finalizer, Role
 from runner.features.replicas import leases
 from runner.features.replicas.election import LeaseRecord
 from runner.features.replicas.leases import LeaseClient
 from runner.features.rights.check import RightsCheck
-from runner.kube import reviews, rights
-from runner.kube.client import Client
-from runner.kube.credentials import auth
-from runner.kube.discovery import Discovery
-from runner.kube.rights import Places, Right
-from runner.objects import GVK
-from runner.watches.watch import Finalizer, Role
+from runner.values.errors import ForbiddenError
+from runner.values.objects import GVK
 from tests.kit.places import ROOT
 from tests.kit.wait import wait_until
 from tests.kit.watch_values import watch_value

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from runner.objects import RUN_REQUESTED
+from runner.values.objects import RUN_REQUESTED
 from tests.kit.wait import wait_until
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from runner.objects import RUN_REQUESTED
+from runner.values.objects import RUN_REQUESTED
 from tests.integration.operator.test_health import Probes
 from tests.kit.objects import GROUP, Things, definition
 from tests.kit.operator import ACCOUNT

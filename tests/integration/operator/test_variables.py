@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any
 
-from runner.status.report import IGNORED_VARIABLES_ADVICE
+from runner.core.status.report import IGNORED_VARIABLES_ADVICE
 
 if TYPE_CHECKING:
     from tests.kit.objects import Things

@@ -17,8 +17,10 @@ import orjson
 
 from runner.agent.frames import HEADER, Kind
 from runner.app.callbacks import CALLBACKS
-from runner.engine.job import Event, Job, Outcome, RunResult, UnrecordedRun
-from runner.engine.run_root import RunRoot
+from runner.core.engine.job import Event, Job, Outcome, RunResult, UnrecordedRun
+from runner.core.engine.run_root import RunRoot
+from runner.core.kube.client import Client
+from runner.core.watches.watch import Playbook
 from runner.engines.pod.certificates import Certificates
 from runner.engines.pod.engine import PodEngine
 from runner.engines.pod.fields import PodPolicy
@@ -26,10 +28,8 @@ from runner.engines.pod.jobs import AGENT, RUN_OF, Address, run_number
 from runner.engines.pod.records import Records
 from runner.engines.pod.states import PodState
 from runner.engines.pod.watching import PodWatch
-from runner.errors import ForbiddenError
-from runner.kube.client import Client
-from runner.objects import GVK, Object, ObjectKey, ObjectRef
-from runner.watches.watch import Playbook
+from runner.values.errors import ForbiddenError
+from runner.values.objects import GVK, Object, ObjectKey, ObjectRef
 from tests.kit.agents import NAME, Operator, ending
 from tests.kit.agents import Client as AgentClient
 from tests.kit.jobs import job_value

@@ -10,12 +10,12 @@ from pathlib import Path
 
 import pytest
 
+from runner.base.credentials import auth
+from runner.core.kube.client import Client
 from runner.engines.pod import states
 from runner.engines.pod.certificates import Certificates, make_authority
-from runner.kube.client import Client
-from runner.kube.credentials import auth
-from runner.objects import GVK, ObjectKey, ObjectRef
 from runner.sdk.devcluster import DevCluster
+from runner.values.objects import GVK, ObjectKey, ObjectRef
 from tests.integration.pods.bed import Bed
 from tests.kit.agents import NAME
 

@@ -10,16 +10,16 @@ from dataclasses import replace
 import pytest
 
 from runner.agent.frames import HEADER, LARGEST, Kind
-from runner.engine.job import Event, Job, Outcome, RunResult
-from runner.engine.run_folders import Kept
+from runner.core.engine.job import Event, Job, Outcome, RunResult
+from runner.core.engine.run_folders import Kept
+from runner.core.kube.discovery import ApiResource
 from runner.engines.pod.engine import PodEngine
 from runner.engines.pod.jobs import JOBS, RUN, RUN_OF, SECRETS, RecordedRun, run_name
 from runner.engines.pod.spool import Spool
 from runner.engines.pod.states import Patience, PodState
 from runner.engines.pod.stream import MARK, mark_of
-from runner.errors import ApiUnavailableError, ForbiddenError, PodWaitsError, RunDetachedError
-from runner.kube.discovery import ApiResource
-from runner.objects import Object, ObjectKey
+from runner.values.errors import ApiUnavailableError, ForbiddenError, PodWaitsError, RunDetachedError
+from runner.values.objects import Object, ObjectKey
 from tests.integration.pods.bed import Agent, Bed, conclude, events, succeed
 from tests.kit.wait import until
 

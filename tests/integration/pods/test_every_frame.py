@@ -21,12 +21,12 @@ import orjson
 import pytest
 
 from runner.agent.frames import Exit, Kind
-from runner.engine.job import Event, Job, Outcome, RunResult
+from runner.core.engine.job import Event, Job, Outcome, RunResult
 from runner.engines.pod.engine import PodEngine
 from runner.engines.pod.links import Link
 from runner.engines.pod.states import PodState
 from runner.engines.pod.stream import MARK, mark_of
-from runner.errors import RunDetachedError
+from runner.values.errors import RunDetachedError
 from tests.integration.pods.bed import Bed, conclude
 from tests.kit.agents import RUN, TOKEN, Client, Operator, agent_application, free_port, receive_all
 from tests.kit.wait import patience

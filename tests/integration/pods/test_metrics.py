@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from runner.engine.job import Outcome
+from runner.core.engine.job import Outcome
 from runner.engines.pod.states import PodState
 from runner.features.rolemetrics import endpoint as role_metrics
 from runner.features.rolemetrics.endpoint import UserMetrics

@@ -8,13 +8,13 @@ from typing import Any
 
 import pytest
 
-from runner.engine.job import Job, Outcome
+from runner.core.engine.job import Job, Outcome
+from runner.core.kube.client import PatchType
+from runner.core.kube.discovery import ApiResource
 from runner.engines.pod.jobs import JOBS
-from runner.errors import RunDetachedError
-from runner.kube.client import PatchType
-from runner.kube.discovery import ApiResource
-from runner.objects import GVK, Object, ObjectKey, ObjectRef
-from runner.ownership import PRIMARY_RESOURCE
+from runner.values.errors import RunDetachedError
+from runner.values.objects import GVK, Object, ObjectKey, ObjectRef
+from runner.values.ownership import PRIMARY_RESOURCE
 from tests.integration.pods.bed import POD, Bed, events, succeed
 from tests.kit.wait import until
 

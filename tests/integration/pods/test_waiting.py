@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 
-from runner.engine.job import Job, Outcome, RunResult
+from runner.core.engine.job import Job, Outcome, RunResult
 from runner.engines.pod.engine import PodEngine
 from runner.engines.pod.jobs import RecordedRun
 from runner.engines.pod.states import Patience, PodState
-from runner.errors import PodWaitsError, RunDetachedError
-from runner.objects import GVK, ObjectKey, ObjectRef
+from runner.values.errors import PodWaitsError, RunDetachedError
+from runner.values.objects import GVK, ObjectKey, ObjectRef
 from tests.integration.pods.bed import POD, Bed, conclude, events, succeed
 from tests.kit.wait import patience
 

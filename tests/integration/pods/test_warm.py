@@ -13,17 +13,17 @@ import orjson
 import pytest
 
 from runner.agent.frames import Kind
-from runner.engine.job import Outcome
+from runner.core.engine.job import Outcome
+from runner.core.kube.client import PatchType
+from runner.core.kube.discovery import Discovery
 from runner.engines.pod.engine import PodEngine
 from runner.engines.pod.fields import PodPolicy
 from runner.engines.pod.jobs import JOBS, PODS, RUN, RUN_OF, WARM
 from runner.engines.pod.states import Patience, PodState
 from runner.engines.pod.warm import Home, WarmPods, WarmTemplate
 from runner.engines.pod.watching import PodWatch
-from runner.errors import RunDetachedError
-from runner.kube.client import PatchType
-from runner.kube.discovery import Discovery
-from runner.objects import GVK, Object, ObjectKey, metadata
+from runner.values.errors import RunDetachedError
+from runner.values.objects import GVK, Object, ObjectKey, metadata
 from tests.integration.pods.bed import Agent, Bed, Pods, conclude, events, succeed
 from tests.kit.agents import Client as AgentClient
 from tests.kit.wait import until

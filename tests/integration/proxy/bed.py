@@ -15,19 +15,19 @@ import orjson
 from yarl import URL
 
 from runner.app.own_status import OWN_STATUS
-from runner.dependents.watching import Dependents
+from runner.base.credentials import auth
+from runner.core.dependents.watching import Dependents
+from runner.core.kube.discovery import ApiResource
+from runner.core.proxy.calls import Answer, Call, Proceed
+from runner.core.proxy.identity import Identities, RunIdentity
+from runner.core.proxy.server import Proxy
 from runner.features.plan.approved import ApprovedPlan
 from runner.features.plan.changes import PlannedOwner
 from runner.features.plan.trial.overlay import APPROVAL, Overlay
 from runner.features.readcache.bodies import ReadCache
-from runner.kube.credentials import auth
-from runner.kube.discovery import ApiResource
-from runner.objects import Object
-from runner.ownership import Owner
-from runner.proxy.calls import Answer, Call, Proceed
-from runner.proxy.identity import Identities, RunIdentity
-from runner.proxy.server import Proxy
-from runner.slots import EMPTY
+from runner.values.objects import Object
+from runner.values.ownership import Owner
+from runner.values.slots import EMPTY
 from tests.kit.wait import until
 
 Dump = Callable[..., dict[str, str]]

@@ -16,28 +16,28 @@ import aiohttp
 import pytest
 
 from runner.app.fields import FEATURE_FIELDS
-from runner.dependents.store import KindStore
-from runner.dependents.watching import Dependents
+from runner.base.credentials import auth
+from runner.base.monitoring.background import Background
+from runner.core.dependents.store import KindStore
+from runner.core.dependents.watching import Dependents
+from runner.core.kube.client import Client
+from runner.core.kube.discovery import Discovery
+from runner.core.kube.state import FileState
+from runner.core.proxy.calls import Handler
+from runner.core.proxy.handlers.negotiate import Negotiate
+from runner.core.proxy.handlers.served import ServedResources
+from runner.core.proxy.handlers.writes import Writes
+from runner.core.proxy.identity import Identities, RunIdentity
+from runner.core.proxy.server import Proxy
+from runner.core.watches import watch
 from runner.features.discoverycache.handler import DiscoveryCache
 from runner.features.plan.requests.handler import Planning
 from runner.features.readcache.bodies import MOST_BYTES, ReadCache
 from runner.features.readcache.handler import Reads
 from runner.features.readcache.refetch import Refetcher
-from runner.kube.client import Client
-from runner.kube.credentials import auth
-from runner.kube.discovery import Discovery
-from runner.kube.state import FileState
-from runner.monitoring.background import Background
-from runner.objects import GVK, ObjectKey, ObjectRef, metadata
-from runner.ownership import Owner
-from runner.proxy.calls import Handler
-from runner.proxy.handlers.negotiate import Negotiate
-from runner.proxy.handlers.served import ServedResources
-from runner.proxy.handlers.writes import Writes
-from runner.proxy.identity import Identities, RunIdentity
-from runner.proxy.server import Proxy
 from runner.sdk.devcluster import DevCluster
-from runner.watches import watch
+from runner.values.objects import GVK, ObjectKey, ObjectRef, metadata
+from runner.values.ownership import Owner
 from tests.integration.proxy.bed import Dump, Observer, Operating, Passed, Standing
 from tests.kit.cluster import Kubectl
 from tests.kit.wait import patience

@@ -26,13 +26,13 @@ from typing import TYPE_CHECKING
 import orjson
 import pytest
 
+from runner.core.kube.watch import Watcher
 from runner.features.readcache.bodies import ReadCache
-from runner.kube.watch import Watcher
 from tests.kit.wait import until
 
 if TYPE_CHECKING:
-    from runner.kube.watch_events import WatchEvent
-    from runner.objects import Object
+    from runner.core.kube.watch_events import WatchEvent
+    from runner.values.objects import Object
     from tests.integration.proxy.bed import Operating, Reply
 
 TABLE = "application/json;as=Table;g=meta.k8s.io;v=v1"

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import urllib3
 
-from runner.proxy.identity import RunIdentity, RunStats
+from runner.core.proxy.identity import RunIdentity, RunStats
 from tests.kit.wait import patience, wait_until
 
 if TYPE_CHECKING:

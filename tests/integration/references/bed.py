@@ -10,14 +10,14 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import Any, Self, TypeAlias
 
+from runner.base.credentials import auth
+from runner.core.kube.client import Client
+from runner.core.kube.discovery import ApiResource
+from runner.core.watches.spec_paths import SpecPath
 from runner.features.references.fields import WatchReference
 from runner.features.references.watching import References
-from runner.kube.client import Client
-from runner.kube.credentials import auth
-from runner.kube.discovery import ApiResource
-from runner.objects import GVK, Object, ObjectKey, ObjectRef
-from runner.ownership import Owner
-from runner.watches.spec_paths import SpecPath
+from runner.values.objects import GVK, Object, ObjectKey, ObjectRef
+from runner.values.ownership import Owner
 from tests.kit.objects import Hand
 from tests.kit.wait import until
 

@@ -14,12 +14,12 @@ from typing import Any
 
 import pytest
 
+from runner.base.credentials import auth
+from runner.base.credentials.auth import HostEnvironment
+from runner.base.monitoring.background import Background
+from runner.core.kube.discovery import Discovery
 from runner.features.references.fields import WatchReference, referring
 from runner.features.references.watching import References
-from runner.kube.credentials import auth
-from runner.kube.credentials.auth import HostEnvironment
-from runner.kube.discovery import Discovery
-from runner.monitoring.background import Background
 from tests.integration.references.bed import (
     THING,
     Allow,

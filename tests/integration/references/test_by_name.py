@@ -10,7 +10,7 @@ import pytest
 
 from runner.features.references.fields import WatchReference
 from runner.features.references.kind import FEW
-from runner.objects import GVK, ObjectKey
+from runner.values.objects import GVK, ObjectKey
 from tests.integration.references.bed import CLUSTER_ROLE, LABEL, SECRET, THING, by_path, content, secret
 from tests.kit.objects import CRD, Hand, definition
 from tests.kit.wait import until

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from runner.features.references.kind import FEW
-from runner.objects import GVK
+from runner.values.objects import GVK
 from tests.integration.references.bed import THING, by_label, by_path
 from tests.kit.objects import CRD, Hand, definition
 from tests.kit.wait import until

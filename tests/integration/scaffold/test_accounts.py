@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 import yaml
 
-from runner.kube import service_accounts
+from runner.core.kube import service_accounts
 from runner.sdk.devcluster import cluster
 from tests.kit.places import BIN, ROOT
 

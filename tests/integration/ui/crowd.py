@@ -10,20 +10,20 @@ from concurrent.futures import Future
 from pathlib import Path
 from typing import Any
 
-from runner.backoff import Backoff
-from runner.config.paths import run_dir
-from runner.engine.job import Job, Outcome, RunResult, TaskFailure
+from runner.base.config.paths import run_dir
+from runner.base.monitoring.endpoints import Address
+from runner.core.engine.job import Job, Outcome, RunResult, TaskFailure
+from runner.core.proxy.identity import RunStats
+from runner.core.queue import reasons
+from runner.core.queue.request import ReconcileRequest
+from runner.core.watches.watch import Role
 from runner.features.plan.changes import ObjectChange, ResourcePlan
 from runner.features.plan.fields import FieldChange
 from runner.features.plan.page import LatestPlans
 from runner.features.ui.journal import Journal
 from runner.features.ui.server import StatusPage, StreamTimings
-from runner.monitoring.endpoints import Address
-from runner.objects import GVK, MODE, ObjectKey, ObjectRef
-from runner.proxy.identity import RunStats
-from runner.watches.watch import Role
-from runner.workqueue import reasons
-from runner.workqueue.request import ReconcileRequest
+from runner.values.backoff import Backoff
+from runner.values.objects import GVK, MODE, ObjectKey, ObjectRef
 from tests.kit.jobs import job_value
 from tests.kit.page_values import AKind, condition, ended, start, views_of
 

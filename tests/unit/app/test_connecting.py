@@ -12,10 +12,10 @@ import pytest
 from structlog.testing import capture_logs
 
 from runner.app import process
-from runner.errors import ApiUnavailableError, InvalidError, ServerError, ThrottledError, UnauthorizedError
-from runner.kube.client import Client
-from runner.kube.meaning import Request
-from runner.objects import Object
+from runner.core.kube.client import Client
+from runner.core.kube.meaning import Request
+from runner.values.errors import ApiUnavailableError, InvalidError, ServerError, ThrottledError, UnauthorizedError
+from runner.values.objects import Object
 from tests.kit.virtual_time import virtually
 
 URL = "https://10.0.0.1:6443"

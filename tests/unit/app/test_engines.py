@@ -9,22 +9,22 @@ from typing import TYPE_CHECKING, Any, cast
 import pytest
 
 from runner.app import engines
-from runner.config import sources
+from runner.base.config import sources
 from runner.engines.plugin import EnginePlugin, OpenEngine, OperatorParts
 from runner.engines.pod.fields import PodPolicy, isolated
 from runner.engines.warm import plugin as warm
 from runner.engines.warm import tested
 from runner.engines.warm.fields import ENGINE
-from runner.errors import ConfigError
-from runner.objects import GVK
-from runner.slots import EMPTY
+from runner.values.errors import ConfigError
+from runner.values.objects import GVK
+from runner.values.slots import EMPTY
 from tests.kit.watch_values import watch_value
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from runner.config.settings import EngineName
-    from runner.watches.watch import Watch
+    from runner.base.config.settings import EngineName
+    from runner.core.watches.watch import Watch
 
 IN_POD = isolated(PodPolicy(1, {}, {"image": "ee:1"}))
 OLD = "ansible-core 2.9 is installed"

@@ -17,8 +17,8 @@ from structlog.testing import capture_logs
 
 from runner.app import process
 from runner.app.process import LoopErrorHandler
-from runner.engine.run_dir import private_folder
-from runner.errors import ConfigError
+from runner.core.engine.run_dir import private_folder
+from runner.values.errors import ConfigError
 from tests.kit.shortage import no_descriptor_left
 
 

@@ -14,13 +14,13 @@ from typing import Any
 
 import pytest
 
+from runner.base.config.paths import run_dir
 from runner.cli import logs as logs_cli
 from runner.cli import main
-from runner.config.paths import run_dir
-from runner.engine import output, processes, run_folders
-from runner.engine.artifacts import point_latest
-from runner.engine.job import Job
-from runner.objects import GVK, ObjectKey
+from runner.core.engine import output, processes, run_folders
+from runner.core.engine.artifacts import point_latest
+from runner.core.engine.job import Job
+from runner.values.objects import GVK, ObjectKey
 
 THING = GVK("test.example.com", "v1", "Thing")
 OTHER = GVK("other.example.com", "v1beta1", "Thing")

@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
+from runner.base.config import options
+from runner.base.config.settings import OPTIONS
 from runner.cli import main
-from runner.config import options
-from runner.config.settings import OPTIONS
 
 
 def test_no_arguments_print_the_help(capsys: pytest.CaptureFixture[str]) -> None:

@@ -8,11 +8,11 @@ from typing import Any, cast
 
 import pytest
 
-from runner.errors import ConflictError, ForbiddenError
 from runner.features.rollout import commands as rollout
 from runner.features.rollout.member import Member
 from runner.features.rollout.state import State
 from runner.features.rollout.store import RolloutStore
+from runner.values.errors import ConflictError, ForbiddenError
 from tests.kit.watch_values import watch_value
 from tests.unit.rollout.test_state import NEW, OLD, member
 

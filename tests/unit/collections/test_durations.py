@@ -5,7 +5,7 @@ from ansible_collections.operator_sdk.util.plugins.module_utils import durations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from runner.config import duration
+from runner.base.config import duration
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from runner.config import atomic_file
+from runner.base.config import atomic_file
 
 
 def test_a_new_file_is_private_whatever_the_umask(tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from runner.config import duration
+from runner.base.config import duration
 
 EXACT_NANOSECONDS = 2**51
 """About 26 days: up to here seconds as float hold every nanosecond."""

@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from runner.config.locks import FileLock, locked
+from runner.base.config.locks import FileLock, locked
 
 _HOLD = """
 import sys
 from pathlib import Path
-from runner.config.locks import FileLock
+from runner.base.config.locks import FileLock
 lock = FileLock(Path(sys.argv[1]))
 assert lock.acquire()
 print("held", flush=True)

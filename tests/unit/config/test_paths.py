@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from runner.config import paths
-from runner.config.paths import SearchPath
-from runner.objects import GVK, ObjectKey
+from runner.base.config import paths
+from runner.base.config.paths import SearchPath
+from runner.values.objects import GVK, ObjectKey
 
 
 @pytest.fixture
@@ -87,7 +87,7 @@ def test_collections_of_python_packages_and_of_the_operator_are_found(
     collection = make(tmp_path / "site-packages/ansible_collections/cache/tools")
     monkeypatch.setattr(sys, "path", [*sys.path, str(tmp_path / "site-packages")])
     assert paths.find_collection("cache.tools", places(cwd)).path == collection
-    shipped = Path(paths.__file__).parents[1] / "collections/ansible_collections"
+    shipped = Path(paths.__file__).parents[2] / "collections/ansible_collections"
     assert shipped in places(cwd).collections
 
 

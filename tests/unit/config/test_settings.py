@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 
-from runner.config import option_values, sources
-from runner.config.options import Option
-from runner.config.settings import ALIASES, OPTIONS, Settings
-from runner.config.sources import LoadedSettings
-from runner.errors import ConfigError
-from runner.objects import GVK
+from runner.base.config import option_values, sources
+from runner.base.config.options import Option
+from runner.base.config.settings import ALIASES, OPTIONS, Settings
+from runner.base.config.sources import LoadedSettings
+from runner.values.errors import ConfigError
+from runner.values.objects import GVK
 
 MEMCACHED = GVK("cache.example.com", "v1alpha1", "Memcached")
 

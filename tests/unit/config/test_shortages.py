@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from runner.config import shortages
+from runner.base.config import shortages
 from tests.kit.shortage import no_descriptor_left
 
 _FULL = OSError(errno.EMFILE, "Too many open files")

@@ -5,15 +5,15 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from runner.controller.attempt import Attempt
-from runner.controller.decisions import RunPlan
-from runner.kube.discovery import ApiResource
-from runner.lease_guard import LeaseGuard
-from runner.objects import GVK, Object, key_of
-from runner.watches.watch import Role
-from runner.workqueue import reasons
-from runner.workqueue.reasons import RunReason
-from runner.workqueue.request import ReconcileRequest
+from runner.core.kube.discovery import ApiResource
+from runner.core.queue import reasons
+from runner.core.queue.reasons import RunReason
+from runner.core.queue.request import ReconcileRequest
+from runner.core.reconcile.attempt import Attempt
+from runner.core.reconcile.decisions import RunPlan
+from runner.core.watches.watch import Role
+from runner.values.lease_guard import LeaseGuard
+from runner.values.objects import GVK, Object, key_of
 
 THINGS = GVK("test.example.com", "v1", "Thing")
 RESOURCE = ApiResource(THINGS, "things", namespaced=True, verbs=frozenset(), subresources=frozenset())

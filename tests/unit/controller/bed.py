@@ -9,30 +9,30 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, cast
 
-from runner.controller.attempt import WatchScope
-from runner.controller.controller import Controller
-from runner.controller.hooks import Hooks
-from runner.controller.own_hooks import Annotations, FinalizerRemoval, Pause, Refusals, RunReports
-from runner.controller.owner_check import OwnerCheck
-from runner.controller.reconcile import Reconciler
-from runner.controller.run_access import Grant, RunAccess
-from runner.controller.runs import JobFactory, Runs
-from runner.engine.job import Job, Outcome, RunResult
-from runner.engine.run_secrets import RunSecrets
-from runner.errors import NotFoundError, PatchTestError
-from runner.kube.cache import Cache, Change, Summary
-from runner.kube.client import Client
-from runner.kube.discovery import ApiResource, Discovery
-from runner.kube.presence import Unknown
-from runner.kube.watch_events import Applied, Deleted
-from runner.lease_guard import SoleReplica
-from runner.objects import GVK, Object, ObjectKey, conditions_of
-from runner.proxy.identity import RunStats
-from runner.status.conditions import find
-from runner.status.writer import StatusWriter
-from runner.watches.watch import Watch
-from runner.workqueue.concurrency import ConcurrencyLimit
-from runner.workqueue.queue import Dispatcher, WorkQueue
+from runner.core.engine.job import Job, Outcome, RunResult
+from runner.core.engine.run_secrets import RunSecrets
+from runner.core.kube.cache import Cache, Change, Summary
+from runner.core.kube.client import Client
+from runner.core.kube.discovery import ApiResource, Discovery
+from runner.core.kube.presence import Unknown
+from runner.core.kube.watch_events import Applied, Deleted
+from runner.core.proxy.identity import RunStats
+from runner.core.queue.concurrency import ConcurrencyLimit
+from runner.core.queue.queue import Dispatcher, WorkQueue
+from runner.core.reconcile.attempt import WatchScope
+from runner.core.reconcile.controller import Controller
+from runner.core.reconcile.hooks import Hooks
+from runner.core.reconcile.own_hooks import Annotations, FinalizerRemoval, Pause, Refusals, RunReports
+from runner.core.reconcile.owner_check import OwnerCheck
+from runner.core.reconcile.reconcile import Reconciler
+from runner.core.reconcile.run_access import Grant, RunAccess
+from runner.core.reconcile.runs import JobFactory, Runs
+from runner.core.status.conditions import find
+from runner.core.status.writer import StatusWriter
+from runner.core.watches.watch import Watch
+from runner.values.errors import NotFoundError, PatchTestError
+from runner.values.lease_guard import SoleReplica
+from runner.values.objects import GVK, Object, ObjectKey, conditions_of
 from tests.kit.watch_values import RecordedEvents, scope_value
 from tests.unit.controller.test_runs import SETTINGS
 

@@ -6,14 +6,14 @@ from dataclasses import replace
 
 import pytest
 
-from runner.backoff import Backoff
-from runner.controller import decisions
-from runner.controller.decisions import Decision, Done, RequeueAfter, Retry, RetryTerms, Terminal
-from runner.engine.job import HostRecap, Outcome, RunResult, TaskFailure
-from runner.watches import policy
-from runner.watches.policy import FinalizerLimit, RetryPolicy
-from runner.workqueue import reasons
-from runner.workqueue.reasons import RunReason
+from runner.core.engine.job import HostRecap, Outcome, RunResult, TaskFailure
+from runner.core.queue import reasons
+from runner.core.queue.reasons import RunReason
+from runner.core.reconcile import decisions
+from runner.core.reconcile.decisions import Decision, Done, RequeueAfter, Retry, RetryTerms, Terminal
+from runner.core.watches import policy
+from runner.core.watches.policy import FinalizerLimit, RetryPolicy
+from runner.values.backoff import Backoff
 from tests.kit.reasons import REASONS
 
 BACKOFF = Backoff(3.0, 2.0, 60.0)

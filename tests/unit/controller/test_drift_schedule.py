@@ -6,13 +6,13 @@ import asyncio
 
 import pytest
 
-from runner.backoff import Backoff
+from runner.core.queue import reasons
+from runner.core.queue.concurrency import ConcurrencyLimit
+from runner.core.queue.queue import Dispatcher, WorkQueue
+from runner.core.queue.reasons import RunReason
 from runner.features.plan.drift import DRIFT, DriftSchedule
-from runner.objects import ObjectKey
-from runner.workqueue import reasons
-from runner.workqueue.concurrency import ConcurrencyLimit
-from runner.workqueue.queue import Dispatcher, WorkQueue
-from runner.workqueue.reasons import RunReason
+from runner.values.backoff import Backoff
+from runner.values.objects import ObjectKey
 
 pytestmark = pytest.mark.virtual_time
 

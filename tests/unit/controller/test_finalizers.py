@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from runner.controller import decisions
-from runner.engine.job import canceled
-from runner.objects import Object
-from runner.watches.watch import Finalizer, Role, Watch
+from runner.core.engine.job import canceled
+from runner.core.reconcile import decisions
+from runner.core.watches.watch import Finalizer, Role, Watch
+from runner.values.objects import Object
 from tests.kit.watch_values import watch_value
 
 NAME = "cache.example.com/finalizer"

@@ -11,22 +11,22 @@ from typing import Any, cast
 
 import pytest
 
-from runner.controller.attempt import Attempt
-from runner.controller.hooks import RequestFailedError
-from runner.engine.job import Outcome, RunResult
-from runner.errors import ForbiddenError, NotFoundError, TerminalError
+from runner.core.engine.job import Outcome, RunResult
+from runner.core.kube.client import Client
+from runner.core.kube.discovery import ApiResource
+from runner.core.kube.meaning import Request
+from runner.core.queue import reasons
+from runner.core.reconcile.attempt import Attempt
+from runner.core.reconcile.hooks import RequestFailedError
+from runner.core.status.report import StatusReport
+from runner.core.watches.spec_paths import SpecPath
+from runner.core.watches.watch import Watch
 from runner.features.hosts.fields import INVENTORY, AllowedHosts, InventoryPolicy, with_hosts
 from runner.features.hosts.inventory import HOST_KEYS, Hosts
 from runner.features.hosts.run_hosts import HOSTS, RunHosts
-from runner.kube.client import Client
-from runner.kube.discovery import ApiResource
-from runner.kube.meaning import Request
-from runner.objects import Object, ObjectKey
-from runner.slots import EMPTY
-from runner.status.report import StatusReport
-from runner.watches.spec_paths import SpecPath
-from runner.watches.watch import Watch
-from runner.workqueue import reasons
+from runner.values.errors import ForbiddenError, NotFoundError, TerminalError
+from runner.values.objects import Object, ObjectKey
+from runner.values.slots import EMPTY
 from tests.kit.watch_values import watch_value
 from tests.unit.controller.attempts import THINGS, attempt_value
 

@@ -7,23 +7,23 @@ from typing import cast
 
 import pytest
 
-from runner.controller.attempt import Attempt, ForgetRegistry
-from runner.controller.decisions import Done, Retry
-from runner.controller.hooks import Skip
-from runner.controller.owner_check import OwnerCheck
-from runner.errors import ApiUnavailableError, ForbiddenError, KindNotFoundError, NotFoundError
+from runner.core.kube.cache import Cache, Summary
+from runner.core.kube.client import Client
+from runner.core.kube.discovery import ApiResource
+from runner.core.kube.watch_events import Applied, Deleted
+from runner.core.queue import reasons
+from runner.core.queue.reasons import RunReason
+from runner.core.reconcile.attempt import Attempt, ForgetRegistry
+from runner.core.reconcile.decisions import Done, Retry
+from runner.core.reconcile.hooks import Skip
+from runner.core.reconcile.owner_check import OwnerCheck
 from runner.features.plan.drift import DRIFT
 from runner.features.prune.hooks import PRUNE
 from runner.features.references.watching import REFERENCE
 from runner.features.rollout.hooks import ROLLOUT
-from runner.kube.cache import Cache, Summary
-from runner.kube.client import Client
-from runner.kube.discovery import ApiResource
-from runner.kube.watch_events import Applied, Deleted
-from runner.objects import Object, ObjectKey, ObjectRef
-from runner.ownership import OwnerState
-from runner.workqueue import reasons
-from runner.workqueue.reasons import RunReason
+from runner.values.errors import ApiUnavailableError, ForbiddenError, KindNotFoundError, NotFoundError
+from runner.values.objects import Object, ObjectKey, ObjectRef
+from runner.values.ownership import OwnerState
 from tests.kit.reasons import REASONS
 from tests.kit.watch_values import scope_value, watch_value
 from tests.unit.controller.attempts import RESOURCE, THINGS, attempt_value

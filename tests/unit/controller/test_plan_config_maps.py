@@ -7,11 +7,11 @@ from typing import Any, cast
 
 import pytest
 
-from runner.errors import ApiError, ConflictError, ForbiddenError, InvalidError, NotFoundError, ServerError
+from runner.core.kube.client import Client
 from runner.features.plan.changes import ResourcePlan
 from runner.features.plan.runs import PlanConfigMaps
-from runner.kube.client import Client
-from runner.objects import ObjectRef
+from runner.values.errors import ApiError, ConflictError, ForbiddenError, InvalidError, NotFoundError, ServerError
+from runner.values.objects import ObjectRef
 from tests.unit.controller.attempts import THINGS, attempt_value
 
 OBJ = {"metadata": {"name": "one", "namespace": "ns", "uid": "u"}}

@@ -7,8 +7,9 @@ from typing import Any
 
 import pytest
 
-from runner.controller.attempt import AnnotationOverrides
-from runner.engine.job import Outcome, RunResult
+from runner.core.engine.job import Outcome, RunResult
+from runner.core.reconcile.attempt import AnnotationOverrides
+from runner.core.watches.policy import RunMode
 from runner.features.plan import hooks as planning
 from runner.features.plan import published
 from runner.features.plan.annotations import APPROVE
@@ -21,8 +22,7 @@ from runner.features.plan.runs import PlanRun
 from runner.features.plan.tasks import UnplannedTask
 from runner.features.plan.trial.overlay import Overlay
 from runner.features.rollout import hooks as rollout
-from runner.objects import GVK, Object, ObjectKey, ObjectRef
-from runner.watches.policy import RunMode
+from runner.values.objects import GVK, Object, ObjectKey, ObjectRef
 from tests.unit.controller.attempts import attempt_value
 
 REF = ObjectRef(GVK("example.com", "v1", "Web"), ObjectKey("shop", "w"), "u")

@@ -10,11 +10,14 @@ from typing import Any, cast
 
 import pytest
 
-from runner.controller.attempt import Attempt
-from runner.controller.metrics import Metrics
-from runner.engine.coverage import Coverage, CoverageRecorder, Omission
-from runner.engine.job import Outcome, RunResult
-from runner.errors import ApiUnavailableError, ConflictError, KindNotFoundError, LeaseLostError, NotFoundError
+from runner.core.engine.coverage import Coverage, CoverageRecorder, Omission
+from runner.core.engine.job import Outcome, RunResult
+from runner.core.kube import answers
+from runner.core.kube.discovery import ApiResource
+from runner.core.kube.state import StateError
+from runner.core.queue import reasons
+from runner.core.reconcile.attempt import Attempt
+from runner.core.reconcile.metrics import Metrics
 from runner.features.prune.fields import PRUNE_POLICY, PruneAction, PrunePolicy
 from runner.features.prune.hooks import Pruned, Pruner
 from runner.features.prune.record import CreationRecord
@@ -22,14 +25,11 @@ from runner.features.prune.records import PruneDeletion, PruneRecords
 from runner.features.prune.run_objects import RunObjects
 from runner.features.prune.sharing import OperatorUses
 from runner.features.prune.uses import UsedObjects
-from runner.kube import answers
-from runner.kube.discovery import ApiResource
-from runner.kube.state import StateError
-from runner.lease_guard import LeaseGuard
-from runner.objects import GVK, Object, ObjectKey, ObjectRef
-from runner.ownership import Owner
-from runner.slots import EMPTY
-from runner.workqueue import reasons
+from runner.values.errors import ApiUnavailableError, ConflictError, KindNotFoundError, LeaseLostError, NotFoundError
+from runner.values.lease_guard import LeaseGuard
+from runner.values.objects import GVK, Object, ObjectKey, ObjectRef
+from runner.values.ownership import Owner
+from runner.values.slots import EMPTY
 from tests.kit.watch_values import scope_value, watch_value
 from tests.unit.controller.attempts import attempt_value
 

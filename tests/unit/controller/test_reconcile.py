@@ -8,21 +8,21 @@ from typing import Any, cast
 
 import pytest
 
-from runner.controller.attempt import Attempt, Interim
-from runner.controller.decisions import Done, RequeueAfter
-from runner.controller.hooks import Addition, FinishedRun, Hooks, Skip
-from runner.engine.job import Job, Outcome, RunResult, canceled
-from runner.errors import ApiUnavailableError, EngineError, KindNotFoundError, ServerError
+from runner.core.engine.job import Job, Outcome, RunResult, canceled
+from runner.core.kube.cache import Cache
+from runner.core.queue import reasons
+from runner.core.reconcile.attempt import Attempt, Interim
+from runner.core.reconcile.decisions import Done, RequeueAfter
+from runner.core.reconcile.hooks import Addition, FinishedRun, Hooks, Skip
+from runner.core.status import report
+from runner.core.status.conditions import make
+from runner.core.status.report import StatusReport
 from runner.features.loopguard.guard import LoopGuard
 from runner.features.loopguard.reports import ContentionReporter
 from runner.features.plan.drift import DriftChecks
 from runner.features.plan.drift_fields import DriftPolicy
-from runner.kube.cache import Cache
-from runner.objects import ObjectKey
-from runner.status import report
-from runner.status.conditions import make
-from runner.status.report import StatusReport
-from runner.workqueue import reasons
+from runner.values.errors import ApiUnavailableError, EngineError, KindNotFoundError, ServerError
+from runner.values.objects import ObjectKey
 from tests.kit.watch_values import watch_value
 from tests.unit.controller.bed import KEY, Bed
 

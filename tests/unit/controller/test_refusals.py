@@ -7,8 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from runner.controller.attempt import RECONCILE_PERIOD
-from runner.errors import (
+from runner.core.reconcile.attempt import RECONCILE_PERIOD
+from runner.core.watches.watch import Finalizer, Role, Watch
+from runner.values.errors import (
     ApiError,
     ApiUnavailableError,
     ForbiddenError,
@@ -18,8 +19,7 @@ from runner.errors import (
     ServerError,
     ThrottledError,
 )
-from runner.objects import ObjectKey
-from runner.watches.watch import Finalizer, Role, Watch
+from runner.values.objects import ObjectKey
 from tests.kit.watch_values import watch_value
 from tests.unit.controller.bed import KEY, Bed
 

@@ -9,11 +9,11 @@ from uuid import UUID
 
 import pytest
 
-from runner.controller import decisions
-from runner.objects import ObjectKey
-from runner.workqueue import reasons
-from runner.workqueue.concurrency import ConcurrencyLimit
-from runner.workqueue.queue import Dispatcher, WorkQueue
+from runner.core.queue import reasons
+from runner.core.queue.concurrency import ConcurrencyLimit
+from runner.core.queue.queue import Dispatcher, WorkQueue
+from runner.core.reconcile import decisions
+from runner.values.objects import ObjectKey
 
 pytestmark = pytest.mark.virtual_time
 

@@ -9,17 +9,17 @@ from typing import Any, cast
 import pytest
 from structlog.testing import capture_logs
 
-from runner.controller.attempt import Attempt
-from runner.engine.job import Outcome, UnrecordedRun
-from runner.errors import ApiUnavailableError, ConflictError, ForbiddenError
+from runner.core.engine.job import Outcome, UnrecordedRun
+from runner.core.kube.presence import Unknown
+from runner.core.queue import reasons
+from runner.core.reconcile.attempt import Attempt
 from runner.features.rollout.fields import ROLLOUT_POLICY, RolloutPolicy, Step
 from runner.features.rollout.hooks import ROLLOUT, Rollout
 from runner.features.rollout.state import State
 from runner.features.rollout.store import RolloutStore
-from runner.kube.presence import Unknown
-from runner.objects import RUN_REQUESTED, ObjectKey, ObjectRef
-from runner.slots import EMPTY
-from runner.workqueue import reasons
+from runner.values.errors import ApiUnavailableError, ConflictError, ForbiddenError
+from runner.values.objects import RUN_REQUESTED, ObjectKey, ObjectRef
+from runner.values.slots import EMPTY
 from tests.kit.watch_values import watch_value
 from tests.unit.controller.attempts import attempt_value
 from tests.unit.controller.bed import Bed

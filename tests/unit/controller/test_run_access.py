@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from runner.controller import run_access
+from runner.core.reconcile import run_access
 
 
 def test_runs_do_not_use_the_operators_http_proxy_for_the_api_proxy() -> None:

@@ -7,14 +7,14 @@ from typing import Any, cast
 
 import pytest
 
-from runner.controller.run_log import RunEvents
-from runner.engine.job import Job, Outcome, Recap, RunResult, TaskFailure
-from runner.events.bodies import ApiEvent
-from runner.events.recorder import EventRecorder
-from runner.objects import ObjectRef
-from runner.workqueue import reasons
-from runner.workqueue.reasons import RunReason
-from runner.workqueue.request import ReconcileRequest
+from runner.base.events.bodies import ApiEvent
+from runner.base.events.recorder import EventRecorder
+from runner.core.engine.job import Job, Outcome, Recap, RunResult, TaskFailure
+from runner.core.queue import reasons
+from runner.core.queue.reasons import RunReason
+from runner.core.queue.request import ReconcileRequest
+from runner.core.reconcile.run_log import RunEvents
+from runner.values.objects import ObjectRef
 
 RECAP = Recap(ok=3, changed=1, skipped=2, failures=0, completion="")
 SUCCESS = RunResult(Outcome.SUCCEEDED, RECAP, (), "", None, 3.21)

@@ -11,15 +11,15 @@ from collections.abc import Callable
 import pytest
 from structlog.testing import capture_logs
 
-from runner import log
-from runner.config.settings import TaskFormat
-from runner.controller.run_log import RunLog, block_writer, form_of
-from runner.engine.blocks import BlockWriter
-from runner.engine.job import Job, Outcome, RunResult, TaskFailure
-from runner.kube.forbidden import MissingRight
-from runner.proxy.identity import RunStats
-from runner.workqueue import reasons
-from runner.workqueue.request import ReconcileRequest
+from runner.base import log
+from runner.base.config.settings import TaskFormat
+from runner.core.engine.blocks import BlockWriter
+from runner.core.engine.job import Job, Outcome, RunResult, TaskFailure
+from runner.core.kube.forbidden import MissingRight
+from runner.core.proxy.identity import RunStats
+from runner.core.queue import reasons
+from runner.core.queue.request import ReconcileRequest
+from runner.core.reconcile.run_log import RunLog, block_writer, form_of
 
 
 @pytest.fixture

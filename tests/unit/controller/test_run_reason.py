@@ -6,14 +6,14 @@ from dataclasses import replace
 
 import pytest
 
-from runner.controller import decisions
+from runner.core.kube.cache import Change, Summary
+from runner.core.queue import reasons
+from runner.core.queue.reasons import RunReason
+from runner.core.reconcile import decisions
+from runner.core.watches.watch import Finalizer, Watch
 from runner.features.plan import hooks as planning
 from runner.features.plan.annotations import APPROVE
-from runner.kube.cache import Change, Summary
-from runner.objects import MODE, RUN_REQUESTED, ObjectKey
-from runner.watches.watch import Finalizer, Watch
-from runner.workqueue import reasons
-from runner.workqueue.reasons import RunReason
+from runner.values.objects import MODE, RUN_REQUESTED, ObjectKey
 from tests.kit.watch_values import watch_value
 
 NAME = "cache.example.com/finalizer"

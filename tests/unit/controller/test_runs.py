@@ -13,28 +13,28 @@ from typing import Any
 import pytest
 from structlog.testing import capture_logs
 
-from runner.config import sources
-from runner.config.settings import Settings
-from runner.controller.attempt import (
+from runner.base.config import sources
+from runner.base.config.settings import Settings
+from runner.core.engine import params
+from runner.core.engine.job import Job
+from runner.core.engine.run_secrets import RunSecrets
+from runner.core.proxy.identity import RunStats
+from runner.core.reconcile.attempt import (
     RECONCILE_PERIOD,
     RUN_TIMEOUT,
     VERBOSITY,
     AnnotationOverrides,
     overrides_of,
 )
-from runner.controller.decisions import plan
-from runner.controller.run_access import Grant
-from runner.controller.runs import JobFactory, bounds_of
-from runner.engine import params
-from runner.engine.job import Job
-from runner.engine.run_secrets import RunSecrets
-from runner.errors import TerminalError
-from runner.objects import MODE, Object
-from runner.proxy.identity import RunStats
-from runner.status import report
-from runner.watches import policy
-from runner.watches.policy import RunMode
-from runner.watches.watch import Watch
+from runner.core.reconcile.decisions import plan
+from runner.core.reconcile.run_access import Grant
+from runner.core.reconcile.runs import JobFactory, bounds_of
+from runner.core.status import report
+from runner.core.watches import policy
+from runner.core.watches.policy import RunMode
+from runner.core.watches.watch import Watch
+from runner.values.errors import TerminalError
+from runner.values.objects import MODE, Object
 from tests.kit.watch_values import scope_value, watch_value
 from tests.unit.controller.attempts import attempt_value
 

@@ -8,15 +8,15 @@ from typing import Any
 import orjson
 import pytest
 
-from runner.controller.attempt import Attempt
-from runner.controller.hooks import Skip
-from runner.digests import digest_of_answer
-from runner.errors import ForbiddenError, NotFoundError
+from runner.core.kube.discovery import ApiResource
+from runner.core.queue import reasons
+from runner.core.reconcile.attempt import Attempt
+from runner.core.reconcile.hooks import Skip
 from runner.features.unchanged.hooks import RunSkipper
 from runner.features.unchanged.last_run import ReadEntry, ReadSet
-from runner.kube.discovery import ApiResource
-from runner.objects import GVK, LAST_RUN, Object, ObjectKey, ObjectRef
-from runner.workqueue import reasons
+from runner.values.digests import digest_of_answer
+from runner.values.errors import ForbiddenError, NotFoundError
+from runner.values.objects import GVK, LAST_RUN, Object, ObjectKey, ObjectRef
 from tests.kit.reasons import REASONS
 from tests.kit.watch_values import scope_value, watch_value
 from tests.unit.controller.attempts import RESOURCE, THINGS, attempt_value

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Self
 
-from runner.dependents.ledger import Ledger, LedgerResult
-from runner.dependents.notification import Notification, RunWrite
-from runner.kube.object_state import ObjectState
-from runner.objects import GVK, Object, ObjectKey, ObjectRef
-from runner.watches.policy import StatusTrigger
+from runner.core.dependents.ledger import Ledger, LedgerResult
+from runner.core.dependents.notification import Notification, RunWrite
+from runner.core.kube.object_state import ObjectState
+from runner.core.watches.policy import StatusTrigger
+from runner.values.objects import GVK, Object, ObjectKey, ObjectRef
 
 OWNER = ObjectRef(GVK("cache.example.com", "v1", "Memcached"), ObjectKey("ns", "mc"))
 OTHER = ObjectRef(GVK("cache.example.com", "v1", "Memcached"), ObjectKey("ns", "other"))

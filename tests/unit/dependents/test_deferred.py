@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from runner.dependents.notification import DeferredNotifications, Notification, RunWrite
-from runner.kube.object_state import ObjectState
-from runner.objects import GVK, ObjectKey, ObjectRef
+from runner.core.dependents.notification import DeferredNotifications, Notification, RunWrite
+from runner.core.kube.object_state import ObjectState
+from runner.values.objects import GVK, ObjectKey, ObjectRef
 
 KIND = GVK("apps", "v1", "Deployment")
 OWNER = ObjectRef(GVK("cache.example.com", "v1", "Memcached"), ObjectKey("ns", "mc"))

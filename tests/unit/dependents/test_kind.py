@@ -8,14 +8,14 @@ from typing import Self, cast
 
 import pytest
 
-from runner.dependents.kind import STATUS_PERIOD, DependentKind
-from runner.dependents.ledger import Ledger
-from runner.dependents.notification import Notification
-from runner.errors import ApiUnavailableError, ForbiddenError
-from runner.kube.client import Client
-from runner.kube.discovery import ApiResource
-from runner.kube.watch_events import Applied
-from runner.objects import GVK, Object, ObjectKey, ObjectRef
+from runner.core.dependents.kind import STATUS_PERIOD, DependentKind
+from runner.core.dependents.ledger import Ledger
+from runner.core.dependents.notification import Notification
+from runner.core.kube.client import Client
+from runner.core.kube.discovery import ApiResource
+from runner.core.kube.watch_events import Applied
+from runner.values.errors import ApiUnavailableError, ForbiddenError
+from runner.values.objects import GVK, Object, ObjectKey, ObjectRef
 
 pytestmark = pytest.mark.virtual_time
 

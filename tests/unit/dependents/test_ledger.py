@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from runner.dependents.ledger import LedgerResult
-from runner.dependents.notification import RunWrite
-from runner.kube.object_state import ObjectState
-from runner.objects import GVK, Object, ObjectKey, ObjectRef
+from runner.core.dependents.ledger import LedgerResult
+from runner.core.dependents.notification import RunWrite
+from runner.core.kube.object_state import ObjectState
+from runner.values.objects import GVK, Object, ObjectKey, ObjectRef
 from tests.unit.dependents.scenario import KEY, OTHER, OWNER, LedgerScenario
 
 CURIOUS = ObjectRef(GVK("cache.example.com", "v1", "Curious"), ObjectKey("ns", "mc"))

@@ -6,7 +6,7 @@ from typing import Any, Self
 
 import pytest
 
-from runner.objects import Object, ObjectRef
+from runner.values.objects import Object, ObjectRef
 from tests.unit.dependents.scenario import OTHER, OWNER, LedgerScenario
 
 

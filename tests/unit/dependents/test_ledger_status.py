@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from runner.objects import GVK, Object, ObjectKey, ObjectRef
-from runner.watches.policy import StatusTrigger
+from runner.core.watches.policy import StatusTrigger
+from runner.values.objects import GVK, Object, ObjectKey, ObjectRef
 from tests.unit.dependents.scenario import KEY, OWNER, LedgerScenario
 
 OTHERS: dict[ObjectRef, StatusTrigger] = {

@@ -7,12 +7,12 @@ from dataclasses import replace
 
 import pytest
 
-from runner.dependents.notification import Notification
+from runner.core.dependents.notification import Notification
+from runner.core.queue.request import Cause
 from runner.features.loopguard.guard import Contention, LoopGuard
 from runner.features.loopguard.loops import Loops, TriggerPair
 from runner.features.references.watching import REFERENCE
-from runner.objects import GVK, ObjectKey, ObjectRef
-from runner.workqueue.request import Cause
+from runner.values.objects import GVK, ObjectKey, ObjectRef
 
 pytestmark = pytest.mark.virtual_time
 

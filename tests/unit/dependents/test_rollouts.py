@@ -8,11 +8,11 @@ from dataclasses import replace
 
 import pytest
 
-from runner.dependents.notification import DeferredNotifications, Notification
+from runner.core.dependents.notification import DeferredNotifications, Notification
+from runner.core.kube.object_state import ObjectState
+from runner.core.queue.request import DEPENDENT_STATUS_HANDICAP, Cause
 from runner.features.loopguard.guard import Contention, LoopGuard
-from runner.kube.object_state import ObjectState
-from runner.objects import GVK, ObjectKey, ObjectRef
-from runner.workqueue.request import DEPENDENT_STATUS_HANDICAP, Cause
+from runner.values.objects import GVK, ObjectKey, ObjectRef
 
 pytestmark = pytest.mark.virtual_time
 

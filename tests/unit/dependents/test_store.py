@@ -11,9 +11,11 @@ from typing import cast
 import pytest
 from structlog.testing import capture_logs
 
-from runner.dependents.store import KindStore, storage
-from runner.dependents.written import WriteRecord
-from runner.errors import (
+from runner.core.dependents.store import KindStore, storage
+from runner.core.dependents.written import WriteRecord
+from runner.core.kube.client import Client
+from runner.core.kube.state import FileState
+from runner.values.errors import (
     ApiUnavailableError,
     ConflictError,
     ForbiddenError,
@@ -21,9 +23,7 @@ from runner.errors import (
     ThrottledError,
     UnauthorizedError,
 )
-from runner.kube.client import Client
-from runner.kube.state import FileState
-from runner.objects import GVK, Object
+from runner.values.objects import GVK, Object
 from tests.kit.virtual_time import virtually
 
 WATCH = GVK("cache.example.com", "v1alpha1", "Memcached")

@@ -11,21 +11,21 @@ from typing import Any
 import pytest
 from structlog.testing import capture_logs
 
-from runner.dependents.store import KindStore
-from runner.dependents.watching import Dependents
-from runner.errors import ForbiddenError, KindNotFoundError
+from runner.base.credentials import auth
+from runner.base.monitoring.background import Background
+from runner.core.dependents.store import KindStore
+from runner.core.dependents.watching import Dependents
+from runner.core.kube.client import Client
+from runner.core.kube.discovery import ApiResource, Discovery
+from runner.core.kube.state import FileState
+from runner.core.kube.watch_events import Applied, Deleted, Restarted, Synced
+from runner.core.queue.request import Cause
+from runner.core.watches.watch import Watch
 from runner.features.loopguard.guard import LoopGuard
 from runner.features.readcache.bodies import ReadCache
-from runner.kube.client import Client
-from runner.kube.credentials import auth
-from runner.kube.discovery import ApiResource, Discovery
-from runner.kube.state import FileState
-from runner.kube.watch_events import Applied, Deleted, Restarted, Synced
-from runner.monitoring.background import Background
-from runner.objects import GVK, Object, ObjectKey, ObjectRef
-from runner.ownership import Owner
-from runner.watches.watch import Watch
-from runner.workqueue.request import Cause
+from runner.values.errors import ForbiddenError, KindNotFoundError
+from runner.values.objects import GVK, Object, ObjectKey, ObjectRef
+from runner.values.ownership import Owner
 from tests.kit.wait import patience
 
 pytestmark = pytest.mark.virtual_time
@@ -326,7 +326,7 @@ async def test_an_object_that_is_older_than_the_record_counts_once_a_run_of_its_
 def test_kinds_that_the_storage_refused_are_saved_as_soon_as_it_accepts_them(
     make: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("runner.dependents.watching._SAVING_AGAIN", (0.01, 0.02))
+    monkeypatch.setattr("runner.core.dependents.watching._SAVING_AGAIN", (0.01, 0.02))
     obstacle = tmp_path / "dependent-kinds.json"
     obstacle.mkdir()
 

@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
-from runner.controller.metrics import Metrics
-from runner.objects import GVK, ObjectKey
+from runner.core.queue import reasons
+from runner.core.queue.concurrency import ConcurrencyLimit
+from runner.core.queue.queue import Dispatcher, WorkQueue
+from runner.core.reconcile.metrics import Metrics
 from runner.sdk.dev.board import KindSample, LiveView, samples
-from runner.workqueue import reasons
-from runner.workqueue.concurrency import ConcurrencyLimit
-from runner.workqueue.queue import Dispatcher, WorkQueue
+from runner.values.objects import GVK, ObjectKey
 
 KIND = "cache.example.com/v1alpha1, Kind=Memcached"
 RUN = {"level": "info", "job": "1", "gvk": KIND, "namespace": "default", "name": "mc"}

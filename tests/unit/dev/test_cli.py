@@ -11,8 +11,8 @@ import pytest
 import yaml
 
 from runner.cli import main
-from runner.errors import ClusterError
 from runner.sdk.devcluster import chosen, named
+from runner.values.errors import ClusterError
 from tests.kit.wait import patience
 
 

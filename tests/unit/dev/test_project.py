@@ -10,11 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from runner.config import sources
-from runner.errors import ConfigError
+from runner.base.config import sources
 from runner.sdk.dev import operator
 from runner.sdk.dev.operator import Restarts
 from runner.sdk.dev.project import Project
+from runner.values.errors import ConfigError
 
 pytestmark = pytest.mark.lengthy
 

@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from runner.errors import ClusterError
 from runner.sdk.devcluster import binaries
 from runner.sdk.devcluster.binaries import CONTROL_PLANE, Program, Target, Toolset, UnavailableError
 from runner.sdk.devcluster.cluster import get_helm
 from runner.sdk.devcluster.progress import Progress
+from runner.values.errors import ClusterError
 from tests.kit.wait import patience
 
 _TWO = Toolset("test", "etcd-1_kwok-1", (Program("etcd", "m", "p"), Program("kwok", "m", "p")))

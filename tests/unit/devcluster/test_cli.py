@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from runner import pki
-from runner.config.locks import FileLock
-from runner.errors import ClusterError, ConfigError
+from runner.base import pki
+from runner.base.config.locks import FileLock
 from runner.sdk.devcluster import cli, containerd, images, kubeconfig, nodes
 from runner.sdk.devcluster.binaries import PROGRAMS
 from runner.sdk.devcluster.layout import Layout
+from runner.values.errors import ClusterError, ConfigError
 
 
 @pytest.fixture(autouse=True)

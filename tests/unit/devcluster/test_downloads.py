@@ -14,7 +14,6 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from runner.errors import ClusterError
 from runner.sdk.devcluster import downloads
 from runner.sdk.devcluster.binaries import (
     ETCD,
@@ -29,6 +28,7 @@ from runner.sdk.devcluster.binaries import (
 )
 from runner.sdk.devcluster.downloads import Downloads
 from runner.sdk.devcluster.progress import Progress
+from runner.values.errors import ClusterError
 
 _LINUX, _MAC = Target("linux", "amd64"), Target("darwin", "arm64")
 _NAMED = {program.name: program for program in (*PROGRAMS, *HELM_KIT.programs)}

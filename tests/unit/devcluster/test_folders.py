@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from runner.errors import ConfigError
 from runner.sdk.devcluster import folders
+from runner.values.errors import ConfigError
 
 
 def test_the_xdg_variables_are_followed() -> None:

@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from runner.errors import ClusterError
 from runner.sdk.devcluster import binaries, gobuild
 from runner.sdk.devcluster.binaries import HELM_KIT, PROGRAMS, Program, Target, UnavailableError
 from runner.sdk.devcluster.gobuild import GoBuild
 from runner.sdk.devcluster.progress import Progress
+from runner.values.errors import ClusterError
 
 _LINUX = Target("linux", "arm64")
 _KWOK = next(program for program in PROGRAMS if program.name == "kwok")

@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
-from runner.errors import ClusterError, ConfigError
 from runner.sdk.devcluster import images
+from runner.values.errors import ClusterError, ConfigError
 
 NAME = "example.com/shop-operator:v1"
 LAYER = b"files of the image"

@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 import yaml
 
-from runner.errors import ClusterError
-from runner.pki import KeyPair
+from runner.base.pki import KeyPair
 from runner.sdk.devcluster import kubeconfig
+from runner.values.errors import ClusterError
 
 _TEXT = kubeconfig.text("mine", "https://127.0.0.1:20001", b"authority", KeyPair(b"certificate", b"key"))
 

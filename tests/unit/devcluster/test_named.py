@@ -11,7 +11,7 @@ from typing import IO
 
 import pytest
 
-from runner.config.locks import FileLock
+from runner.base.config.locks import FileLock
 from runner.sdk.devcluster import folders
 from runner.sdk.devcluster.layout import Layout
 from tests.kit.wait import patience
@@ -25,7 +25,7 @@ named.down({"XDG_STATE_HOME": sys.argv[1]}, "dev")
 _HOLD = """
 import sys
 from pathlib import Path
-from runner.config.locks import FileLock
+from runner.base.config.locks import FileLock
 lock = FileLock(Path(sys.argv[1]))
 assert lock.acquire()
 print(flush=True)

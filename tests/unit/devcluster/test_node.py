@@ -15,12 +15,12 @@ from pathlib import Path
 
 import pytest
 
-from runner.errors import ClusterError, ConfigError
 from runner.sdk.devcluster import containerd, kwok, node, nodes, pause, processes
 from runner.sdk.devcluster.binaries import this_machine
 from runner.sdk.devcluster.components import Ports, arguments, node_arguments
 from runner.sdk.devcluster.layout import APISERVER, COMPONENTS, CONTROLLERS, KWOK, Layout
 from runner.sdk.devcluster.nodes import Nodes, choose
+from runner.values.errors import ClusterError, ConfigError
 
 _PORTS = Ports(apiserver=20001, kwok=20002)
 _LAYOUT = Layout(Path('/clusters/"mine"'))

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from hack import demo
-from runner.errors import OperatorError
 from runner.sdk.devcluster.cluster import outside
+from runner.values.errors import OperatorError
 
 
 def test_kubeconfigs_that_cannot_be_merged_are_reported_with_kubectls_message(

@@ -4,8 +4,8 @@ import socket
 
 import pytest
 
-from runner.errors import ClusterError
 from runner.sdk.devcluster import ports
+from runner.values.errors import ClusterError
 from tests.kit.wait import patience
 
 

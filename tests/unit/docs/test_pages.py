@@ -16,11 +16,11 @@ import yaml
 
 from hack import book
 from runner.app.fields import FEATURE_FIELDS
+from runner.base.config import paths
+from runner.base.config.options import REMOVED
 from runner.cli import main
-from runner.config import paths
-from runner.config.options import REMOVED
-from runner.watches import declared, validation, watch
-from runner.watches.watch import LoadedWatches
+from runner.core.watches import declared, validation, watch
+from runner.core.watches.watch import LoadedWatches
 from tests.kit.places import ROOT
 
 PAGES = [*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").rglob("*.md"))]

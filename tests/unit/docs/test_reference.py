@@ -13,12 +13,12 @@ import yaml
 from hack import reference
 from hack.annotations import ON_RESOURCES, ON_WRITTEN
 from runner.app.fields import FEATURE_FIELDS
-from runner.errors import ConfigError
-from runner.watches import declared, watch
-from runner.watches.field import Field, Type
-from runner.watches.watch import Watch
-from runner.yamlfile import fields as yamlfields
-from runner.yamlfile.fields import FieldContext
+from runner.base.yamlfile import fields as yamlfields
+from runner.base.yamlfile.fields import FieldContext
+from runner.core.watches import declared, watch
+from runner.core.watches.field import Field, Type
+from runner.core.watches.watch import Watch
+from runner.values.errors import ConfigError
 from tests.kit.places import ROOT
 
 EACH = [field for fields in declared.with_features(FEATURE_FIELDS).values() for field in fields]

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from runner.config.options import PREFIX, REMOVED
+from runner.base.config.options import PREFIX, REMOVED
 
 _ROOT = Path(__file__).parents[3]
 _FOLDERS = ("runner/sdk", "examples", "docs", "config", "hack")

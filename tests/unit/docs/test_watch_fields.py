@@ -9,7 +9,7 @@ from typing import Any
 
 import yaml
 
-from runner.watches.declared import FIELDS
+from runner.core.watches.declared import FIELDS
 
 _ROOT = Path(__file__).parents[3]
 _BLOCK = re.compile(r"^```ya?ml\n(.*?)^```", re.DOTALL | re.MULTILINE)

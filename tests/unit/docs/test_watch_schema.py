@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from jsonschema.exceptions import best_match
 
-from runner.watches.field import Field
+from runner.core.watches.field import Field
 from tests.kit import editor
 from tests.kit.editor import VALIDATOR
 from tests.kit.generated import generate

@@ -4,8 +4,8 @@ from dataclasses import replace
 
 import pytest
 
-from runner.engine import advice
-from runner.engine.job import HostRecap, Outcome, RunResult, TaskFailure
+from runner.core.engine import advice
+from runner.core.engine.job import HostRecap, Outcome, RunResult, TaskFailure
 from runner.features.hosts.inventory import UNRESOLVED, Credentials, Host, Hosts
 
 BROKEN = (

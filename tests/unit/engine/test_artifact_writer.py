@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from runner.engine import artifact_writer, artifacts
-from runner.engine.artifact_writer import ArtifactWriter
-from runner.engine.job import Event, Job
-from runner.masking.masker import MASK, TOO_SLOW
+from runner.core.engine import artifact_writer, artifacts
+from runner.core.engine.artifact_writer import ArtifactWriter
+from runner.core.engine.job import Event, Job
+from runner.core.masking.masker import MASK, TOO_SLOW
 from tests.kit.shortage import no_descriptor_left
 
 SECRET = 'hun"ter2 line one\nhunter2 line two'

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from runner.engine import artifacts
+from runner.core.engine import artifacts
 
 
 def make(folder: Path, count: int) -> None:

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from runner.engine import blocks
-from runner.engine.job import Event
-from runner.objects import GVK, ObjectKey
+from runner.core.engine import blocks
+from runner.core.engine.job import Event
+from runner.values.objects import GVK, ObjectKey
 from tests.kit.wait import patience
 
 DASHES = "-" * 79

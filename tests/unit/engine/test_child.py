@@ -15,7 +15,7 @@ from typing import Any, BinaryIO, cast
 
 import pytest
 
-from runner.engine.wire import HEADER, LEARNED, Kind, Order
+from runner.core.engine.wire import HEADER, LEARNED, Kind, Order
 from runner.engines.warm import task_record
 
 PLAYBOOK = """\
@@ -47,7 +47,9 @@ def supervisor(folder: Path, playbook_text: str) -> Iterator[tuple[subprocess.Po
         (folder / "run" / name).mkdir(parents=True)
     (folder / "run/project/site.yml").write_text("[]")
     order = Order(str(folder / "run"), "run", "site.yml", ["localhost,"], 0, "", str(folder / "k"), str(folder), 0)
-    program = "import sys; from runner.engine import child; child.ansible_playbook = lambda: sys.argv[1]; child.main()"
+    program = (
+        "import sys; from runner.core.engine import child\nchild.ansible_playbook = lambda: sys.argv[1]; child.main()"
+    )
     with subprocess.Popen(
         [sys.executable, "-c", program, str(playbook)], stdin=subprocess.PIPE, stdout=subprocess.PIPE
     ) as process:

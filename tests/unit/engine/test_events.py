@@ -5,8 +5,8 @@ from typing import Any, ClassVar
 
 import pytest
 
-from runner.engine import events
-from runner.engine.job import Event, HostRecap, Outcome, Recap, RunResult, TaskFailure
+from runner.core.engine import events
+from runner.core.engine.job import Event, HostRecap, Outcome, Recap, RunResult, TaskFailure
 
 
 def task_start(task: str, path: str = "/r/main.yml:1") -> Event:

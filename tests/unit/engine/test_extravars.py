@@ -9,8 +9,8 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from runner.engine import extravars
-from runner.errors import EngineError
+from runner.core.engine import extravars
+from runner.values.errors import EngineError
 
 TEXT = st.text(alphabet=st.characters(exclude_categories=["Cs"]), max_size=40) | st.sampled_from(
     [

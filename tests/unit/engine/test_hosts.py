@@ -14,12 +14,12 @@ from typing import Any
 
 import pytest
 
-from runner.engine import run_dir
-from runner.engine.job import Job
-from runner.engine.run_dir import RunFolder
+from runner.core.engine import run_dir
+from runner.core.engine.job import Job
+from runner.core.engine.run_dir import RunFolder
+from runner.core.watches.watch import Role
 from runner.features.hosts import inventory
 from runner.features.hosts.inventory import Credentials, Host, Hosts
-from runner.watches.watch import Role
 from tests.kit.jobs import job_value
 
 SECRET = Credentials("the key", "the certificate", "deploy", "pass {{ 1 }}", "become: '\"", "web ssh-rsa AAAA")

@@ -13,7 +13,7 @@ from tests.kit.wait import patience
 SCRIPT = """
     import multiprocessing, os, queue, sys, time
     from runner.agent import process_tree
-    from runner.engine import memory_watch
+    from runner.core.engine import memory_watch
     lock, kills = multiprocessing.Lock(), [0]
     lock.acquire()
     child = os.fork()

@@ -10,12 +10,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from runner.engine import extravars, params
-from runner.engine.params import snake_case
-from runner.errors import TerminalError
-from runner.objects import GVK
-from runner.watches.spec_paths import SpecPath
-from runner.watches.watch import Finalizer, Role
+from runner.core.engine import extravars, params
+from runner.core.engine.params import snake_case
+from runner.core.watches.spec_paths import SpecPath
+from runner.core.watches.watch import Finalizer, Role
+from runner.values.errors import TerminalError
+from runner.values.objects import GVK
 from tests.kit.watch_values import watch_value
 
 PAIRS = [

@@ -8,12 +8,12 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from runner.engine.events import Progress
-from runner.engine.job import Event, Job, Outcome, RunResult, TaskFailure
-from runner.engine.pipeline import Ending, Pipeline, Stop
-from runner.engine.retention import KeptRuns
-from runner.errors import EngineError
-from runner.masking.masker import MASK
+from runner.core.engine.events import Progress
+from runner.core.engine.job import Event, Job, Outcome, RunResult, TaskFailure
+from runner.core.engine.pipeline import Ending, Pipeline, Stop
+from runner.core.engine.retention import KeptRuns
+from runner.core.masking.masker import MASK
+from runner.values.errors import EngineError
 
 TASK = {"task": "Log in", "task_path": "/r/main.yml:3", "host": "localhost"}
 FAILED: Event = {"event": "runner_on_failed", "uuid": "a", "counter": 1, "stdout": "no hunter2hunter2"}

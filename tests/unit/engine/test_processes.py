@@ -15,8 +15,8 @@ from pathlib import Path
 import pytest
 
 from runner.agent import process_tree
-from runner.engine import processes
-from runner.engine.processes import MARKER
+from runner.core.engine import processes
+from runner.core.engine.processes import MARKER
 from tests.kit.shortage import no_descriptor_left
 from tests.kit.wait import patience, wait_until
 
@@ -194,7 +194,7 @@ REAPING = {
 @pytest.mark.parametrize("case", REAPING)
 def test_processes_are_reaped(case: str) -> None:
     imports = "import asyncio, os, signal, subprocess, time\nfrom runner.agent import process_tree\n"
-    imports += "from runner.engine import processes, supervision\nprocess_tree.adopt_orphans()\n"
+    imports += "from runner.core.engine import processes, supervision\nprocess_tree.adopt_orphans()\n"
     code = imports + textwrap.dedent(REAPING[case])
     subprocess.run([sys.executable, "-c", code], check=True, timeout=patience())
 

@@ -11,10 +11,10 @@ from typing import Any
 
 import pytest
 
-from runner.engine import events, redaction
-from runner.engine.job import Event, Outcome, RunResult, TaskFailure
-from runner.engine.run_secrets import NOT_REPORTED, WITHHELD, RunSecrets
-from runner.masking.masker import MASK, TOO_SLOW, Budget, Masker
+from runner.core.engine import events, redaction
+from runner.core.engine.job import Event, Outcome, RunResult, TaskFailure
+from runner.core.engine.run_secrets import NOT_REPORTED, WITHHELD, RunSecrets
+from runner.core.masking.masker import MASK, TOO_SLOW, Budget, Masker
 
 CENSORED = "the output has been hidden due to the fact that 'no_log: true' was specified for this result"
 END = events.End(stopped=None, deadline=None, code=2, signal="", fault="", duration=1.0)

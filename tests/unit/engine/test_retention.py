@@ -11,8 +11,8 @@ from types import SimpleNamespace
 import pytest
 from structlog.testing import capture_logs
 
-from runner.engine import artifacts, retention
-from runner.engine.retention import KeptRuns
+from runner.core.engine import artifacts, retention
+from runner.core.engine.retention import KeptRuns
 from tests.kit.wait import patience
 
 BIG = 1 << 20

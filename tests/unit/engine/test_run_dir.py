@@ -12,11 +12,11 @@ from typing import Any
 import pytest
 import yaml
 
-from runner.engine import run_dir
-from runner.engine.job import Job
-from runner.engine.processes import MARKER
-from runner.errors import EngineError
-from runner.watches.watch import Role
+from runner.core.engine import run_dir
+from runner.core.engine.job import Job
+from runner.core.engine.processes import MARKER
+from runner.core.watches.watch import Role
+from runner.values.errors import EngineError
 
 MakeJob = Callable[..., Job]
 ENVIRONMENT = {"PATH": "/usr/bin", "HOME": "/home/ansible"}

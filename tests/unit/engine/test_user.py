@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from runner.agent import user
-from runner.engine import run_dir
+from runner.core.engine import run_dir
 from tests.kit.jobs import job_value
 
 

@@ -7,9 +7,9 @@ from dataclasses import replace
 
 import pytest
 
-from runner.events import bodies
-from runner.events.bodies import ApiEvent, name_of
-from runner.objects import GVK, ObjectKey, ObjectRef
+from runner.base.events import bodies
+from runner.base.events.bodies import ApiEvent, name_of
+from runner.values.objects import GVK, ObjectKey, ObjectRef
 
 SUBDOMAIN = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
 """https://kubernetes.io/docs/concepts/overview/working-with-objects/names/#dns-subdomain-names"""

@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 from structlog.testing import capture_logs
 
-from runner.errors import ApiError, ApiUnavailableError, ForbiddenError, NotFoundError
-from runner.events.bodies import ApiEvent
-from runner.events.recorder import EventRecorder
-from runner.meters import Meters
-from runner.objects import GVK, Object, ObjectKey, ObjectRef
+from runner.base.events.bodies import ApiEvent
+from runner.base.events.recorder import EventRecorder
+from runner.base.meters import Meters
+from runner.values.errors import ApiError, ApiUnavailableError, ForbiddenError, NotFoundError
+from runner.values.objects import GVK, Object, ObjectKey, ObjectRef
 from tests.kit.virtual_time import virtually
 
 Scenario = Callable[[EventRecorder], Awaitable[None]]

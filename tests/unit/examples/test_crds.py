@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from runner.engine.params import snake_case
+from runner.core.engine.params import snake_case
 from tests.kit.places import ROOT
 
 CRDS = sorted((*ROOT.glob("config/crd/bases/*.yaml"), *ROOT.glob("examples/*/config/crd/bases/*.yaml")))

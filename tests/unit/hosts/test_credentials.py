@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from runner.errors import TerminalError
 from runner.features.hosts import credentials
-from runner.objects import GVK
+from runner.values.errors import TerminalError
+from runner.values.objects import GVK
 
 WEB = GVK("infra.example.com", "v1", "WebServer")
 Keygen = Callable[..., Path]

@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from runner.engine.job import HostRecap, Outcome, RunResult
-from runner.errors import TerminalError
+from runner.core.engine.job import HostRecap, Outcome, RunResult
 from runner.features.hosts import record, spec
 from runner.features.hosts.inventory import HOST_KEYS, Credentials, Host, Hosts
-from runner.slots import EMPTY
+from runner.values.errors import TerminalError
+from runner.values.slots import EMPTY
 
 KEY = "ssh-ed25519 AAAAC3"
 

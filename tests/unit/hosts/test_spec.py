@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from runner.errors import TerminalError
+from runner.core.watches.spec_paths import SpecPath
+from runner.core.watches.watch import Watch
 from runner.features.hosts import spec
 from runner.features.hosts.fields import AllowedHosts, InventoryPolicy
-from runner.watches.spec_paths import SpecPath
-from runner.watches.watch import Watch
+from runner.values.errors import TerminalError
 from tests.kit.watch_values import watch_value
 
 POLICY = InventoryPolicy(

@@ -14,11 +14,11 @@ from typing import Any
 import pytest
 from aiohttp import web
 
-from runner.kube.client import Client, ClientLimits, Selection
-from runner.kube.credentials import auth
-from runner.kube.credentials.auth import HostEnvironment
-from runner.kube.discovery import Discovery
-from runner.kube.watch import Watcher
+from runner.base.credentials import auth
+from runner.base.credentials.auth import HostEnvironment
+from runner.core.kube.client import Client, ClientLimits, Selection
+from runner.core.kube.discovery import Discovery
+from runner.core.kube.watch import Watcher
 from tests.kit.cluster import kubeconfig_of
 from tests.kit.following import Follow, following, policy
 from tests.unit.kube.scripted import (

@@ -15,7 +15,7 @@ from typing import Any, TypeAlias
 import orjson
 from aiohttp import web
 
-from runner.objects import GVK
+from runner.values.objects import GVK
 
 Answer: TypeAlias = Callable[[web.Request], Awaitable[web.StreamResponse]]
 Line: TypeAlias = dict[str, Any] | bytes | float | str | asyncio.Event

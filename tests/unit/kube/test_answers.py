@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from runner.errors import ApiError, ForbiddenError
-from runner.kube import answers
+from runner.core.kube import answers
+from runner.values.errors import ApiError, ForbiddenError
 
 
 def error(code: int, message: str) -> ApiError:

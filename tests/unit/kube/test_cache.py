@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from runner.kube.cache import Cache, Change
-from runner.kube.watch_events import Applied, Deleted, Restarted, Synced
-from runner.objects import Object, ObjectKey
+from runner.core.kube.cache import Cache, Change
+from runner.core.kube.watch_events import Applied, Deleted, Restarted, Synced
+from runner.values.objects import Object, ObjectKey
 
 KEY = ObjectKey("ns", "a")
 

@@ -11,14 +11,14 @@ import orjson
 import pytest
 from structlog.testing import capture_logs
 
-from runner import errors
-from runner.kube import answers
-from runner.kube.client import EVERYTHING, Client, ClientLimits, PatchType
-from runner.kube.credentials import auth
-from runner.kube.credentials.auth import HostEnvironment
-from runner.kube.discovery import ApiResource
-from runner.objects import GVK, ObjectKey
-from runner.pki import Authority
+from runner.base.credentials import auth
+from runner.base.credentials.auth import HostEnvironment
+from runner.base.pki import Authority
+from runner.core.kube import answers
+from runner.core.kube.client import EVERYTHING, Client, ClientLimits, PatchType
+from runner.core.kube.discovery import ApiResource
+from runner.values import errors
+from runner.values.objects import GVK, ObjectKey
 from tests.kit.wait import patience, until
 
 if TYPE_CHECKING:

@@ -6,10 +6,10 @@ from typing import Any
 import orjson
 import pytest
 
-from runner.kube import decode
-from runner.kube.cache import Cache
-from runner.kube.watch_events import Applied
-from runner.objects import ObjectKey
+from runner.core.kube import decode
+from runner.core.kube.cache import Cache
+from runner.core.kube.watch_events import Applied
+from runner.values.objects import ObjectKey
 
 
 def nested(levels: int, *, lists: bool = False) -> bytes:

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from runner.kube.client import Client, Selection
-from runner.kube.discovery import Discovery
-from runner.kube.informer import Informer
-from runner.objects import Object, ObjectKey
+from runner.core.kube.client import Client, Selection
+from runner.core.kube.discovery import Discovery
+from runner.core.kube.informer import Informer
+from runner.values.objects import Object, ObjectKey
 from tests.kit.wait import until
 from tests.unit.kube.scripted import ALL, DISCOVERY, WIDGET, Answer, Seen
 

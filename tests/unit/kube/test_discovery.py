@@ -5,10 +5,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from runner.errors import KindNotFoundError, ServerError
-from runner.kube.client import Client
-from runner.kube.discovery import ApiResource, Discovery, parse
-from runner.objects import GVK
+from runner.core.kube.client import Client
+from runner.core.kube.discovery import ApiResource, Discovery, parse
+from runner.values.errors import KindNotFoundError, ServerError
+from runner.values.objects import GVK
 
 if TYPE_CHECKING:
     from tests.unit.kube.scripted import Api

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 import yaml
 
-from runner.kube import forbidden
-from runner.kube.forbidden import MissingRight
+from runner.core.kube import forbidden
+from runner.core.kube.forbidden import MissingRight
 
 ACCOUNT = "system:serviceaccount:tools:narrow"
 CREATE = (

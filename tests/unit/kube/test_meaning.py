@@ -9,56 +9,56 @@ from pathlib import Path
 import pytest
 
 import runner
-from runner.errors import ApiError, ApiUnavailableError, KindNotFoundError
-from runner.kube import answers
-from runner.kube.meaning import FOLLOWS, Meaning, Request, meaning
+from runner.core.kube import answers
+from runner.core.kube.meaning import FOLLOWS, Meaning, Request, meaning
+from runner.values.errors import ApiError, ApiUnavailableError, KindNotFoundError
 
 _MISMATCH = "the server rejected our request due to an error in our request"
 SITES: dict[Request, set[str]] = {
     Request.START: {"app/process:connect"},
-    Request.ACCOUNT: {f"kube/service_accounts:{name}" for name in ("exists", "_may_impersonate", "_own_user")},
-    Request.AUTHORITY: {"kube/state:read", "kube/state:write"},
+    Request.ACCOUNT: {f"core/kube/service_accounts:{name}" for name in ("exists", "_may_impersonate", "_own_user")},
+    Request.AUTHORITY: {"core/kube/state:read", "core/kube/state:write"},
     Request.RIGHTS: {
         "features/rights/check:_lacks",
         "features/rights/check:_user",
         "app/identities:_list_one",
         "app/identities:_review",
     },
-    Request.DISCOVERY: {"kube/discovery:_request"},
+    Request.DISCOVERY: {"core/kube/discovery:_request"},
     Request.WATCH: {
-        *("kube/watch:_page", "kube/watch_stream:read", "kube/deselected:_list"),
-        "dependents/watching:_resume_if_served",
+        *("core/kube/watch:_page", "core/kube/watch_stream:read", "core/kube/deselected:_list"),
+        "core/dependents/watching:_resume_if_served",
     },
     Request.RELATED: {
         *(
-            "dependents/kind:_compare",
+            "core/dependents/kind:_compare",
             "features/references/kind:_read_one",
-            "kube/deselected:_read",
+            "core/kube/deselected:_read",
             "features/readcache/refetch:_read",
         ),
     },
-    Request.OWNER: {"controller/owner_check:_read"},
+    Request.OWNER: {"core/reconcile/owner_check:_read"},
     Request.READ: {
         *("features/plan/hooks:_fresh", "features/plan/hooks:_approve", "features/unchanged/hooks:_read"),
-        *("engines/pod/records:_of_object", "kube/state:read"),
+        *("engines/pod/records:_of_object", "core/kube/state:read"),
     },
-    Request.FINALIZER_ADDED: {"controller/reconcile:_add_finalizer"},
-    Request.FINALIZER_REMOVED: {"controller/own_hooks:_remove"},
-    Request.RUNNING: {"status/writer:_attempt", "status/writer:_fresh"},
-    Request.STATUS: {"status/writer:_attempt", "status/writer:_fresh"},
-    Request.EVENT: {"events/recorder:_post", "events/recorder:_repeat"},
+    Request.FINALIZER_ADDED: {"core/reconcile/reconcile:_add_finalizer"},
+    Request.FINALIZER_REMOVED: {"core/reconcile/own_hooks:_remove"},
+    Request.RUNNING: {"core/status/writer:_attempt", "core/status/writer:_fresh"},
+    Request.STATUS: {"core/status/writer:_attempt", "core/status/writer:_fresh"},
+    Request.EVENT: {"base/events/recorder:_post", "base/events/recorder:_repeat"},
     Request.LENT: {"features/hosts/run_hosts:_lent"},
-    Request.PLAN: {f"kube/state:{name}" for name in ("read", "write", "delete")},
+    Request.PLAN: {f"core/kube/state:{name}" for name in ("read", "write", "delete")},
     Request.AFTERWARDS: {
         *("features/unchanged/hooks:_write", "features/prune/records:read", "features/prune/records:_delete"),
         "features/prune/records:_remove_if_gone",
-        *(f"kube/state:{name}" for name in ("read", "write", "delete", "all")),
+        *(f"core/kube/state:{name}" for name in ("read", "write", "delete", "all")),
     },
-    Request.ROLLOUT: {"kube/state:read", "kube/state:write"},
-    Request.KINDS: {"kube/state:read", "kube/state:put"},
+    Request.ROLLOUT: {"core/kube/state:read", "core/kube/state:write"},
+    Request.KINDS: {"core/kube/state:read", "core/kube/state:put"},
     Request.LEASE: {"features/replicas/leases:read", "features/replicas/leases:write"},
-    Request.METRICS: {"kube/reviews:_create"},
-    Request.PROXY: {f"proxy/handlers/{name}" for name in ("served:_discover", "writes:_current", "writes:_written")},
+    Request.METRICS: {"core/kube/reviews:_create"},
+    Request.PROXY: {f"core/proxy/handlers/{name}" for name in ("served:_discover", "writes:_current", "writes:_written")},
     Request.POD_CREATED: {
         "engines/pod/records:_create",
         "engines/pod/records:create_job",

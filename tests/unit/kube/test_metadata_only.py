@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from runner.kube.client import Client, Selection
-from runner.kube.discovery import Discovery
-from runner.kube.watch import Watcher
-from runner.kube.watch_stream import WatchPolicy
-from runner.objects import GVK
+from runner.core.kube.client import Client, Selection
+from runner.core.kube.discovery import Discovery
+from runner.core.kube.watch import Watcher
+from runner.core.kube.watch_stream import WatchPolicy
+from runner.values.objects import GVK
 from tests.kit.wait import until
 
 if TYPE_CHECKING:

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from runner.kube.object_state import MOST, changed_fields, differing, fingerprint
+from runner.core.kube.object_state import MOST, changed_fields, differing, fingerprint
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from runner.kube.object_status import ObjectStatus, meaningful
+from runner.core.kube.object_status import ObjectStatus, meaningful
 
 TIME = "2026-01-01T00:00:00Z"
 

@@ -6,11 +6,11 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
-from runner.kube.client import EVERYTHING, Client
-from runner.kube.discovery import Discovery
-from runner.kube.informer import Informer
-from runner.kube.presence import ABSENT, PRESENT, Unknown
-from runner.objects import GVK, ObjectKey
+from runner.core.kube.client import EVERYTHING, Client
+from runner.core.kube.discovery import Discovery
+from runner.core.kube.informer import Informer
+from runner.core.kube.presence import ABSENT, PRESENT, Unknown
+from runner.values.objects import GVK, ObjectKey
 from tests.kit.wait import until
 from tests.unit.kube.scripted import Api
 

@@ -1,7 +1,7 @@
 from __future__ import annotations
 
-from runner.kube.watch_events import Relist
-from runner.objects import ObjectKey
+from runner.core.kube.watch_events import Relist
+from runner.values.objects import ObjectKey
 
 A, B = ObjectKey("ns", "a"), ObjectKey("ns", "b")
 

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from runner.errors import ApiUnavailableError
-from runner.kube.reviews import AccessReview, AccessReviews, AccessVerdict
+from runner.core.kube.reviews import AccessReview, AccessReviews, AccessVerdict
+from runner.values.errors import ApiUnavailableError
 
 USER = {"username": "system:serviceaccount:a:b", "uid": "1", "groups": ["g"], "extra": {"k": ["v"]}}
 

@@ -9,9 +9,9 @@ from typing import Any, cast
 
 import pytest
 
-from runner.errors import ApiError, ConfigError, ForbiddenError, NotFoundError, ServerError
-from runner.kube import service_accounts
-from runner.kube.client import Client
+from runner.core.kube import service_accounts
+from runner.core.kube.client import Client
+from runner.values.errors import ApiError, ConfigError, ForbiddenError, NotFoundError, ServerError
 from tests.kit.watch_values import watch_value
 
 OPERATOR = "system:serviceaccount:home:shop-controller-manager"

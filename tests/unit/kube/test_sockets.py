@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from runner.kube.client import Client
-from runner.kube.credentials import auth
-from runner.kube.credentials.auth import HostEnvironment
-from runner.pki import Authority
+from runner.base.credentials import auth
+from runner.base.credentials.auth import HostEnvironment
+from runner.base.pki import Authority
+from runner.core.kube.client import Client
 
 if TYPE_CHECKING:
     from tests.unit.kube.scripted import KubeConfigFile

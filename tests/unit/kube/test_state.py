@@ -8,7 +8,11 @@ from typing import Any, cast
 
 import pytest
 
-from runner.errors import (
+from runner.core.kube import answers
+from runner.core.kube.client import Client, PatchType
+from runner.core.kube.discovery import ApiResource
+from runner.core.kube.state import CONFIG_MAPS, SECRETS, ClusterState, FileState, StateError, StateStore
+from runner.values.errors import (
     ApiUnavailableError,
     ConflictError,
     ForbiddenError,
@@ -17,11 +21,7 @@ from runner.errors import (
     OperatorError,
     ServerError,
 )
-from runner.kube import answers
-from runner.kube.client import Client, PatchType
-from runner.kube.discovery import ApiResource
-from runner.kube.state import CONFIG_MAPS, SECRETS, ClusterState, FileState, StateError, StateStore
-from runner.objects import Object, ObjectKey
+from runner.values.objects import Object, ObjectKey
 
 _DENIED = (
     'configmaps "of-one" is forbidden: User "a" cannot get resource "configmaps" in API group "" in the namespace "ns"'

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING
 
-from runner.kube.watch_health import WatchState
+from runner.core.kube.watch_health import WatchState
 from tests.kit.wait import until
 
 if TYPE_CHECKING:

@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING, Any
 import orjson
 import pytest
 
-from runner import log
-from runner.errors import ApiUnavailableError
-from runner.kube.client import EVERYTHING, Client
-from runner.kube.discovery import Discovery
-from runner.kube.watch import watchers
-from runner.kube.watch_health import WatchHealth, WatchState
-from runner.kube.watch_stream import WatchPolicy, WatchStream
-from runner.objects import GVK, ObjectKey
+from runner.base import log
+from runner.core.kube.client import EVERYTHING, Client
+from runner.core.kube.discovery import Discovery
+from runner.core.kube.watch import watchers
+from runner.core.kube.watch_health import WatchHealth, WatchState
+from runner.core.kube.watch_stream import WatchPolicy, WatchStream
+from runner.values.errors import ApiUnavailableError
+from runner.values.objects import GVK, ObjectKey
 from tests.kit.following import names_of_list
 from tests.kit.wait import patience, until
 

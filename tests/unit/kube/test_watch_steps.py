@@ -6,7 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from runner.errors import (
+from runner.core.kube.watch_steps import From, Next, Page, Phase, Position, ServerTraits, Start, StepEnd, next_step
+from runner.values.errors import (
     ApiError,
     ApiUnavailableError,
     ForbiddenError,
@@ -17,7 +18,6 @@ from runner.errors import (
     ServerError,
     ThrottledError,
 )
-from runner.kube.watch_steps import From, Next, Page, Phase, Position, ServerTraits, Start, StepEnd, next_step
 
 START, PAGE, FROM = Start(), Page("/widgets", "more", 50), From("/widgets", "7")
 POSITIONS: tuple[Position, ...] = (START, PAGE, FROM)

@@ -14,8 +14,8 @@ import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from runner.masking.forms import Heads, is_ordinary
-from runner.masking.masker import MASK, TOO_SLOW, Budget, Masker, SearchTimeoutError
+from runner.core.masking.forms import Heads, is_ordinary
+from runner.core.masking.masker import MASK, TOO_SLOW, Budget, Masker, SearchTimeoutError
 
 SECRET = "s3cr3t-P@ss \"w\\rd'/+ü=%<&>"
 

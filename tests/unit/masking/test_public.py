@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from runner.masking import public
+from runner.core.masking import public
 
 
 @pytest.mark.parametrize(

@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 
 from runner.app.fields import FEATURE_FIELDS
+from runner.base.config import paths
 from runner.compatibility import core_changes, finding
-from runner.config import paths
-from runner.watches import validation
+from runner.core.watches import validation
 from tests.unit.migrate.projects import Analyse, Write
 
 Rules = Callable[..., list[tuple[str, str]]]

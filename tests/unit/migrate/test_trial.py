@@ -11,11 +11,11 @@ from typing import Any
 
 import pytest
 
-from runner.errors import ConfigError, OperatorError
 from runner.sdk import devcluster
 from runner.sdk.migrate import image, trial, trial_cluster
 from runner.sdk.migrate.project import Project
 from runner.sdk.migrate.trial import Trial
+from runner.values.errors import ConfigError, OperatorError
 from tests.unit.migrate.projects import Write
 
 

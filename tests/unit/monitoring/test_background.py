@@ -7,8 +7,8 @@ from itertools import pairwise
 
 import pytest
 
-from runner.errors import ApiUnavailableError
-from runner.monitoring.background import Background
+from runner.base.monitoring.background import Background
+from runner.values.errors import ApiUnavailableError
 
 pytestmark = pytest.mark.virtual_time
 

@@ -11,11 +11,11 @@ from pathlib import Path
 import pytest
 from cryptography import x509
 
-from runner.errors import ConfigError
-from runner.monitoring import certificates as serving_certificates
-from runner.monitoring.certificates import CertificateFiles, Certificates
-from runner.monitoring.endpoints import Address, serve
-from runner.pki import Authority
+from runner.base.monitoring import certificates as serving_certificates
+from runner.base.monitoring.certificates import CertificateFiles, Certificates
+from runner.base.monitoring.endpoints import Address, serve
+from runner.base.pki import Authority
+from runner.values.errors import ConfigError
 from tests.kit.wait import until
 
 

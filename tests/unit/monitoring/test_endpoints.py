@@ -11,9 +11,9 @@ import aiohttp
 import pytest
 from aiohttp import web
 
-from runner.monitoring import endpoints
-from runner.monitoring.certificates import Certificates
-from runner.monitoring.endpoints import MOST_CONNECTIONS, Address
+from runner.base.monitoring import endpoints
+from runner.base.monitoring.certificates import Certificates
+from runner.base.monitoring.endpoints import MOST_CONNECTIONS, Address
 from tests.kit.wait import patience
 
 

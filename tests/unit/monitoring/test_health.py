@@ -11,10 +11,10 @@ from dataclasses import dataclass, field
 import pytest
 import urllib3
 
-from runner.errors import ConfigError
-from runner.monitoring import health
-from runner.monitoring.endpoints import Address
-from runner.monitoring.health import GRACE, HealthChecks, ProbeServer, ProbeTimeouts
+from runner.base.monitoring import health
+from runner.base.monitoring.endpoints import Address
+from runner.base.monitoring.health import GRACE, HealthChecks, ProbeServer, ProbeTimeouts
+from runner.values.errors import ConfigError
 from tests.kit.wait import patience
 
 PATIENT, IMPATIENT = ProbeTimeouts(), ProbeTimeouts(response=0.05, stuck=0.0)

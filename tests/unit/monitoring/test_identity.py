@@ -6,8 +6,8 @@ import asyncio
 
 import pytest
 
-from runner.errors import ApiUnavailableError, ForbiddenError, UnauthorizedError
-from runner.monitoring.identity import IdentityCheck
+from runner.base.monitoring.identity import IdentityCheck
+from runner.values.errors import ApiUnavailableError, ForbiddenError, UnauthorizedError
 
 pytestmark = pytest.mark.virtual_time
 THINGS = "/apis/test.example.com/v1/namespaces/a/things"

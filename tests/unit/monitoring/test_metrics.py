@@ -8,14 +8,14 @@ from pathlib import Path
 import pytest
 
 from runner import __version__
-from runner.controller import object_series
-from runner.controller.metrics import Metrics
-from runner.controller.object_series import OTHERS, ObjectSeries
-from runner.engine.job import Outcome, RunResult
-from runner.objects import GVK, ObjectKey
-from runner.workqueue import reasons
-from runner.workqueue.concurrency import ConcurrencyLimit
-from runner.workqueue.queue import Dispatcher, WorkQueue
+from runner.core.engine.job import Outcome, RunResult
+from runner.core.queue import reasons
+from runner.core.queue.concurrency import ConcurrencyLimit
+from runner.core.queue.queue import Dispatcher, WorkQueue
+from runner.core.reconcile import object_series
+from runner.core.reconcile.metrics import Metrics
+from runner.core.reconcile.object_series import OTHERS, ObjectSeries
+from runner.values.objects import GVK, ObjectKey
 
 THING = GVK("example.com", "v1", "Thing")
 KIND = 'GVK="example.com/v1, Kind=Thing"'
@@ -84,7 +84,7 @@ async def test_requests_in_progress_count_as_unfinished_work(monkeypatch: pytest
 async def test_contract_the_build_info_has_version_and_commit(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, content: str | None, commit: str
 ) -> None:
-    monkeypatch.setattr("runner.controller.metrics._COMMIT", tmp_path / "commit.txt")
+    monkeypatch.setattr("runner.core.reconcile.metrics._COMMIT", tmp_path / "commit.txt")
     if content is not None:
         (tmp_path / "commit.txt").write_text(content)
     (line,) = await lines(Metrics(), "ansible_operator_build_info")

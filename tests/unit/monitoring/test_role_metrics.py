@@ -10,10 +10,10 @@ import aiohttp
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from runner.controller.metrics import Metrics
-from runner.errors import ConfigError
+from runner.core.reconcile.metrics import Metrics
 from runner.features.rolemetrics import endpoint as role_metrics
 from runner.features.rolemetrics.endpoint import OWN_NAMES, BadMetricError, UserMetrics
+from runner.values.errors import ConfigError
 
 NOW = 1_800_000_000.0
 JSON = {"Content-Type": "application/json"}

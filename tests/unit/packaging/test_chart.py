@@ -15,8 +15,8 @@ import pytest
 import yaml
 
 from runner.cli import main
-from runner.errors import ConfigError
 from runner.sdk.packaging import chart
+from runner.values.errors import ConfigError
 
 Type = Callable[..., tuple[int, str, str]]
 RELEASE = chart.Release("shop", "1.2.3", "1.2.3", "example.org/shop", "")
@@ -59,7 +59,7 @@ def test_the_account_has_a_name_of_its_own_and_the_deployment_of_the_same_name_h
 
 
 def test_the_account_of_runs_and_the_right_to_impersonate_it_have_the_prefix_of_the_operators_account() -> None:
-    """The operator determines the prefix from its own account; see runner/kube/service_accounts.py."""
+    """The operator determines the prefix from its own account; see runner/core/kube/service_accounts.py."""
     rule = {"resources": ["serviceaccounts"], "resourceNames": ["shop-runs"], "verbs": ["get", "impersonate"]}
     made = texts(obj("ServiceAccount", "runs"), obj("Role", "acting", rules=[rule]))
     name = '{{ include "shop.fullname" $ }}-runs'

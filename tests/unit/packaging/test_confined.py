@@ -9,8 +9,8 @@ import pytest
 import yaml
 
 from runner.cli import main
-from runner.errors import ConfigError
 from runner.sdk.packaging import confined, scopes
+from runner.values.errors import ConfigError
 
 Json = dict[str, Any]
 ACCOUNT = "shop-controller-manager"

@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 
 from runner.app.own_status import OWN_STATUS
+from runner.core.kube.discovery import ApiResource
 from runner.features.plan.approved import ApprovedPlan
 from runner.features.plan.changes import PlannedOwner
 from runner.features.plan.trial.overlay import Overlay, PlannedWrite
-from runner.kube.discovery import ApiResource
-from runner.objects import GVK, Object, ObjectKey, ObjectRef, key_of
+from runner.values.objects import GVK, Object, ObjectKey, ObjectRef, key_of
 
 MAPS = ApiResource(GVK("", "v1", "ConfigMap"), "configmaps", True, frozenset(), frozenset())  # noqa: FBT003 - namespaced
 JOBS = ApiResource(GVK("batch", "v1", "Job"), "jobs", True, frozenset(), frozenset())  # noqa: FBT003 - as above

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from runner.engine.run_secrets import RunSecrets
+from runner.core.engine.run_secrets import RunSecrets
 from runner.features.plan import changes
 from runner.features.plan.changes import ObjectChange
 from runner.features.plan.fields import ABSENT, FieldChange
 from runner.features.plan.trial.overlay import PlannedChange, Verb
-from runner.objects import GVK, Object, ObjectKey
+from runner.values.objects import GVK, Object, ObjectKey
 
 DEPLOYMENT = GVK("apps", "v1", "Deployment")
 KEY = ObjectKey("shop", "web")

@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 from runner.app.own_status import OWN_STATUS
+from runner.core.kube.discovery import ApiResource
 from runner.features.plan.approved import ApprovedPlan
 from runner.features.plan.changes import PlannedOwner
 from runner.features.plan.differing import DifferingValue, between
 from runner.features.plan.trial.overlay import Overlay
-from runner.kube.discovery import ApiResource
-from runner.objects import GVK, Object, ObjectKey, ObjectRef
+from runner.values.objects import GVK, Object, ObjectKey, ObjectRef
 
 OWNER = PlannedOwner(ObjectRef(GVK("example.com", "v1", "Web"), ObjectKey("shop", "w"), "owner"), OWN_STATUS)
 SECRET, MAP = (

@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from runner.engine.run_secrets import RunSecrets
+from runner.core.engine.run_secrets import RunSecrets
 from runner.features.plan.fields import ABSENT, FieldChange, differences
 from runner.features.plan.masked import CHANGED, MASKED, masked
-from runner.objects import GVK
+from runner.values.objects import GVK
 
 SECRET, CONFIG = GVK("", "v1", "Secret"), GVK("", "v1", "ConfigMap")
 PASSWORD = "correct-horse-battery"

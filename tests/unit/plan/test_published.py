@@ -14,7 +14,7 @@ from runner.features.plan.fields import ABSENT, FieldChange
 from runner.features.plan.published import PlanBasis
 from runner.features.plan.tasks import UnplannedTask
 from runner.features.plan.trial.overlay import Verb
-from runner.objects import GVK, ObjectKey, ObjectRef
+from runner.values.objects import GVK, ObjectKey, ObjectRef
 
 KIND = GVK("example.com", "v1", "Web")
 OWNER = {"apiVersion": "example.com/v1", "kind": "Web", "metadata": {"name": "w", "namespace": "shop", "uid": "u"}}

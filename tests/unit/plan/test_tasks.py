@@ -10,7 +10,7 @@ import pytest
 from runner.features.plan import changes
 from runner.features.plan.tasks import UnplannedTasks
 from runner.features.plan.trial.overlay import Overlay, Refusal
-from runner.objects import ObjectKey
+from runner.values.objects import ObjectKey
 
 
 def event(kind: str = "runner_on_skipped", action: str = "x", task: str = "Do it", **result: Any) -> dict[str, Any]:

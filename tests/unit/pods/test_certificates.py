@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 
 from runner.agent import frames
+from runner.base.pki import Authority, expiry
 from runner.engines.pod import certificates
 from runner.engines.pod.certificates import Certificates
-from runner.pki import Authority, expiry
 from tests.kit.agents import NAME, Operator, Pod
 from tests.kit.wait import until
 

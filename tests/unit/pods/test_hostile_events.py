@@ -14,20 +14,20 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from runner.controller.run_log import Form, ObservedRun, RunEvents, RunLog
-from runner.engine import events, redaction
-from runner.engine.artifact_writer import ArtifactWriter
-from runner.engine.blocks import BlockWriter, Level
-from runner.engine.coverage import CoverageRecorder
-from runner.engine.job import Event, Job, RunResult
+from runner.base.events.bodies import ApiEvent
+from runner.core.engine import events, redaction
+from runner.core.engine.artifact_writer import ArtifactWriter
+from runner.core.engine.blocks import BlockWriter, Level
+from runner.core.engine.coverage import CoverageRecorder
+from runner.core.engine.job import Event, Job, RunResult
+from runner.core.proxy.identity import RunStats
+from runner.core.queue import reasons
+from runner.core.queue.request import ReconcileRequest
+from runner.core.reconcile.run_log import Form, ObservedRun, RunEvents, RunLog
 from runner.engines.pod.stream import MARK, MalformedLineError, WorkerOutput
-from runner.events.bodies import ApiEvent
 from runner.features.plan.tasks import UnplannedTasks
 from runner.features.ui.journal import Journal
-from runner.objects import ObjectRef
-from runner.proxy.identity import RunStats
-from runner.workqueue import reasons
-from runner.workqueue.request import ReconcileRequest
+from runner.values.objects import ObjectRef
 
 NAMES = (
     *("playbook_on_task_start", "playbook_on_stats", "runner_on_ok", "runner_on_failed", "runner_on_unreachable"),

@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from runner.engine.job import Job
+from runner.core.engine.job import Job
 from runner.engines.pod import jobs
 from runner.engines.pod.fields import PodPolicy
 from runner.engines.pod.jobs import Address, RunRecord
-from runner.objects import GVK, Object, ObjectKey, ObjectRef
+from runner.values.objects import GVK, Object, ObjectKey, ObjectRef
 from tests.kit.jobs import job_value
 
 UID = "7b0c3c2e-4f5d-4c8e-9b1a-2f3d4e5f6a7b"

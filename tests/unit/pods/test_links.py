@@ -16,12 +16,12 @@ import pytest
 from runner.agent import frames
 from runner.agent.bounds import LONGEST_EVENT
 from runner.agent.frames import ALPN_HTTP, ALPN_METRICS, HEADER, Exit, Kind
+from runner.core.proxy.http import limits
+from runner.core.proxy.http.limits import LARGE, Turns
 from runner.engines.pod.certificates import issue, make_authority, server_context
 from runner.engines.pod.connection import AgentConnection, MalformedError, parse
 from runner.engines.pod.links import ClosedError, Ending, Links
 from runner.engines.pod.spool import Frame
-from runner.proxy.http import limits
-from runner.proxy.http.limits import LARGE, Turns
 from tests.kit.agents import NAME, ORDER, RUN, TOKEN, Client, Operator, Pod, ending, receive_all
 from tests.kit.wait import patience, until
 

@@ -14,9 +14,9 @@ from ansible_runner.utils.streaming import unstream_dir
 from structlog.testing import capture_logs
 
 from runner.app.callbacks import CALLBACKS
-from runner.engine.job import Job
+from runner.core.engine.job import Job
+from runner.core.watches.watch import Content, Playbook, Role
 from runner.engines.pod import payload
-from runner.watches.watch import Content, Playbook, Role
 
 MakeJob = Callable[..., Job]
 ENVIRON = {

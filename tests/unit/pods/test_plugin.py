@@ -7,9 +7,9 @@ from dataclasses import replace
 
 import pytest
 
-from runner.config import sources
+from runner.base.config import sources
 from runner.engines.pod.plugin import without_own_objects
-from runner.objects import GVK
+from runner.values.objects import GVK
 from tests.kit.watch_values import watch_value
 
 NOT_OF_RUNS = "!ansible.sdk.operatorframework.io/run-of,!ansible.sdk.operatorframework.io/warm-pod-of"

@@ -6,12 +6,12 @@ from typing import Any, cast
 
 import pytest
 
+from runner.core.kube.client import Client
+from runner.core.kube.discovery import ApiResource
 from runner.engines.pod.fields import PodPolicy
 from runner.engines.pod.records import Records
-from runner.errors import ConflictError, ForbiddenError
-from runner.kube.client import Client
-from runner.kube.discovery import ApiResource
-from runner.objects import GVK, Object, ObjectKey, ObjectRef
+from runner.values.errors import ConflictError, ForbiddenError
+from runner.values.objects import GVK, Object, ObjectKey, ObjectRef
 from tests.kit.jobs import job_value
 
 PREFIX = 'Error creating: pods "run-1-x7k2p" is forbidden: '

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
+from runner.core.proxy.handlers.authenticate import kubeconfig
 from runner.engines.pod import stream
 from runner.engines.pod.stream import MalformedLineError, WorkerOutput, mark_of
-from runner.proxy.handlers.authenticate import kubeconfig
 
 NUMBER = mark_of("the-token")
 

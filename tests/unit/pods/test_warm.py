@@ -15,6 +15,8 @@ from structlog.testing import capture_logs
 
 from runner.agent import uplink
 from runner.agent.frames import PROTOCOL, Exit, Kind
+from runner.core.kube.client import Client as KubeClient
+from runner.core.kube.discovery import ApiResource
 from runner.engines.pod import jobs, warm
 from runner.engines.pod.fields import PodPolicy
 from runner.engines.pod.idle import IdleLink
@@ -22,10 +24,8 @@ from runner.engines.pod.jobs import Address
 from runner.engines.pod.states import Patience, PodState
 from runner.engines.pod.warm import Home, WarmPods, WarmTemplate
 from runner.engines.pod.watching import PodWatch
-from runner.errors import ApiUnavailableError, ForbiddenError, NotFoundError
-from runner.kube.client import Client as KubeClient
-from runner.kube.discovery import ApiResource
-from runner.objects import Object, ObjectKey
+from runner.values.errors import ApiUnavailableError, ForbiddenError, NotFoundError
+from runner.values.objects import Object, ObjectKey
 from tests.kit.agents import ORDER, RUN, TOKEN, Client, Operator, Pod, receive_all
 from tests.kit.wait import until
 

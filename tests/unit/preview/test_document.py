@@ -7,8 +7,8 @@ import json
 from runner.features.plan.changes import ObjectChange, Plan, ResourcePlan
 from runner.features.plan.fields import ABSENT, FieldChange
 from runner.features.plan.tasks import UnplannedTask
-from runner.objects import GVK, ObjectKey, ObjectRef
 from runner.sdk.preview.grouping import document
+from runner.values.objects import GVK, ObjectKey, ObjectRef
 
 MEMCACHED = GVK("cache.example.com", "v1", "Memcached")
 

@@ -12,12 +12,12 @@ from typing import Any, cast
 
 import pytest
 
-from runner.errors import ConfigError, NotFoundError
-from runner.kube.client import Client, PatchType
-from runner.kube.discovery import ApiResource
-from runner.objects import GVK, LAST_APPLIED, Object, ObjectKey
+from runner.core.kube.client import Client, PatchType
+from runner.core.kube.discovery import ApiResource
 from runner.sdk.preview import cli, deletion, selection
 from runner.sdk.preview.deletion import Owned
+from runner.values.errors import ConfigError, NotFoundError
+from runner.values.objects import GVK, LAST_APPLIED, Object, ObjectKey
 from tests.kit.wait import patience
 from tests.kit.watch_values import watch_value
 
@@ -132,7 +132,8 @@ def test_kubernetes_deletes_objects_all_of_whose_owners_are_deleted() -> None:
 def test_a_reader_that_ends_early_causes_no_message() -> None:
     """As `| head -1`. The report is larger than the buffer of a pipe."""
     program = (
-        "from runner.objects import *; from runner.features.plan.changes import *; from runner.sdk.preview import cli\n"
+        "from runner.values.objects import *\n"
+        "from runner.features.plan.changes import *; from runner.sdk.preview import cli\n"
         "ref = lambda n: ObjectRef(GVK('a', 'v1', 'Shop'), ObjectKey('town', f's{n}'))\n"
         "cli.show(Plan([ResourcePlan(ref(n), 'failed', message=str(n)) for n in range(20000)]), 'text')\n"
         "raise SystemExit(3)\n"

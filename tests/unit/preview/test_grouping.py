@@ -7,8 +7,8 @@ import pytest
 from runner.features.plan.changes import ObjectChange, ResourcePlan
 from runner.features.plan.fields import ABSENT, FieldChange
 from runner.features.plan.trial.overlay import Verb
-from runner.objects import GVK, ObjectKey, ObjectRef
 from runner.sdk.preview.grouping import groups
+from runner.values.objects import GVK, ObjectKey, ObjectRef
 
 MEMCACHED, DEPLOYMENT = GVK("cache.example.com", "v1", "Memcached"), GVK("apps", "v1", "Deployment")
 

@@ -9,12 +9,12 @@ from typing import Any, cast
 
 import pytest
 
-from runner.errors import ConfigError, GoneError, KindNotFoundError, NotFoundError, OperatorError
-from runner.kube.client import Client, ListPage, Selection
-from runner.kube.discovery import ApiResource
-from runner.objects import GVK, Object, ObjectKey
+from runner.core.kube.client import Client, ListPage, Selection
+from runner.core.kube.discovery import ApiResource
+from runner.core.watches.watch import Finalizer, Watch
 from runner.sdk.preview.selection import ResourceSelection, Selector, Target
-from runner.watches.watch import Finalizer, Watch
+from runner.values.errors import ConfigError, GoneError, KindNotFoundError, NotFoundError, OperatorError
+from runner.values.objects import GVK, Object, ObjectKey
 from tests.kit.watch_values import watch_value
 
 MEMCACHED, REDIS = GVK("cache.example.com", "v1", "Memcached"), GVK("cache.example.com", "v1", "Redis")

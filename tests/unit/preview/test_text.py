@@ -7,17 +7,17 @@ from typing import Any
 
 import pytest
 
+from runner.core.kube.discovery import ApiResource
 from runner.features.plan.changes import ObjectChange, Plan, ResourcePlan
 from runner.features.plan.fields import ABSENT, FieldChange
 from runner.features.plan.tasks import UnplannedTask
 from runner.features.rollout.fields import ROLLOUT_POLICY, RolloutPolicy, Step
-from runner.kube.discovery import ApiResource
-from runner.objects import GVK, ObjectKey, ObjectRef
 from runner.sdk.preview import planner
 from runner.sdk.preview.grouping import document
 from runner.sdk.preview.selection import Target
 from runner.sdk.preview.text import Style, lines
-from runner.slots import EMPTY
+from runner.values.objects import GVK, ObjectKey, ObjectRef
+from runner.values.slots import EMPTY
 from tests.kit.watch_values import watch_value
 
 MEMCACHED, DEPLOYMENT = GVK("cache.example.com", "v1", "Memcached"), GVK("apps", "v1", "Deployment")

@@ -10,16 +10,16 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TypeAlias
 
+from runner.base.credentials import auth
+from runner.base.credentials.auth import HostEnvironment
+from runner.core.proxy.calls import Handler, Observer
+from runner.core.proxy.identity import Identities, RunIdentity
+from runner.core.proxy.server import Proxy
 from runner.features.masking import requests as masked
 from runner.features.prune import requests as pruned
 from runner.features.unchanged import requests as unchanged
-from runner.kube.credentials import auth
-from runner.kube.credentials.auth import HostEnvironment
-from runner.objects import GVK, ObjectKey, ObjectRef
-from runner.ownership import Owner
-from runner.proxy.calls import Handler, Observer
-from runner.proxy.identity import Identities, RunIdentity
-from runner.proxy.server import Proxy
+from runner.values.objects import GVK, ObjectKey, ObjectRef
+from runner.values.ownership import Owner
 from tests.kit.cluster import kubeconfig_of
 from tests.kit.wait import patience
 

@@ -11,6 +11,13 @@ import orjson
 import pytest
 from structlog.testing import capture_logs
 
+from runner.core.kube import discovery
+from runner.core.kube.discovery import ApiResource
+from runner.core.proxy import content
+from runner.core.proxy.calls import Answer, Call, Observer
+from runner.core.proxy.content import Parsed
+from runner.core.proxy.handlers.served import ServedResources
+from runner.core.proxy.handlers.writes import Writes
 from runner.features.masking.requests import NO_LOG_PATH
 from runner.features.prune import requests
 from runner.features.prune.record import Basis, CreationRecord
@@ -18,16 +25,9 @@ from runner.features.prune.run_objects import USES, RunObjects
 from runner.features.readcache.bodies import MOST_BYTES, ReadCache
 from runner.features.readcache.handler import Reads
 from runner.features.unchanged.last_run import READ_SET, ReadSet
-from runner.kube import discovery
-from runner.kube.discovery import ApiResource
-from runner.objects import Object, ObjectKey, key_of
-from runner.ownership import Owner
-from runner.proxy import content
-from runner.proxy.calls import Answer, Call, Observer
-from runner.proxy.content import Parsed
-from runner.proxy.handlers.served import ServedResources
-from runner.proxy.handlers.writes import Writes
-from runner.slots import EMPTY
+from runner.values.objects import Object, ObjectKey, key_of
+from runner.values.ownership import Owner
+from runner.values.slots import EMPTY
 from tests.kit.wait import patience, until
 
 if TYPE_CHECKING:

@@ -149,7 +149,7 @@ async def test_data_after_an_answer_is_dropped(stage: Stage) -> None:
 
 
 async def test_silent_clients_are_sent_away(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("runner.proxy.server._HEAD_TIMEOUT", 0.05)
+    monkeypatch.setattr("runner.core.proxy.server._HEAD_TIMEOUT", 0.05)
     wire = await stage.connect()
     wire.send(b"GET / HT")
     assert await wire.is_closed()
@@ -220,7 +220,7 @@ async def test_malformed_requests_of_clients_that_are_gone_are_one_counted_line_
                 await until(lambda: malformed._count == 30)
                 assert len(rejected(logs)) == lines
                 malformed.log()  # as after a minute
-            monkeypatch.setattr("runner.proxy.server._BETWEEN_LINES", 0.01)
+            monkeypatch.setattr("runner.core.proxy.server._BETWEEN_LINES", 0.01)
             send_malformed_and_reset(stage.port)
             await until(lambda: len(rejected(logs)) == 3)
             assert not stage.proxy._clients

@@ -10,7 +10,7 @@ import orjson
 import pytest
 import yaml
 
-from runner.proxy.identity import Identities
+from runner.core.proxy.identity import Identities
 from tests.kit.wait import until
 
 if TYPE_CHECKING:

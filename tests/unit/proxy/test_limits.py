@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING
 import orjson
 import pytest
 
-from runner.kube import decode
-from runner.proxy import content, server
-from runner.proxy.content import APPLY, JSON
-from runner.proxy.http import limits
-from runner.proxy.http.limits import Newcomers, Turns
+from runner.core.kube import decode
+from runner.core.proxy import content, server
+from runner.core.proxy.content import APPLY, JSON
+from runner.core.proxy.http import limits
+from runner.core.proxy.http.limits import Newcomers, Turns
 from tests.kit.forks import in_a_fork
 from tests.kit.wait import patience, until
 

@@ -17,19 +17,19 @@ from dataclasses import dataclass, field
 import orjson
 import pytest
 
-from runner.errors import ApiUnavailableError, NotFoundError
+from runner.core.kube.discovery import ApiResource
+from runner.core.proxy import request
+from runner.core.proxy.calls import Answer, Call, Whole
+from runner.core.proxy.http.messages import RequestHead
+from runner.core.proxy.identity import RunIdentity, Session
 from runner.features.readcache.bodies import MOST_BYTES, ReadCache
 from runner.features.readcache.entries import CacheEntries, ObjectVersion
 from runner.features.readcache.handler import Reads
 from runner.features.readcache.inflight import PendingCalls
 from runner.features.readcache.refetch import Refetcher
-from runner.kube.discovery import ApiResource
-from runner.objects import GVK, Object, ObjectKey, ObjectRef
-from runner.ownership import Owner
-from runner.proxy import request
-from runner.proxy.calls import Answer, Call, Whole
-from runner.proxy.http.messages import RequestHead
-from runner.proxy.identity import RunIdentity, Session
+from runner.values.errors import ApiUnavailableError, NotFoundError
+from runner.values.objects import GVK, Object, ObjectKey, ObjectRef
+from runner.values.ownership import Owner
 from tests.kit.virtual_time import virtually
 
 pytestmark = pytest.mark.lengthy

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from runner.proxy.request import parse
+from runner.core.proxy.request import parse
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ import asyncio
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
 
-from runner.proxy.self_test import SelfTest
+from runner.core.proxy.self_test import SelfTest
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator

@@ -7,13 +7,13 @@ from typing import Any
 
 import pytest
 
-from runner.engine.coverage import Coverage, Omission
+from runner.core.engine.coverage import Coverage, Omission
 from runner.features.prune import record as records
 from runner.features.prune.fields import PrunePolicy
 from runner.features.prune.record import KEEP, MOST_OBJECTS, Basis, CreatedObject, CreationRecord, ObjectId
 from runner.features.prune.uses import UsedObjects
-from runner.objects import GVK, Object, ObjectKey, ObjectRef
-from runner.ownership import PRIMARY_RESOURCE, PRIMARY_RESOURCE_TYPE, Owner
+from runner.values.objects import GVK, Object, ObjectKey, ObjectRef
+from runner.values.ownership import PRIMARY_RESOURCE, PRIMARY_RESOURCE_TYPE, Owner
 
 MAP, SECRET = GVK("", "v1", "ConfigMap"), GVK("", "v1", "Secret")
 OWNER = Owner(ObjectRef(GVK("example.com", "v1", "Shop"), ObjectKey("ns", "one"), "owner"), namespaced=True)

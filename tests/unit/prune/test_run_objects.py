@@ -6,10 +6,10 @@ import asyncio
 
 import pytest
 
+from runner.core.kube.discovery import ApiResource
 from runner.features.prune.record import MOST_OBJECTS, Basis, CreationRecord, ObjectId
 from runner.features.prune.run_objects import RunObjects
-from runner.kube.discovery import ApiResource
-from runner.objects import GVK, ObjectKey
+from runner.values.objects import GVK, ObjectKey
 
 MAPS = ApiResource(
     GVK("", "v1", "ConfigMap"), "configmaps", namespaced=True, verbs=frozenset(), subresources=frozenset()

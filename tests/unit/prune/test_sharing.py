@@ -9,12 +9,12 @@ from typing import Any, cast
 
 import pytest
 
-from runner.engine.coverage import Coverage, Omission
+from runner.core.engine.coverage import Coverage, Omission
+from runner.core.kube.presence import Unknown
 from runner.features.prune.record import CreationRecord
 from runner.features.prune.sharing import DeletionGate, IsUsed, OperatorUses, OtherUsers, ResourceUses, other_users
 from runner.features.prune.uses import UseDigests, UsedObjects, Uses
-from runner.kube.presence import Unknown
-from runner.objects import GVK, ObjectKey, ObjectRef
+from runner.values.objects import GVK, ObjectKey, ObjectRef
 
 SHOP, CACHE = GVK("example.com", "v1", "Shop"), GVK("example.com", "v1", "Cache")
 ONE, TWO = ObjectRef(SHOP, ObjectKey("ns", "one"), "1"), ObjectRef(SHOP, ObjectKey("ns", "two"), "2")

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from runner.features.prune.uses import MOST_DIGESTS, UseDigests, UsedObjects
-from runner.objects import ObjectKey
+from runner.values.objects import ObjectKey
 
 _KEYS = st.builds(ObjectKey, st.sampled_from(["", "a", "b"]), st.sampled_from(["x", "y", "sh.helm.release.v1.x.v1"]))
 _PLURALS = st.sampled_from(["configmaps", "secrets", "pods"])

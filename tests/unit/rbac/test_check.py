@@ -14,18 +14,18 @@ import pytest
 from structlog.testing import capture_logs
 
 from runner.app.rights import REQUIRED_RIGHTS
-from runner.config import sources
+from runner.base.config import sources
+from runner.core.kube.client import Client
+from runner.core.kube.discovery import ApiResource, Discovery
+from runner.core.kube.rights import Right
+from runner.core.watches.spec_paths import SpecPath
+from runner.core.watches.watch import Watch
 from runner.engines.pod.fields import PodPolicy, isolated
-from runner.errors import ApiError, ApiUnavailableError, ForbiddenError, ServerError
 from runner.features.hosts.fields import AllowedHosts, InventoryPolicy, with_hosts
 from runner.features.rights.check import RightsCheck
 from runner.features.rights.privileges import OperatorRights
-from runner.kube.client import Client
-from runner.kube.discovery import ApiResource, Discovery
-from runner.kube.rights import Right
-from runner.objects import GVK
-from runner.watches.spec_paths import SpecPath
-from runner.watches.watch import Watch
+from runner.values.errors import ApiError, ApiUnavailableError, ForbiddenError, ServerError
+from runner.values.objects import GVK
 from tests.kit.virtual_time import virtually
 
 LENT = InventoryPolicy(

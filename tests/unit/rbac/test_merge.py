@@ -8,8 +8,8 @@ import pytest
 import yaml
 
 from runner.cli import main
+from runner.core.kube.rights import Right
 from runner.features.rights import roles
-from runner.kube.rights import Right
 
 ROLE = Path("config/rbac/role.yaml")
 RECORD = Path("recorded.yaml")

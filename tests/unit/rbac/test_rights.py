@@ -14,20 +14,20 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from runner.app.rights import REQUIRED_RIGHTS
+from runner.base.credentials.auth import OwnNamespaces
+from runner.core.kube.client import NO_RESPONSE
+from runner.core.kube.discovery import ApiResource
+from runner.core.kube.rights import Places, Right
+from runner.core.proxy import request
+from runner.core.watches.watch import Finalizer, Role, Watch
 from runner.engines.pod.fields import PodPolicy, isolated
-from runner.errors import ConfigError
 from runner.features.rights import roles
 from runner.features.rights.record import RightsRecord
 from runner.features.rights.roles import OPERATOR, RECORDED_FOR
 from runner.features.unchanged.fields import SKIPS
-from runner.kube.client import NO_RESPONSE
-from runner.kube.credentials.auth import OwnNamespaces
-from runner.kube.discovery import ApiResource
-from runner.kube.rights import Places, Right
-from runner.objects import GVK
-from runner.proxy import request
-from runner.slots import EMPTY
-from runner.watches.watch import Finalizer, Role, Watch
+from runner.values.errors import ConfigError
+from runner.values.objects import GVK
+from runner.values.slots import EMPTY
 
 MEMCACHED = ApiResource(
     GVK("cache.example.com", "v1alpha1", "Memcached"),

@@ -8,11 +8,11 @@ from dataclasses import dataclass, field
 import orjson
 import pytest
 
+from runner.core.kube.discovery import ApiResource
 from runner.features.readcache.bodies import LARGEST, ObjectResponse, ReadCache
 from runner.features.readcache.entries import CacheEntries, ObjectVersion
 from runner.features.readcache.inflight import CallScope
-from runner.kube.discovery import ApiResource
-from runner.objects import GVK, Object, ObjectKey, ObjectRef
+from runner.values.objects import GVK, Object, ObjectKey, ObjectRef
 
 OWNER = ObjectRef(GVK("cache.example.com", "v1", "Memcached"), ObjectKey("ns", "mc"))
 VERBS = frozenset({"get", "list", "watch"})

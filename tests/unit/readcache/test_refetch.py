@@ -8,13 +8,13 @@ from dataclasses import dataclass, field
 import orjson
 import pytest
 
-from runner.errors import ApiUnavailableError, NotFoundError
+from runner.core.kube.discovery import ApiResource
 from runner.features.readcache.bodies import ObjectResponse, ReadCache
 from runner.features.readcache.entries import ObjectVersion
 from runner.features.readcache.inflight import CallScope
 from runner.features.readcache.refetch import Refetcher
-from runner.kube.discovery import ApiResource
-from runner.objects import GVK, ObjectKey, ObjectRef
+from runner.values.errors import ApiUnavailableError, NotFoundError
+from runner.values.objects import GVK, ObjectKey, ObjectRef
 
 pytestmark = pytest.mark.virtual_time
 

@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from runner.errors import ForbiddenError
+from runner.core.kube.discovery import Discovery
+from runner.core.kube.watch_events import Restarted, Synced
 from runner.features.references.by_label import LabelledReferences, LabelSelection
-from runner.kube.discovery import Discovery
-from runner.kube.watch_events import Restarted, Synced
-from runner.objects import GVK
+from runner.values.errors import ForbiddenError
+from runner.values.objects import GVK
 
 SELECTED = LabelSelection(GVK("", "v1", "Secret"), "for=things", "")
 

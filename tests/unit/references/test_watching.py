@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from runner.core.watches.spec_paths import SpecPath
 from runner.features.references import state as reference_states
 from runner.features.references.fields import WatchReference
 from runner.features.references.state import (
@@ -17,8 +18,7 @@ from runner.features.references.state import (
     references_of,
 )
 from runner.features.references.watching import DeferredReferences, ReferenceNotification
-from runner.objects import GVK, ObjectKey, ObjectRef
-from runner.watches.spec_paths import SpecPath
+from runner.values.objects import GVK, ObjectKey, ObjectRef
 
 KIND, SECRET = GVK("test.example.com", "v1", "Thing"), GVK("", "v1", "Secret")
 ONE, TWO = ObjectRef(KIND, ObjectKey("shop", "one")), ObjectRef(KIND, ObjectKey("shop", "two"))

@@ -6,8 +6,8 @@ import asyncio
 
 import pytest
 
-from runner.errors import LeaseLostError
-from runner.lease_guard import LeaseGuard
+from runner.values.errors import LeaseLostError
+from runner.values.lease_guard import LeaseGuard
 
 pytestmark = pytest.mark.virtual_time
 

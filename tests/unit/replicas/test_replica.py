@@ -11,11 +11,11 @@ from dataclasses import dataclass
 
 import pytest
 
-from runner.errors import ApiUnavailableError, ConflictError, LeaseLostError
 from runner.features.replicas.election import LeaseRecord, LeaseTimes
 from runner.features.replicas.replica import Replica
-from runner.lease_guard import LeaseGuard, SoleReplica
-from runner.objects import ObjectKey
+from runner.values.errors import ApiUnavailableError, ConflictError, LeaseLostError
+from runner.values.lease_guard import LeaseGuard, SoleReplica
+from runner.values.objects import ObjectKey
 
 pytestmark = pytest.mark.virtual_time
 

@@ -12,7 +12,7 @@ from runner.features.rollout.fields import RolloutPolicy, Step, Window
 from runner.features.rollout.member import PAUSED, WAITING, Member, Wait
 from runner.features.rollout.state import BY_USER, State
 from runner.features.rollout.steps import Fleet, Turns, advance
-from runner.objects import ObjectKey
+from runner.values.objects import ObjectKey
 
 NEW, OLD = "a" * 24, "b" * 24
 NOW = 1_000_000.0

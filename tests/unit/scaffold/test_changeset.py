@@ -4,8 +4,8 @@ from pathlib import Path, PurePosixPath
 
 import pytest
 
-from runner.errors import ConfigError, OperatorError
 from runner.sdk.scaffold.changeset import ChangeSet
+from runner.values.errors import ConfigError, OperatorError
 
 A, B, DEEP = PurePosixPath("a"), PurePosixPath("b"), PurePosixPath("x/y/z")
 

@@ -12,10 +12,10 @@ import pytest
 import yaml
 
 from runner.app.fields import FEATURE_FIELDS
+from runner.base.config.paths import search_path
 from runner.cli import main
-from runner.config.paths import search_path
+from runner.core.watches import validation
 from runner.sdk.scaffold import project
-from runner.watches import validation
 
 Type = Callable[[str], tuple[int, str, str]]
 

@@ -12,18 +12,18 @@ from typing import Any
 import pytest
 import yaml
 
+from runner.base.config import sources
+from runner.base.credentials.auth import OwnNamespaces
 from runner.cli import main
-from runner.config import sources
+from runner.core.kube.discovery import ApiResource
+from runner.core.kube.rights import Places, Right
+from runner.core.watches.watch import Finalizer, Role
 from runner.engines.pod import jobs
 from runner.engines.pod.fields import PodPolicy, isolated
 from runner.engines.pod.rights import RIGHTS
 from runner.features.rights import cli as rbac_cli
-from runner.kube.credentials.auth import OwnNamespaces
-from runner.kube.discovery import ApiResource
-from runner.kube.rights import Places, Right
-from runner.objects import GVK, ObjectKey, ObjectRef
 from runner.sdk.packaging import deployments
-from runner.watches.watch import Finalizer, Role
+from runner.values.objects import GVK, ObjectKey, ObjectRef
 from tests.kit.jobs import job_value
 from tests.kit.watch_values import watch_value
 

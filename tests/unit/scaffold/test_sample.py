@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 import yaml
 
-from runner.config import sources
-from runner.config.paths import AS_DEPLOYED
-from runner.dependents.store import CONFIG_MAP
+from runner.base.config import sources
+from runner.base.config.paths import AS_DEPLOYED
+from runner.core.dependents.store import CONFIG_MAP
 from runner.sdk.packaging import deployments
 from tests.kit.generated import foreign_files, generate, missing_files, missing_lines
 from tests.kit.places import ROOT

@@ -11,8 +11,8 @@ import pytest
 import yaml
 from lupa import lua51
 
-from runner.objects import Object
-from runner.status import report
+from runner.core.status import report
+from runner.values.objects import Object
 from tests.kit.status_world import CANCELED, FAILURE, SUCCESS, TIMEOUT, World
 
 DOCUMENT = Path(__file__).resolve().parents[3] / "docs" / "status.md"

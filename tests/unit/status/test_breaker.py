@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from runner.status.kept import SEVERAL, Breaker
+from runner.core.status.kept import SEVERAL, Breaker
 
 
 @pytest.mark.parametrize(

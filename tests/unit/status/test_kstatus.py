@@ -5,12 +5,12 @@ from __future__ import annotations
 import pytest
 
 from runner.app.own_status import OWN_STATUS
-from runner.engine.job import Outcome, RunResult, TaskFailure
+from runner.core.engine.job import Outcome, RunResult, TaskFailure
+from runner.core.status import report
+from runner.core.status.conditions import find
+from runner.core.status.patch import dropped_fields
 from runner.features.loopguard.reports import contended
 from runner.features.plan import plan_status
-from runner.status import report
-from runner.status.conditions import find
-from runner.status.patch import dropped_fields
 from tests.kit.kstatus import kstatus
 from tests.kit.status_world import CANCELED, FAILURE, SUCCESS, TIMEOUT, World
 

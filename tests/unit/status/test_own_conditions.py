@@ -9,7 +9,7 @@ from pathlib import Path
 
 import runner
 from runner.app.own_status import OWN_STATUS
-from runner.status import kstatus
+from runner.core.status import kstatus
 
 ROOT = Path(runner.__file__).parent
 
@@ -18,7 +18,7 @@ def made() -> Iterator[tuple[str, str]]:
     """Yield file and type of each condition that the operator's source makes."""
     for path in sorted(ROOT.rglob("*.py")):
         text = path.read_text()
-        if "make(" not in text or "runner.status.conditions import" not in text:
+        if "make(" not in text or "runner.core.status.conditions import" not in text:
             continue
         module = importlib.import_module(".".join(path.relative_to(ROOT.parent).with_suffix("").parts))
         for node in ast.walk(ast.parse(text)):

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from runner.status.own import OwnStatus
-from runner.status.patch import merged
+from runner.core.status.own import OwnStatus
+from runner.core.status.patch import merged
 
 OWN = OwnStatus(reasons=frozenset({"RunSucceeded", "RunFailed", "RunStarted", "RunRequeued", "TrialFailed"}))
 OWN = OwnStatus.joined(OWN, OwnStatus(passing=frozenset({"TrialFailed"})))

@@ -6,7 +6,7 @@ import pytest
 
 from runner.features.prune.sharing import OtherUsers
 from runner.features.prune.status import PRUNABLE, PruneReport, prunable
-from runner.objects import GVK, ObjectKey, ObjectRef
+from runner.values.objects import GVK, ObjectKey, ObjectRef
 
 TWO = ObjectRef(GVK("example.com", "v1", "Thing"), ObjectKey("ns", "two"))
 

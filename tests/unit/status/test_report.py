@@ -9,13 +9,13 @@ from typing import Any
 import pytest
 
 from runner.app.own_status import OWN_STATUS
-from runner.engine.job import HostRecap, Outcome, Recap, RunResult, TaskFailure
+from runner.core.engine.job import HostRecap, Outcome, Recap, RunResult, TaskFailure
+from runner.core.status import conditions, report
+from runner.core.status.conditions import ignored
+from runner.core.status.patch import dropped_fields, patch, without
 from runner.features.plan import drift_status, plan_status
 from runner.features.references.ignored import ignored_references
-from runner.objects import LastResult, last_result
-from runner.status import conditions, report
-from runner.status.conditions import ignored
-from runner.status.patch import dropped_fields, patch, without
+from runner.values.objects import LastResult, last_result
 
 NOW = 1_800_000_000.0
 STAMP = "2027-01-15T08:00:00Z"

@@ -9,7 +9,11 @@ import pytest
 from structlog.testing import capture_logs
 
 from runner.app.own_status import OWN_STATUS
-from runner.errors import (
+from runner.core.kube.client import Client
+from runner.core.kube.discovery import ApiResource
+from runner.core.status import report
+from runner.core.status.writer import StatusWriter
+from runner.values.errors import (
     ApiError,
     ApiUnavailableError,
     ConflictError,
@@ -20,12 +24,8 @@ from runner.errors import (
     ThrottledError,
     UnauthorizedError,
 )
-from runner.kube.client import Client
-from runner.kube.discovery import ApiResource
-from runner.lease_guard import LeaseGuard, SoleReplica
-from runner.objects import GVK, JSONPatch, Object, ObjectKey
-from runner.status import report
-from runner.status.writer import StatusWriter
+from runner.values.lease_guard import LeaseGuard, SoleReplica
+from runner.values.objects import GVK, JSONPatch, Object, ObjectKey
 from tests.kit.wait import patience
 
 pytestmark = pytest.mark.virtual_time

@@ -7,14 +7,14 @@ from pathlib import Path
 
 import pytest
 
-from runner.engine.job import Job, Outcome, RunResult, TaskFailure
+from runner.core.engine.job import Job, Outcome, RunResult, TaskFailure
+from runner.core.proxy.identity import RunStats
+from runner.core.queue import reasons
+from runner.core.queue.request import ReconcileRequest
+from runner.core.watches.watch import Role
 from runner.features.ui import journal as journals
 from runner.features.ui.journal import ABANDONED, Journal, RunRecorder
-from runner.objects import ObjectKey
-from runner.proxy.identity import RunStats
-from runner.watches.watch import Role
-from runner.workqueue import reasons
-from runner.workqueue.request import ReconcileRequest
+from runner.values.objects import ObjectKey
 from tests.kit.page_values import ended, start
 
 KEY = ObjectKey("default", "sample")

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from runner.features.ui.object_states import DisplayState, ObjectFilter, ObjectStates, display_status
-from runner.objects import PAUSED
+from runner.values.objects import PAUSED
 from tests.kit.page_values import AKind, an_object, condition
 
 GONE = {"metadata": {"deletionTimestamp": "2026-11-21T12:00:00Z"}}

@@ -16,7 +16,12 @@ from typing import Any
 import aiohttp
 import pytest
 
-from runner.engine.job import Job, Outcome, RunResult, TaskFailure
+from runner.base.monitoring.endpoints import Address
+from runner.core.engine.job import Job, Outcome, RunResult, TaskFailure
+from runner.core.proxy.identity import RunStats
+from runner.core.queue import reasons
+from runner.core.queue.request import ReconcileRequest
+from runner.core.watches.watch import Role
 from runner.features.rollout.fields import RolloutPolicy, Step
 from runner.features.rollout.member import Member
 from runner.features.rollout.page import RolloutTable
@@ -25,12 +30,7 @@ from runner.features.rollout.steps import Fleet
 from runner.features.ui.journal import Journal
 from runner.features.ui.server import MOST_STREAMS, StatusPage, StreamTimings
 from runner.features.ui.views import PAGE, OperatorInfo, Views
-from runner.monitoring.endpoints import Address
-from runner.objects import GVK, ObjectKey
-from runner.proxy.identity import RunStats
-from runner.watches.watch import Role
-from runner.workqueue import reasons
-from runner.workqueue.request import ReconcileRequest
+from runner.values.objects import GVK, ObjectKey
 from tests.kit.page_values import AKind, condition, ended, start, views_of
 from tests.kit.wait import patience, until
 from tests.kit.watch_values import watch_value

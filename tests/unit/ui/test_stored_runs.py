@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from runner.engine import run_dir
-from runner.engine.artifacts import point_latest
+from runner.core.engine import run_dir
+from runner.core.engine.artifacts import point_latest
 from runner.features.ui import run_details, stored_runs
 from runner.features.ui.run_details import RunDetails
-from runner.objects import GVK, ObjectKey
+from runner.values.objects import GVK, ObjectKey
 from tests.kit.page_values import ended, start
 
 THING, KEY = GVK("test.example.com", "v1", "Thing"), ObjectKey("shop", "bread")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from runner.engine.job import Event, TaskFailure
+from runner.core.engine.job import Event, TaskFailure
 from runner.features.ui.timeline import MOST_ITEMS, MOST_TASKS, Timeline
 from tests.kit.page_values import at, ended, start
 

@@ -10,14 +10,14 @@ from typing import Any
 
 import pytest
 
-from runner.config.paths import search_path
-from runner.content import digest as content_digest
-from runner.content.digest import ContentDigest
+from runner.base.config.paths import search_path
+from runner.core.content import digest as content_digest
+from runner.core.content.digest import ContentDigest
+from runner.core.watches.spec_paths import SpecPath
+from runner.core.watches.watch import Playbook, Role, Watch
 from runner.engines.pod.fields import PodPolicy, isolated
-from runner.errors import EngineError
 from runner.features.hosts.fields import AllowedHosts, InventoryPolicy, with_hosts
-from runner.watches.spec_paths import SpecPath
-from runner.watches.watch import Playbook, Role, Watch
+from runner.values.errors import EngineError
 
 
 @pytest.fixture

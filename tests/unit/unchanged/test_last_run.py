@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from runner.digests import digest_of, digest_of_answer
 from runner.features.unchanged.last_run import LastRun, ReadEntry, ReadSet
-from runner.objects import LAST_RUN, Object
+from runner.values.digests import digest_of, digest_of_answer
+from runner.values.objects import LAST_RUN, Object
 
 THING: Object = {
     "apiVersion": "v1",

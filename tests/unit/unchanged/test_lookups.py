@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from runner.content import lookups
-from runner.watches.watch import Playbook, Role
+from runner.core.content import lookups
+from runner.core.watches.watch import Playbook, Role
 
 
 @pytest.mark.parametrize(

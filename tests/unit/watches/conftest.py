@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from runner.app.fields import FEATURE_FIELDS
-from runner.errors import ConfigError
-from runner.watches import watch
-from runner.watches.watch import LoadedWatches, Watch
+from runner.core.watches import watch
+from runner.core.watches.watch import LoadedWatches, Watch
+from runner.values.errors import ConfigError
 from tests.kit import editor
 from tests.unit.watches.sample import HEAD, OTHER_SPELLINGS, Errors, Load, One
 

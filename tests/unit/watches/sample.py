@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 
-from runner.watches.watch import LoadedWatches, Watch
+from runner.core.watches.watch import LoadedWatches, Watch
 
 Load = Callable[..., LoadedWatches]
 One = Callable[..., Watch]

@@ -5,9 +5,9 @@ from pathlib import Path
 import pytest
 
 from runner.app.fields import FEATURE_FIELDS
-from runner.errors import ConfigError
-from runner.watches import watch as watches
-from runner.watches.watch import Playbook, Role
+from runner.core.watches import watch as watches
+from runner.core.watches.watch import Playbook, Role
+from runner.values.errors import ConfigError
 from tests.unit.watches.sample import HEAD, KIND, MEMCACHED, Errors, Load, One
 
 

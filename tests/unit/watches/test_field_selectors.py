@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from runner.watches import field_selectors
+from runner.core.watches import field_selectors
 
 
 def test_conditions_are_rendered_in_one_order_whatever_theirs_was() -> None:

@@ -6,18 +6,18 @@ from pathlib import Path
 import pytest
 
 from runner.app.fields import FEATURE_FIELDS
-from runner.backoff import Backoff
+from runner.core.watches import declared, policy
+from runner.core.watches import watch as watches
+from runner.core.watches.policy import FinalizerLimit, RetryPolicy, RunPolicy
+from runner.core.watches.spec_paths import SpecPath, Wildcard
+from runner.core.watches.watch import INPUTS, Playbook, Role, Watch
 from runner.engines.warm.fields import ENGINE
 from runner.features.prune.fields import PRUNE_POLICY, PrunePolicy
 from runner.features.references.fields import WatchReference, referring
 from runner.features.unchanged.fields import SKIPS
-from runner.objects import GVK
-from runner.slots import EMPTY
-from runner.watches import declared, policy
-from runner.watches import watch as watches
-from runner.watches.policy import FinalizerLimit, RetryPolicy, RunPolicy
-from runner.watches.spec_paths import SpecPath, Wildcard
-from runner.watches.watch import INPUTS, Playbook, Role, Watch
+from runner.values.backoff import Backoff
+from runner.values.objects import GVK
+from runner.values.slots import EMPTY
 from tests.unit.watches.sample import HEAD, MEMCACHED, Errors, Load, One
 
 

@@ -10,10 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from runner.app.fields import FEATURE_FIELDS
-from runner.errors import ConfigError
-from runner.watches import declared
-from runner.watches import watch as watches
-from runner.watches.watch import LoadedWatches
+from runner.core.watches import declared
+from runner.core.watches import watch as watches
+from runner.core.watches.watch import LoadedWatches
+from runner.values.errors import ConfigError
 from tests.unit.watches.sample import HEAD, KIND, MEMCACHED, Errors, Load, One
 
 

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from runner.core.watches.spec_paths import SpecPath
 from runner.features.hosts.fields import INVENTORY, AllowedHosts, InventoryPolicy
-from runner.watches.spec_paths import SpecPath
 from tests.unit.watches.sample import HEAD, Errors, Load, One
 
 WHOLE = """

@@ -2,8 +2,8 @@ from __future__ import annotations
 
 import pytest
 
-from runner.watches import label_selectors
-from runner.watches.label_selectors import LabelRequirement
+from runner.core.watches import label_selectors
+from runner.core.watches.label_selectors import LabelRequirement
 
 
 @pytest.mark.parametrize(

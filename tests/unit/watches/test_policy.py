@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from runner.backoff import MAX_BACKOFF, Backoff
+from runner.core.watches.policy import DEFAULT, FinalizerLimit
 from runner.features.plan.drift_fields import DRIFT_POLICY, DriftPolicy
-from runner.watches.policy import DEFAULT, FinalizerLimit
+from runner.values.backoff import MAX_BACKOFF, Backoff
 from tests.unit.watches.sample import HEAD, Errors, One
 
 

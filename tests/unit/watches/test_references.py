@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from runner.features.references.fields import REFERENCES
-from runner.objects import GVK
+from runner.values.objects import GVK
 from tests.unit.watches.sample import HEAD, Errors, One
 
 

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from runner.watches.spec_paths import SpecPath, Wildcard
+from runner.core.watches.spec_paths import SpecPath, Wildcard
 
 SPEC: dict[str, Any] = {
     "secretName": "one",

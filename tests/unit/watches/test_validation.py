@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from runner.app.fields import FEATURE_FIELDS
-from runner.config import paths
-from runner.watches import validation
+from runner.base.config import paths
+from runner.core.watches import validation
 
 Validate = Callable[[], list[str]]
 

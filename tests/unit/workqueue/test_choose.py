@@ -7,9 +7,9 @@ from typing import Any, cast
 
 import pytest
 
-from runner.workqueue.concurrency import ConcurrencyLimit
-from runner.workqueue.line import Precedence
-from runner.workqueue.queue import Offer, choose
+from runner.core.queue.concurrency import ConcurrencyLimit
+from runner.core.queue.line import Precedence
+from runner.core.queue.queue import Offer, choose
 
 CHANGE = Offer(cast("Any", None), Precedence(is_early=False, turn=3, rank=5.0), background=False, is_first=False)
 EARLY_CHANGE = replace(CHANGE, precedence=Precedence(is_early=True, turn=0, rank=20.0))

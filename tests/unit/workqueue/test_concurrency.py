@@ -6,11 +6,11 @@ import asyncio
 
 import pytest
 
-from runner.objects import ObjectKey
-from runner.workqueue import reasons
-from runner.workqueue.concurrency import ConcurrencyLimit
-from runner.workqueue.queue import Dispatcher, WorkQueue
-from runner.workqueue.reasons import RunReason
+from runner.core.queue import reasons
+from runner.core.queue.concurrency import ConcurrencyLimit
+from runner.core.queue.queue import Dispatcher, WorkQueue
+from runner.core.queue.reasons import RunReason
+from runner.values.objects import ObjectKey
 from tests.kit.reasons import REASONS
 
 pytestmark = pytest.mark.virtual_time

@@ -7,10 +7,10 @@ from collections import Counter
 
 import pytest
 
-from runner.objects import ObjectKey
-from runner.workqueue import reasons
-from runner.workqueue.line import Line, Turns, Waiting
-from runner.workqueue.request import Cause
+from runner.core.queue import reasons
+from runner.core.queue.line import Line, Turns, Waiting
+from runner.core.queue.request import Cause
+from runner.values.objects import ObjectKey
 
 
 def _entry(rank: float) -> Waiting:

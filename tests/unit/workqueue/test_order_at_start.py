@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from runner.objects import LastResult, ObjectKey, last_result
-from runner.workqueue import reasons
-from runner.workqueue.concurrency import ConcurrencyLimit
-from runner.workqueue.queue import Dispatcher, WorkQueue
+from runner.core.queue import reasons
+from runner.core.queue.concurrency import ConcurrencyLimit
+from runner.core.queue.queue import Dispatcher, WorkQueue
+from runner.values.objects import LastResult, ObjectKey, last_result
 
 pytestmark = pytest.mark.virtual_time
 

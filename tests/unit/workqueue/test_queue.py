@@ -6,12 +6,12 @@ import asyncio
 
 import pytest
 
-from runner.backoff import MAX_BACKOFF, Backoff
-from runner.objects import ObjectKey
-from runner.workqueue import reasons
-from runner.workqueue.concurrency import ConcurrencyLimit
-from runner.workqueue.queue import Dispatcher, WorkQueue
-from runner.workqueue.request import DEPENDENT_STATUS_HANDICAP, ReconcileRequest
+from runner.core.queue import reasons
+from runner.core.queue.concurrency import ConcurrencyLimit
+from runner.core.queue.queue import Dispatcher, WorkQueue
+from runner.core.queue.request import DEPENDENT_STATUS_HANDICAP, ReconcileRequest
+from runner.values.backoff import MAX_BACKOFF, Backoff
+from runner.values.objects import ObjectKey
 
 pytestmark = pytest.mark.virtual_time
 

@@ -23,14 +23,14 @@ from functools import partial
 
 import pytest
 
-from runner.backoff import Backoff
-from runner.objects import ObjectKey
-from runner.workqueue import reasons
-from runner.workqueue.concurrency import ConcurrencyLimit
-from runner.workqueue.line import Waiting
-from runner.workqueue.queue import Dispatcher, Offer, WorkQueue
-from runner.workqueue.reasons import RunReason
-from runner.workqueue.request import Cause, ReconcileRequest
+from runner.core.queue import reasons
+from runner.core.queue.concurrency import ConcurrencyLimit
+from runner.core.queue.line import Waiting
+from runner.core.queue.queue import Dispatcher, Offer, WorkQueue
+from runner.core.queue.reasons import RunReason
+from runner.core.queue.request import Cause, ReconcileRequest
+from runner.values.backoff import Backoff
+from runner.values.objects import ObjectKey
 from tests.kit.reasons import REASONS
 from tests.kit.virtual_time import virtually
 

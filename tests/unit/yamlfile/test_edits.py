@@ -7,8 +7,8 @@ import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from runner.errors import ConfigError
-from runner.yamlfile.edits import insert, put, replace
+from runner.base.yamlfile.edits import insert, put, replace
+from runner.values.errors import ConfigError
 
 ITEM = "- new: 1\n  more: [2]\n"
 RESOURCES = ("resources",)

@@ -6,7 +6,7 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from runner.yamlfile import tree
+from runner.base.yamlfile import tree
 
 JSON = st.recursive(
     st.none()

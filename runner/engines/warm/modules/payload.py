@@ -18,7 +18,7 @@ from typing import Any
 
 from ansible.errors import AnsibleError
 
-from runner.config import atomic_file
+from runner.base.config import atomic_file
 from runner.engines.warm import versions
 from runner.engines.warm.stamps import Stamp, stamp
 

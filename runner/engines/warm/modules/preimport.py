@@ -20,7 +20,7 @@ from typing import Any, NoReturn
 
 from ansible.plugins.loader import module_loader
 
-from runner.engine import processes
+from runner.core.engine import processes
 from runner.engines.warm.modules import certificates, kubernetes_client, module_namespace
 from runner.engines.warm.modules import payload as payloads
 from runner.engines.warm.modules.interpreter import Interpreter

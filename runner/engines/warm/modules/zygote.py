@@ -30,7 +30,7 @@ from dataclasses import dataclass, field
 from typing import NoReturn, Self
 
 from runner.agent import interpreter
-from runner.config import shortages
+from runner.base.config import shortages
 from runner.engines.warm.modules.module_process import Following, Request
 from runner.engines.warm.modules.shell import Output
 

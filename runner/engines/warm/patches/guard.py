@@ -26,7 +26,7 @@ from ansible.plugins.loader import Jinja2Loader, PluginLoader, filter_loader, te
 from ansible.plugins.test import AnsibleJinja2Test
 from ansible.utils.collection_loader._collection_finder import _get_collection_metadata as _collection_metadata
 
-from runner.engine import processes
+from runner.core.engine import processes
 from runner.engines.warm import versions
 from runner.engines.warm.modules import tame
 from runner.engines.warm.patches import actions

@@ -15,11 +15,11 @@ from pathlib import Path
 
 import orjson
 
-from runner import log
-from runner.config import shortages
-from runner.engine import starter
-from runner.engine.starter import READ_AHEAD, TAKEN_BY_START, Started
-from runner.engine.wire import PER_RUN, Order
+from runner.base import log
+from runner.base.config import shortages
+from runner.core.engine import starter
+from runner.core.engine.starter import READ_AHEAD, TAKEN_BY_START, Started
+from runner.core.engine.wire import PER_RUN, Order
 from runner.engines.warm import messages, procfs
 from runner.engines.warm.messages import Answer, Load
 from runner.engines.warm.server import scratch as scratch_folders

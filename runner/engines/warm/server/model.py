@@ -111,7 +111,7 @@ def _environment(scratch: Path) -> dict[str, str]:
     """Return the environment that ansible-runner prepares for a run."""
     from ansible_runner.config.runner import RunnerConfig  # noqa: PLC0415 - slow, and only needed here
 
-    from runner.engine.child import ansible_playbook, utf8_locale  # noqa: PLC0415 - imports ansible-runner
+    from runner.core.engine.child import ansible_playbook, utf8_locale  # noqa: PLC0415 - imports ansible-runner
 
     project = scratch / "project"
     project.mkdir()

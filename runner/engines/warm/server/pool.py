@@ -16,11 +16,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeAlias
 
-from runner import log
 from runner.agent import machine
-from runner.engine.processes import MARKER
-from runner.engine.starter import Started, Starter
-from runner.engine.wire import PER_RUN, Order
+from runner.base import log
+from runner.core.engine.processes import MARKER
+from runner.core.engine.starter import Started, Starter
+from runner.core.engine.wire import PER_RUN, Order
 from runner.engines.warm import messages, task_record
 from runner.engines.warm.messages import Load
 from runner.engines.warm.server.client import ForkError, Server, ServerDiedError, ServerError

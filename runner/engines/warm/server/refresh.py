@@ -35,7 +35,7 @@ from ansible.utils.collection_loader import AnsibleCollectionConfig, _collection
 from ansible.utils.display import Display
 from ansible.utils.path import cleanup_tmp_file
 
-from runner.engine.wire import PER_RUN
+from runner.core.engine.wire import PER_RUN
 from runner.engines.warm.server.model import Model
 
 _OWN = PER_RUN | {"AWX_ISOLATED_DATA_DIR", "ANSIBLE_CACHE_PLUGIN_CONNECTION"}

@@ -21,8 +21,8 @@ import ptyprocess.ptyprocess
 from ptyprocess import PtyProcess
 
 from runner.agent import process_tree
-from runner.engine.child import Spawn, Supervisor
-from runner.engine.wire import Order
+from runner.core.engine.child import Spawn, Supervisor
+from runner.core.engine.wire import Order
 from runner.engines.warm import messages, procfs
 from runner.engines.warm.patches import event_socket
 from runner.engines.warm.patches.shortcuts import InstallError, PreparedShortcuts
@@ -30,7 +30,7 @@ from runner.engines.warm.server import playbook
 from runner.engines.warm.server.model import WINDOW
 from runner.engines.warm.server.refresh import Refresh
 
-_COMMAND = ("-P", "-m", "runner.engine.child")
+_COMMAND = ("-P", "-m", "runner.core.engine.child")
 
 
 @dataclass(frozen=True, slots=True)

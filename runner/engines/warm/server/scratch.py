@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from runner.agent.process_tree import Process
-from runner.engine import processes
+from runner.core.engine import processes
 
 _PREFIX = ".warm-"
 TMPDIR = "TMPDIR"

@@ -23,7 +23,7 @@ from ansible import constants
 from ansible.plugins.loader import callback_loader, module_loader
 
 from runner.agent import process_tree
-from runner.engine import processes
+from runner.core.engine import processes
 from runner.engines.warm import messages, task_record
 from runner.engines.warm.patches import event_socket, shortcuts
 from runner.engines.warm.patches.shortcuts import InstallError, PreparedShortcuts

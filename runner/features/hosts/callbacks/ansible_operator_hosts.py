@@ -30,7 +30,7 @@ description:
 INVENTORY = Path("hosts", "inventory.yml")
 """The inventory of the resource below Ansible's temporary folder; same as in `runner.features.hosts.inventory`."""
 REFUSED = 78
-"""Exit code of ansible-playbook; same as in `runner.engine.events`."""
+"""Exit code of ansible-playbook; same as in `runner.core.engine.events`."""
 _OWN_GROUPS = frozenset({"all", "ungrouped", "removed"})
 _ENDINGS = ("", ".yml", ".yaml", ".json")
 

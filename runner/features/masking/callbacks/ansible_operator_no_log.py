@@ -58,7 +58,7 @@ _ORDINARY = frozenset(
 _TIMEOUT = 30.0
 """Seconds; longer than any pause of the operator."""
 UNREPORTED = "ansible_operator_no_log:"
-"""Word of the warning by which the operator recognizes it; same as in `runner.engine.redaction`."""
+"""Word of the warning by which the operator recognizes it; same as in `runner.core.engine.redaction`."""
 _LONGEST = 1 << 20
 
 

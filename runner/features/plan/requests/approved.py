@@ -12,14 +12,14 @@ from http import HTTPStatus
 
 import orjson
 
+from runner.core.proxy import content
+from runner.core.proxy.calls import Answer
 from runner.features.plan.requests import calls
 from runner.features.plan.requests.calls import Params, PlanCall, RefusedError, Reply
 from runner.features.plan.requests.deletions import delete_options
 from runner.features.plan.requests.writes import PlanWrites
 from runner.features.plan.trial.overlay import PlannedWrite, WriteApproval
-from runner.objects import Object, metadata, uid_of
-from runner.proxy import content
-from runner.proxy.calls import Answer
+from runner.values.objects import Object, metadata, uid_of
 
 _ATTEMPTS = 5
 """Attempts to write an object that other clients change all the time."""

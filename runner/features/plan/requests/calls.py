@@ -15,16 +15,16 @@ from urllib.parse import quote, urlencode
 
 import orjson
 
+from runner.core.proxy import calls as proxy_calls
+from runner.core.proxy import content, request
+from runner.core.proxy.calls import Answer, Call, Proceed, Whole, complete
+from runner.core.proxy.http.messages import Headers
+from runner.core.proxy.identity import RunIdentity
+from runner.core.proxy.protobuf import owners
+from runner.core.proxy.request import RequestInfo
 from runner.features.plan.trial.overlay import NAMESPACES, KindId, Overlay, PlannedObject, Refusal
 from runner.features.plan.trial.read_digests import UNSTABLE, read_digest
-from runner.objects import Object, ObjectKey, metadata
-from runner.proxy import calls as proxy_calls
-from runner.proxy import content, request
-from runner.proxy.calls import Answer, Call, Proceed, Whole, complete
-from runner.proxy.http.messages import Headers
-from runner.proxy.identity import RunIdentity
-from runner.proxy.protobuf import owners
-from runner.proxy.request import RequestInfo
+from runner.values.objects import Object, ObjectKey, metadata
 
 JSON = b"application/json"
 SET_FOR_NEW = frozenset({"resourceVersion", "uid", "creationTimestamp", "managedFields", "generation", "selfLink"})

@@ -5,15 +5,15 @@ from __future__ import annotations
 from dataclasses import replace
 from http import HTTPStatus
 
+from runner.core.proxy import content
+from runner.core.proxy.calls import Answer
+from runner.core.proxy.protobuf import wire as protobuf_options
 from runner.features.plan.requests import calls
 from runner.features.plan.requests.calls import PlanCall, RefusedError, StatusError
 from runner.features.plan.requests.reads import merged_list
 from runner.features.plan.requests.write import PlanWrite, read_before, step_of, succeeded, unvalidated
 from runner.features.plan.trial.steps import Action, Step
-from runner.objects import Object, ObjectKey, metadata, uid_of
-from runner.proxy import content
-from runner.proxy.calls import Answer
-from runner.proxy.protobuf import wire as protobuf_options
+from runner.values.objects import Object, ObjectKey, metadata, uid_of
 
 
 async def delete(write: PlanWrite) -> Answer:

@@ -10,6 +10,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from runner.core.proxy.calls import Answer, Call, Proceed, refusal
+from runner.core.proxy.handlers.served import ServedResources
+from runner.core.proxy.request import RequestInfo, parse_query
 from runner.features.plan.requests import calls
 from runner.features.plan.requests.approved import ApprovedWrites
 from runner.features.plan.requests.calls import PlanCall, RefusedError, StatusError
@@ -17,9 +20,6 @@ from runner.features.plan.requests.reads import PlanReads
 from runner.features.plan.requests.schemas import ApiDocuments
 from runner.features.plan.requests.writes import PlanWrites
 from runner.features.plan.trial.overlay import APPROVAL, Overlay, WriteApproval
-from runner.proxy.calls import Answer, Call, Proceed, refusal
-from runner.proxy.handlers.served import ServedResources
-from runner.proxy.request import RequestInfo, parse_query
 
 _LONGEST_WATCH = 30.0
 _SAFE = frozenset({"GET", "HEAD"})

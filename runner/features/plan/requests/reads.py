@@ -13,13 +13,13 @@ from http import HTTPStatus
 
 import orjson
 
+from runner.core.proxy.calls import Answer
+from runner.core.proxy.http.messages import CHUNKED
 from runner.features.plan.requests import calls
 from runner.features.plan.requests.calls import LARGEST_LIST, PlanCall, RefusedError, Reply, StatusError
 from runner.features.plan.trial.overlay import PlannedObject, PlannedState
 from runner.features.plan.trial.selection import Selector, SelectorError
-from runner.objects import Object, ObjectKey, key_of, metadata
-from runner.proxy.calls import Answer
-from runner.proxy.http.messages import CHUNKED
+from runner.values.objects import Object, ObjectKey, key_of, metadata
 
 _SELECTORS = ("labelSelector", "fieldSelector")
 _OF_PAGES = ("limit", "watch", "timeoutSeconds", "allowWatchBookmarks", "sendInitialEvents")

@@ -5,14 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from http import HTTPStatus
 
+from runner.core.kube.discovery import ApiResource
 from runner.features.plan.requests.calls import PlanCall, Reply, StatusError
 from runner.features.plan.trial import stored
 from runner.features.plan.trial.overlay import PlannedObject
 from runner.features.plan.trial.schemas import ApiDocument
 from runner.features.plan.trial.steps import Action, Step, step
 from runner.features.plan.trial.unknown import scalars
-from runner.kube.discovery import ApiResource
-from runner.objects import Object, ObjectKey
+from runner.values.objects import Object, ObjectKey
 
 
 @dataclass(frozen=True, slots=True)

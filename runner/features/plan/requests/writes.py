@@ -13,7 +13,11 @@ from dataclasses import replace
 from http import HTTPStatus
 from typing import Any
 
-from runner.errors import ApiError
+from runner.core.kube import forbidden
+from runner.core.proxy import content
+from runner.core.proxy.calls import Answer
+from runner.core.proxy.handlers import owners
+from runner.core.proxy.handlers.served import ServedResources
 from runner.features.plan.requests import calls, deletions
 from runner.features.plan.requests.calls import SET_FOR_NEW, Params, PlanCall, RefusedError, Reply, StatusError
 from runner.features.plan.requests.reads import current, scale_of
@@ -24,12 +28,8 @@ from runner.features.plan.trial.overlay import NAMESPACES, ONLY_PLANNED, Planned
 from runner.features.plan.trial.patches import PatchError
 from runner.features.plan.trial.steps import Action, Step
 from runner.features.plan.trial.unknown import has_choices
-from runner.kube import forbidden
-from runner.objects import Object, ObjectKey, metadata
-from runner.proxy import content
-from runner.proxy.calls import Answer
-from runner.proxy.handlers import owners
-from runner.proxy.handlers.served import ServedResources
+from runner.values.errors import ApiError
+from runner.values.objects import Object, ObjectKey, metadata
 
 _WRITES = frozenset({"create", "update", "patch", "delete", "deletecollection"})
 _CHANGES = frozenset({"update", "patch"})

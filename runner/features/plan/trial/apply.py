@@ -14,7 +14,7 @@ from typing import Any
 import orjson
 
 from runner.features.plan.trial.schemas import Schema
-from runner.objects import Object, managed_fields_of
+from runner.values.objects import Object, managed_fields_of
 
 
 def apply(target: Object, config: Object, manager: str, schema: Schema | None) -> Object:

@@ -19,10 +19,10 @@ from urllib.parse import urlencode
 
 import orjson
 
+from runner.core.kube.discovery import ApiResource
 from runner.features.plan.trial.unknown import UnknownValues, chosen
-from runner.kube.discovery import ApiResource
-from runner.objects import GVK, Object, ObjectKey, metadata
-from runner.slots import Slot
+from runner.values.objects import GVK, Object, ObjectKey, metadata
+from runner.values.slots import Slot
 
 Verb: TypeAlias = Literal["create", "change", "delete"]
 

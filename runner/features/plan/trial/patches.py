@@ -7,7 +7,7 @@ import re
 from typing import Any
 
 from runner.features.plan.trial.schemas import Schema
-from runner.objects import Object
+from runner.values.objects import Object
 
 _INDEX = re.compile("0|[1-9][0-9]*")
 _LARGEST = 1 << 20

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from runner.digests import digest
 from runner.features.plan.trial.overlay import KindId
-from runner.objects import RECORD_OF, Object, annotations_of, metadata, uid_of
+from runner.values.digests import digest
+from runner.values.objects import RECORD_OF, Object, annotations_of, metadata, uid_of
 
 UNSTABLE = frozenset({("", "events"), ("events.k8s.io", "events"), ("coordination.k8s.io", "leases")})
 """Kinds that change all the time, so that their reads are not compared."""

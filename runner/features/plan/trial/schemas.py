@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from runner.objects import GVK
+from runner.values.objects import GVK
 
 _DRY_RUN = "dryRun"
 _STRATEGIC = "application/strategic-merge-patch+json"

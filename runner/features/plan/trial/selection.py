@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
-from runner.objects import Object, labels_of
+from runner.values.objects import Object, labels_of
 
 _SET = re.compile(r"\s*([^\s,()=!<>]+)\s+(in|notin)\s*\(([^()]*)\)\s*(?:,|$)")
 _OTHER = re.compile(r"\s*(!?)\s*([^\s,()=!<>]+)\s*(?:(==|=|!=|>|<)\s*([^,()=!<>\s]*))?\s*(?:,|$)")

@@ -6,9 +6,9 @@ import uuid
 from datetime import UTC, datetime
 from typing import Any
 
+from runner.core.kube.discovery import ApiResource
 from runner.features.plan.trial.overlay import ONLY_PLANNED, PlannedObject
-from runner.kube.discovery import ApiResource
-from runner.objects import Object, ObjectKey, metadata, uid_of
+from runner.values.objects import Object, ObjectKey, metadata, uid_of
 
 _IDENTITY = ("name", "namespace", "uid", "creationTimestamp")
 

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, TypeAlias
 
-from runner.objects import GVK, Object, ObjectKey, metadata
+from runner.values.objects import GVK, Object, ObjectKey, metadata
 
 Scalar: TypeAlias = str | int
 UNKNOWN = "(known after apply)"

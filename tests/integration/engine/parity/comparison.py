@@ -20,10 +20,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from runner.config.settings import EngineName
-from runner.engine.job import Event, Job, Outcome, RunResult
-from runner.objects import GVK, ObjectKey
-from runner.watches.watch import Content, Playbook, Role
+from runner.base.config.settings import EngineName
+from runner.core.engine.job import Event, Job, Outcome, RunResult
+from runner.core.watches.watch import Content, Playbook, Role
+from runner.values.objects import GVK, ObjectKey
 from tests.integration.engine.parity.differences import differences
 from tests.integration.engine.parity.observe import Observation, files, remains
 from tests.kit.engines import ProcessEngines

@@ -19,7 +19,7 @@ from pathlib import Path
 import pytest
 import pytest_asyncio
 
-from runner.config.settings import EngineName
+from runner.base.config.settings import EngineName
 from tests.integration.engine.parity.comparison import PROJECT, Parity, Place, _Echo
 from tests.integration.engine.runs import WITHOUT
 from tests.kit.engines import ProcessEngines

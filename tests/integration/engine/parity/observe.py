@@ -13,7 +13,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, cast
 
-from runner.engine.job import Event, RunResult
+from runner.core.engine.job import Event, RunResult
 
 
 @dataclass(frozen=True, slots=True)

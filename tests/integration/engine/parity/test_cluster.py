@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import yaml
 
-from runner.watches.watch import Role
+from runner.core.watches.watch import Role
 from tests.kit.cluster import Kubectl, kubeconfig_of, kubectl_of
 from tests.kit.places import ROOT
 from tests.kit.wait import patience

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from runner.agent import process_tree
-from runner.engine.job import Outcome
+from runner.core.engine.job import Outcome
 
 if TYPE_CHECKING:
     from tests.integration.engine.parity.comparison import Hanging, Parity

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from runner.engine.job import Outcome
+from runner.core.engine.job import Outcome
 from tests.integration.engine.runs import ANSIBLE_MASK
 
 if TYPE_CHECKING:

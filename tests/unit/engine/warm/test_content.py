@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
+from runner.core.watches.watch import Playbook, Role
 from runner.engines.warm import content
-from runner.watches.watch import Playbook, Role
 
 
 def write(path: Path, text: str) -> Path:

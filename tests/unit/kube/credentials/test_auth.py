@@ -14,11 +14,11 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from aiohttp import web
 
-from runner.errors import ApiUnavailableError, ConfigError
-from runner.kube.client import Client
-from runner.kube.credentials import auth
-from runner.kube.credentials.auth import Credentials, HostEnvironment
-from runner.pki import Authority
+from runner.base.credentials import auth
+from runner.base.credentials.auth import Credentials, HostEnvironment
+from runner.base.pki import Authority
+from runner.core.kube.client import Client
+from runner.values.errors import ApiUnavailableError, ConfigError
 
 if TYPE_CHECKING:
     from tests.unit.kube.scripted import KubeConfigFile

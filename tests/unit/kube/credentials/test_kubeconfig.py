@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 import yaml
 
-from runner.errors import ConfigError
-from runner.kube.credentials import kubeconfig
+from runner.base.credentials import kubeconfig
+from runner.values.errors import ConfigError
 
 
 def write(path: Path, **content: Any) -> Path:

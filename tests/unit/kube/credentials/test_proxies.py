@@ -2,8 +2,8 @@ from __future__ import annotations
 
 import pytest
 
-from runner.errors import ConfigError
-from runner.kube.credentials.proxies import choose
+from runner.base.credentials.proxies import choose
+from runner.values.errors import ConfigError
 
 PROXY = {"HTTPS_PROXY": "http://proxy:3128", "HTTP_PROXY": "http://other:3128"}
 

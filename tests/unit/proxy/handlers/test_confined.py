@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import orjson
 import pytest
 
-from runner.proxy.handlers.confined import Confined
+from runner.core.proxy.handlers.confined import Confined
 
 if TYPE_CHECKING:
     from tests.unit.proxy.stage import Stage

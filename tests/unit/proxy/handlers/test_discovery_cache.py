@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, TypeAlias
 
 import pytest
 
+from runner.core.proxy.calls import Handler
 from runner.features.discoverycache.handler import LARGEST, DiscoveryCache
-from runner.objects import GVK, ObjectKey, ObjectRef
-from runner.ownership import Owner
-from runner.proxy.calls import Handler
+from runner.values.objects import GVK, ObjectKey, ObjectRef
+from runner.values.ownership import Owner
 from tests.kit.wait import until
 
 if TYPE_CHECKING:

@@ -9,10 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from runner.kube.discovery import ApiResource
-from runner.objects import GVK, Object, ObjectKey, ObjectRef
-from runner.ownership import Owner, OwnerClaim, claims_of, references_of
-from runner.proxy.handlers.owners import (
+from runner.core.kube.discovery import ApiResource
+from runner.core.proxy.handlers.owners import (
     ADOPT,
     INJECT_OWNER,
     OwnerMark,
@@ -22,6 +20,8 @@ from runner.proxy.handlers.owners import (
     wants_adoption,
     wants_release,
 )
+from runner.values.objects import GVK, Object, ObjectKey, ObjectRef
+from runner.values.ownership import Owner, OwnerClaim, claims_of, references_of
 
 CR = Owner(
     ObjectRef(GVK("cache.example.com", "v1alpha1", "Memcached"), ObjectKey("shop", "mc"), "uid-mc"), namespaced=True

@@ -11,19 +11,19 @@ from typing import TYPE_CHECKING, TypeAlias
 import orjson
 import pytest
 
-from runner.errors import NotFoundError
+from runner.core.kube.discovery import ApiResource
+from runner.core.proxy.calls import Handler
+from runner.core.proxy.handlers.served import ServedResources
+from runner.core.proxy.handlers.writes import Writes
+from runner.core.proxy.protobuf import owners
+from runner.core.proxy.protobuf.wire import message as encode
+from runner.core.proxy.protobuf.wire import text
 from runner.features.plan.requests import handler
 from runner.features.plan.requests.handler import Planning
 from runner.features.plan.trial.overlay import Overlay
-from runner.kube.discovery import ApiResource
-from runner.objects import Object, ObjectKey
-from runner.ownership import Owner
-from runner.proxy.calls import Handler
-from runner.proxy.handlers.served import ServedResources
-from runner.proxy.handlers.writes import Writes
-from runner.proxy.protobuf import owners
-from runner.proxy.protobuf.wire import message as encode
-from runner.proxy.protobuf.wire import text
+from runner.values.errors import NotFoundError
+from runner.values.objects import Object, ObjectKey
+from runner.values.ownership import Owner
 
 if TYPE_CHECKING:
     from tests.unit.proxy.stage import Message, Stage

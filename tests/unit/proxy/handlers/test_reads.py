@@ -14,13 +14,13 @@ import orjson
 import pytest
 from structlog.testing import capture_logs
 
+from runner.core.kube.discovery import ApiResource
 from runner.features.readcache import handler as reads
 from runner.features.readcache.bodies import MOST_BYTES, ReadCache
 from runner.features.readcache.entries import ObjectVersion
 from runner.features.readcache.handler import Reads
-from runner.kube.discovery import ApiResource
-from runner.objects import GVK, Object, ObjectKey, ObjectRef
-from runner.ownership import Owner
+from runner.values.objects import GVK, Object, ObjectKey, ObjectRef
+from runner.values.ownership import Owner
 from tests.kit.wait import until
 
 if TYPE_CHECKING:

@@ -14,17 +14,17 @@ import pytest
 import yaml
 from structlog.testing import capture_logs
 
-from runner.errors import ForbiddenError, NotFoundError, ServerError, ThrottledError
-from runner.kube.discovery import ApiResource
-from runner.objects import Object, ObjectKey, key_of
-from runner.ownership import Owner, OwnerState
-from runner.proxy import request
-from runner.proxy.calls import Handler
-from runner.proxy.handlers.owners import ADOPT, INJECT_OWNER
-from runner.proxy.handlers.served import ServedResources
-from runner.proxy.handlers.writes import Writes
-from runner.proxy.protobuf import owners
-from runner.proxy.protobuf.wire import message, text
+from runner.core.kube.discovery import ApiResource
+from runner.core.proxy import request
+from runner.core.proxy.calls import Handler
+from runner.core.proxy.handlers.owners import ADOPT, INJECT_OWNER
+from runner.core.proxy.handlers.served import ServedResources
+from runner.core.proxy.handlers.writes import Writes
+from runner.core.proxy.protobuf import owners
+from runner.core.proxy.protobuf.wire import message, text
+from runner.values.errors import ForbiddenError, NotFoundError, ServerError, ThrottledError
+from runner.values.objects import Object, ObjectKey, key_of
+from runner.values.ownership import Owner, OwnerState
 from tests.kit.wait import until
 
 if TYPE_CHECKING:

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, TypeAlias
 import orjson
 import pytest
 
-from runner.errors import ConfigError
-from runner.pki import Authority
+from runner.base.pki import Authority
+from runner.values.errors import ConfigError
 from tests.kit.wait import patience
 
 if TYPE_CHECKING:
@@ -209,7 +209,7 @@ async def test_an_error_of_the_http_proxy_is_reported_without_its_password(stage
 async def test_an_http_proxy_that_never_answers_keeps_no_connection(
     staged: Staged, corridor: Corridor, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("runner.proxy.http.upstream._CONNECT", 0.05)
+    monkeypatch.setattr("runner.core.proxy.http.upstream._CONNECT", 0.05)
     corridor.is_silent = True
     async with staged(**{"proxy-url": corridor.url}) as stage:
         answer = await stage.get()
@@ -222,7 +222,7 @@ async def test_an_http_proxy_that_never_answers_keeps_no_connection(
 async def test_a_server_that_never_ends_the_handshake_keeps_no_connection(
     staged: Staged, authority: Authority, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("runner.proxy.http.upstream._CONNECT", 0.05)
+    monkeypatch.setattr("runner.core.proxy.http.upstream._CONNECT", 0.05)
     closed = asyncio.Event()
 
     async def silent(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 
 import orjson
 
-from runner.digests import digest_of_answer
 from runner.features.unchanged.last_run import READ_SET, ReadSet
-from runner.slots import EMPTY
+from runner.values.digests import digest_of_answer
+from runner.values.slots import EMPTY
 
 if TYPE_CHECKING:
     from tests.unit.proxy.stage import Stage

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import orjson
 
-from runner.proxy.protobuf.wire import message, text
+from runner.core.proxy.protobuf.wire import message, text
 from tests.unit.proxy.stage import make_run
 
 if TYPE_CHECKING:

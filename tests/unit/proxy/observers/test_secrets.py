@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Any
 import orjson
 import pytest
 
-from runner.engine import secret_objects
+from runner.core.engine import secret_objects
+from runner.core.masking.masker import MASK
+from runner.core.proxy.protobuf.wire import message, text
 from runner.features.masking.requests import CALLBACKS, NO_LOG_PATH
-from runner.masking.masker import MASK
-from runner.proxy.protobuf.wire import message, text
 
 if TYPE_CHECKING:
     from tests.unit.proxy.stage import Stage

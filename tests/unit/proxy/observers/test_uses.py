@@ -10,17 +10,17 @@ from typing import TYPE_CHECKING, TypeAlias
 import orjson
 import pytest
 
-from runner.errors import NotFoundError
+from runner.core.kube.discovery import ApiResource
+from runner.core.proxy.calls import Handler
+from runner.core.proxy.handlers.served import ServedResources
+from runner.core.proxy.handlers.writes import Writes
 from runner.features.prune import requests
 from runner.features.prune.record import Basis, CreationRecord, ObjectId
 from runner.features.prune.run_objects import USES, RunObjects
-from runner.kube.discovery import ApiResource
-from runner.objects import Object, ObjectKey
-from runner.ownership import Owner
-from runner.proxy.calls import Handler
-from runner.proxy.handlers.served import ServedResources
-from runner.proxy.handlers.writes import Writes
-from runner.slots import EMPTY
+from runner.values.errors import NotFoundError
+from runner.values.objects import Object, ObjectKey
+from runner.values.ownership import Owner
+from runner.values.slots import EMPTY
 
 if TYPE_CHECKING:
     from tests.unit.proxy.stage import Stage

@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
+from runner.core.kube.discovery import ApiResource
 from runner.features.plan.trial.overlay import NAMESPACES, KindId, Overlay, Refusal
 from runner.features.plan.trial.selection import Selector, SelectorError
-from runner.kube.discovery import ApiResource
-from runner.objects import GVK, Object, ObjectKey
+from runner.values.objects import GVK, Object, ObjectKey
 
 MAPS = ApiResource(GVK("", "v1", "ConfigMap"), "configmaps", True, frozenset(), frozenset())  # noqa: FBT003 - namespaced
 SPACES = ApiResource(GVK("", "v1", "Namespace"), "namespaces", False, frozenset(), frozenset())  # noqa: FBT003 - not

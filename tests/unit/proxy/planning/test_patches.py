@@ -9,7 +9,7 @@ import pytest
 from runner.features.plan.trial import apply, patches
 from runner.features.plan.trial.patches import PatchError
 from runner.features.plan.trial.schemas import ApiDocument, Schema
-from runner.objects import GVK, Object
+from runner.values.objects import GVK, Object
 
 # RFC 6902, appendix A, and cases of its section 4.
 JSON_PATCHES: list[tuple[Object, list[Object], Object]] = [

@@ -6,7 +6,7 @@ from typing import Any
 
 from runner.features.plan.trial.overlay import KindId, Overlay
 from runner.features.plan.trial.read_digests import ABSENT, read_digest
-from runner.objects import RECORD_OF, Object
+from runner.values.objects import RECORD_OF, Object
 
 MAPS, SECRETS = KindId("", "configmaps"), KindId("", "secrets")
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from runner.features.plan.trial.unknown import UnknownValues, chosen, scalars
-from runner.objects import GVK, Object, ObjectKey
+from runner.values.objects import GVK, Object, ObjectKey
 
 SERVICE, MAP = GVK("", "v1", "Service"), GVK("", "v1", "ConfigMap")
 KEY = ObjectKey("shop", "web")

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from runner.proxy.protobuf import owners, wire
-from runner.proxy.protobuf.wire import flag, message, text, varint
+from runner.core.proxy.protobuf import owners, wire
+from runner.core.proxy.protobuf.wire import flag, message, text, varint
 
 TYPE = message(1, text(1, "v1") + text(2, "DeleteOptions"))
 

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from runner.proxy.protobuf import owners
-from runner.proxy.protobuf.wire import message, text, varint
+from runner.core.proxy.protobuf import owners
+from runner.core.proxy.protobuf.wire import message, text, varint
 
 NAMED = b"\n\x0a\n\x08settings"
 """Field 1, the metadata, with a name."""

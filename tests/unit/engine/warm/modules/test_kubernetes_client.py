@@ -12,8 +12,8 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
+from runner.core.proxy.handlers.authenticate import kubeconfig
 from runner.engines.warm.modules import kubernetes_client
-from runner.proxy.handlers.authenticate import kubeconfig
 
 # Its types say nothing of the library that it imports.
 kube_config: Any = import_module("kubernetes.config.kube_config")

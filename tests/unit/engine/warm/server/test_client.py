@@ -10,8 +10,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from runner.config import shortages
-from runner.engine.wire import Order
+from runner.base.config import shortages
+from runner.core.engine.wire import Order
 from runner.engines.warm.messages import Load
 from runner.engines.warm.server import client
 from runner.engines.warm.server import scratch as scratch_folders

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from runner.agent import process_tree
-from runner.engine import processes
+from runner.core.engine import processes
 from runner.engines.warm.server import self_test
 from tests.kit.forks import in_a_fork
 

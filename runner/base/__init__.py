@@ -1,0 +1,1 @@
+"""Settings, credentials, the log, metrics, health checks, Events, and YAML, as any service needs them."""

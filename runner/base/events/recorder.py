@@ -1,0 +1,180 @@
+"""Recorder of Kubernetes Events about watched objects.
+
+Best effort: `record` never waits, and a failed write stops nothing. Events are written to events.k8s.io/v1, or to the
+core group if only that is granted. `series` decides how often. Dropped Events are counted. A missing right is logged
+once for each namespace, with the rule to add.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+from collections import Counter, deque
+from collections.abc import Callable
+from typing import Literal, Protocol, get_args
+from urllib.parse import quote
+
+from runner.base import log
+from runner.base.events import bodies
+from runner.base.events.bodies import REPORTER, ApiEvent, EventCount
+from runner.base.events.series import EventAggregator, EventSeries
+from runner.base.meters import Meters
+from runner.values.errors import ApiError, ApiUnavailableError, ForbiddenError, KindNotFoundError, NotFoundError
+from runner.values.objects import Object
+
+DropReason = Literal["too many", "refused", "failed"]
+
+_WAITING = 1000
+"""Events that wait while the API server is slow."""
+_REFUSED_FOR = 600.0
+"""Seconds without writes to a namespace that refused an Event."""
+_DEFAULT_NAMESPACE = "default"
+"""Namespace of Events about cluster-scoped objects."""
+_MERGE = "application/merge-patch+json"
+_RULE = "{apiGroups: ['', events.k8s.io], resources: [events], verbs: [create, patch]}"
+
+_log = log.get(__name__)
+
+
+class EventClient(Protocol):
+    """Client methods that the recorder uses."""
+
+    async def request(self, method: str, path: str, *, body: object, content_type: str = ...) -> Object:
+        """Send one request and return the answer."""
+        ...
+
+
+class EventQueue(Protocol):
+    """Receiver of Events."""
+
+    def record(self, what: ApiEvent) -> None:
+        """Queue an Event."""
+        ...
+
+
+class EventRecorder:
+    """Queues Events; `follow` writes them."""
+
+    def __init__(self, client: EventClient, instance: str, clock: Callable[[], float], meters: Meters) -> None:
+        """`instance` names this process among replicas; `clock` counts seconds."""
+        self.dropped: Counter[str] = Counter(dict.fromkeys(get_args(DropReason), 0))
+        """Dropped Events by reason."""
+        text = "Events that were not written"
+        meters.observable_counter("ansible_operator_events_dropped", text, ["reason"], lambda: self.dropped)
+        self._client = client
+        self._instance = instance or REPORTER
+        self._clock = clock
+        self._epoch = time.time() - clock()
+        self._book = EventAggregator(clock())
+        self._pending: deque[ApiEvent] = deque()
+        self._changed = asyncio.Event()
+        self._core: set[str] = set()
+        """Namespaces in which the core group is granted."""
+        self._refused_until: dict[str, float] = {}
+        self._unpatched_until: dict[str, float] = {}
+        """The same for namespaces in which repeated Events cannot be counted."""
+        self._logged = log.Once()
+        self._is_closing = False
+        self._last_name = 0
+
+    def record(self, what: ApiEvent) -> None:
+        """Queue an Event."""
+        if len(self._pending) >= _WAITING:
+            self.dropped["too many"] += 1
+            return
+        self._pending.append(what)
+        self._changed.set()
+
+    async def follow(self) -> None:
+        """Write queued Events until `close` is called and all due Events are written."""
+        while True:
+            self._changed.clear()
+            await self._write_due()
+            if self._is_closing:
+                return
+            due = self._book.next()
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(None if due is None else max(due - self._clock(), 0)):
+                    await self._changed.wait()
+
+    async def close(self, following: asyncio.Task[None], grace: float) -> None:
+        """End the task `following` once all Events are written, or after `grace` seconds."""
+        self._is_closing = True
+        self._changed.set()
+        await asyncio.wait([following], timeout=grace)
+        following.cancel()
+        (ended,) = await asyncio.gather(following, return_exceptions=True)
+        if isinstance(ended, Exception):
+            _log.error("The event recorder failed", error=repr(ended))
+        if self.dropped.total():
+            _log.info("Events were dropped", **{why.replace(" ", "_"): count for why, count in self.dropped.items()})
+
+    async def _write_due(self) -> None:
+        while self._pending or ((due := self._book.next()) is not None and due <= self._clock()):
+            while self._pending:
+                if not self._book.take(self._pending.popleft(), self._clock()):
+                    self.dropped["too many"] += 1
+            for series in self._book.due(self._clock()):
+                await self._write(series)
+
+    async def _write(self, series: EventSeries) -> None:
+        namespace = series.what.regarding.key.namespace or _DEFAULT_NAMESPACE
+        if self._refused_until.get(namespace, 0) > self._clock():
+            self.dropped["refused"] += 1
+            return
+        try:
+            if series.object_name:
+                await self._repeat(series, namespace)
+            else:
+                await self._create(series, namespace)
+        except ForbiddenError as error:
+            self.dropped["refused"] += 1
+            self._refused_until[namespace] = self._clock() + _REFUSED_FOR
+            self._book.forget(series)
+            self._warn("Cannot write Events; the log contains the same information", error, namespace)
+        except (ApiError, ApiUnavailableError) as error:
+            self.dropped["failed"] += 1
+            self._book.forget(series)
+            _log.debug("Cannot write an Event", error=str(error), reason=series.what.reason)
+
+    async def _create(self, series: EventSeries, namespace: str) -> None:
+        core = namespace in self._core
+        try:
+            await self._post(series, namespace, core=core)
+        except (ForbiddenError, NotFoundError, KindNotFoundError):
+            await self._post(series, namespace, core=not core)
+            self._core ^= {namespace}
+
+    async def _post(self, series: EventSeries, namespace: str, *, core: bool) -> None:
+        self._last_name = max(self._last_name + 1, int((self._epoch + series.first) * 1e9))
+        name = bodies.name_of(series.what, self._last_name)
+        metadata = {"name": name, "namespace": namespace}
+        body = bodies.created(series.what, metadata, self._instance, self._seen(series), core=core)
+        await self._client.request("POST", _path(namespace, core=core), body=body)
+        series.object_name = name
+
+    async def _repeat(self, series: EventSeries, namespace: str) -> None:
+        if self._unpatched_until.get(namespace, 0) > self._clock():
+            return
+        core = namespace in self._core
+        path = f"{_path(namespace, core=core)}/{quote(series.object_name, safe='')}"
+        body = bodies.repeated(self._seen(series), core=core)
+        try:
+            await self._client.request("PATCH", path, body=body, content_type=_MERGE)
+        except ForbiddenError as error:
+            self._unpatched_until[namespace] = self._clock() + _REFUSED_FOR
+            self._warn("Cannot patch Events, so repeated ones are not counted", error, namespace)
+        except NotFoundError:
+            self._book.forget(series)  # the API server keeps events for an hour, as a rule
+
+    def _seen(self, series: EventSeries) -> EventCount:
+        return EventCount(self._epoch + series.first, self._epoch + series.last, series.count)
+
+    def _warn(self, message: str, error: ForbiddenError, namespace: str) -> None:
+        if self._logged.is_new(namespace):
+            _log.warning(message, error=str(error), rule=_RULE)
+
+
+def _path(namespace: str, *, core: bool) -> str:
+    return f"{'/api/v1' if core else '/apis/events.k8s.io/v1'}/namespaces/{quote(namespace, safe='')}/events"

@@ -1,0 +1,306 @@
+"""Parses YAML files as Go operators do: expansion of variables, nodes with line numbers, plain values, `Problems`.
+
+Values follow YAML 1.1 as Go implements it: `yes` and `on` are booleans, dates and `1:30` are text, `1e3` is a number.
+
+Variables are expanded in the text before it is parsed. Existing files depend on it: a variable can contain a number,
+a boolean, a flow mapping or a key. It can be in a place where YAML does not allow `${`, as in `{group: ${GROUP}}`. A
+value with line breaks shifts the lines below it, so each line of the result has the number of its line in the file.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import contextlib
+import math
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, cast
+
+import yaml
+
+from runner.values.errors import ConfigError
+
+_VARIABLE = re.compile(r"\$(?:\{([^}\s]+)\}|([A-Za-z_][A-Za-z0-9_]*))")
+_STANDARD = "tag:yaml.org,2002:"
+_GO_FLOAT = re.compile(r"[-+]?([0-9]+(\.[0-9]*)?|\.[0-9]+)[eE][-+]?[0-9]+")
+_LARGEST_INTEGER = 2**64
+_PLACES = 5
+"""Further places of a problem that its line names."""
+_FAST: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+"""Loader in C, ten times as fast, where PyYAML has it."""
+_CONSTRUCTOR = yaml.constructor.SafeConstructor()
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Problem:
+    """An error or warning. `subject` is a watch and its field; empty for the whole file. `line` 0: unknown."""
+
+    file: str
+    line: int
+    subject: str
+    message: str
+    is_hint: bool = False
+    """A warning that affects no run."""
+
+    def __str__(self) -> str:
+        return self.render("")
+
+    def render(self, level: str) -> str:
+        """Return `file:line: level: subject: message` without empty parts."""
+        location = f"{self.file}:{self.line}" if self.line else self.file
+        message = " ".join(self.message.splitlines())
+        return ": ".join(part for part in (location, level, self.subject, message) if part)
+
+
+@dataclass(slots=True)
+class Problems:
+    """Errors and warnings of files, to report all at once."""
+
+    errors: list[Problem] = field(default_factory=list)
+    warnings: list[Problem] = field(default_factory=list)
+
+    def raise_errors(self) -> None:
+        """Raise a ConfigError with a line for each error, in the order of the file, if there is any."""
+        if self.errors:
+            raise ConfigError("\n".join(str(problem) for problem in sorted(set(self.errors))))
+
+    def report(self, *, strict: bool) -> list[tuple[str, str]]:
+        """Return level and text of each line for users: errors, warnings, then hints.
+
+        A message that is repeated is one line, with the other places. `strict` makes warnings errors.
+        """
+        level = "error" if strict else "warning"
+        ranked = {(0, "error", each) for each in self.errors}
+        ranked |= {(1 + each.is_hint, level, each) for each in self.warnings}
+        repeated: dict[tuple[str, str, str], list[Problem]] = {}
+        for _, name, problem in sorted(ranked):
+            repeated.setdefault((name, problem.subject, problem.message), []).append(problem)
+        return [(name, first.render(name) + _also(first, rest)) for (name, *_), (first, *rest) in repeated.items()]
+
+    def warning_lines(self) -> tuple[str, ...]:
+        """Return the warnings, in the order of the file."""
+        return tuple(str(problem) for problem in sorted(set(self.warnings)))
+
+
+def _also(first: Problem, others: list[Problem]) -> str:
+    """Return the further places of a problem; empty if there is none."""
+    places = [f"line {each.line}" if each.file == first.file else f"{each.file}:{each.line}" for each in others]
+    more = [f"{len(places) - _PLACES} more"] if len(places) > _PLACES else []
+    return f" (also in {', '.join([*places[:_PLACES], *more])})" if places else ""
+
+
+@dataclass(frozen=True, slots=True)
+class SourceText:
+    """Text of a file after expansion of variables."""
+
+    file: str
+    text: str
+    origins: tuple[int, ...]
+    """For each line of `text`, its line in the file."""
+    replaced: Mapping[int, tuple[str, ...]]
+    """Expanded variables by line of the file."""
+
+    def line(self, mark: yaml.Mark | None) -> int:
+        """Return the line in the file, counted from 1, of a mark of the parser."""
+        return self.origins[min(mark.line, len(self.origins) - 1)] if mark else 1
+
+
+def read(path: Path, file: str) -> str:
+    """Read a text file. Raises ConfigError, with the name `file`, if that fails."""
+    try:
+        return path.read_text(encoding="utf-8-sig")
+    except FileNotFoundError:
+        raise ConfigError(f"{file}: file not found ({path.absolute()})") from None
+    except UnicodeDecodeError as error:
+        raise ConfigError(
+            f"{file}: invalid UTF-8 ({error.reason} at byte {error.start}); save the file as UTF-8"
+        ) from None
+    except OSError as error:
+        raise ConfigError(f"{file}: cannot read the file: {error.strerror}") from error
+
+
+def expand(file: str, text: str, environ: Mapping[str, str]) -> SourceText:
+    """Expand `${NAME}` and `$NAME` from the environment. Variables that are not set stay in the text."""
+    pieces: list[str] = []
+    origins: list[int] = []
+    replaced: dict[int, tuple[str, ...]] = {}
+    for number, line in enumerate(text.splitlines(keepends=True), start=1):
+        piece = _VARIABLE.sub(lambda found: environ.get(found[1] or found[2], found[0]), line)
+        names = tuple(name for name in variables(line) if name in environ)
+        if names:
+            replaced[number] = names
+        pieces.append(piece)
+        origins += [number] * max(len(piece.splitlines()), 1)
+    return SourceText(file, "".join(pieces), (*origins, max(origins, default=1)), replaced)
+
+
+def variables(text: str) -> list[str]:
+    """Return the names of the variables in a text."""
+    return [found[1] or found[2] for found in _VARIABLE.finditer(text)]
+
+
+def documents(source: SourceText, problems: Problems) -> list[yaml.Node]:
+    """Return the root of each document. A syntax error is added to `problems` and ends the list."""
+    roots: list[yaml.Node] = []
+    with contextlib.suppress(yaml.YAMLError):  # the other loader reports the error, with its context
+        return list(_nodes(_FAST(source.text)))
+    try:
+        roots.extend(_nodes(yaml.SafeLoader(source.text)))
+    except yaml.MarkedYAMLError as error:
+        mark = error.problem_mark or error.context_mark
+        line = source.line(mark)
+        reason = ", ".join(part for part in (error.context, error.problem) if part)
+        problems.errors.append(Problem(source.file, line, "", f"invalid YAML: {reason}{_hint(source, mark)}"))
+    except yaml.YAMLError as error:
+        reason = str(error).splitlines()[0]
+        problems.errors.append(Problem(source.file, 0, "", f"invalid YAML: {reason}"))
+    except RecursionError:
+        problems.errors.append(Problem(source.file, 0, "", "invalid YAML: nested too deeply"))
+    return roots
+
+
+def _nodes(loader: Any) -> Iterator[yaml.Node]:
+    while loader.check_node():
+        root = loader.get_node()
+        if root is not None:
+            yield root
+
+
+def _hint(source: SourceText, mark: yaml.Mark | None) -> str:
+    """Return the variables in an invalid line: their values, or missing values, may be the reason."""
+    lines = source.text.splitlines()
+    left = variables(lines[mark.line]) if mark and mark.line < len(lines) else []
+    if left:
+        return f" (not set in the environment: {', '.join(left)})"
+    names = source.replaced.get(source.line(mark))
+    return f" (after expansion of {', '.join(names)} from the environment)" if names else ""
+
+
+def repeated_keys(source: SourceText, root: yaml.Node) -> Iterator[tuple[int, str, int]]:
+    """Yield line, key and first line of each duplicate key."""
+    seen: set[int] = set()
+    waiting = [root]
+    while waiting:
+        node = waiting.pop()
+        if id(node) in seen:
+            continue
+        seen.add(id(node))
+        if isinstance(node, yaml.SequenceNode):
+            waiting += node.value
+        elif isinstance(node, yaml.MappingNode):
+            first: dict[str, int] = {}
+            for key, value in node.value:
+                waiting.append(value)
+                name = f"{key.tag} {key.value}" if isinstance(key, yaml.ScalarNode) else f"{id(key)}"
+                line = source.line(key.start_mark)
+                if name in first and isinstance(key, yaml.ScalarNode):
+                    yield line, key.value, first[name]
+                first.setdefault(name, line)
+
+
+def merged(node: yaml.MappingNode) -> list[tuple[yaml.Node, yaml.Node]]:
+    """Return the pairs of a mapping with `<<` resolved; later pairs win. Raises ValueError for an invalid `<<`."""
+    try:
+        _CONSTRUCTOR.flatten_mapping(node)
+    except yaml.MarkedYAMLError as error:
+        raise ValueError(f"{error.problem}; `<<` requires a mapping or a list of mappings") from error
+    pairs: list[tuple[yaml.Node, yaml.Node]] = node.value
+    return pairs
+
+
+def kind_of(node: yaml.Node) -> str:
+    """Return the type of a node for messages: `a list`, `a mapping`, `a number`, `true or false`, `text`, `nothing`."""
+    if isinstance(node, yaml.SequenceNode):
+        return "a list"
+    if isinstance(node, yaml.MappingNode):
+        return "a mapping"
+    names = {"null": "nothing", "bool": "true or false", "int": "a number", "float": "a number"}
+    return names.get(node.tag.removeprefix(_STANDARD), "text")
+
+
+def is_null(node: yaml.Node) -> bool:
+    """Return whether a node is empty, `~` or `null`."""
+    return isinstance(node, yaml.ScalarNode) and node.tag == _STANDARD + "null"
+
+
+def is_bool(node: yaml.Node) -> bool:
+    """Return whether a node is a boolean in Go, which includes a bare `y` or `n`."""
+    if not isinstance(node, yaml.ScalarNode):
+        return False
+    return node.tag == _STANDARD + "bool" or (not node.style and node.value in {"y", "Y", "n", "N"})
+
+
+def plain(node: yaml.Node) -> Any:
+    """Return a node as plain JSON values; keys are text. Raises ValueError for values that JSON cannot represent."""
+    return _plain(node, frozenset())
+
+
+def _plain(node: yaml.Node, parents: frozenset[int]) -> Any:
+    if id(node) in parents:
+        raise ValueError("contains itself: an alias inside its own anchor")
+    inside = parents | {id(node)}
+    if isinstance(node, yaml.ScalarNode):
+        return _scalar(node)
+    if isinstance(node, yaml.SequenceNode):
+        return [_plain(item, inside) for item in node.value]
+    values: dict[str, Any] = {}
+    for key, value in merged(cast("yaml.MappingNode", node)):
+        if isinstance(key, yaml.CollectionNode):
+            raise ValueError(f"invalid key: found {kind_of(key)}, expected text")  # noqa: TRY004 - the value of a user is invalid
+        values[_characters(key.value)] = _plain(value, inside)
+    return values
+
+
+def _scalar(node: yaml.ScalarNode) -> Any:
+    text: str = node.value
+    tag = node.tag.removeprefix(_STANDARD)
+    value: Any = _characters(text)
+    if tag == "null":
+        value = None
+    elif tag == "bool":
+        value = _CONSTRUCTOR.construct_yaml_bool(node)
+    elif tag == "int" and ":" not in text:
+        value = _integer(_CONSTRUCTOR.construct_yaml_int(node), text)
+    elif tag == "float" and ":" not in text:
+        value = _finite(_CONSTRUCTOR.construct_yaml_float(node), text)
+    elif tag == "str" and not node.style and _GO_FLOAT.fullmatch(text):
+        value = _finite(float(text), text)
+    elif tag == "binary":
+        value = _binary(text)
+    return value
+
+
+def _characters(text: str) -> str:
+    """Join surrogate pairs, which JSON writes as two escapes."""
+    if not any("\ud800" <= each <= "\udfff" for each in text):
+        return text
+    try:
+        return text.encode("utf-16", "surrogatepass").decode("utf-16")
+    except UnicodeDecodeError as error:
+        raise ValueError("invalid text: unpaired surrogate escape from \\ud800 to \\udfff") from error
+
+
+def _integer(number: int, text: str) -> int | float:
+    """Round integers beyond 64 bits to floats, as Go does."""
+    if -_LARGEST_INTEGER // 2 <= number < _LARGEST_INTEGER:
+        return number
+    try:
+        return float(number)
+    except OverflowError:
+        raise ValueError(f"number {text[:20]}... is too large") from None
+
+
+def _finite(number: float, text: str) -> float:
+    if not math.isfinite(number):
+        raise ValueError(f"number {text} cannot be represented in JSON")
+    return number
+
+
+def _binary(text: str) -> str:
+    try:
+        return base64.b64decode(text).decode()
+    except (binascii.Error, UnicodeDecodeError) as error:
+        raise ValueError(f"!!binary data is not text: {error}") from error

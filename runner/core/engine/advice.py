@@ -1,0 +1,97 @@
+"""Advice for failures whose cause is neither in their message nor in the role.
+
+- Since ansible-core 2.19 a conditional without a boolean result fails. Earlier versions converted it to true or false.
+  Roles fail after an upgrade for this reason, and Ansible's message does not name the setting that helps.
+- A module that the kernel killed because memory ran out fails with an exit code, or without a result.
+- ssh and ssh-keygen refuse a user without an entry in `/etc/passwd`.
+
+Without I/O.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+
+from runner.core.engine.job import Outcome, RunResult, TaskFailure
+
+_BROKEN = re.compile(
+    r"Conditional result \S+ was derived from value of type .* Conditionals must have a boolean result\."
+    r"|\bEmpty conditional expressions are not allowed\."
+    r"|\bConditional expressions must be strings\.",
+    re.DOTALL,
+)
+"""Messages of ansible-core 2.19 to 2.22 about a broken conditional."""
+_FIRST, _GONE = (2, 19), (2, 23)
+"""First version of ansible-core with the setting, and first version without it, from the setting's documentation."""
+ADVICE = (
+    "ansible-core is stricter with conditionals since 2.19: have the condition give true or false (`x | length > 0`, "
+    "`x is defined`, `x | bool`), or let it pass as before 2.19 by `allow_broken_conditionals = true` in the section "
+    "[defaults] of ansible.cfg, or by the variable ANSIBLE_ALLOW_BROKEN_CONDITIONALS=true of the operator"
+)
+
+
+_NO_USER = re.compile(r"No user exists for uid \d+|you don't exist, go away", re.IGNORECASE)
+NO_USER = (
+    "the user id of this process has no entry in /etc/passwd: let the pod run with the image's own user id "
+    "(securityContext.runAsUser), or add an entry for this one to the image"
+)
+
+
+def explain(result: RunResult) -> RunResult:
+    """Complete messages of ssh about the user of the operator's process."""
+    return replace(result, failures=tuple(map(_explained, result.failures)))
+
+
+def _explained(failure: TaskFailure) -> TaskFailure:
+    message = failure.message
+    return replace(failure, message=f"{message} ({NO_USER})") if _NO_USER.search(message) else failure
+
+
+def add(result: RunResult, core: str) -> RunResult:
+    """Add advice to each failure that stricter templating causes. `core` is ansible-core's version."""
+    if not _has_setting(core):
+        return result
+    failures = tuple(replace(failure, message=_with_advice(failure.message)) for failure in result.failures)
+    return replace(result, failures=failures, message=_with_advice(result.message))
+
+
+def add_kills(result: RunResult, kills: int, memory: int, limit: int) -> RunResult:
+    """Add the cause to each failure of a run during which the kernel killed processes because memory ran out.
+
+    `kills` is the number of processes, `memory` the bytes that the operator may use, `limit` the bytes that a run may.
+    """
+    if not kills or result.outcome not in {Outcome.FAILED, Outcome.DIED}:
+        return result
+    processes = f"{kills} process{'es' if kills > 1 else ''}"
+    option = f"allows {limit >> 20} MiB" if limit else "is 0, so runs are not limited"
+    text = (
+        f"during this run, the kernel killed {processes} of the operator's container because memory ran out: the "
+        f"container may use {memory >> 20} MiB, and --run-memory-limit {option}. Set a lower --run-memory-limit, fewer "
+        f"concurrent runs, or a higher memory limit of the container"
+    )
+    return _with_text(result, text)
+
+
+def add_kills_in_pod(result: RunResult, kills: int, limit: int) -> RunResult:
+    """Add the cause to each failure of a run in a pod. `limit`: bytes that its container may use; 0: no limit."""
+    if not kills or result.outcome not in {Outcome.FAILED, Outcome.DIED}:
+        return result
+    processes = f"{kills} process{'es' if kills > 1 else ''}"
+    where = f"its container reached its memory limit ({limit >> 20} MiB)" if limit else "its node had no memory left"
+    text = f"during this run, the kernel killed {processes} because {where}; raise podTemplate.resources.limits.memory"
+    return _with_text(result, text)
+
+
+def _with_text(result: RunResult, text: str) -> RunResult:
+    failures = tuple(replace(failure, message=f"{failure.message} ({text})") for failure in result.failures)
+    return replace(result, failures=failures, message=f"{result.message} ({text})" if result.message else "")
+
+
+def _with_advice(message: str) -> str:
+    return f"{message} ({ADVICE})" if _BROKEN.search(message) else message
+
+
+def _has_setting(core: str) -> bool:
+    found = re.match(r"(\d+)\.(\d+)", core)
+    return found is not None and _FIRST <= (int(found[1]), int(found[2])) < _GONE

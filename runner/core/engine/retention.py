@@ -1,0 +1,255 @@
+"""Limit of the disk space of all run folders.
+
+Flow: `begin` and `end` bracket each run. `end` measures the folder. If the total exceeds the limit, the largest group
+of folders loses some, where a group is the objects of one kind in one namespace. Its least recently used objects lose
+all runs except their newest one, and after that everything. So a user who keeps many runs displaces only those of users
+who keep as many.
+
+Promises: a folder in use is never changed. A removal removes the whole folder, and delays only the next run of the same
+object. Folders of an earlier operator count after `survey` measured them. Blocking I/O, from any thread. The memory use
+is an entry per object.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections import Counter, OrderedDict
+from collections.abc import Iterator
+from pathlib import Path
+
+from runner.base import log
+from runner.core.engine import artifacts
+
+_BLOCK = 512
+"""Unit of st_blocks in bytes, regardless of the file system's block size (stat(2))."""
+_MARK = Path("env", "envvars")
+"""File that every run folder contains."""
+
+
+class KeptRuns:
+    """Run folders below one root."""
+
+    def __init__(self, root: Path, limit: int) -> None:
+        """Create the record of the folders. `limit` is their maximum total in bytes; 0 is unlimited."""
+        self._log = log.get(__name__)
+        self.size = 0
+        """Total bytes of the measured folders."""
+        self._root = root
+        self._limit = self._within_file_system(limit)
+        self._lock = threading.Condition()
+        self._busy: Counter[Path] = Counter()
+        self._claimed: set[Path] = set()
+        """Folders that are being made smaller. No run may use them, and `_lock` is notified when one leaves."""
+        self._is_making_room = False
+        self._complete: dict[str, OrderedDict[str, int]] = {}
+        """Bytes of each folder by group, least recently used first."""
+        self._trimmed: dict[str, OrderedDict[str, int]] = {}
+        """The same for folders that keep only their newest run."""
+        self._held: Counter[str] = Counter()
+        """Total bytes of each group."""
+        self._is_closed = False
+        self._logged = log.Once()
+
+    def _within_file_system(self, limit: int) -> int:
+        found = os.statvfs(next(each for each in (self._root, *self._root.absolute().parents) if each.exists()))
+        most = found.f_blocks * found.f_frsize // 2
+        if not 0 < most < limit:
+            return limit
+        self._log.info(
+            "--runner-dir-limit exceeds half of the file system of the run folders; that half is the limit now",
+            folder=str(self._root),
+            limit=most,
+        )
+        return most
+
+    def begin(self, run_dir: Path) -> None:
+        """Register a run that starts to use a folder. Waits only while this folder is being removed."""
+        with self._lock:
+            self._lock.wait_for(lambda: run_dir not in self._claimed)
+            self._busy[run_dir] += 1
+
+    def end(self, run_dir: Path, keep: int) -> None:
+        """Register the end of a run whose folder was cleared. `keep` is the number of runs that the object keeps.
+
+        Raises OSError if a folder of which nothing is kept cannot be removed.
+        """
+        held = used(run_dir) if self._limit and keep != artifacts.KEEP_NONE else 0
+        with self._lock:
+            self._busy[run_dir] -= 1
+            if self._busy[run_dir] <= 0:
+                del self._busy[run_dir]
+            self._forget(run_dir)
+            self._add(self._complete, run_dir, held, newest=True)
+        if keep == artifacts.KEEP_NONE:
+            self.remove(run_dir)
+        self._make_room()
+
+    def remove(self, run_dir: Path) -> None:
+        """Remove the folder of a deleted object, unless a run uses it. Raises OSError."""
+        with self._lock:
+            self._lock.wait_for(lambda: run_dir not in self._claimed)
+            if self._busy[run_dir]:
+                return
+            self._claimed.add(run_dir)
+        try:
+            artifacts.remove(run_dir)
+            with self._lock:
+                self._forget(run_dir)
+        finally:
+            self._release(run_dir)
+
+    def survey(self) -> None:
+        """Measure the folders that an earlier operator left, so that they count too."""
+        if not self._limit:
+            return
+        # The latest first, because each is inserted before the folders measured so far.
+        found = sorted(((_modified(run_dir), run_dir) for run_dir in run_folders(self._root)), reverse=True)
+        for _, run_dir in found:
+            if self._is_closed:
+                return
+            held = used(run_dir)
+            with self._lock:
+                name, group = str(run_dir), _group(run_dir)
+                is_measured = any(name in folders.get(group, ()) for folders in (self._complete, self._trimmed))
+                if not (is_measured or self._busy[run_dir] or run_dir in self._claimed):
+                    self._add(self._complete, run_dir, held, newest=False)
+        self._make_room()
+
+    def close(self) -> None:
+        """Stop loops over many folders."""
+        self._is_closed = True
+
+    def _make_room(self) -> None:
+        """Reduce folders to the limit. One thread does this at a time, for the runs that end meanwhile too."""
+        with self._lock:
+            if self._is_making_room or not self._limit:
+                return
+            self._is_making_room = True
+        try:
+            while (found := self._claim_next()) is not None:
+                run_dir, is_complete = found
+                try:
+                    self._reduce(run_dir, is_complete=is_complete)
+                except (OSError, RecursionError) as error:
+                    self._give_up(run_dir, error)
+                finally:
+                    self._release(run_dir)
+        except BaseException:
+            self._is_making_room = False
+            raise
+
+    def _claim_next(self) -> tuple[Path, bool] | None:
+        """Claim the folder to make smaller; return it, and whether it has older runs. None ends `_make_room`."""
+        with self._lock:
+            found = self._next() if self.size > self._limit and not self._is_closed else None
+            if found is None:
+                self._is_making_room = False
+            else:
+                self._claimed.add(found[0])
+            return found
+
+    def _next(self) -> tuple[Path, bool] | None:
+        """Return the folder to make smaller, and whether it has older runs; None if all folders are in use."""
+        for group, _ in self._held.most_common():
+            for folders in (self._complete, self._trimmed):
+                for run_dir in map(Path, folders.get(group, ())):
+                    if not self._busy[run_dir] and run_dir not in self._claimed:
+                        return run_dir, folders is self._complete
+        return None
+
+    def _reduce(self, run_dir: Path, *, is_complete: bool) -> None:
+        """Remove all runs of a folder except the newest, or the folder. Raises OSError."""
+        if is_complete:
+            artifacts.rotate(run_dir / "artifacts", 1)
+        else:
+            self._log.info(
+                "Removed a run folder because the disk limit is exceeded", folder=str(run_dir), limit=self._limit
+            )
+            artifacts.remove(run_dir)
+        held = used(run_dir) if is_complete else 0
+        with self._lock:
+            self._forget(run_dir)
+            self._add(self._trimmed, run_dir, held, newest=True)
+
+    def _give_up(self, run_dir: Path, error: Exception) -> None:
+        """Do not count a folder until the next run of its object: another user can own its files, for example."""
+        with self._lock:
+            self._forget(run_dir)
+        if self._logged.is_new(run_dir):
+            self._log.warning(
+                "Cannot remove files of runs, which do not count for the disk limit now; remove them by hand",
+                folder=str(run_dir),
+                error=str(error),
+            )
+
+    def _release(self, run_dir: Path) -> None:
+        with self._lock:
+            self._claimed.discard(run_dir)
+            self._lock.notify_all()
+
+    def _add(self, folders: dict[str, OrderedDict[str, int]], run_dir: Path, held: int, *, newest: bool) -> None:
+        if not held:
+            return
+        name, group = str(run_dir), _group(run_dir)
+        self.size += held
+        self._held[group] += held
+        of_group = folders.setdefault(group, OrderedDict())
+        of_group[name] = held
+        of_group.move_to_end(name, last=newest)
+
+    def _forget(self, run_dir: Path) -> None:
+        group = _group(run_dir)
+        for folders in (self._complete, self._trimmed):
+            held = folders.get(group, OrderedDict()).pop(str(run_dir), 0)
+            self.size -= held
+            self._held[group] -= held
+            if not folders.get(group, True):
+                del folders[group]
+        if not self._held[group]:
+            del self._held[group]
+
+
+def _group(run_dir: Path) -> str:
+    """Return the folder of the objects of one kind in one namespace."""
+    return str(run_dir.parent)
+
+
+def run_folders(root: Path) -> Iterator[Path]:
+    """Yield each run folder below `root`. Does not list their content: there can be thousands with many files each."""
+    waiting = [root]
+    while waiting:
+        folder = waiting.pop()
+        if (folder / _MARK).is_file():
+            yield folder
+            continue
+        try:
+            with os.scandir(folder) as entries:
+                waiting += [Path(entry.path) for entry in entries if entry.is_dir(follow_symlinks=False)]
+        except OSError:
+            continue  # removed meanwhile, or not readable
+
+
+def used(folder: Path) -> int:
+    """Return the disk usage in bytes of a folder and everything below it; 0 if it does not exist."""
+    size, waiting = 0, [folder]
+    while waiting:
+        place = waiting.pop()
+        try:
+            size += place.lstat().st_blocks * _BLOCK
+            with os.scandir(place) as entries:
+                for entry in entries:
+                    if entry.is_dir(follow_symlinks=False):
+                        waiting.append(Path(entry.path))
+                    else:
+                        size += entry.stat(follow_symlinks=False).st_blocks * _BLOCK
+        except OSError:
+            continue  # removed meanwhile, or not readable: created by a role as another user, for example
+    return size
+
+
+def _modified(run_dir: Path) -> int:
+    try:
+        return (run_dir / "artifacts").stat().st_mtime_ns
+    except OSError:
+        return 0

@@ -1,0 +1,136 @@
+"""Search for the output of an object's runs, in the run folders of an operator on this machine. Read-only.
+
+Layout: `<group>/<version>/<Kind>/<namespace>/<name>/artifacts/<run>/stdout`, without the empty parts. Names of runs
+sort by time.
+"""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from runner.agent import process_tree
+from runner.core.engine import processes, retention, run_dir
+from runner.core.engine.artifacts import LATEST
+from runner.core.engine.output import JOB_OF_POD, STDOUT, named
+from runner.values.errors import ConfigError, NotKeptError
+from runner.values.objects import GVK, ObjectKey
+
+_VERSION = re.compile(r"v[0-9]+((alpha|beta)[0-9]+)?")
+_AFTER_KIND = 2
+_MOST_NAMED = 10
+
+
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """A run folder and its object."""
+
+    folder: Path
+    gvk: GVK
+    key: ObjectKey
+
+    def runs(self) -> list[str]:
+        """Return the names of the runs that are kept, oldest first."""
+        artifacts = self.folder / "artifacts"
+        if not artifacts.is_dir():
+            return []
+        return sorted(each.name for each in artifacts.iterdir() if each.is_dir() and each.name != LATEST)
+
+    def output(self, ident: str) -> Path:
+        """Return the path of a run's output."""
+        return self.folder / "artifacts" / ident / STDOUT
+
+    def job_of_pod(self, ident: str) -> str:
+        """Return the Job of a run in a pod as `namespace/name`; empty for a process."""
+        try:
+            return self.output(ident).with_name(JOB_OF_POD).read_text(encoding="utf-8").strip()
+        except OSError:
+            return ""
+
+    def is_live(self, ident: str) -> bool:
+        """Return True if a run is in progress. A run in a pod is, until an operator has its result."""
+        if self.job_of_pod(ident):
+            return not self.output(ident).with_name("status").exists()
+        going = run_dir.going_on(self.folder)
+        return (
+            going is not None and going.ident == ident and processes.operator_lives(going.marker, process_tree.table())
+        )
+
+    def status(self, ident: str) -> str:
+        """Return the status of a run from ansible-runner; `unknown` if its operator died before writing it."""
+        try:
+            return self.output(ident).with_name("status").read_text(encoding="utf-8").strip() or "unknown"
+        except OSError:
+            return "unknown"
+
+
+class UnknownKindError(NotKeptError):
+    """The folders contain no run of a kind."""
+
+    def __init__(self, message: str, kinds: Sequence[GVK]) -> None:
+        """`kinds` are those with runs."""
+        super().__init__(message)
+        self.kinds = kinds
+
+
+def find(root: Path, wanted: str, namespace: str | None) -> Kept:
+    """Return the object of `KIND/NAME`. KIND is as for kubectl (`Kind`, plural, `kind.group`, `kind.version.group`).
+
+    Raises:
+        ConfigError: `wanted` does not have this form.
+        UnknownKindError: there is no run of this kind; the message lists the existing kinds.
+        NotKeptError: there is no such object, or several; the message lists the existing ones.
+    """
+    kind, slash, name = wanted.partition("/")
+    if not slash or not kind or not name or "/" in name:
+        raise ConfigError(f"{wanted!r} names no object: write KIND/NAME, such as Memcached/sample")
+    known = list(_known(root))
+    if not known:
+        raise NotKeptError(
+            f"no run is kept below {root}: call this where the operator runs (in its pod, with `kubectl exec`), and "
+            "give the --runner-dir that it has"
+        )
+    of_kind = [each for each in known if kind.lower() in kind_names(each.gvk)]
+    if not of_kind:
+        gvks = sorted({each.gvk for each in known})
+        kinds = [named(each) for each in gvks]
+        raise UnknownKindError(f"no run of a kind {kind!r} is kept below {root}{_instead(kind, kinds)}", gvks)
+    found = [each for each in of_kind if each.key.name == name and namespace in {None, each.key.namespace}]
+    if not found:
+        where = f" in namespace {namespace}" if namespace else ""
+        objects = sorted(str(each.key) for each in of_kind)
+        raise NotKeptError(
+            f"no run of {kind} {name!r}{where} is kept below {root}{_instead(name, objects)}. The folder of a deleted "
+            "object is deleted with it: the log of the operator contains the output of its finalizer"
+        )
+    if len(found) > 1:
+        which = ", ".join(sorted(f"{named(each.gvk)} {each.key}" for each in found))
+        raise NotKeptError(f"{wanted} may be one of {which}: select it with --namespace, or KIND.GROUP/NAME")
+    return found[0]
+
+
+def _known(root: Path) -> Iterable[Kept]:
+    for folder in retention.run_folders(root):
+        parts = folder.relative_to(root).parts
+        core = len(parts) > _AFTER_KIND and _VERSION.fullmatch(parts[0]) is not None
+        group, version, kind, *rest = ("", *parts) if core else (*parts, "", "", "")[: max(len(parts), 3)]
+        if rest and len(rest) <= _AFTER_KIND:
+            yield Kept(folder, GVK(group, version, kind), ObjectKey("".join(rest[:-1]), rest[-1]))
+
+
+def kind_names(gvk: GVK) -> set[str]:
+    """Return all names of a kind that a user may write, in lower case."""
+    kind = gvk.kind.lower()
+    plurals = {kind, f"{kind}s", f"{kind}es", f"{kind.removesuffix('y')}ies"}
+    suffixes = {"", f".{gvk.group}".rstrip("."), f".{gvk.version}.{gvk.group}".rstrip(".")}
+    return {f"{plural}{suffix}".lower() for plural in plurals for suffix in suffixes}
+
+
+def _instead(given: str, there: Sequence[str]) -> str:
+    close = [*difflib.get_close_matches(given, there, n=_MOST_NAMED), *there]
+    some = list(dict.fromkeys(close))
+    more = f" and {len(some) - _MOST_NAMED} more" if len(some) > _MOST_NAMED else ""
+    return f"; there are {', '.join(some[:_MOST_NAMED])}{more}"

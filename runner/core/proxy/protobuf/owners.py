@@ -1,0 +1,141 @@
+r"""Metadata and owners in Kubernetes protobuf, which Go clients use for built-in kinds.
+
+The content is `k8s\0` and a message `Unknown` with type and raw object; the metadata is field 1 of each kind's message.
+Additions are appended, because parsers merge repeated messages (Protocol Buffers' "Last One Wins").
+Sources: `generated.proto` of k8s.io/apimachinery in pkg/runtime and pkg/apis/meta/v1, and
+https://protobuf.dev/programming-guides/encoding/. Pure.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import UTC, datetime
+
+from runner.core.proxy.protobuf.wire import fields, flag, message, octets, string, text
+from runner.values.objects import Object, annotations_of
+from runner.values.ownership import references_of
+
+_MAGIC = b"k8s\0"
+_TYPE_META, _RAW, _ENCODING = 1, 2, 3
+_API_VERSION, _KIND = 1, 2
+_METADATA = 1
+_NAME, _NAMESPACE, _VERSION = 1, 3, 6
+_TEXTS = {_NAME: "name", 2: "generateName", _NAMESPACE: "namespace", 5: "uid", _VERSION: "resourceVersion"}
+_TIMES = {8: "creationTimestamp", 9: "deletionTimestamp"}
+_GENERATION, _LABELS, _ANNOTATIONS, _REFERENCES, _FINALIZERS = 7, 11, 12, 13, 14
+_MAPS = {_LABELS: "labels", _ANNOTATIONS: "annotations"}
+_ITEMS, _MESSAGE, _DETAILS, _UID_IN_DETAILS = 2, 3, 5, 6
+_REFERENCE_TEXTS = {1: "kind", 3: "name", 4: "uid", 5: "apiVersion"}
+_REFERENCE_FLAGS = {6: "controller", 7: "blockOwnerDeletion"}
+
+
+def read(data: bytes) -> Object | None:
+    """Parse an object's type and metadata, of a list those of its items; of a `Status` the message and UID.
+
+    None if the content is invalid.
+    """
+    try:
+        return _read(data)
+    except (ValueError, OverflowError, OSError):
+        return None
+
+
+def add(data: bytes, obj: Object) -> bytes:
+    """Add the owner references and annotations of `obj` to an object that `read` accepted."""
+    found = _read(data)
+    names = {reference.get("uid") for reference in references_of(found)}
+    theirs = annotations_of(found)
+    more = b"".join(
+        message(_REFERENCES, _reference(reference))
+        for reference in references_of(obj)
+        if reference.get("uid") not in names
+    ) + b"".join(
+        message(_ANNOTATIONS, text(1, name) + text(2, value))
+        for name, value in annotations_of(obj).items()
+        if theirs.get(name) != value
+    )
+    if not more:
+        return data
+    unknown = _unknown(data)
+    return _enclosed({**unknown, _RAW: unknown.get(_RAW, b"") + message(_METADATA, more)})
+
+
+def renamed(data: bytes, name: str, namespace: str) -> bytes:
+    """Return an object that `read` accepted with another name and namespace, and without a resource version."""
+    unknown = _unknown(data)
+    more = text(_NAME, name) + text(_NAMESPACE, namespace) + text(_VERSION, "")
+    return _enclosed({**unknown, _RAW: unknown.get(_RAW, b"") + message(_METADATA, more)})
+
+
+def _enclosed(unknown: Mapping[int, bytes]) -> bytes:
+    return _MAGIC + b"".join(message(number, value) for number, value in unknown.items())
+
+
+def _unknown(data: bytes) -> dict[int, bytes]:
+    """Return the fields of `Unknown`. An unusual encoding is rejected here, and left to the API server."""
+    found = {number: octets(value) for number, value in fields(data[len(_MAGIC) :])}
+    if _enclosed(found) != data or found.get(_ENCODING):
+        raise ValueError("not Kubernetes protobuf in its usual form")
+    return found
+
+
+def _read(data: bytes) -> Object:
+    unknown = _unknown(data)
+    type_meta = dict(fields(unknown.get(_TYPE_META, b"")))
+    kind, raw = string(type_meta.get(_KIND)), unknown.get(_RAW, b"")
+    found: Object = {"apiVersion": string(type_meta.get(_API_VERSION)), "kind": kind, **_read_object(raw)}
+    if kind.endswith("List"):
+        found["items"] = [_read_object(octets(value)) for number, value in fields(raw) if number == _ITEMS]
+    elif kind == "Status":
+        status = dict(fields(raw))
+        details = dict(fields(octets(status.get(_DETAILS, b""))))
+        found["message"] = string(status.get(_MESSAGE))
+        found["details"] = {"uid": string(details.get(_UID_IN_DETAILS))}
+    return found
+
+
+def _read_object(raw: bytes) -> Object:
+    found: Object = {}
+    for number, value in fields(raw):
+        if number == _METADATA:
+            _read_metadata(octets(value), found)
+    return {"metadata": {name: value for name, value in found.items() if value}}
+
+
+def _read_metadata(data: bytes, found: Object) -> None:
+    for number, value in fields(data):
+        if number in _TEXTS:
+            found[_TEXTS[number]] = string(value)
+        elif number in _MAPS:
+            entry = dict(fields(octets(value)))
+            found.setdefault(_MAPS[number], {})[string(entry.get(1))] = string(entry.get(2))
+        elif number in _TIMES:
+            seconds = dict(fields(octets(value))).get(1)
+            if isinstance(seconds, int):
+                found[_TIMES[number]] = datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+        elif number == _GENERATION:
+            found["generation"] = value
+        elif number == _FINALIZERS:
+            found.setdefault("finalizers", []).append(string(value))
+        elif number == _REFERENCES:
+            found.setdefault("ownerReferences", []).append(_read_reference(octets(value)))
+
+
+def _read_reference(data: bytes) -> Object:
+    found: Object = {}
+    for number, value in fields(data):
+        if number in _REFERENCE_TEXTS:
+            found[_REFERENCE_TEXTS[number]] = string(value)
+        elif number in _REFERENCE_FLAGS:
+            found[_REFERENCE_FLAGS[number]] = bool(value)
+    return found
+
+
+def _reference(reference: Mapping[str, object]) -> bytes:
+    texts = [text(number, str(reference.get(name, ""))) for number, name in _REFERENCE_TEXTS.items()]
+    flags = [
+        flag(number, reference[name] is True)
+        for number, name in _REFERENCE_FLAGS.items()
+        if reference.get(name) is not None
+    ]
+    return b"".join(texts + flags)

@@ -1,0 +1,74 @@
+r"""Secrets in Kubernetes protobuf. Pure.
+
+Returns the fields with secret values as in JSON, with `data` as bytes. Sources:
+`generated.proto` of k8s.io/api in core/v1, and of k8s.io/apimachinery in pkg/runtime and pkg/apis/meta/v1.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from runner.core.proxy.protobuf.wire import fields, octets, string
+
+_MAGIC = b"k8s\0"
+_TYPE_META, _RAW = 1, 2
+_KIND = 2
+_METADATA, _DATA, _STRING_DATA, _ITEMS = 1, 2, 4, 2
+_NAME, _NAMESPACE, _ANNOTATIONS = 1, 3, 12
+_EVENT_OBJECT, _EVENT_RAW = 2, 1
+_LENGTH = 4
+"""Bytes of the length prefix of each watch event."""
+
+
+def read(data: bytes) -> Any:
+    """Parse content. Raises ValueError."""
+    if not data.startswith(_MAGIC):
+        raise ValueError("not Kubernetes protobuf")
+    unknown = dict(fields(data[len(_MAGIC) :]))
+    kind = string(dict(fields(octets(unknown.get(_TYPE_META, b"")))).get(_KIND))
+    raw = octets(unknown.get(_RAW, b""))
+    if kind == "Secret":
+        return _secret(raw)
+    if kind.endswith("List"):
+        items = [octets(value) for number, value in fields(raw) if number == _ITEMS]
+        return {"items": [_secret(item) for item in items]}
+    return {}
+
+
+def split(stream: bytes) -> tuple[list[Any], bytes]:
+    """Split the complete events from a watch's content; return their objects and the remaining bytes."""
+    found = []
+    while len(stream) >= _LENGTH:
+        end = _LENGTH + int.from_bytes(stream[:_LENGTH], "big")
+        if len(stream) < end:
+            break
+        event = dict(fields(stream[_LENGTH:end]))
+        extension = dict(fields(octets(event.get(_EVENT_OBJECT, b""))))
+        found.append(read(octets(extension.get(_EVENT_RAW, b""))))
+        stream = stream[end:]
+    return found, stream
+
+
+def _secret(raw: bytes) -> dict[str, Any]:
+    found: dict[str, Any] = {"metadata": {}, "data": {}, "stringData": {}}
+    for number, value in fields(raw):
+        if number == _METADATA:
+            found["metadata"] = _metadata(octets(value))
+        elif number in {_DATA, _STRING_DATA}:
+            entry = dict(fields(octets(value)))
+            of_map = found["data" if number == _DATA else "stringData"]
+            of_map[string(entry.get(1))] = octets(entry.get(2, b""))
+    return found
+
+
+def _metadata(raw: bytes) -> dict[str, Any]:
+    found: dict[str, Any] = {"annotations": {}}
+    for number, value in fields(raw):
+        if number == _NAME:
+            found["name"] = string(value)
+        elif number == _NAMESPACE:
+            found["namespace"] = string(value)
+        elif number == _ANNOTATIONS:
+            entry = dict(fields(octets(value)))
+            found["annotations"][string(entry.get(1))] = string(entry.get(2))
+    return found

@@ -1,0 +1,200 @@
+"""Controller of one kind: events become requests, and the results of requests become delays.
+
+A failure in one kind never stops another (runner.base.monitoring.background).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Sequence
+from functools import partial
+
+from runner.base import log
+from runner.base.monitoring.background import Work
+from runner.core.kube.cache import Change, Summary
+from runner.core.queue import reasons
+from runner.core.queue.queue import WorkQueue
+from runner.core.queue.request import Cause, ReconcileRequest
+from runner.core.reconcile import decisions
+from runner.core.reconcile.attempt import WatchScope
+from runner.core.reconcile.decisions import Done, RequeueAfter, Result, Retry, Terminal
+from runner.core.reconcile.hooks import REQUEST_BACKOFF, Hooks
+from runner.core.reconcile.metrics import controller_name
+from runner.core.reconcile.reconcile import Reconciler
+from runner.core.reconcile.runs import Runs
+from runner.values.objects import ObjectKey
+
+_LIST_PATIENCE = 3.0
+"""Maximum seconds that reruns wait for the first list."""
+_RESULT_NAMES = {Done: "success", RequeueAfter: "requeue_after", Retry: "error", Terminal: "error"}
+
+
+class Controller:
+    """Runs one watch of watches.yaml."""
+
+    def __init__(
+        self,
+        scope: WatchScope,
+        reconciler: Reconciler,
+        runs: Runs,
+        hooks: Sequence[Hooks],
+        queue: WorkQueue,
+    ) -> None:
+        """`hooks` are in the order in which they are called."""
+        self.watch = scope.watch
+        self.queue = queue
+        self.informer = scope.informer
+        self._reconciler = reconciler
+        self._runs = runs
+        self._metrics = scope.metrics
+        self._hooks = hooks
+        self._leadership = scope.leadership
+        self._marks = scope.marks
+        self._registry = scope.registry
+        self._background = scope.background
+        self._name = controller_name(scope.watch.gvk)
+        self._terminal: set[ObjectKey] = set()
+        """Objects that do not run until they change."""
+        self._refused: set[ObjectKey] = set()
+        """Objects about which the API server refused a request: any change ends the backoff."""
+        self._log = log.get(__name__, gvk=str(scope.watch.gvk))
+        self._registry.subscribe(self._terminal.discard)
+        self._registry.subscribe(self._refused.discard)
+        self._registry.subscribe(self.queue.forget)
+        self._leadership.listen(self._leadership_changed)
+        metrics, gvk = scope.metrics, scope.watch.gvk
+        metrics.add_kind(gvk, self.queue)
+        metrics.objects.labels(str(gvk)).set_function(self.informer.__len__)
+        metrics.add_objects(gvk, self.informer.created, self.informer.age)
+
+    def problem(self) -> str | None:
+        """Return why the kind is not watched; None while it is."""
+        return self.informer.problem()
+
+    async def follow(self) -> None:
+        """Turn the events of the kind's objects into requests until canceled."""
+        self.queue.hold_reruns()
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self._keep("watch", partial(self.informer.follow, self._changed)))
+            group.create_task(self._reconciler.follow())
+            group.create_task(self._release_reruns())
+
+    async def _keep(self, name: str, work: Work) -> None:
+        await self._background.keep(f"{self.watch.gvk.kind}/{name}", work)
+
+    async def _release_reruns(self) -> None:
+        """Wait for the first list, so that objects that never ran are first. If it takes long, wait no more."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(_LIST_PATIENCE):
+                async for _ in self.informer.known_namespaces():
+                    pass
+        self.queue.release_reruns()
+
+    def wake(self, key: ObjectKey, cause: Cause) -> None:
+        """Run an object for a cause outside it, if this replica leads.
+
+        An object that does not run until it changes needs a reason that starts over.
+        """
+        reason, exists = cause.reason, self._leadership.leads() and key in self.informer
+        if exists and (reason.starts_over or key not in self._terminal):
+            if reason.message:
+                self._log.info(reason.message, why=", ".join(cause.details), **key._asdict())
+            self.queue.add(key, reason, cause.details, cause.handicap)
+
+    def _leadership_changed(self) -> None:
+        """Forget all objects. If this replica leads now, run each once, as at start: it missed earlier events."""
+        for key in self.informer.all_keys():
+            # The runs of another replica may change anything that is cached of the object.
+            self._registry.forget(key)
+            if self._leadership.leads():
+                self.queue.add_at_start(key, decisions.result_at_start(self.watch, self.informer.summary(key)))
+
+    async def work(self) -> None:
+        """Serve requests until the queue is closed; what is being served then is served to its end."""
+        async with asyncio.TaskGroup() as group:
+            for _ in range(self.queue.limit.workers):
+                group.create_task(self._keep("worker", self._work))
+        await self._reconciler.drain()
+
+    def _changed(self, change: Change) -> None:
+        if change.new is None:
+            self._registry.forget(change.key)
+        for hooks in self._hooks:
+            hooks.changed(change)
+        waits = change.key in self._terminal or change.key in self._refused
+        reason = decisions.run_reason(self.watch, change, self._marks, waits=waits)
+        if reason is None or not (change.new is None or self._leadership.leads()):
+            return
+        # A kind without a generation does not show whether the run itself made the change.
+        new = change.new
+        if new is not None and not new.paused and (new.deleting or new.generation is not None):
+            self._runs.supersede(change.key, reason)
+        if reason is reasons.PRESENT:
+            self.queue.add_at_start(change.key, decisions.result_at_start(self.watch, new))
+        else:
+            self.queue.add(change.key, reason, change.fields)
+
+    async def _work(self) -> None:
+        while (request := await self.queue.get()) is not None:
+            started = asyncio.get_running_loop().time()
+            self._metrics.queue_seconds.labels(self._name, self._name).observe(request.waited)
+            self._metrics.waits.labels(str(self.watch.gvk), request.reason.value).observe(request.waited)
+            before = self.informer.summary(request.key)
+            try:
+                result = await self._reconcile(request)
+                self._apply(request, result)
+                self._catch_up(request.key, before, result)
+            except Exception:
+                self.queue.retry(request.key, REQUEST_BACKOFF, ran=False)  # the worker begins again without it
+                raise
+            finally:
+                self.queue.done(request.key)
+            seconds = asyncio.get_running_loop().time() - started
+            self._metrics.work_seconds.labels(self._name, self._name).observe(seconds)
+            self._metrics.reconcile_seconds.labels(self._name).observe(seconds)
+            self._metrics.reconciled(self._name, _RESULT_NAMES[type(result)])
+
+    async def _reconcile(self, request: ReconcileRequest) -> Result:
+        try:
+            for hooks in self._hooks:
+                await hooks.ready(request.key)
+            return await self._reconciler.reconcile(self.queue.begun(request))
+        except Exception:  # noqa: BLE001 - a defect must not end the worker: it is logged with its traceback, and retried
+            self._log.exception("Reconcile failed unexpectedly", **request.key._asdict())
+            return Retry(REQUEST_BACKOFF, ran=False)
+
+    def _catch_up(self, key: ObjectKey, before: Summary | None, result: Result) -> None:
+        """Run an object that waits for a change if the change came during the attempt.
+
+        An attempt that ran does not count: the role itself may have changed an annotation.
+        """
+        waits = (isinstance(result, Terminal) and not result.ran) or (isinstance(result, Retry) and result.refused)
+        now = self.informer.summary(key)
+        if waits and before is not None and now is not None and before.annotations_digest != now.annotations_digest:
+            self.queue.add(key, reasons.CHANGED)
+
+    def _apply(self, request: ReconcileRequest, result: Result) -> None:
+        """Queue what follows the attempt."""
+        key = request.key
+        self._terminal.discard(key)
+        self._refused.discard(key)
+        match result:
+            case Terminal():
+                self._terminal.add(key)
+            case Retry(backoff, ran, refused):
+                if refused:
+                    self._refused.add(key)
+                delay = self.queue.retry(key, backoff, ran=ran)
+                if delay:
+                    failures = request.failures + 1
+                    # A run that waits for its pod has not failed; its status contains the reason.
+                    write = self._log.debug if backoff is decisions.POD_BACKOFF else self._log.info
+                    write("Retrying the object with backoff", seconds=delay, failures=failures, **key._asdict())
+            case RequeueAfter(delay, why):
+                self.queue.succeeded(key)
+                self.queue.add_after(key, why, delay)
+            case Done(resync_after):
+                self.queue.succeeded(key)
+                if resync_after is not None and key in self.informer:
+                    self.queue.add_after(key, reasons.RESYNC, resync_after)

@@ -1,0 +1,117 @@
+"""Guards of the work on single objects: a replica works on objects only while it leads.
+
+A controller gets a `LeaseGuard` before it works on an object and keeps it until the work has ended. The Lease is
+released when no guard is in use. If the Lease is lost, the guards cancel the work. A `Leadership` is a `SoleReplica`
+without leader election, and a `replica.Replica` with it.
+
+Must not import: anything that does I/O.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import AbstractContextManager, asynccontextmanager, contextmanager
+from typing import Protocol
+
+from runner.values.errors import LeaseLostError
+
+
+class LeaseGuard:
+    """Permission to work on one object."""
+
+    def __init__(self, is_valid: Callable[[], bool]) -> None:
+        self._is_valid = is_valid
+        self._is_lost = False
+        self._callbacks: list[Callable[[], None]] = []
+
+    def is_valid(self) -> bool:
+        """Return True if the Lease is held now. Check it immediately before a write is sent."""
+        return not self._is_lost and self._is_valid()
+
+    def check(self) -> None:
+        """Raise LeaseLostError if another replica may lead."""
+        if not self.is_valid():
+            raise LeaseLostError("the leader lease could not be renewed in time")
+
+    def when_lost(self, callback: Callable[[], None]) -> None:
+        """Register a callback for the loss of the Lease; call it at once if the Lease is lost."""
+        if self._is_lost:
+            callback()
+        else:
+            self._callbacks.append(callback)
+
+    def lose(self) -> None:
+        """Mark the guard as lost permanently."""
+        self._is_lost = True
+        callbacks, self._callbacks = self._callbacks, []
+        for callback in callbacks:
+            callback()
+
+    @asynccontextmanager
+    async def guard(self) -> AsyncIterator[None]:
+        """Cancel the block if the Lease is lost, and raise LeaseLostError when the block has ended."""
+        self.check()
+        loop = asyncio.get_running_loop()
+        try:
+            async with asyncio.timeout(None) as bound:
+                self.when_lost(lambda: bound.reschedule(loop.time()))
+                try:
+                    yield
+                finally:
+                    self._callbacks.clear()
+        except TimeoutError as error:
+            if not self._is_lost:
+                raise
+            raise LeaseLostError("the leader lease was lost") from error
+
+
+class Leadership(Protocol):
+    """Leadership of this process, which works on objects while it leads."""
+
+    def listen(self, changed: Callable[[], None]) -> None:
+        """Call `changed` each time that this replica begins to lead, or loses the Lease."""
+        ...
+
+    def leads(self) -> bool:
+        """Return True if work on objects may begin."""
+        ...
+
+    def hold(self) -> AbstractContextManager[LeaseGuard | None]:
+        """Guard the work of the block; None if this replica does not lead."""
+        ...
+
+    async def follow(self) -> None:
+        """Acquire and renew the Lease; return after `drain`, when it is released."""
+        ...
+
+    def drain(self) -> None:
+        """Begin no more work, and release the Lease when the work in progress has ended."""
+        ...
+
+
+class SoleReplica:
+    """Leadership without other replicas."""
+
+    def __init__(self) -> None:
+        self._drained = asyncio.Event()
+
+    def listen(self, changed: Callable[[], None]) -> None:
+        """Do nothing: the only replica always leads."""
+
+    def leads(self) -> bool:
+        """See Leadership."""
+        return True
+
+    @contextmanager
+    def hold(self) -> Iterator[LeaseGuard]:
+        """See Leadership."""
+        yield LeaseGuard(lambda: True)
+
+    async def follow(self) -> None:
+        """Wait for `drain`."""
+        await self._drained.wait()
+
+    def drain(self) -> None:
+        """See Leadership."""
+        self._drained.set()
