@@ -44,6 +44,8 @@ from tests.kit.wait import patience
 
 _USED = "configmaps,secrets,pods,namespaces,events,deployments.apps,clusterroles"
 """Kinds that the tests write."""
+_OF_OTHERS = {"Node", "ComponentStatus", "IPAddress", "ServiceCIDR"}
+"""Kinds without a namespace whose objects the API server and kubelets write, for the Services of any test too."""
 _DEADLINE = 30.0
 
 
@@ -171,7 +173,7 @@ def dump(devcluster: DevCluster, namespace: str) -> Dump:
         for each in found:
             meta = metadata(each)
             place = meta.get("namespace") or (meta["name"] if each["kind"] == "Namespace" else namespace)
-            is_ours = place.startswith((namespace, "planned")) and each["kind"] not in {"Node", "ComponentStatus"}
+            is_ours = place.startswith((namespace, "planned")) and each["kind"] not in _OF_OTHERS
             if is_ours and "deletionTimestamp" not in meta:  # CRDs of earlier tests still change
                 versions[f"{each['kind']} {meta.get('namespace')}/{meta['name']}"] = meta["resourceVersion"]
         return versions

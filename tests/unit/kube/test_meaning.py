@@ -58,7 +58,9 @@ SITES: dict[Request, set[str]] = {
     Request.KINDS: {"core/kube/state:read", "core/kube/state:put"},
     Request.LEASE: {"features/replicas/leases:read", "features/replicas/leases:write"},
     Request.METRICS: {"core/kube/reviews:_create"},
-    Request.PROXY: {f"core/proxy/handlers/{name}" for name in ("served:_discover", "writes:_current", "writes:_written")},
+    Request.PROXY: {
+        f"core/proxy/handlers/{name}" for name in ("served:_discover", "writes:_current", "writes:_written")
+    },
     Request.POD_CREATED: {
         "engines/pod/records:_create",
         "engines/pod/records:create_job",
