@@ -117,7 +117,7 @@ async def test_state_of_a_rollout() -> None:
 async def test_config_map_of_a_plan_is_the_one_that_today_s_code_would_write() -> None:
     watch = watch_value(gvk=KIND)
     resource = ApiResource(KIND, "databases", True, frozenset(), frozenset())  # noqa: FBT003 - namespaced
-    run = decisions.plan(watch, {**OBJ, "metadata": {**OBJ["metadata"], "finalizers": []}})
+    run = decisions.run_content(watch, {**OBJ, "metadata": {**OBJ["metadata"], "finalizers": []}})
     assert run is not None
     request = ReconcileRequest(KEY, reasons.CHANGED, (), 0, 0, 0.0)
     attempt = Attempt(request, OBJ, run, resource, LeaseGuard(lambda: True), "ident")
@@ -165,6 +165,6 @@ def test_last_run_hosts_conditions_and_finalizer_of_an_object() -> None:
     deleted = {**OBJ, "metadata": {**OBJ["metadata"], "deletionTimestamp": "2026-01-03T00:00:00Z"}}
     watch = watch_value(gvk=KIND)
     watch = watch_value(gvk=KIND, finalizer=Finalizer("database.example.com/finalizer", watch.content, {}, None))
-    run = decisions.plan(watch, deleted)
+    run = decisions.run_content(watch, deleted)
     assert run is not None
     assert run.finalizing

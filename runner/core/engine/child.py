@@ -30,7 +30,7 @@ from ansible_runner.runner import Runner, pexpect
 from runner.agent import process_tree
 from runner.core.engine.event_filter import EventFilter
 from runner.core.engine.memory_watch import MemoryWatch
-from runner.core.engine.wire import ARTIFACTS, GRACE, HEADER, LEARNED, STOP, Ending, Kind, Order
+from runner.core.engine.wire import ARTIFACTS, GRACE, HEADER, LEARNED, STOP, ChildEnd, Kind, Order
 
 _ENDING = 0.02
 """Seconds in which helpers of Ansible usually end by themselves. Waiting costs less than a search for process_tree."""
@@ -70,7 +70,7 @@ class Supervisor:
         try:
             ending = self._ansible()
         except Exception as error:  # noqa: BLE001 - whatever ansible-runner raises, the operator must receive it
-            ending = Ending(code=None, signal=None, error=f"{type(error).__name__}: {error}", alone=False, learned="")
+            ending = ChildEnd(code=None, signal=None, error=f"{type(error).__name__}: {error}", alone=False, learned="")
         try:
             self._send(Kind.ENDING, asdict(ending))
         except BrokenPipeError:
@@ -80,7 +80,7 @@ class Supervisor:
             # have been sent to nobody. The listener then removes the files.
             self._listener.join(_LAST_WORD)
 
-    def _ansible(self) -> Ending:
+    def _ansible(self) -> ChildEnd:
         order = self._order
         config = RunnerConfig(
             private_data_dir=order.run_dir,
@@ -105,7 +105,7 @@ class Supervisor:
         runner.OutputEventFilter = functools.partial(EventFilter, is_sent=is_sent)
         run.run()
         killed_by = self._process.signalstatus if self._process else None
-        return Ending(
+        return ChildEnd(
             code=None if killed_by else run.rc,
             signal=killed_by,
             error="",

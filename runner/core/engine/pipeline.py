@@ -1,12 +1,12 @@
-"""Pipeline of every run, from its attempt to its result.
+"""Pipeline of every run, from its execution to its result.
 
-    attempt.events → mask → fold → log, Events, page → artifacts → conclude → RunResult
+    execution.events → mask → fold → log, Events, page → artifacts → conclude → RunResult
 
-An engine supplies only the attempt, such as processes. Promises:
+An engine supplies only the execution, such as processes. Promises:
 
 - Nothing after the mask receives a known secret value. A result contains no text that may hold an unknown one.
 - An event is folded before the sink receives it. Artifacts do not delay it.
-- The attempt is closed, and the run folder released, however the run ends.
+- The execution is closed, and the run folder released, however the run ends.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class Stop:
 
 @dataclass(frozen=True, slots=True)
 class Ending:
-    """How an attempt ended. `code`, `signal` and `fault` are those of `events.End`."""
+    """How an execution ended. `code`, `signal` and `fault` are those of `events.End`."""
 
     code: int | None = None
     signal: str = ""
@@ -67,7 +67,7 @@ class Ending:
     """Folder with further artifacts, see `ArtifactWriter.end`."""
 
 
-class Attempt(Protocol):
+class Execution(Protocol):
     """One execution of a job, such as its processes."""
 
     @property
@@ -112,20 +112,20 @@ class Attempt(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Pipeline:
-    """Runs attempts."""
+    """Runs executions."""
 
     kept: KeptRuns
 
-    async def run(self, job: Job, begin: Callable[[], Awaitable[Attempt]], sink: EventSink, stop: Stop) -> RunResult:
+    async def run(self, job: Job, begin: Callable[[], Awaitable[Execution]], sink: EventSink, stop: Stop) -> RunResult:
         """Run a job to its end. An exception of `sink` ends the run and is raised here."""
         began = time.monotonic()
         try:
             await asyncio.to_thread(self.kept.begin, job.run_dir)
-            attempt = await begin()
+            execution = await begin()
             try:
-                return await _run(job, attempt, sink, stop, began)
+                return await _run(job, execution, sink, stop, began)
             finally:
-                await attempt.close()
+                await execution.close()
         except EngineError as error:
             return not_started(str(error), time.monotonic() - began)
         finally:
@@ -142,20 +142,20 @@ class Pipeline:
             _log.warning("Cannot reduce the run folders to the disk limit", job=job.ident, error=str(error))
 
 
-async def _run(job: Job, attempt: Attempt, sink: EventSink, stop: Stop, began: float) -> RunResult:
-    writer = ArtifactWriter(job, attempt.files)
+async def _run(job: Job, execution: Execution, sink: EventSink, stop: Stop, began: float) -> RunResult:
+    writer = ArtifactWriter(job, execution.files)
     await writer.begin()
     progress = Progress()
-    async for event in redaction.events(_each(attempt.known), job.secrets):
+    async for event in redaction.events(_each(execution.known), job.secrets):
         progress = events.fold(progress, event)
-    left = attempt.left
+    left = execution.left
     timer = asyncio.get_running_loop().call_later(left, stop.ask, Outcome.TIMED_OUT) if left is not None else None
     try:
-        progress = await _follow(job, attempt, sink, stop, writer, progress)
+        progress = await _follow(job, execution, sink, stop, writer, progress)
     finally:
         if timer is not None:
             timer.cancel()
-    ending = await attempt.ending(stop.reason, progress)
+    ending = await execution.ending(stop.reason, progress)
     seconds = time.monotonic() - began
     if ending.canceled:
         result = canceled(ending.canceled, seconds, waits=ending.waits)
@@ -181,16 +181,16 @@ async def _each(known: Iterable[Event]) -> AsyncIterator[Event]:
 
 
 async def _follow(
-    job: Job, attempt: Attempt, sink: EventSink, stop: Stop, writer: ArtifactWriter, progress: Progress
+    job: Job, execution: Execution, sink: EventSink, stop: Stop, writer: ArtifactWriter, progress: Progress
 ) -> Progress:
     """Pass the events on until the run ends. Request its end when `stop` does, and kill it if it continues."""
 
     async def read() -> Progress:
         found = progress
-        async for event in redaction.events(attempt.events(), job.secrets):
+        async for event in redaction.events(execution.events(), job.secrets):
             found = events.fold(found, event)
             sink(event)
-            attempt.shown(event)
+            execution.shown(event)
             await writer.add(event)
         return found
 
@@ -199,9 +199,9 @@ async def _follow(
         either: set[asyncio.Future[Any]] = {reading, stop.requested}
         await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
         if not reading.done():
-            await asyncio.wait({reading}, timeout=attempt.stop())
+            await asyncio.wait({reading}, timeout=execution.stop())
         if not reading.done():
-            await attempt.kill()
+            await execution.kill()
         return await reading
     finally:
         if not reading.done():

@@ -16,12 +16,12 @@ from importlib.metadata import version
 from pathlib import Path
 
 from runner.base.config import shortages
-from runner.core.engine import process_attempt, processes
+from runner.core.engine import process_execution, processes
 from runner.core.engine import run_dir as inputdir
 from runner.core.engine.conversion import convert
 from runner.core.engine.job import EventSink, Job, Outcome, RunResult, canceled
 from runner.core.engine.pipeline import Pipeline, Stop
-from runner.core.engine.process_attempt import ProcessAttempt, RunLimits
+from runner.core.engine.process_execution import ProcessExecution, RunLimits
 from runner.core.engine.run_root import RunRoot
 from runner.core.engine.starter import Starter
 from runner.values.errors import EngineError
@@ -90,11 +90,11 @@ class RunEngine:
         """Remove the run folder of a deleted object."""
         await shortages.outlast(self._root.kept.remove, run_dir)
 
-    async def _begin(self, job: Job) -> ProcessAttempt:
+    async def _begin(self, job: Job) -> ProcessExecution:
         identity = processes.run_id(self._root.path, job.ident)
         folder = await convert(inputdir.prepare, job, identity, os.environ, self._root.callbacks, large=job.is_large)
         try:
-            return await process_attempt.start(job, folder, identity, self._starter, self._limits)
+            return await process_execution.start(job, folder, identity, self._starter, self._limits)
         except BaseException as error:
             await shortages.outlast(inputdir.clear, job.run_dir)
             if isinstance(error, OSError):

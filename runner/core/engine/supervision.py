@@ -22,7 +22,7 @@ from runner.base.config import shortages
 from runner.core.engine import processes
 from runner.core.engine.run_dir import TEMPORARY, RunFolder
 from runner.core.engine.starter import Started, Starter
-from runner.core.engine.wire import GRACE, HEADER, STOP, Ending, Kind, Order
+from runner.core.engine.wire import GRACE, HEADER, STOP, ChildEnd, Kind, Order
 
 _STDERR_KEPT = 8192
 _KILL_WITHIN = 10.0
@@ -42,7 +42,7 @@ class Supervision:
         self._identity = identity
         self._complaint = b""
         self._stderr = asyncio.create_task(self._read_stderr())
-        self.ending: Ending | None = None
+        self.ending: ChildEnd | None = None
         """How ansible-playbook ended; None until then, and permanently if the supervisor died first."""
 
     @classmethod
@@ -91,7 +91,7 @@ class Supervision:
             if kind == Kind.EVENT:
                 yield value
             else:
-                self.ending = Ending(**value)
+                self.ending = ChildEnd(**value)
             await asyncio.sleep(0)
         await self._stderr
 

@@ -51,7 +51,7 @@ class Order:
 
 
 @dataclass(frozen=True, slots=True)
-class Ending:
+class ChildEnd:
     """How `ansible-playbook` ended: its exit code, the signal that killed it, or the error that prevented its start."""
 
     code: int | None

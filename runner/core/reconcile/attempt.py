@@ -19,7 +19,7 @@ from runner.core.kube.informer import Informer
 from runner.core.queue import reasons
 from runner.core.queue.request import ReconcileRequest
 from runner.core.reconcile import decisions
-from runner.core.reconcile.decisions import RUN_MARK, Mark, RetryTerms, RunPlan
+from runner.core.reconcile.decisions import RUN_MARK, Mark, RetryTerms, RunContent
 from runner.core.reconcile.metrics import Metrics
 from runner.core.reconcile.run_log import ObjectEvents
 from runner.core.status.conditions import Condition
@@ -218,7 +218,7 @@ class Attempt:
     request: ReconcileRequest
     obj: Object
     """The object as the run receives it."""
-    plan: RunPlan
+    executes: RunContent
     resource: ApiResource
     guard: LeaseGuard
     ident: str
@@ -256,7 +256,7 @@ class Attempt:
     @property
     def purpose(self) -> str:
         """Purpose of the run, as in a `Job`."""
-        return "finalize" if self.plan.finalizing else "apply"
+        return "finalize" if self.executes.finalizing else "apply"
 
     @property
     def is_stopped(self) -> bool:
@@ -318,7 +318,7 @@ class WatchScope:
         return RetryTerms(
             retry=self.watch.policy.retry,
             resync_after=delay,
-            finalizing=attempt.plan.finalizing,
+            finalizing=attempt.executes.finalizing,
             limit=finalizer.limit if finalizer else None,
             deleted_for=deleted_for(attempt.obj, now),
             terminating=terminating,

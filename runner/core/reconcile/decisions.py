@@ -114,8 +114,8 @@ def _content_changed(old: Summary, new: Summary) -> bool:
 
 
 @dataclass(frozen=True, slots=True)
-class RunPlan:
-    """Content of a run, and the finalizer's part in it."""
+class RunContent:
+    """Content and variables of a run, and the finalizer's part in it."""
 
     content: Content
     vars: Mapping[str, Any]
@@ -126,15 +126,15 @@ class RunPlan:
     """Whether the run's success removes our finalizer."""
 
 
-def plan(watch: Watch, obj: Object) -> RunPlan | None:
+def run_content(watch: Watch, obj: Object) -> RunContent | None:
     """Return what to run for `obj`; None if it needs no run."""
     finalizer = watch.finalizer
     if not is_deleting(obj):
         add_first = finalizer_added(finalizer.name, obj) if finalizer is not None else None
-        return RunPlan(watch.content, {}, add_first=add_first, finalizing=False)
+        return RunContent(watch.content, {}, add_first=add_first, finalizing=False)
     if finalizer is None or finalizer.name not in finalizers_of(obj):
         return None
-    return RunPlan(finalizer.content, finalizer.vars, add_first=None, finalizing=True)
+    return RunContent(finalizer.content, finalizer.vars, add_first=None, finalizing=True)
 
 
 def finalizer_added(name: str, obj: Object) -> JSONPatch | None:

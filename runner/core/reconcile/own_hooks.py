@@ -158,7 +158,7 @@ class FinalizerRemoval(Hooks):
         """Skip the run if the finalizer has run, and remove it if that failed before."""
         key, uid = attempt.key, uid_of(attempt.obj)
         has_run = self._released.get(key) == uid or report.finalizer_has_run(attempt.obj)
-        if not attempt.plan.finalizing or not has_run:
+        if not attempt.executes.finalizing or not has_run:
             return attempt
         return Skip(Done(None) if self._removed.get(key) == uid else await self._release(attempt))
 

@@ -60,7 +60,7 @@ class OwnerCheck(Hooks):
         """
         key, uid = attempt.key, uid_of(attempt.obj)
         was_missing = key in self._missing and self._missing[key][0] == uid
-        if was_missing or attempt.plan.finalizing or not attempt.request.reason.shows_object:
+        if was_missing or attempt.executes.finalizing or not attempt.request.reason.shows_object:
             return await self._read(attempt.resource, key, uid)
         return OwnerState.EXISTS
 

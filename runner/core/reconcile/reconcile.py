@@ -106,14 +106,14 @@ class Reconciler:
         return Done(None)
 
     async def _reconcile(self, obj: Object, request: ReconcileRequest, guard: LeaseGuard) -> Result:
-        plan = decisions.plan(self._watch, obj)
-        if plan is None:
+        executes = decisions.run_content(self._watch, obj)
+        if executes is None:
             return Done(None)
         try:
             resource = await self._discovery.find(self._watch.gvk)
         except (ApiError, ApiUnavailableError) as error:
             return self._refusals.retry(request.key, error)
-        attempt = Attempt(request, obj, plan, resource, guard, new_ident(datetime.now(UTC)))
+        attempt = Attempt(request, obj, executes, resource, guard, new_ident(datetime.now(UTC)))
         try:
             return await self._attempt(attempt)
         except RequestFailedError as failed:
@@ -145,9 +145,9 @@ class Reconciler:
 
     async def _announce(self, attempt: Attempt) -> Attempt:
         """Add our finalizer and write the `Running` condition, as far as they are missing."""
-        if attempt.plan.add_first is not None:
+        if attempt.executes.add_first is not None:
             attempt.guard.check()
-            attempt = replace(attempt, obj=await self._add_finalizer(attempt, attempt.plan.add_first))
+            attempt = replace(attempt, obj=await self._add_finalizer(attempt, attempt.executes.add_first))
         if attempt.request.reason.is_announced:
             await self._write_running(attempt)
         return attempt

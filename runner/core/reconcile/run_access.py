@@ -129,7 +129,7 @@ class RunAccess:
         of the attempt's object. With `view`, the run is a trial: it writes nothing, and sees these objects.
         """
         resource = attempt.resource
-        ref, is_deleting = ObjectRef.of(watch.gvk, attempt.obj), attempt.plan.finalizing
+        ref, is_deleting = ObjectRef.of(watch.gvk, attempt.obj), attempt.executes.finalizing
         owner = Owner(ref, namespaced=resource.namespaced, is_deleting=is_deleting)
         run = RunIdentity(
             ident=attempt.ident,
@@ -168,6 +168,6 @@ class RunAccess:
 
 def _secrets(watch: Watch, attempt: Attempt) -> RunSecrets:
     names = (*attempt.key, watch.gvk.kind, watch.gvk.group)
-    content = (str(part) for part in attempt.plan.content.path.parts)
+    content = (str(part) for part in attempt.executes.content.path.parts)
     spec = () if watch.gvk == _SECRET else public.of_spec(attempt.obj.get("spec"))
     return RunSecrets(names, (*public.words((*names, *content)), *spec))

@@ -78,7 +78,7 @@ class JobFactory:
         watch, settings, overrides = self._watch, self._settings, attempt.overrides
         cause = attempt.request.cause
         large = conversion.is_large(attempt.obj)
-        finalizing = attempt.plan.finalizing
+        finalizing = attempt.executes.finalizing
         parameters = await conversion.convert(
             params.build, attempt.obj, watch, cause=cause, finalizing=finalizing, large=large
         )
@@ -86,7 +86,7 @@ class JobFactory:
             ident=attempt.ident,
             gvk=watch.gvk,
             key=attempt.key,
-            content=attempt.plan.content,
+            content=attempt.executes.content,
             run_dir=paths.run_dir(self.runner_dir, watch.gvk, attempt.key),
             extra_vars=parameters.extra_vars,
             unsafe_keys=parameters.unsafe_keys,
@@ -218,7 +218,7 @@ class Runs(Hooks):
         job, grant = prepared.job, prepared.grant
         records = [recorder.start(job, attempt.request) for recorder in self._recorders]
         about = ObjectRef.of(job.gvk, attempt.obj)
-        events = RunEvents(self._scope.events, about, job, finalizing=attempt.plan.finalizing)
+        events = RunEvents(self._scope.events, about, job, finalizing=attempt.executes.finalizing)
         events.started(attempt.request)
         sinks = (*(record.event for record in records), events.event, *attempt.sinks)
         result = await self._execute(job, attempt, grant, sinks)
@@ -252,7 +252,7 @@ class Runs(Hooks):
         return result, prepared.grant
 
     async def _execute(self, job: Job, attempt: Attempt, grant: Grant, sinks: Sequence[EventSink]) -> RunResult:
-        finalizing = attempt.plan.finalizing
+        finalizing = attempt.executes.finalizing
 
         def receive(event: Event) -> None:
             for sink in sinks:

@@ -29,8 +29,8 @@ from runner.core.engine.pipeline import Pipeline, Stop
 from runner.core.engine.run_dir import private_folder
 from runner.core.engine.run_root import RunRoot
 from runner.core.kube.client import Client, PatchType
-from runner.engines.pod import attempt, jobs, payload, states
-from runner.engines.pod.attempt import STOP_WITHIN, PodAttempt, PodObjects, Waiting
+from runner.engines.pod import execution, jobs, payload, states
+from runner.engines.pod.execution import STOP_WITHIN, PodExecution, PodObjects, Waiting
 from runner.engines.pod.idle import IdleLink
 from runner.engines.pod.jobs import PODS, RecordedRun
 from runner.engines.pod.links import Links
@@ -72,7 +72,7 @@ class PodEngine:
         self._space = Space()
         self._pipeline = Pipeline(root.kept)
         self._shared = PodObjects(pods, self.records, Patience(), started, self._preload_unused)
-        self._unsettled: dict[str, PodAttempt] = {}
+        self._unsettled: dict[str, PodExecution] = {}
         """Runs by ident, until their outcome is recorded."""
         self._ended: dict[str, asyncio.Task[None]] = {}
         """Runs by name whose objects could not be deleted yet. Their resources have no run meanwhile."""
@@ -114,7 +114,7 @@ class PodEngine:
         if any(jobs.is_run_of(name, owner.uid) for name in self._ended):
             raise PodWaitsError("the objects of the last run are not deleted yet")  # the next one can have its name
         found = await self.records.of_owner(owner, purpose)
-        going_on = next((each for each in found if attempt.continues(each, generation, purpose)), None)
+        going_on = next((each for each in found if execution.continues(each, generation, purpose)), None)
         for other in found:
             if other is not going_on:
                 _log.info("Ending an unfinished run of the object", run=other.name, **owner.key._asdict())
@@ -133,7 +133,7 @@ class PodEngine:
         no_node = states.without_node(state, self._shared.patience, waiting.why)
         return no_node is not None and not is_over and lasted < self._shared.patience.start
 
-    def _moves(self, run: PodAttempt, since: float) -> bool:
+    def _moves(self, run: PodExecution, since: float) -> bool:
         """Return True for a finalizer whose pod was refused for long enough. It runs in the operator's namespace.
 
         A quota can be used by objects that Kubernetes deletes only after the finalizer.
@@ -228,7 +228,7 @@ class PodEngine:
         except OSError as error:
             _log.warning("Cannot remove the received lines of a run", run=run.name, error=str(error))
 
-    async def _delete(self, run: PodAttempt, job: ObjectKey | None) -> None:
+    async def _delete(self, run: PodExecution, job: ObjectKey | None) -> None:
         """Delete the Secret of an ended run, and its Job if given. Continue in the background after an error."""
         try:
             await self.records.remove(run.name, run.namespace, job)
@@ -237,7 +237,7 @@ class PodEngine:
             later = self._delete_later(run, job, self._ended.get(run.name))
             self._ended[run.name] = asyncio.create_task(later)
 
-    async def _delete_later(self, run: PodAttempt, job: ObjectKey | None, before: asyncio.Task[None] | None) -> None:
+    async def _delete_later(self, run: PodExecution, job: ObjectKey | None, before: asyncio.Task[None] | None) -> None:
         if before is not None:
             await before
         backoff = JitteredBackoff(_FIRST_RETRY, _LONGEST_RETRY)
@@ -289,7 +289,7 @@ class PodEngine:
         if job.gvk in self.warm:
             self.warm[job.gvk].preload_unused(reason)
 
-    async def _begin(self, job: Job) -> PodAttempt:
+    async def _begin(self, job: Job) -> PodExecution:
         """Create the objects of a run as far as they are missing, and accept its agent."""
         order = job.run_dir / f".order-{job.ident}"
         try:
@@ -306,9 +306,9 @@ class PodEngine:
         link, mark = self._links.open(name, job.token, order, spool.last), mark_of(job.token)
         job.secrets.add_initial([str(mark)])  # it is in the environment of each task
         waited = self._waiting.pop(job.uid, None)
-        run = PodAttempt(
+        run = PodExecution(
             *(job, name, namespace, place, self._shared, spool, order, link, WorkerOutput(mark), idle),
-            *(attempt.deadline_of(job), waited, had_pod, begun),
+            *(execution.deadline_of(job), waited, had_pod, begun),
         )
         self._unsettled[job.ident] = run
         if resumed is None:
@@ -351,13 +351,13 @@ class PodEngine:
             await self.records.create_job(job, run.name, run.namespace)
         return run.name, run.namespace, idle, self.records.place_of(run)
 
-    def _label(self, run: PodAttempt) -> None:
+    def _label(self, run: PodExecution) -> None:
         """Label the warm pod of a run in the background, for users, and delete those of earlier runs."""
         task = asyncio.create_task(self._label_pod(run, run.job.owner))
         self._labeling.add(task)
         task.add_done_callback(self._labeling.discard)
 
-    async def _label_pod(self, run: PodAttempt, owner: ObjectRef) -> None:
+    async def _label_pod(self, run: PodExecution, owner: ObjectRef) -> None:
         state = self._pods.state(run.place)
         if state is None:
             return
@@ -384,7 +384,7 @@ def _open(job: Job, space: Space) -> Spool:
     return spool
 
 
-def _close(run: PodAttempt) -> None:
+def _close(run: PodExecution) -> None:
     run.link.close()
     run.spool.close()
     if run.idle is not None:

@@ -63,7 +63,7 @@ class ClosedError(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Ending:
+class AgentEnd:
     """How the worker ended; see `frames.Kind.END`."""
 
     code: int | None
@@ -237,7 +237,7 @@ class Link:
             raise MalformedError(f"frame {number} instead of {self._received + 1}")
         self._is_ended = kind == Kind.END
         if self._is_ended:
-            parse(Ending, payload)
+            parse(AgentEnd, payload)
         self._received = number
         self._links.frames += 1
         self._frames.append(Frame(number, payload, end=self._is_ended))

@@ -25,7 +25,7 @@ _OF_LINE = 2048
 
 
 class Frame(NamedTuple):
-    """A numbered frame: one line of the worker's output, or the ending (JSON, see `links.Ending`)."""
+    """A numbered frame: one line of the worker's output, or the ending (JSON, see `links.AgentEnd`)."""
 
     number: int
     payload: bytes

@@ -80,7 +80,7 @@ class RunHosts(Hooks):
                 **attempt.key._asdict(),
             )
         checked = await self._checked(listed, policy)
-        if named.hosts and given is None and not attempt.plan.finalizing:
+        if named.hosts and given is None and not attempt.executes.finalizing:
             _check_keys(policy)
         hosts = Hosts(
             group=policy.group,
@@ -88,7 +88,7 @@ class RunHosts(Hooks):
             file=policy.file,
             credentials=given or Credentials(),
             first_use=policy.first_use,
-            finalizing=attempt.plan.finalizing,
+            finalizing=attempt.executes.finalizing,
             keeps_facts=policy.fact_cache > 0,
             ignored_variables=named.ignored,
         )
@@ -149,7 +149,7 @@ class RunHosts(Hooks):
         try:
             secret = await self._client.get(SECRETS, key)
         except NotFoundError:
-            if attempt.plan.finalizing:
+            if attempt.executes.finalizing:
                 return None
             raise credentials.missing(key, path.text) from None
         except (ApiError, ApiUnavailableError) as error:

@@ -142,7 +142,7 @@ class DriftChecks(Hooks):
 
     async def _check(self, attempt: Attempt) -> tuple[str, ...]:
         """Check an object and report its drift; return a phrase for each object."""
-        if attempt.plan.finalizing:
+        if attempt.executes.finalizing:
             return ()
         planned = await self.plans.run(attempt)
         attempt = await attempt.learned(planned.result)

@@ -237,7 +237,7 @@ class PlanReconciler(Hooks):
 
     async def _plan(self, attempt: Attempt) -> tuple[PlanRun, PlanBasis]:
         """Plan, again if the role was edited meanwhile."""
-        content = self._contents[attempt.plan.finalizing]
+        content = self._contents[attempt.executes.finalizing]
         before = await content.fresh()
         while True:
             run = await self._plan_once(attempt)

@@ -20,7 +20,7 @@ from runner.core.kube.rights import Places, RequiredRights, Right, granting
 from runner.core.kube.state import ClusterState, Stored
 from runner.core.masking.masker import TOO_SLOW, SearchTimeoutError
 from runner.core.reconcile.attempt import Attempt
-from runner.core.reconcile.decisions import RunPlan
+from runner.core.reconcile.decisions import RunContent
 from runner.core.reconcile.runs import Runs
 from runner.core.status.own import OwnStatus
 from runner.core.watches.watch import Watch
@@ -79,7 +79,7 @@ class PlanRuns:
         finished = _Finished(result, overlay, unplanned, grant.secrets, grant.stats.forbidden())
         # Masking can take seconds.
         owner = PlannedOwner(ObjectRef.of(attempt.resource.gvk, attempt.obj), self.own)
-        plan = await asyncio.to_thread(finished.conclude, owner, attempt.plan)
+        plan = await asyncio.to_thread(finished.conclude, owner, attempt.executes)
         self.planned(plan)
         return PlanRun(result, overlay, plan, grant.secrets.withheld if grant.secrets.is_exhausted else "")
 
@@ -102,7 +102,7 @@ class _Finished:
     missing: Sequence[str]
     """Sentences about rights that the run lacked."""
 
-    def conclude(self, owner: PlannedOwner, run: RunPlan) -> ResourcePlan:
+    def conclude(self, owner: PlannedOwner, run: RunContent) -> ResourcePlan:
         """Return the plan of the run's resource."""
         found: tuple[ObjectChange, ...] = ()
         message = ""

@@ -216,7 +216,7 @@ class Pruner(Hooks):
                 self._uses.reconsider()
 
     async def _load(self, attempt: Attempt) -> RecordState | None:
-        return None if attempt.plan.finalizing else await self._records.load(attempt.key, uid_of(attempt.obj))
+        return None if attempt.executes.finalizing else await self._records.load(attempt.key, uid_of(attempt.obj))
 
     def _new_uses(self) -> UsedObjects:
         return UsedObjects(None if self._scope.watch.more.get(IS_REMOTE) else time.time)
@@ -266,7 +266,7 @@ class Pruner(Hooks):
 
     def _why_incomplete(self, attempt: Attempt, run: RunResult) -> str:
         """Return why a run is incomplete; empty if it is complete."""
-        if attempt.plan.finalizing:
+        if attempt.executes.finalizing:
             return "it is being deleted"
         if run.outcome is not Outcome.SUCCEEDED:
             return f"its last run {run.outcome.value}"
@@ -288,7 +288,7 @@ def _recorded(attempt: Attempt, uses: RunUses) -> Attempt:
 
 def _why_hidden(attempt: Attempt, coverage: Coverage) -> str:
     """Return the first lookup that hides its failures, as the end of a sentence; empty if there is none."""
-    found = (each for each in lookups.of_run(attempt.plan.content, coverage.paths) if each.ignores_errors)
+    found = (each for each in lookups.of_run(attempt.executes.content, coverage.paths) if each.ignores_errors)
     first = next(found, None)
     return f"a lookup ignores its errors ({first.place})" if first is not None else ""
 

@@ -98,7 +98,7 @@ class Rollout(Hooks):
 
     async def before(self, attempt: Attempt) -> Skip | Attempt:
         """Let an outdated object wait, unless its step has come or another client requires the run."""
-        if attempt.plan.finalizing or attempt.overrides.mode == "plan":
+        if attempt.executes.finalizing or attempt.overrides.mode == "plan":
             return attempt
         try:
             state = self._state or await self._load()

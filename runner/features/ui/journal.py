@@ -39,7 +39,7 @@ class ApiCallStats:
 
 
 @dataclass(slots=True)
-class RunRecord:
+class JournalEntry:
     """A run."""
 
     ident: str
@@ -92,7 +92,7 @@ class FailureStreak:
 class FailureGroup:
     """Failed runs of one kind with the same cause."""
 
-    latest: RunRecord
+    latest: JournalEntry
     """The latest one, of an object that still fails if there is one."""
     runs: int = 0
     failing: dict[ObjectKey, None] = field(default_factory=dict)
@@ -100,7 +100,7 @@ class FailureGroup:
     resolved: dict[ObjectKey, None] = field(default_factory=dict)
     """Objects that succeeded later, or were deleted."""
 
-    def add(self, run: RunRecord, *, resolved: bool) -> None:
+    def add(self, run: JournalEntry, *, resolved: bool) -> None:
         """Add an older run."""
         self.runs += 1
         if not resolved and not self.failing:
@@ -119,8 +119,8 @@ class Journal:
         """`clock` returns seconds since the epoch."""
         self.revision = 0
         """Number of changes."""
-        self.live: dict[tuple[GVK, ObjectKey], RunRecord] = {}
-        self.ended: deque[RunRecord] = deque()
+        self.live: dict[tuple[GVK, ObjectKey], JournalEntry] = {}
+        self.ended: deque[JournalEntry] = deque()
         """In order of their end."""
         self.streaks: dict[tuple[GVK, ObjectKey], FailureStreak] = {}
         """Objects whose last run failed."""
@@ -134,7 +134,7 @@ class Journal:
     def start(self, job: Job, request: ReconcileRequest) -> RunRecorder:
         """Record the start of a run."""
         self.settle(lambda gvk, key: (gvk, key) != (job.gvk, job.key))
-        run = RunRecord(
+        run = JournalEntry(
             ident=job.ident,
             gvk=job.gvk,
             key=job.key,
@@ -156,7 +156,7 @@ class Journal:
                 run.timeline.end(self._clock(), None, whole=False)
                 self.close(run, ABANDONED)
 
-    def close(self, run: RunRecord, outcome: str) -> None:
+    def close(self, run: JournalEntry, outcome: str) -> None:
         """Record the end of a run."""
         run.outcome, run.ended = outcome, self._clock()
         if self.live.get((run.gvk, run.key)) is run:
@@ -167,7 +167,7 @@ class Journal:
             self._weight -= self.ended.popleft().weight
         self.revision += 1
 
-    def count(self, run: RunRecord, outcome: Outcome) -> None:
+    def count(self, run: JournalEntry, outcome: Outcome) -> None:
         """Update the object's streak of failed runs."""
         owner = (run.gvk, run.key)
         if outcome is Outcome.SUCCEEDED:
@@ -181,13 +181,13 @@ class Journal:
         for owner in [key for key in self.streaks if not exists(*key)]:
             del self.streaks[owner]
 
-    def of(self, gvk: GVK, key: ObjectKey) -> list[RunRecord]:
+    def of(self, gvk: GVK, key: ObjectKey) -> list[JournalEntry]:
         """Return the runs of an object, newest first."""
         live = self.live.get((gvk, key))
         ended = [run for run in reversed(self.ended) if run.key == key and run.gvk == gvk]
         return [live, *ended] if live is not None else ended
 
-    def is_resolved(self, run: RunRecord) -> bool:
+    def is_resolved(self, run: JournalEntry) -> bool:
         """Return whether a failed run's object succeeded later, or was deleted."""
         streak = self.streaks.get((run.gvk, run.key))
         return run.failed and (streak is None or run.began < streak.since)
@@ -205,7 +205,7 @@ class Journal:
         return sorted(groups.values(), key=lambda group: not group.failing)
 
 
-def _without_names(run: RunRecord) -> str:
+def _without_names(run: JournalEntry) -> str:
     """Return the message of a failure without the object's name and namespace, and without words with digits."""
     names = "|".join(re.escape(name) for name in run.key if name)
     return re.sub(rf"\b(?:{names}|[\w.-]*\d[\w.-]*)\b", "#", run.message[:_COMPARED])
@@ -216,7 +216,7 @@ class RunRecorder:
     """Recorder of one run."""
 
     journal: Journal
-    run: RunRecord
+    run: JournalEntry
 
     def event(self, event: Event) -> None:
         """Record an event."""

@@ -18,7 +18,7 @@ from runner.core.engine.job import Event
 from runner.core.engine.output import STDOUT
 from runner.core.engine.run_folders import Kept
 from runner.features.ui import run_details
-from runner.features.ui.journal import RunRecord
+from runner.features.ui.journal import JournalEntry
 from runner.features.ui.run_details import RunDetails
 from runner.features.ui.timeline import BAD, Timeline
 from runner.values.objects import GVK, ObjectKey
@@ -30,7 +30,7 @@ _LONGEST = 1 << 20
 _OUTCOMES = {"successful": "succeeded", "timeout": "timed out"}
 
 
-def runs(root: Path, gvk: GVK, key: ObjectKey) -> list[RunRecord]:
+def runs(root: Path, gvk: GVK, key: ObjectKey) -> list[JournalEntry]:
     """Return the finished runs of an object, newest first, without their tasks."""
     if any("/" in part or part in {".", ".."} for part in key):
         return []  # not a valid object: path traversal
@@ -42,13 +42,13 @@ def runs(root: Path, gvk: GVK, key: ObjectKey) -> list[RunRecord]:
         began = _began(ident)
         if began is not None and (going_on is None or ident != going_on.ident):
             status = kept.status(ident)
-            run = RunRecord(ident, gvk, key, "", "", (), 0.0, began, Timeline(str), _OUTCOMES.get(status, status))
+            run = JournalEntry(ident, gvk, key, "", "", (), 0.0, began, Timeline(str), _OUTCOMES.get(status, status))
             run.ended = _modified(kept.output(ident).with_name("status"))
             records.append(run)
     return records
 
 
-def run(root: Path, gvk: GVK, key: ObjectKey, ident: str) -> RunRecord | None:
+def run(root: Path, gvk: GVK, key: ObjectKey, ident: str) -> JournalEntry | None:
     """Return one run with its tasks."""
     record = next((kept for kept in runs(root, gvk, key) if kept.ident == ident), None)
     if record is None:

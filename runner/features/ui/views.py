@@ -24,7 +24,7 @@ from runner.core.engine.run_folders import Kept
 from runner.core.queue.request import QueueEntry
 from runner.core.watches.watch import content_name
 from runner.features.ui import stored_runs
-from runner.features.ui.journal import FailureGroup, Journal, RunRecord
+from runner.features.ui.journal import FailureGroup, Journal, JournalEntry
 from runner.features.ui.object_states import (
     DisplayState,
     ObjectFilter,
@@ -139,7 +139,7 @@ class Views:
             "now": time.time(),
         }
 
-    def _has_result(self, run: RunRecord, result: str) -> bool:
+    def _has_result(self, run: JournalEntry, result: str) -> bool:
         if result == "unresolved":
             return run.failed and not self._journal.is_resolved(run)
         return result in {"", run.outcome}
@@ -236,7 +236,7 @@ class Views:
             "diffs": [{"task": part.task, "text": part.text} for part in details.diffs],
         }
 
-    def _with_resolved(self, runs: Sequence[RunRecord]) -> list[JSON]:
+    def _with_resolved(self, runs: Sequence[JournalEntry]) -> list[JSON]:
         """Mark the failures in an object's runs, newest first, that a success followed."""
         succeeded, shown = False, []
         for run in runs:
@@ -255,7 +255,7 @@ class Views:
             "next": _next(self._kinds[kind_id(latest.gvk)], latest.key),
         }
 
-    async def _runs_of(self, kind: WatchedKind, key: ObjectKey) -> list[RunRecord]:
+    async def _runs_of(self, kind: WatchedKind, key: ObjectKey) -> list[JournalEntry]:
         gvk = kind.watch.gvk
         async with self._reading:
             kept = await asyncio.to_thread(stored_runs.runs, self._operator.runner_dir, gvk, key)
@@ -310,7 +310,7 @@ class Views:
             "next": _next(kind, row.key),
         }
 
-    def _run(self, run: RunRecord, *, resolved: bool = False) -> JSON:
+    def _run(self, run: JournalEntry, *, resolved: bool = False) -> JSON:
         calls, current = run.calls, run.timeline.tasks[-1] if run.timeline.tasks else None
         return {
             **names(run.gvk, run.key),
@@ -335,7 +335,7 @@ class Views:
         }
 
 
-def _tasks(run: RunRecord) -> list[JSON]:
+def _tasks(run: JournalEntry) -> list[JSON]:
     return [
         {
             "name": task.name,

@@ -77,10 +77,10 @@ class RunSkipper(Hooks):
 
     async def before(self, attempt: Attempt) -> Skip | Attempt:
         """Skip the run of an unchanged object; otherwise add the reason and the inputs of the run."""
-        if attempt.plan.finalizing or attempt.resumed is not None or attempt.overrides.mode != "apply":
+        if attempt.executes.finalizing or attempt.resumed is not None or attempt.overrides.mode != "apply":
             return attempt
         reason = attempt.request.reason
-        if reason.is_skippable and attempt.plan.add_first is None:
+        if reason.is_skippable and attempt.executes.add_first is None:
             checked = await self.check(attempt.obj, time.time())
             if checked.why:
                 attempt = attempt.because(checked.why)

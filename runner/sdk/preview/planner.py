@@ -194,16 +194,16 @@ class Planner:
 
     async def _run(self, target: Target) -> ResourcePlan:
         ref = ObjectRef.of(target.watch.gvk, target.obj)
-        run_plan = decisions.plan(target.watch, target.obj)
+        content = decisions.run_content(target.watch, target.obj)
         if is_paused(target.obj):
             return ResourcePlan(ref, "skipped", message=f"the annotation {PAUSED} pauses its runs")
-        if run_plan is None:
+        if content is None:
             return ResourcePlan(ref, "skipped", message="it is being deleted, and has no finalizer of this operator")
         reason = reasons.DELETED if is_deleting(target.obj) else reasons.CHANGED
         attempt = Attempt(
             request=ReconcileRequest(ref.key, reason, (), failures=0, failed_runs=0, waited=0.0),
             obj=target.obj,
-            plan=run_plan,
+            executes=content,
             resource=target.resource,
             guard=LeaseGuard(lambda: True),
             ident=new_ident(datetime.now(UTC)),
@@ -213,7 +213,7 @@ class Planner:
             attempt = await RunHosts(target.watch, self._runtime.client, None).before(attempt)
             found = await runs.run(attempt, _overlay(target))
         except OperatorError as error:
-            return ResourcePlan(ref, "failed", message=str(error), finalizing=run_plan.finalizing)
+            return ResourcePlan(ref, "failed", message=str(error), finalizing=content.finalizing)
         return found.plan
 
     def _prepared(self, watch: Watch, attempt: Attempt) -> tuple[PlanRuns, Attempt]:

@@ -35,6 +35,6 @@ async def bed(devcluster: DevCluster, namespace: str, tmp_path: Path) -> AsyncIt
 
 @pytest.fixture(autouse=True)
 def _without_patience(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("runner.engines.pod.attempt._LOOK", 0.05)
+    monkeypatch.setattr("runner.engines.pod.execution._LOOK", 0.05)
     short = states.Patience(broken=0.1, lost=0.1, ended=0.1, gone=0.1)
     monkeypatch.setattr("runner.engines.pod.engine.Patience", lambda: short)

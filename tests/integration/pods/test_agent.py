@@ -24,7 +24,7 @@ from runner.agent.process_tree import STUCK_ERROR
 from runner.engines.pod.certificates import issue, make_authority, server_context
 from runner.engines.pod.connection import parse
 from runner.engines.pod.idle import IdleLink
-from runner.engines.pod.links import Ending, Link
+from runner.engines.pod.links import AgentEnd, Link
 from tests.kit.agents import NAME, RUN, TOKEN, Operator, agent_application, free_port, receive_all
 from tests.kit.wait import patience, until
 
@@ -139,7 +139,7 @@ async def test_a_real_run_is_complete_although_its_connection_ends_again_and_aga
     cut_after(link, monkeypatch, every=4)
     pod = await start()
     frames = await receive_all(link)
-    ending = parse(Ending, frames[-1].payload)
+    ending = parse(AgentEnd, frames[-1].payload)
     assert (ending.code, ending.error) == (0, ""), ending
     events, result = process(tmp_path, [frame.payload for frame in frames[:-1]])
     assert result.status == "successful"
@@ -196,7 +196,7 @@ async def test_a_run_that_is_stuck_after_the_kernel_killed_a_worker_ends_and_one
             if b"TASK [" in frame.payload and not number:
                 number = 3
                 (cgroup / "memory.oom_control").write_text(f"under_oom 0\noom_kill {number}\n")
-    ending = parse(Ending, frame.payload)
+    ending = parse(AgentEnd, frame.payload)
     assert ending.oom_kills == 1
     assert ending.error == (STUCK_ERROR if task == "dies" else "")
     assert (b'"status": "successful"' in b"".join(lines)) is (task == "sleeps")
@@ -214,7 +214,7 @@ async def test_a_stopped_real_run_leaves_no_process_and_delivers_its_events(
     frames = await receive_all(link)
     with pytest.raises(ProcessLookupError):
         os.kill(int(began.read_text()), 0)
-    assert parse(Ending, frames[-1].payload).code not in {None, 0}
+    assert parse(AgentEnd, frames[-1].payload).code not in {None, 0}
     _, result = process(tmp_path, [frame.payload for frame in frames[:-1]])
     assert result.status == "canceled"
     assert await link.recorded(20)
@@ -233,7 +233,7 @@ def exists(pid: str) -> bool:
 
 async def in_warm_pod(
     operator: Operator, start: Start, order: Path, warm: dict[str, str], **options: Any
-) -> tuple[IdleLink, Process, list[bytes], Ending]:
+) -> tuple[IdleLink, Process, list[bytes], AgentEnd]:
     """Run an order in a warm pod; return what the idle agent and the run reported."""
     changes: list[None] = []
     idle = operator.links.expect(WARM, "idle-token", lambda: changes.append(None))
@@ -243,7 +243,7 @@ async def in_warm_pod(
     idle.assign(RUN, TOKEN)
     frames = await receive_all(link)
     assert await link.recorded(20)
-    return idle, pod, [frame.payload for frame in frames[:-1]], parse(Ending, frames[-1].payload)
+    return idle, pod, [frame.payload for frame in frames[:-1]], parse(AgentEnd, frames[-1].payload)
 
 
 def settings(**environment: str) -> dict[str, str]:
@@ -274,7 +274,7 @@ async def test_a_run_in_a_warm_pod_equals_another_one(operator: Operator, start:
             link = operator.links.open(RUN, TOKEN, order)
             await start()
             frames = await receive_all(link)
-            lines, ending = [frame.payload for frame in frames[:-1]], parse(Ending, frames[-1].payload)
+            lines, ending = [frame.payload for frame in frames[:-1]], parse(AgentEnd, frames[-1].payload)
             link.fence()
             link.close()
             shutil.rmtree(tmp_path / "work")

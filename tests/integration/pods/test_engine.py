@@ -50,7 +50,7 @@ async def test_the_deadline_of_a_resumed_run_is_that_of_the_run(bed: Bed, monkey
     before = time.time()
     record, second, found = await _detach(bed, deadline=3600)
     assert before <= found.record.began <= time.time()
-    monkeypatch.setattr("runner.engines.pod.attempt._RECONNECT_WITHIN", 2.0)  # the agent must connect within it
+    monkeypatch.setattr("runner.engines.pod.execution._RECONNECT_WITHIN", 2.0)  # the agent must connect within it
     job = bed.job(3600, _earlier(found))
     running = asyncio.create_task(second.run(job, events))
     agent = await bed.agent(record)

@@ -10,7 +10,7 @@ from runner.core.queue import reasons
 from runner.core.queue.reasons import RunReason
 from runner.core.queue.request import ReconcileRequest
 from runner.core.reconcile.attempt import Attempt
-from runner.core.reconcile.decisions import RunPlan
+from runner.core.reconcile.decisions import RunContent
 from runner.core.watches.watch import Role
 from runner.values.lease_guard import LeaseGuard
 from runner.values.objects import GVK, Object, key_of
@@ -26,7 +26,7 @@ def attempt_value(
     fields: dict[str, Any] = {
         "request": ReconcileRequest(key_of(obj), reason, (), 0, 0, 0.0),
         "obj": obj,
-        "plan": RunPlan(Role("thing", Path("/roles/thing")), {}, add_first=None, finalizing=finalizing),
+        "executes": RunContent(Role("thing", Path("/roles/thing")), {}, add_first=None, finalizing=finalizing),
         "resource": RESOURCE,
         "guard": LeaseGuard(lambda: True),
         "ident": "ident",

@@ -42,7 +42,7 @@ FINALIZED = watch_value(content=ROLE, finalizer=Finalizer(NAME, CLEANUP, {"state
     ids=["a new object", "an object that has it", "a watch without finalizer"],
 )
 def test_an_object_gets_the_finalizer_before_its_first_run(watch: Watch, obj: Object, added: list[str] | None) -> None:
-    plan = decisions.plan(watch, obj)
+    plan = decisions.run_content(watch, obj)
     assert plan is not None
     assert (plan.content, plan.vars, plan.finalizing) == (ROLE, {}, False)
     assert (plan.add_first[-1] if plan.add_first else None) == (
@@ -51,14 +51,14 @@ def test_an_object_gets_the_finalizer_before_its_first_run(watch: Watch, obj: Ob
 
 
 def test_deletion_runs_the_finalizers_content_with_its_vars() -> None:
-    plan = decisions.plan(FINALIZED, _object(NAME, deleting=True))
+    plan = decisions.run_content(FINALIZED, _object(NAME, deleting=True))
     assert plan is not None
     assert (plan.content, plan.vars, plan.finalizing) == (CLEANUP, {"state": "absent"}, True)
 
 
 @pytest.mark.parametrize("watch", [FINALIZED, PLAIN], ids=["with finalizer", "without"])
 def test_a_deletion_without_the_operators_finalizer_starts_no_run(watch: Watch) -> None:
-    assert decisions.plan(watch, _object("other/one", deleting=True)) is None
+    assert decisions.run_content(watch, _object("other/one", deleting=True)) is None
 
 
 def test_the_removal_keeps_other_finalizers_and_tests_uid_and_finalizers() -> None:

@@ -26,7 +26,7 @@ from runner.core.reconcile.attempt import (
     AnnotationOverrides,
     overrides_of,
 )
-from runner.core.reconcile.decisions import plan
+from runner.core.reconcile.decisions import run_content
 from runner.core.reconcile.run_access import Grant
 from runner.core.reconcile.runs import JobFactory, bounds_of
 from runner.core.status import report
@@ -92,7 +92,7 @@ def _job(its_watch: Watch, obj: Object, *, timeout: float = 0.0, raised: bool = 
     settings = replace(SETTINGS, run_timeout=timeout, raised_verbosity=raised)
     grant = Grant("", "", RunStats(), RunSecrets())
     scope = scope_value(its_watch, bounds=bounds_of(its_watch, settings))
-    attempt = attempt_value(obj, plan=plan(its_watch, obj), overrides=overrides_of(obj, scope.bounds))
+    attempt = attempt_value(obj, executes=run_content(its_watch, obj), overrides=overrides_of(obj, scope.bounds))
     return asyncio.run(JobFactory(scope, settings, {}).make(attempt, grant))
 
 

@@ -24,7 +24,7 @@ from runner.agent.frames import Exit
 from runner.agent.spool import ArtifactsFilter, Spool
 from runner.engines.pod import jobs
 from runner.engines.pod.connection import parse
-from runner.engines.pod.links import Ending, Link
+from runner.engines.pod.links import AgentEnd, Link
 from runner.engines.pod.spool import Frame
 from runner.features.rolemetrics import endpoint as role_metrics
 from tests.kit.agents import ORDER, Operator, agent_application, free_port, receive_all
@@ -105,8 +105,8 @@ def end_workers(programs: Path) -> None:
                 os.kill(pid, signal.SIGKILL)
 
 
-async def ending_of(link: Link) -> Ending:
-    return parse(Ending, (await receive_all(link))[-1].payload)
+async def ending_of(link: Link) -> AgentEnd:
+    return parse(AgentEnd, (await receive_all(link))[-1].payload)
 
 
 def is_alive(pid: int) -> bool:
@@ -127,7 +127,7 @@ async def test_the_worker_gets_the_order_and_each_of_its_lines_is_a_frame(operat
     assert lines[0].decode() == f"worker --private-data-dir {started.work / 'run'}"
     assert lines[1:] == [*ORDER.splitlines(), b""]
     assert (started.work / "run").is_dir()
-    ending = parse(Ending, frames[-1].payload)
+    ending = parse(AgentEnd, frames[-1].payload)
     assert (ending.code, ending.error) == (3, "")
     assert ending.stderr == "x" * (4096 - 5) + "last\n"
     assert ending.oom_kills == 0
@@ -182,7 +182,7 @@ async def test_a_worker_that_ends_on_request_gets_no_second_signal(operator: Ope
     link.stop()
     frames = await receive_all(link)
     assert frames[0] == Frame(2, b"ended", end=False)
-    assert parse(Ending, frames[1].payload).code == 5
+    assert parse(AgentEnd, frames[1].payload).code == 5
 
 
 async def test_a_run_that_is_stopped_before_it_begins_does_not_begin(operator: Operator, start: Start) -> None:
@@ -190,7 +190,7 @@ async def test_a_run_that_is_stopped_before_it_begins_does_not_begin(operator: O
     link.stop()
     started = await start(VERSION + "echo begun")
     frames = await receive_all(link)
-    assert parse(Ending, frames[0].payload).error == "the run was stopped before Ansible started"
+    assert parse(AgentEnd, frames[0].payload).error == "the run was stopped before Ansible started"
     assert await link.recorded(20)
     assert (await started.end())[0] == Exit.DONE
 
@@ -200,7 +200,7 @@ async def test_background_processes_end_with_the_worker(operator: Operator, star
     await start(VERSION + "setsid sleep 1000 & echo $!", _LEFTOVER_GRACE=5)
     frames = await receive_all(link)
     assert not is_alive(int(frames[0].payload))
-    assert parse(Ending, frames[1].payload).code == 0
+    assert parse(AgentEnd, frames[1].payload).code == 0
 
 
 async def test_a_process_of_another_user_neither_fails_nor_delays_the_run(
@@ -228,7 +228,7 @@ async def test_a_process_of_another_user_neither_fails_nor_delays_the_run(
         background = int(b"".join(spool.pieces(1))[frames.HEADER.size :])
         kill(background, signal.SIGKILL)
     assert spool.last == 2
-    ending = parse(Ending, b"".join(spool.pieces(2))[frames.HEADER.size :])
+    ending = parse(AgentEnd, b"".join(spool.pieces(2))[frames.HEADER.size :])
     assert (ending.code, ending.error) == (0, "")
     assert background in foreign  # beside children of the test process
     assert logged[2].count(b"processes of the run remain until the pod ends") == 1
@@ -292,7 +292,7 @@ async def test_a_line_that_is_too_long_ends_the_run_with_an_error(operator: Oper
     await start(VERSION + "echo short; yes xxxxxxxxx | tr -d '\\n'", LARGEST=1_000_000, _GRACE=0.2)
     frames = await receive_all(link)
     assert frames[0].payload == b"short"
-    assert parse(Ending, frames[-1].payload).error == "ansible-runner wrote a line of more than 1000000 bytes"
+    assert parse(AgentEnd, frames[-1].payload).error == "ansible-runner wrote a line of more than 1000000 bytes"
 
 
 @pytest.mark.parametrize("size", [0, 1, 2, 3, 100])

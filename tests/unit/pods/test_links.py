@@ -20,7 +20,7 @@ from runner.core.proxy.http import limits
 from runner.core.proxy.http.limits import LARGE, Turns
 from runner.engines.pod.certificates import issue, make_authority, server_context
 from runner.engines.pod.connection import AgentConnection, MalformedError, parse
-from runner.engines.pod.links import ClosedError, Ending, Links
+from runner.engines.pod.links import AgentEnd, ClosedError, Links
 from runner.engines.pod.spool import Frame
 from tests.kit.agents import NAME, ORDER, RUN, TOKEN, Client, Operator, Pod, ending, receive_all
 from tests.kit.wait import patience, until
@@ -248,7 +248,7 @@ async def test_a_request_to_stop_reaches_an_agent_that_connects_later_and_replac
     assert not agent_.began
     agent_.spool.end(ending(None, error="stopped"))
     frames = await receive_all(link)
-    assert parse(Ending, frames[0].payload) == Ending(None, "stopped", "", 0, 0, "")
+    assert parse(AgentEnd, frames[0].payload) == AgentEnd(None, "stopped", "", 0, 0, "")
 
 
 async def test_of_two_operators_behind_one_name_the_agent_uses_the_one_with_the_run(

@@ -45,7 +45,7 @@ Following: TypeAlias = Callable[[int | None], list[int]]
 
 
 @dataclass(frozen=True, slots=True)
-class Request:
+class ModuleRequest:
     """One module to run."""
 
     payload: Payload | tuple[str, str]
@@ -113,17 +113,17 @@ def _let_go() -> None:
     os.close(nothing)
 
 
-def _payload(context: ModuleContext, request: Request) -> Payload:
+def _payload(context: ModuleContext, request: ModuleRequest) -> Payload:
     return request.payload if isinstance(request.payload, Payload) else context.payloads[request.payload]
 
 
-def _arrive(descriptors: list[int]) -> Request:
+def _arrive(descriptors: list[int]) -> ModuleRequest:
     """Install the streams and the folder."""
     stdin, stdout, stderr, _, folder, body = descriptors
     os.fchdir(folder)
     with os.fdopen(os.dup(body), "rb") as file:
         file.seek(0)
-        request: Request = _Unpickler(file).load()
+        request: ModuleRequest = _Unpickler(file).load()
     for number, descriptor in enumerate((stdin, stdout, stderr)):
         os.dup2(descriptor, number)
     for descriptor in descriptors:
@@ -141,7 +141,7 @@ class _Unpickler(pickle.Unpickler):
         return super().find_class(module_name, global_name)
 
 
-def _become(context: ModuleContext, request: Request) -> None:
+def _become(context: ModuleContext, request: ModuleRequest) -> None:
     os.umask(request.umask)
     os.environ.clear()
     os.environb.update(request.environment)
@@ -161,7 +161,7 @@ def _become(context: ModuleContext, request: Request) -> None:
     module_namespace.take(context.namespace, _payload(context, request), _archive(request))
 
 
-def _archive(request: Request) -> str:
+def _archive(request: ModuleRequest) -> str:
     """Return the path that the archive of a payload would have: in its own temporary folder, which does not exist."""
     name = f"ansible_{request.module_name}_payload"
     chance = "".join(secrets.choice(_OF_NAMES) for _ in range(8))
@@ -188,7 +188,7 @@ def _mend() -> None:
             module.KUBE_CONFIG_DEFAULT_LOCATION = os.environ.get("KUBECONFIG", "~/.kube/config")
 
 
-def _run(request: Request, name: str) -> int:
+def _run(request: ModuleRequest, name: str) -> int:
     """Run the module like AnsiballZ. Return the exit code that an interpreter would have."""
     sys.argv = [request.script]
     sys.orig_argv = [sys.executable, request.script]
@@ -228,7 +228,7 @@ def _hide_frames() -> None:
     sys.setrecursionlimit = lambda limit, /: put(limit + hidden)
 
 
-def _run_with_loader(request: Request, name: str, library: str) -> None:
+def _run_with_loader(request: ModuleRequest, name: str, library: str) -> None:
     from ansible.module_utils._internal._ansiballz import _loader  # noqa: PLC0415 - the module namespace's
 
     secrets = {} if request.secrets is None else {"secrets": request.secrets}
@@ -242,7 +242,7 @@ def _run_with_loader(request: Request, name: str, library: str) -> None:
     )
 
 
-def _run_with_arguments(request: Request, name: str, library: str) -> None:
+def _run_with_arguments(request: ModuleRequest, name: str, library: str) -> None:
     """Run the module like ansible-core 2.18."""
     from ansible.module_utils import basic  # noqa: PLC0415 - the module namespace's
 
@@ -257,7 +257,7 @@ def _run_with_arguments(request: Request, name: str, library: str) -> None:
     sys.exit(1)
 
 
-def _learn(context: ModuleContext, request: Request, before: frozenset[str]) -> None:
+def _learn(context: ModuleContext, request: ModuleRequest, before: frozenset[str]) -> None:
     """Note which modules were imported, so that they are preloaded the next time."""
     if not request.learned:
         return

@@ -31,7 +31,7 @@ from typing import NoReturn, Self
 
 from runner.agent import interpreter
 from runner.base.config import shortages
-from runner.engines.warm.modules.module_process import Following, Request
+from runner.engines.warm.modules.module_process import Following, ModuleRequest
 from runner.engines.warm.modules.shell import Output
 
 _RUN_MODULE, _RUN_KEPT = b"module", b"keeper"
@@ -91,7 +91,7 @@ class Zygote:
         """Pids of the modules that this process waits for."""
         return frozenset(self._running)
 
-    def run(self, request: Request, folder: str, begun: Callable[[], None], *, kept: bool = False) -> Output:
+    def run(self, request: ModuleRequest, folder: str, begun: Callable[[], None], *, kept: bool = False) -> Output:
         """Run a module in a folder to its end. Also wait for processes that hold its output open.
 
         `begun` is called when it runs. `kept`: in the process that is kept, if that is idle.
@@ -127,7 +127,7 @@ class _Pipes:
         for descriptor in (*self._ours.values(), *self._theirs):
             os.close(descriptor)
 
-    def send(self, to: socket.socket, request: Request, folder: str, message: bytes) -> None:
+    def send(self, to: socket.socket, request: ModuleRequest, folder: str, message: bytes) -> None:
         stdin, writer = os.pipe()
         os.close(writer)  # an empty pipe: a module that reads it gets the end of file at once
         self._theirs.append(stdin)

@@ -35,7 +35,7 @@ from ansible.utils.display import Display
 
 from runner.engines.warm import task_record, versions
 from runner.engines.warm.modules import module_process, shell, tame
-from runner.engines.warm.modules.module_process import Request
+from runner.engines.warm.modules.module_process import ModuleRequest
 from runner.engines.warm.modules.payload import UNRESOLVABLE, Payload, Payloads, encoded, plain
 from runner.engines.warm.modules.zygote import Unavailable, Zygote
 from runner.engines.warm.patches import commands, guard
@@ -51,7 +51,7 @@ _OWN_WAYS = frozenset({"ansible.modules.async_wrapper", "ansible.modules.async_s
 class _Prepared(bytes):
     """Replacement for a packed module on its way through Ansible to the connection."""
 
-    request: Request
+    request: ModuleRequest
     folder: str
     shells: shell.Shells
     kept: bool
@@ -123,7 +123,7 @@ class Modules:
         is_preimported = self.preimported.get(key) is payload and not payload.overrides
         own = environment or call.open_files or call.secrets or not tame.shares(arguments["module_args"])
         prepared.kept = is_preimported and key in self.tame and not own
-        prepared.request = Request(
+        prepared.request = ModuleRequest(
             payload=key if is_preimported else payload,
             module_name=plain(arguments["module_name"]),
             script=_script(action, payload),

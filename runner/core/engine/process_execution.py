@@ -1,4 +1,4 @@
-"""Attempt of a run in processes of the operator: a supervisor, and Ansible below it. See `supervision`."""
+"""Execution of a run in processes of the operator: a supervisor, and Ansible below it. See `supervision`."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class RunLimits:
 
 
 @dataclass(slots=True)
-class ProcessAttempt:
+class ProcessExecution:
     """A started supervisor."""
 
     job: Job
@@ -71,7 +71,7 @@ class ProcessAttempt:
         """Kill the supervisor and everything below it."""
         await self.supervision.kill()
 
-    async def ending(self, stopped: Outcome | None, progress: Progress) -> Ending:  # noqa: ARG002 - see Attempt
+    async def ending(self, stopped: Outcome | None, progress: Progress) -> Ending:  # noqa: ARG002 - see Execution
         """End the processes that the supervisor left; return how the run ended."""
         how = await self._sweep()
         found = self.supervision.ending
@@ -120,23 +120,23 @@ class ProcessAttempt:
 
 async def start(
     job: Job, folder: inputdir.RunFolder, identity: str, starter: Starter, limits: RunLimits
-) -> ProcessAttempt:
+) -> ProcessExecution:
     """Start a run in a prepared folder. Raises OSError."""
     kills = machine.oom_kills(_ROOT)
     supervision = await Supervision.start(starter, folder, identity, limits.memory)
     _log.debug("Run's process started", job=job.ident)
     limits.supervisors.add(supervision.pid)
-    return ProcessAttempt(job, folder, starter, limits, supervision, kills)
+    return ProcessExecution(job, folder, starter, limits, supervision, kills)
 
 
-def _signal(ending: wire.Ending | None) -> str:
+def _signal(ending: wire.ChildEnd | None) -> str:
     """Return the signal that killed ansible-playbook, unless the supervisor ended it for lack of memory."""
     if ending is None or ending.memory or ending.stuck or not ending.signal:
         return ""
     return signal_name(ending.signal)
 
 
-def _fault(ending: wire.Ending | None, how: str, limit: int) -> str:
+def _fault(ending: wire.ChildEnd | None, how: str, limit: int) -> str:
     """Return the problem that prevented or interrupted the run, as the end of a sentence; empty if there was none."""
     if ending is None:
         return f"the run's supervisor {how}"

@@ -1,6 +1,6 @@
-"""Attempt of a run in a pod: the lines of its agent, and what becomes of its pod.
+"""Execution of a run in a pod: the lines of its agent, and what becomes of its pod.
 
-Each line is stored before it is applied, and applied once for each run folder. The attempt ends with the agent's
+Each line is stored before it is applied, and applied once for each run folder. The execution ends with the agent's
 report, when the pod cannot continue, or on request. A line that an earlier operator did not survive ends it too.
 """
 
@@ -24,7 +24,7 @@ from runner.engines.pod import jobs, states
 from runner.engines.pod.connection import MalformedError, parse
 from runner.engines.pod.idle import IdleLink
 from runner.engines.pod.jobs import RecordedRun
-from runner.engines.pod.links import Ending, Link
+from runner.engines.pod.links import AgentEnd, Link
 from runner.engines.pod.records import PLAN, Records
 from runner.engines.pod.spool import Frame, Spool
 from runner.engines.pod.states import Fault, Obstacle, ObstacleTimer, Patience, PodState
@@ -52,7 +52,7 @@ class _InterruptedError(Exception):
 class Waiting:
     """A run that waits for its pod without a worker. Its Secret and Job remain; nothing was executed."""
 
-    run: PodAttempt
+    run: PodExecution
     since: float
     had_pod: bool
     why: str
@@ -60,7 +60,7 @@ class Waiting:
 
 @dataclass(slots=True)
 class PodObjects:
-    """Parts of an engine that its attempts share."""
+    """Parts of an engine that its executions share."""
 
     pods: PodWatch
     records: Records
@@ -72,7 +72,7 @@ class PodObjects:
 
 
 @dataclass(slots=True)
-class PodAttempt:
+class PodExecution:
     """A run whose Secret and Job exist."""
 
     job: Job
@@ -96,7 +96,7 @@ class PodAttempt:
     """True if an earlier operator began the run, and Kubernetes created its pod."""
     begun: float
     """When its objects were created, on the monotonic clock."""
-    report: Ending | None = None
+    report: AgentEnd | None = None
     """The agent's report of its end."""
     fault: Fault | None = None
     state: PodState | None = None
@@ -132,7 +132,7 @@ class PodAttempt:
                 if line.number == self.spool.marked:
                     self.fault = Fault(f"the operator ended while it read an event of {len(line.payload)} bytes")
                 elif line.end:
-                    self.report = parse(Ending, line.payload)
+                    self.report = parse(AgentEnd, line.payload)
                 elif (event := self.output.line(line.payload)) is not None:
                     yield event
         except (MalformedError, MalformedLineError) as error:
@@ -147,7 +147,7 @@ class PodAttempt:
             while self.report is None:
                 frame = await self._receive()
                 if frame.end:
-                    self.report = parse(Ending, frame.payload)
+                    self.report = parse(AgentEnd, frame.payload)
                     if self.report.unused:
                         self.shared.preload_unused(self.job, self.report.unused)
                 elif (event := self.output.line(frame.payload)) is None:
