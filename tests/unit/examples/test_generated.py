@@ -32,7 +32,7 @@ def generated(example: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[s
 
 def test_each_folder_and_each_page_of_an_example_is_checked() -> None:
     """Else nothing would be compared where a README has gone, or a folder is called otherwise than its page."""
-    folders = [path.name for path in (ROOT / "examples").glob("*") if path.is_dir()]
+    folders = [path.parent.name for path in (ROOT / "examples").glob("*/watches.yaml")]
     pages = [path.stem for path in (ROOT / "docs/examples").glob("*.md")]
     assert {*folders, *pages} - {"memcached"} == {*EXAMPLES}
 

@@ -1,0 +1,1 @@
+"""`expectedWithin`: a condition and a metric about runs that take longer than expected."""
