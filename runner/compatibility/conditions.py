@@ -95,23 +95,23 @@ def broken_part(condition: str, variables: Mapping[str, str]) -> Broken | None:
         parts = _parts(text)
     except TemplateSyntaxError:
         return Broken("", TEMPLATE) if "{{" in text else None
-    found = (Broken(_source(each), _type(each, variables)) for each in parts)
-    return next((each for each in found if each.type not in {BOOLEAN, UNKNOWN}), None)
+    results = (Broken(_source(part), _type(part, variables)) for part in parts)
+    return next((result for result in results if result.type not in {BOOLEAN, UNKNOWN}), None)
 
 
 def type_of(expression: str, variables: Mapping[str, str]) -> str:
     """Return the type of an expression, or UNKNOWN."""
     try:
-        return _of_all(_type(each, variables) for each in _parts(_expression(expression) or "none"))
+        return _of_all(_type(part, variables) for part in _parts(_expression(expression) or "none"))
     except TemplateSyntaxError:
         return UNKNOWN
 
 
 def _of_all(types: Iterable[str]) -> str:
     """Return the type of a result that is one of several: a wrong type if one has it, otherwise the common type."""
-    found = set(types)
-    others = found - {BOOLEAN, UNKNOWN}
-    return min(others) if others else BOOLEAN if found == {BOOLEAN} else UNKNOWN
+    distinct = set(types)
+    others = distinct - {BOOLEAN, UNKNOWN}
+    return min(others) if others else BOOLEAN if distinct == {BOOLEAN} else UNKNOWN
 
 
 def _expression(condition: str) -> str:
@@ -123,7 +123,7 @@ def _expression(condition: str) -> str:
 def _parts(text: str) -> list[nodes.Node]:
     """Return the parts of an expression, one of which is its result. Raises TemplateSyntaxError."""
     parsed = _ENVIRONMENT.parse("{{ (" + text + "\n) }}")
-    return [part for output in parsed.find_all(nodes.Output) for each in output.nodes for part in _results(each)]
+    return [part for output in parsed.find_all(nodes.Output) for node in output.nodes for part in _results(node)]
 
 
 def _results(node: nodes.Node) -> Iterator[nodes.Node]:
@@ -138,26 +138,26 @@ def _results(node: nodes.Node) -> Iterator[nodes.Node]:
 
 def _type(node: nodes.Node | None, variables: Mapping[str, str]) -> str:
     """Return the type of an expression, or UNKNOWN."""
-    found = NUMBER if isinstance(node, _ARITHMETIC) else _LITERALS.get(type(node), UNKNOWN)
+    type_name = NUMBER if isinstance(node, _ARITHMETIC) else _LITERALS.get(type(node), UNKNOWN)
     match node:
         case nodes.Const(value=value):
-            found = _type_of_value(value)
+            type_name = _type_of_value(value)
         case nodes.Add() | nodes.Mul() | nodes.Mod():
-            found = _type_of_sum(node, variables)
+            type_name = _type_of_sum(node, variables)
         case nodes.Name(name=name):
-            found = variables.get(name, UNKNOWN)
+            type_name = variables.get(name, UNKNOWN)
         case nodes.Getattr(attr=name) | nodes.Getitem(arg=nodes.Const(value=str(name))):
-            found = _ATTRIBUTES.get(name, UNKNOWN)
+            type_name = _ATTRIBUTES.get(name, UNKNOWN)
         case nodes.Getitem(node=inner):
-            found = MAPPING if _is_resources(inner) else UNKNOWN
+            type_name = MAPPING if _is_resources(inner) else UNKNOWN
         case nodes.Filter():
-            found = _type_of_filter(node, variables)
+            type_name = _type_of_filter(node, variables)
         case nodes.Call():
-            found = _type_of_call(node)
+            type_name = _type_of_call(node)
         case nodes.And() | nodes.Or() | nodes.CondExpr():
-            types = {_type(each, variables) for each in _results(node)}
-            found = types.pop() if len(types) == 1 else UNKNOWN
-    return found
+            types = {_type(part, variables) for part in _results(node)}
+            type_name = types.pop() if len(types) == 1 else UNKNOWN
+    return type_name
 
 
 def _type_of_sum(node: nodes.Add | nodes.Mul | nodes.Mod, variables: Mapping[str, str]) -> str:
@@ -172,13 +172,13 @@ def _type_of_filter(node: nodes.Filter, variables: Mapping[str, str]) -> str:
     name = node.name.rpartition(".")[2]
     if name in {"default", "d"}:
         default = _type(node.args[0], variables) if node.args else TEXT
-        given = _type(node.node, variables)
+        value = _type(node.node, variables)
         # A default that is a boolean says nothing about the value that a user sets.
-        return given or (default if default != BOOLEAN else UNKNOWN)
+        return value or (default if default != BOOLEAN else UNKNOWN)
     if name == "mandatory":
         return _type(node.node, variables)
     if name == "ternary":
-        return _of_all(_type(each, variables) for each in node.args)
+        return _of_all(_type(argument, variables) for argument in node.args)
     if name == "json_query" and node.args:
         match node.args[0]:
             case nodes.Const(value=str(query)) if _PROJECTION.search(query) and "|" not in query:
@@ -191,7 +191,7 @@ def _type_of_call(node: nodes.Call) -> str:
         case nodes.Name(name="query" | "q"), _:
             return LIST
         case nodes.Name(name="lookup"), [nodes.Const(value=str(plugin)), *_]:
-            is_list = any(each.key == "wantlist" for each in node.kwargs)
+            is_list = any(keyword.key == "wantlist" for keyword in node.kwargs)
             return LIST if is_list else _LOOKUPS.get(plugin.removeprefix("ansible.builtin."), UNKNOWN)
         case nodes.Getattr(attr=name), _:
             return _METHODS.get(name, UNKNOWN)
@@ -214,9 +214,9 @@ def type_of_template(value: object, variables: Mapping[str, str]) -> str:
         body = _ENVIRONMENT.parse(value).body
     except TemplateSyntaxError:
         return UNKNOWN
-    match [each for each in body if not isinstance(each, (nodes.Assign, nodes.ExprStmt))]:
+    match [node for node in body if not isinstance(node, (nodes.Assign, nodes.ExprStmt))]:
         case [nodes.Output(nodes=[nodes.Expr() as only])] if not isinstance(only, nodes.TemplateData):
-            return _of_all(_type(each, variables) for each in _results(only))
+            return _of_all(_type(part, variables) for part in _results(only))
     return TEXT  # several parts are joined
 
 
@@ -226,23 +226,23 @@ def _type_of_value(value: object) -> str:
 
 def _source(node: nodes.Node) -> str:
     """Return the text of a simple expression, otherwise nothing."""
-    found = ""
+    text = ""
     match node:
         case nodes.Name(name=name):
-            found = name
+            text = name
         case nodes.Const(value=value):
-            found = repr(value)
+            text = repr(value)
         case nodes.List(items=[]):
-            found = "[]"
+            text = "[]"
         case nodes.Dict(items=[]):
-            found = "{}"
+            text = "{}"
         case nodes.Getattr(node=inner, attr=name):
-            found = f"{before}.{name}" if (before := _source(inner)) else ""
+            text = f"{before}.{name}" if (before := _source(inner)) else ""
         case nodes.Getitem(node=inner, arg=nodes.Const(value=key)):
-            found = f"{before}[{key!r}]" if (before := _source(inner)) else ""
+            text = f"{before}[{key!r}]" if (before := _source(inner)) else ""
         case nodes.Filter(node=nodes.Node() as inner, name=name, args=args):
-            given = [_source(each) for each in args]
+            arguments = [_source(argument) for argument in args]
             before = _source(inner)
-            if before and all(given):
-                found = f"{before} | {name}" + (f"({', '.join(given)})" if given else "")
-    return found
+            if before and all(arguments):
+                text = f"{before} | {name}" + (f"({', '.join(arguments)})" if arguments else "")
+    return text

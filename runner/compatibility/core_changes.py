@@ -95,18 +95,18 @@ def warnings(result: ValidationResult, search_path: SearchPath, environ: Mapping
     if not is_stricter():
         return []
     groups: dict[str, list[Finding]] = {}
-    for each in findings(result, installed_version("kubernetes.core", search_path)):
-        groups.setdefault(each.rule, []).append(each)
+    for finding in findings(result, installed_version("kubernetes.core", search_path)):
+        groups.setdefault(finding.rule, []).append(finding)
     if environ.get(_PERMISSION, "").lower() in _TRUE:
         groups.pop("implicit-boolean", None)
     installed = version("ansible-core")
-    return [_warning(rule, sorted(found), installed) for rule, found in sorted(groups.items())]
+    return [_warning(rule, sorted(group), installed) for rule, group in sorted(groups.items())]
 
 
-def _warning(rule: str, found: list[Finding], installed: str) -> str:
-    shown = "; ".join(f"{each.place}: {each.message}" for each in found[:_SHOWN])
-    more = f"; {len(found) - _SHOWN} more" if len(found) > _SHOWN else ""
-    many = f"{len(found)} constructs" if len(found) > 1 else "a construct"
+def _warning(rule: str, group: list[Finding], installed: str) -> str:
+    shown = "; ".join(f"{finding.place}: {finding.message}" for finding in group[:_SHOWN])
+    more = f"; {len(group) - _SHOWN} more" if len(group) > _SHOWN else ""
+    many = f"{len(group)} constructs" if len(group) > 1 else "a construct"
     return (
         f"ansible-core {installed} does not support {many} of roles ({rule}): {shown}{more}. {_ADVICE[rule]}; "
         "`ansible-operator migrate` lists all, with their fixes"
@@ -140,12 +140,12 @@ def _conditionals(task: Task, variables: Mapping[str, str]) -> Iterator[Finding]
     for keyword, node in task_fields.conditions(task):
         if tree.is_null(node) or tree.is_bool(node):
             continue
-        found = conditions.broken_part(node.value, variables)
-        if found is None:
+        broken = conditions.broken_part(node.value, variables)
+        if broken is None:
             continue
-        line = task.source.line(node.start_mark) + _line_within(node, found.source)
-        message = f"`{keyword}`: `{_brief(found.source or node.value)}` is {found.type}, not a boolean"
-        fix = f"write {_boolean(found)}"
+        line = task.source.line(node.start_mark) + _line_within(node, broken.source)
+        message = f"`{keyword}`: `{_brief(broken.source or node.value)}` is {broken.type}, not a boolean"
+        fix = f"write {_boolean(broken)}"
         yield Finding(task.source.file, line, "implicit-boolean", message, fix, "stricter core")
 
 
@@ -157,21 +157,21 @@ def _line_within(node: yaml.ScalarNode, part: str) -> int:
     return 1 + next((number for number, line in enumerate(lines) if part and part in line), 0)
 
 
-def _boolean(found: conditions.Broken) -> str:
+def _boolean(broken: conditions.Broken) -> str:
     """Return the fix of a condition: an expression that is true in the same cases."""
-    source = found.source
-    if found.type == conditions.TEMPLATE:
+    source = broken.source
+    if broken.type == conditions.TEMPLATE:
         return "the variables without `{{` and `}}`"
     if not source:
         return "a comparison, such as `… | length > 0`"
     comparison = "> 0" if "length" in source or "count" in source else "!= 0"
     if _DEFAULT.search(source):  # the type is that of the default, and the value can have another
         comparison = "is truthy"
-    elif found.type == conditions.NOTHING:
+    elif broken.type == conditions.NOTHING:
         comparison = "is not none"
     elif "regex_search" in source:
         return f"`({source}) is not none`"
-    elif found.type != conditions.NUMBER:
+    elif broken.type != conditions.NUMBER:
         comparison = "| length > 0"
     return f"`{source} {comparison}`"
 
@@ -181,17 +181,17 @@ def _brief(text: str, most: int = 80) -> str:
     return line if len(line) <= most else f"{line[: most - 1]}…"
 
 
-def _template(task: Task, key: yaml.ScalarNode, arguments: yaml.Node, found: Version) -> Iterator[Finding]:
-    given = task_fields.value_of(arguments, "template")
+def _template(task: Task, key: yaml.ScalarNode, arguments: yaml.Node, kubernetes_core: Version) -> Iterator[Finding]:
+    option = task_fields.value_of(arguments, "template")
     is_inline = isinstance(arguments, yaml.ScalarNode) and re.search(r"(^|\s)template=", arguments.value)
-    if given is None and not is_inline:
+    if option is None and not is_inline:
         return
     message = (
-        f"`template` of {key.value} with kubernetes.core {'.'.join(map(str, found))} sends the text of the template, "
-        "not its result, to the API server on ansible-core 2.19 and later"
+        f"`template` of {key.value} with kubernetes.core {'.'.join(map(str, kubernetes_core))} sends the text of the "
+        "template, not its result, to the API server on ansible-core 2.19 and later"
     )
     fix = "use ansible-core 2.18, or kubernetes.core 5.3.0 or later in requirements.yml"
-    line = task.source.line((given or arguments).start_mark)
+    line = task.source.line((option or arguments).start_mark)
     yield Finding(task.source.file, line, "template-module", message, fix, "stricter core")
 
 
@@ -203,7 +203,7 @@ def _numbers(task: Task, definition: yaml.Node | None) -> Iterator[Finding]:
     while waiting:
         node, is_text = waiting.pop()
         if isinstance(node, yaml.SequenceNode):
-            waiting += [(each, False) for each in node.value]
+            waiting += [(item, False) for item in node.value]
         for key, value in task_fields.pairs(node):
             is_env = key.value == "value" and task_fields.value_of(node, "name") is not None
             below = key.value in _TEXT_MAPPINGS or (is_config_map and key.value == "data" and node is definition)
@@ -214,13 +214,13 @@ def _numbers(task: Task, definition: yaml.Node | None) -> Iterator[Finding]:
 
 
 def _number(task: Task, name: str, value: yaml.ScalarNode) -> Iterator[Finding]:
-    found = _TEMPLATE.fullmatch(value.value)
-    if found is None or "{{" in found[1]:
+    template = _TEMPLATE.fullmatch(value.value)
+    if template is None or "{{" in template[1]:
         return
-    broken = conditions.broken_part(found[1], {})
+    broken = conditions.broken_part(template[1], {})
     if broken is not None and broken.type == conditions.NUMBER:
         message = f"the value of {name!r} must be text, and `{_brief(value.value)}` is a number since ansible-core 2.19"
-        fix = f"write `{{{{ ({found[1].strip()}) | string }}}}`"
+        fix = f"write `{{{{ ({template[1].strip()}) | string }}}}`"
         yield Finding(
             task.source.file, task.source.line(value.start_mark), "number-as-text", message, fix, "stricter core"
         )
@@ -238,10 +238,13 @@ def _variables(result: ValidationResult, fields: Mapping[str, str]) -> dict[str,
             definitions.setdefault(name, []).append({} if node is None else _plain(node))
     types: dict[str, str] = {}
     for _ in range(_DEPTH):
-        found = {name: {conditions.type_of_template(each, types) for each in of} for name, of in definitions.items()}
+        kinds_by_name = {
+            name: {conditions.type_of_template(value, types) for value in values}
+            for name, values in definitions.items()
+        }
         for name, kind in fields.items():
-            found.setdefault(name, set()).add(kind)
-        before, types = types, {name: _common(kinds) for name, kinds in found.items()}
+            kinds_by_name.setdefault(name, set()).add(kind)
+        before, types = types, {name: _common(kinds) for name, kinds in kinds_by_name.items()}
         if types == before:
             break
     return types

@@ -79,7 +79,7 @@ class Report:
     @property
     def work(self) -> tuple[Finding, ...]:
         """Findings that require a change for the target."""
-        return tuple(each for each in self.findings if self._is_work(each))
+        return tuple(finding for finding in self.findings if self._is_work(finding))
 
     def _is_work(self, finding: Finding) -> bool:
         return finding.need == "now" or (finding.need == "stricter core" and self.core != OLD_CORE)
@@ -90,16 +90,16 @@ class Report:
             "project": self.project,
             "ansibleCore": {"target": self.core, "reasons": list(self.reasons)},
             "work": len(self.work),
-            "findings": [{**each.to_json(), "work": self._is_work(each)} for each in self.findings],
+            "findings": [{**finding.to_json(), "work": self._is_work(finding)} for finding in self.findings],
         }
 
 
 def grouped(findings: Iterable[Finding]) -> list[tuple[Finding, list[str]]]:
     """Return each distinct message once, with its further places, in the order of files."""
     groups: dict[tuple[str, str, str], list[Finding]] = {}
-    for each in sorted(findings):
-        groups.setdefault((each.rule, each.message, each.fix), []).append(each)
-    return [(first, [each.place for each in rest]) for first, *rest in groups.values()]
+    for finding in sorted(findings):
+        groups.setdefault((finding.rule, finding.message, finding.fix), []).append(finding)
+    return [(first, [finding.place for finding in rest]) for first, *rest in groups.values()]
 
 
 Version: TypeAlias = tuple[int, ...]
@@ -113,5 +113,5 @@ def is_stricter() -> bool:
 
 def numbers(text: str) -> Version:
     """Return the numbers of a version; empty if it begins with none."""
-    found = re.match(r"\d+(\.\d+)*", text)
-    return tuple(map(int, found[0].split("."))) if found else ()
+    match = re.match(r"\d+(\.\d+)*", text)
+    return tuple(map(int, match[0].split("."))) if match else ()

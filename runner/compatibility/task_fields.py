@@ -52,11 +52,11 @@ def conditions(task: Task) -> Iterator[tuple[str, yaml.ScalarNode]]:
     """Yield the conditions of a task, with the keyword or argument that contains them."""
     for key, value in pairs(task.node):
         if key.value in _CONDITIONS:
-            yield from ((key.value, each) for each in _scalars(value))
+            yield from ((key.value, condition) for condition in _scalars(value))
         elif key.value == "loop_control":
-            yield from (("break_when", each) for each in _scalars(value_of(value, "break_when")))
+            yield from (("break_when", condition) for condition in _scalars(value_of(value, "break_when")))
         elif key.value in _ASSERT:
-            yield from (("that", each) for each in _scalars(value_of(value, "that")))
+            yield from (("that", condition) for condition in _scalars(value_of(value, "that")))
 
 
 def definitions(task: Task) -> Iterator[tuple[str, yaml.Node | None]]:
@@ -65,9 +65,9 @@ def definitions(task: Task) -> Iterator[tuple[str, yaml.Node | None]]:
         if key.value == "register" and isinstance(value, yaml.ScalarNode):
             yield value.value, None
         elif key.value == "vars" or key.value in _SET_FACT:
-            yield from ((name.value, given) for name, given in pairs(value))
+            yield from ((name.value, definition) for name, definition in pairs(value))
 
 
 def _scalars(node: yaml.Node | None) -> Iterator[yaml.ScalarNode]:
     items = node.value if isinstance(node, yaml.SequenceNode) else [node]
-    yield from (each for each in items if isinstance(each, yaml.ScalarNode))
+    yield from (item for item in items if isinstance(item, yaml.ScalarNode))

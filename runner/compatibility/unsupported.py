@@ -70,9 +70,9 @@ def _finding(task: Task, node: yaml.Node, rule: str, message: str, fix: str, *, 
 
 
 def _vars(task: Task) -> Iterator[Finding]:
-    given = task_fields.value_of(task.node, "vars")
-    if isinstance(given, yaml.SequenceNode):
-        yield _finding(task, given, "vars-list", "`vars` is a list, which Ansible rejects", "write one mapping")
+    variables = task_fields.value_of(task.node, "vars")
+    if isinstance(variables, yaml.SequenceNode):
+        yield _finding(task, variables, "vars-list", "`vars` is a list, which Ansible rejects", "write one mapping")
 
 
 def _module(task: Task, name: str, key: yaml.ScalarNode) -> Iterator[Finding]:

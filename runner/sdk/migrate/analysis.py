@@ -29,9 +29,9 @@ _WITH_COLLECTIONS = (2, 10)
 
 def analyse(project: Project) -> Report:
     """Return the report about a project. Raises ConfigError if its watches file cannot be read."""
-    found = list(dict.fromkeys(sorted(_findings(project))))
+    findings = list(dict.fromkeys(sorted(_findings(project))))
     core = _target(project)
-    return Report(project.root.name, core, tuple(_reasons(project, core, found)), tuple(found))
+    return Report(project.root.name, core, tuple(_reasons(project, core, findings)), tuple(findings))
 
 
 def analyse_all(projects: Sequence[Project], others: Sequence[Path] = ()) -> Report:
@@ -39,39 +39,38 @@ def analyse_all(projects: Sequence[Project], others: Sequence[Path] = ()) -> Rep
 
     Raises ConfigError if a watches file cannot be read.
     """
-    reports = [analyse(each) for each in projects]
-    reasons = dict.fromkeys(reason for each in reports for reason in each.reasons)
+    reports = [analyse(project) for project in projects]
+    reasons = dict.fromkeys(reason for report in reports for reason in report.reasons)
     if any(reason.startswith(_NOT_PROVEN) for reason in reasons):
         reasons = dict.fromkeys(reason for reason in reasons if not reason.startswith(_NO_OBSTACLE))
-    files = ", ".join(str(each.watches_file) for each in projects)
+    files = ", ".join(str(project.watches_file) for project in projects)
     if len(projects) > 1:
         reasons[f"the watches files are {files}; --watches-file selects one of them"] = None
     if others:
         reasons[f"not analysed: {', '.join(map(str, others))}; --watches-file selects one of them"] = None
-    found = sorted({finding for each in reports for finding in each.findings})
-    return Report(reports[0].project, reports[0].core, tuple(reasons), tuple(found))
+    findings = sorted({finding for report in reports for finding in report.findings})
+    return Report(reports[0].project, reports[0].core, tuple(reasons), tuple(findings))
 
 
 def _findings(project: Project) -> Iterator[Finding]:
     problems = project.content.problems
-    for each in problems.errors:
-        yield Finding(each.file, each.line, "error", _text(each.subject, each.message), "correct the file")
-    for each in problems.warnings:
-        if not each.is_hint:
-            is_removed = "removed from the SDK" in each.message
-            message, _, fix = each.message.partition(": use ")
+    for error in problems.errors:
+        yield Finding(error.file, error.line, "error", _text(error.subject, error.message), "correct the file")
+    for warning in problems.warnings:
+        if not warning.is_hint:
+            is_removed = "removed from the SDK" in warning.message
+            message, _, fix = warning.message.partition(": use ")
             if is_removed and fix:
-                yield Finding(each.file, each.line, "removed-variable", message, f"use {fix}", is_automatic=True)
+                yield Finding(warning.file, warning.line, "removed-variable", message, f"use {fix}", is_automatic=True)
             else:
-                yield Finding(
-                    each.file, each.line, "warning", _text(each.subject, each.message), "see the message", "check"
-                )
+                text = _text(warning.subject, warning.message)
+                yield Finding(warning.file, warning.line, "warning", text, "see the message", "check")
     types = samples.types(project)
     yield from core_changes.findings(project.content, _kubernetes_core(project), types)
     yield from core_changes.unproven(project.content, types)
-    for each in project.content.unread:
+    for problem in project.content.unread:
         fix = "check the roles that it can name; those in the project's folders of roles are read"
-        yield Finding(each.file, each.line, _UNREAD, each.message, fix, "check")
+        yield Finding(problem.file, problem.line, _UNREAD, problem.message, fix, "check")
     yield from unsupported.findings(project.content)
     yield from modules.findings(project)
     yield from samples.findings(project)
@@ -101,7 +100,7 @@ def _target(project: Project) -> str:
     return OLD_CORE
 
 
-def _reasons(project: Project, core: str, found: list[Finding]) -> Iterator[str]:
+def _reasons(project: Project, core: str, findings: list[Finding]) -> Iterator[str]:
     for parsed in project.dockerfiles:
         if parsed.is_migrated:
             yield f"{parsed.file} uses {parsed.image}"
@@ -114,8 +113,8 @@ def _reasons(project: Project, core: str, found: list[Finding]) -> Iterator[str]
                 yield "Ansible 2.9 contained modules that are in collections today: requirements.yml must list these"
         else:
             yield f"{parsed.file} uses {parsed.image}, whose version of Ansible is unknown"
-    counts = _counted(found, _RULES)
-    unproven = _counted(found, _UNPROVEN)
+    counts = _counted(findings, _RULES)
+    unproven = _counted(findings, _UNPROVEN)
     if counts:
         yield f"ansible-core 2.19 and later reject or change {', '.join(counts)}"
     if unproven:
@@ -124,7 +123,7 @@ def _reasons(project: Project, core: str, found: list[Finding]) -> Iterator[str]
         yield f"{_NO_OBSTACLE}; {OLD_CORE} is the default of migrated projects"
 
 
-def _counted(found: list[Finding], names: Mapping[str, tuple[str, str]]) -> list[str]:
+def _counted(findings: list[Finding], names: Mapping[str, tuple[str, str]]) -> list[str]:
     """Return the number of findings of each rule."""
-    counts = Counter(each.rule for each in found if each.rule in names)
+    counts = Counter(finding.rule for finding in findings if finding.rule in names)
     return [f"{count} {names[rule][count > 1]}" for rule, count in sorted(counts.items())]

@@ -78,7 +78,7 @@ def _migrate(arguments: argparse.Namespace) -> int:
         tried = {"trial": trials.to_json()} if trials else {}
         sys.stdout.write(json.dumps({**report.to_json(), **tried}, indent=2) + "\n")
     else:
-        lines = [*_lines(report), *(f"changed  {each}" for each in changed), *(trials.lines() if trials else ())]
+        lines = [*_lines(report), *(f"changed  {path}" for path in changed), *(trials.lines() if trials else ())]
         sys.stdout.write("\n".join(lines) + "\n")
     return int(bool(report.work) or (trials is not None and report.core not in trials.fitting))
 
@@ -87,19 +87,19 @@ def _tried(file: Path | None) -> Trials:
     from runner.sdk.migrate import trial  # noqa: PLC0415 - as below
     from runner.sdk.migrate.project import Project, watches_files  # noqa: PLC0415 - as below
 
-    found = watches_files(file)
-    if len(found) > 1:
-        raise ConfigError(f"--try runs one operator: select {', '.join(map(str, found))} with --watches-file")
-    return trial.run(Project(os.environ, found[0]))
+    paths = watches_files(file)
+    if len(paths) > 1:
+        raise ConfigError(f"--try runs one operator: select {', '.join(map(str, paths))} with --watches-file")
+    return trial.run(Project(os.environ, paths[0]))
 
 
 def _analysed(file: Path | None) -> Report:
     from runner.sdk.migrate import analysis  # noqa: PLC0415 - help needs neither YAML nor Jinja
     from runner.sdk.migrate.project import Project, other_watches_files, watches_files  # noqa: PLC0415 - the same
 
-    found = watches_files(file)
-    others = other_watches_files(found[0]) if len(found) == 1 else ()
-    return analysis.analyse_all([Project(os.environ, each) for each in found], others)
+    paths = watches_files(file)
+    others = other_watches_files(paths[0]) if len(paths) == 1 else ()
+    return analysis.analyse_all([Project(os.environ, path) for path in paths], others)
 
 
 def _written(file: Path | None, image: str | None) -> tuple[Report, list[str]]:
@@ -107,11 +107,11 @@ def _written(file: Path | None, image: str | None) -> tuple[Report, list[str]]:
     from runner.sdk.migrate import analysis, dockerfile, writing  # noqa: PLC0415 - as above
     from runner.sdk.migrate.project import Project, watches_files  # noqa: PLC0415 - as above
 
-    found = watches_files(file)
+    paths = watches_files(file)
     writing.require_clean_tree()
     changed: list[str] = []
-    for each in found:
-        project = Project(os.environ, each)  # reads what was written for the one before
+    for path in paths:
+        project = Project(os.environ, path)  # reads what was written for the one before
         changed += writing.write(project, analysis.analyse(project), image or dockerfile.TARGET_IMAGE)
     changed = list(dict.fromkeys(changed))
     report = _analysed(file)
@@ -123,14 +123,14 @@ def _lines(report: Report) -> list[str]:
     """Return the report for a terminal."""
     from runner.compatibility.finding import HEADINGS, grouped  # noqa: PLC0415 - as above
 
-    lines = [f"{report.project}: target ansible-core {report.core}", *(f"  - {each}" for each in report.reasons)]
+    lines = [f"{report.project}: target ansible-core {report.core}", *(f"  - {reason}" for reason in report.reasons)]
     for need, heading in HEADINGS.items():
-        found = [each for each in report.findings if each.need == need]
-        if found:
-            lines += ["", f"{heading} ({len(found)}):"]
-        for first, others in grouped(found):
+        findings = [finding for finding in report.findings if finding.need == need]
+        if findings:
+            lines += ["", f"{heading} ({len(findings)}):"]
+        for first, others in grouped(findings):
             lines += _entry(first, others)
-    automatic = sum(each.is_automatic for each in report.work)
+    automatic = sum(finding.is_automatic for finding in report.work)
     total = len(report.work)
     summary = "nothing to do" if not total else f"{total} {'change' if total == 1 else 'changes'}"
     lines += [

@@ -73,10 +73,10 @@ class Dockerfile:
     def core(self) -> str:
         """ansible-core of the base image; empty if it is unknown."""
         if self.is_migrated:
-            found = re.search(r"-core(\d+\.\d+)$", self.image)
-            return found[1] if found else ""
+            match = re.search(r"-core(\d+\.\d+)$", self.image)
+            return match[1] if match else ""
         version = None if _OPENSHIFT.search(self.image) else _GO_VERSION.search(self.image)
-        numbers = tuple(int(each or 0) for each in version.groups()) if version else ()
+        numbers = tuple(int(part or 0) for part in version.groups()) if version else ()
         if "2.11-preview" in self.image:
             return "2.11"
         return [core for first, core in _CORES if first <= numbers][-1] if numbers else ""
@@ -87,14 +87,18 @@ def parse(file: str, text: str) -> Dockerfile:
     instructions = tuple(_instructions(text))
     arguments: dict[str, tuple[Instruction, str]] = {}
     base, image = None, ""
-    for each in instructions:
-        if each.name == "ARG":
-            name, _, value = each.value.partition("=")
-            arguments[name.strip()] = (each, value.strip().strip("\"'"))
-        elif each.name == "FROM":
-            words = [word for word in each.value.split() if not word.startswith("--")]
+    for instruction in instructions:
+        if instruction.name == "ARG":
+            name, _, value = instruction.value.partition("=")
+            arguments[name.strip()] = (instruction, value.strip().strip("\"'"))
+        elif instruction.name == "FROM":
+            words = [word for word in instruction.value.split() if not word.startswith("--")]
             reference = re.fullmatch(r"\$\{?(\w+)\}?", words[0]) if words else None
-            holder, named = arguments.get(reference[1], (each, "")) if reference else (each, words[0] if words else "")
+            holder, named = (
+                arguments.get(reference[1], (instruction, ""))
+                if reference
+                else (instruction, words[0] if words else "")
+            )
             if _GO_IMAGE.search(named) or named.rpartition("/")[2].startswith(_OURS):
                 base, image = holder, named
     return Dockerfile(file, text, instructions, base, image)
@@ -114,7 +118,7 @@ def _instructions(text: str) -> Iterator[Instruction]:
         if is_document:
             ends = ends[line.strip() == ends[0] :]
         elif name.upper() in _WITH_DOCUMENTS:
-            ends = [found[2] for found in _HEREDOC.finditer(line)]
+            ends = [match[2] for match in _HEREDOC.finditer(line)]
         if number == len(lines) or not (ends or (not is_document and line.rstrip().endswith("\\"))):
             yield Instruction(name.upper(), "\n".join(parts).strip(), first, number)
             parts, ends = [], []
@@ -126,17 +130,17 @@ def findings(parsed: Dockerfile) -> Iterator[Finding]:
         message = f"the base image is the Go operator's, {parsed.image}"
         fix = f"use {TARGET_IMAGE}, from your registry"
         yield Finding(parsed.file, parsed.base.first, "base-image", message, fix, is_automatic=True)
-    for each in parsed.instructions:
-        yield from _of_instruction(parsed.file, each)
+    for instruction in parsed.instructions:
+        yield from _of_instruction(parsed.file, instruction)
 
 
 def _of_instruction(file: str, instruction: Instruction) -> Iterator[Finding]:
     value, line = instruction.value, instruction.first
     if instruction.name == "RUN" and packages.is_foreign(f"{value} "):
         yield _packages(file, instruction)
-    if instruction.name == "RUN" and (found := _program(value)):
-        fix = f"use {found[1]}3, as the image has one version of Python"
-        yield Finding(file, line, "python-program", f"the image has no {found[0]}", fix, is_automatic=True)
+    if instruction.name == "RUN" and (program := _program(value)):
+        fix = f"use {program[1]}3, as the image has one version of Python"
+        yield Finding(file, line, "python-program", f"the image has no {program[0]}", fix, is_automatic=True)
     if instruction.name in {"RUN", "COPY", "ADD", "ENV"} and (path := _SITE_PACKAGES.search(value)):
         message = f"{path[0]} is not the folder of Python packages in the image"
         fix = "find the folder with `python3 -c 'import sysconfig; print(sysconfig.get_path(\"purelib\"))'`"
@@ -166,26 +170,26 @@ def _translated(instruction: Instruction) -> packages.Translation | None:
 
 def _program(value: str) -> tuple[str, str] | None:
     """Return a program with the version of Python in its name, and its name without; None if there is none."""
-    for found in _PROGRAM.finditer(value):
-        if found[2] != _PROVIDED:
-            return found[0], found[1]
+    for match in _PROGRAM.finditer(value):
+        if match[2] != _PROVIDED:
+            return match[0], match[1]
     return None
 
 
 def command_words(parsed: Dockerfile) -> list[tuple[int, str]]:
     """Return the words of the last ENTRYPOINT and CMD, with their lines."""
-    found: dict[str, list[tuple[int, str]]] = {}
-    for each in parsed.instructions:
-        if each.name in {"ENTRYPOINT", "CMD"}:
-            found[each.name] = [(each.first, word) for word in _words(each.value)]
-    return [word for words in found.values() for word in words]
+    commands: dict[str, list[tuple[int, str]]] = {}
+    for instruction in parsed.instructions:
+        if instruction.name in {"ENTRYPOINT", "CMD"}:
+            commands[instruction.name] = [(instruction.first, word) for word in _words(instruction.value)]
+    return [word for words in commands.values() for word in words]
 
 
 def environment(parsed: Dockerfile) -> Iterator[tuple[int, str]]:
     """Yield the variables of ENV as `NAME=value`, with their lines."""
-    for each in parsed.instructions:
-        if each.name == "ENV":
-            yield from assignments(each)
+    for instruction in parsed.instructions:
+        if instruction.name == "ENV":
+            yield from assignments(instruction)
 
 
 def assignments(instruction: Instruction) -> Iterator[tuple[int, str]]:
@@ -199,12 +203,16 @@ def assignments(instruction: Instruction) -> Iterator[tuple[int, str]]:
 
 def copies(parsed: Dockerfile) -> Iterator[tuple[Instruction, tuple[str, ...], str]]:
     """Yield the instructions that copy files of the project, with sources and target; variables are not expanded."""
-    for each in parsed.instructions:
-        if each.name in {"COPY", "ADD"} and "--from=" not in each.value and not _HEREDOC.search(each.value):
-            value = re.sub(r"^(\s*--\S+)+", "", each.value.replace("\\\n", " ")).strip()
+    for instruction in parsed.instructions:
+        if (
+            instruction.name in {"COPY", "ADD"}
+            and "--from=" not in instruction.value
+            and not _HEREDOC.search(instruction.value)
+        ):
+            value = re.sub(r"^(\s*--\S+)+", "", instruction.value.replace("\\\n", " ")).strip()
             *sources, target = _words(value) or [""]
             if sources:
-                yield each, tuple(sources), target
+                yield instruction, tuple(sources), target
 
 
 def ansible_config(parsed: Dockerfile) -> str:
@@ -223,18 +231,18 @@ def _words(value: str) -> list[str]:
         parsed = json.loads(plain)
     except ValueError:
         return plain.split()
-    return [str(each) for each in parsed] if isinstance(parsed, list) else []
+    return [str(word) for word in parsed] if isinstance(parsed, list) else []
 
 
 def migrated(parsed: Dockerfile, image: str) -> str:
     """Return the text with the base image `image`, and with translated commands."""
     lines = parsed.text.splitlines(keepends=True)
-    for each in reversed(parsed.instructions):
-        before = "".join(lines[each.first - 1 : each.last])
-        after = before.replace(parsed.image, image) if each is parsed.base and not parsed.is_migrated else before
-        if each.name == "RUN":
-            after = _migrated_run(each, after)
-        lines[each.first - 1 : each.last] = after.splitlines(keepends=True)
+    for instruction in reversed(parsed.instructions):
+        before = "".join(lines[instruction.first - 1 : instruction.last])
+        after = before.replace(parsed.image, image) if instruction is parsed.base and not parsed.is_migrated else before
+        if instruction.name == "RUN":
+            after = _migrated_run(instruction, after)
+        lines[instruction.first - 1 : instruction.last] = after.splitlines(keepends=True)
     return "".join(lines)
 
 
@@ -243,4 +251,4 @@ def _migrated_run(instruction: Instruction, text: str) -> str:
         translated = _translated(instruction)
         if translated is not None:
             text = f"RUN {translated.text}\n" if translated.text else ""
-    return _PROGRAM.sub(lambda found: found[0] if found[2] == _PROVIDED else f"{found[1]}3", text)
+    return _PROGRAM.sub(lambda match: match[0] if match[2] == _PROVIDED else f"{match[1]}3", text)

@@ -22,11 +22,11 @@ _VARIABLE = re.compile(r"\$(?:\{(\w+)(?::?-([^}]*))?\}|(\w+))")
 
 def own_files(patterns: Collection[str]) -> list[Path]:
     """Return the files of the working directory with such names, also in folders, without those of other projects."""
-    found: list[Path] = []
+    paths: list[Path] = []
     for folder, folders, names in os.walk("."):
         folders[:] = [name for name in folders if name not in _FOREIGN and not name.startswith(".")]
-        found += [Path(folder, name) for name in names if any(fnmatchcase(name, each) for each in patterns)]
-    return sorted(path for path in found if path.is_file())
+        paths += [Path(folder, name) for name in names if any(fnmatchcase(name, pattern) for pattern in patterns)]
+    return sorted(path for path in paths if path.is_file())
 
 
 def dockerfiles() -> tuple[Dockerfile, ...]:
@@ -35,13 +35,13 @@ def dockerfiles() -> tuple[Dockerfile, ...]:
     return tuple(dockerfile.parse(str(path), text) for path, text in texts)
 
 
-def files(found: Iterable[Dockerfile], watches_file: Path) -> ImageFiles:
+def files(all_dockerfiles: Iterable[Dockerfile], watches_file: Path) -> ImageFiles:
     """Return the places of the files of the working directory in the image of a watches file."""
-    root, given = Path.cwd(), [(each, dict(_environment(each))) for each in found]
-    copied = [(variables, list(_copies(each, variables, root))) for each, variables in given]
-    wanted = (root / watches_file).resolve()
-    own = [each for each in copied if any(wanted == path.resolve() for _, path in each[1])] or copied
-    beside = [(IMAGE, wanted.parent)] if wanted.parent != root.resolve() else []
+    root, environments = Path.cwd(), [(parsed, dict(_environment(parsed))) for parsed in all_dockerfiles]
+    images = [(variables, list(_copies(parsed, variables, root))) for parsed, variables in environments]
+    watches_path = (root / watches_file).resolve()
+    own = [image for image in images if any(watches_path == path.resolve() for _, path in image[1])] or images
+    beside = [(IMAGE, watches_path.parent)] if watches_path.parent != root.resolve() else []
     pairs = [*beside, *(pair for _, copies in own for pair in copies)]
     if not pairs:
         return NO_IMAGE
@@ -58,7 +58,7 @@ def stage(files: ImageFiles, folder: Path) -> Path:
     if all(to.is_relative_to(IMAGE) and files.root / to.relative_to(IMAGE) == source for to, source in files.copies):
         return Path.cwd()
     for to, source in files.copies:
-        root = next((each for each in (IMAGE, *files.roles) if to.is_relative_to(each)), None)
+        root = next((place for place in (IMAGE, *files.roles) if to.is_relative_to(place)), None)
         if root is None:
             continue
         target = (folder if root == IMAGE else folder / "roles") / to.relative_to(root)
@@ -74,9 +74,13 @@ def _environment(parsed: Dockerfile) -> Iterator[tuple[str, str]]:
     """Yield the variables of a Dockerfile that its paths can contain."""
     known = {"HOME": str(IMAGE)}
     yield "HOME", known["HOME"]
-    for each in parsed.instructions:
-        words = (word for _, word in dockerfile.assignments(each)) if each.name == "ENV" else (each.value,)
-        for word in words if each.name in {"ENV", "ARG"} else ():
+    for instruction in parsed.instructions:
+        words = (
+            (word for _, word in dockerfile.assignments(instruction))
+            if instruction.name == "ENV"
+            else (instruction.value,)
+        )
+        for word in words if instruction.name in {"ENV", "ARG"} else ():
             name, equals, value = word.partition("=")
             if equals:
                 known[name] = _expanded(value.strip("\"'"), known)
@@ -84,30 +88,34 @@ def _environment(parsed: Dockerfile) -> Iterator[tuple[str, str]]:
 
 
 def _expanded(text: str, variables: Mapping[str, str]) -> str:
-    return _VARIABLE.sub(lambda found: variables.get(found[1] or found[3], found[2] or ""), text)
+    return _VARIABLE.sub(lambda match: variables.get(match[1] or match[3], match[2] or ""), text)
 
 
 def _copies(parsed: Dockerfile, variables: Mapping[str, str], root: Path) -> Iterator[tuple[Path, Path]]:
     """Yield each path in the image, and the file or folder that is copied there."""
     context = _context(parsed, variables, root)
-    folders = {each.first: _expanded(each.value, variables) for each in parsed.instructions if each.name == "WORKDIR"}
+    folders = {
+        instruction.first: _expanded(instruction.value, variables)
+        for instruction in parsed.instructions
+        if instruction.name == "WORKDIR"
+    }
     for instruction, sources, target in dockerfile.copies(parsed):
         place = IMAGE
         for line, folder in folders.items():
             place = place / folder if line < instruction.first else place
         to = place / _expanded(target, variables)
-        found = [path for each in sources for path in _matching(context, _expanded(each, variables))]
-        is_folder = target.endswith("/") or to in {IMAGE, place} or len(found) > 1
-        for path in found:
+        paths = [path for source in sources for path in _matching(context, _expanded(source, variables))]
+        is_folder = target.endswith("/") or to in {IMAGE, place} or len(paths) > 1
+        for path in paths:
             yield Path(os.path.normpath(to / path.name if path.is_file() and is_folder else to)), path
 
 
 def _context(parsed: Dockerfile, variables: Mapping[str, str], root: Path) -> Path:
     """Return the folder from which the image is built: the first above the Dockerfile that has all files it copies."""
-    sources = [_expanded(each, variables) for _, names, _ in dockerfile.copies(parsed) for each in names]
+    sources = [_expanded(name, variables) for _, names, _ in dockerfile.copies(parsed) for name in names]
     folder = (root / parsed.file).parent
-    above = [each for each in (folder, *folder.parents) if each.is_relative_to(root)]
-    return next((each for each in above if all(_matching(each, source) for source in sources)), root)
+    above = [parent for parent in (folder, *folder.parents) if parent.is_relative_to(root)]
+    return next((parent for parent in above if all(_matching(parent, source) for source in sources)), root)
 
 
 def _matching(context: Path, source: str) -> list[Path]:

@@ -35,7 +35,7 @@ class _Word(NamedTuple):
 def findings(project: Project) -> Iterator[Finding]:
     """Yield flags and variables that mean something else, and missing permissions."""
     for parsed in project.dockerfiles:
-        yield from _flags(parsed.file, [_Word(*each) for each in dockerfile.command_words(parsed)])
+        yield from _flags(parsed.file, [_Word(*word) for word in dockerfile.command_words(parsed)])
         for line, text in dockerfile.environment(parsed):
             yield from _variable(parsed.file, _Word(line, text))
     for document in project.documents:
@@ -54,22 +54,22 @@ def variables(project: Project, folder: Path | None = None) -> dict[str, str]:
     Paths of the image are those in `folder`, or in the project. `ANSIBLE_CONFIG` names the ansible.cfg that the
     Dockerfile copies.
     """
-    found: dict[str, str] = {}
+    environ: dict[str, str] = {}
     for document in project.documents:
         for container in _containers(document):
             for _, text in _variables(document, container):
                 name, _, value = text.partition("=")
                 if value and "$(" not in value:
-                    found.setdefault(name, value)
+                    environ.setdefault(name, value)
     for parsed in project.dockerfiles:
         for _, text in dockerfile.environment(parsed):
             name, _, value = text.partition("=")
             if "$" not in value:
-                found.setdefault(name, value)
+                environ.setdefault(name, value)
         config = dockerfile.ansible_config(parsed)
         if config and Path(config).is_file():
-            found.setdefault("ANSIBLE_CONFIG", str(Path(config).absolute()))
-    return {name: value.replace(str(paths.IMAGE), str(folder or project.root)) for name, value in found.items()}
+            environ.setdefault("ANSIBLE_CONFIG", str(Path(config).absolute()))
+    return {name: value.replace(str(paths.IMAGE), str(folder or project.root)) for name, value in environ.items()}
 
 
 def _containers(document: Document) -> Iterator[yaml.Node]:
@@ -77,33 +77,33 @@ def _containers(document: Document) -> Iterator[yaml.Node]:
     node: yaml.Node | None = document.root
     for key in ("spec", "template", "spec", "containers"):
         node = task_fields.value_of(node, key)
-    for each in node.value if isinstance(node, yaml.SequenceNode) else ():
-        name = task_fields.value_of(each, "name")
-        names = {word.text.partition("=")[0] for word in _variables(document, each)}
+    for container in node.value if isinstance(node, yaml.SequenceNode) else ():
+        name = task_fields.value_of(container, "name")
+        names = {word.text.partition("=")[0] for word in _variables(document, container)}
         if (isinstance(name, yaml.ScalarNode) and name.value in _OPERATORS) or names & _OWN_VARIABLES:
-            yield each
+            yield container
 
 
 def _scalars(document: Document, container: yaml.Node, keys: tuple[str, ...]) -> Iterator[_Word]:
     for key in keys:
         node = task_fields.value_of(container, key)
-        for each in node.value if isinstance(node, yaml.SequenceNode) else ():
-            if isinstance(each, yaml.ScalarNode):
-                yield _Word(document.source.line(each.start_mark), each.value)
+        for item in node.value if isinstance(node, yaml.SequenceNode) else ():
+            if isinstance(item, yaml.ScalarNode):
+                yield _Word(document.source.line(item.start_mark), item.value)
 
 
 def _patched_arguments(document: Document) -> Iterator[_Word]:
     """Yield the flags that a JSON patch of kustomize adds."""
-    for each in document.root.value if isinstance(document.root, yaml.SequenceNode) else ():
-        path, value = task_fields.value_of(each, "path"), task_fields.value_of(each, "value")
+    for operation in document.root.value if isinstance(document.root, yaml.SequenceNode) else ():
+        path, value = task_fields.value_of(operation, "path"), task_fields.value_of(operation, "value")
         if isinstance(path, yaml.ScalarNode) and "/args" in path.value and isinstance(value, yaml.ScalarNode):
             yield _Word(document.source.line(value.start_mark), value.value)
 
 
 def _variables(document: Document, container: yaml.Node) -> Iterator[_Word]:
     node = task_fields.value_of(container, "env")
-    for each in node.value if isinstance(node, yaml.SequenceNode) else ():
-        name, value = task_fields.value_of(each, "name"), task_fields.value_of(each, "value")
+    for variable in node.value if isinstance(node, yaml.SequenceNode) else ():
+        name, value = task_fields.value_of(variable, "name"), task_fields.value_of(variable, "value")
         if isinstance(name, yaml.ScalarNode):
             text = value.value if isinstance(value, yaml.ScalarNode) else ""
             yield _Word(document.source.line(name.start_mark), f"{name.value}={text}")
@@ -184,20 +184,20 @@ def _needed(project: Project) -> Iterator[tuple[str, str, tuple[str, ...]]]:
 
 
 def _grants(rule: Mapping[str, object], group: str, resource: str, verb: str) -> bool:
-    def has(key: str, *wanted: str) -> bool:
-        given = rule.get(key)
-        return isinstance(given, list) and any(each in given for each in ("*", *wanted))
+    def has(key: str, *names: str) -> bool:
+        granted = rule.get(key)
+        return isinstance(granted, list) and any(name in granted for name in ("*", *names))
 
     return has("apiGroups", group) and has("resources", resource) and has("verbs", verb)
 
 
 def _plurals(project: Project) -> dict[tuple[str, str], str]:
     """Return the plural names of the kinds that the project's CRDs define, by group and kind."""
-    found: dict[tuple[str, str], str] = {}
+    plurals: dict[tuple[str, str], str] = {}
     for document in project.documents:
         spec = document.value.get("spec")
         if document.value.get("kind") == "CustomResourceDefinition" and isinstance(spec, dict):
             names = spec.get("names")
             if isinstance(names, dict):
-                found[str(spec.get("group")), str(names.get("kind"))] = str(names.get("plural"))
-    return found
+                plurals[str(spec.get("group")), str(names.get("kind"))] = str(names.get("plural"))
+    return plurals

@@ -36,16 +36,16 @@ _PROXY = re.compile(r"\b(?:localhost|127\.0\.0\.1):8888\b")
 
 def findings(project: Project) -> Iterator[Finding]:
     """Yield modules, filters and lookups that need a change, and requests to the proxy without a token."""
-    found: list[Finding] = []
+    all_findings: list[Finding] = []
     for task in project.content.tasks:
-        found += _modules(project, task)
+        all_findings += _modules(project, task)
         for _, condition in task_fields.conditions(task):
             line = task.source.line(condition.start_mark)
-            found += _plugins(project, task.source.file, line, condition.value)
+            all_findings += _plugins(project, task.source.file, line, condition.value)
     for path in project.content.files:
-        found += _file(project, path)
-    found += _requirements(project)
-    yield from sorted(set(found))
+        all_findings += _file(project, path)
+    all_findings += _requirements(project)
+    yield from sorted(set(all_findings))
 
 
 def _modules(project: Project, task: Task) -> Iterator[Finding]:
@@ -64,13 +64,13 @@ def _modules(project: Project, task: Task) -> Iterator[Finding]:
 
 
 def _plugins(project: Project, file: str, line: int, text: str) -> Iterator[Finding]:
-    for found in _USES.finditer(text):
-        name = found[1] or found[2]
-        if found[1] in _TESTS:
+    for use in _USES.finditer(text):
+        name = use[1] or use[2]
+        if use[1] in _TESTS:
             message = f"`| {name}` was removed: {_TESTS[name]} is a test, not a filter"
             yield Finding(file, line, "removed-filter", message, f"write `is {_TESTS[name]}` instead of `| {name}`")
         else:
-            home = _collection_of("filter" if found[1] else "lookup", name)
+            home = _collection_of("filter" if use[1] else "lookup", name)
             yield from _missing(project, file, line, name, home)
         if name == "json_query" and not project.installs("jmespath"):
             message = "json_query requires the Python package jmespath, which the Dockerfile does not install"
@@ -98,26 +98,26 @@ def _file(project: Project, path: Path) -> Iterator[Finding]:
     except (OSError, UnicodeDecodeError):
         return  # not text, or reported with the role
     file = project.shown(path)
-    for found in _EXPRESSION.finditer(text):
-        yield from _plugins(project, file, text.count("\n", 0, found.start()) + 1, found[0])
+    for expression in _EXPRESSION.finditer(text):
+        yield from _plugins(project, file, text.count("\n", 0, expression.start()) + 1, expression[0])
     is_affected = any(numbers(parsed.core)[:2] < _CONVERTS for parsed in project.dockerfiles if parsed.core)
-    for found in _FILTERED_JSON.finditer(text) if is_affected else ():
+    for block in _FILTERED_JSON.finditer(text) if is_affected else ():
         message = "a filter block with JSON: if lookup('template') reads the file, ansible-core 2.18 fails"
         fix = "add `convert_data=False` to the lookup; ansible-core 2.19 and later need no change"
-        yield Finding(file, text.count("\n", 0, found.start()) + 1, "filtered-json", message, fix, "check")
-    for found in _PROXY.finditer(text):
-        line = text.count("\n", 0, found.start()) + 1
-        message = f"{found[0]} is the operator's proxy, which refuses requests without the token of the run"
+        yield Finding(file, text.count("\n", 0, block.start()) + 1, "filtered-json", message, fix, "check")
+    for address in _PROXY.finditer(text):
+        line = text.count("\n", 0, address.start()) + 1
+        message = f"{address[0]} is the operator's proxy, which refuses requests without the token of the run"
         fix = "use modules of kubernetes.core or kubectl, or the server and token in the file of K8S_AUTH_KUBECONFIG"
         yield Finding(file, line, "proxy-token", message, fix)
 
 
 def _requirements(project: Project) -> Iterator[Finding]:
-    found = project.collections.get(_OLD_COLLECTION)
-    if found is not None:
+    old = project.collections.get(_OLD_COLLECTION)
+    if old is not None:
         message = f"{_OLD_COLLECTION} was replaced by {_COLLECTION}; version 1 requires the Python package openshift"
         fix = f"replace it by {_COLLECTION}"
-        yield Finding("requirements.yml", found.line, "old-collection", message, fix, is_automatic=True)
+        yield Finding("requirements.yml", old.line, "old-collection", message, fix, is_automatic=True)
     if (own := project.collections.get("operator_sdk.util")) is not None:
         message = "the image includes operator_sdk.util; an installed version takes precedence over it"
         fix = "delete it from requirements.yml to use the included modules, such as k8s_event"
@@ -128,8 +128,8 @@ def _collection_of(kind: str, name: str) -> str:
     """Return the collection to which a plugin moved; empty if ansible-core has it or never had it."""
     entry = _routing().get(kind, {}).get(name)
     target = str(entry.get("redirect", "")) if isinstance(entry, dict) else ""
-    found = _FQCN.fullmatch(target)
-    return found[1] if found and found[1] not in _INCLUDED and not name.startswith("formerly_") else ""
+    fqcn = _FQCN.fullmatch(target)
+    return fqcn[1] if fqcn and fqcn[1] not in _INCLUDED and not name.startswith("formerly_") else ""
 
 
 @cache

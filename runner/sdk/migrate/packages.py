@@ -94,18 +94,18 @@ def translate(script: str) -> Translation | None:
     """Return a script with its package commands translated; None if one of them has no plain translation."""
     pieces = _SEPARATOR.split(script.strip())
     commands, separators = pieces[::2], pieces[1::2]
-    done: list[str] = []
+    translated: list[str] = []
     uncertain: list[str] = []
     for command in commands:
         if not is_foreign(f"{command} "):
-            done.append(command)
+            translated.append(command)
             continue
-        found = None if _OTHER.search(f"{command} ") else _command(command)
-        if found is None:
+        translation = None if _OTHER.search(f"{command} ") else _command(command)
+        if translation is None:
             return None
-        done.append(found.text)
-        uncertain += found.uncertain
-    return Translation(_joined(done, separators), tuple(dict.fromkeys(uncertain)))
+        translated.append(translation.text)
+        uncertain += translation.uncertain
+    return Translation(_joined(translated, separators), tuple(dict.fromkeys(uncertain)))
 
 
 def _command(command: str) -> Translation | None:

@@ -63,13 +63,13 @@ def watches_files(given: Path | None = None) -> tuple[Path, ...]:
     if given is not None:
         return (given,)
     standard = next((Path(name) for name in _WATCHES if Path(name).is_file()), None)
-    found = (standard,) if standard else other_watches_files(None)
-    if not found:
+    files = (standard,) if standard else other_watches_files(None)
+    if not files:
         raise ConfigError(
             f"{Path.cwd()} is not a project of an Ansible operator: no file has the content of a watches file; "
             "set --watches-file"
         )
-    return found
+    return files
 
 
 def other_watches_files(one: Path | None) -> tuple[Path, ...]:
@@ -95,7 +95,7 @@ def _is_watches_file(path: Path) -> bool:
     if "kind" not in text or not ("role" in text or "playbook" in text):
         return False  # most files; parsing takes longer
     roots = _compose(path, Problems())
-    entries = [{key.value for key, _ in task_fields.pairs(each)} for _, root in roots[:1] for each in _items(root)]
+    entries = [{key.value for key, _ in task_fields.pairs(item)} for _, root in roots[:1] for item in _items(root)]
     return bool(entries) and all({"kind", "version"} <= keys and keys & _CONTENTS for keys in entries)
 
 
@@ -111,13 +111,13 @@ class Project:
     @cached_property
     def search_path(self) -> SearchPath:
         """Folders of roles and collections."""
-        found = paths.search_path(
+        search_path = paths.search_path(
             cwd=self.root,
             roles_path=self.environ.get("ANSIBLE_ROLES_PATH", ""),
             collections_path=self.environ.get("ANSIBLE_COLLECTIONS_PATH", ""),
             environ=self.environ,
         )
-        return replace(found, image=image.files(self._all_dockerfiles, self.watches_file))
+        return replace(search_path, image=image.files(self._all_dockerfiles, self.watches_file))
 
     @cached_property
     def content(self) -> ValidationResult:
@@ -134,7 +134,7 @@ class Project:
     @cached_property
     def dockerfiles(self) -> tuple[Dockerfile, ...]:
         """Dockerfiles of operators: of the Go operator's image, or of this distribution's."""
-        return tuple(each for each in self._all_dockerfiles if each.base is not None)
+        return tuple(parsed for parsed in self._all_dockerfiles if parsed.base is not None)
 
     @cached_property
     def _all_dockerfiles(self) -> tuple[Dockerfile, ...]:
@@ -145,21 +145,21 @@ class Project:
         """Collections of requirements.yml by name, those from Git by that of the repository; empty without a file."""
         path = Path(_REQUIREMENTS)
         roots = _compose(path, Problems()) if path.is_file() else []
-        found: dict[str, Collection] = {}
+        collections: dict[str, Collection] = {}
         for source, root in roots[:1]:
             for entry in _items(task_fields.value_of(root, "collections")):
                 fields = {key.value: _scalar(value) for key, value in task_fields.pairs(entry)}
                 written = fields.get("name") or fields.get("source", "") if fields else _scalar(entry)
                 name, version = git_collection(written)
-                found[name] = Collection(fields.get("version", version), source.line(entry.start_mark))
-        return found
+                collections[name] = Collection(fields.get("version", version), source.line(entry.start_mark))
+        return collections
 
     @cached_property
     def installed_collections(self) -> frozenset[str]:
         """Return the collections of requirements.yml, and those that Dockerfiles install by name or from Git."""
-        commands = [each for parsed in self.dockerfiles for each in _GALAXY.findall(parsed.text)]
-        named = {name for each in commands for name in _COLLECTION.findall(each)}
-        from_git = {git_collection(word)[0] for each in commands for word in each.split() if _GIT.search(word)}
+        commands = [command for parsed in self.dockerfiles for command in _GALAXY.findall(parsed.text)]
+        named = {name for command in commands for name in _COLLECTION.findall(command)}
+        from_git = {git_collection(word)[0] for command in commands for word in command.split() if _GIT.search(word)}
         return frozenset(self.collections) | named | from_git
 
     @property
@@ -207,7 +207,7 @@ class Project:
 
     def _manifests(self) -> Iterator[Path]:
         for folder in _MANIFESTS:
-            for path in sorted(each for each in Path(folder).rglob("*") if each.suffix in _SUFFIXES):
+            for path in sorted(entry for entry in Path(folder).rglob("*") if entry.suffix in _SUFFIXES):
                 if path.is_file() and _is_used(path):
                     yield path
 

@@ -21,9 +21,9 @@ def samples(project: Project) -> list[tuple[Watch, Document]]:
 
     A kind without such objects has the examples of the bundle.
     """
-    found = list(_of_watches(project, project.documents))
-    kinds = {watch.gvk for watch, _ in found}
-    return found + [each for each in _of_watches(project, project.examples) if each[0].gvk not in kinds]
+    pairs = list(_of_watches(project, project.documents))
+    kinds = {watch.gvk for watch, _ in pairs}
+    return pairs + [pair for pair in _of_watches(project, project.examples) if pair[0].gvk not in kinds]
 
 
 def _of_watches(project: Project, documents: Iterable[Document]) -> Iterator[tuple[Watch, Document]]:
@@ -37,8 +37,8 @@ def _of_watches(project: Project, documents: Iterable[Document]) -> Iterator[tup
 
 def findings(project: Project) -> Iterator[Finding]:
     """Yield templates in samples, and fields that are not passed to roles."""
-    for _, each in findings_of_watches(project):
-        yield each
+    for _, finding in findings_of_watches(project):
+        yield finding
 
 
 def findings_of_watches(project: Project) -> Iterator[tuple[Watch, Finding]]:
@@ -47,15 +47,15 @@ def findings_of_watches(project: Project) -> Iterator[tuple[Watch, Finding]]:
         spec = task_fields.value_of(document.root, "spec")
         # A project that sets the field to true relied on the text of templates with the Go operator too.
         is_default = watch.mark_unsafe and "markUnsafe" not in project.fields_of(watch)
-        for found in _templates(watch, document, spec) if is_default else ():
-            yield watch, found
+        for finding in _templates(watch, document, spec) if is_default else ():
+            yield watch, finding
         for key, _ in task_fields.pairs(spec):
-            for found in _reserved(watch, document.source.file, document.source.line(key.start_mark), key.value):
-                yield watch, found
+            for finding in _reserved(watch, document.source.file, document.source.line(key.start_mark), key.value):
+                yield watch, finding
     for watch, file, schema in schemas(project):
         for key in schema.get("properties") or {}:
-            for found in _reserved(watch, file, 0, str(key)):
-                yield watch, found
+            for finding in _reserved(watch, file, 0, str(key)):
+                yield watch, finding
 
 
 def schemas(project: Project) -> Iterator[tuple[Watch, str, Mapping[str, Any]]]:
@@ -73,18 +73,18 @@ def schemas(project: Project) -> Iterator[tuple[Watch, str, Mapping[str, Any]]]:
 
 def types(project: Project) -> dict[str, str]:
     """Return the types of the variables that specs set; of fields that differ between kinds, none."""
-    found: dict[str, str] = {}
+    variables: dict[str, str] = {}
     for watch, _, schema in schemas(project):
         name = params.snake_case if watch.snake_case_parameters else str
         for key, kind in core_changes.types_of_fields(schema, name).items():
-            found[key] = kind if found.get(key, kind) == kind else ""
-    return found
+            variables[key] = kind if variables.get(key, kind) == kind else ""
+    return variables
 
 
 def _schema(spec: Mapping[str, Any], version: str) -> Mapping[str, Any]:
-    for each in spec.get("versions") or ():
-        if isinstance(each, dict) and each.get("name") == version:
-            schema: Any = each.get("schema") or {}
+    for entry in spec.get("versions") or ():
+        if isinstance(entry, dict) and entry.get("name") == version:
+            schema: Any = entry.get("schema") or {}
             for key in ("openAPIV3Schema", "properties", "spec"):
                 schema = schema.get(key) if isinstance(schema, dict) else None
             return schema if isinstance(schema, dict) else {}
@@ -96,8 +96,8 @@ def _templates(watch: Watch, document: Document, spec: yaml.Node | None) -> Iter
     while waiting:
         node = waiting.pop()
         if isinstance(node, yaml.CollectionNode):
-            for each in node.value:
-                waiting += each if isinstance(each, tuple) else [each]
+            for item in node.value:
+                waiting += item if isinstance(item, tuple) else [item]
         elif isinstance(node, yaml.ScalarNode) and any(mark in node.value for mark in _MARKS):
             message = f"a template in the spec of a {watch.gvk.kind}: the role receives its text, not its result"
             fix = (

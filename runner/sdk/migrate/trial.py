@@ -77,7 +77,7 @@ class Trial:
     @property
     def succeeded(self) -> bool:
         """True if the first run of each sample succeeded."""
-        return all(each == "succeeded" for each in self.outcomes.values())
+        return all(outcome == "succeeded" for outcome in self.outcomes.values())
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,15 +94,15 @@ class Trials:
         """Yield the comparison for a terminal."""
         yield f"Trial of {len(self.trials[0].outcomes)} samples:"
         for trial in self.trials:
-            done = sum(each == "succeeded" for each in trial.outcomes.values())
+            done = sum(outcome == "succeeded" for outcome in trial.outcomes.values())
             yield f"  {trial.name}: {done} of {len(trial.outcomes)} samples succeeded, {len(trial.objects)} objects"
-            failed = {name: each for name, each in trial.outcomes.items() if each != "succeeded"}
-            yield from (f"    {name}: {' '.join(each.split())}" for name, each in failed.items())
+            failed = {name: outcome for name, outcome in trial.outcomes.items() if outcome != "succeeded"}
+            yield from (f"    {name}: {' '.join(outcome.split())}" for name, outcome in failed.items())
             different = self.differences[trial.name]
-            yield from (f"    differs from {self.trials[0].name}: {each}" for each in different[:_SHOWN])
+            yield from (f"    differs from {self.trials[0].name}: {path}" for path in different[:_SHOWN])
             if len(different) > _SHOWN:
                 yield f"    {len(different) - _SHOWN} more differences"
-        if newest := next((each for each in self.trials if each.core == NEW_CORE), None):
+        if newest := next((trial for trial in self.trials if trial.core == NEW_CORE), None):
             first, outcome = next(iter(newest.outcomes.items()))
             reached = newest.tasks.get(first, "started no task")
             yield f"  First sample with ansible-core {NEW_CORE}: {first} {reached}: {' '.join(outcome.split())}"
@@ -113,14 +113,14 @@ class Trials:
         return {
             "trials": [
                 {
-                    "ansibleCore": each.core,
-                    "engine": each.engine,
-                    "outcomes": dict(each.outcomes),
-                    "tasks": {name: {"started": of.started, "last": of.last} for name, of in each.tasks.items()},
-                    "objects": sorted(each.objects),
-                    "differences": list(self.differences[each.name]),
+                    "ansibleCore": trial.core,
+                    "engine": trial.engine,
+                    "outcomes": dict(trial.outcomes),
+                    "tasks": {name: {"started": of.started, "last": of.last} for name, of in trial.tasks.items()},
+                    "objects": sorted(trial.objects),
+                    "differences": list(self.differences[trial.name]),
                 }
-                for each in self.trials
+                for trial in self.trials
             ],
             "fitting": list(self.fitting),
         }
@@ -133,8 +133,8 @@ def run(project: Project, *, cores: Sequence[str] = (OLD_CORE, NEW_CORE)) -> Tri
         ConfigError: the project has no samples.
         OperatorError: an environment, the collections, or a control plane is not available.
     """
-    found = _samples(project)
-    if not found:
+    samples_by_name = _samples(project)
+    if not samples_by_name:
         raise ConfigError("--try requires samples of watched kinds, for example in config/samples")
     engines = ("exec", "warm") if sys.platform == "linux" else ("exec",)
     trials = []
@@ -144,7 +144,7 @@ def run(project: Project, *, cores: Sequence[str] = (OLD_CORE, NEW_CORE)) -> Tri
             python = trial_cluster.python_of(core, project.environ, _print)
             for engine in engines:
                 _print(f"Trying ansible-core {core} with the engine {engine}")
-                trials.append(_Attempt(project, folder, found, python, core, engine, collections).result())
+                trials.append(_Attempt(project, folder, samples_by_name, python, core, engine, collections).result())
     return compared(trials)
 
 
@@ -158,34 +158,34 @@ def compared(trials: Sequence[Trial]) -> Trials:
         if ": " in path  # a whole object that is missing is a difference, not a random value
     }
     different = {
-        each.name: [path for path in trial_cluster.differences(trials[0].objects, each.objects) if path not in random]
-        for each in trials
+        trial.name: [path for path in trial_cluster.differences(trials[0].objects, trial.objects) if path not in random]
+        for trial in trials
     }
-    cores = dict.fromkeys(each.core for each in trials)
+    cores = dict.fromkeys(trial.core for trial in trials)
     fitting = [
         core
         for core in cores
-        if all(each.succeeded and not different[each.name] for each in trials if each.core == core)
+        if all(trial.succeeded and not different[trial.name] for trial in trials if trial.core == core)
     ]
     return Trials(tuple(trials), different, tuple(fitting))
 
 
 def _samples(project: Project) -> dict[str, dict[str, Any]]:
     """Return the samples of watched kinds in the trial's namespace, by `Kind/name`; the first of each name counts."""
-    found: dict[str, dict[str, Any]] = {}
+    by_name: dict[str, dict[str, Any]] = {}
     for _, document in samples.samples(project):
         metadata = dict(document.value.get("metadata") or {})
         metadata["namespace"] = NAMESPACE
-        found.setdefault(f"{document.value['kind']}/{metadata.get('name')}", {**document.value, "metadata": metadata})
-    return found
+        by_name.setdefault(f"{document.value['kind']}/{metadata.get('name')}", {**document.value, "metadata": metadata})
+    return by_name
 
 
 @contextmanager
 def _collections(project: Project) -> Iterator[str]:
     """Yield the search path of the project's collections. `ansible-galaxy` installs them, unless a path is given."""
-    given = project.environ.get("ANSIBLE_COLLECTIONS_PATH", "")
-    if given or not project.collections:
-        yield given
+    search_path = project.environ.get("ANSIBLE_COLLECTIONS_PATH", "")
+    if search_path or not project.collections:
+        yield search_path
         return
     _print("Installing the collections of requirements.yml")
     with tempfile.TemporaryDirectory(prefix="ansible-operator-collections-") as folder:
@@ -330,8 +330,8 @@ class _Attempt:
         names = self._kubectl(cluster, "api-resources", "--namespaced", "--verbs=list", "--output=name").split()
         skipped = {"events", "events.events.k8s.io", "leases.coordination.k8s.io"}
         kinds = ",".join(sorted(set(names) - skipped))
-        found = json.loads(self._kubectl(cluster, "get", kinds, f"--namespace={NAMESPACE}", "--output=json"))
-        items: list[Mapping[str, Any]] = found["items"]
+        objects = json.loads(self._kubectl(cluster, "get", kinds, f"--namespace={NAMESPACE}", "--output=json"))
+        items: list[Mapping[str, Any]] = objects["items"]
         return items
 
     @staticmethod
@@ -354,10 +354,10 @@ def _volumes() -> list[Mapping[str, Any]]:
 
 def _crds(project: Project) -> list[Mapping[str, Any]]:
     """Return the CRDs of the project's manifests, the first of each name; patches of CRDs are not complete."""
-    found: dict[str, Mapping[str, Any]] = {}
-    for each in project.documents:
-        spec = each.value.get("spec")
-        is_crd = each.value.get("apiVersion") == "apiextensions.k8s.io/v1"
+    crds: dict[str, Mapping[str, Any]] = {}
+    for document in project.documents:
+        spec = document.value.get("spec")
+        is_crd = document.value.get("apiVersion") == "apiextensions.k8s.io/v1"
         if isinstance(spec, dict) and is_crd and {"group", "names", "versions"} <= spec.keys():
-            found.setdefault(str(each.value["metadata"]["name"]), each.value)
-    return list(found.values())
+            crds.setdefault(str(document.value["metadata"]["name"]), document.value)
+    return list(crds.values())

@@ -35,28 +35,28 @@ _ASSIGNED = {"clusterIP", "clusterIPs", "nodePort", "healthCheckNodePort", "volu
 
 def normalised(objects: Iterable[Mapping[str, Any]]) -> Objects:
     """Return the objects without what differs from run to run: status, identities, chosen values, data of Secrets."""
-    found: dict[str, Leaves] = {}
-    for each in objects:
-        metadata = each.get("metadata", {})
-        name = f"{each.get('kind')}/{metadata.get('name')}"
+    leaves: dict[str, Leaves] = {}
+    for obj in objects:
+        metadata = obj.get("metadata", {})
+        name = f"{obj.get('kind')}/{metadata.get('name')}"
         groups = {str(owner.get("apiVersion")).partition("/")[0] for owner in metadata.get("ownerReferences", ())}
-        if each.get("kind") in _OF_THE_CLUSTER or name in _DEFAULTS or groups & _CONTROLLERS:
+        if obj.get("kind") in _OF_THE_CLUSTER or name in _DEFAULTS or groups & _CONTROLLERS:
             continue
-        content = {key: value for key, value in each.items() if key != "status"}
+        content = {key: value for key, value in obj.items() if key != "status"}
         content["metadata"] = {key: value for key, value in metadata.items() if key not in _METADATA}
-        if each.get("kind") == "Secret":
-            content["data"] = dict.fromkeys(each.get("data") or {}, "…")
-        found[name] = dict(_leaves(content, ""))
-    return found
+        if obj.get("kind") == "Secret":
+            content["data"] = dict.fromkeys(obj.get("data") or {}, "…")
+        leaves[name] = dict(_leaves(content, ""))
+    return leaves
 
 
 def differences(first: Objects, second: Objects) -> list[str]:
     """Return the paths at which two sets of objects differ, as `Kind/name: path`; without a path, the whole object."""
-    found = sorted(first.keys() ^ second.keys())
+    differing = sorted(first.keys() ^ second.keys())
     for name in sorted(first.keys() & second.keys()):
         paths = first[name].keys() | second[name].keys()
-        found += [f"{name}: {path}" for path in sorted(paths) if first[name].get(path) != second[name].get(path)]
-    return found
+        differing += [f"{name}: {path}" for path in sorted(paths) if first[name].get(path) != second[name].get(path)]
+    return differing
 
 
 def _leaves(value: Any, path: str) -> Iterable[tuple[str, Any]]:
@@ -112,16 +112,16 @@ def python_of(core: str, environ: Mapping[str, str], say: Callable[[str], None])
 
 def _dependencies() -> list[str]:
     """Return the dependencies of this package, but ansible-core, in the installed versions."""
-    found = []
+    requirements = []
     for requirement in requires(_PACKAGE) or ():
         matched = re.match(r"[A-Za-z0-9._-]+", requirement)
         name = matched[0] if matched else ""
         if name and name != _CORE and ";" not in requirement:
             try:
-                found.append(f"{name}=={version(name)}")
+                requirements.append(f"{name}=={version(name)}")
             except PackageNotFoundError:
-                found.append(requirement)
-    return sorted(found)
+                requirements.append(requirement)
+    return sorted(requirements)
 
 
 def _make(folder: Path, needed: Sequence[str], source: Path, environ: Mapping[str, str]) -> None:

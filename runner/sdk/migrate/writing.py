@@ -36,12 +36,12 @@ def migrated(text: str, missing: Iterable[str], file: str) -> str:
     root = yaml.compose(text, Loader=yaml.SafeLoader) if text.strip() else None
     entries = task_fields.value_of(root, "collections")
     nodes = entries.value if isinstance(entries, yaml.SequenceNode) else []
-    names = [_name(each) for each in nodes]
+    names = [_name(node) for node in nodes]
     lines = text.splitlines(keepends=True)
     for node, name in reversed(list(zip(nodes, names, strict=True))):
         if name == OLD:
-            kept = [] if NEW in names else [f"{' ' * _indent(node)}{line}" for line in _entry(NEW)]
-            lines[node.start_mark.line : edits.last_line(node)] = kept
+            replacement = [] if NEW in names else [f"{' ' * _indent(node)}{line}" for line in _entry(NEW)]
+            lines[node.start_mark.line : edits.last_line(node)] = replacement
     after = "".join(lines) or "---\n"
     for name in missing:
         after = edits.insert(after, ("collections",), "".join(_entry(name)), file=file)
@@ -101,9 +101,9 @@ def require_clean_tree() -> None:
 def write(project: Project, report: Report, image: str) -> list[str]:
     """Make the mechanical changes of a report. `image`: base image. Return the paths of changed and new files."""
     changes = ChangeSet(project.root)
-    automatic = [each for each in report.findings if each.is_automatic]
+    automatic = [finding for finding in report.findings if finding.is_automatic]
     missing = _missing_collections(automatic)
-    needs_file = missing or any(each.file == str(_REQUIREMENTS) for each in automatic)
+    needs_file = missing or any(finding.file == str(_REQUIREMENTS) for finding in automatic)
     if needs_file and Path(_REQUIREMENTS).is_file():
         changes.edit(_REQUIREMENTS, lambda text: migrated(text, missing, str(_REQUIREMENTS)))
     elif needs_file:
@@ -111,10 +111,10 @@ def write(project: Project, report: Report, image: str) -> list[str]:
     for parsed in project.dockerfiles:
         after = dockerfile.migrated(parsed, image)
         changes.edit(PurePosixPath(parsed.file), _constant(_with_install(after) if missing else after))
-    for file in sorted({each.file for each in automatic if each.rule in _TASKS} - {str(_REQUIREMENTS)}):
+    for file in sorted({finding.file for finding in automatic if finding.rule in _TASKS} - {str(_REQUIREMENTS)}):
         if (project.root / file).resolve().is_relative_to(project.root.resolve()):  # roles can be outside the project
             changes.edit(PurePosixPath(file), _renamed)
-    if any(each.rule in _WATCH_RULES for each in automatic):
+    if any(finding.rule in _WATCH_RULES for finding in automatic):
         changes.edit(PurePosixPath(project.watches_file), lambda text: _with_settings(text, project))
     created, changed = changes.apply()
     return [*created, *changed]
@@ -130,8 +130,8 @@ def _constant(text: str) -> Callable[[str], str]:
 
 
 def _missing_collections(findings: Iterable[Finding]) -> list[str]:
-    found = (each.subject for each in findings if each.rule == "missing-collection")
-    return list(dict.fromkeys(found))
+    names = (finding.subject for finding in findings if finding.rule == "missing-collection")
+    return list(dict.fromkeys(names))
 
 
 def _with_install(text: str) -> str:
@@ -156,7 +156,7 @@ def _with_settings(text: str, project: Project) -> str:
     lines = text.splitlines(keepends=True)
     nodes = root.value if isinstance(root, yaml.SequenceNode) else []
     by_line = {node.start_mark.line + 1: node for node in nodes}
-    for watch in sorted(project.content.watches, key=lambda each: -each.line):
+    for watch in sorted(project.content.watches, key=lambda item: -item.line):
         node = by_line.get(watch.line)
         settings = _settings(project, watch)
         if node is None or not settings or node.flow_style:
@@ -164,11 +164,11 @@ def _with_settings(text: str, project: Project) -> str:
         last = edits.last_line(node)
         if not lines[last - 1].endswith("\n"):
             lines[last - 1] += "\n"
-        given = {key.value: (key, value) for key, value in task_fields.pairs(node)}
+        fields = {key.value: (key, value) for key, value in task_fields.pairs(node)}
         margin = " " * node.start_mark.column
-        lines[last:last] = [f"{margin}{name}: {value}\n" for name, value in settings.items() if name not in given]
-        for name in sorted(settings.keys() & given.keys(), key=lambda each: -given[each][0].start_mark.line):
-            key, value = given[name]
+        lines[last:last] = [f"{margin}{name}: {value}\n" for name, value in settings.items() if name not in fields]
+        for name in sorted(settings.keys() & fields.keys(), key=lambda field: -fields[field][0].start_mark.line):
+            key, value = fields[name]
             before = lines[key.start_mark.line][: key.start_mark.column]  # the dash, in the first line of a watch
             lines[key.start_mark.line : edits.last_line(value)] = [f"{before}{name}: {settings[name]}\n"]
     return "".join(lines)
@@ -176,11 +176,11 @@ def _with_settings(text: str, project: Project) -> str:
 
 def _settings(project: Project, watch: Watch) -> dict[str, str]:
     """Return fields of a watch and their values in YAML."""
-    found = [each for owner, each in samples.findings_of_watches(project) if owner is watch]
+    findings = [finding for owner, finding in samples.findings_of_watches(project) if owner is watch]
     settings = {}
-    if any(each.rule == "template-in-sample" for each in found):
+    if any(finding.rule == "template-in-sample" for finding in findings):
         settings["markUnsafe"] = "false"
-    if names := sorted({each.subject for each in found if each.rule == "ansible-variable"}):
+    if names := sorted({finding.subject for finding in findings if finding.rule == "ansible-variable"}):
         settings["allowAnsibleVariables"] = f"[{', '.join([*sorted(watch.allow_ansible_variables), *names])}]"
     return settings
 
@@ -189,21 +189,21 @@ def _checklist(report: Report, changed: list[str]) -> str:
     lines = [
         f"# Migration of {report.project}",
         "",
-        f"Target: ansible-core {report.core}. " + ". ".join(_sentence(each) for each in report.reasons) + ".",
+        f"Target: ansible-core {report.core}. " + ". ".join(_sentence(reason) for reason in report.reasons) + ".",
         "",
         "`ansible-operator migrate` prints the current list. Delete this file after the migration.",
         "",
     ]
     if changed:
-        lines += ["## Changed by `migrate --write`", "", *(f"- [ ] review {each}" for each in changed), ""]
+        lines += ["## Changed by `migrate --write`", "", *(f"- [ ] review {path}" for path in changed), ""]
     for need, heading in HEADINGS.items():
-        found = grouped(each for each in report.findings if each.need == need)
-        if found:
+        groups = grouped(finding for finding in report.findings if finding.need == need)
+        if groups:
             lines += [f"## {heading}", ""]
-        for first, others in found:
+        for first, others in groups:
             also = f" (also in {', '.join(others)})" if others else ""
             lines.append(f"- [ ] {first.place}: {first.message}{also}. Fix: {first.fix}.")
-        if found:
+        if groups:
             lines.append("")
     lines += [
         "## Test",

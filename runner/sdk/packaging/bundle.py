@@ -61,7 +61,7 @@ def make(documents: Iterable[Json], edition: BundleMetadata) -> tuple[Json, File
     folder = PurePosixPath("bundle")
     files = {
         folder / "manifests" / f"{edition.package}.clusterserviceversion.yaml": _dump(csv),
-        **{folder / "manifests" / _file_name(each): _dump(each) for each in maker.others()},
+        **{folder / "manifests" / _file_name(document): _dump(document) for document in maker.others()},
         **_metadata(folder, maker.annotations(), maker.scorecard()),
     }
     return csv, files
@@ -75,23 +75,24 @@ class _Maker:
         self._account = str(deployments.pod(self._manager).get("serviceAccountName") or "default")
         self._granted: dict[str, dict[tuple[str, str], bool]] = {self._account: {}}
         """Roles of each service account of the project, and whether they are bound in the whole cluster."""
-        accounts = {_name(each) for each in documents if each.get("kind") == "ServiceAccount"} | {self._account}
-        for each in documents:
-            for subject in (each.get("subjects") or ()) if each.get("kind") in _BINDINGS else ():
+        accounts = {self._account}
+        accounts |= {_name(document) for document in documents if document.get("kind") == "ServiceAccount"}
+        for document in documents:
+            for subject in (document.get("subjects") or ()) if document.get("kind") in _BINDINGS else ():
                 if subject.get("kind") == "ServiceAccount" and subject.get("name") in accounts:
-                    role = each["roleRef"]["kind"], each["roleRef"]["name"]
-                    self._granted.setdefault(subject["name"], {})[role] = each["kind"] == "ClusterRoleBinding"
+                    role = document["roleRef"]["kind"], document["roleRef"]["name"]
+                    self._granted.setdefault(subject["name"], {})[role] = document["kind"] == "ClusterRoleBinding"
 
     def csv(self) -> Json:
         edition = self._edition
         csv = copy.deepcopy(self._one("ClusterServiceVersion"))
         metadata, spec = csv["metadata"], csv["spec"]
-        examples = [each for each in self._documents if self._is_example(each)]
+        examples = [document for document in self._documents if self._is_example(document)]
         metadata["name"] = f"{edition.package}.v{edition.version.replace('+', '-')}"
         metadata["namespace"] = "placeholder"
         metadata["annotations"] = {
             **(metadata.get("annotations") or {}),
-            "alm-examples": json.dumps([_without_namespace(each) for each in examples], indent=2),
+            "alm-examples": json.dumps([_without_namespace(example) for example in examples], indent=2),
             "containerImage": edition.image,
             "createdAt": edition.created_at,
             **({"olm.skipRange": edition.skip_range} if edition.skip_range else {}),
@@ -111,14 +112,16 @@ class _Maker:
     def others(self) -> list[Json]:
         """Return the documents that are added unchanged."""
         return [
-            _without_namespace(each)
-            for each in self._documents
-            if each.get("kind") not in _OURS and not self._is_example(each) and not self._is_made_by_olm(each)
+            _without_namespace(document)
+            for document in self._documents
+            if document.get("kind") not in _OURS
+            and not self._is_example(document)
+            and not self._is_made_by_olm(document)
         ]
 
     def scorecard(self) -> Json | None:
-        found = (each for each in self._documents if str(each.get("apiVersion")).startswith("scorecard."))
-        return next(found, None)
+        configs = (document for document in self._documents if str(document.get("apiVersion")).startswith("scorecard."))
+        return next(configs, None)
 
     def annotations(self) -> dict[str, str]:
         edition = self._edition
@@ -135,13 +138,15 @@ class _Maker:
         return made
 
     def _one(self, kind: str) -> Json:
-        found = [each for each in self._documents if each.get("kind") == kind]
-        if len(found) != 1:
-            raise ConfigError(f"the manifests contain {len(found)} objects of kind {kind}; a bundle needs exactly one")
-        return found[0]
+        matching = [document for document in self._documents if document.get("kind") == kind]
+        if len(matching) != 1:
+            raise ConfigError(
+                f"the manifests contain {len(matching)} objects of kind {kind}; a bundle needs exactly one"
+            )
+        return matching[0]
 
     def _crds(self) -> list[Json]:
-        return [each for each in self._documents if each.get("kind") == "CustomResourceDefinition"]
+        return [document for document in self._documents if document.get("kind") == "CustomResourceDefinition"]
 
     def _is_example(self, document: Json) -> bool:
         group, _, _ = str(document.get("apiVersion")).partition("/")
@@ -181,15 +186,15 @@ class _Maker:
                 }
 
     def _of_roles(self, account: str, kind: str) -> Iterator[Json]:
-        for each in self._granting(account, kind):
-            yield from each.get("rules") or ()
+        for role in self._granting(account, kind):
+            yield from role.get("rules") or ()
 
     def _granting(self, account: str, *kinds: str) -> Iterator[Json]:
         """Yield the roles of an account that are bound in the whole cluster, or in its namespace."""
-        for each in self._documents:
-            wide = self._granted[account].get((str(each.get("kind")), _name(each)))
+        for document in self._documents:
+            wide = self._granted[account].get((str(document.get("kind")), _name(document)))
             if wide is not None and ("ClusterRole" if wide else "Role") in kinds:
-                yield each
+                yield document
 
     def _permissions(self, account: str) -> tuple[list[Json], list[Json]]:
         """Return an account's rules for the namespaces of an OperatorGroup, and its cluster-wide rules.
@@ -199,8 +204,8 @@ class _Maker:
         narrow = [*self._of_roles(account, "Role")]
         wide: list[Json] = []
         own = scopes.own(self._documents)
-        for each in self._granting(account, "ClusterRole"):
-            of_namespaces, of_cluster = scopes.split(each, own)
+        for role in self._granting(account, "ClusterRole"):
+            of_namespaces, of_cluster = scopes.split(role, own)
             narrow += of_namespaces
             wide += of_cluster
         return narrow, wide
@@ -208,7 +213,7 @@ class _Maker:
     def _strategy(self) -> Json:
         deployment = copy.deepcopy(self._manager)
         container = deployments.container(deployment)
-        env = [each for each in container.get("env") or () if each["name"] != _TARGETS["name"]]
+        env = [variable for variable in container.get("env") or () if variable["name"] != _TARGETS["name"]]
         container["env"] = [*env, _TARGETS]
         container["image"] = self._edition.image
         labels = deployment["metadata"].get("labels")

@@ -68,8 +68,8 @@ def make(documents: Iterable[Json], release: Release) -> Files:
     Raises:
         ConfigError: the documents do not contain the operator's Deployment.
     """
-    found = [each for each in documents if each.get("kind") != "Namespace"]
-    return dict(_Chart(found, release).files())
+    without_namespaces = [document for document in documents if document.get("kind") != "Namespace"]
+    return dict(_Chart(without_namespaces, release).files())
 
 
 class _Chart:
@@ -81,15 +81,17 @@ class _Chart:
         self._prefix = _name(self._manager).removesuffix(deployments.MANAGER)
         self._account = str(deployments.pod(self._manager).get("serviceAccountName") or "default")
         self._names = {
-            _name(each)
-            for each in documents
-            if each.get("kind") != "CustomResourceDefinition" and _name(each).startswith(self._prefix)
+            _name(document)
+            for document in documents
+            if document.get("kind") != "CustomResourceDefinition" and _name(document).startswith(self._prefix)
         }
         self._bound = {
-            (each["roleRef"]["kind"], each["roleRef"]["name"]) for each in documents if each.get("kind") in _BINDINGS
+            (binding["roleRef"]["kind"], binding["roleRef"]["name"])
+            for binding in documents
+            if binding.get("kind") in _BINDINGS
         }
         own = scopes.own(documents)
-        self._parts = {_name(each): scopes.split(each, own) for each in documents if each.get("kind") == "ClusterRole"}
+        self._parts = {_name(role): scopes.split(role, own) for role in documents if role.get("kind") == "ClusterRole"}
         """For each ClusterRole its namespaced rules and its cluster-wide rules."""
 
     def files(self) -> Iterator[tuple[PurePosixPath, str]]:
@@ -101,8 +103,10 @@ class _Chart:
     def _values(self) -> Mapping[str, str]:
         container = deployments.container(self._manager)
         resources = yaml.safe_dump(container.get("resources") or {}, sort_keys=False)
-        watched: Json = next((each for each in container.get("env") or () if each["name"] == "WATCH_NAMESPACE"), {})
-        ports = (each.get("name") for each in self._service_ports())
+        watched: Json = next(
+            (variable for variable in container.get("env") or () if variable["name"] == "WATCH_NAMESPACE"), {}
+        )
+        ports = (port.get("name") for port in self._service_ports())
         return {
             "name": self._release.name,
             "version": self._release.version,
@@ -118,13 +122,15 @@ class _Chart:
         }
 
     def _service_ports(self) -> list[Json]:
-        services = (each for each in self._documents if each.get("kind") == "Service" and not _is_for_pods(each))
-        return next((each["spec"].get("ports") or [] for each in services), [])
+        services = (
+            service for service in self._documents if service.get("kind") == "Service" and not _is_for_pods(service)
+        )
+        return next((service["spec"].get("ports") or [] for service in services), [])
 
     def _kinds(self) -> Iterator[str]:
-        for each in self._documents:
-            if each.get("kind") == "CustomResourceDefinition":
-                yield f"{each['spec']['names']['kind']} ({_name(each)})"
+        for document in self._documents:
+            if document.get("kind") == "CustomResourceDefinition":
+                yield f"{document['spec']['names']['kind']} ({_name(document)})"
 
     def _file(self, document: Json) -> tuple[str, str]:
         kind, name = str(document.get("kind")), _name(document)
@@ -175,11 +181,11 @@ class _Chart:
         if not narrow:
             return _when("$.Values.rbac.create", self._whole(document))
         rest = self._whole({**document, "rules": wide} if kind == "ClusterRole" else document) if wide else ""
-        each = (
+        per_namespace = (
             f'{{{{- range splitList "," (include "{self._release.name}.watchNamespaces" $) }}}}\n---\n'
             f"{self._single(document, narrow, known=role in self._parts)}{{{{- end }}}}\n"
         )
-        single = f'{{{{- if eq $.Values.rbac.scope "Namespaced" }}}}\n{rest}{each}'
+        single = f'{{{{- if eq $.Values.rbac.scope "Namespaced" }}}}\n{rest}{per_namespace}'
         return _when("$.Values.rbac.create", f"{single}{{{{- else }}}}\n{self._whole(document)}{{{{- end }}}}\n")
 
     def _whole(self, document: Json) -> str:
@@ -210,9 +216,9 @@ class _Chart:
                     {"metadata": {**value["metadata"], "name": account}} if "metadata" in value else {"name": account}
                 )
                 value = {**value, **named}
-            return {key: self._renamed(each, marks) for key, each in value.items()}
+            return {key: self._renamed(item, marks) for key, item in value.items()}
         if isinstance(value, list):
-            return [self._renamed(each, marks) for each in value]
+            return [self._renamed(item, marks) for item in value]
         if not isinstance(value, str):
             return value
         if value in self._names:
@@ -253,12 +259,12 @@ class _Chart:
         )
         container["imagePullPolicy"] = marks.value("{{ $.Values.image.pullPolicy }}")
         container["args"] = [
-            *(_argument(each, marks) for each in container.get("args") or ()),
+            *(_argument(argument, marks) for argument in container.get("args") or ()),
             marks.block("{{- range $.Values.extraArgs }}\n- {{ . | quote }}\n{{- end }}"),
         ]
         condition = f'with include "{self._release.name}.watchNamespaces" $'
         container["env"] = [
-            *(each for each in container.get("env") or () if each["name"] != "WATCH_NAMESPACE"),
+            *(variable for variable in container.get("env") or () if variable["name"] != "WATCH_NAMESPACE"),
             marks.block(
                 f"{{{{- {condition} }}}}\n- name: WATCH_NAMESPACE\n  value: {{{{ . | quote }}}}\n{{{{- end }}}}"
             ),

@@ -94,7 +94,7 @@ def _bundle(arguments: argparse.Namespace) -> int:
     known = manifests.known_project()
     version = manifests.version(arguments.bundle_version, "--bundle-version")
     descriptors.ensure(known)
-    channels = tuple(each.strip() for each in arguments.channels.split(",") if each.strip())
+    channels = tuple(channel.strip() for channel in arguments.channels.split(",") if channel.strip())
     before = descriptors.name_before(known.name, version)
     documents = manifests.read(arguments.manifests, "config/manifests")
     image = arguments.image or next(manifests.images(documents), "")

@@ -33,29 +33,33 @@ def make(documents: Sequence[Json], namespaces: Sequence[str]) -> list[Json]:
         raise ConfigError("--namespaces: the list is empty; use a list such as team-a,team-b")
     manager = deployments.operators(documents)
     account = str(deployments.pod(manager).get("serviceAccountName") or "default")
-    bindings = [each for each in documents if each.get("kind") == "ClusterRoleBinding" and _is_for(each, account)]
-    bound = {each["roleRef"]["name"] for each in bindings}
+    bindings = [
+        document
+        for document in documents
+        if document.get("kind") == "ClusterRoleBinding" and _is_for(document, account)
+    ]
+    bound = {binding["roleRef"]["name"] for binding in bindings}
     made: list[Json] = []
-    for each in documents:
-        if each is manager:
-            made.append(_watching(each, namespaces))
-        elif each in bindings:
-            made += _granted(each, documents, namespaces)
-        elif each.get("kind") != "ClusterRole" or each["metadata"]["name"] not in bound:
-            made.append(each)
+    for document in documents:
+        if document is manager:
+            made.append(_watching(document, namespaces))
+        elif document in bindings:
+            made += _granted(document, documents, namespaces)
+        elif document.get("kind") != "ClusterRole" or document["metadata"]["name"] not in bound:
+            made.append(document)
     return made
 
 
 def _is_for(binding: Json, account: str) -> bool:
     subjects = binding.get("subjects") or ()
-    return any(each.get("kind") == "ServiceAccount" and each.get("name") == account for each in subjects)
+    return any(subject.get("kind") == "ServiceAccount" and subject.get("name") == account for subject in subjects)
 
 
 def _granted(binding: Json, documents: Sequence[Json], namespaces: Sequence[str]) -> Iterator[Json]:
     """Yield the roles and bindings that grant a binding's rules in these namespaces only, as far as possible."""
     name = binding["roleRef"]["name"]
-    found = (each for each in documents if each.get("kind") == "ClusterRole" and each["metadata"]["name"] == name)
-    role = next(found, None)
+    roles = (role for role in documents if role.get("kind") == "ClusterRole" and role["metadata"]["name"] == name)
+    role = next(roles, None)
     narrow, wide = scopes.split(role, scopes.own(documents)) if role else ([], [])
     if role and wide:
         yield {**role, "rules": wide}
@@ -76,6 +80,6 @@ def _in(namespace: str, document: Json) -> Json:
 def _watching(manager: Json, namespaces: Sequence[str]) -> Json:
     made = copy.deepcopy(manager)
     container = deployments.container(made)
-    others = [each for each in container.get("env") or () if each["name"] != WATCHED]
+    others = [variable for variable in container.get("env") or () if variable["name"] != WATCHED]
     container["env"] = [*others, {"name": WATCHED, "value": ",".join(namespaces)}]
     return made

@@ -19,8 +19,10 @@ def operators(documents: Sequence[Json]) -> Json:
     Raises:
         ConfigError: it is missing, or several Deployments are possible.
     """
-    found = [each for each in documents if each.get("kind") == "Deployment"]
-    managers = [each for each in found if str(each["metadata"].get("name")).endswith(MANAGER)] or found
+    deployments = [document for document in documents if document.get("kind") == "Deployment"]
+    managers = [
+        deployment for deployment in deployments if str(deployment["metadata"].get("name")).endswith(MANAGER)
+    ] or deployments
     if len(managers) != 1:
         raise ConfigError(
             f"the manifests contain {len(managers)} Deployments that may be the operator's; "
@@ -31,11 +33,11 @@ def operators(documents: Sequence[Json]) -> Json:
 
 def pod(deployment: Json) -> Json:
     """Return the spec of the Deployment's pods."""
-    found: Json = deployment["spec"]["template"]["spec"]
-    return found
+    spec: Json = deployment["spec"]["template"]["spec"]
+    return spec
 
 
 def container(deployment: Json) -> Json:
     """Return the container `manager`; without one, the first container."""
     containers: list[Json] = pod(deployment)["containers"]
-    return next((each for each in containers if each.get("name") == "manager"), containers[0])
+    return next((candidate for candidate in containers if candidate.get("name") == "manager"), containers[0])

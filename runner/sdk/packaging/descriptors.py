@@ -54,11 +54,11 @@ def of_spec(schema: Mapping[str, Any]) -> list[Json]:
 
 def of_status(schema: Mapping[str, Any]) -> list[Json]:
     """Return descriptors of `status`: its conditions, and its simple fields."""
-    found = []
+    descriptors = []
     for name, field in (schema.get("properties") or {}).items():
         descriptor = _descriptor(name, name, field)
-        found.append({**descriptor, "x-descriptors": [_CONDITIONS]} if name == "conditions" else descriptor)
-    return found
+        descriptors.append({**descriptor, "x-descriptors": [_CONDITIONS]} if name == "conditions" else descriptor)
+    return descriptors
 
 
 def resources(rules: list[Json]) -> list[Json]:
@@ -88,7 +88,7 @@ def _fields(schema: Mapping[str, Any], prefix: str, depth: int) -> Iterator[Json
             continue
         descriptor = _descriptor(path, name, field)
         known = list(_capabilities(field))
-        yield {**descriptor, "x-descriptors": [f"{_UI}{each}" for each in known]} if known else descriptor
+        yield {**descriptor, "x-descriptors": [f"{_UI}{capability}" for capability in known]} if known else descriptor
 
 
 def _descriptor(path: str, name: str, field: Mapping[str, Any]) -> Json:

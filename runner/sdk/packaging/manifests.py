@@ -27,12 +27,12 @@ def key(text: str) -> _Key:
     Raises:
         ValueError: `text` is not a version.
     """
-    found = _SEMVER.fullmatch(text)
-    if found is None:
+    match = _SEMVER.fullmatch(text)
+    if match is None:
         raise ValueError(text)
-    parts = (found[4] or "").split(".") if found[4] else []
+    parts = (match[4] or "").split(".") if match[4] else []
     suffix = tuple((not part.isdigit(), int(part) if part.isdigit() else 0, part) for part in parts)
-    return int(found[1]), int(found[2]), int(found[3]), not parts, suffix
+    return int(match[1]), int(match[2]), int(match[3]), not parts, suffix
 
 
 Json = dict[str, Any]
@@ -56,19 +56,19 @@ def known_project() -> project.Project:
         ) from None
 
 
-def read(given: str | None, folder: str) -> list[Json]:
+def read(file: str | None, folder: str) -> list[Json]:
     """Return the documents of a file, of standard input (`-`), or of the output of kustomize for a folder."""
     try:
-        return [each for each in yaml.safe_load_all(_text(given, folder)) if each]
+        return [document for document in yaml.safe_load_all(_text(file, folder)) if document]
     except yaml.YAMLError as error:
-        raise ConfigError(f"{given or folder}: invalid YAML: {error}") from None
+        raise ConfigError(f"{file or folder}: invalid YAML: {error}") from None
 
 
 def version(given: str | None, flag: str) -> str:
     """Return the version: `given`, or that of the last tag. Between tags, it is lower than the next patch version."""
     if given is None:
-        found = _TAG.fullmatch(git("describe", "--tags", "--long", "--match", "v[0-9]*"))
-        return "0.0.1" if found is None else _of_tag(found)
+        tag = _TAG.fullmatch(git("describe", "--tags", "--long", "--match", "v[0-9]*"))
+        return "0.0.1" if tag is None else _of_tag(tag)
     plain = given.removeprefix("v")
     if _SEMVER.fullmatch(plain) is None:
         raise ConfigError(f"{flag}: invalid version {given!r}; use a semantic version such as 1.2.3 or 1.2.3-rc.1")
@@ -84,21 +84,21 @@ def git(*arguments: str) -> str:
 
 def images(documents: list[Json]) -> Iterator[str]:
     """Yield the images of the operator's containers."""
-    for each in documents:
-        if each.get("kind") == "Deployment":
-            for container in each["spec"]["template"]["spec"]["containers"]:
+    for document in documents:
+        if document.get("kind") == "Deployment":
+            for container in document["spec"]["template"]["spec"]["containers"]:
                 if container.get("name") == "manager":
                     yield str(container.get("image") or "")
 
 
-def _text(given: str | None, folder: str) -> str:
-    if given == "-":
+def _text(file: str | None, folder: str) -> str:
+    if file == "-":
         return sys.stdin.read()
-    if given:
+    if file:
         try:
-            return Path(given).read_text(encoding="utf-8")
+            return Path(file).read_text(encoding="utf-8")
         except OSError as error:
-            raise ConfigError(f"cannot read {given}: {error.strerror}") from None
+            raise ConfigError(f"cannot read {file}: {error.strerror}") from None
     named = os.environ.get("KUBECTL")
     kubectl = shutil.which(named) if named else find_kubectl(os.environ)
     if kubectl is None:
@@ -112,8 +112,8 @@ def _text(given: str | None, folder: str) -> str:
     return done.stdout
 
 
-def _of_tag(found: re.Match[str]) -> str:
-    major, minor, patch, pre, distance, commit = found.groups()
+def _of_tag(tag: re.Match[str]) -> str:
+    major, minor, patch, pre, distance, commit = tag.groups()
     if distance == "0":
         return f"{major}.{minor}.{patch}{pre}"
     base = f"{major}.{minor}.{patch}{pre}" if pre else f"{major}.{minor}.{int(patch) + 1}"

@@ -47,8 +47,8 @@ class Placeholders:
         text = yaml.dump(document, Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=100_000)
         # A `{{` of the document itself is not a template for Helm either.
         text = text.replace("{{", "HELMOPENX").replace("HELMOPENX", '{{ "{{" }}')
-        text = _BLOCK.sub(lambda found: self._lines(len(found[1]), int(found[2])), text)
-        return _VALUE.sub(lambda found: self._texts[int(found[1])], text)
+        text = _BLOCK.sub(lambda match: self._lines(len(match[1]), int(match[2])), text)
+        return _VALUE.sub(lambda match: self._texts[int(match[1])], text)
 
     def _keep(self, template: str) -> int:
         self._texts.append(template)

@@ -43,9 +43,9 @@ def own(documents: Iterable[Json]) -> frozenset[tuple[str, str]]:
 
     Events about cluster-scoped objects are in the namespace `default`, regardless of the watched namespaces.
     """
-    specs = (each["spec"] for each in documents if each.get("kind") == "CustomResourceDefinition")
-    found = {(spec["group"], spec["names"]["plural"]) for spec in specs if spec.get("scope") == _CLUSTER}
-    return frozenset(found | _EVENTS if found else found)
+    specs = (document["spec"] for document in documents if document.get("kind") == "CustomResourceDefinition")
+    kinds = {(spec["group"], spec["names"]["plural"]) for spec in specs if spec.get("scope") == _CLUSTER}
+    return frozenset(kinds | _EVENTS if kinds else kinds)
 
 
 def split(role: Json, of_cluster: frozenset[tuple[str, str]]) -> tuple[list[Json], list[Json]]:
@@ -65,9 +65,9 @@ def split(role: Json, of_cluster: frozenset[tuple[str, str]]) -> tuple[list[Json
             (wide if any(scoped.values()) else narrow).append(rule)
             continue
         for group in groups:
-            for is_wide, found in ((False, narrow), (True, wide)):
+            for is_wide, part in ((False, narrow), (True, wide)):
                 if names := [name for name in resources if scoped[group, name] is is_wide]:
-                    found.append({**rule, "apiGroups": [group], "resources": names})
+                    part.append({**rule, "apiGroups": [group], "resources": names})
     return narrow, wide
 
 
@@ -80,4 +80,4 @@ def _is_of_cluster(group: str, resource: str, own_kinds: frozenset[tuple[str, st
 
 def namespaces(text: str) -> Sequence[str]:
     """Return the names in a comma-separated list, without duplicates."""
-    return tuple(dict.fromkeys(each.strip() for each in text.split(",") if each.strip()))
+    return tuple(dict.fromkeys(name.strip() for name in text.split(",") if name.strip()))
