@@ -179,7 +179,7 @@ class LiveView:
         above = [line for section in sections for line in (*section, *([""] if has_space else []))]
         above = above[: max(height - len(_SHORTEST_STORY), 0)]
         count = min(max(height - len(above) - 1, 1), _MOST_SHOWN)
-        lines = [*above, "LATEST", *(f"  {each}" for each in self._lines[-count:])]
+        lines = [*above, "LATEST", *(f"  {line}" for line in self._lines[-count:])]
         return [line[:width] for line in lines[-height:]]
 
 
@@ -193,11 +193,11 @@ def _debug_message(output: str) -> str:
     while rest:
         _, _, rest = rest.partition(" => ")
         try:
-            found = json.loads(rest)
+            result = json.loads(rest)
         except ValueError:
             continue
-        shown = found.get("msg", found) if isinstance(found, dict) else found
-        return " ".join((shown if isinstance(shown, str) else json.dumps(shown, ensure_ascii=False)).split())
+        message = result.get("msg", result) if isinstance(result, dict) else result
+        return " ".join((message if isinstance(message, str) else json.dumps(message, ensure_ascii=False)).split())
     return " ".join(output.split())
 
 
@@ -212,11 +212,11 @@ def samples(exposition: str) -> list[KindSample]:
     objects: dict[str, int] = {}
     queued: dict[str, int] = {}
     for family in text_string_to_metric_families(exposition):
-        for each in family.samples:
-            if each.name == "ansible_operator_objects":
-                objects[each.labels["GVK"]] = int(each.value)
-            elif each.name == "workqueue_depth":
-                queued[each.labels["name"]] = int(each.value)
+        for sample in family.samples:
+            if sample.name == "ansible_operator_objects":
+                objects[sample.labels["GVK"]] = int(sample.value)
+            elif sample.name == "workqueue_depth":
+                queued[sample.labels["name"]] = int(sample.value)
     return [KindSample(gvk, queued.get(_queue_of(gvk), 0), count) for gvk, count in objects.items()]
 
 

@@ -105,7 +105,7 @@ def _dev(add: Callable[[Any, Option], None], arguments: argparse.Namespace) -> i
     settings = _settings(add, arguments.flags, os.environ)
     _project(settings, os.environ, lambda: None)  # before the control plane starts, which takes seconds
     stop = _StopSignal()
-    before = {each: signal.signal(each, stop.receive) for each in (signal.SIGINT, signal.SIGTERM)}
+    handlers = {number: signal.signal(number, stop.receive) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
         with _control_plane(arguments) as (cluster, kubectl, environ):
             _install(kubectl, environ)
@@ -114,8 +114,8 @@ def _dev(add: Callable[[Any, Option], None], arguments: argparse.Namespace) -> i
     except KeyboardInterrupt:
         return 128 + stop.number  # as shells count
     finally:
-        for each, handler in before.items():
-            signal.signal(each, handler)
+        for number, handler in handlers.items():
+            signal.signal(number, handler)
 
 
 @contextmanager
@@ -126,10 +126,10 @@ def _control_plane(arguments: argparse.Namespace) -> Iterator[tuple[tuple[str, .
         if kubectl is None:
             raise ConfigError("kubectl is not in PATH: install it, or start a control plane without --kubeconfig")
         with tempfile.TemporaryDirectory(prefix="ansible-operator-dev-") as folder:
-            found = chosen.choose(arguments.kubeconfig, arguments.context, Path(folder), kubectl, os.environ)
-            chosen.confirm(found, f"Apply the CRDs of {_CRDS} and run the operator", yes=arguments.yes)
-            cluster = f"Cluster: context {found.context}, {found.server}"
-            yield (cluster,), str(kubectl), {**os.environ, "KUBECONFIG": str(found.path)}
+            selected = chosen.choose(arguments.kubeconfig, arguments.context, Path(folder), kubectl, os.environ)
+            chosen.confirm(selected, f"Apply the CRDs of {_CRDS} and run the operator", yes=arguments.yes)
+            cluster = f"Cluster: context {selected.context}, {selected.server}"
+            yield (cluster,), str(kubectl), {**os.environ, "KUBECONFIG": str(selected.path)}
         return
     if ignored := chosen.ignored(os.environ, "--kubeconfig"):
         _print(ignored)
@@ -200,12 +200,12 @@ def _operate(
 
 def _next(news: SimpleQueue[News], seconds: float | None) -> set[News]:
     """Wait for news, at most for this time; return all that have arrived."""
-    found: set[News] = set()
+    arrived: set[News] = set()
     with suppress(Empty):
-        found.add(news.get(timeout=seconds))
+        arrived.add(news.get(timeout=seconds))
         while True:
-            found.add(news.get_nowait())
-    return found
+            arrived.add(news.get_nowait())
+    return arrived
 
 
 def _refresh(screen: Screen, ended: threading.Event) -> None:

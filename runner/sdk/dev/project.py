@@ -88,10 +88,10 @@ class Project:
 
     def _observe(self) -> None:
         """Observe the folders of the current watches."""
-        wanted = set(_folders(self._file, self._cwd, self._places, self._watches))
-        for place in self._observed.keys() - wanted:
+        folders = set(_folders(self._file, self._cwd, self._places, self._watches))
+        for place in self._observed.keys() - folders:
             self._observer.unschedule(self._observed.pop(place))
-        for folder, deep in wanted - self._observed.keys():
+        for folder, deep in folders - self._observed.keys():
             self._observed[folder, deep] = self._observer.schedule(self._handler, str(folder), recursive=deep)
 
 
@@ -125,26 +125,26 @@ def _contents(watches: Iterable[Watch]) -> Iterator[Content]:
 
 def _folders(file: Path, cwd: Path, places: SearchPath, watches: Iterable[Watch]) -> Iterator[tuple[Path, bool]]:
     """Yield the existing folders to observe, each with whether its subfolders count."""
-    wanted = [(file.parent, False), (cwd, False), *((root, True) for root in places.roles)]
+    folders = [(file.parent, False), (cwd, False), *((root, True) for root in places.roles)]
     for content in _contents(watches):
         if isinstance(content, Playbook):
-            wanted += [
+            folders += [
                 (content.path.parent, False),
                 *((content.path.parent / name, True) for name in BESIDE_A_PLAYBOOK),
             ]
         else:
-            wanted.append((content.path, True))
+            folders.append((content.path, True))
     for root in places.collections:
-        wanted.append((root, False))
+        folders.append((root, False))
         for collection in root.glob("*/*"):
             if collection.is_dir() and not collection.parent.name.endswith(".info"):
-                wanted.append((collection.parent, False))
-                wanted += [(collection, True)] if not (collection / "MANIFEST.json").is_file() else []
-    deep = {folder for folder, whole in wanted if whole}
-    for folder, whole in dict.fromkeys(wanted):
+                folders.append((collection.parent, False))
+                folders += [(collection, True)] if not (collection / "MANIFEST.json").is_file() else []
+    deep = {folder for folder, whole in folders if whole}
+    for folder, whole in dict.fromkeys(folders):
         if whole and folder.is_dir() and deep.isdisjoint(folder.parents):
             yield folder, True
         elif not whole and folder not in deep and deep.isdisjoint(folder.parents):
-            yield next(each for each in (folder, *folder.parents) if each.is_dir()), False
+            yield next(parent for parent in (folder, *folder.parents) if parent.is_dir()), False
         elif whole and not folder.is_dir():
-            yield next(each for each in folder.parents if each.is_dir()), False
+            yield next(parent for parent in folder.parents if parent.is_dir()), False

@@ -127,13 +127,13 @@ def find(environ: Mapping[str, str], target: Target, kit: Toolset) -> Mapping[st
     places = [cache_folder(environ, target, kit)]
     if environ.get(ASSETS):
         places.insert(0, Path(environ[ASSETS]).absolute())
-    found = {}
+    installed = {}
     for program in kit.programs:
         for place in places:
             if os.access(place / program.name, os.X_OK):
-                found[program.name] = place / program.name
+                installed[program.name] = place / program.name
                 break
-    return found
+    return installed
 
 
 def provide(
@@ -144,15 +144,15 @@ def provide(
 ) -> Mapping[str, Path]:
     """Return all programs; download or build missing ones from `sources`, in this order."""
     target = this_machine()
-    found = find(environ, target, kit)
-    if len(found) == len(kit.programs):
-        return found
+    installed = find(environ, target, kit)
+    if len(installed) == len(kit.programs):
+        return installed
     folder = cache_folder(environ, target, kit)
     with locks.locked(folder / "lock", _Waiting(progress, kit)):
-        found = find(environ, target, kit)
-        missing = [program for program in kit.programs if program.name not in found]
-        for left in folder.glob(f"{_NEW}*"):  # by a process that was killed
-            shutil.rmtree(left)
+        installed = find(environ, target, kit)
+        missing = [program for program in kit.programs if program.name not in installed]
+        for leftover in folder.glob(f"{_NEW}*"):  # by a process that was killed
+            shutil.rmtree(leftover)
         if missing:
             progress.note(
                 f"Programs missing for the {kit.what}: {', '.join(program.name for program in missing)}. "

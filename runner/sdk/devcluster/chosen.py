@@ -59,9 +59,9 @@ def choose(file: str, context: str, folder: Path, kubectl: Path, environ: Mappin
     if file and not Path(file).exists():
         raise ConfigError(f"--kubeconfig {file}: no such file")
     own = {**environ, **({"KUBECONFIG": file} if file else {})}
-    wanted = [f"--context={context}"] if context else []
+    options = [f"--context={context}"] if context else []
     path = folder / "kubeconfig"
-    text = run_kubectl(kubectl, own, "config", "view", "--raw", "--flatten", "--minify", *wanted)
+    text = run_kubectl(kubectl, own, "config", "view", "--raw", "--flatten", "--minify", *options)
     atomic_file.write(path, text)
     return ChosenCluster(path, kubeconfig.current_context(path), kubeconfig.current_server(path))
 

@@ -101,24 +101,24 @@ def _build(arguments: argparse.Namespace) -> int:
 def _up(arguments: argparse.Namespace) -> int:
     if arguments.foreground:
         return _foreground(arguments)
-    found, started = named.up(os.environ, arguments.name, sys.stderr, choose(arguments.node, os.environ))
-    if arguments.node and found.facts and found.facts["nodes"] != arguments.node:
+    cluster, started = named.up(os.environ, arguments.name, sys.stderr, choose(arguments.node, os.environ))
+    if arguments.node and cluster.facts and cluster.facts["nodes"] != arguments.node:
         raise ClusterError(
-            f"the control plane {found.name!r} already runs with --node {found.facts['nodes']}; stop it first with "
-            f"`ansible-operator cluster down{_option(found.name)}`"
+            f"the control plane {cluster.name!r} already runs with --node {cluster.facts['nodes']}; stop it first with "
+            f"`ansible-operator cluster down{_option(cluster.name)}`"
         )
-    _present(found, arguments.kubeconfig, "is ready" if started else "already runs")
-    _print(f"Stop:        ansible-operator cluster down{_option(found.name)}")
+    _present(cluster, arguments.kubeconfig, "is ready" if started else "already runs")
+    _print(f"Stop:        ansible-operator cluster down{_option(cluster.name)}")
     return 0
 
 
 def _foreground(arguments: argparse.Namespace) -> int:
     # Signals are blocked here and received by sigwait below: none is lost in between, and none interrupts the start.
     ending = {signal.SIGINT, signal.SIGTERM, signal.SIGHUP}
-    with named.foreground(os.environ, arguments.name, sys.stderr, choose(arguments.node, os.environ)) as found:
+    with named.foreground(os.environ, arguments.name, sys.stderr, choose(arguments.node, os.environ)) as cluster:
         before = signal.pthread_sigmask(signal.SIG_BLOCK, ending)
         try:
-            _present(found, arguments.kubeconfig, "is ready")
+            _present(cluster, arguments.kubeconfig, "is ready")
             _print("Stop:        Ctrl-C")
             signal.sigwait(ending)
         finally:
@@ -126,32 +126,34 @@ def _foreground(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _present(found: named.NamedCluster, copy: Path | None, how: str) -> None:
-    if found.facts is None:  # it stopped between two checks
-        _print(f"The control plane {found.name!r} was just stopped")
+def _present(cluster: named.NamedCluster, copy: Path | None, how: str) -> None:
+    if cluster.facts is None:  # it stopped between two checks
+        _print(f"The control plane {cluster.name!r} was just stopped")
         return
     if copy is not None:
-        named.export(found, copy)
-    kubeconfig = copy.absolute() if copy is not None else found.layout.kubeconfig
-    _print(f"The control plane {found.name!r} {how}: {found.facts['url']} (started in {found.facts['seconds']} s)")
-    _print(f"Nodes:       {found.facts['nodes']}")
+        named.export(cluster, copy)
+    kubeconfig = copy.absolute() if copy is not None else cluster.layout.kubeconfig
+    _print(
+        f"The control plane {cluster.name!r} {how}: {cluster.facts['url']} (started in {cluster.facts['seconds']} s)"
+    )
+    _print(f"Nodes:       {cluster.facts['nodes']}")
     _print(f"Kubeconfig:  export KUBECONFIG={kubeconfig}")
-    _print(f"kubectl:     {found.facts['kubectl']}")
-    _print(f"Both:        . {shlex.quote(str(found.layout.env))}")
-    _print(f"Logs:        {found.layout.logs}")
+    _print(f"kubectl:     {cluster.facts['kubectl']}")
+    _print(f"Both:        . {shlex.quote(str(cluster.layout.env))}")
+    _print(f"Logs:        {cluster.layout.logs}")
 
 
 def _load(arguments: argparse.Namespace) -> int:
-    found = named.look(os.environ, arguments.name) if arguments.name else named.selected(os.environ)
-    if found.facts is None:
-        return _not_running(found)
-    if found.facts["namespaces"] is None:
-        _print(f"The control plane {found.name!r} only simulates pods, which need no images: nothing was loaded")
+    cluster = named.look(os.environ, arguments.name) if arguments.name else named.selected(os.environ)
+    if cluster.facts is None:
+        return _not_running(cluster)
+    if cluster.facts["namespaces"] is None:
+        _print(f"The control plane {cluster.name!r} only simulates pods, which need no images: nothing was loaded")
         return 0
     with tempfile.TemporaryDirectory(prefix="ansible-operator-load-") as folder:
         archive = images.archive(arguments.source, arguments.tag, Path(folder), os.environ, sys.stderr)
-        loaded = containerd.load_archive(archive, found.layout)
-    _print(f"Loaded into the control plane {found.name!r}: {', '.join(loaded)}")
+        loaded = containerd.load_archive(archive, cluster.layout)
+    _print(f"Loaded into the control plane {cluster.name!r}: {', '.join(loaded)}")
     return 0
 
 
@@ -165,31 +167,31 @@ def _status(_arguments: argparse.Namespace) -> int:
     clusters = named.every(os.environ)
     if not clusters:
         _print("No control plane runs. Start one with `ansible-operator cluster up`.")
-    for found in clusters:
-        _print(f"{found.name}: {found.state}")
-        if found.facts:
-            _print(f"  API server  {found.facts['url']}, since {found.facts['started']}")
-            _print(f"  nodes       {found.facts['nodes']}")
-            _print(f"  kubeconfig  {found.facts['kubeconfig']}")
-            _print(f"  kubectl     {found.facts['kubectl']}")
-        if found.layout.logs.exists():
-            _print(f"  logs        {found.layout.logs}")
+    for cluster in clusters:
+        _print(f"{cluster.name}: {cluster.state}")
+        if cluster.facts:
+            _print(f"  API server  {cluster.facts['url']}, since {cluster.facts['started']}")
+            _print(f"  nodes       {cluster.facts['nodes']}")
+            _print(f"  kubeconfig  {cluster.facts['kubeconfig']}")
+            _print(f"  kubectl     {cluster.facts['kubectl']}")
+        if cluster.layout.logs.exists():
+            _print(f"  logs        {cluster.layout.logs}")
     return 0
 
 
 def _kubeconfig(arguments: argparse.Namespace) -> int:
-    found = named.look(os.environ, arguments.name)
-    if found.facts is None:
-        return _not_running(found)
-    path = found.layout.kubeconfig
+    cluster = named.look(os.environ, arguments.name)
+    if cluster.facts is None:
+        return _not_running(cluster)
+    path = cluster.layout.kubeconfig
     _print(path.read_text(encoding="utf-8").rstrip("\n") if arguments.content else str(path))
     return 0
 
 
-def _not_running(found: named.NamedCluster) -> int:
+def _not_running(cluster: named.NamedCluster) -> int:
     sys.stderr.write(
-        f"The control plane {found.name!r} is {found.state}: "
-        f"start it with `ansible-operator cluster up{_option(found.name)}`\n",
+        f"The control plane {cluster.name!r} is {cluster.state}: "
+        f"start it with `ansible-operator cluster up{_option(cluster.name)}`\n",
     )
     return 1
 

@@ -108,8 +108,8 @@ class DevCluster:
         `kubectl attach` shows lines that are appended. kwok uses the file after some milliseconds; the pod need not
         exist yet.
         """
-        for made in (kwok.pod_logs(namespace, pod, file), kwok.pod_attach(namespace, pod, file)):
-            self._apply_kwok(namespace, pod, made)
+        for obj in (kwok.pod_logs(namespace, pod, file), kwok.pod_attach(namespace, pod, file)):
+            self._apply_kwok(namespace, pod, obj)
 
     def set_pod_port(self, namespace: str, pod: str, port: int, target: int) -> None:
         """Forward a pod's port (for `kubectl port-forward`) to a port on this machine's loopback interface.
@@ -122,9 +122,9 @@ class DevCluster:
         """Import a Docker or OCI archive into the real node; return the names of its images."""
         return containerd.load_archive(archive, self.control.layout())
 
-    def _apply_kwok(self, namespace: str, pod: str, made: Mapping[str, Any]) -> None:
-        plural = kwok.KINDS[made["kind"]]
-        self.control.api().apply(f"/apis/{kwok.GROUP_VERSION}/namespaces/{namespace}/{plural}/{pod}", made)
+    def _apply_kwok(self, namespace: str, pod: str, obj: Mapping[str, Any]) -> None:
+        plural = kwok.KINDS[obj["kind"]]
+        self.control.api().apply(f"/apis/{kwok.GROUP_VERSION}/namespaces/{namespace}/{plural}/{pod}", obj)
 
 
 @dataclass(slots=True)
@@ -320,18 +320,20 @@ def outside(given: str, folder: Path, progress: TextIO) -> DevCluster:
 
 def get_programs(environ: Mapping[str, str], progress: TextIO, nodes: Nodes = Nodes.FAKE) -> Mapping[str, Path]:
     """Return the programs of the control plane and the nodes; download or build missing ones."""
-    found = dict(_provide(environ, progress, binaries.CONTROL_PLANE))
+    programs = dict(_provide(environ, progress, binaries.CONTROL_PLANE))
     if nodes.has_real:
-        found |= _provide(environ, progress, binaries.NODE_KIT)
-        found[CONTAINERD] = Path(find(CONTAINERD, environ) or CONTAINERD)
-    return found
+        programs |= _provide(environ, progress, binaries.NODE_KIT)
+        programs[CONTAINERD] = Path(find(CONTAINERD, environ) or CONTAINERD)
+    return programs
 
 
 def find_kubectl(environ: Mapping[str, str]) -> Path | None:
     """Return the kubectl in PATH or of an installed control plane; None if there is none."""
-    found = shutil.which("kubectl", path=environ.get("PATH"))
+    kubectl = shutil.which("kubectl", path=environ.get("PATH"))
     return (
-        Path(found) if found else binaries.find(environ, binaries.this_machine(), binaries.CONTROL_PLANE).get("kubectl")
+        Path(kubectl)
+        if kubectl
+        else binaries.find(environ, binaries.this_machine(), binaries.CONTROL_PLANE).get("kubectl")
     )
 
 
@@ -346,14 +348,14 @@ def run_kubectl(kubectl: str | Path, environ: Mapping[str, str], *arguments: str
 
 def get_helm(environ: Mapping[str, str], progress: TextIO) -> Path:
     """Return the helm client in PATH; if there is none, download or build it."""
-    found = shutil.which("helm", path=environ.get("PATH"))
-    return Path(found) if found else _provide(environ, progress, binaries.HELM_KIT)["helm"]
+    helm = shutil.which("helm", path=environ.get("PATH"))
+    return Path(helm) if helm else _provide(environ, progress, binaries.HELM_KIT)["helm"]
 
 
 def get_actionlint(environ: Mapping[str, str], progress: TextIO) -> Path:
     """Return the actionlint in PATH; if there is none, build it."""
-    found = shutil.which("actionlint", path=environ.get("PATH"))
-    return Path(found) if found else _provide(environ, progress, binaries.ACTIONLINT_KIT)["actionlint"]
+    actionlint = shutil.which("actionlint", path=environ.get("PATH"))
+    return Path(actionlint) if actionlint else _provide(environ, progress, binaries.ACTIONLINT_KIT)["actionlint"]
 
 
 def _provide(environ: Mapping[str, str], progress: TextIO, kit: Toolset) -> Mapping[str, Path]:

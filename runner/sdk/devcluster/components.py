@@ -72,13 +72,13 @@ class Ports:
 
 def arguments(ports: Ports, apiserver_args: Sequence[str], nodes: Nodes = Nodes.FAKE) -> Mapping[str, tuple[str, ...]]:
     """Return the arguments of each component of the control plane, and of kwok, which run in `Layout.run`."""
-    made = {
+    arguments_of = {
         ETCD: _etcd(),
         APISERVER: (*_apiserver(ports, nodes), *apiserver_args),
         CONTROLLERS: _controllers(nodes),
         SCHEDULER: ("--kubeconfig=scheduler.kubeconfig", "--leader-elect=false", "--secure-port=0"),
     }
-    return {**made, KWOK: _kwok(ports)} if nodes.has_fake else made
+    return {**arguments_of, KWOK: _kwok(ports)} if nodes.has_fake else arguments_of
 
 
 def node_arguments(ports: Ports) -> Mapping[str, tuple[str, ...]]:

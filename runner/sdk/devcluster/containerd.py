@@ -49,7 +49,7 @@ def import_archive(archive: Path, namespaces: int) -> list[str]:
     """Import an archive; return the names of its images."""
     with archive.open("rb") as content:
         output = _ctr(namespaces, "images", "import", "-", content=content)
-    return [found.removesuffix(":") for found in _IMPORTED.findall(output)]
+    return [image.removesuffix(":") for image in _IMPORTED.findall(output)]
 
 
 def announce(api: Api, namespaces: int) -> None:

@@ -72,10 +72,10 @@ class Names:
                 return None
 
     def _service(self, name: str, namespace: str, service: str) -> list[Record] | None:
-        found = self._lookup(f"/api/v1/namespaces/{namespace}/services/{service}")
-        if found is None:
+        obj = self._lookup(f"/api/v1/namespaces/{namespace}/services/{service}")
+        if obj is None:
             return None
-        spec = found["spec"]
+        spec = obj["spec"]
         if spec.get("type") == "ExternalName":
             return [Record(name, CNAME, encode(spec["externalName"]))]
         if spec.get("clusterIP") == "None":
@@ -94,21 +94,21 @@ class Names:
     def _endpoints(self, namespace: str, service: str) -> Iterator[Any]:
         selector = f"labelSelector=kubernetes.io%2Fservice-name%3D{service}"
         slices = self._lookup(f"/apis/discovery.k8s.io/v1/namespaces/{namespace}/endpointslices?{selector}")
-        found = self._lookup(f"/api/v1/namespaces/{namespace}/services/{service}")
-        publishes = bool(found and found["spec"].get("publishNotReadyAddresses"))
-        for each in slices["items"] if slices else ():
-            for endpoint in each.get("endpoints") or ():
+        obj = self._lookup(f"/api/v1/namespaces/{namespace}/services/{service}")
+        publishes = bool(obj and obj["spec"].get("publishNotReadyAddresses"))
+        for endpoint_slice in slices["items"] if slices else ():
+            for endpoint in endpoint_slice.get("endpoints") or ():
                 if publishes or endpoint.get("conditions", {}).get("ready", True):
                     yield endpoint
 
-    def _port(self, name: str, namespace: str, service: str, wanted: tuple[str, str]) -> list[Record] | None:
-        found = self._lookup(f"/api/v1/namespaces/{namespace}/services/{service}")
-        ports = found["spec"].get("ports", []) if found else []
+    def _port(self, name: str, namespace: str, service: str, name_and_protocol: tuple[str, str]) -> list[Record] | None:
+        obj = self._lookup(f"/api/v1/namespaces/{namespace}/services/{service}")
+        ports = obj["spec"].get("ports", []) if obj else []
         target = encode(f"{service}.{namespace}.svc.{DOMAIN}")
         return [
             Record(name, SRV, struct.pack(">HHH", 0, 100, port["port"]) + target)
             for port in ports
-            if (port.get("name"), port.get("protocol", "TCP").lower()) == wanted
+            if (port.get("name"), port.get("protocol", "TCP").lower()) == name_and_protocol
         ] or None
 
 
@@ -119,29 +119,29 @@ def answer(request: bytes, names: Names) -> bytes:
         if flags & _RESPONSE or flags & _OPERATION or questions != 1:
             return _response(identity, flags, MALFORMED)
         name, end = decode(request, _HEADER.size)
-        wanted, network = struct.unpack_from(">HH", request, end)
+        record_type, network = struct.unpack_from(">HH", request, end)
     except (struct.error, IndexError, UnicodeDecodeError):
         return _response(int.from_bytes(request[:2], "big"), 0, MALFORMED)
     question = request[_HEADER.size : end + 4]
     try:
-        found = names.find(name.lower()) if network == _INTERNET else None
+        records = names.find(name.lower()) if network == _INTERNET else None
     except OSError as error:
         sys.stderr.write(f"{name}: the API server does not answer: {error}\n")
         return _response(identity, flags, FAILURE, question)
-    if found is None:
+    if records is None:
         return _response(identity, flags, NO_NAME, question)
-    matching = [record for record in found if record.type in {wanted, CNAME}]
+    matching = [record for record in records if record.type in {record_type, CNAME}]
     return _response(identity, flags, NO_ERROR, question, matching)
 
 
 def _response(identity: int, flags: int, code: int, question: bytes = b"", records: Sequence[Record] = ()) -> bytes:
     kept = flags & (_OPERATION | _DESIRED)
-    made = _HEADER.pack(identity, _RESPONSE | _AUTHORITATIVE | kept | code, 1 if question else 0, len(records), 0, 0)
-    made += question
+    message = _HEADER.pack(identity, _RESPONSE | _AUTHORITATIVE | kept | code, 1 if question else 0, len(records), 0, 0)
+    message += question
     for record in records:
         fields = struct.pack(">HHIH", record.type, _INTERNET, _TTL, len(record.data))
-        made += encode(record.name) + fields + record.data
-    return made
+        message += encode(record.name) + fields + record.data
+    return message
 
 
 def encode(name: str) -> bytes:
@@ -165,10 +165,10 @@ class _Datagrams(socketserver.BaseRequestHandler):
     def handle(self) -> None:
         """Answer one datagram; a long answer is truncated, so that the client repeats it by TCP."""
         data, sender = self.request
-        made = answer(data, _names(self.server))
-        if len(made) > _UDP_SIZE:
-            made = truncated(made)
-        sender.sendto(made, self.client_address)
+        response = answer(data, _names(self.server))
+        if len(response) > _UDP_SIZE:
+            response = truncated(response)
+        sender.sendto(response, self.client_address)
 
 
 class _Streams(socketserver.StreamRequestHandler):
@@ -178,8 +178,8 @@ class _Streams(socketserver.StreamRequestHandler):
         """Answer the messages of one connection."""
         with contextlib.suppress(OSError):
             while len(head := self.rfile.read(2)) == struct.calcsize(">H"):
-                made = answer(self.rfile.read(*struct.unpack(">H", head)), _names(self.server))
-                self.wfile.write(struct.pack(">H", len(made)) + made)
+                response = answer(self.rfile.read(*struct.unpack(">H", head)), _names(self.server))
+                self.wfile.write(struct.pack(">H", len(response)) + response)
 
 
 def truncated(message: bytes) -> bytes:
@@ -210,10 +210,10 @@ def main(address: str, port: int) -> None:
     api = Api.from_run_folder(Path(), port)
 
     def lookup(path: str) -> Any:
-        status, found = api.call("GET", path)
+        status, body = api.call("GET", path)
         if status not in {http.client.OK, http.client.NOT_FOUND, http.client.BAD_REQUEST}:
             raise OSError(f"status {status}")
-        return found if status == http.client.OK else None
+        return body if status == http.client.OK else None
 
     names = Names(lookup)
     with _UdpServer((address, _PORT), _Datagrams) as datagrams, _TcpServer((address, _PORT), _Streams) as streams:

@@ -82,12 +82,12 @@ class Downloads:
     def fetch(self, program: Program, target: Target, file: Path, progress: Progress, /) -> None:
         """Download and verify the program. Raises ClusterError if the digest differs."""
         where = release(program, target)
-        wanted = published_digest(self._small(where.digest_url), where.url)
+        published = published_digest(self._small(where.digest_url), where.url)
         loaded = file.with_suffix(".download")
         digest = self._load(where.url, loaded, progress)
-        if digest != wanted:
+        if digest != published:
             raise ClusterError(
-                f"{where.url}: the SHA-256 is {digest}, but the published one is {wanted}; the file was deleted. "
+                f"{where.url}: the SHA-256 is {digest}, but the published one is {published}; the file was deleted. "
                 "Check whether a proxy modifies downloads, or use another network",
             )
         if where.member:

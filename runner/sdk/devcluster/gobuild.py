@@ -92,8 +92,8 @@ def find_go(environ: Mapping[str, str]) -> str:
 def _version(go: str, environ: Mapping[str, str]) -> tuple[int, ...]:
     """Return the major and minor version; empty if it is unknown (a version manager's shim can fail)."""
     # From /, so that no go.mod in the working directory makes Go download another toolchain.
-    found = subprocess.run([go, "version"], cwd="/", env=environ, capture_output=True, text=True, check=False)
-    match = re.search(r"\bgo(\d+)\.(\d+)", found.stdout)
+    done = subprocess.run([go, "version"], cwd="/", env=environ, capture_output=True, text=True, check=False)
+    match = re.search(r"\bgo(\d+)\.(\d+)", done.stdout)
     return (int(match[1]), int(match[2])) if match else ()
 
 

@@ -69,10 +69,10 @@ def archive(source: str, tag: str | None, folder: Path, environ: Mapping[str, st
     output of builds.
     """
     name = None if tag is None else full_name(tag)
-    given, path = Path(source), Path(source)
-    if given.is_dir() and not (given / LAYOUT).exists():
-        path = _build(given, name, folder / "saved.tar", environ, progress)
-    elif not given.exists():
+    source_path, path = Path(source), Path(source)
+    if source_path.is_dir() and not (source_path / LAYOUT).exists():
+        path = _build(source_path, name, folder / "saved.tar", environ, progress)
+    elif not source_path.exists():
         path = _find(source, folder / "saved.tar", environ)
         name = name or full_name(source)
     target = folder / "images.tar"
@@ -81,21 +81,21 @@ def archive(source: str, tag: str | None, folder: Path, environ: Mapping[str, st
             _write(content, _named(content.indexes, name, source), target)
     except (OSError, tarfile.TarError, zlib.error, EOFError) as error:
         raise ConfigError(f"cannot read the image {source}: {error}") from error
-    if path != given:
+    if path != source_path:
         path.unlink()
     return target
 
 
 def full_name(image: str) -> str:
     """Return an image name with registry and tag, as the kubelet completes it. Raises ConfigError if it is invalid."""
-    found = _IMAGE.fullmatch(image)
-    if found is None:
+    match = _IMAGE.fullmatch(image)
+    if match is None:
         raise ConfigError(f"invalid image name {image!r}: use a name with a tag such as example.com/shop-operator:v1")
-    first, path = found["first"], found["path"]
+    first, path = match["first"], match["path"]
     if first is None:
-        return f"docker.io/library/{path}{found['tag'] or ':latest'}"
+        return f"docker.io/library/{path}{match['tag'] or ':latest'}"
     is_registry = "." in first or ":" in first or first == "localhost"
-    return f"{'' if is_registry else 'docker.io/'}{first}/{path}{found['tag'] or ':latest'}"
+    return f"{'' if is_registry else 'docker.io/'}{first}/{path}{match['tag'] or ':latest'}"
 
 
 def working_tools(environ: Mapping[str, str]) -> list[ContainerTool]:
@@ -106,7 +106,7 @@ def working_tools(environ: Mapping[str, str]) -> list[ContainerTool]:
 
 
 def _build(folder: Path, name: str | None, target: Path, environ: Mapping[str, str], progress: TextIO) -> Path:
-    if not any((folder / each).exists() for each in _DOCKERFILES):
+    if not any((folder / dockerfile).exists() for dockerfile in _DOCKERFILES):
         raise ConfigError(
             f"{folder} contains neither {LAYOUT} nor a Dockerfile: "
             "use an image archive, an OCI layout, or a directory with a Dockerfile"
@@ -228,7 +228,7 @@ def _check(content: _Content, path: Path) -> None:
     try:
         needed = [
             *(name for image in content.indexes.get(MANIFEST, ()) for name in (image["Config"], *image["Layers"])),
-            *(f"blobs/{each['digest'].replace(':', '/')}" for each in _manifests(content.indexes)),
+            *(f"blobs/{manifest['digest'].replace(':', '/')}" for manifest in _manifests(content.indexes)),
         ]
     except (KeyError, TypeError, AttributeError) as error:
         raise ConfigError(f"{path} is not an image archive: {MANIFEST} or {INDEX} lacks {error}") from error
@@ -248,17 +248,17 @@ def _manifests(indexes: Mapping[str, Any]) -> list[dict[str, Any]]:
 def _named(indexes: Mapping[str, Any], name: str | None, source: str) -> dict[str, Any]:
     """Return the index files with full image names: `name`, otherwise those that they contain."""
     manifests = _manifests(indexes)
-    count = max(len(indexes.get(MANIFEST, ())), len({each["digest"] for each in manifests}))
+    count = max(len(indexes.get(MANIFEST, ())), len({manifest["digest"] for manifest in manifests}))
     if name is not None and count > 1:
         raise ConfigError(f"{source} contains {count} images: omit --tag, which names a single one")
     named: dict[str, Any] = {}
-    found: list[str] = []
+    full_names: list[str] = []
     if MANIFEST in indexes:
         images = []
         for image in indexes[MANIFEST]:
             tags = [name] if name else [full_name(tag) for tag in image.get("RepoTags") or ()]
             images.append({**image, "RepoTags": tags})
-            found += tags
+            full_names += tags
         named[MANIFEST] = images
     if INDEX in indexes:
         tagged = []
@@ -267,10 +267,10 @@ def _named(indexes: Mapping[str, Any], name: str | None, source: str) -> dict[st
             tag = name or _tag_of(annotations)
             if tag:
                 annotations[_CONTAINERD_NAME] = tag
-                found.append(tag)
+                full_names.append(tag)
             tagged.append({**manifest, "annotations": annotations})
         named[INDEX] = {**indexes[INDEX], "manifests": tagged}
-    if not found:
+    if not full_names:
         raise ConfigError(f"the image of {source} has no name: add an option such as --tag=shop-operator:v1")
     return named
 
@@ -279,8 +279,8 @@ def _tag_of(annotations: Mapping[str, str]) -> str | None:
     """Return the full name in a manifest's annotations; a tag alone, such as `latest`, is not a name."""
     if _CONTAINERD_NAME in annotations:
         return full_name(annotations[_CONTAINERD_NAME])
-    given = annotations.get(_OCI_NAME, "")
-    return full_name(given) if re.search("[:/]", given) else None
+    name = annotations.get(_OCI_NAME, "")
+    return full_name(name) if re.search("[:/]", name) else None
 
 
 def _write(content: _Content, indexes: Mapping[str, Any], target: Path) -> None:

@@ -86,11 +86,11 @@ def every(environ: Mapping[str, str]) -> list[NamedCluster]:
 
 def up(environ: Mapping[str, str], name: str, progress: TextIO, nodes: Nodes) -> tuple[NamedCluster, bool]:
     """Start a cluster that keeps running, unless it runs; return it and whether it was started."""
-    found = look(environ, name)
-    if found.supervisor is not None:
+    cluster = look(environ, name)
+    if cluster.supervisor is not None:
         return _wait_until_ready(environ, name), False
     try:
-        _launch(found, progress, nodes).send({"do": "detach"})
+        _launch(cluster, progress, nodes).send({"do": "detach"})
     except ClusterError:
         if look(environ, name).supervisor is None:
             raise
@@ -101,39 +101,39 @@ def up(environ: Mapping[str, str], name: str, progress: TextIO, nodes: Nodes) ->
 @contextmanager
 def foreground(environ: Mapping[str, str], name: str, progress: TextIO, nodes: Nodes) -> Iterator[NamedCluster]:
     """Run a named cluster until the context ends. Raises ClusterError if it already runs."""
-    found = look(environ, name)
-    if found.supervisor is not None:
+    cluster = look(environ, name)
+    if cluster.supervisor is not None:
         raise ClusterError(f"cluster {name!r} already runs; stop it with `ansible-operator cluster down --name {name}`")
-    supervised = _launch(found, progress, nodes)
+    supervised = _launch(cluster, progress, nodes)
     try:
         yield look(environ, name)
     finally:
         supervised.stop()
 
 
-def _launch(found: NamedCluster, progress: TextIO, nodes: Nodes) -> Supervised:
+def _launch(cluster: NamedCluster, progress: TextIO, nodes: Nodes) -> Supervised:
     return launch(
-        found.layout.folder, name=found.name, apiserver_args=(), keep_logs=True, nodes=nodes, progress=progress
+        cluster.layout.folder, name=cluster.name, apiserver_args=(), keep_logs=True, nodes=nodes, progress=progress
     )
 
 
 def down(environ: Mapping[str, str], name: str) -> bool:
     """Stop a cluster and delete its data, but not its logs; return whether it ran."""
-    found = look(environ, name)
-    exported = _exported(found.layout)
+    cluster = look(environ, name)
+    exported = _exported(cluster.layout)
     # If the supervisor is killed, its guard kills the components.
-    if not (_ended(found.layout, signal.SIGTERM) or _ended(found.layout, signal.SIGKILL)):
+    if not (_ended(cluster.layout, signal.SIGTERM) or _ended(cluster.layout, signal.SIGKILL)):
         holder = look(environ, name).supervisor
         raise ClusterError(
-            f"cluster {name!r} does not stop: the process that holds {found.layout.lock} does not exit, or is not its "
-            f"supervisor (process id in the file: {holder}); see {found.layout.logs}"
+            f"cluster {name!r} does not stop: the process that holds {cluster.layout.lock} does not exit, or is not "
+            f"its supervisor (process id in the file: {holder}); see {cluster.layout.logs}"
         )
-    if found.layout.run.exists():
-        shutil.rmtree(found.layout.run)
-        remove_cgroups(found.layout.cgroup)
+    if cluster.layout.run.exists():
+        shutil.rmtree(cluster.layout.run)
+        remove_cgroups(cluster.layout.cgroup)
     if exported:
         exported.unlink()
-    return found.supervisor is not None
+    return cluster.supervisor is not None
 
 
 def _ended(layout: Layout, number: signal.Signals) -> bool:
@@ -163,17 +163,17 @@ def _has_open(pid: int, file: Path) -> bool:
 def _wait_until_ready(environ: Mapping[str, str], name: str) -> NamedCluster:
     deadline = time.monotonic() + _STARTS_WITHIN
     while True:
-        found = look(environ, name)
-        if found.facts:
-            return found
-        if found.supervisor is None:
-            raise ClusterError(f"cluster {name!r} stopped during its start; its logs are in {found.layout.logs}")
+        cluster = look(environ, name)
+        if cluster.facts:
+            return cluster
+        if cluster.supervisor is None:
+            raise ClusterError(f"cluster {name!r} stopped during its start; its logs are in {cluster.layout.logs}")
         if time.monotonic() > deadline:
-            raise ClusterError(f"cluster {name!r} did not become ready; its logs are in {found.layout.logs}")
+            raise ClusterError(f"cluster {name!r} did not become ready; its logs are in {cluster.layout.logs}")
         time.sleep(_POLL)
 
 
-def export(found: NamedCluster, target: Path) -> None:
+def export(cluster: NamedCluster, target: Path) -> None:
     """Copy the kubeconfig to a file; `down` deletes the copy.
 
     Raises ClusterError if the file exists and was not written by this command.
@@ -182,11 +182,11 @@ def export(found: NamedCluster, target: Path) -> None:
     if target.exists() and not kubeconfig.is_ours(target):
         raise ClusterError(
             f"{target} exists and was not written by this command; choose another file, or use "
-            f"{found.layout.kubeconfig}",
+            f"{cluster.layout.kubeconfig}",
         )
     target.parent.mkdir(parents=True, exist_ok=True)
-    atomic_file.write(target, found.layout.kubeconfig.read_bytes())
-    atomic_file.write(found.layout.exported, str(target))
+    atomic_file.write(target, cluster.layout.kubeconfig.read_bytes())
+    atomic_file.write(cluster.layout.exported, str(target))
 
 
 def _exported(layout: Layout) -> Path | None:

@@ -74,8 +74,8 @@ def mount_all(folder: Path, binds: Sequence[str]) -> None:
     mount("proc", "/proc", kind="proc")
     for bind in binds:
         source, _, target = bind.partition("=")
-        for each in (source, target):
-            Path(each).mkdir(parents=True, exist_ok=True)
+        for path in (source, target):
+            Path(path).mkdir(parents=True, exist_ok=True)
         mount(source, target, flags=_BIND)
     mount("none", "/", flags=_RECURSIVE | _SHARED)  # volumes may request propagation
 

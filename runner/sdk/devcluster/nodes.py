@@ -47,17 +47,17 @@ class Nodes(StrEnum):
         return self is not Nodes.REAL
 
 
-def choose(given: str | None, environ: Mapping[str, str]) -> Nodes:
+def choose(option: str | None, environ: Mapping[str, str]) -> Nodes:
     """Return the nodes for `--node`. The default does not depend on the user or the machine.
 
     Raises ClusterError if this machine cannot run the requested ones.
     """
-    wanted = given or environ.get(VARIABLE) or Nodes.FAKE
-    if wanted not in list(Nodes):
-        raise ConfigError(f"invalid {VARIABLE} {wanted!r}: use real, fake or both")
-    if wanted != Nodes.FAKE and (reason := missing(environ)):
+    value = option or environ.get(VARIABLE) or Nodes.FAKE
+    if value not in list(Nodes):
+        raise ConfigError(f"invalid {VARIABLE} {value!r}: use real, fake or both")
+    if value != Nodes.FAKE and (reason := missing(environ)):
         raise ClusterError(f"a real node cannot run here: {reason}. Use `--node fake` to simulate pods")
-    return Nodes(wanted)
+    return Nodes(value)
 
 
 def missing(environ: Mapping[str, str]) -> str:

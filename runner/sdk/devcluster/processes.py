@@ -126,7 +126,7 @@ class Guard:
 
     def send_groups(self, groups: Iterable[int | None]) -> None:
         """Send the ids of the current process groups; None is a group that has ended."""
-        self.pipe.write(f"{' '.join(str(each) for each in groups if each is not None)}\n".encode())
+        self.pipe.write(f"{' '.join(str(group) for group in groups if group is not None)}\n".encode())
         self.pipe.flush()
 
     def finish(self) -> None:
@@ -137,7 +137,7 @@ class Guard:
 
 def cgroups(name: str, root: Path = CGROUPS) -> list[Path]:
     """Return the folders of a cgroup: one in each hierarchy of version 1, or the one of version 2."""
-    hierarchies = [each.parent for each in root.glob("*/cgroup.procs")] if (root / "memory").is_dir() else [root]
+    hierarchies = [procs.parent for procs in root.glob("*/cgroup.procs")] if (root / "memory").is_dir() else [root]
     return [hierarchy / name for hierarchy in hierarchies]
 
 
@@ -150,7 +150,9 @@ def create_cgroups(name: str, root: Path = CGROUPS) -> None:
     for folder in cgroups(name, root):
         folder.mkdir(exist_ok=True)
     if missing := missing_controllers(root):
-        (root / "cgroup.subtree_control").write_text(" ".join(f"+{each}" for each in missing), encoding="ascii")
+        (root / "cgroup.subtree_control").write_text(
+            " ".join(f"+{controller}" for controller in missing), encoding="ascii"
+        )
 
 
 def missing_controllers(root: Path = CGROUPS) -> list[str]:
@@ -168,9 +170,9 @@ def missing_controllers(root: Path = CGROUPS) -> list[str]:
 def remove_cgroups(name: str) -> None:
     """Remove a cgroup and the ones in it, if a killed supervisor left them; those with processes remain."""
     for folder in cgroups(name):
-        for below in sorted((each for each in folder.rglob("*") if each.is_dir()), reverse=True):
+        for subfolder in sorted((path for path in folder.rglob("*") if path.is_dir()), reverse=True):
             with contextlib.suppress(OSError):
-                below.rmdir()
+                subfolder.rmdir()
         with contextlib.suppress(OSError):
             folder.rmdir()
 

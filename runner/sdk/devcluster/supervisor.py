@@ -210,14 +210,14 @@ class Supervisor:
         self._wait_for("containerd to respond", partial(containerd.is_ready, namespaces))
         containerd.import_archive(self.layout.run / "pause.tar", namespaces)
         containerd.announce(api, namespaces)
-        for path, made in node.volume_objects():
-            api.apply(path, made)
+        for path, obj in node.volume_objects():
+            api.apply(path, obj)
         api.apply(node.POLICY_PATH, node.placement_policy(self.nodes))
         api.apply(node.BINDING_PATH, node.placement_binding())
 
     def _start(self, name: str) -> None:
         self.components[name].start()
-        self.guard.send_groups(each.pid for each in self.components.values())
+        self.guard.send_groups(component.pid for component in self.components.values())
         _log.info("component started", component=name, pid=self.components[name].pid)
 
     def _start_kwok(self, api: Api, chosen: Ports) -> None:
@@ -318,10 +318,10 @@ def usable(api: Api, nodes: Nodes = Nodes.FAKE) -> bool:
     )
 
 
-def _is_ready(found: Any) -> bool:
-    if found is None or found.get("spec", {}).get("taints"):
+def _is_ready(obj: Any) -> bool:
+    if obj is None or obj.get("spec", {}).get("taints"):
         return False
-    conditions = {each["type"]: each["status"] for each in found.get("status", {}).get("conditions", [])}
+    conditions = {condition["type"]: condition["status"] for condition in obj.get("status", {}).get("conditions", [])}
     return conditions.get("Ready") == "True"
 
 

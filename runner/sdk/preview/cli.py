@@ -85,7 +85,7 @@ def _plan(arguments: argparse.Namespace) -> int:
     from runner.core.watches import watch as watches  # noqa: PLC0415 - as above
     from runner.sdk.preview.selection import ResourceSelection  # noqa: PLC0415 - as above
 
-    wanted = ResourceSelection.parse(
+    selection = ResourceSelection.parse(
         arguments.object,
         arguments.within,
         everything=arguments.all,
@@ -101,13 +101,13 @@ def _plan(arguments: argparse.Namespace) -> int:
 
     progress = Progress()
     try:
-        found = asyncio.run(_interruptible(planner.plan(settings, loaded.watches, wanted, progress.report)))
+        plan = asyncio.run(_interruptible(planner.plan(settings, loaded.watches, selection, progress.report)))
     except asyncio.CancelledError:
         return 128 + signal.SIGTERM  # as shells count
     finally:
         progress.end()
-    show(found, arguments.output)
-    return FAILED if found.has_failed else CHANGES if found.has_changes else UNCHANGED
+    show(plan, arguments.output)
+    return FAILED if plan.has_failed else CHANGES if plan.has_changes else UNCHANGED
 
 
 async def _interruptible(work: Coroutine[Any, Any, Plan]) -> Plan:

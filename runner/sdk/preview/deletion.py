@@ -40,13 +40,13 @@ class Collected:
 
 def collected(uid: str, objects: Iterable[Owned]) -> list[Owned]:
     """Return the objects all of whose owners are deleted with the object `uid`, in the order of deletion. Pure."""
-    gone, waiting = {uid}, list(objects)
-    found: list[Owned] = []
-    while ready := [each for each in waiting if each.owners <= gone and each.uid not in gone]:
-        found += ready
-        gone |= {each.uid for each in ready}
-        waiting = [each for each in waiting if each.uid not in gone]
-    return found
+    deleted_uids, remaining = {uid}, list(objects)
+    deleted: list[Owned] = []
+    while ready := [obj for obj in remaining if obj.owners <= deleted_uids and obj.uid not in deleted_uids]:
+        deleted += ready
+        deleted_uids |= {obj.uid for obj in ready}
+        remaining = [obj for obj in remaining if obj.uid not in deleted_uids]
+    return deleted
 
 
 async def find(client: Client, resource: ApiResource, obj: Object) -> Collected:
@@ -58,15 +58,15 @@ async def find(client: Client, resource: ApiResource, obj: Object) -> Collected:
     key = key_of(obj)
     owned: list[Owned] = []
     unknown: list[str] = []
-    for each in await _kinds(client, unknown):
-        if each.namespaced or not key.namespace:
+    for kind in await _kinds(client, unknown):
+        if kind.namespaced or not key.namespace:
             try:
-                owned += [found async for found in _owned(client, each, key.namespace)]
+                owned += [dependent async for dependent in _owned(client, kind, key.namespace)]
             except (ForbiddenError, NotFoundError) as error:
-                unknown.append(f"{each.qualified}: {error}")
+                unknown.append(f"{kind.qualified}: {error}")
     deleted = collected(uid_of(obj), sorted(owned))
     changes = [ObjectChange("delete", resource.gvk, key, ())]
-    changes += [ObjectChange("delete", each.gvk, each.key, (), is_collected=True) for each in deleted]
+    changes += [ObjectChange("delete", dependent.gvk, dependent.key, (), is_collected=True) for dependent in deleted]
     more = f" and {len(unknown) - 1} more kinds" if len(unknown) > 1 else ""
     reason = f"dependents that Kubernetes also deletes are unknown: {unknown[0]}{more}" if unknown else ""
     return Collected(tuple(changes), reason)
@@ -75,8 +75,8 @@ async def find(client: Client, resource: ApiResource, obj: Object) -> Collected:
 async def _kinds(client: Client, unknown: list[str]) -> Sequence[ApiResource]:
     """Return the kinds that can be listed, each in its preferred version."""
     groups = (await client.request("GET", "/apis")).get("groups") or []
-    versions = [("", "v1"), *((str(each["name"]), str(each["preferredVersion"]["version"])) for each in groups)]
-    found: list[ApiResource] = []
+    versions = [("", "v1"), *((str(entry["name"]), str(entry["preferredVersion"]["version"])) for entry in groups)]
+    kinds: list[ApiResource] = []
     for group, version in versions:
         path = f"/apis/{group}/{version}" if group else f"/api/{version}"
         try:
@@ -84,8 +84,8 @@ async def _kinds(client: Client, unknown: list[str]) -> Sequence[ApiResource]:
         except ApiError as error:  # an aggregated API server that does not respond
             unknown.append(f"{group}: {error}")
             continue
-        found += [each for each in served.values() if "list" in each.verbs and each.plural not in _SKIPPED]
-    return found
+        kinds += [kind for kind in served.values() if "list" in kind.verbs and kind.plural not in _SKIPPED]
+    return kinds
 
 
 async def _owned(client: Client, resource: ApiResource, namespace: str) -> AsyncIterator[Owned]:
@@ -93,7 +93,7 @@ async def _owned(client: Client, resource: ApiResource, namespace: str) -> Async
     while True:
         page = await client.list_page(resource, namespace, Selection(metadata_only=True), _PAGE, cont)
         for obj in page.items:
-            owners = frozenset(str(each.get("uid")) for each in references_of(obj))
+            owners = frozenset(str(reference.get("uid")) for reference in references_of(obj))
             if owners:
                 yield Owned(resource.gvk, key_of(obj), uid_of(obj), owners)
         cont = page.cont

@@ -48,24 +48,24 @@ class Notice:
 
 def notices(plans: Sequence[ResourcePlan]) -> list[Notice]:
     """Return the plans that failed, are partial, or were not made, in groups; the largest first."""
-    found: dict[str, list[ResourcePlan]] = defaultdict(list)
+    by_problem: dict[str, list[ResourcePlan]] = defaultdict(list)
     for plan in plans:
         if plan.message or plan.unplanned or plan.more_unplanned:
-            tasks = [[each.task, each.path, each.action, each.reason] for each in plan.unplanned]
+            tasks = [[task.task, task.path, task.action, task.reason] for task in plan.unplanned]
             about = [str(plan.resource.gvk), plan.state, plan.message, tasks, plan.more_unplanned]
-            found[json.dumps(about)].append(plan)
-    grouped = [Notice(each[0], tuple(plan.resource for plan in each)) for each in found.values()]
+            by_problem[json.dumps(about)].append(plan)
+    grouped = [Notice(alike[0], tuple(plan.resource for plan in alike)) for alike in by_problem.values()]
     return sorted(grouped, key=lambda notice: -len(notice.resources))
 
 
 def groups(plans: Sequence[ResourcePlan]) -> list[Group]:
     """Return the changes of all resources in groups, by the step of a rollout; the largest first."""
-    found: list[Group] = []
+    grouped: list[Group] = []
     total = Counter(plan.resource.gvk for plan in plans)
     for gvk, finalizing, step in dict.fromkeys(map(_part, plans)):
         alike = [plan for plan in plans if _part(plan) == (gvk, finalizing, step)]
-        found += [replace(group, step=step) for group in _groups(gvk, alike, total[gvk])]
-    return sorted(found, key=lambda group: (str(group.gvk) if group.step else "", group.step, -len(group.resources)))
+        grouped += [replace(group, step=step) for group in _groups(gvk, alike, total[gvk])]
+    return sorted(grouped, key=lambda group: (str(group.gvk) if group.step else "", group.step, -len(group.resources)))
 
 
 def _part(plan: ResourcePlan) -> tuple[GVK, bool, int]:
@@ -88,11 +88,11 @@ def _groups(gvk: GVK, plans: Sequence[ResourcePlan], total: int) -> Iterable[Gro
         shared[tuple(owners)].append(signature)
     for resources, signatures in shared.items():
         changes = literal if len(resources) == 1 else general
-        yield Group(gvk, resources, total, tuple(changes[each] for each in signatures), plans[0].finalizing)
+        yield Group(gvk, resources, total, tuple(changes[signature] for signature in signatures), plans[0].finalizing)
 
 
 def _signature(change: ObjectChange) -> str:
-    fields = [[each.path, each.before is ABSENT, each.after is ABSENT, _json(each)] for each in change.fields]
+    fields = [[field.path, field.before is ABSENT, field.after is ABSENT, _json(field)] for field in change.fields]
     place = [change.gvk.api_version, change.gvk.kind, *change.key]
     return json.dumps(
         [change.verb, place, fields, change.not_validated, change.recreated, change.is_collected], sort_keys=True
@@ -117,11 +117,11 @@ def _general(change: ObjectChange, resource: ObjectRef) -> ObjectChange:
         if isinstance(value, str):
             return text(value)
         if isinstance(value, dict):
-            return {text(name): general(each) for name, each in value.items()}
-        return [general(each) for each in value] if isinstance(value, list) else value
+            return {text(name): general(item) for name, item in value.items()}
+        return [general(item) for item in value] if isinstance(value, list) else value
 
     namespace = NAMESPACE if resource.key.namespace and change.key.namespace == resource.key.namespace else ""
-    fields = (FieldChange(text(each.path), general(each.before), general(each.after)) for each in change.fields)
+    fields = (FieldChange(text(field.path), general(field.before), general(field.after)) for field in change.fields)
     key = ObjectKey(namespace or text(change.key.namespace), text(change.key.name))
     return replace(change, key=key, fields=tuple(fields))
 
@@ -137,8 +137,8 @@ def document(plan: Plan) -> dict[str, Any]:
     return {
         "version": VERSION,
         "result": "failed" if plan.has_failed else "changes" if plan.has_changes else "unchanged",
-        "partial": any(each.state == "partial" for each in plan.resources),
-        "resources": [_resource(each) for each in plan.resources],
+        "partial": any(resource.state == "partial" for resource in plan.resources),
+        "resources": [_resource(resource) for resource in plan.resources],
         "groups": [
             {
                 "apiVersion": group.gvk.api_version,
@@ -146,8 +146,8 @@ def document(plan: Plan) -> dict[str, Any]:
                 "count": len(group.resources),
                 "total": group.total,
                 **({"step": group.step} if group.step else {}),
-                "resources": [_named(each) for each in group.resources],
-                "changes": [_change(each) for each in group.changes],
+                "resources": [_named(ref) for ref in group.resources],
+                "changes": [_change(change) for change in group.changes],
             }
             for group in groups(plan.resources)
         ],
@@ -171,7 +171,7 @@ def _resource(plan: ResourcePlan) -> dict[str, Any]:
         "message": plan.message,
         "finalizer": plan.finalizing,
         **({"step": plan.step} if plan.step else {}),
-        "changes": [_change(each) for each in plan.changes],
-        "unplanned": [values.task(each) for each in plan.unplanned],
+        "changes": [_change(change) for change in plan.changes],
+        "unplanned": [values.task(task) for task in plan.unplanned],
         "moreUnplanned": plan.more_unplanned,
     }

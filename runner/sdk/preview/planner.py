@@ -96,7 +96,7 @@ class PlanRuntime:
 
 
 async def plan(
-    settings: Settings, watches: Sequence[Watch], wanted: ResourceSelection, progress: Callable[[int, int], None]
+    settings: Settings, watches: Sequence[Watch], selection: ResourceSelection, progress: Callable[[int, int], None]
 ) -> Plan:
     """Plan the requested resources. `progress` receives the number of planned resources, and of all.
 
@@ -108,7 +108,7 @@ async def plan(
         async with Client(credentials) as client:
             await _connect(client)
             watches = await service_accounts.resolve(client, watches)
-            targets = await Selector(client, watches, settings.namespaces).find(wanted)
+            targets = await Selector(client, watches, settings.namespaces).find(selection)
             progress(0, len(targets))
             own = replace(settings, runner_dir=Path(folder))
             async with PlanRuntime.open(client, own) as runtime:
@@ -152,15 +152,15 @@ class Planner:
         async def one(target: Target) -> ResourcePlan:
             nonlocal planned
             async with workers[target.watch.gvk], slots:
-                found = await self.one(target)
+                run_plan = await self.one(target)
             planned += 1
             progress(planned, len(targets))
-            return found
+            return run_plan
 
         async with asyncio.TaskGroup() as group:
-            planning = [group.create_task(one(target)) for target in targets]
-        reached = steps(targets)
-        return Plan([replace(found := each.result(), step=reached.get(found.resource, 0)) for each in planning])
+            tasks = [group.create_task(one(target)) for target in targets]
+        step_of = steps(targets)
+        return Plan([replace(run_plan := task.result(), step=step_of.get(run_plan.resource, 0)) for task in tasks])
 
     async def _prepare(self, watches: Iterable[Watch], count: int) -> None:
         """Load the modules of many runs once; for a few runs, this would take longer than they do."""
@@ -172,23 +172,26 @@ class Planner:
 
     async def one(self, target: Target) -> ResourcePlan:
         """Plan one resource, and for a deletion what Kubernetes deletes with it."""
-        found = await self._run(target)
-        if not is_deleting(target.obj) or found.state == "failed" or is_paused(target.obj):
-            return found
+        run_plan = await self._run(target)
+        if not is_deleting(target.obj) or run_plan.state == "failed" or is_paused(target.obj):
+            return run_plan
         try:
-            gone = await deletion.find(self._runtime.client, target.resource, target.obj)
+            collected = await deletion.find(self._runtime.client, target.resource, target.obj)
         except OperatorError as error:
-            return replace(found, state="failed", message=f"cannot find what Kubernetes deletes: {error}")
-        planned = {(each.verb, each.gvk, each.key) for each in found.changes}
-        changes = [*found.changes, *(each for each in gone.changes if (each.verb, each.gvk, each.key) not in planned)]
-        unknown = [UnplannedTask("", "", "", gone.unknown)] if gone.unknown else []
-        state: State = "partial" if found.state == "partial" or unknown else "complete"
+            return replace(run_plan, state="failed", message=f"cannot find what Kubernetes deletes: {error}")
+        planned = {(change.verb, change.gvk, change.key) for change in run_plan.changes}
+        changes = [
+            *run_plan.changes,
+            *(change for change in collected.changes if (change.verb, change.gvk, change.key) not in planned),
+        ]
+        unknown = [UnplannedTask("", "", "", collected.unknown)] if collected.unknown else []
+        state: State = "partial" if run_plan.state == "partial" or unknown else "complete"
         return replace(
-            found,
+            run_plan,
             state=state,
             message="",
             changes=tuple(changes),
-            unplanned=(*found.unplanned, *unknown),
+            unplanned=(*run_plan.unplanned, *unknown),
             finalizing=True,
         )
 
@@ -211,10 +214,10 @@ class Planner:
         try:
             runs, attempt = self._prepared(target.watch, attempt)
             attempt = await RunHosts(target.watch, self._runtime.client, None).before(attempt)
-            found = await runs.run(attempt, _overlay(target))
+            run = await runs.run(attempt, _overlay(target))
         except OperatorError as error:
             return ResourcePlan(ref, "failed", message=str(error), finalizing=content.finalizing)
-        return found.plan
+        return run.plan
 
     def _prepared(self, watch: Watch, attempt: Attempt) -> tuple[PlanRuns, Attempt]:
         client, settings = self._runtime.client, self._settings
@@ -231,7 +234,7 @@ class Planner:
 
 def steps(targets: Sequence[Target]) -> dict[ObjectRef, int]:
     """Return the step of a rollout that would reach each resource, counted from 1, if all of them were outdated."""
-    found: dict[ObjectRef, int] = {}
+    step_of: dict[ObjectRef, int] = {}
     for watch in {target.watch.gvk: target.watch for target in targets}.values():
         policy = watch.more.get(ROLLOUT_POLICY)
         if policy is None:
@@ -241,8 +244,8 @@ def steps(targets: Sequence[Target]) -> dict[ObjectRef, int]:
         fleet = Fleet.of(policy, RolloutState("another content"), members)
         for member in members:
             if (place := fleet.ranks.get(member.uid)) is not None:
-                found[ObjectRef(watch.gvk, member.key)] = 1 + sum(place >= limit for limit in fleet.limits)
-    return found
+                step_of[ObjectRef(watch.gvk, member.key)] = 1 + sum(place >= limit for limit in fleet.limits)
+    return step_of
 
 
 def _overlay(target: Target) -> Overlay:

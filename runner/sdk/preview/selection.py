@@ -64,24 +64,24 @@ def given(files: Sequence[str], watches: Sequence[Watch]) -> tuple[list[Given], 
         ConfigError: a file cannot be read, or no object in the files is of a watched kind.
     """
     by_kind = {(watch.gvk.api_version, watch.gvk.kind): watch for watch in watches}
-    documents = [each for file in files for each in _documents(file)]
-    found = []
+    documents = [document for file in files for document in _documents(file)]
+    watched = []
     for place, obj in documents:
         watch = by_kind.get((str(obj.get("apiVersion")), str(obj.get("kind"))))
         if watch is not None and not metadata(obj).get("name"):
             raise ConfigError(f"{place}: the object has no metadata.name")
-        found += [Given(place, watch, obj)] if watch is not None else []
-    if not found:
+        watched += [Given(place, watch, obj)] if watch is not None else []
+    if not watched:
         kinds = ", ".join(f"{kind} ({version})" for version, kind in by_kind)
         raise ConfigError(f"no object in {', '.join(files)} is of a watched kind: {kinds}")
-    return found, len(documents) - len(found)
+    return watched, len(documents) - len(watched)
 
 
 def _documents(file: str) -> Iterator[tuple[str, Object]]:
     """Yield the objects of a file or folder with their places, also those in lists."""
     paths = [Path(file)]
     if file != "-" and paths[0].is_dir():
-        paths = sorted(each for each in paths[0].iterdir() if each.suffix in _SUFFIXES and each.is_file())
+        paths = sorted(path for path in paths[0].iterdir() if path.suffix in _SUFFIXES and path.is_file())
     for path in paths:
         text = sys.stdin.read() if file == "-" else tree.read(path, str(path))
         source, problems = tree.expand("standard input" if file == "-" else str(path), text, {}), Problems()
@@ -94,33 +94,33 @@ def _documents(file: str) -> Iterator[tuple[str, Object]]:
             except ValueError as error:
                 raise ConfigError(f"{place}: {error}") from error
             items = value.get("items") if isinstance(value, dict) and str(value.get("kind")).endswith("List") else None
-            for each in items if isinstance(items, list) else [value]:
-                if isinstance(each, dict):
-                    yield place, each
-                elif each is not None:
+            for item in items if isinstance(items, list) else [value]:
+                if isinstance(item, dict):
+                    yield place, item
+                elif item is not None:
                     raise ConfigError(f"{place}: not an object")
 
 
 async def tried(client: Client, resource: ApiResource, key: ObjectKey, obj: Object) -> tuple[Object | None, Object]:
     """Return the current object (None: it does not exist) and the one after `kubectl apply`, by a dry run."""
     space = {"namespace": key.namespace} if key.namespace else {}
-    wanted = {**obj, "metadata": {**metadata(obj), **space}}
+    desired = {**obj, "metadata": {**metadata(obj), **space}}
     try:
         before = await client.get(resource, key)
     except NotFoundError:
-        return None, await client.request("POST", resource.path(key.namespace), params=_STRICT, body=wanted)
+        return None, await client.request("POST", resource.path(key.namespace), params=_STRICT, body=desired)
     applied = annotations_of(before).get(LAST_APPLIED)
     # kubectl adds `LAST_APPLIED` to the annotations of the file, so that it never removes all annotations.
-    annotated = {**metadata(wanted), "annotations": annotations_of(obj)}
-    patch = _patch(json.loads(applied) if applied else {}, {**wanted, "metadata": annotated})
+    annotated = {**metadata(desired), "annotations": annotations_of(obj)}
+    patch = _patch(json.loads(applied) if applied else {}, {**desired, "metadata": annotated})
     after = await client.patch(resource, key, patch, content_type=PatchType.MERGE, params=_STRICT)
     return before, after
 
 
-def _patch(applied: Mapping[str, Any], wanted: Mapping[str, Any]) -> dict[str, Any]:
+def _patch(applied: Mapping[str, Any], desired: Mapping[str, Any]) -> dict[str, Any]:
     """Return the merge patch of `kubectl apply`: fields that were applied before, and are missing now, are removed."""
-    patch: dict[str, Any] = {name: None for name in applied if name not in wanted}
-    for name, value in wanted.items():
+    patch: dict[str, Any] = {name: None for name in applied if name not in desired}
+    for name, value in desired.items():
         old = applied.get(name)
         patch[name] = _patch(old if isinstance(old, dict) else {}, value) if isinstance(value, dict) else value
     return patch
@@ -194,46 +194,46 @@ class Selector:
         self._watches = watches
         self._namespaces = tuple(namespaces)
 
-    async def find(self, wanted: ResourceSelection) -> list[Target]:
+    async def find(self, selection: ResourceSelection) -> list[Target]:
         """Return the resources.
 
         Raises:
             OperatorError: there is no such watch or resource, or the watch does not select it.
         """
-        if wanted.files:
-            return [await self._given(each, wanted) for each in self._read(wanted)]
-        watches = await self._watches_of(wanted.kind) if wanted.kind else self._watches
-        if not wanted.name:
-            return [target for watch in watches async for target in self._all(watch, wanted.namespace)]
+        if selection.files:
+            return [await self._given(item, selection) for item in self._read(selection)]
+        watches = await self._watches_of(selection.kind) if selection.kind else self._watches
+        if not selection.name:
+            return [target for watch in watches async for target in self._all(watch, selection.namespace)]
         if len(watches) > 1:
             which = ", ".join(named(watch.gvk) for watch in watches)
-            raise ConfigError(f"{wanted.kind!r} may be one of {which}: write KIND.GROUP/{wanted.name}")
-        target = await self._one(watches[0], wanted)
-        return [_deleted(target) if wanted.deletes else target]
+            raise ConfigError(f"{selection.kind!r} may be one of {which}: write KIND.GROUP/{selection.name}")
+        target = await self._one(watches[0], selection)
+        return [_deleted(target) if selection.deletes else target]
 
-    def _read(self, wanted: ResourceSelection) -> list[Given]:
-        found, others = given(wanted.files, self._watches)
+    def _read(self, selection: ResourceSelection) -> list[Given]:
+        items, others = given(selection.files, self._watches)
         if others:
             log.get(__name__).warning("Objects of kinds that no watch is for are not planned", number=others)
-        return found
+        return items
 
-    async def _given(self, found: Given, wanted: ResourceSelection) -> Target:
+    async def _given(self, item: Given, selection: ResourceSelection) -> Target:
         """Return the target for an object in a file."""
-        resource = await self._discovery.find(found.watch.gvk)
-        key = key_of(found.obj)
-        namespace = key.namespace or wanted.namespace or self._client.credentials.namespace or "default"
-        if wanted.namespace and key.namespace and wanted.namespace != key.namespace:
-            raise ConfigError(f"{found.place}: the object is in namespace {key.namespace}, not in {wanted.namespace}")
+        resource = await self._discovery.find(item.watch.gvk)
+        key = key_of(item.obj)
+        namespace = key.namespace or selection.namespace or self._client.credentials.namespace or "default"
+        if selection.namespace and key.namespace and selection.namespace != key.namespace:
+            raise ConfigError(f"{item.place}: the object is in namespace {key.namespace}, not in {selection.namespace}")
         key = ObjectKey(namespace if resource.namespaced else "", key.name)
-        self._check_watched(found.watch, key)
+        self._check_watched(item.watch, key)
         try:
-            before, after = await tried(self._client, resource, key, found.obj)
+            before, after = await tried(self._client, resource, key, item.obj)
         except ApiError as error:
-            raise OperatorError(f"{found.place}: {found.watch.gvk.kind} {key}: {error}") from error
-        target = Target(found.watch, resource, after, is_applied=False, before=before)
-        selector = Matching.parse(filter(None, [found.watch.selector]), filter(None, [found.watch.field_selector]))
+            raise OperatorError(f"{item.place}: {item.watch.gvk.kind} {key}: {error}") from error
+        target = Target(item.watch, resource, after, is_applied=False, before=before)
+        selector = Matching.parse(filter(None, [item.watch.selector]), filter(None, [item.watch.field_selector]))
         if not selector.matches(after):
-            raise OperatorError(f"{found.place}: {self._not_selected(target)}")
+            raise OperatorError(f"{item.place}: {self._not_selected(target)}")
         return target
 
     def _check_watched(self, watch: Watch, key: ObjectKey) -> None:
@@ -246,15 +246,15 @@ class Selector:
     async def _watches_of(self, kind: str) -> list[Watch]:
         """Return the watches of a kind, by its names in the watches file or in the cluster."""
         kind = kind.lower()
-        found = [watch for watch in self._watches if kind in kind_names(watch.gvk)]
-        if not found:
-            found = [watch for watch in self._watches if kind in await self._names_in_cluster(watch)]
-        if not found:
+        watches = [watch for watch in self._watches if kind in kind_names(watch.gvk)]
+        if not watches:
+            watches = [watch for watch in self._watches if kind in await self._names_in_cluster(watch)]
+        if not watches:
             known = [named(watch.gvk) for watch in self._watches]
             close = difflib.get_close_matches(kind, known, n=1, cutoff=0.4)
             suggestion = f"did you mean {close[0]}? " if close else ""
             raise ConfigError(f"no watch is for kind {kind!r}: {suggestion}The watches are for {', '.join(known)}")
-        return found
+        return watches
 
     async def _names_in_cluster(self, watch: Watch) -> Iterable[str]:
         try:
@@ -263,10 +263,10 @@ class Selector:
             return ()
         return {resource.plural, resource.qualified, *resource.short_names}
 
-    async def _one(self, watch: Watch, wanted: ResourceSelection) -> Target:
+    async def _one(self, watch: Watch, selection: ResourceSelection) -> Target:
         resource = await self._discovery.find(watch.gvk)
-        namespace = wanted.namespace or self._client.credentials.namespace or "default"
-        key = ObjectKey(namespace if resource.namespaced else "", wanted.name)
+        namespace = selection.namespace or self._client.credentials.namespace or "default"
+        key = ObjectKey(namespace if resource.namespaced else "", selection.name)
         kind = watch.gvk.kind
         self._check_watched(watch, key)
         try:
@@ -274,7 +274,7 @@ class Selector:
         except NotFoundError as error:
             where = f" in namespace {key.namespace}: select another one with --namespace" if key.namespace else ""
             url = self._client.credentials.base_url
-            raise OperatorError(f"the cluster {url} has no {kind} {wanted.name!r}{where}") from error
+            raise OperatorError(f"the cluster {url} has no {kind} {selection.name!r}{where}") from error
         target = Target(watch, resource, obj)
         if not _is_finalized(target) and not await self._is_selected(target):
             raise OperatorError(self._not_selected(target))
@@ -303,13 +303,13 @@ class Selector:
         if namespace and watched and namespace not in watched:
             raise OperatorError(f"namespace {namespace} is not watched: the operator watches {', '.join(watched)}")
         selection = Selection(labels=watch.selector, fields=watch.field_selector)
-        for each in (namespace,) if namespace and resource.namespaced else watched or ("",):
+        for scope in (namespace,) if namespace and resource.namespaced else watched or ("",):
             try:
-                found = await self._list(resource, each, selection)
+                objects = await self._list(resource, scope, selection)
             except ForbiddenError as error:
-                advice = "" if each else "; to plan the resources of one namespace, set --namespace"
+                advice = "" if scope else "; to plan the resources of one namespace, set --namespace"
                 raise OperatorError(f"{error}{advice}") from error
-            for obj in found:
+            for obj in objects:
                 yield Target(watch, resource, obj)
 
     async def _list(self, resource: ApiResource, namespace: str, selection: Selection) -> list[Object]:

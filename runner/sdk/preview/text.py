@@ -67,7 +67,7 @@ def _named(resources: Sequence[ObjectRef]) -> str:
 
 def _names(resources: Sequence[ObjectRef]) -> str:
     more = len(resources) - _NAMED
-    return ", ".join(str(each.key) for each in resources[:_NAMED]) + (f" and {more} more" if more > 0 else "")
+    return ", ".join(str(resource.key) for resource in resources[:_NAMED]) + (f" and {more} more" if more > 0 else "")
 
 
 def _change(change: ObjectChange, style: Style) -> Iterator[str]:
@@ -90,7 +90,7 @@ def _field(field: FieldChange, style: Style) -> Iterator[str]:
     if isinstance(before, str) and isinstance(after, str) and "\n" in before + after:
         yield f"{path}:"
         yield from (f"  {line}" for line in _lines_of_text(before, after, style))
-    elif any(isinstance(each, str) and "\n" in each for each in (before, after)):
+    elif any(isinstance(value, str) and "\n" in value for value in (before, after)):
         yield f"{path}:"
         for symbol, value, how in (("-", before, "delete"), ("+", after, "create")):
             lines_of_value = value.splitlines() if isinstance(value, str) else [_scalar(value)]
@@ -170,18 +170,18 @@ def _problems(plan: ResourcePlan) -> Iterator[str]:
     """Yield why a plan is not complete."""
     if plan.message:
         yield plan.message
-    for each in plan.unplanned:
-        task = f"task {each.task!r}" + (f" ({each.path})" if each.path else "")
-        yield f"{task}: {each.reason}" if each.task else each.reason
+    for unplanned in plan.unplanned:
+        task = f"task {unplanned.task!r}" + (f" ({unplanned.path})" if unplanned.path else "")
+        yield f"{task}: {unplanned.reason}" if unplanned.task else unplanned.reason
     if plan.more_unplanned:
         yield f"{plan.more_unplanned} more tasks"
 
 
 def _summary(plan: Plan) -> str:
-    written = {(change.verb, change.gvk, change.key) for each in plan.resources for change in each.changes}
+    written = {(change.verb, change.gvk, change.key) for resource in plan.resources for change in resource.changes}
     verbs = Counter(verb for verb, _, _ in written)
-    states = Counter(each.state for each in plan.resources)
-    changed = sum(bool(each.changes) for each in plan.resources)
+    states = Counter(resource.state for resource in plan.resources)
+    changed = sum(bool(resource.changes) for resource in plan.resources)
     counts = _joined(f"{verbs[verb]} to {verb}" for verb in _SYMBOLS if verbs[verb]) or "no changes"
     text = f"Plan: {changed} of {_count(len(plan.resources), 'resource')} with changes; objects: {counts}"
     if not verbs:

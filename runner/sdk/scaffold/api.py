@@ -47,66 +47,66 @@ class ApiRequest:
     """True if the operator reconciles its objects. Otherwise roles of other kinds read them."""
 
 
-def add(changes: ChangeSet, before: Project, wanted: ApiRequest) -> list[str]:
+def add(changes: ChangeSet, before: Project, request: ApiRequest) -> list[str]:
     """Add the files of a kind to a project. Return notes for the user.
 
     Raises:
         ConfigError: a parameter is invalid, or the kind exists.
     """
-    resource, others = _resource(before, wanted)
-    needless = [flag for flag, is_given in _running(wanted).items() if is_given and not wanted.watched]
+    resource, others = _resource(before, request)
+    needless = [flag for flag, is_given in _running(request).items() if is_given and not request.watched]
     names.refuse(
         [
             *names.problems_of(resource),
             *(f"{flag} and --watch=false exclude each other: an unwatched kind has no runs" for flag in needless),
-            *_inventory_problems(resource, wanted),
-            *(f"--short-name {name}: {why}" for name in wanted.short_names if (why := names.plural_problem(name))),
+            *_inventory_problems(resource, request),
+            *(f"--short-name {name}: {why}" for name in request.short_names if (why := names.plural_problem(name))),
         ]
     )
     if any(other.version == resource.version for other in others):
         raise ConfigError(
             f"{resource.api_group}/{resource.version}, Kind={resource.kind} already exists in the project"
         )
-    watched = bool(_watched_versions(changes, resource)) if others else wanted.watched
-    values = _values(before, resource, wanted, watched=watched)
-    notes = _add_version(changes, resource, others, wanted, values) if others else _add_kind(changes, wanted, values)
+    watched = bool(_watched_versions(changes, resource)) if others else request.watched
+    values = _values(before, resource, request, watched=watched)
+    notes = _add_version(changes, resource, others, request, values) if others else _add_kind(changes, request, values)
     _add_to_list(changes, "config/samples/kustomization.yaml", ("resources",), f"- {values['sample']}.yaml\n")
     changes.edit(project.FILE, lambda _: before.having(resource).text())
     return notes
 
 
-def _resource(before: Project, wanted: ApiRequest) -> tuple[Resource, list[Resource]]:
+def _resource(before: Project, request: ApiRequest) -> tuple[Resource, list[Resource]]:
     """Return the requested kind, and its other versions."""
-    if not wanted.group:
+    if not request.group:
         raise ConfigError("--group is required: the API group without its domain, such as `cache` of cache.example.com")
-    resource = Resource(wanted.group, before.domain, wanted.version, wanted.kind, wanted.plural)
-    others = [each for each in before.resources if each.is_kind_of(resource)]
+    resource = Resource(request.group, before.domain, request.version, request.kind, request.plural)
+    others = [other for other in before.resources if other.is_kind_of(resource)]
     if not others:
-        plural, namespaced = wanted.plural or names.plural_of(wanted.kind), wanted.namespaced is not False
+        plural, namespaced = request.plural or names.plural_of(request.kind), request.namespaced is not False
         return replace(resource, plural=plural, namespaced=namespaced), []
     first = others[0]
-    if wanted.plural not in {"", first.plural}:
-        raise ConfigError(f"--plural {wanted.plural}: all versions of a kind share one plural, here {first.plural}")
-    if wanted.namespaced not in {None, first.namespaced}:
+    if request.plural not in {"", first.plural}:
+        raise ConfigError(f"--plural {request.plural}: all versions of a kind share one plural, here {first.plural}")
+    if request.namespaced not in {None, first.namespaced}:
         raise ConfigError("--namespaced: all versions of a kind share one scope; remove the flag")
     return replace(resource, plural=first.plural, namespaced=first.namespaced), others
 
 
-def _inventory_problems(resource: Resource, wanted: ApiRequest) -> list[str]:
-    if not wanted.inventory or resource.namespaced:
+def _inventory_problems(resource: Resource, request: ApiRequest) -> list[str]:
+    if not request.inventory or resource.namespaced:
         return []
     why = "the generated field names a Secret in the namespace of the object"
     return [f"--inventory and --namespaced=false exclude each other: {why}"]
 
 
-def _values(before: Project, resource: Resource, wanted: ApiRequest, *, watched: bool) -> dict[str, str]:
+def _values(before: Project, resource: Resource, request: ApiRequest, *, watched: bool) -> dict[str, str]:
     """Return the values of the templates' names."""
     # A kind of the same name in another group already uses the plain file names.
-    taken = any(each.kind == resource.kind and not each.is_kind_of(resource) for each in before.resources)
+    taken = any(other.kind == resource.kind and not other.is_kind_of(resource) for other in before.resources)
     group = re.sub(r"[^a-z0-9]", "_", resource.group)
     stem = f"{group}_{resource.singular}" if taken else resource.singular
-    short = "".join(f"\n      - {name}" for name in wanted.short_names)
-    name, is_sample_applied = stem.replace("_", "-"), watched and not wanted.inventory
+    short = "".join(f"\n      - {name}" for name in request.short_names)
+    name, is_sample_applied = stem.replace("_", "-"), watched and not request.inventory
     values = {
         "project_name": before.name,
         "api_group": resource.api_group,
@@ -122,9 +122,9 @@ def _values(before: Project, resource: Resource, wanted: ApiRequest, *, watched:
         "name": name,
         # Molecule applies samples with two underscores, and waits for their runs. It has no hosts.
         "sample": f"{resource.group}_{resource.version}{'_' if is_sample_applied else '-'}{resource.singular}",
-        "hosts": re.sub(r"[^a-z0-9]", "_", resource.plural) if wanted.inventory else "localhost",
+        "hosts": re.sub(r"[^a-z0-9]", "_", resource.plural) if request.inventory else "localhost",
     }
-    return values | (_inventory_values(values) if wanted.inventory else _WITHOUT_INVENTORY)
+    return values | (_inventory_values(values) if request.inventory else _WITHOUT_INVENTORY)
 
 
 def _inventory_values(values: Mapping[str, str]) -> dict[str, str]:
@@ -141,58 +141,58 @@ def _inventory_values(values: Mapping[str, str]) -> dict[str, str]:
     }
 
 
-def _add_kind(changes: ChangeSet, wanted: ApiRequest, values: Mapping[str, str]) -> list[str]:
+def _add_kind(changes: ChangeSet, request: ApiRequest, values: Mapping[str, str]) -> list[str]:
     _refuse_watched(changes, values)
     _create(changes, "api", values)
-    if wanted.watched:
-        _create(changes, "inventory_test" if wanted.inventory else "watched", values)
+    if request.watched:
+        _create(changes, "inventory_test" if request.inventory else "watched", values)
     crd = f"bases/{values['api_group']}_{values['plural']}.yaml"
-    name = "crd_version.yaml" if wanted.watched else "crd_version_unwatched.yaml"
+    name = "crd_version.yaml" if request.watched else "crd_version_unwatched.yaml"
     _add_to_list(changes, f"config/crd/{crd}", ("spec", "versions"), templates.snippet(name, values))
     _add_to_list(changes, "config/crd/kustomization.yaml", ("resources",), f"- {crd}\n")
     for people in ("admin", "editor", "viewer"):
         file = f"- {values['stem']}_{people}_role.yaml\n"
         _add_to_list(changes, "config/rbac/kustomization.yaml", ("resources",), file)
-    for rule in ("rule_resources", "rule_status", "rule_finalizers") if wanted.watched else ("rule_read",):
+    for rule in ("rule_resources", "rule_status", "rule_finalizers") if request.watched else ("rule_read",):
         _add_to_list(changes, "config/rbac/role.yaml", ("rules",), templates.snippet(f"{rule}.yaml", values))
-    if wanted.inventory:
+    if request.inventory:
         _add_to_list(changes, "config/rbac/role.yaml", ("rules",), templates.snippet("rule_secrets.yaml", values))
-    return _add_watch(changes, wanted, values) if wanted.watched else []
+    return _add_watch(changes, request, values) if request.watched else []
 
 
-def _add_watch(changes: ChangeSet, wanted: ApiRequest, values: Mapping[str, str]) -> list[str]:
-    content, notes = _add_content(changes, wanted, values)
+def _add_watch(changes: ChangeSet, request: ApiRequest, values: Mapping[str, str]) -> list[str]:
+    content, notes = _add_content(changes, request, values)
     entry = templates.snippet("watch.yaml", {**values, "content": content})
-    if wanted.inventory:
+    if request.inventory:
         entry += templates.snippet("watch_inventory.yaml", values)
         notes = [*notes, f"{_WATCHES} permits hosts of 192.0.2.0/24 only; replace this network in inventory.allow"]
-    if wanted.finalizer:
+    if request.finalizer:
         _create(changes, "finalizer", values)
         entry += templates.snippet("watch_finalizer.yaml", values)
     changes.edit(_WATCHES, lambda text: insert(text, (), entry, file=str(_WATCHES)))
     return notes
 
 
-def _add_content(changes: ChangeSet, wanted: ApiRequest, values: Mapping[str, str]) -> tuple[str, list[str]]:
+def _add_content(changes: ChangeSet, request: ApiRequest, values: Mapping[str, str]) -> tuple[str, list[str]]:
     """Add a role or playbook. Return its line for watches.yaml, and notes for the user."""
     role, playbook = f"roles/{values['role']}", f"playbooks/{values['stem']}.yml"
     as_role, as_playbook = f"role: {values['role']}", f"playbook: {playbook}"
-    if not (wanted.role or wanted.playbook):
+    if not (request.role or request.playbook):
         if (changes.root / role).is_dir():
             return as_role, [f"watches.yaml uses the existing role {role}"]
         if (changes.root / playbook).is_file():
             return as_playbook, [f"watches.yaml uses the existing playbook {playbook}"]
-    if wanted.playbook:
-        _create(changes, "playbook_of_role" if wanted.role else "playbook", values)
-    if wanted.role or not wanted.playbook:
-        _create(changes, "role", values, *(["inventory"] if wanted.inventory else []))
-    return as_playbook if wanted.playbook else as_role, []
+    if request.playbook:
+        _create(changes, "playbook_of_role" if request.role else "playbook", values)
+    if request.role or not request.playbook:
+        _create(changes, "role", values, *(["inventory"] if request.inventory else []))
+    return as_playbook if request.playbook else as_role, []
 
 
 def _add_version(
-    changes: ChangeSet, resource: Resource, others: list[Resource], wanted: ApiRequest, values: Mapping[str, str]
+    changes: ChangeSet, resource: Resource, others: list[Resource], request: ApiRequest, values: Mapping[str, str]
 ) -> list[str]:
-    given = {**_running(wanted), "--short-name": bool(wanted.short_names), "--watch=false": not wanted.watched}
+    given = {**_running(request), "--short-name": bool(request.short_names), "--watch=false": not request.watched}
     if flags := [flag for flag, is_given in given.items() if is_given]:
         known = f"{resource.kind} already exists as {others[0].version}"
         raise ConfigError(f"{', '.join(flags)}: {known}; to add a version, remove these flags")
@@ -210,19 +210,19 @@ def _add_version(
     ]
 
 
-def _running(wanted: ApiRequest) -> dict[str, bool]:
+def _running(request: ApiRequest) -> dict[str, bool]:
     """Return the flags that request a run, and whether each is set."""
     return {
-        "--generate-role": wanted.role,
-        "--generate-playbook": wanted.playbook,
-        "--finalizer": wanted.finalizer,
-        "--inventory": wanted.inventory,
+        "--generate-role": request.role,
+        "--generate-playbook": request.playbook,
+        "--finalizer": request.finalizer,
+        "--inventory": request.inventory,
     }
 
 
 def _create(changes: ChangeSet, name: str, values: Mapping[str, str], *instead: str) -> None:
     """Create the files of a folder of templates; files of `instead` replace those of the same path."""
-    files = {path: text for each in (name, *instead) for path, text in templates.tree(each, values)}
+    files = {path: text for folder in (name, *instead) for path, text in templates.tree(folder, values)}
     for path, text in files.items():
         changes.create(path, text)
 
@@ -238,8 +238,8 @@ def _refuse_watched(changes: ChangeSet, values: Mapping[str, str]) -> None:
 
 
 def _watched_versions(changes: ChangeSet, resource: Resource) -> list[str]:
-    wanted = (resource.api_group, resource.kind)
-    return [str(each.get("version")) for each in _entries(changes) if (each.get("group"), each.get("kind")) == wanted]
+    kind = (resource.api_group, resource.kind)
+    return [str(entry.get("version")) for entry in _entries(changes) if (entry.get("group"), entry.get("kind")) == kind]
 
 
 def _entries(changes: ChangeSet) -> list[dict[str, Any]]:

@@ -27,9 +27,9 @@ class ChangeSet:
 
     def create(self, path: PurePosixPath, text: str) -> None:
         """Write a new file. An equal file is unchanged; for other content, `apply` reports a conflict."""
-        found = self.root / path
-        if found.is_symlink() or found.exists():
-            if not found.is_file() or found.read_bytes() != text.encode():
+        target = self.root / path
+        if target.is_symlink() or target.exists():
+            if not target.is_file() or target.read_bytes() != text.encode():
                 self._occupied.append(path)
             return
         self._texts[path] = text
@@ -83,10 +83,10 @@ class ChangeSet:
         return created, changed
 
     def _make_folders(self, folder: Path, undo: list[Callable[[], None]]) -> None:
-        missing = [each for each in (folder, *folder.parents) if not each.exists()]
-        for each in reversed(missing):
-            each.mkdir()
-            undo.append(each.rmdir)
+        missing = [path for path in (folder, *folder.parents) if not path.exists()]
+        for path in reversed(missing):
+            path.mkdir()
+            undo.append(path.rmdir)
 
     @staticmethod
     def _write(target: Path, text: str, undo: list[Callable[[], None]]) -> None:

@@ -26,20 +26,20 @@ def add(crd: str, version: str, *, file: str) -> str:
         nodes = edits.find(yaml.compose(crd, Loader=yaml.SafeLoader), ("spec", "versions"))
     except yaml.YAMLError as error:
         raise ConfigError(f"{file}: invalid YAML: {error}") from None
-    stored = [place for place, each in enumerate(versions) if each.get("storage") is True]
+    stored = [place for place, entry in enumerate(versions) if entry.get("storage") is True]
     if len(stored) != 1 or not isinstance(nodes, yaml.SequenceNode):
         raise ConfigError(f"{file}: {len(stored)} versions have `storage: true`; exactly one must have it")
     own = {"name": version, "served": True, "storage": False}
-    wanted = {**versions[stored[0]], **own}
+    added = {**versions[stored[0]], **own}
     copied = _copied(crd, nodes, stored[0], {"name": version, "served": "true", "storage": "false"})
-    piece = copied if _parsed(copied) == [wanted] else edits.dump([wanted])
+    piece = copied if _parsed(copied) == [added] else edits.dump([added])
     return edits.insert(crd, ("spec", "versions"), piece, file=file)
 
 
 def _versions(document: Any) -> list[dict[str, Any]]:
     spec = document.get("spec") if isinstance(document, dict) else None
     versions = spec.get("versions") if isinstance(spec, dict) else None
-    return [each if isinstance(each, dict) else {} for each in versions] if isinstance(versions, list) else []
+    return [entry if isinstance(entry, dict) else {} for entry in versions] if isinstance(versions, list) else []
 
 
 def _copied(text: str, nodes: yaml.SequenceNode, place: int, own: dict[str, str]) -> str:

@@ -74,10 +74,10 @@ def problems_of(resource: Resource) -> list[str]:
         ("--kind", resource.kind, kind_problem),
         ("--plural", resource.plural, plural_problem),
     )
-    found = [f"{flag} {value}: {problem}" for flag, value, check in checks if (problem := check(value))]
-    if not found and not label_selectors.is_subdomain(resource.api_group):
-        found.append(f"--group {resource.group}: {resource.api_group} (with the domain) exceeds 253 characters")
-    return found
+    problems = [f"{flag} {value}: {problem}" for flag, value, check in checks if (problem := check(value))]
+    if not problems and not label_selectors.is_subdomain(resource.api_group):
+        problems.append(f"--group {resource.group}: {resource.api_group} (with the domain) exceeds 253 characters")
+    return problems
 
 
 def domain_problem(domain: str) -> str:
@@ -153,4 +153,4 @@ def _label(text: str) -> str:
 
 
 def _subdomain(text: str) -> str:
-    return ".".join(part for each in text.lower().split(".") if (part := re.sub(r"[^a-z0-9]+", "-", each).strip("-")))
+    return ".".join(slug for part in text.lower().split(".") if (slug := re.sub(r"[^a-z0-9]+", "-", part).strip("-")))

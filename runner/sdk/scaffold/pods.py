@@ -43,18 +43,20 @@ def add(changes: ChangeSet, known: Project, watches: Sequence[Watch], file: Path
             f"and its entry in {_DEFAULT}"
         )
     if not (changes.root / _FOLDER).exists():
-        clustered = {(each.api_group, each.kind) for each in known.resources if not each.namespaced}
+        clustered = {(resource.api_group, resource.kind) for resource in known.resources if not resource.namespaced}
         changes.edit(PurePosixPath(file), lambda text: _confined(text, kinds - clustered))
-    made = dict(templates.tree("pods", {"project_name": known.name}))
-    for path, text in made.items():
+    texts = dict(templates.tree("pods", {"project_name": known.name}))
+    for path, text in texts.items():
         if not (changes.root / path).exists():
             changes.create(path, text)
-    is_cluster_scoped = any((each.api_group, each.kind) in kinds for each in known.resources if not each.namespaced)
+    is_cluster_scoped = any(
+        (resource.api_group, resource.kind) in kinds for resource in known.resources if not resource.namespaced
+    )
     # Finalizers run in the operator's namespace if that of their object is being deleted.
     if is_cluster_scoped or any(
         watch.more.get(POD_POLICY) is not None and watch.finalizer is not None for watch in watches
     ):
-        for rule in yaml.safe_load(made[_ROLE])["rules"]:
+        for rule in yaml.safe_load(texts[_ROLE])["rules"]:
             _insert(changes, _OWN_ROLE, "rules", edits.dump([rule]))
     if any((policy := watch.more.get(POD_POLICY)) is not None and policy.warm for watch in watches):
         for rule in yaml.safe_load(_FOR_WARM_PODS):

@@ -32,7 +32,7 @@ def render(text: str, values: Mapping[str, str]) -> str:
 def tree(name: str, values: Mapping[str, str], root: Path = _ROOT) -> Iterator[tuple[PurePosixPath, str]]:
     """Yield path and text of each file of a folder of templates, in order of their paths."""
     base = root / name
-    for path in sorted(each for each in base.rglob("*") if each.is_file()):
+    for path in sorted(path for path in base.rglob("*") if path.is_file()):
         relative = PurePosixPath(render(path.relative_to(base).as_posix(), values))
         if relative.name.startswith("dot-"):
             relative = relative.with_name(f".{relative.name.removeprefix('dot-')}")

@@ -60,13 +60,13 @@ class ArgumentSpecMaker:
                 continue
             names[key] = name
             options[name] = self._option(value, f"{path}.{key}", required=key in required)
-        made: Json = {"options": options}
+        spec: Json = {"options": options}
         for key, group in self._rules(schema.get("x-kubernetes-validations") or (), names, path):
             if key == "required_by":
-                made.setdefault(key, {}).update(group)
+                spec.setdefault(key, {}).update(group)
             else:
-                made.setdefault(key, []).append(group)
-        return made
+                spec.setdefault(key, []).append(group)
+        return spec
 
     def _option(self, schema: Mapping[str, Any], path: str, *, required: bool) -> Json:
         option: Json = {}
@@ -83,15 +83,15 @@ class ArgumentSpecMaker:
     def _typed(self, schema: Mapping[str, Any], path: str) -> Json:
         self._note_unsupported(schema, path)
         name = _TYPES.get(str(schema.get("type")), "raw")
-        made: Json = {"type": name}
+        option: Json = {"type": name}
         if "enum" in schema:
-            made["choices"] = list(schema["enum"])
+            option["choices"] = list(schema["enum"])
         if name == "dict" and schema.get("properties"):
-            made |= self._object(schema, path)
+            option |= self._object(schema, path)
         if name == "list" and isinstance(schema.get("items"), dict) and schema["items"].get("type"):
             inner = self._typed(schema["items"], f"{path}[]")
-            made |= {"elements": inner.pop("type"), **inner}
-        return made
+            option |= {"elements": inner.pop("type"), **inner}
+        return option
 
     def _note_unsupported(self, schema: Mapping[str, Any], path: str) -> None:
         unsupported = sorted(set(schema) - _SUPPORTED)
@@ -105,11 +105,11 @@ class ArgumentSpecMaker:
     def _rules(
         self, validations: Iterable[Mapping[str, Any]], names: Mapping[str, str], path: str
     ) -> Iterable[tuple[str, Any]]:
-        for each in validations:
-            rule = str(each.get("rule") or "")
-            found = _parsed(rule)
+        for validation in validations:
+            rule = str(validation.get("rule") or "")
+            parts = _parsed(rule)
             try:
-                sentence = None if found is None else _rule_of(*found, names)
+                sentence = None if parts is None else _rule_of(*parts, names)
             except KeyError:
                 sentence = None
             if sentence is None:
@@ -127,10 +127,10 @@ _Parsed: TypeAlias = tuple[str, list[str], Any, list[str]]
 
 def _parsed(rule: str) -> _Parsed | None:
     """Return the parts of a rule; None if `rules` does not write this form."""
-    names = [unescaped(each) for each in _NAME.findall(rule)]
+    names = [unescaped(name) for name in _NAME.findall(rule)]
     for form, take in _FORMS:
-        if found := form.fullmatch(rule):
-            return take(found, names)
+        if match := form.fullmatch(rule):
+            return take(match, names)
     return None
 
 
@@ -144,10 +144,10 @@ def _required_together(_: re.Match[str], names: list[str]) -> _Parsed | None:
     return ("required_together", [names[0], *names[1::2]], None, []) if len(set(names[::2])) == 1 else None
 
 
-def _if(found: re.Match[str], names: list[str]) -> _Parsed | None:
-    any_of, all_of = " || " in found[3], " && " in found[3]
+def _if(match: re.Match[str], names: list[str]) -> _Parsed | None:
+    any_of, all_of = " || " in match[3], " && " in match[3]
     try:
-        value = json.loads(found[2])
+        value = json.loads(match[2])
     except ValueError:
         return None
     return None if any_of and all_of else ("required_any" if any_of else "required_if", names[:1], value, names[1:])
@@ -165,15 +165,15 @@ _FORMS: tuple[tuple[re.Pattern[str], Callable[[re.Match[str], list[str]], _Parse
 )
 
 
-def _rule_of(kind: str, group: list[str], value: Any, wanted: list[str], names: Mapping[str, str]) -> tuple[str, Any]:
+def _rule_of(kind: str, group: list[str], value: Any, required: list[str], names: Mapping[str, str]) -> tuple[str, Any]:
     """Return a rule as an entry of an argument spec.
 
     Raises:
         KeyError: the rule contains a field without an option.
     """
-    ours, needed = [names[each] for each in group], [names[each] for each in wanted]
+    options, needed = [names[name] for name in group], [names[name] for name in required]
     if kind == "required_by":
-        return kind, {ours[0]: needed}
+        return kind, {options[0]: needed}
     if kind in {"required_if", "required_any"}:
-        return "required_if", [ours[0], value, needed, *([True] if kind == "required_any" else [])]
-    return kind, ours
+        return "required_if", [options[0], value, needed, *([True] if kind == "required_any" else [])]
+    return kind, options

@@ -66,15 +66,15 @@ def add_commands(subparsers: Subparsers) -> Subparsers:
 def _crds(arguments: argparse.Namespace) -> int:
     from runner.sdk.schema import files  # noqa: PLC0415 - help needs no YAML
 
-    made = files.generate(_watches(arguments), arguments.crds)
-    return _write(made, "CRDs are up to date", check=arguments.check)
+    generated = files.generate(_watches(arguments), arguments.crds)
+    return _write(generated, "CRDs are up to date", check=arguments.check)
 
 
 def _argspec(arguments: argparse.Namespace) -> int:
     from runner.sdk.schema import files  # noqa: PLC0415 - the same
 
-    made = files.generate_argspecs(_watches(arguments), arguments.crds, Path.cwd())
-    return _write(made, "argument specs are up to date", check=arguments.check)
+    generated = files.generate_argspecs(_watches(arguments), arguments.crds, Path.cwd())
+    return _write(generated, "argument specs are up to date", check=arguments.check)
 
 
 def _watches(arguments: argparse.Namespace) -> tuple[Watch, ...]:
@@ -94,18 +94,18 @@ def _watches(arguments: argparse.Namespace) -> tuple[Watch, ...]:
     return loaded.watches
 
 
-def _write(made: list[Generated], fine: str, *, check: bool) -> int:
+def _write(generated: list[Generated], fine: str, *, check: bool) -> int:
     """Write the changed files, or only list them with `check`. Return the exit code."""
-    changed = [each for each in made if each.after != each.before]
+    changed = [file for file in generated if file.after != file.before]
     if not check:
-        for each in changed:
-            each.path.parent.mkdir(parents=True, exist_ok=True)
-            each.path.write_text(each.after, encoding="utf-8")
+        for file in changed:
+            file.path.parent.mkdir(parents=True, exist_ok=True)
+            file.path.write_text(file.after, encoding="utf-8")
     word = "differs" if check else "changed"
-    lines = [f"{word}  {_shown(each.path)}" for each in changed] or [f"all {len(made)} {fine}"]
+    lines = [f"{word}  {_shown(file.path)}" for file in changed] or [f"all {len(generated)} {fine}"]
     sys.stdout.write("".join(f"{line}\n" for line in lines))
     sys.stderr.write(
-        "".join(f"warning: {_shown(each.path)}: {problem}\n" for each in made for problem in each.problems)
+        "".join(f"warning: {_shown(file.path)}: {problem}\n" for file in generated for problem in file.problems)
     )
     return int(check and bool(changed))
 

@@ -81,10 +81,10 @@ class SchemaMaker:
         required = [names[name] for name, option in options.items() if _is_required(option)]
         if required:
             schema["required"] = sorted(required)
-        found, problems = rules.of(holder, names)
+        validations, problems = rules.of(holder, names)
         self.problems += [f"{path}: {sentence}" for sentence in problems]
-        if found:
-            schema["x-kubernetes-validations"] = found
+        if validations:
+            schema["x-kubernetes-validations"] = validations
         return schema
 
     def _option(self, option: Mapping[str, Any], path: str) -> Json:
@@ -163,4 +163,4 @@ def _text(description: Any) -> str:
     """Return a description as one string without markup. It is a string or a list of paragraphs."""
     paragraphs = description if isinstance(description, list) else [description]
     whole = "\n".join(str(paragraph).strip() for paragraph in paragraphs if paragraph)
-    return _MARKUP.sub(lambda found: found["plain"] or f"{found['text']} ({found['link']})", whole)
+    return _MARKUP.sub(lambda match: match["plain"] or f"{match['text']} ({match['link']})", whole)

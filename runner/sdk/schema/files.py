@@ -41,15 +41,15 @@ def generate(watches: Iterable[Watch], folder: Path) -> list[Generated]:
     Raises:
         ConfigError: a CRD or an argument spec is missing or invalid.
     """
-    made: dict[Path, Generated] = {}
+    generated: dict[Path, Generated] = {}
     for watch in watches:
         path, text = find_crd(folder, watch.gvk)
-        known = made.get(path, Generated(path, text, text, ()))
+        known = generated.get(path, Generated(path, text, text, ()))
         maker = SchemaMaker(watch.snake_case_parameters)
         schema = _schema(watch, maker)
         after = replace_spec(known.after, watch.gvk.version, schema, str(path))
-        made[path] = replace(known, after=after, problems=(*known.problems, *maker.problems))
-    return list(made.values())
+        generated[path] = replace(known, after=after, problems=(*known.problems, *maker.problems))
+    return list(generated.values())
 
 
 def generate_argspecs(watches: Iterable[Watch], folder: Path, within: Path) -> list[Generated]:
@@ -60,7 +60,7 @@ def generate_argspecs(watches: Iterable[Watch], folder: Path, within: Path) -> l
     Raises:
         ConfigError: a watch has no role, a role is outside of the project `within`, or a file is invalid.
     """
-    made: dict[Path, Generated] = {}
+    generated: dict[Path, Generated] = {}
     for watch in watches:
         if not isinstance(watch.content, Role):
             raise ConfigError(f"{watch.gvk} runs a playbook; only roles have argument specs")
@@ -71,12 +71,12 @@ def generate_argspecs(watches: Iterable[Watch], folder: Path, within: Path) -> l
             )
         path = next((role / name for name in _SPECS if (role / name).exists()), role / _SPECS[0])
         text = path.read_text(encoding="utf-8") if path.exists() else ""
-        known = made.get(path, Generated(path, text, text, ()))
+        known = generated.get(path, Generated(path, text, text, ()))
         reader = ArgumentSpecMaker(watch.snake_case_parameters)
         arguments = reader.spec(_spec_schema(folder, watch.gvk))
         after = _extended(known.after, arguments, frozenset(watch.vars), str(path))
-        made[path] = replace(known, after=after, problems=(*known.problems, *reader.problems))
-    return list(made.values())
+        generated[path] = replace(known, after=after, problems=(*known.problems, *reader.problems))
+    return list(generated.values())
 
 
 def _extended(text: str, arguments: Json, given: frozenset[str], file: str) -> str:
@@ -100,8 +100,8 @@ def _spec_schema(folder: Path, gvk: GVK) -> Json:
     for version in yaml.safe_load(text)["spec"].get("versions") or ():
         if version.get("name") == gvk.version:
             whole = (version.get("schema") or {}).get("openAPIV3Schema") or {}
-            found: Json = (whole.get("properties") or {}).get("spec") or {}
-            return found
+            spec: Json = (whole.get("properties") or {}).get("spec") or {}
+            return spec
     raise ConfigError(f"{path}: the CRD has no version {gvk.version}")
 
 
@@ -113,7 +113,7 @@ def _schema(watch: Watch, maker: SchemaMaker) -> Json:
     further = _further(content.path) if isinstance(content, Role) else []
     if further:
         schema["x-kubernetes-validations"] = [*schema.get("x-kubernetes-validations", ()), *further]
-    if any(rules.requires_a_field(each["rule"], schema) for each in schema.get("x-kubernetes-validations", ())):
+    if any(rules.requires_a_field(rule["rule"], schema) for rule in schema.get("x-kubernetes-validations", ())):
         # The API server rejects an invalid default; in this case the spec is required.
         schema.pop("default", None)
     return schema
@@ -135,10 +135,10 @@ def _entry(role: Path) -> dict[str, Any] | None:
 def _further(role: Path) -> list[dict[str, str]]:
     """Return the rules that users wrote: a list of `rule` and `message`."""
     document = _load(role / _RULES)
-    found = [] if document is None else document
-    if not isinstance(found, list) or not all(isinstance(each, dict) and "rule" in each for each in found):
+    entries = [] if document is None else document
+    if not isinstance(entries, list) or not all(isinstance(entry, dict) and "rule" in entry for entry in entries):
         raise ConfigError(f"{role / _RULES}: must be a list of rules; each is a map with `rule` and `message`")
-    return found
+    return entries
 
 
 def find_crd(folder: Path, gvk: GVK) -> tuple[Path, str]:
@@ -205,7 +205,7 @@ def _whole_node(text: str, version: str) -> yaml.Node | None:
     """Return the node of the schema of a version's objects."""
     versions = value_of(value_of(yaml.compose(text, Loader=yaml.SafeLoader), "spec"), "versions")
     entries = versions.value if isinstance(versions, yaml.SequenceNode) else []
-    entry = next((each for each in entries if getattr(value_of(each, "name"), "value", None) == version), None)
+    entry = next((item for item in entries if getattr(value_of(item, "name"), "value", None) == version), None)
     return value_of(value_of(entry, "schema"), "openAPIV3Schema")
 
 
@@ -214,6 +214,6 @@ def value_of(node: yaml.Node | None, key: str) -> yaml.Node | None:
     if isinstance(node, yaml.MappingNode):
         for name, value in node.value:
             if name.value == key:
-                found: yaml.Node = value
-                return found
+                value_node: yaml.Node = value
+                return value_node
     return None

@@ -78,11 +78,11 @@ def _account_problem(written: str, cwd: Path) -> str:
     """Return why the manifests that deploy the operator lack the service account of a watch."""
     if not written or "/" in written or not (cwd / _DEFAULT).is_file():
         return ""
-    found = set(_accounts(cwd))
+    accounts = set(_accounts(cwd))
     # kustomize adds its `namePrefix`, which the name in the watch can contain.
-    if any(written == name or written.endswith(f"-{name}") for name in found):
+    if any(written == name or written.endswith(f"-{name}") for name in accounts):
         return ""
-    names = ", ".join(sorted(found)) or "none"
+    names = ", ".join(sorted(accounts)) or "none"
     return (
         f"serviceAccount: no manifest in {_MANIFESTS} defines the ServiceAccount {written} (found: {names}); add it "
         "with its Role and RoleBinding, and the operator's right to impersonate it"
@@ -114,7 +114,9 @@ class _Crds:
                 return
             spec = document["spec"]
             name = (str(spec["group"]), str(spec["names"]["kind"]))
-            versions = {str(each["name"]): _schema_of(each) for each in spec["versions"] if each.get("served", True)}
+            versions = {
+                str(version["name"]): _schema_of(version) for version in spec["versions"] if version.get("served", True)
+            }
         except (KeyError, TypeError, AttributeError, ValueError):
             return  # not a CRD in the form of apiextensions.k8s.io/v1, which the API server would reject
         self.kinds.setdefault(name, {}).update(versions)
@@ -154,16 +156,18 @@ class _Crds:
         if gvk is None:
             return
         line = source.line(root.start_mark)
-        problems.errors += [Problem(source.file, line, "", each) for each in self.kind_problems(gvk, "the kind")]
+        problems.errors += [Problem(source.file, line, "", message) for message in self.kind_problems(gvk, "the kind")]
         schema = self.kinds.get((gvk.group, gvk.kind), {}).get(gvk.version)
         try:
-            found = list(structural.violations(root, schema)) if schema is not None else []
+            violations = list(structural.violations(root, schema)) if schema is not None else []
         except ValueError as error:
             problems.errors.append(Problem(source.file, line, "", str(error)))
             return
-        for each in found:
-            level = problems.warnings if each.is_dropped else problems.errors
-            level.append(Problem(source.file, source.line(each.node.start_mark), each.path, each.message))
+        for violation in violations:
+            level = problems.warnings if violation.is_dropped else problems.errors
+            level.append(
+                Problem(source.file, source.line(violation.node.start_mark), violation.path, violation.message)
+            )
 
 
 def _schema_of(version: Mapping[str, Any]) -> Schema:
@@ -184,7 +188,7 @@ def _gvk_of(root: yaml.Node) -> GVK | None:
 
 def _documents(folder: Path, cwd: Path, problems: Problems) -> Iterator[tuple[SourceText, yaml.Node]]:
     """Yield the YAML documents of a folder; add errors of files that cannot be read."""
-    for path in sorted(each for each in folder.rglob("*") if each.suffix in _SUFFIXES and each.is_file()):
+    for path in sorted(path for path in folder.rglob("*") if path.suffix in _SUFFIXES and path.is_file()):
         file = os.path.relpath(path, cwd)
         try:
             text = tree.read(path, file)

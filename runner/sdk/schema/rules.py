@@ -30,7 +30,7 @@ def of(holder: Mapping[str, Any], names: Mapping[str, str]) -> tuple[list[Rule],
 
     `names` maps the options to fields.
     """
-    found: list[Rule] = []
+    rules: list[Rule] = []
     problems: list[str] = []
     makers: tuple[tuple[str, Callable[[Any, Mapping[str, str]], Iterator[Rule]]], ...] = (
         ("mutually_exclusive", _exclusive),
@@ -41,10 +41,10 @@ def of(holder: Mapping[str, Any], names: Mapping[str, str]) -> tuple[list[Rule],
     )
     for key, make in makers:
         try:
-            found += make(holder.get(key) or (), names)
+            rules += make(holder.get(key) or (), names)
         except (KeyError, TypeError, ValueError, AttributeError):
             problems.append(f"{key} is skipped, because it is invalid or names an unknown option")
-    return found, problems
+    return rules, problems
 
 
 def requires_a_field(rule: str, schema: Mapping[str, Any]) -> bool:
@@ -58,7 +58,7 @@ def requires_a_field(rule: str, schema: Mapping[str, Any]) -> bool:
         parts = alternative.split("&&")
         if any(part.count("(") != part.count(")") for part in parts):
             return False
-        fields = [unescaped(found[1]) for part in parts if (found := _HAS_FIELD.fullmatch(part))]
+        fields = [unescaped(match[1]) for part in parts if (match := _HAS_FIELD.fullmatch(part))]
         return any("default" not in properties.get(name, {}) for name in fields)
 
     return all(map(requires, rule.split("||")))
@@ -75,38 +75,38 @@ def _exclusive(groups: Any, names: Mapping[str, str]) -> Iterator[Rule]:
 def _required_together(groups: Any, names: Mapping[str, str]) -> Iterator[Rule]:
     for group in _groups(groups):
         first, *rest = (_has(name, names) for name in group)
-        same = " && ".join(f"{first} == {each}" for each in rest) or "true"
+        same = " && ".join(f"{first} == {other}" for other in rest) or "true"
         yield {"rule": same, "message": f"{_list(group, names)} must be set together"}
 
 
 def _one_of(groups: Any, names: Mapping[str, str]) -> Iterator[Rule]:
     for group in _groups(groups):
-        given = " || ".join(_has(name, names) for name in group)
-        yield {"rule": given, "message": f"one of {_list(group, names)} must be set"}
+        rule = " || ".join(_has(name, names) for name in group)
+        yield {"rule": rule, "message": f"one of {_list(group, names)} must be set"}
 
 
 def _if(conditions: Any, names: Mapping[str, str]) -> Iterator[Rule]:
     for condition in conditions:
-        name, value, wanted, *rest = condition
+        name, value, needed, *rest = condition
         any_of = bool(rest and rest[0])
-        given = (" || " if any_of else " && ").join(_has(each, names) for each in wanted)
+        are_set = (" || " if any_of else " && ").join(_has(option, names) for option in needed)
         literal = json.dumps(value, ensure_ascii=False)
-        rule = f"!({_has(name, names)} && {_field(name, names)} == {literal}) || ({given})"
-        what = f"one of {_list(wanted, names)}" if any_of and len(wanted) > 1 else _list(wanted, names)
+        rule = f"!({_has(name, names)} && {_field(name, names)} == {literal}) || ({are_set})"
+        what = f"one of {_list(needed, names)}" if any_of and len(needed) > 1 else _list(needed, names)
         yield {"rule": rule, "message": f"{what} must be set when {names[name]} is {literal}"}
 
 
 def _by(owners: Any, names: Mapping[str, str]) -> Iterator[Rule]:
-    for name, needed in dict(owners).items():
-        wanted = [needed] if isinstance(needed, str) else list(needed)
-        given = " && ".join(_has(each, names) for each in wanted)
-        rule = f"!{_has(name, names)} || ({given})"
-        yield {"rule": rule, "message": f"{_list(wanted, names)} must be set when {names[name]} is"}
+    for name, value in dict(owners).items():
+        needed = [value] if isinstance(value, str) else list(value)
+        are_set = " && ".join(_has(option, names) for option in needed)
+        rule = f"!{_has(name, names)} || ({are_set})"
+        yield {"rule": rule, "message": f"{_list(needed, names)} must be set when {names[name]} is"}
 
 
 def _groups(groups: Any) -> Iterator[list[str]]:
     """Yield lists of names. A single list may be given without an outer list."""
-    yield from [groups] if groups and all(isinstance(each, str) for each in groups) else map(list, groups)
+    yield from [groups] if groups and all(isinstance(name, str) for name in groups) else map(list, groups)
 
 
 def _list(group: Any, names: Mapping[str, str]) -> str:
@@ -126,7 +126,7 @@ def escaped(key: str) -> str:
     """Return a key in the escaped form for a path of the language."""
     if key in _RESERVED:
         return f"__{key}__"
-    return re.sub(r"__|\.|-|/", lambda found: _ESCAPES[found[0]], key)
+    return re.sub(r"__|\.|-|/", lambda match: _ESCAPES[match[0]], key)
 
 
 def unescaped(name: str) -> str:
@@ -134,4 +134,4 @@ def unescaped(name: str) -> str:
     if name[:2] == name[-2:] == "__" and name[2:-2] in _RESERVED:
         return name[2:-2]
     plain = {spelling: character for character, spelling in _ESCAPES.items()}
-    return re.sub("|".join(plain), lambda found: plain[found[0]], name)
+    return re.sub("|".join(plain), lambda match: plain[match[0]], name)

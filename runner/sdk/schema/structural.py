@@ -64,7 +64,7 @@ def unknown_field(schema: Schema, steps: tuple[Step, ...]) -> tuple[str, tuple[s
     fields, others = _map(schema, "properties"), schema.get("additionalProperties")
     if step is Wildcard.VALUE:
         values = [*fields.values(), *([others] if isinstance(others, dict) else [])]
-        results = [unknown_field(each, rest) for each in values]
+        results = [unknown_field(value, rest) for value in values]
         return None if not results or None in results else results[0]
     if isinstance(step, str) and step in fields:
         return unknown_field(fields[step], rest)
@@ -101,12 +101,12 @@ def _fields(node: yaml.MappingNode, schema: Schema, path: str) -> Iterator[Viola
     fields, others = _map(schema, "properties"), schema.get("additionalProperties")
     pairs = {str(key.value): (key, value) for key, value in tree.merged(node)}
     # The API server drops nulls of fields that are not nullable.
-    given = {
+    present = {
         name: pair
         for name, pair in pairs.items()
         if not tree.is_null(pair[1]) or name not in fields or fields[name].get("nullable") or _is_open(fields[name])
     }
-    for name, (key, value) in given.items():
+    for name, (key, value) in present.items():
         below = f"{path}.{name}" if path else name
         if name in _META and schema.get(_EMBEDDED):
             continue
@@ -119,7 +119,7 @@ def _fields(node: yaml.MappingNode, schema: Schema, path: str) -> Iterator[Viola
             yield Violation(key, below, known, is_dropped=True)
     embedded = _TYPE if schema.get(_EMBEDDED) else ()
     for name in dict.fromkeys((*embedded, *(schema.get("required") or ()))):
-        if name not in given and "default" not in _map(fields, name) and not (name == "metadata" and embedded):
+        if name not in present and "default" not in _map(fields, name) and not (name == "metadata" and embedded):
             yield Violation(node, f"{path}.{name}" if path else name, "required field is missing")
 
 
@@ -133,12 +133,12 @@ def _is_open(schema: Schema) -> bool:
 def _mismatch(node: yaml.Node, schema: Schema) -> str:
     """Return why a value has not the type of a schema; empty if it has."""
     types = _types(node)
-    wanted = ("integer", "string") if schema.get(_INT_OR_STRING) else (schema.get("type"),)
-    if types & {*wanted} or wanted == (None,):
+    expected = ("integer", "string") if schema.get(_INT_OR_STRING) else (schema.get("type"),)
+    if types & {*expected} or expected == (None,):
         return ""
-    found = f"{tree.kind_of(node)} ({_shown(node)})" if isinstance(node, yaml.ScalarNode) else tree.kind_of(node)
-    hint = "; quote it" if "string" in wanted and isinstance(node, yaml.ScalarNode) else ""
-    return f"found {found}, expected {' or '.join(_TYPES.get(str(each), str(each)) for each in wanted)}{hint}"
+    actual = f"{tree.kind_of(node)} ({_shown(node)})" if isinstance(node, yaml.ScalarNode) else tree.kind_of(node)
+    hint = "; quote it" if "string" in expected and isinstance(node, yaml.ScalarNode) else ""
+    return f"found {actual}, expected {' or '.join(_TYPES.get(str(name), str(name)) for name in expected)}{hint}"
 
 
 def _types(node: yaml.Node) -> set[str]:
@@ -196,11 +196,11 @@ def _exclusive(schema: Schema, field: str) -> str:
 
 def _combined(node: yaml.Node, schema: Schema) -> Iterator[str]:
     """Yield the violations of `allOf`, `anyOf`, `oneOf` and `not`, which constrain values and declare no fields."""
-    for each in schema.get("allOf") or ():
-        yield from (found.message for found in _violations(node, _constraint(each), ""))
+    for constraint in schema.get("allOf") or ():
+        yield from (violation.message for violation in _violations(node, _constraint(constraint), ""))
     for name in ("anyOf", "oneOf"):
         choices = schema.get(name) or ()
-        matches = sum(not any(_violations(node, _constraint(each), "")) for each in choices)
+        matches = sum(not any(_violations(node, _constraint(choice), "")) for choice in choices)
         if choices and (not matches or (name == "oneOf" and matches > 1)):
             yield f"matches {matches} of the schema's {name} alternatives"
     if "not" in schema and not any(_violations(node, _constraint(schema["not"]), "")):
@@ -209,7 +209,7 @@ def _combined(node: yaml.Node, schema: Schema) -> Iterator[str]:
 
 def _constraint(schema: Schema) -> Schema:
     """Return a nested constraint with the implicit permission of other fields."""
-    fields = {name: _constraint(each) for name, each in _map(schema, "properties").items()}
+    fields = {name: _constraint(field) for name, field in _map(schema, "properties").items()}
     return {**schema, _KEPT: True, **({"properties": fields} if fields else {})}
 
 
@@ -226,5 +226,5 @@ def _shown(node: yaml.Node) -> str:
 
 
 def _map(schema: Schema, field: str) -> Mapping[str, Any]:
-    found = schema.get(field)
-    return found if isinstance(found, dict) else {}
+    value = schema.get(field)
+    return value if isinstance(value, dict) else {}

@@ -118,11 +118,11 @@ class _Comparison:
                 unset.setdefault(path, []).append((name, line))
         crd = self._shown(self.crd.path)
         advice = "`ansible-operator generate crds` generates fields from meta/argument_specs.yml"
-        for path, found in unset.items():
-            name, line = found[0]
+        for path, variables in unset.items():
+            name, line = variables[0]
             message = f"{name}: no field of {crd} sets this variable; {advice}"
-            if len(found) > 1:
-                message = f"no field of {crd} sets these {len(found)} variables: {_list(found)}; {advice}"
+            if len(variables) > 1:
+                message = f"no field of {crd} sets these {len(variables)} variables: {_list(variables)}; {advice}"
             self._warn(path, line, message)
 
     def _texts(self, content: Path) -> Iterator[str]:
@@ -139,8 +139,8 @@ class _Comparison:
 
     def _named(self, text: str) -> Iterator[Path | None]:
         """Yield the roles in a text; None for a role that is not found or has a dynamic name."""
-        for found in _ROLE.finditer(text):
-            yield paths.find_role(found[1], self.places).path if found[1] and "{{" not in found[1] else None
+        for match in _ROLE.finditer(text):
+            yield paths.find_role(match[1], self.places).path if match[1] and "{{" not in match[1] else None
 
     def _warn(self, path: Path, line: int, message: str) -> None:
         self.problems.warnings.append(Problem(self._shown(path), line, "", message, is_hint=True))
@@ -149,8 +149,8 @@ class _Comparison:
         return os.path.relpath(path, self.cwd) if path.is_absolute() and path.is_relative_to(self.cwd) else str(path)
 
 
-def _list(found: Iterable[tuple[str, int]]) -> str:
-    return ", ".join(f"{name} (line {line})" for name, line in found)
+def _list(variables: Iterable[tuple[str, int]]) -> str:
+    return ", ".join(f"{name} (line {line})" for name, line in variables)
 
 
 def _crd(folder: Path, gvk: GVK) -> _Crd | None:
@@ -185,8 +185,8 @@ def _own_texts(content: Path) -> Iterator[str]:
 def _dependencies(role: Path) -> Iterator[str]:
     """Yield the names of the dependencies in a role's `meta/main.yml`."""
     meta = _load(role / "meta/main.yml") if (role / "meta/main.yml").is_file() else None
-    for each in (meta.get("dependencies") or ()) if isinstance(meta, dict) else ():
-        name = (each.get("role") or each.get("name")) if isinstance(each, dict) else each
+    for dependency in (meta.get("dependencies") or ()) if isinstance(meta, dict) else ():
+        name = (dependency.get("role") or dependency.get("name")) if isinstance(dependency, dict) else dependency
         if isinstance(name, str):
             yield name
 
@@ -211,7 +211,7 @@ def _keys(path: Path, node: yaml.Node | None) -> Iterator[tuple[Path, str, int]]
 
 def _yaml_files(role: Path, folders: Iterable[str]) -> Iterator[Path]:
     for name in folders:
-        yield from sorted(each for each in (role / name).rglob("*") if each.suffix in {".yml", ".yaml"})
+        yield from sorted(path for path in (role / name).rglob("*") if path.suffix in {".yml", ".yaml"})
 
 
 def _read(path: Path) -> str:
