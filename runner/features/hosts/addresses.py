@@ -121,9 +121,9 @@ class Resolver:
 
     async def resolve(self, names: Iterable[str]) -> Mapping[str, Sequence[Address]]:
         """Return the addresses of names; none for a name that does not resolve in time."""
-        wanted = dict.fromkeys(names)
-        literal = {name: [address] for name in wanted if (address := parsed(name)) is not None}
-        others = [name for name in wanted if name not in literal]
+        unique = dict.fromkeys(names)
+        literal = {name: [address] for name in unique if (address := parsed(name)) is not None}
+        others = [name for name in unique if name not in literal]
         loop = asyncio.get_running_loop()
         tasks = [loop.run_in_executor(self._threads, _lookup, name) for name in others]
         if tasks:

@@ -136,12 +136,12 @@ class Hosts:
         folder = temporary / "hosts"
         folder.mkdir(mode=0o700)
         shown = (seen or temporary) / folder.name
-        given = self.credentials
-        atomic_file.write(folder / _KNOWN_HOSTS, "\n".join((given.known_hosts, *_kept_keys(self), "")))
-        if given.private_key:
-            atomic_file.write(folder / _KEY, given.private_key)
-        if given.certificate:
-            atomic_file.write(folder / f"{_KEY}-cert.pub", given.certificate)
+        credentials = self.credentials
+        atomic_file.write(folder / _KNOWN_HOSTS, "\n".join((credentials.known_hosts, *_kept_keys(self), "")))
+        if credentials.private_key:
+            atomic_file.write(folder / _KEY, credentials.private_key)
+        if credentials.certificate:
+            atomic_file.write(folder / f"{_KEY}-cert.pub", credentials.certificate)
         inventory = {"all": _inventory(self, shown, sockets)}
         atomic_file.write(folder / _INVENTORY, extravars.dump(inventory, frozenset(inventory)))
         return (shown / _INVENTORY,)
@@ -175,12 +175,12 @@ def _kept_keys(hosts: Hosts) -> Iterator[str]:
 
 def _inventory(hosts: Hosts, folder: Path, sockets: Path) -> dict[str, Any]:
     """Return the group `all` of the inventory. Credentials are for the hosts of the resource only."""
-    given, group = hosts.credentials, hosts.group
+    credentials, group = hosts.credentials, hosts.group
     login: dict[str, Any] = {
-        "ansible_user": given.username,
-        "ansible_password": given.password,
-        "ansible_become_password": given.become_password,
-        "ansible_ssh_private_key_file": str(folder / _KEY) if given.private_key else "",
+        "ansible_user": credentials.username,
+        "ansible_password": credentials.password,
+        "ansible_become_password": credentials.become_password,
+        "ansible_ssh_private_key_file": str(folder / _KEY) if credentials.private_key else "",
     }
     # One connection for each module instead of five. It fails only where sudo requires a terminal.
     login = {name: value for name, value in login.items() if value} | {"ansible_pipelining": True}
@@ -196,7 +196,7 @@ def _inventory(hosts: Hosts, folder: Path, sockets: Path) -> dict[str, Any]:
         children[name]["vars"] = login
     shared = _ssh_arguments(hosts, folder)
     # Without a key for the hosts of the resource, ssh would use those of the operator's own user.
-    of_hosts = shared if given.private_key else f"{shared} -o IdentityFile=none"
+    of_hosts = shared if credentials.private_key else f"{shared} -o IdentityFile=none"
     return {
         "hosts": {host.name: _variables(host, of_hosts) for host in hosts.reached},
         "children": children,

@@ -70,7 +70,7 @@ class RunHosts(Hooks):
             return attempt
         large = conversion.is_large(attempt.obj)
         named = await conversion.convert(spec.read, attempt.obj.get("spec"), policy, watch, large=large)
-        given = await self._credentials(policy, attempt)
+        ssh_credentials = await self._credentials(policy, attempt)
         before = record.entries(attempt.obj)
         listed = record.all_hosts(named.hosts, before, tries_dead=attempt.request.reason in _TRIES_DEAD)
         if left_out := [host.name for host in listed if host.is_left_out]:
@@ -80,13 +80,13 @@ class RunHosts(Hooks):
                 **attempt.key._asdict(),
             )
         checked = await self._checked(listed, policy)
-        if named.hosts and given is None and not attempt.executes.finalizing:
+        if named.hosts and ssh_credentials is None and not attempt.executes.finalizing:
             _check_keys(policy)
         hosts = Hosts(
             group=policy.group,
             hosts=checked,
             file=policy.file,
-            credentials=given or Credentials(),
+            credentials=ssh_credentials or Credentials(),
             first_use=policy.first_use,
             finalizing=attempt.executes.finalizing,
             keeps_facts=policy.fact_cache > 0,
@@ -130,13 +130,13 @@ class RunHosts(Hooks):
         secret = await self._lent(path, attempt) if path is not None else None
         if secret is None:
             return None
-        given = credentials.of(secret)
-        if given.private_key and not given.known_hosts and not policy.first_use:
+        ssh_credentials = credentials.of(secret)
+        if ssh_credentials.private_key and not ssh_credentials.known_hosts and not policy.first_use:
             raise TerminalError(
                 f"Secret {key_of(secret)} has no known_hosts, so no host can be trusted. Add that key with the checked "
                 "output of `ssh-keyscan`, or let the administrator set inventory.hostKeys: first"
             )
-        return given
+        return ssh_credentials
 
     async def _lent(self, path: SpecPath, attempt: Attempt) -> Object | None:
         """Return the Secret that the spec names at a path; None if it names none.

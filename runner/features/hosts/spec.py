@@ -76,36 +76,36 @@ def _check_permitted(place: str, what: str, names: Iterable[str], permitted: Col
             raise _error(place, f"{what} {_cut(name)} is not permitted", advice)
 
 
-def plain_host(given: Any) -> Host | None:
+def plain_host(item: Any) -> Host | None:
     """Return a host without variables; None if it is invalid."""
     try:
-        return _host(given, "")
+        return _host(item, "")
     except TerminalError:
         return None
 
 
 def _host(item: Any, place: str) -> Host:
-    given = {"address": item} if isinstance(item, str) else item
-    if not isinstance(given, dict):
+    fields = {"address": item} if isinstance(item, str) else item
+    if not isinstance(fields, dict):
         raise _error(place, f"invalid host {_cut(item)}", "write an address, or a mapping with name and address")
-    for unknown in given.keys() - set(_FIELDS):
+    for unknown in fields.keys() - set(_FIELDS):
         raise _error(place, f"unknown field {_cut(unknown)}", f"use {', '.join(_FIELDS)}")
-    written = given.get("address", given.get("name"))
+    written = fields.get("address", fields.get("name"))
     address = parsed(written) if isinstance(written, str) else None
     if not isinstance(written, str) or (address is None and not _NAME.fullmatch(written)):
         raise _error(f"{place}.address", f"invalid address {_cut(written)}", "use an IP address or a DNS name")
     written = str(address or written)
-    name = given.get("name", _name_of(written))
+    name = fields.get("name", _name_of(written))
     if not is_name(name):
         raise _error(f"{place}.name", f"invalid name {_cut(name)}", "use letters, digits, '.', '_' and '-'")
     return Host(
         name=name,
         written=written,
         address=written,
-        port=_port(given.get("port"), f"{place}.port"),
-        user=_user(given.get("user", ""), f"{place}.user"),
-        vars=given.get("vars") or {},
-        groups=tuple(_groups(given.get("groups") or [], f"{place}.groups")),
+        port=_port(fields.get("port"), f"{place}.port"),
+        user=_user(fields.get("user", ""), f"{place}.user"),
+        vars=fields.get("vars") or {},
+        groups=tuple(_groups(fields.get("groups") or [], f"{place}.groups")),
     )
 
 

@@ -42,7 +42,7 @@ class ApprovedPlan:
 
         `differing`: fields whose values differ in each run. Each value is approved if the approval covers the field.
         """
-        self._free = {(each.gvk, each.key, each.path) for each in differing if each.is_covered}
+        self._free = {(value.gvk, value.key, value.path) for value in differing if value.is_covered}
         self._owner = owner
         self._on_refusal = on_refusal
         self._generated: Counter[str] = Counter()
@@ -73,7 +73,7 @@ class ApprovedPlan:
             return ""
         if write.requested is not None and self._digest(write.requested) in self._unvalidated.get(place, ()):
             return ""
-        paths = [each.path for each in fields if each.path]
+        paths = [field.path for field in fields if field.path]
         more = len(paths) - _MOST_FIELDS
         text = ", ".join(paths[:_MOST_FIELDS]) + (f" and {more} more" if more > 0 else "")
         change = write.change()
@@ -105,7 +105,7 @@ class ApprovedPlan:
     def _effect(self, write: PlannedWrite) -> bytes:
         change = write.change()
         compared = changes.compared(change, self._owner)
-        fields = [_essence(_decoded(change.gvk, changes.lasting(change.gvk, each))) for each in compared]
+        fields = [_essence(_decoded(change.gvk, changes.lasting(change.gvk, field))) for field in compared]
         if write.before is None and self._free:
             fields = self._without_free(change.gvk, self._place(write)[2], fields)
         uid = uid_of(write.before or {})
@@ -144,7 +144,7 @@ def _decoded(gvk: GVK, field: FieldChange) -> FieldChange:
 
 def _plain(value: Any) -> Any:
     if isinstance(value, dict):
-        return {name: _plain(each) for name, each in value.items()}
+        return {name: _plain(item) for name, item in value.items()}
     try:
         return base64.b64decode(value, validate=True).decode() if isinstance(value, str) else value
     except ValueError:
@@ -154,4 +154,4 @@ def _plain(value: Any) -> Any:
 def _essence(field: FieldChange) -> list[Any]:
     """Return a field as a JSON value. Controllers change a status meanwhile, so that only its new value counts."""
     values = [field.after] if field.path.startswith("status") else [field.before, field.after]
-    return [field.path, *([] if each is ABSENT else [each] for each in values)]
+    return [field.path, *([] if value is ABSENT else [value] for value in values)]

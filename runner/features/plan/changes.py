@@ -64,12 +64,12 @@ class Plan:
     @property
     def has_failed(self) -> bool:
         """True if the plan of a resource failed."""
-        return any(each.state == "failed" for each in self.resources)
+        return any(resource.state == "failed" for resource in self.resources)
 
     @property
     def has_changes(self) -> bool:
         """True if a resource has changes."""
-        return any(each.changes for each in self.resources)
+        return any(resource.changes for resource in self.resources)
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,11 +111,11 @@ def reported(
         RecursionError: an object is nested too deeply.
     """
     mark = UnknownValues().marked if unknown is None else unknown.marked
-    found = (_reported(change, _marked(compared(change, owner), mark), secrets) for change in planned)
-    return tuple(change for change in found if change is not None)
+    changes = (_reported(change, _marked(compared(change, owner), mark), secrets) for change in planned)
+    return tuple(change for change in changes if change is not None)
 
 
-def of_hosts(found: Mapping[str, Mapping[str, str]]) -> tuple[ObjectChange, ...]:
+def of_hosts(hosts: Mapping[str, Mapping[str, str]]) -> tuple[ObjectChange, ...]:
     """Return the changes of hosts: tasks, with their actions, by the name of the host."""
     return tuple(
         ObjectChange(
@@ -124,7 +124,7 @@ def of_hosts(found: Mapping[str, Mapping[str, str]]) -> tuple[ObjectChange, ...]
             key=ObjectKey("", host),
             fields=tuple(FieldChange(f"task {task!r}", ABSENT, action) for task, action in tasks.items()),
         )
-        for host, tasks in sorted(found.items())
+        for host, tasks in sorted(hosts.items())
     )
 
 
@@ -147,7 +147,7 @@ def _reported(change: PlannedChange, fields: tuple[FieldChange, ...], secrets: R
 
 
 def _marked(fields: tuple[FieldChange, ...], mark: Callable[[Any], Any]) -> tuple[FieldChange, ...]:
-    return tuple(FieldChange(each.path, each.before, mark(each.after)) for each in fields)
+    return tuple(FieldChange(field.path, field.before, mark(field.after)) for field in fields)
 
 
 def _foreign(change: PlannedChange, owner: PlannedOwner | None) -> PlannedChange:
@@ -175,7 +175,7 @@ def _fields(change: PlannedChange) -> tuple[FieldChange, ...]:
         return (FieldChange("", ABSENT, normalised(change.after, with_status=with_status, created=True)),)
     with_status = change.before.get("status") != change.after.get("status") and not change.recreated
     before, after = (
-        normalised(each, with_status=with_status, created=change.recreated) for each in (change.before, change.after)
+        normalised(obj, with_status=with_status, created=change.recreated) for obj in (change.before, change.after)
     )
     return differences(before, after)
 
@@ -197,5 +197,5 @@ def _without_names(field: FieldChange, names: frozenset[str]) -> FieldChange:
 
 def _kept(value: Any, names: Iterable[str]) -> Any:
     if isinstance(value, dict):
-        return {name: _kept(each, names) for name, each in value.items() if name not in names}
-    return [_kept(each, names) for each in value] if isinstance(value, list) else value
+        return {name: _kept(item, names) for name, item in value.items() if name not in names}
+    return [_kept(item, names) for item in value] if isinstance(value, list) else value

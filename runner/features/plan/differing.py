@@ -43,7 +43,7 @@ class DifferingValue:
 def between(one: Overlay, two: Overlay, owner: PlannedOwner) -> tuple[DifferingValue, ...]:
     """Return the fields whose planned values differ."""
     first, second = _by_object(one), _by_object(two)
-    found: list[DifferingValue] = []
+    differing: list[DifferingValue] = []
     for place in dict.fromkeys((*first, *second)):
         before, after = first.get(place), second.get(place)
         change = before or after
@@ -54,18 +54,18 @@ def between(one: Overlay, two: Overlay, owner: PlannedOwner) -> tuple[DifferingV
             paths: Iterable[str] = (_WHOLE,)
         else:
             paths = _paths(_values(before, one, owner), _values(after, two, owner))
-        found += [DifferingValue(change.gvk, change.key, path, is_new) for path in paths]
-    return tuple(found)
+        differing += [DifferingValue(change.gvk, change.key, path, is_new) for path in paths]
+    return tuple(differing)
 
 
 def _by_object(overlay: Overlay) -> dict[tuple[str, str, ObjectKey], PlannedChange]:
-    return {(each.gvk.group, each.gvk.kind, each.key): each for each in overlay.changes()}
+    return {(change.gvk.group, change.gvk.kind, change.key): change for change in overlay.changes()}
 
 
 def _values(change: PlannedChange, overlay: Overlay, owner: PlannedOwner) -> dict[str, Any]:
     """Return the new values of a change by path, without those that the API server chooses."""
-    fields = (changes.lasting(change.gvk, each) for each in changes.compared(change, owner))
-    return {each.path: overlay.unknown.marked(each.after) for each in fields}
+    fields = (changes.lasting(change.gvk, field) for field in changes.compared(change, owner))
+    return {field.path: overlay.unknown.marked(field.after) for field in fields}
 
 
 def _paths(one: dict[str, Any], two: dict[str, Any]) -> Iterator[str]:
@@ -73,6 +73,6 @@ def _paths(one: dict[str, Any], two: dict[str, Any]) -> Iterator[str]:
         if path not in one or path not in two:
             yield path or _WHOLE
         elif not path:
-            yield from (each.path for each in differences(one[path], two[path]))
+            yield from (field.path for field in differences(one[path], two[path]))
         elif one[path] != two[path]:
             yield path

@@ -19,7 +19,7 @@ def change(of: ObjectChange) -> dict[str, Any]:
         "name": of.key.name,
         "recreated": of.recreated,
         "notValidated": of.not_validated,
-        "fields": [field(each) for each in of.fields],
+        "fields": [field(field_change) for field_change in of.fields],
     }
 
 

@@ -199,5 +199,5 @@ def _result(planned: PlanRun) -> str:
 
 
 def _phrase(change: ObjectChange) -> str:
-    paths = [each.path for each in change.fields if each.path] if change.verb == "change" else []
+    paths = [changed.path for changed in change.fields if changed.path] if change.verb == "change" else []
     return f"{change.verb} {change.gvk.kind} {change.key}" + (f": {', '.join(paths)}" if paths else "")

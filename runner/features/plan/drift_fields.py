@@ -50,13 +50,13 @@ def _read(entry: Entry, values: Slots) -> Slots:
 
 
 def _policy(fields: Fields) -> DriftPolicy | None:
-    given = fields.fields("drift", field.names(_DRIFT))
-    if given is None:
+    drift = fields.fields("drift", field.names(_DRIFT))
+    if drift is None:
         return None
-    period, then = policy_fields.span(given, "period", off=False), given.text("then")
-    given.require("period", "set the time between two checks, such as 1h")
+    period, then = policy_fields.span(drift, "period", off=False), drift.text("then")
+    drift.require("period", "set the time between two checks, such as 1h")
     if then not in {"", "report", "repair"}:
-        given.error(
+        drift.error(
             "then", f"invalid value {then!r}: use report (write a condition) or repair (also run the role or playbook)"
         )
     return None if period is None else DriftPolicy(period, repair=then == "repair")

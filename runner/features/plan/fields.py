@@ -56,29 +56,29 @@ def normalised(obj: Mapping[str, Any], *, with_status: bool, created: bool = Fal
     """
     meta = {name: value for name, value in metadata(obj).items() if name not in _MAINTAINED}
     if isinstance(annotations := meta.get("annotations"), dict):
-        kept = {name: value for name, value in annotations.items() if name != LAST_APPLIED}
-        meta["annotations"] = kept
-        if not kept:
+        remaining = {name: value for name, value in annotations.items() if name != LAST_APPLIED}
+        meta["annotations"] = remaining
+        if not remaining:
             del meta["annotations"]
-    found: Object = {name: obj[name] for name in ("apiVersion", "kind") if name in obj}
-    found["metadata"] = meta
-    found |= {name: value for name, value in obj.items() if name not in found and (with_status or name != "status")}
+    trimmed: Object = {name: obj[name] for name in ("apiVersion", "kind") if name in obj}
+    trimmed["metadata"] = meta
+    trimmed |= {name: value for name, value in obj.items() if name not in trimmed and (with_status or name != "status")}
     if created and obj.get("kind") == "Service" and obj.get("apiVersion") == "v1":
-        found["spec"] = _without_assigned(found.get("spec"))
-    return found
+        trimmed["spec"] = _without_assigned(trimmed.get("spec"))
+    return trimmed
 
 
 def _without_assigned(spec: Any) -> Any:
     if not isinstance(spec, dict):
         return spec
     headless = spec.get("clusterIP") == "None"
-    kept = {name: value for name, value in spec.items() if headless or name not in _ASSIGNED}
-    if isinstance(ports := kept.get("ports"), list):
-        kept["ports"] = [
+    remaining = {name: value for name, value in spec.items() if headless or name not in _ASSIGNED}
+    if isinstance(ports := remaining.get("ports"), list):
+        remaining["ports"] = [
             {name: value for name, value in port.items() if name != "nodePort"} if isinstance(port, dict) else port
             for port in ports
         ]
-    return kept
+    return remaining
 
 
 def differences(before: Any, after: Any) -> tuple[FieldChange, ...]:
@@ -102,8 +102,8 @@ def _lists(before: list[Any], after: list[Any], path: str) -> Iterator[FieldChan
         yield from _by_position(before, after, path)
         return
     old, new = ({str(item[key]): item for item in items} for items in (before, after))
-    kept = [name for name in old if name in new]
-    if kept != [name for name in new if name in old]:
+    common = [name for name in old if name in new]
+    if common != [name for name in new if name in old]:
         yield FieldChange(path, list(old), list(new))
     for name in [*old, *(name for name in new if name not in old)]:
         yield from _compare(old.get(name, ABSENT), new.get(name, ABSENT), f"{path}[{name}]")

@@ -150,8 +150,8 @@ class PlanReconciler(Hooks):
         approved = attempt.more.get(APPROVED)
         if approved is None:
             obj = self._scope.latest(attempt)  # a plan that was published just before the run is not in the attempt
-            found = published.of_status(obj)
-            return plan_status.ended(obj, removes=bool(found) and not found.get("configMap"))
+            before = published.of_status(obj)
+            return plan_status.ended(obj, removes=bool(before) and not before.get("configMap"))
         if attempt.is_stopped:
             return plan_status.refused(_stopped(approved), self._with_approval(attempt.obj, approved.hash, "Refused"))
         plan = self._with_approval(attempt.obj, approved.hash, run.result.outcome.value.capitalize())
@@ -285,13 +285,13 @@ class PlanReconciler(Hooks):
             return before
         if approval.get("state") == _RUNNING:
             approval = {**approval, "state": "Interrupted"}
-        found = await self._differing(attempt, run) if attempt.overrides.mode == "approve" else ()
+        differing_values = await self._differing(attempt, run) if attempt.overrides.mode == "approve" else ()
         name = ""
         if basis.plan.changes or basis.plan.unplanned:
             name = await self._config_maps.write(attempt, basis.plan)
         elif before.get("configMap"):
             await self._config_maps.remove(attempt)
-        plan = published.status(basis, secrets.token_hex(_NONCE), _now(), name, approval, found or ())
+        plan = published.status(basis, secrets.token_hex(_NONCE), _now(), name, approval, differing_values or ())
         if before.get("hash") and not is_used(before):
             plan["replaces"] = {"hash": before["hash"], "because": joined(published.differences(before, basis))}
         return plan

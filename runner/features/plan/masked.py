@@ -64,7 +64,7 @@ def _mask_values(secret: Value) -> Value:
 
 def _values(value: Value, mask: str) -> Value:
     if isinstance(value, dict):
-        return {name: _values(each, mask) for name, each in value.items()}
+        return {name: _values(item, mask) for name, item in value.items()}
     return value if value is ABSENT else mask
 
 
@@ -77,9 +77,9 @@ def _marked(value: Any) -> Any:
     if isinstance(value, str):
         return value.replace(MASK, CHANGED) if MASK in value else CHANGED
     if isinstance(value, dict):
-        return {name: _marked(each) if _has_mask(each) else each for name, each in value.items()}
+        return {name: _marked(item) if _has_mask(item) else item for name, item in value.items()}
     if isinstance(value, list):
-        return [_marked(each) if _has_mask(each) else each for each in value]
+        return [_marked(item) if _has_mask(item) else item for item in value]
     return value
 
 

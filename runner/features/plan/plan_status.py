@@ -43,18 +43,18 @@ def made(status: ConditionStatus, reason: str, message: str, plan: Mapping[str, 
 
 def stale(message: str, plan: Mapping[str, Any]) -> StatusReport:
     """Return the change after an approval that was not executed. `plan` is the new `status.plan`."""
-    wanted = (make(PLANNED, "False", PLAN_STALE, message), make(PLAN_STALE, "True", "Differs", message))
-    return StatusReport(wanted, kstatus.ready("Unknown", _AWAITS, message), fields={FIELD: plan})
+    new_conditions = (make(PLANNED, "False", PLAN_STALE, message), make(PLAN_STALE, "True", "Differs", message))
+    return StatusReport(new_conditions, kstatus.ready("Unknown", _AWAITS, message), fields={FIELD: plan})
 
 
 def refused(message: str, plan: Mapping[str, Any]) -> StatusReport:
     """Return the change after an approved run that the proxy ended. `plan` is the new `status.plan`."""
-    wanted = (
+    new_conditions = (
         make("Running", "False", PLAN_STALE, ""),
         make(PLANNED, "False", PLAN_STALE, message),
         make(PLAN_STALE, "True", "OtherWrite", message),
     )
-    return StatusReport(wanted, kstatus.failed(PLAN_STALE, message, final=True), fields={FIELD: plan})
+    return StatusReport(new_conditions, kstatus.failed(PLAN_STALE, message, final=True), fields={FIELD: plan})
 
 
 def outdated(message: str) -> tuple[Condition, ...]:
@@ -64,14 +64,14 @@ def outdated(message: str) -> tuple[Condition, ...]:
 
 def names_stale(obj: Object, approved: str) -> bool:
     """Return whether the conditions report why a plan was not executed."""
-    found = find(conditions_of(obj), PLAN_STALE) or {}
-    return found.get("status") == "True" and str(found.get("message")).startswith(f"Plan {approved} ")
+    condition = find(conditions_of(obj), PLAN_STALE) or {}
+    return condition.get("status") == "True" and str(condition.get("message")).startswith(f"Plan {approved} ")
 
 
 def is_stale(obj: Object) -> bool:
     """Return whether the conditions report for the current generation that an approval was not executed."""
-    found = find(conditions_of(obj), PLANNED) or {}
-    return found.get("reason") == PLAN_STALE and found.get(OBSERVED) == metadata(obj).get("generation")
+    condition = find(conditions_of(obj), PLANNED) or {}
+    return condition.get("reason") == PLAN_STALE and condition.get(OBSERVED) == metadata(obj).get("generation")
 
 
 def executed(obj: Object, approved: str, plan: Mapping[str, Any]) -> StatusReport:
@@ -82,5 +82,5 @@ def executed(obj: Object, approved: str, plan: Mapping[str, Any]) -> StatusRepor
 
 def ended(obj: Object, *, removes: bool) -> StatusReport:
     """Return the change of an object whose mode is no longer `plan` or `approve`. `removes`: whether the plan goes."""
-    wanted = *conditions.ended(obj, PLANNED, "Applied"), *conditions.ended(obj, PLAN_STALE, "Applied")
-    return StatusReport(wanted, fields={FIELD: {}} if removes else {})
+    new_conditions = *conditions.ended(obj, PLANNED, "Applied"), *conditions.ended(obj, PLAN_STALE, "Applied")
+    return StatusReport(new_conditions, fields={FIELD: {}} if removes else {})

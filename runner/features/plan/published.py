@@ -54,21 +54,21 @@ class PlanBasis:
 
     def hash(self, nonce: str) -> str:
         """Return the hash of the plan."""
-        changes = sorted((_essence(each) for each in self.plan.changes), key=_dump)
-        unplanned = [document.task(each) for each in self.plan.unplanned]
+        changes = sorted((_essence(change) for change in self.plan.changes), key=_dump)
+        unplanned = [document.task(task) for task in self.plan.unplanned]
         about = [nonce, self.uid, self.generation, self.content, dict(self.reads), changes, unplanned]
         return _digest([*about, self.plan.finalizing, self.plan.more_unplanned], _HASH)
 
     def digests(self, nonce: str) -> Iterator[str]:
         """Yield the digest of each change, to find those that differ."""
-        return (_digest([nonce, _essence(each)], _DIGEST) for each in self.plan.changes)
+        return (_digest([nonce, _essence(change)], _DIGEST) for change in self.plan.changes)
 
 
 def of_status(obj: Object) -> dict[str, Any]:
     """Return `status.plan` of an object; empty if there is none. Fields of another shape are empty."""
     readers: Mapping[str, Callable[[object], Any]] = {"approval": mapping, "reads": mapping, "changes": maps}
-    found = mapping(mapping(obj.get("status")).get("plan"))
-    return {name: readers[name](value) if name in readers else value for name, value in found.items()}
+    plan = mapping(mapping(obj.get("status")).get("plan"))
+    return {name: readers[name](value) if name in readers else value for name, value in plan.items()}
 
 
 def status(
@@ -111,24 +111,24 @@ def drift(plan: ResourcePlan, time: str) -> dict[str, Any]:
     """Return `status.drift`: the changes of a plan as in `status.plan`, with short values, and with a hash of all."""
     listed = _listed({**_entry(change), **_values(change)} for change in plan.changes)
     more = len(plan.changes) - len(listed)
-    found = sorted((_essence(each) for each in plan.changes), key=_dump)
-    return {"hash": _digest(found, _HASH), "time": time, "changes": listed, **({"moreChanges": more} if more else {})}
+    changes = sorted((_essence(change) for change in plan.changes), key=_dump)
+    return {"hash": _digest(changes, _HASH), "time": time, "changes": listed, **({"moreChanges": more} if more else {})}
 
 
 def _listed(entries: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
     """Return the first entries, up to the limit of a status."""
-    found: list[dict[str, Any]] = []
+    listed: list[dict[str, Any]] = []
     size = 0
     for entry in entries:
         size += len(_dump(entry))
         if size > _MOST_BYTES:
             break
-        found.append(entry)
-    return found
+        listed.append(entry)
+    return listed
 
 
 def _entry(change: ObjectChange) -> dict[str, Any]:
-    paths = [each.path[:_LONGEST_PATH] for each in change.fields if each.path]
+    paths = [field.path[:_LONGEST_PATH] for field in change.fields if field.path]
     optional: dict[str, Any] = {
         "recreated": change.recreated,
         "fields": paths[:_MOST_FIELDS],
@@ -146,11 +146,11 @@ def _entry(change: ObjectChange) -> dict[str, Any]:
 
 def _values(change: ObjectChange) -> dict[str, Any]:
     """Return the first fields with their values; long values are cut."""
-    fields = [document.field(each) for each in change.fields[:_MOST_VALUES] if each.path]
+    fields = [document.field(field) for field in change.fields[:_MOST_VALUES] if field.path]
     shown = [
-        {name: value if name == "path" else _short(value) for name, value in each.items()}
-        for each in fields
-        if len(each["path"]) <= _LONGEST_PATH
+        {name: value if name == "path" else _short(value) for name, value in field.items()}
+        for field in fields
+        if len(field["path"]) <= _LONGEST_PATH
     ]
     return {"values": shown} if shown else {}
 
@@ -164,7 +164,7 @@ def summary(plan: ResourcePlan) -> str:
     """Return a sentence with the number of objects, and the first ones."""
     verbs = Counter(change.verb for change in plan.changes)
     counts = ", ".join(f"{verbs[verb]} to {verb}" for verb in _NAMES if verbs[verb]) or "no changes"
-    names = ", ".join(f"{each.gvk.kind} {each.key}" for each in plan.changes[:_MOST_NAMED])
+    names = ", ".join(f"{change.gvk.kind} {change.key}" for change in plan.changes[:_MOST_NAMED])
     more = len(plan.changes) - _MOST_NAMED
     deletion = "deletion: " if plan.finalizing else ""
     text = f"{deletion}{counts}" + (f": {names}" if names else "") + (f" and {more} more" if more > 0 else "")
@@ -175,8 +175,8 @@ def summary(plan: ResourcePlan) -> str:
 def named(differing: Sequence[DifferingValue]) -> dict[str, list[str]]:
     """Return the fields whose values differ in each run: `random` are covered by an approval, `differing` are not."""
     parts = {"random": True, "differing": False}
-    found = {name: [str(each) for each in differing if each.is_covered is kind] for name, kind in parts.items()}
-    return {name: [each[:_LONGEST_PATH] for each in names[:_MOST_FIELDS]] for name, names in found.items()}
+    fields = {name: [str(value) for value in differing if value.is_covered is kind] for name, kind in parts.items()}
+    return {name: [text[:_LONGEST_PATH] for text in texts[:_MOST_FIELDS]] for name, texts in fields.items()}
 
 
 def random_values(plan: Mapping[str, Any]) -> str:
@@ -194,21 +194,21 @@ def random_values(plan: Mapping[str, Any]) -> str:
 
 def differences(before: Mapping[str, Any], after: PlanBasis) -> tuple[str, ...]:
     """Return in what a plan differs from an earlier one, from its status; a phrase each."""
-    found: list[str] = []
+    phrases: list[str] = []
     if before.get("generation") != after.generation:
-        found.append(f"the object changed (generation {before.get('generation')} → {after.generation})")
+        phrases.append(f"the object changed (generation {before.get('generation')} → {after.generation})")
     if before.get("content") != after.content:
-        found.append("the role, playbook or settings changed")
+        phrases.append("the role, playbook or settings changed")
     reads = before.get("reads") or {}
-    found += [f"an object that the plan read changed: {path}" for path in _differing(reads, after.reads)]
-    old = {_name(each): str(each.get("digest")) for each in before.get("changes") or () if isinstance(each, dict)}
+    phrases += [f"an object that the plan read changed: {path}" for path in _differing(reads, after.reads)]
+    old = {_name(entry): str(entry.get("digest")) for entry in before.get("changes") or () if isinstance(entry, dict)}
     nonce = str(before.get("nonce"))
     new = {_title(change): digest for change, digest in zip(after.plan.changes, after.digests(nonce), strict=True)}
     if not before.get("moreChanges"):
-        found += [f"{name} is planned now" for name in new if name not in old]
-    found += [f"{name} is not planned any more" for name in old if name not in new]
-    found += [f"{name} is planned with other values" for name in old if name in new and old[name] != new[name]]
-    return tuple(found) or ("the tasks that cannot be planned, or changes beyond those in the status, differ",)
+        phrases += [f"{name} is planned now" for name in new if name not in old]
+    phrases += [f"{name} is not planned any more" for name in old if name not in new]
+    phrases += [f"{name} is planned with other values" for name in old if name in new and old[name] != new[name]]
+    return tuple(phrases) or ("the tasks that cannot be planned, or changes beyond those in the status, differ",)
 
 
 def _differing(before: Mapping[str, Any], after: Mapping[str, str]) -> Iterator[str]:
@@ -243,8 +243,8 @@ def _text(plan: ResourcePlan) -> str:
     """Return all changes in YAML, cut at a limit: whole objects at the end are missing."""
     parts: list[str] = []
     size = 0
-    entries = [*({"change": document.change(each)} for each in plan.changes)]
-    entries += [{"unplanned": document.task(each)} for each in plan.unplanned]
+    entries = [*({"change": document.change(change)} for change in plan.changes)]
+    entries += [{"unplanned": document.task(task)} for task in plan.unplanned]
     for number, entry in enumerate(entries):
         part = yaml.safe_dump([entry], sort_keys=False, allow_unicode=True, width=120)
         size += len(part.encode())
@@ -257,7 +257,7 @@ def _text(plan: ResourcePlan) -> str:
 
 def _essence(change: ObjectChange) -> dict[str, Any]:
     """Return what of a change is the same in each plan."""
-    fields = tuple(lasting(change.gvk, each) for each in change.fields)
+    fields = tuple(lasting(change.gvk, field) for field in change.fields)
     # The reason is a message of the API server.
     return document.change(
         replace(change, fields=fields, not_validated="not validated" if change.not_validated else "")

@@ -104,34 +104,34 @@ class _Finished:
 
     def conclude(self, owner: PlannedOwner, run: RunContent) -> ResourcePlan:
         """Return the plan of the run's resource."""
-        found: tuple[ObjectChange, ...] = ()
+        object_changes: tuple[ObjectChange, ...] = ()
         message = ""
         try:
-            found = changes.reported(self.overlay.changes(), self.secrets, owner, self.overlay.unknown)
-            found += changes.of_hosts(self.tasks.hosts)
+            object_changes = changes.reported(self.overlay.changes(), self.secrets, owner, self.overlay.unknown)
+            object_changes += changes.of_hosts(self.tasks.hosts)
         except SearchTimeoutError:
             message = f"the changes are {TOO_SLOW}"
         except RecursionError:
             message = _TOO_DEEP
         masked = self.secrets.masker.text
         named = set(map(str, self.overlay.refusals[: self.tasks.named]))
-        others = [UnplannedTask("", "", "", each) for each in self.overlay.partial_reasons if each not in named]
+        others = [UnplannedTask("", "", "", reason) for reason in self.overlay.partial_reasons if reason not in named]
         acting = [
-            UnplannedTask(f"lookup {each.name}", each.place, f"lookup {each.name}", _RUNS_COMMAND)
-            for each in lookups.of_run(run.content, self.tasks.paths)
-            if each.name in _ACTING and each.is_reached(self.tasks.paths)
+            UnplannedTask(f"lookup {lookup.name}", lookup.place, f"lookup {lookup.name}", _RUNS_COMMAND)
+            for lookup in lookups.of_run(run.content, self.tasks.paths)
+            if lookup.name in _ACTING and lookup.is_reached(self.tasks.paths)
         ]
-        unplanned = tuple(replace(each, reason=masked(each.reason)) for each in (*self.tasks.tasks, *others, *acting))
+        unplanned = tuple(replace(task, reason=masked(task.reason)) for task in (*self.tasks.tasks, *others, *acting))
         state: State = "partial" if unplanned else "complete"
         if message or self.result.outcome is not Outcome.SUCCEEDED:
             state = "failed"
             message = message or self._failure()
-        return ResourcePlan(owner.ref, state, found, unplanned, self.tasks.more, message, run.finalizing)
+        return ResourcePlan(owner.ref, state, object_changes, unplanned, self.tasks.more, message, run.finalizing)
 
     def _failure(self) -> str:
         failures = [
-            f"task {each.task!r}" + (f" ({each.path})" if each.path else "") + f" failed: {each.message}"
-            for each in self.result.failures
+            f"task {failure.task!r}" + (f" ({failure.path})" if failure.path else "") + f" failed: {failure.message}"
+            for failure in self.result.failures
         ]
         return "\n".join([*(failures or [self.result.message]), *self.missing])
 
@@ -154,9 +154,9 @@ class PlanConfigMaps:
         state, name, data = self._state(attempt), self._name(attempt), published.data(plan)
         attempt.guard.check()
         try:
-            found = await self._own(state, attempt)
-            if found is None or found.data != data:
-                await state.write(name, data, found)
+            config_map = await self._own(state, attempt)
+            if config_map is None or config_map.data != data:
+                await state.write(name, data, config_map)
         except ApiError as error:
             self._note(error)
             return ""
@@ -167,9 +167,9 @@ class PlanConfigMaps:
         attempt.guard.check()
         state = self._state(attempt)
         try:
-            found = await self._own(state, attempt)
-            if found is not None:
-                await state.delete(found.name, found.uid)
+            config_map = await self._own(state, attempt)
+            if config_map is not None:
+                await state.delete(config_map.name, config_map.uid)
         except ConflictError:  # another one has the name
             return
         except ApiError as error:
@@ -177,10 +177,10 @@ class PlanConfigMaps:
 
     async def _own(self, state: ClusterState, attempt: Attempt) -> Stored | None:
         """Return the ConfigMap. Raises ConflictError if another one has its name."""
-        found = await state.read(self._name(attempt))
-        if found is not None and found.annotations.get(RECORD_OF) != uid_of(attempt.obj):
-            raise ConflictError(f"ConfigMap {state.namespace}/{found.name} is not that of a plan", status=409)
-        return found
+        config_map = await state.read(self._name(attempt))
+        if config_map is not None and config_map.annotations.get(RECORD_OF) != uid_of(attempt.obj):
+            raise ConflictError(f"ConfigMap {state.namespace}/{config_map.name} is not that of a plan", status=409)
+        return config_map
 
     def _state(self, attempt: Attempt) -> ClusterState:
         owner = Owner(ObjectRef.of(self._gvk, attempt.obj), namespaced=attempt.resource.namespaced)

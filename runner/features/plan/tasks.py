@@ -88,7 +88,7 @@ class UnplannedTasks:
 
     overlay: Overlay = field(default_factory=Overlay)
     """What the run has sent so far."""
-    found: dict[tuple[str, ...], UnplannedTask] = field(default_factory=dict)
+    tasks_by_key: dict[tuple[str, ...], UnplannedTask] = field(default_factory=dict)
     more: int = 0
     """Number of further tasks."""
     hosts: dict[str, dict[str, str]] = field(default_factory=dict)
@@ -134,27 +134,27 @@ class UnplannedTasks:
         """Add a task once for all its items and hosts, or once for each value of `distinct`."""
         path, task = (str(data.get(name) or "") for name in ("task_path", "task"))
         key = (path, task, *distinct)
-        if key in self.found:
+        if key in self.tasks_by_key:
             return
-        if len(self.found) < _MOST:
-            self.found[key] = UnplannedTask(task, path, action, reason)
+        if len(self.tasks_by_key) < _MOST:
+            self.tasks_by_key[key] = UnplannedTask(task, path, action, reason)
         else:
             self.more += 1
 
     @property
     def tasks(self) -> tuple[UnplannedTask, ...]:
         """The tasks in their order."""
-        return tuple(self.found.values())
+        return tuple(self.tasks_by_key.values())
 
 
 def _printed(output: str) -> dict[str, Any]:
     """Return the result in the output of a skipped task; empty if there is none."""
     begin = _RESULT.search(output)
     try:
-        found, _ = json.JSONDecoder().raw_decode(output, begin.end()) if begin else ({}, 0)
+        result, _ = json.JSONDecoder().raw_decode(output, begin.end()) if begin else ({}, 0)
     except ValueError:
         return {}
-    return found if isinstance(found, dict) else {}
+    return result if isinstance(result, dict) else {}
 
 
 def _moment(event: Event) -> float:

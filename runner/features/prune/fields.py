@@ -68,26 +68,26 @@ def _policy(fields: Fields) -> PrunePolicy:
     node = fields.node("prune")
     if not isinstance(node, yaml.MappingNode):
         return PrunePolicy(_action(fields, "prune", default="off"))
-    given = fields.fields("prune", field.names(_PRUNE))
-    if given is None:
+    prune = fields.fields("prune", field.names(_PRUNE))
+    if prune is None:
         return PrunePolicy("off")
-    kinds = given.texts("kinds")
+    kinds = prune.texts("kinds")
     for kind in kinds:
         if kind not in PROTECTED:
-            given.error(
+            prune.error(
                 "kinds", f"invalid kind {kind!r}: use {', '.join(PROTECTED)}; all other kinds are pruned anyway"
             )
-    return PrunePolicy(_action(given, "then", default="report"), frozenset(kinds))
+    return PrunePolicy(_action(prune, "then", default="report"), frozenset(kinds))
 
 
 def _action(fields: Fields, name: str, default: PruneAction) -> PruneAction:
     text = fields.text(name).lower()
     if text in {"false", "no"}:  # spellings of off in YAML
         return "off"
-    found = next((action for action in _ACTIONS if action == text), None)
-    if text and found is None:
+    choice = next((action for action in _ACTIONS if action == text), None)
+    if text and choice is None:
         fields.error(name, f"invalid value {text!r}: use off, report or delete")
-    return found or default
+    return choice or default
 
 
 FIELDS = FeatureFields((_ENTRY, _PRUNE), _read)

@@ -164,7 +164,7 @@ class Pruner(Hooks):
         state.unused = len(findings.unused) + len(findings.problems)
         attempt.guard.check()
         await self._records.save(state, ref, attempt.guard)
-        found = PruneReport(
+        report = PruneReport(
             unused=findings.unused,
             deleted=findings.deleted,
             problems=findings.problems,
@@ -175,7 +175,7 @@ class Pruner(Hooks):
             deletable=may_delete,
         )
         is_pending = state.record.is_pending() or (is_first and bool(state.record.unused()))
-        return Pruned(found, confirm=not why and is_pending)
+        return Pruned(report, confirm=not why and is_pending)
 
     async def must_run(self, attempt: Attempt) -> bool:
         """Return True if a run must confirm that objects are unused, of this resource or of another one.
@@ -288,8 +288,8 @@ def _recorded(attempt: Attempt, uses: RunUses) -> Attempt:
 
 def _why_hidden(attempt: Attempt, coverage: Coverage) -> str:
     """Return the first lookup that hides its failures, as the end of a sentence; empty if there is none."""
-    found = (each for each in lookups.of_run(attempt.executes.content, coverage.paths) if each.ignores_errors)
-    first = next(found, None)
+    ignoring = (lookup for lookup in lookups.of_run(attempt.executes.content, coverage.paths) if lookup.ignores_errors)
+    first = next(ignoring, None)
     return f"a lookup ignores its errors ({first.place})" if first is not None else ""
 
 

@@ -109,7 +109,7 @@ class CreatedObject:
         """Note the created object as the API server returned it."""
         annotations = annotations_of(obj)
         name = annotations.get(_HELM_NAME)
-        by_helm = any(each.get("manager") == "helm" for each in managed_fields_of(obj))
+        by_helm = any(entry.get("manager") == "helm" for entry in managed_fields_of(obj))
         self.exempt = _HELM_HOOK in annotations or (by_helm and not name)
         self.release = f"{annotations.get(_HELM_NAMESPACE, self.key.namespace)}/{name}" if name else ""
         self.uid, self.intended = uid_of(obj), 0
@@ -221,19 +221,19 @@ class CreationRecord:
         """Return the record as JSON."""
         bases: dict[Basis, int] = {}
         objects = [_spell(entry, bases) for entry in self.objects.values()]
-        found = [[basis.generation, basis.content, list(basis.omitted)] for basis in bases]
+        spelled = [[basis.generation, basis.content, list(basis.omitted)] for basis in bases]
         more = {"uses": self.uses.spell(), "omitted": list(self.omitted)} if self.uses else {}
-        return orjson.dumps({"bases": found, "objects": objects, **more}).decode()
+        return orjson.dumps({"bases": spelled, "objects": objects, **more}).decode()
 
     @classmethod
     def parse(cls, text: str) -> CreationRecord:
         """Read a record. Raises ValueError if it is invalid."""
         try:
-            found = orjson.loads(text)
-            bases = [Basis(str(one), str(two), tuple(map(str, more))) for one, two, more in found["bases"]]
-            entries = [_parse(each, bases) for each in found["objects"]]
-            uses = UseDigests.parse(found["uses"]) if "uses" in found else None
-            omitted = tuple(map(str, found.get("omitted", ())))
+            document = orjson.loads(text)
+            bases = [Basis(str(one), str(two), tuple(map(str, more))) for one, two, more in document["bases"]]
+            entries = [_parse(entry, bases) for entry in document["objects"]]
+            uses = UseDigests.parse(document["uses"]) if "uses" in document else None
+            omitted = tuple(map(str, document.get("omitted", ())))
         except (KeyError, TypeError, AttributeError, IndexError) as error:
             raise ValueError(f"invalid record of created objects: {error!r}") from error
         return cls({entry.id: entry for entry in entries}, uses, omitted)
@@ -272,7 +272,7 @@ def reason_to_keep(obj: Object, owner: Owner) -> str:
         return f"annotation {_HELM_KEEP}"
     references = references_of(obj)
     named = {name: annotations[name] for name in (PRIMARY_RESOURCE, PRIMARY_RESOURCE_TYPE) if name in annotations}
-    is_ours = [each.get("uid") == owner.ref.uid for each in references]
+    is_ours = [reference.get("uid") == owner.ref.uid for reference in references]
     if references and all(is_ours) and named in ({}, owner.annotations()):
         return ""
     if not references and named == owner.annotations():
@@ -281,7 +281,7 @@ def reason_to_keep(obj: Object, owner: Owner) -> str:
 
 
 def _spell(entry: CreatedObject, bases: dict[Basis, int]) -> dict[str, Any]:
-    found = {
+    fields = {
         "apiVersion": entry.gvk.api_version,
         "kind": entry.gvk.kind,
         "plural": entry.plural,
@@ -295,19 +295,19 @@ def _spell(entry: CreatedObject, bases: dict[Basis, int]) -> dict[str, Any]:
         "exempt": entry.exempt,
         "tasks": list(entry.tasks),
     }
-    return {name: value for name, value in found.items() if value or name == "basis"}
+    return {name: value for name, value in fields.items() if value or name == "basis"}
 
 
-def _parse(found: Mapping[str, Any], bases: list[Basis]) -> CreatedObject:
+def _parse(fields: Mapping[str, Any], bases: list[Basis]) -> CreatedObject:
     return CreatedObject(
-        gvk=GVK.of(found),
-        plural=str(found["plural"]),
-        key=ObjectKey(str(found.get("namespace", "")), str(found["name"])),
-        basis=bases[int(found["basis"])],
-        uid=str(found.get("uid", "")),
-        intended=int(found.get("intended", 0)),
-        release=str(found.get("release", "")),
-        unused=int(found.get("unused", 0)),
-        exempt=found.get("exempt") is True,
-        tasks=tuple(map(str, found.get("tasks", ()))),
+        gvk=GVK.of(fields),
+        plural=str(fields["plural"]),
+        key=ObjectKey(str(fields.get("namespace", "")), str(fields["name"])),
+        basis=bases[int(fields["basis"])],
+        uid=str(fields.get("uid", "")),
+        intended=int(fields.get("intended", 0)),
+        release=str(fields.get("release", "")),
+        unused=int(fields.get("unused", 0)),
+        exempt=fields.get("exempt") is True,
+        tasks=tuple(map(str, fields.get("tasks", ()))),
     )

@@ -251,13 +251,13 @@ class PruneDeletion:
         findings = Findings()
         if not examined.record.unused():
             return findings
-        for each in self._observers:
-            each.began(examined.owner)
+        for observer in self._observers:
+            observer.began(examined.owner)
         try:
             await self._examine(examined, findings)
         finally:
-            for each in self._observers:
-                each.ended(examined.owner)
+            for observer in self._observers:
+                observer.ended(examined.owner)
         return findings
 
     async def read(self, entry: CreatedObject) -> Object | None:
@@ -312,7 +312,7 @@ class PruneDeletion:
         resource = await self._discovery.find(entry.gvk)
         version = str(metadata(obj).get("resourceVersion") or "")
         await self._client.delete(resource, key_of(obj), uid=entry.uid, version=version, user=self._user)
-        for each in self._observers:
-            each.deleted(owner, resource, obj)
+        for observer in self._observers:
+            observer.deleted(owner, resource, obj)
         self._pruned.labels(str(self._scope.watch.gvk)).inc()
         self._log.info("Deleted an unused object", object=str(entry), uid=entry.uid, **owner.ref.key._asdict())

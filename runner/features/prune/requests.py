@@ -48,12 +48,12 @@ async def answered(call: Call, answer: Answer) -> None:
         return
     namespace = _namespace(info)
     if info.verb == "list":
-        found = await answer.object() if answer.status < _REDIRECT else None
-        uses.used.listed(info.resource, namespace, found)
+        objects = await answer.object() if answer.status < _REDIRECT else None
+        uses.used.listed(info.resource, namespace, objects)
     elif answer.status == HTTPStatus.CONFLICT:
         name = ((await answer.object() or {}).get("details") or {}).get("name")
-        found = {"items": [{"metadata": {"namespace": namespace, "name": name}}]} if name else None
-        uses.used.listed(info.resource, namespace, found)
+        objects = {"items": [{"metadata": {"namespace": namespace, "name": name}}]} if name else None
+        uses.used.listed(info.resource, namespace, objects)
     uses.used.answered(info.resource, namespace)
 
 

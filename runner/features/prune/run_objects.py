@@ -77,13 +77,13 @@ class RunObjects(RunUses):
             self.created.pop(ident, None)
             self.record.withdraw(ident)
             return
-        found = key_of(obj)
-        self.used.name(resource.plural, found)
+        actual_key = key_of(obj)
+        self.used.name(resource.plural, actual_key)
         if ident not in self.record.objects:  # the API server chose its name
-            if not self.record.intend(resource.gvk, resource.plural, found, self.basis, self.clock()):
+            if not self.record.intend(resource.gvk, resource.plural, actual_key, self.basis, self.clock()):
                 self.full()
                 return
-            ident = _id(resource, found)
+            ident = _id(resource, actual_key)
         self.created.setdefault(ident, self.clock())
         entry = self.record.objects[ident]
         entry.found(obj)

@@ -67,7 +67,7 @@ class ResourceUses:
 
     def is_used(self, is_used: IsUsed) -> bool:
         """Return whether the resource uses an object, as far as known."""
-        return any(is_used(each) for each in (self.last, self.since, self.running) if each is not None)
+        return any(is_used(uses) for uses in (self.last, self.since, self.running) if uses is not None)
 
     def ended(self, why: str, coverage: Coverage) -> None:
         """Note the end of the run in progress. `why`: why it was incomplete; empty for a complete one."""
@@ -79,10 +79,10 @@ class ResourceUses:
             return
         hidden = Counter(coverage.omitting) - Counter(self.omitted)
         before = self.kept
-        kept = before.without(coverage.reached(hidden)) if hidden and before is not None else None
-        if not kept:  # whatever the run did not reach used nothing
+        unreached = before.without(coverage.reached(hidden)) if hidden and before is not None else None
+        if not unreached:  # whatever the run did not reach used nothing
             self.omitted = coverage.omitting
-        self.last = uses.union(kept) if kept else uses
+        self.last = uses.union(unreached) if unreached else uses
         self.since, self.is_known = None, True
 
     @property
@@ -157,7 +157,7 @@ class DeletionGate:
 
     async def wait(self, plural: str, key: ObjectKey) -> None:
         """Wait until no object that a request names is being deleted. Without a name: no object of the kind."""
-        while ended := next((each for each in self._of(plural, key)), None):
+        while ended := next((event for event in self._of(plural, key)), None):
             await ended.wait()
 
     def _of(self, plural: str, key: ObjectKey) -> Iterator[asyncio.Event]:
@@ -206,11 +206,11 @@ class OperatorUses:
         uses = self._watched[ref.gvk].uses
         if ref.key in uses and uses[ref.key].uid != ref.uid:
             self.forget(ref.gvk, ref.key)
-        found = uses.setdefault(ref.key, ResourceUses(ref.uid))
-        found.ended("its last run was interrupted", Coverage())  # an attempt that was left by an error
-        if record is not None and found.last is None:
-            found.last, found.omitted = record.uses, record.omitted
-        found.running = used
+        resource_uses = uses.setdefault(ref.key, ResourceUses(ref.uid))
+        resource_uses.ended("its last run was interrupted", Coverage())  # an attempt that was left by an error
+        if record is not None and resource_uses.last is None:
+            resource_uses.last, resource_uses.omitted = record.uses, record.omitted
+        resource_uses.running = used
 
     def ended(
         self,
@@ -222,13 +222,13 @@ class OperatorUses:
         record: CreationRecord | None = None,
     ) -> None:
         """Note the end of a run, also in the record. `why`: why it was incomplete; empty for a complete one."""
-        found = self._watched[ref.gvk].uses.get(ref.key)
-        if found is None or found.running is not used:
+        resource_uses = self._watched[ref.gvk].uses.get(ref.key)
+        if resource_uses is None or resource_uses.running is not used:
             return  # the resource does not exist any more
-        found.ended(why, coverage)
+        resource_uses.ended(why, coverage)
         if record is not None:
-            record.uses, record.omitted = found.kept, found.omitted
-        if found.is_known:
+            record.uses, record.omitted = resource_uses.kept, resource_uses.omitted
+        if resource_uses.is_known:
             self._requested.discard(ref)
         if not why:
             self._waiting.pop(ref, None)  # its unused objects are examined now
@@ -295,8 +295,8 @@ class OperatorUses:
         return not users
 
     def _why_unlisted(self) -> str:
-        found = (watched.existing.unknown() for watched in self._watched.values())
-        return "; ".join(str(unknown) for unknown in found if unknown is not None)
+        reasons = (watched.existing.unknown() for watched in self._watched.values())
+        return "; ".join(str(unknown) for unknown in reasons if unknown is not None)
 
     def _resources(self) -> Iterator[tuple[ObjectRef, ResourceUses | None]]:
         for gvk, watched in self._watched.items():

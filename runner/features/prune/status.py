@@ -36,51 +36,51 @@ class PruneReport:
     """Whether `prune: delete` would delete unused objects. Runs that a user approves delete none."""
 
 
-def prunable(obj: Object, found: PruneReport) -> tuple[Condition, ...]:
+def prunable(obj: Object, report: PruneReport) -> tuple[Condition, ...]:
     """Return the condition about unused objects, or none if there is nothing to report or to take back."""
-    state = _prune_state(found)
+    state = _prune_state(report)
     if state is not None:
-        return (make(PRUNABLE, *state, "\n".join(_about_unused(found))),)
-    kept = find(conditions_of(obj), PRUNABLE)
-    if kept is None or kept.get("status") == "False" or not found.counts:
+        return (make(PRUNABLE, *state, "\n".join(_about_unused(report))),)
+    before = find(conditions_of(obj), PRUNABLE)
+    if before is None or before.get("status") == "False" or not report.counts:
         return ()
     return (make(PRUNABLE, "False", "NoneUnused", ""),)
 
 
-def _prune_state(found: PruneReport) -> tuple[ConditionStatus, str] | None:
+def _prune_state(report: PruneReport) -> tuple[ConditionStatus, str] | None:
     """Return status and reason of `Prunable`; None if there is nothing to report."""
     states: tuple[tuple[object, ConditionStatus, str], ...] = (
-        (found.problems, "True", "NotDeleted"),
-        (found.unused, "True", "Unused"),
-        (any(others.is_unknown for _, others in found.shared), "Unknown", "Waiting"),
-        (found.held, "Unknown", "TasksOmitted"),
-        (found.unrecorded, "Unknown", "NotRecorded"),
-        (found.shared, "False", "InUse"),
-        (found.deleted, "False", "Pruned"),
+        (report.problems, "True", "NotDeleted"),
+        (report.unused, "True", "Unused"),
+        (any(others.is_unknown for _, others in report.shared), "Unknown", "Waiting"),
+        (report.held, "Unknown", "TasksOmitted"),
+        (report.unrecorded, "Unknown", "NotRecorded"),
+        (report.shared, "False", "InUse"),
+        (report.deleted, "False", "Pruned"),
     )
     return next(((status, reason) for applies, status, reason in states if applies), None)
 
 
-def _about_unused(found: PruneReport) -> Iterator[str]:
+def _about_unused(report: PruneReport) -> Iterator[str]:
     """Yield the sentences of `Prunable`."""
-    yield from (f"Cannot delete {problem}" for problem in found.problems[:MOST_NAMED])
-    if len(found.problems) > MOST_NAMED:
-        yield f"Cannot delete {len(found.problems) - MOST_NAMED} more objects"
-    if found.unused:
-        advice = "Delete them, or set prune: delete in watches.yaml" if found.deletable else "Delete them"
-        yield f"{first_names(found.unused, MOST_NAMED)}: no longer used by the runs. {advice}; {KEEP_ADVICE}."
-    if found.deleted:
-        yield f"Deleted: {first_names(found.deleted, MOST_NAMED)}."
+    yield from (f"Cannot delete {problem}" for problem in report.problems[:MOST_NAMED])
+    if len(report.problems) > MOST_NAMED:
+        yield f"Cannot delete {len(report.problems) - MOST_NAMED} more objects"
+    if report.unused:
+        advice = "Delete them, or set prune: delete in watches.yaml" if report.deletable else "Delete them"
+        yield f"{first_names(report.unused, MOST_NAMED)}: no longer used by the runs. {advice}; {KEEP_ADVICE}."
+    if report.deleted:
+        yield f"Deleted: {first_names(report.deleted, MOST_NAMED)}."
     by_users: dict[OtherUsers, list[str]] = {}
-    for name, others in found.shared:
+    for name, others in report.shared:
         by_users.setdefault(others, []).append(name)
     yield from (
         f"{first_names(names, MOST_NAMED)}: no longer used by this resource; {why}." for why, names in by_users.items()
     )
     by_task: dict[str, list[str]] = {}
-    for name, what in found.held:
+    for name, what in report.held:
         by_task.setdefault(what, []).append(name)
     for what, names in by_task.items():
         yield f"{first_names(names, MOST_NAMED)}: not used by the last run, but kept, because {what}."
-    if found.unrecorded:
-        yield f"Further objects cannot be pruned: {found.unrecorded}"
+    if report.unrecorded:
+        yield f"Further objects cannot be pruned: {report.unrecorded}"

@@ -48,9 +48,9 @@ class RecordStore:
 
     async def load(self, uid: str) -> str | None:
         """Return a record; None if there is none."""
-        found = await self._state.read(uid)
-        self._known[uid] = found and replace(found, data={})
-        return found.data.get("record", "") if found is not None else None
+        stored = await self._state.read(uid)
+        self._known[uid] = stored and replace(stored, data={})
+        return stored.data.get("record", "") if stored is not None else None
 
     async def save(self, owner: ObjectRef, text: str) -> None:
         """Write a record."""
@@ -66,8 +66,8 @@ class RecordStore:
 
     async def owners(self) -> Iterable[ObjectRef]:
         """Return the resources of all records."""
-        found = [_owner(each.data.get("owner", ""), each.name) for each in await self._state.all()]
-        return [owner for owner in found if owner is not None]
+        owners = [_owner(stored.data.get("owner", ""), stored.name) for stored in await self._state.all()]
+        return [owner for owner in owners if owner is not None]
 
 
 def _owner(text: str, uid: str) -> ObjectRef | None:

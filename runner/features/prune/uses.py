@@ -151,10 +151,10 @@ class UseDigests:
         rows = set[tuple[int, int]]()
         for plural, key in named:
             tasks = [int(task, 16) for task in tasks_at(used.times(plural, key))] or [0]
-            found = [_digest(RELEASE, release) for release in _releases([(plural, key)])]
+            digests = [_digest(RELEASE, release) for release in _releases([(plural, key)])]
             if (plural, key.namespace) not in kinds:
-                found.append(_digest(plural, key))
-            rows.update(product(found, tasks))
+                digests.append(_digest(plural, key))
+            rows.update(product(digests, tasks))
         return cls._of(rows, kinds)
 
     @classmethod
@@ -179,10 +179,10 @@ class UseDigests:
         return {"tasks": by_task, "kinds": sorted(map(list, self.kinds))}
 
     @classmethod
-    def parse(cls, found: Mapping[str, Any]) -> UseDigests:
+    def parse(cls, document: Mapping[str, Any]) -> UseDigests:
         """Read uses. Raises ValueError, TypeError, AttributeError or KeyError if they are invalid."""
-        rows = ((int(each, 16), int(task, 16)) for task, some in found["tasks"].items() for each in some)
-        return cls._of(rows, frozenset((str(plural), str(namespace)) for plural, namespace in found["kinds"]))
+        rows = ((int(digest, 16), int(task, 16)) for task, digests in document["tasks"].items() for digest in digests)
+        return cls._of(rows, frozenset((str(plural), str(namespace)) for plural, namespace in document["kinds"]))
 
     def _rows(self) -> Iterable[tuple[int, int]]:
         return zip(self.digests, self.tasks, strict=True)
@@ -207,13 +207,13 @@ class UseDigests:
 def _largest(kinds: Iterable[tuple[str, str]]) -> frozenset[tuple[str, str]]:
     """Return the kinds and namespaces with the most objects, so that all other objects are within the limit."""
     counts = Counter(kinds)
-    left, found = counts.total(), set()
+    left, largest = counts.total(), set()
     for kind, count in counts.most_common():
         if left <= MOST_DIGESTS:
             break
         left -= count
-        found.add(kind)
-    return frozenset(found)
+        largest.add(kind)
+    return frozenset(largest)
 
 
 def _releases(named: Iterable[tuple[str, ObjectKey]]) -> Iterable[ObjectKey]:

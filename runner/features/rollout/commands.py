@@ -107,19 +107,19 @@ async def _find(client: Client, kind: str, namespace: str) -> RolloutStore:
     """Return the storage of a kind's rollout."""
     from runner.features.rollout.store import RolloutStore  # noqa: PLC0415 - as above
 
-    found = await RolloutStore.all(client, namespace)
-    names = {each.kind.kind for each in found}
-    wanted = kind.lower()
-    stores = [
-        each for each in found if wanted in {each.kind.kind.lower(), f"{each.kind.kind}.{each.kind.group}".lower()}
+    stores = await RolloutStore.all(client, namespace)
+    names = {store.kind.kind for store in stores}
+    name = kind.lower()
+    matching = [
+        store for store in stores if name in {store.kind.kind.lower(), f"{store.kind.kind}.{store.kind.group}".lower()}
     ]
-    if not stores:
+    if not matching:
         known = f"; there are rollouts of {', '.join(sorted(names))}" if names else ""
         raise OperatorError(f"no rollout of {kind}{known}: set `rollout` in watches.yaml, and start the operator")
-    if len(stores) > 1:
-        places = ", ".join(f"{each.kind.kind}.{each.kind.group} in {each.namespace}" for each in stores)
+    if len(matching) > 1:
+        places = ", ".join(f"{store.kind.kind}.{store.kind.group} in {store.namespace}" for store in matching)
         raise ConfigError(f"{kind} has several rollouts: {places}; set --namespace, or write KIND.GROUP")
-    return stores[0]
+    return matching[0]
 
 
 async def _change(store: RolloutStore, change: Callable[[State], State]) -> None:
@@ -155,7 +155,7 @@ def _report(store: RolloutStore, state: State, members: Sequence[Member]) -> lis
     """Return the lines of `status`."""
     from runner.values.objects import first_names  # noqa: PLC0415 - as above
 
-    updated = [each for each in members if each.content == state.content != ""]
+    updated = [member for member in members if member.content == state.content != ""]
     step = "ended" if state.ended else f"step {state.step + 1} of {max(len(state.limits), 1)}"
     lines = [
         f"{store.kind.kind}: {step}" + (f", paused: {state.paused}" if state.paused else ""),
@@ -163,13 +163,13 @@ def _report(store: RolloutStore, state: State, members: Sequence[Member]) -> lis
         f"{len(updated)} of {len(members)} objects ran the content {state.content or '(not known yet)'}",
     ]
     groups = {
-        "running": [each for each in members if each.content != state.content and each.uid in state.begun],
-        "in progress": [each for each in updated if each.unfinished],
-        "failed": [each for each in updated if each.failed],
-        "not Ready": [each for each in updated if each.unready and not (each.failed or each.unfinished)],
-        "omitted": [each for each in members if each.content != state.content and each.out],
+        "running": [member for member in members if member.content != state.content and member.uid in state.begun],
+        "in progress": [member for member in updated if member.unfinished],
+        "failed": [member for member in updated if member.failed],
+        "not Ready": [member for member in updated if member.unready and not (member.failed or member.unfinished)],
+        "omitted": [member for member in members if member.content != state.content and member.out],
     }
-    for what, found in groups.items():
-        if found:
-            lines.append(f"{what}: {first_names([str(each.key) for each in found], _MOST_NAMED)}")
+    for what, group in groups.items():
+        if group:
+            lines.append(f"{what}: {first_names([str(member.key) for member in group], _MOST_NAMED)}")
     return lines

@@ -89,15 +89,15 @@ class RolloutPolicy:
 
     def limits(self, total: int, labelled: int) -> tuple[int, ...]:
         """Return the number of objects after each step, of `total` objects of which `labelled` have the labels."""
-        found = [min(labelled if self.labels else self.first, total)] if self.labels or self.first else []
-        found += [step.limit(total) for step in self.steps]
-        if found[-1] < total:
-            found.append(total)
-        return tuple(max(found[: number + 1]) for number in range(len(found)))
+        limits = [min(labelled if self.labels else self.first, total)] if self.labels or self.first else []
+        limits += [step.limit(total) for step in self.steps]
+        if limits[-1] < total:
+            limits.append(total)
+        return tuple(max(limits[: number + 1]) for number in range(len(limits)))
 
     def opens(self, now: float) -> float:
         """Return when outdated objects may begin next, `now` if they may begin now."""
-        return min((each.opens(now) for each in self.windows), default=now)
+        return min((window.opens(now) for window in self.windows), default=now)
 
 
 ROLLOUT_POLICY: Slot[RolloutPolicy | None] = Slot("rollout", None)
@@ -171,60 +171,62 @@ def _read(entry: Entry, values: Slots) -> Slots:
 
 def _policy(fields: Fields) -> RolloutPolicy | None:
     """Return the policy of a watch; None if it has none."""
-    given = fields.fields("rollout", field.names(_ROLLOUT))
-    if given is None:
+    rollout = fields.fields("rollout", field.names(_ROLLOUT))
+    if rollout is None:
         return None
     if not fields.boolean("manageStatus", default=True):
         fields.error("rollout", "needs the status, which contains the content of the last run: remove manageStatus")
-    first, labels = _first(given)
-    failures = given.integer("maxFailures", default=0)
+    first, labels = _first(rollout)
+    failures = rollout.integer("maxFailures", default=0)
     if failures < 0:
-        given.error("maxFailures", f"invalid number {failures}: use the number of objects that may fail, or 0")
+        rollout.error("maxFailures", f"invalid number {failures}: use the number of objects that may fail, or 0")
     return RolloutPolicy(
-        _steps(given),
+        _steps(rollout),
         first,
         labels,
-        policy_fields.span(given, "pause", off=False) or 0.0,
-        policy_fields.span(given, "ready", off=False) or 0.0,
+        policy_fields.span(rollout, "pause", off=False) or 0.0,
+        policy_fields.span(rollout, "ready", off=False) or 0.0,
         failures,
-        tuple(_windows(given)),
+        tuple(_windows(rollout)),
     )
 
 
-def _first(given: Fields) -> tuple[int, Mapping[str, str]]:
+def _first(rollout: Fields) -> tuple[int, Mapping[str, str]]:
     """Return number and labels of the objects of the first step."""
-    if not isinstance(given.node("first"), yaml.MappingNode):
-        first = given.integer("first", default=0)
-        if given.node("first") is not None and first < 1:
-            given.error("first", "invalid number: use the number of objects that run first, at least 1, or matchLabels")
+    if not isinstance(rollout.node("first"), yaml.MappingNode):
+        first = rollout.integer("first", default=0)
+        if rollout.node("first") is not None and first < 1:
+            rollout.error(
+                "first", "invalid number: use the number of objects that run first, at least 1, or matchLabels"
+            )
         return first, {}
-    inner = given.fields("first", field.names(_ROLLOUT_FIRST))
+    inner = rollout.fields("first", field.names(_ROLLOUT_FIRST))
     labels = {key: value for key, value, _ in inner.pairs("matchLabels")} if inner is not None else {}
     if not labels:
-        given.error("first", "selects nothing: set matchLabels, or the number of objects that run first")
+        rollout.error("first", "selects nothing: set matchLabels, or the number of objects that run first")
     return 0, MappingProxyType(labels)
 
 
-def _steps(given: Fields) -> tuple[Step, ...]:
+def _steps(rollout: Fields) -> tuple[Step, ...]:
     advice = "use numbers of objects and percentages that grow, such as [1, 5, 25%, 100%]"
     steps = []
-    for text in given.texts("steps"):
-        found = _STEP.fullmatch(text)
-        if found is None or not int(found[1]) or (found[2] and int(found[1]) > _ALL):
-            given.error("steps", f"invalid step {text!r}: {advice}")
+    for text in rollout.texts("steps"):
+        match = _STEP.fullmatch(text)
+        if match is None or not int(match[1]) or (match[2] and int(match[1]) > _ALL):
+            rollout.error("steps", f"invalid step {text!r}: {advice}")
         else:
-            steps.append(Step(int(found[1]), bool(found[2])))
-    if not steps and not given.texts("steps"):
-        given.error("steps", f"missing or empty: {advice}")
+            steps.append(Step(int(match[1]), bool(match[2])))
+    if not steps and not rollout.texts("steps"):
+        rollout.error("steps", f"missing or empty: {advice}")
     for is_percent in (False, True):
         alike = [step.number for step in steps if step.is_percent is is_percent]
         if any(before >= after for before, after in pairwise(alike)):
-            given.error("steps", f"steps do not grow: {advice}")
+            rollout.error("steps", f"steps do not grow: {advice}")
     return tuple(steps) or (Step(_ALL, is_percent=True),)
 
 
-def _windows(given: Fields) -> Iterator[Window]:
-    for item in given.items("windows", field.names(_WINDOWS)):
+def _windows(rollout: Fields) -> Iterator[Window]:
+    for item in rollout.items("windows", field.names(_WINDOWS)):
         days = item.texts("days")
         for day in days:
             if day not in DAYS:

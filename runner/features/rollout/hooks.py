@@ -226,7 +226,9 @@ class Rollout(Hooks):
             old = state = self._state or await self._load()
             target = state.target(content)
             if state.content != target and (target != self._target or not state.content):
-                state = state.begin(target, (each.uid for each in members if each.content == target and each.failed))
+                state = state.begin(
+                    target, (member.uid for member in members if member.content == target and member.failed)
+                )
             fleet = Fleet.of(self._policy, state, members)
             if state.content == target and self._scope.leadership.leads():
                 while (later := advance(self._policy, state, fleet, time.time())) != state:
@@ -238,7 +240,7 @@ class Rollout(Hooks):
             self._target, self._fleet, self._state = target, fleet, state
         self._report(fleet, old, state)
         turns = Turns.of(self._policy, state, fleet, time.time())
-        for member in sorted(members, key=lambda each: fleet.ranks.get(each.uid, len(members))):
+        for member in sorted(members, key=lambda candidate: fleet.ranks.get(candidate.uid, len(members))):
             # Content that is renewed in a running operator, by a restart or an edit, has queued no object.
             is_unqueued = renewed and member.content != target and self._scope.leadership.leads()
             wait = self._waiting.get(member.key, _NO_WAIT if is_unqueued else None)
@@ -254,21 +256,21 @@ class Rollout(Hooks):
             summary = informer.summary(key)
             if summary is None or summary.deleting:
                 continue
-            kept = before.get(key)
-            if kept is None or kept[0] is not summary:
+            entry = before.get(key)
+            if entry is None or entry[0] is not summary:
                 obj = informer.get(key)
                 if obj is None:
                     continue
-                kept, parsed = (summary, Member.of(obj, self._policy.labels, self._scope.watch.mode)), parsed + 1
+                entry, parsed = (summary, Member.of(obj, self._policy.labels, self._scope.watch.mode)), parsed + 1
                 if parsed % _BATCH == 0:
                     await asyncio.sleep(0)
-            self._members[key] = kept
+            self._members[key] = entry
         return [member for _, member in self._members.values()]
 
     def _report(self, fleet: Fleet, old: State, new: State) -> None:
         """Write Events about what has changed, and the metrics."""
         gvk, place = self._scope.watch.gvk, f"step {new.step + 1} of {len(new.limits)}"
-        outdated = sum(each.content != new.content and not each.is_new for each in fleet.members)
+        outdated = sum(member.content != new.content and not member.is_new for member in fleet.members)
         for gauge, value in zip(self._gauges, (outdated, new.step + 1, bool(new.paused)), strict=True):
             gauge.labels(str(gvk)).set(value)
         if new.paused not in {"", old.paused}:

@@ -105,12 +105,12 @@ class Member:
 
 def _out(obj: Object, failure: Condition, mode: RunMode) -> str:
     """Return why no rollout runs an object; empty if one does."""
-    wanted = strictest(mode_of(mode_requested(obj)) or mode, mode)
+    effective_mode = strictest(mode_of(mode_requested(obj)) or mode, mode)
     reasons = {
         "it is being deleted": is_deleting(obj),
         f"the annotation {ROLLOUT} holds it": annotations_of(obj).get(ROLLOUT) == "hold",
         "it is paused": is_paused(obj),
-        "its mode is plan": wanted == "plan",
+        "its mode is plan": effective_mode == "plan",
         UNUSABLE: (failure.get("status"), failure.get("reason")) == ("True", "Unusable"),
     }
     return next((why for why, holds in reasons.items() if holds), "")
@@ -137,8 +137,8 @@ def updated(obj: Object, content: str, now: float) -> Condition:
     The time, `now`, is that of the first such run: with each later one, the condition stays as it is.
     """
     before = find(conditions_of(obj), UPDATED) or {}
-    found = _CONTENT.search(str(before.get("message")))
-    if before.get("status") == "True" and found and found["content"] == content and found["since"]:
+    match = _CONTENT.search(str(before.get("message")))
+    if before.get("status") == "True" and match and match["content"] == content and match["since"]:
         return make(UPDATED, "True", UPDATED, str(before["message"]))
     return make(UPDATED, "True", UPDATED, f"Last run: content {content} since {timestamp(now)}")
 

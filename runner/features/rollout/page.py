@@ -38,7 +38,7 @@ class RolloutTable:
         return PageSections(overview=self._overview)
 
     def _overview(self) -> Section | None:
-        rows = [_row(gvk, *found) for gvk, progress in self.kinds.items() if (found := progress()) is not None]
+        rows = [_row(gvk, *current) for gvk, progress in self.kinds.items() if (current := progress()) is not None]
         return page.section("Rollouts", page.table("Rollouts", _COLUMNS, rows)) if rows else None
 
 

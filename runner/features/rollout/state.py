@@ -49,15 +49,15 @@ class State:
     def parse(cls, text: str) -> State | None:
         """Read the ConfigMap's text; None if it is invalid."""
         try:
-            found = orjson.loads(text)
+            document = orjson.loads(text)
             known = {
                 **{name: getattr(_NEW, name) for name in _LATER},
-                "stable": found["content"] if found["ended"] else "",
+                "stable": document["content"] if document["ended"] else "",
             }
-            known |= found
+            known |= document
             fields: dict[str, Any] = {name: type(getattr(_NEW, name))(known[name]) for name in _PLAIN}
-            fields |= {name: frozenset(str(found[name]).split()) for name in _SETS}
-            return cls(**fields, limits=tuple(map(int, found["limits"])))
+            fields |= {name: frozenset(str(document[name]).split()) for name in _SETS}
+            return cls(**fields, limits=tuple(map(int, document["limits"])))
         except (KeyError, TypeError, ValueError):
             return None
 

@@ -44,15 +44,15 @@ class Fleet:
     @classmethod
     def of(cls, policy: RolloutPolicy, state: State, members: Iterable[Member]) -> Fleet:
         """Order the outdated objects: failed ones first, then those of the first step, then by name."""
-        present = tuple(sorted(members, key=lambda each: each.key))
-        ran = frozenset(each.uid for each in present if each.content == state.content)
-        alive = ran | {each.uid for each in present if not each.out}
+        present = tuple(sorted(members, key=lambda member: member.key))
+        ran = frozenset(member.uid for member in present if member.content == state.content)
+        alive = ran | {member.uid for member in present if not member.out}
         order = sorted(
-            (each for each in present if each.uid in alive - ran - state.begun and not each.is_new),
-            key=lambda each: (not each.is_next, not each.failed, not each.is_first),
+            (member for member in present if member.uid in alive - ran - state.begun and not member.is_new),
+            key=lambda member: (not member.is_next, not member.failed, not member.is_first),
         )
-        limits = policy.limits(len(present), sum(each.is_first for each in present)) if present else (0,)
-        ranks = {each.uid: rank for rank, each in enumerate(order)}
+        limits = policy.limits(len(present), sum(member.is_first for member in present)) if present else (0,)
+        ranks = {member.uid: rank for rank, member in enumerate(order)}
         return cls(present, ran, alive, tuple(order), ranks, limits)
 
 
@@ -125,13 +125,13 @@ def advance(policy: RolloutPolicy, state: State, fleet: Fleet, now: float) -> St
         return state
     state = _counted(state, fleet)
     if len(state.failed - state.excused) > policy.max_failures and not state.paused:
-        named = [str(each.key) for each in fleet.members if each.uid in state.failed - state.excused]
+        named = [str(member.key) for member in fleet.members if member.uid in state.failed - state.excused]
         return replace(state, paused=f"failed or not Ready: {first_names(named, _MOST_NAMED)}")
     if state.paused:
         return state
-    waiting = [each for each in fleet.waiting if each.uid not in state.begun]
+    waiting = [member for member in fleet.waiting if member.uid not in state.begun]
     turns = Turns.of(policy, state, fleet, now)
-    if any(map(turns.has, waiting)) or not all(_is_done(policy, state, each, now) for each in _begun(state, fleet)):
+    if any(map(turns.has, waiting)) or not all(_is_done(policy, state, member, now) for member in _begun(state, fleet)):
         has_success = bool(state.begun & fleet.ran - state.failed)
         return state if has_success else replace(state, done=0.0)  # another object takes the place of a deleted one
     if not waiting or state.step == len(fleet.limits) - 1:
@@ -143,10 +143,10 @@ def advance(policy: RolloutPolicy, state: State, fleet: Fleet, now: float) -> St
 
 def _counted(state: State, fleet: Fleet) -> State:
     """Return the state with the objects that exist, and with the new failures."""
-    present = {each.uid for each in fleet.members}
-    ended = [each for each in fleet.members if each.uid in fleet.ran and not each.unfinished]
-    ready = state.ready & present | {each.uid for each in ended if math.isfinite(each.ready_since)}
-    failing = {each.uid for each in ended if each.failed or (each.unready and each.uid in ready)}
+    present = {member.uid for member in fleet.members}
+    ended = [member for member in fleet.members if member.uid in fleet.ran and not member.unfinished]
+    ready = state.ready & present | {member.uid for member in ended if math.isfinite(member.ready_since)}
+    failing = {member.uid for member in ended if member.failed or (member.unready and member.uid in ready)}
     return replace(
         state,
         limits=fleet.limits,
@@ -158,7 +158,7 @@ def _counted(state: State, fleet: Fleet) -> State:
 
 
 def _begun(state: State, fleet: Fleet) -> Iterable[Member]:
-    return (each for each in fleet.members if each.uid in state.begun and not each.out)
+    return (member for member in fleet.members if member.uid in state.begun and not member.out)
 
 
 def _is_done(policy: RolloutPolicy, state: State, member: Member, now: float) -> bool:

@@ -45,7 +45,7 @@ class RolloutStore:
     @classmethod
     async def all(cls, client: Client, namespace: str) -> list[RolloutStore]:
         """Return the stores of all rollouts in a namespace; empty: in all namespaces."""
-        return [cls._of(client, each) for each in await _storage(client, namespace).all()]
+        return [cls._of(client, stored) for stored in await _storage(client, namespace).all()]
 
     @classmethod
     def _of(cls, client: Client, stored: Stored) -> RolloutStore:

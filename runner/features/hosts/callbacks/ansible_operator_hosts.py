@@ -67,25 +67,25 @@ class CallbackModule(CallbackBase):  # type: ignore[misc]  # Ansible has no type
     def _problems(self, play: Any, plays: list[Any]) -> Iterator[str]:
         manager = play.get_variable_manager()
         merged, loader = manager._inventory, manager._loader  # noqa: SLF001 - there is no other way
-        given = loader.load_from_file(str(self._inventory))["all"]
-        hosts: Mapping[str, Mapping[str, Any]] = given["hosts"]
-        others = [each for each in merged._sources if Path(each) != self._inventory]  # noqa: SLF001 - the same
-        project = _read(loader, others, [name for name, group in given["children"].items() if "vars" in group])
+        inventory = loader.load_from_file(str(self._inventory))["all"]
+        hosts: Mapping[str, Mapping[str, Any]] = inventory["hosts"]
+        others = [path for path in merged._sources if Path(path) != self._inventory]  # noqa: SLF001 - the same
+        project = _read(loader, others, [name for name, group in inventory["children"].items() if "vars" in group])
         read, read_before = project._inventory.processed_sources, merged._inventory.processed_sources  # noqa: SLF001
-        if missing := {str(each) for each in read_before} - {str(each) for each in read} - {str(self._inventory)}:
+        if missing := {str(path) for path in read_before} - {str(path) for path in read} - {str(self._inventory)}:
             yield f"the inventory {', '.join(sorted(missing))} could be read only once, so its names are not known"
         names = {*project.hosts, *project.groups} - _OWN_GROUPS
-        folders = {Path(each) if Path(each).is_dir() else Path(each).parent for each in others}
-        folders |= {Path(each._included_path or loader.get_basedir()) for each in plays}  # noqa: SLF001 - the same
+        folders = {Path(path) if Path(path).is_dir() else Path(path).parent for path in others}
+        folders |= {Path(listed._included_path or loader.get_basedir()) for listed in plays}  # noqa: SLF001 - the same
         for name in hosts:
             used = "its inventory" if name in names else _file(name, folders)
             if used:
-                yield f"host {name!r} of the resource: the project uses this name in {used}; {_remedy(name, given)}"
-        yield from _about_groups(given["children"], project)
-        for name, wanted in hosts.items():
-            found = merged.hosts[name].vars
-            for variable in sorted(each for each in wanted if each.startswith("ansible_")):
-                if found.get(variable) != wanted[variable]:
+                yield f"host {name!r} of the resource: the project uses this name in {used}; {_remedy(name, inventory)}"
+        yield from _about_groups(inventory["children"], project)
+        for name, variables in hosts.items():
+            merged_vars = merged.hosts[name].vars
+            for variable in sorted(key for key in variables if key.startswith("ansible_")):
+                if merged_vars.get(variable) != variables[variable]:
                     yield f"host {name!r} of the resource: the project's inventory sets {variable}; let it set this \
 variable only for other hosts"
 
@@ -99,8 +99,8 @@ def _read(loader: Any, sources: list[str], groups: list[str]) -> InventoryManage
     return project
 
 
-def _remedy(name: str, given: Mapping[str, Any]) -> str:
-    if name in given["children"]["removed"]["hosts"]:
+def _remedy(name: str, inventory: Mapping[str, Any]) -> str:
+    if name in inventory["children"]["removed"]["hosts"]:
         return "the host is a removed one: remove its entry from status.hosts"
     return "give the host another name"
 

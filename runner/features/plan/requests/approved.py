@@ -83,8 +83,8 @@ class ApprovedWrites:
         options = delete_options(plan, media, data)
         if options is None:
             options = _options_of(plan.params)
-        wanted = {"uid": uid_of(write.before or {}), "resourceVersion": _version(write)}
-        body = {**options, "preconditions": {**wanted, **(options.get("preconditions") or {})}}
+        preconditions = {"uid": uid_of(write.before or {}), "resourceVersion": _version(write)}
+        body = {**options, "preconditions": {**preconditions, **(options.get("preconditions") or {})}}
         path = calls.path_of(plan.info, write.key.namespace, write.key.name, "")
         return await plan.write_for_real("DELETE", path, orjson.dumps(body), [], content.JSON)
 
@@ -109,17 +109,17 @@ def _version(write: PlannedWrite) -> str:
 
 def _options_of(params: Params) -> Object:
     """Return the options in the query of a deletion."""
-    given = dict(params)
+    query = dict(params)
     options: Object = {"kind": "DeleteOptions", "apiVersion": "v1"}
-    if given.get("propagationPolicy"):
-        options["propagationPolicy"] = given["propagationPolicy"]
-    if given.get("gracePeriodSeconds"):
+    if query.get("propagationPolicy"):
+        options["propagationPolicy"] = query["propagationPolicy"]
+    if query.get("gracePeriodSeconds"):
         try:
-            options["gracePeriodSeconds"] = int(given["gracePeriodSeconds"])
+            options["gracePeriodSeconds"] = int(query["gracePeriodSeconds"])
         except ValueError as error:
             raise RefusedError("invalid gracePeriodSeconds", HTTPStatus.BAD_REQUEST) from error
-    if given.get("orphanDependents"):
-        options["orphanDependents"] = given["orphanDependents"] == "true"
+    if query.get("orphanDependents"):
+        options["orphanDependents"] = query["orphanDependents"] == "true"
     return options
 
 
@@ -139,5 +139,5 @@ async def _has_failed_test(plan: PlanCall, write: PlannedWrite, reply: Reply) ->
     """Return whether the test of the version failed in a JSON patch: its error does not name the test."""
     if not write.existed or reply.answer.status != HTTPStatus.UNPROCESSABLE_ENTITY:
         return False
-    found = await plan.get(plan.path(subresource=""))
-    return found.is_success and metadata(found.obj).get("resourceVersion") != _version(write)
+    current = await plan.get(plan.path(subresource=""))
+    return current.is_success and metadata(current.obj).get("resourceVersion") != _version(write)

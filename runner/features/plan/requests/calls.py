@@ -208,8 +208,8 @@ class PlanCall:
         self, method: str, path: str, params: Params, data: bytes, headers: Headers, most: int = content.LARGEST_ANSWER
     ) -> Reply:
         target = f"{path}?{urlencode(params)}" if params else path
-        kept = [each for each in self.call.headers if _is_passed(each[0].lower())]
-        sent: Headers = [*kept, (b"Accept", JSON), *headers]
+        passed = [header for header in self.call.headers if _is_passed(header[0].lower())]
+        sent: Headers = [*passed, (b"Accept", JSON), *headers]
         head = replace(self.call.head, method=method, target=target, headers=sent, length=len(data), upgrade=b"")
         info = request.parse(method, target)
         answer = await self.proceed(replace(self.call, head=head, info=info, headers=sent, content=data))
@@ -253,8 +253,8 @@ class PlanCall:
         Raises RefusedError, or StatusError if it is invalid.
         """
         media, data = await self.body()
-        found = self.call.parsed().object if media == content.PROTOBUF and not self.info.subresource else None
-        if found is None:
+        obj = self.call.parsed().object if media == content.PROTOBUF and not self.info.subresource else None
+        if obj is None:
             return self.parsed()
         namespace = self.key.namespace
         place = namespace
@@ -264,10 +264,10 @@ class PlanCall:
         reply = await self.write("POST", path_of(self.info, place, "", ""), body, [], content.PROTOBUF.encode())
         if not reply.is_success:
             raise StatusError(reply.answer)
-        names = {name: value for name, value in metadata(found).items() if name in {"name", "generateName"}}
-        kept = {name: value for name, value in metadata(reply.obj).items() if name not in {*SET_FOR_NEW, "name"}}
+        names = {name: value for name, value in metadata(obj).items() if name in {"name", "generateName"}}
+        meta = {name: value for name, value in metadata(reply.obj).items() if name not in {*SET_FOR_NEW, "name"}}
         space = {"namespace": namespace} if namespace else {}
-        return {**reply.obj, "metadata": {**kept, **names, **space}}
+        return {**reply.obj, "metadata": {**meta, **names, **space}}
 
 
 def path_of(info: RequestInfo, namespace: str, name: str, subresource: str) -> str:
@@ -298,7 +298,7 @@ async def _whole(answer: Answer, most: int) -> Reply:
     if len(data) > _LARGE:
         await asyncio.to_thread(answer.parsed)
     obj = await answer.object()
-    headers = [each for each in answer.headers if each[0].lower() not in _OF_CODING]
+    headers = [header for header in answer.headers if header[0].lower() not in _OF_CODING]
     answer.headers, answer.length = [*headers, (b"Content-Length", b"%d" % len(data))], len(data)
     answer.content = Whole(data)
     return Reply(answer, data, obj or {})
@@ -356,12 +356,12 @@ def accepts_partial(call: Call) -> bool:
         RefusedError: the client accepts no JSON.
     """
     ranges = [part.strip().lower() for part in _joined(call.headers, b"accept").decode("latin-1").split(",")]
-    for each in ranges:
-        media = each.partition(";")[0].strip()
+    for media_range in ranges:
+        media = media_range.partition(";")[0].strip()
         if media in {"", "*/*", "application/*"}:
             return False
         if media == content.JSON:
-            return _PARTIAL in each.replace(" ", "")
+            return _PARTIAL in media_range.replace(" ", "")
     raise RefusedError("objects that the plan changes are available as JSON only", HTTPStatus.NOT_ACCEPTABLE)
 
 

@@ -51,8 +51,8 @@ async def delete_collection(write: PlanWrite) -> Answer:
         succeeded(await plan.write("DELETE", plan.path(name=""), options, params))
     if not _is_trial(plan, options):
         gvk = write.resource.gvk
-        for each in merged["items"]:
-            obj = {"apiVersion": gvk.api_version, "kind": gvk.kind, **each}
+        for item in merged["items"]:
+            obj = {"apiVersion": gvk.api_version, "kind": gvk.kind, **item}
             key = ObjectKey(metadata(obj).get("namespace") or "", metadata(obj).get("name") or "")
             write.record(key, obj, None, existed=True)
     return calls.respond(merged)
@@ -78,9 +78,9 @@ async def evict(write: PlanWrite) -> Answer:
 
 def _check_preconditions(plan: PlanCall, now: Object, preconditions: Object) -> None:
     for field in ("uid", "resourceVersion"):
-        wanted, found = preconditions.get(field), metadata(now).get(field)
-        if wanted and found and wanted != found:
-            why = f"the {field} in the precondition ({wanted}) does not match the {field} in record ({found})"
+        expected, actual = preconditions.get(field), metadata(now).get(field)
+        if expected and actual and expected != actual:
+            why = f"the {field} in the precondition ({expected}) does not match the {field} in record ({actual})"
             raise StatusError(calls.conflict(plan.kind, plan.info.name, why))
 
 

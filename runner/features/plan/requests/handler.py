@@ -107,13 +107,13 @@ def _is_canonical(target: str, info: RequestInfo) -> bool:
     """Return whether a path has one meaning only: no encoded slashes, empty or dot segments, or more parts."""
     raw = target.partition("?")[0].rstrip("/")
     segments = info.path.rstrip("/").split("/")[1:]
-    if "%2f" in raw.lower() or any(each in {"", ".", ".."} for each in segments):
+    if "%2f" in raw.lower() or any(segment in {"", ".", ".."} for segment in segments):
         return False
     name = "" if info.verb in {"list", "deletecollection"} else info.name
     if info.verb == "watch":
         # The name is in the field selector, or in a deprecated path.
         name = info.name if segments[-1] == info.name else ""
-        segments = [each for number, each in enumerate(segments) if (each, number) not in _OLD_WATCH]
+        segments = [segment for number, segment in enumerate(segments) if (segment, number) not in _OLD_WATCH]
     namespace = "" if info.resource == "namespaces" and not info.group else info.namespace
     return segments == calls.segments_of(info, namespace, name, info.subresource)
 

@@ -66,7 +66,7 @@ class PlanReads:
 
     def _as_list(self, plan: PlanCall, merged: Object) -> Answer:
         if calls.accepts_partial(plan.call):
-            items = [calls.partial(each) for each in merged["items"]]
+            items = [calls.partial(item) for item in merged["items"]]
             kind = {"kind": "PartialObjectMetadataList", "apiVersion": "meta.k8s.io/v1"}
             merged = {**kind, "metadata": merged.get("metadata") or {}, "items": items}
         return calls.respond(merged, to_head=plan.call.head.method == "HEAD")
@@ -82,12 +82,12 @@ class PlanReads:
         if version in _FROM_NOW or is_initial:
             listed = await merged_list(plan, selectors)
             version = str(metadata(listed).get("resourceVersion") or version)
-            events = [("ADDED", each) for each in listed["items"]]
+            events = [("ADDED", obj) for obj in listed["items"]]
         else:
             events = list(_planned_events(plan, _selector(plan)))
         lines = [
-            orjson.dumps({"type": kind, "object": calls.partial(each) if is_partial else each}) + b"\n"
-            for kind, each in events
+            orjson.dumps({"type": kind, "object": calls.partial(obj) if is_partial else obj}) + b"\n"
+            for kind, obj in events
         ]
         if is_initial:
             mark = {"resourceVersion": version, "annotations": {_INITIAL_EVENTS_END: "true"}}
@@ -128,16 +128,18 @@ async def merged_list(plan: PlanCall, params: calls.Params) -> Object:
         StatusError: the API server's error.
     """
     selector = _selector(plan)
-    added = {each.key: current(each, plan) for each in _present(plan) if selector.matches(current(each, plan))}
+    added = {
+        planned.key: current(planned, plan) for planned in _present(plan) if selector.matches(current(planned, plan))
+    }
     reply = await plan.get(plan.path(name="", subresource=""), params, most=LARGEST_LIST)
     items = _items(reply)
-    kept = [each for each in items if _is_unplanned(plan, key_of(each))]
+    unplanned = [item for item in items if _is_unplanned(plan, key_of(item))]
     if any(name == "continue" and value for name, value in params):
         # Earlier pages contain the objects before these.
-        page = {key_of(each) for each in items}
-        created = {each.key for each in _present(plan) if not each.existed}
-        added = {key: each for key, each in added.items() if key in page | created}
-    merged = sorted([*kept, *added.values()], key=lambda each: "/".join(key_of(each)))
+        page = {key_of(item) for item in items}
+        created = {planned.key for planned in _present(plan) if not planned.existed}
+        added = {key: obj for key, obj in added.items() if key in page | created}
+    merged = sorted([*unplanned, *added.values()], key=lambda obj: "/".join(key_of(obj)))
     return {**reply.obj, "items": merged}
 
 
@@ -180,11 +182,11 @@ def _items(reply: Reply) -> list[Object]:
         return []
     if not isinstance(items, list):
         raise RefusedError("the API server's response is no list in JSON", HTTPStatus.BAD_GATEWAY)
-    return [each for each in items if isinstance(each, dict)]
+    return [item for item in items if isinstance(item, dict)]
 
 
 def _present(plan: PlanCall) -> Iterator[PlannedObject]:
-    return (each for each in plan.overlay.of_kind(plan.kind, plan.key.namespace) if each.after is not None)
+    return (planned for planned in plan.overlay.of_kind(plan.kind, plan.key.namespace) if planned.after is not None)
 
 
 def _is_unplanned(plan: PlanCall, key: ObjectKey) -> bool:
@@ -192,14 +194,14 @@ def _is_unplanned(plan: PlanCall, key: ObjectKey) -> bool:
 
 
 def _planned_events(plan: PlanCall, selector: Selector) -> Iterator[tuple[str, Object]]:
-    for each in plan.overlay.of_kind(plan.kind, plan.key.namespace):
-        if each.after is None:
-            if each.before is not None and selector.matches(each.before):
-                yield "DELETED", each.before
-        elif selector.matches(current(each, plan)):
-            yield ("MODIFIED" if each.existed else "ADDED"), current(each, plan)
-        elif each.before is not None and selector.matches(each.before):
-            yield "DELETED", current(each, plan)
+    for planned in plan.overlay.of_kind(plan.kind, plan.key.namespace):
+        if planned.after is None:
+            if planned.before is not None and selector.matches(planned.before):
+                yield "DELETED", planned.before
+        elif selector.matches(current(planned, plan)):
+            yield ("MODIFIED" if planned.existed else "ADDED"), current(planned, plan)
+        elif planned.before is not None and selector.matches(planned.before):
+            yield "DELETED", current(planned, plan)
 
 
 def _selector(plan: PlanCall) -> Selector:

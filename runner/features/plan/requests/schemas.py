@@ -28,7 +28,7 @@ class ApiDocuments:
 
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
-        self._found: OrderedDict[tuple[str, str], tuple[float, ApiDocument]] = OrderedDict()
+        self._documents: OrderedDict[tuple[str, str], tuple[float, ApiDocument]] = OrderedDict()
 
     async def check(self, plan: PlanCall) -> ApiDocument:
         """Return the document of a write. Raises RefusedError if the API server cannot dry-run it."""
@@ -37,7 +37,7 @@ class ApiDocuments:
         for _ in range(_ATTEMPTS):
             if document.can_dry_run(plan.template, method):
                 return document
-            if any(document.can_dry_run(plan.template, each) for each in ("post", "put", "patch", "delete")):
+            if any(document.can_dry_run(plan.template, other) for other in ("post", "put", "patch", "delete")):
                 break
             await asyncio.sleep(_INTERVAL)
             document = await self._get(plan, newer=True)
@@ -46,18 +46,18 @@ class ApiDocuments:
     async def _get(self, plan: PlanCall, *, newer: bool) -> ApiDocument:
         info = plan.info
         place, now = (info.group, info.version), self._clock()
-        found = self._found.get(place)
-        if found is not None and not newer and now - found[0] < _TIME_TO_LIVE:
-            return found[1]
+        cached = self._documents.get(place)
+        if cached is not None and not newer and now - cached[0] < _TIME_TO_LIVE:
+            return cached[1]
         path = f"apis/{info.group}/{info.version}" if info.group else f"api/{info.version}"
         reply = await plan.get(f"/openapi/v3/{path}", most=_LARGEST)
         if not reply.is_success and reply.answer.status != HTTPStatus.NOT_FOUND:
             raise RefusedError(f"cannot read its OpenAPI document: status {reply.answer.status}")
         document = await asyncio.to_thread(_parse, reply.data if reply.is_success else b"{}")
-        self._found[place] = now, document
-        self._found.move_to_end(place)
-        while len(self._found) > _MOST:
-            self._found.popitem(last=False)
+        self._documents[place] = now, document
+        self._documents.move_to_end(place)
+        while len(self._documents) > _MOST:
+            self._documents.popitem(last=False)
         return document
 
 

@@ -141,23 +141,23 @@ class PlanWrites:
         while True:
             before, existed = await read_before(plan)
             reply = await plan.write(plan.call.head.method, plan.path(), data, media=media.encode())
-            found = succeeded(reply)
+            obj = succeeded(reply)
             reads += 1
-            if not existed or before is None or _version_of(found) == _version_of(before):
+            if not existed or before is None or _version_of(obj) == _version_of(before):
                 break  # otherwise another client changed the object between both requests
             if reads == _READS:
                 plan.overlay.incomplete(f"other clients change {plan.info.qualified} {key} all the time")
                 break
         if not plan.info.subresource:
-            found = found if existed else stored.as_new(write.resource, key, found)
-            found = write.with_unknown(key, found, before, await _sent(write))
-        after = found
+            obj = obj if existed else stored.as_new(write.resource, key, obj)
+            obj = write.with_unknown(key, obj, before, await _sent(write))
+        after = obj
         if plan.info.subresource == "scale":
-            after = stored.scaled(before or {}, found)
+            after = stored.scaled(before or {}, obj)
             if "replicas" not in ((before or {}).get("spec") or {}):
                 plan.overlay.incomplete(f"cannot determine the field that scales {plan.info.qualified} {key}")
         write.record(key, before, after, existed=existed)
-        return calls.respond(found, reply.answer.status)
+        return calls.respond(obj, reply.answer.status)
 
     async def _change_planned(self, write: PlanWrite, planned: PlannedObject, media: str) -> Answer:
         """Compute a write on the planned object, and validate the result."""
@@ -167,12 +167,12 @@ class PlanWrites:
             raise RefusedError("the plan already changes this object, so it cannot plan a write of this subresource")
         seen = scale_of(now) if subresource == "scale" else now
         is_update = plan.info.verb == "update"
-        wanted = await plan.object() if is_update else self._patched(write, seen, media)
-        _check_identity(plan, seen, wanted)
+        requested = await plan.object() if is_update else self._patched(write, seen, media)
+        _check_identity(plan, seen, requested)
         if subresource == "status":
-            after, reason = await self._validate_status(write, planned, wanted)
+            after, reason = await self._validate_status(write, planned, requested)
         else:
-            desired = stored.scaled(now, wanted) if subresource == "scale" else wanted
+            desired = stored.scaled(now, requested) if subresource == "scale" else requested
             after, reason = await self._validate(write, planned, desired)
         if comparable(after) == comparable(now):
             # Like at the API server, a write without a change leaves `managedFields` as they are.
@@ -221,9 +221,9 @@ class PlanWrites:
             return local, _denied(plan, reply)
         return write.with_unknown(planned.key, write.kept(planned, reply.obj), planned.before, body), ""
 
-    async def _validate_status(self, write: PlanWrite, planned: PlannedObject, wanted: Object) -> tuple[Object, str]:
+    async def _validate_status(self, write: PlanWrite, planned: PlannedObject, requested: Object) -> tuple[Object, str]:
         plan, now = write.plan, planned.after or {}
-        local = {**now, "status": wanted.get("status") or {}}
+        local = {**now, "status": requested.get("status") or {}}
         if planned.state in ONLY_PLANNED:
             return local, planned.reason or "its status cannot be validated, because the object exists in the plan only"
         reply = await _put(plan, plan.path(), local)
@@ -235,8 +235,8 @@ class PlanWrites:
         """Validate an object that the plan deletes and creates again, by an update of the existing one."""
         plan, key = write.plan, planned.key
         old = metadata(planned.before or {})
-        given = write.without_unknown(key, desired)
-        body = stored.without(given, SET_FOR_NEW)
+        sent = write.without_unknown(key, desired)
+        body = stored.without(sent, SET_FOR_NEW)
         body = {**body, "metadata": {**metadata(body), "resourceVersion": old.get("resourceVersion")}}
         reply = await _put(plan, plan.path(name=key.name, subresource=""), body)
         if not reply.is_success:
@@ -244,7 +244,7 @@ class PlanWrites:
             return write.kept(planned, desired), (
                 f"the API server cannot dry-run a creation while the old object exists; it rejects an update: {message}"
             )
-        return write.with_unknown(key, write.kept(planned, reply.obj), None, given), ""
+        return write.with_unknown(key, write.kept(planned, reply.obj), None, sent), ""
 
 
 async def _sent(write: PlanWrite) -> object:
@@ -282,9 +282,9 @@ def _denied(plan: PlanCall, reply: Reply) -> str:
     return f"the validation is forbidden: {message}"
 
 
-def _check_identity(plan: PlanCall, now: Object, wanted: Object) -> None:
+def _check_identity(plan: PlanCall, now: Object, requested: Object) -> None:
     """Raise StatusError if a write changes the identity of the planned object, or expects another version of it."""
-    old, new = metadata(now), metadata(wanted)
+    old, new = metadata(now), metadata(requested)
     kind, name = plan.kind, plan.info.name
     for field in ("name", "namespace"):
         if new.get(field) and new[field] != old.get(field):

@@ -21,8 +21,8 @@ def apply(target: Object, config: Object, manager: str, schema: Schema | None) -
     """Apply a configuration to an object."""
     before: Object = copy.deepcopy(target)
     entries = managed_fields_of(target)
-    own = [each for each in entries if _is_of(each, manager)]
-    rest = [each.get("fieldsV1") or {} for each in entries if not _is_of(each, manager)]
+    own = [entry for entry in entries if _is_of(entry, manager)]
+    rest = [entry.get("fieldsV1") or {} for entry in entries if not _is_of(entry, manager)]
     for entry in own:
         _remove(before, entry.get("fieldsV1") or {}, config, rest)
     applied: Object = _merge(before, config, schema)
@@ -41,7 +41,7 @@ def _merge(target: Any, config: Any, schema: Schema | None) -> Any:
         return merged
     if isinstance(config, list) and isinstance(target, list) and schema is not None:
         if schema.list_type == "set":
-            return [*target, *(each for each in config if each not in target)]
+            return [*target, *(item for item in config if item not in target)]
         if schema.list_type == "map" and schema.list_keys:
             return _merge_items(target, config, schema)
     return copy.deepcopy(config)
@@ -49,14 +49,14 @@ def _merge(target: Any, config: Any, schema: Schema | None) -> Any:
 
 def _merge_items(target: list[Any], config: list[Any], schema: Schema) -> list[Any]:
     items, below = list(target), schema.items()
-    idents = [_ident(each, schema, below) for each in items]
-    for each in config:
-        ident = _ident(each, schema, below)
+    idents = [_ident(item, schema, below) for item in items]
+    for item in config:
+        ident = _ident(item, schema, below)
         if ident in idents:
             at = idents.index(ident)
-            items[at] = _merge(items[at], each, below)
+            items[at] = _merge(items[at], item, below)
         else:
-            items.append(copy.deepcopy(each))
+            items.append(copy.deepcopy(item))
             idents.append(ident)
     return items
 
@@ -70,7 +70,7 @@ def _remove(value: Any, owned: Object, config: Any, rest: Sequence[Object]) -> N
     """Remove fields from `value` that are `owned`, not in `config`, and not owned by the rest of the managers."""
     for path, below in owned.items():
         kind, _, name = path.partition(":")
-        theirs = [each[path] for each in rest if path in each]
+        theirs = [fields[path] for fields in rest if path in fields]
         if kind == "f" and isinstance(value, dict) and name in value:
             if isinstance(config, dict) and name in config:
                 _remove(value[name], below, config[name], theirs)
@@ -78,9 +78,9 @@ def _remove(value: Any, owned: Object, config: Any, rest: Sequence[Object]) -> N
                 del value[name]
         elif kind == "k" and isinstance(value, list):
             keys = orjson.loads(name)
-            item, wanted = _item(value, keys), _item(config, keys)
-            if item is not None and wanted is not None:
-                _remove(item, below, wanted, theirs)
+            item, configured = _item(value, keys), _item(config, keys)
+            if item is not None and configured is not None:
+                _remove(item, below, configured, theirs)
             elif item is not None and _drops(item, below, theirs):
                 value.remove(item)
         elif kind == "v" and isinstance(value, list) and not theirs:
@@ -98,8 +98,8 @@ def _drops(value: Any, owned: Object, theirs: Sequence[Object]) -> bool:
 
 
 def _item(items: Any, keys: Object) -> Object | None:
-    for each in items if isinstance(items, list) else ():
-        if isinstance(each, dict) and all(each.get(name, value) == value for name, value in keys.items()):
-            found: Object = each
-            return found
+    for item in items if isinstance(items, list) else ():
+        if isinstance(item, dict) and all(item.get(name, value) == value for name, value in keys.items()):
+            matching: Object = item
+            return matching
     return None

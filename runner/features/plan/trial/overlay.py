@@ -73,8 +73,8 @@ class Refusal:
 
 def comparable(obj: Object) -> Object:
     """Return an object without the metadata that the API server sets on each write."""
-    kept = {name: value for name, value in metadata(obj).items() if name not in _SET_BY_SERVER}
-    return {**obj, "metadata": kept}
+    meta = {name: value for name, value in metadata(obj).items() if name not in _SET_BY_SERVER}
+    return {**obj, "metadata": meta}
 
 
 class KindId(NamedTuple):
@@ -224,7 +224,7 @@ class Overlay:
 
     def changes(self) -> list[PlannedChange]:
         """Return the net change of each object, in the order of the first writes."""
-        return [change for each in self._order if (change := each.change()) is not None]
+        return [change for planned in self._order if (change := planned.change()) is not None]
 
     @property
     def partial_reasons(self) -> list[str]:
@@ -248,7 +248,7 @@ class Overlay:
 
     def saw(self, path: str, params: Sequence[tuple[str, str]], digest: str) -> None:
         """Record a read. The first one of a path counts, and the parts of a list in their order."""
-        query = [each for each in params if each[0] in _SELECTING]
+        query = [param for param in params if param[0] in _SELECTING]
         place = f"{path}?{urlencode(query)}" if query else path
         if any(name == "continue" and value for name, value in params):
             self._pages[place] += 1

@@ -183,7 +183,7 @@ def _merge(target: Any, patch: Object, schema: Schema | None) -> Any:
         if name.startswith(_DELETE_FROM):
             current, removed = merged.get(name.removeprefix(_DELETE_FROM)), _list(name, value)
             if isinstance(current, list):
-                merged[name.removeprefix(_DELETE_FROM)] = [each for each in current if each not in removed]
+                merged[name.removeprefix(_DELETE_FROM)] = [item for item in current if item not in removed]
     for name, value in patch.items():
         if not _is_directive(name):
             _merge_field(merged, name, value, schema.child(name) if schema else None)
@@ -229,53 +229,53 @@ def _is_directive(name: str) -> bool:
 def _merge_list(target: Any, patch: list[Any], schema: Schema | None) -> list[Any]:
     current = list(target) if isinstance(target, list) else []
     if schema is None or "merge" not in schema.strategies:
-        return [_clean(each) for each in patch if not _is_replacement(each)]
+        return [_clean(item) for item in patch if not _is_replacement(item)]
     key = schema.merge_key
     if not key:
-        return current + [each for each in patch if each not in current]
-    if any(_is_replacement(each) for each in patch):
-        return [_clean(each) for each in patch if not _is_replacement(each)]
-    for each in patch:
-        if not isinstance(each, dict) or key not in each:
+        return current + [item for item in patch if item not in current]
+    if any(_is_replacement(item) for item in patch):
+        return [_clean(item) for item in patch if not _is_replacement(item)]
+    for new in patch:
+        if not isinstance(new, dict) or key not in new:
             raise PatchError(f"an item of the list has no merge key {key!r}")
-        at = next((n for n, item in enumerate(current) if isinstance(item, dict) and item.get(key) == each[key]), None)
-        if each.get(_DIRECTIVE) == "delete":
-            current = [item for item in current if not (isinstance(item, dict) and item.get(key) == each[key])]
+        at = next((n for n, item in enumerate(current) if isinstance(item, dict) and item.get(key) == new[key]), None)
+        if new.get(_DIRECTIVE) == "delete":
+            current = [item for item in current if not (isinstance(item, dict) and item.get(key) == new[key])]
         elif at is None:
-            current.append(_merge({}, each, schema.items()))
+            current.append(_merge({}, new, schema.items()))
         else:
-            current[at] = _merge(current[at], each, schema.items())
+            current[at] = _merge(current[at], new, schema.items())
     return current
 
 
 def _ordered(items: list[Any], order: list[Any], key: str) -> list[Any]:
     """Put the items in `order`; an item that it omits keeps its place after the item before it."""
 
-    def ident(each: Any) -> Any:
-        return each.get(key) if key and isinstance(each, dict) else each
+    def ident(value: Any) -> Any:
+        return value.get(key) if key and isinstance(value, dict) else value
 
-    wanted = [ident(each) for each in order]
+    idents = [ident(value) for value in order]
     ranked: list[tuple[int, Any]] = []
     last = -1
     for item in items:
-        found = ident(item)
-        last = wanted.index(found) if found in wanted else last
+        item_ident = ident(item)
+        last = idents.index(item_ident) if item_ident in idents else last
         ranked.append((last, item))
     # The sort is stable.
     return [item for _, item in sorted(ranked, key=lambda pair: pair[0])]
 
 
-def _is_replacement(each: Any) -> bool:
-    return isinstance(each, dict) and each.get(_DIRECTIVE) == "replace"
+def _is_replacement(item: Any) -> bool:
+    return isinstance(item, dict) and item.get(_DIRECTIVE) == "replace"
 
 
 def _clean(value: Any) -> Any:
     """Return a copy without directives."""
     if isinstance(value, list):
-        return [_clean(each) for each in value]
+        return [_clean(item) for item in value]
     if not isinstance(value, dict):
         return copy.deepcopy(value)
-    return {name: _clean(each) for name, each in value.items() if not _is_directive(name) and each is not None}
+    return {name: _clean(item) for name, item in value.items() if not _is_directive(name) and item is not None}
 
 
 def _list(name: str, value: Any) -> list[Any]:

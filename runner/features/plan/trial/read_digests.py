@@ -25,8 +25,8 @@ def read_digest(obj: Object, kind: KindId, owner: str) -> str:
     if not obj:
         return ABSENT
     if isinstance(items := obj.get("items"), list):
-        counted = [each for each in items if isinstance(each, dict) and not _is_own(each, owner)]
-        return digest([_lasting(each, kind) for each in counted])
+        counted = [item for item in items if isinstance(item, dict) and not _is_own(item, owner)]
+        return digest([_lasting(item, kind) for item in counted])
     return "" if _is_own(obj, owner) else digest(_lasting(obj, kind))
 
 
@@ -38,5 +38,5 @@ def _lasting(obj: Object, kind: KindId) -> object:
     meta = metadata(obj)
     if kind == _SECRETS:
         return [meta.get("name"), meta.get("namespace"), meta.get("uid"), meta.get("resourceVersion")]
-    kept = {name: value for name, value in meta.items() if name not in _MAINTAINED}
-    return {**{name: obj[name] for name in obj.keys() - {"apiVersion", "kind", "metadata", "status"}}, "metadata": kept}
+    rest = {name: value for name, value in meta.items() if name not in _MAINTAINED}
+    return {**{name: obj[name] for name in obj.keys() - {"apiVersion", "kind", "metadata", "status"}}, "metadata": rest}

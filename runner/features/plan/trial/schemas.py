@@ -41,10 +41,10 @@ class ApiDocument:
 
     def schema(self, gvk: GVK) -> Schema | None:
         """Return the schema of a kind."""
-        wanted = {"group": gvk.group, "version": gvk.version, "kind": gvk.kind}
-        for found in self.schemas.values():
-            if wanted in (found.get("x-kubernetes-group-version-kind") or ()):
-                return Schema(self.schemas, found)
+        entry = {"group": gvk.group, "version": gvk.version, "kind": gvk.kind}
+        for schema in self.schemas.values():
+            if entry in (schema.get("x-kubernetes-group-version-kind") or ()):
+                return Schema(self.schemas, schema)
         return None
 
 
@@ -58,13 +58,13 @@ class Schema:
     def child(self, name: str) -> Schema | None:
         """Return the schema of a field of an object or map."""
         resolved = self._resolved()
-        found = (resolved.get("properties") or {}).get(name) or resolved.get("additionalProperties")
-        return Schema(self.schemas, found) if isinstance(found, dict) else None
+        node = (resolved.get("properties") or {}).get(name) or resolved.get("additionalProperties")
+        return Schema(self.schemas, node) if isinstance(node, dict) else None
 
     def items(self) -> Schema | None:
         """Return the schema of a list's items."""
-        found = self._resolved().get("items")
-        return Schema(self.schemas, found) if isinstance(found, dict) else None
+        node = self._resolved().get("items")
+        return Schema(self.schemas, node) if isinstance(node, dict) else None
 
     @property
     def strategies(self) -> frozenset[str]:
@@ -95,7 +95,7 @@ class Schema:
     def defaults(self) -> Mapping[str, Any]:
         """Defaults of the fields of an object."""
         properties = self._resolved().get("properties") or {}
-        return {name: found["default"] for name, found in properties.items() if "default" in found}
+        return {name: node["default"] for name, node in properties.items() if "default" in node}
 
     def _resolved(self) -> Mapping[str, Any]:
         """Follow references, and merge `allOf`. Extensions beside a reference win."""
@@ -106,8 +106,8 @@ class Schema:
                 more.append({"$ref": node.pop("$ref")})
             if not more:
                 break
-            for each in more:
-                target = self.schemas.get(str(each["$ref"]).rpartition("/")[2], {}) if "$ref" in each else each
+            for part in more:
+                target = self.schemas.get(str(part["$ref"]).rpartition("/")[2], {}) if "$ref" in part else part
                 node = {**target, **node}
         return node
 
@@ -116,20 +116,20 @@ def _takes_dry_run(item: Mapping[str, Any], method: str) -> bool:
     operation = item[method]
     own = operation.get("parameters") if isinstance(operation, dict) else None
     parameters = [*(item.get("parameters") or ()), *(own or ())] if isinstance(operation, dict) else []
-    return any(each.get("name") == _DRY_RUN and each.get("in") == "query" for each in parameters)
+    return any(parameter.get("name") == _DRY_RUN and parameter.get("in") == "query" for parameter in parameters)
 
 
 def _patch_types(item: Mapping[str, Any]) -> Mapping[str, Any]:
-    found: Mapping[str, Any] = ((item.get("patch") or {}).get("requestBody") or {}).get("content") or {}
-    return found
+    media_types: Mapping[str, Any] = ((item.get("patch") or {}).get("requestBody") or {}).get("content") or {}
+    return media_types
 
 
 def _without_texts(schema: Any) -> Any:
     """Return a schema without descriptions, which are most of a document."""
     if isinstance(schema, list):
-        return [_without_texts(each) for each in schema]
+        return [_without_texts(item) for item in schema]
     if not isinstance(schema, dict):
         return schema
     return {
-        name: _without_texts(each) for name, each in schema.items() if name not in _TEXTS or not isinstance(each, str)
+        name: _without_texts(item) for name, item in schema.items() if name not in _TEXTS or not isinstance(item, str)
     }

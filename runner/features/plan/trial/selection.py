@@ -34,12 +34,12 @@ class Selector:
     @classmethod
     def parse(cls, labels: Iterable[str], fields: Iterable[str]) -> Selector:
         """Parse the values of `labelSelector` and `fieldSelector`. Raises SelectorError."""
-        found: list[_Condition] = []
+        conditions: list[_Condition] = []
         for text in labels:
-            found += _labels(text)
+            conditions += _labels(text)
         for text in fields:
-            found += _fields(text)
-        return cls(tuple(found))
+            conditions += _fields(text)
+        return cls(tuple(conditions))
 
     def matches(self, obj: Object) -> bool:
         """Return whether an object matches."""
@@ -47,19 +47,19 @@ class Selector:
 
 
 def _labels(text: str) -> list[_Condition]:
-    found: list[_Condition] = []
+    conditions: list[_Condition] = []
     at = 0
     while at < len(text.rstrip()):
         if match := _SET.match(text, at):
             key, operator, values = match[1], match[2], frozenset(value.strip() for value in match[3].split(","))
-            found.append(_label(key, operator, values))
+            conditions.append(_label(key, operator, values))
         elif (match := _OTHER.match(text, at)) and not (match[1] and match[3]):
             key, operator, value = match[2], "!" if match[1] else match[3] or "exists", match[4] or ""
-            found.append(_label(key, operator, frozenset({value})))
+            conditions.append(_label(key, operator, frozenset({value})))
         else:
             raise SelectorError(f"invalid label selector {text!r}")
         at = match.end()
-    return found
+    return conditions
 
 
 def _label(key: str, operator: str, values: frozenset[str]) -> _Condition:
@@ -90,23 +90,23 @@ def _is_beyond(value: str | None, operator: str, bound: str) -> bool:
 
 
 def _fields(text: str) -> list[_Condition]:
-    found: list[_Condition] = []
+    conditions: list[_Condition] = []
     at = 0
     while at < len(text.rstrip()):
         match = _FIELD.match(text, at)
         if match is None:
             raise SelectorError(f"invalid field selector {text!r}")
-        found.append(_field(match[1], _ESCAPED.sub(r"\1", match[3].strip()), equal=match[2] != "!="))
+        conditions.append(_field(match[1], _ESCAPED.sub(r"\1", match[3].strip()), equal=match[2] != "!="))
         at = match.end()
-    return found
+    return conditions
 
 
-def _field(path: str, wanted: str, *, equal: bool) -> _Condition:
+def _field(path: str, expected: str, *, equal: bool) -> _Condition:
     def holds(obj: Object) -> bool:
         value: Any = obj
         for name in path.split("."):
             value = value.get(name) if isinstance(value, dict) else None
         text = "" if value is None else str(value).lower() if isinstance(value, bool) else str(value)
-        return (text == wanted) is equal
+        return (text == expected) is equal
 
     return holds

@@ -31,16 +31,16 @@ def as_new(resource: ApiResource, key: ObjectKey, obj: Object) -> Object:
 
 def _with_uid(obj: Object, uid: str) -> Object:
     """Replace the UID of a dry run wherever the API server put it, such as into the labels of a Job."""
-    found = uid_of(obj)
-    if not found or found == uid:
+    dry_run_uid = uid_of(obj)
+    if not dry_run_uid or dry_run_uid == uid:
         return obj
 
     def replaced(value: Any) -> Any:
         if isinstance(value, dict):
-            return {name: replaced(each) for name, each in value.items()}
+            return {name: replaced(item) for name, item in value.items()}
         if isinstance(value, list):
-            return [replaced(each) for each in value]
-        return uid if value == found else value
+            return [replaced(item) for item in value]
+        return uid if value == dry_run_uid else value
 
     changed: Object = replaced(obj)
     return changed

@@ -54,29 +54,29 @@ class UnknownValues:
             self.places[value] = place
             self._pattern = None
 
-    def replaced(self, found: Any, text: Callable[[Place], str]) -> Any:
+    def replaced(self, value: Any, text: Callable[[Place], str]) -> Any:
         """Return a JSON value in which `text` replaces each of the values, also within strings."""
         if not self.places:
-            return found
-        if isinstance(found, dict):
-            return {name: self.replaced(each, text) for name, each in found.items()}
-        if isinstance(found, list):
-            return [self.replaced(each, text) for each in found]
-        if isinstance(found, str):
-            return self._in_text().sub(lambda match: text(self._place_of(match[0])), found)
-        is_number = isinstance(found, int) and not isinstance(found, bool)
-        return text(self.places[found]) if is_number and found in self.places else found
+            return value
+        if isinstance(value, dict):
+            return {name: self.replaced(item, text) for name, item in value.items()}
+        if isinstance(value, list):
+            return [self.replaced(item, text) for item in value]
+        if isinstance(value, str):
+            return self._in_text().sub(lambda match: text(self._place_of(match[0])), value)
+        is_number = isinstance(value, int) and not isinstance(value, bool)
+        return text(self.places[value]) if is_number and value in self.places else value
 
-    def marked(self, found: Any) -> Any:
+    def marked(self, value: Any) -> Any:
         """Return a JSON value as a report shows it."""
-        return self.replaced(found, lambda _: UNKNOWN)
+        return self.replaced(value, lambda _: UNKNOWN)
 
     def with_placeholders(
-        self, gvk: GVK, key: ObjectKey, obj: Object, before: Object | None, given: frozenset[Scalar]
+        self, gvk: GVK, key: ObjectKey, obj: Object, before: Object | None, requested: frozenset[Scalar]
     ) -> Object:
         """Return a Service of a dry run with placeholders for the values that the API server chose.
 
-        The object did not have these fields `before` the write, and the values are not among `given`, those in the
+        The object did not have these fields `before` the write, and the values are not among `requested`, those in the
         request.
         """
         if not has_choices(gvk):
@@ -85,7 +85,7 @@ class UnknownValues:
         new = {
             place.path: self._placeholder(place, value)  # by field: a dry run chooses equal values for several fields
             for place, value in chosen(gvk, key, obj)
-            if place.path.startswith("spec.") and place not in old and value not in given
+            if place.path.startswith("spec.") and place not in old and value not in requested
         }
         return _mapped(obj, new.get) if new else obj
 
@@ -98,14 +98,14 @@ class UnknownValues:
 
     def _placeholder(self, place: Place, value: Scalar) -> Scalar:
         number = int.from_bytes(hashlib.blake2b("\0".join(map(str, place)).encode(), digest_size=4).digest())
-        while self.places.get(found := _spelled(number, value), place) != place:
+        while self.places.get(placeholder := _spelled(number, value), place) != place:
             number += 1
-        self.add(found, place)
-        return found
+        self.add(placeholder, place)
+        return placeholder
 
     def _place_of(self, text: str) -> Place:
-        found = self.places.get(text)
-        return found if found is not None else self.places[int(text)]
+        place = self.places.get(text)
+        return place if place is not None else self.places[int(text)]
 
     def _in_text(self) -> re.Pattern[str]:
         if self._pattern is None:
@@ -140,8 +140,8 @@ def scalars(value: object) -> Iterator[Scalar]:
     if isinstance(value, dict):
         value = list(value.values())
     if isinstance(value, list):
-        for each in value:
-            yield from scalars(each)
+        for item in value:
+            yield from scalars(item)
     elif isinstance(value, str | int):
         yield value
 
@@ -156,16 +156,16 @@ def _mapped(obj: Object, mapped: Callable[[str, Any], Any]) -> Object:
     spec = obj.get("spec")
     if not isinstance(spec, dict):
         return obj
-    found = dict(spec)
+    changed = dict(spec)
     for name, path in (("clusterIP", "spec.clusterIPs[0]"), ("healthCheckNodePort", "spec.healthCheckNodePort")):
-        if name in found:
-            found[name] = mapped(path, found[name])
-    if isinstance(addresses := found.get("clusterIPs"), list):
-        new = [mapped(f"spec.clusterIPs[{number}]", each) for number, each in enumerate(addresses)]
-        found["clusterIPs"] = [each for each in new if each is not None] or None
-    if isinstance(found.get("ports"), list):
-        found["ports"] = [_port(port, mapped) for port in found["ports"]]
-    return {**obj, "spec": {name: value for name, value in found.items() if value is not None}}
+        if name in changed:
+            changed[name] = mapped(path, changed[name])
+    if isinstance(addresses := changed.get("clusterIPs"), list):
+        new = [mapped(f"spec.clusterIPs[{number}]", address) for number, address in enumerate(addresses)]
+        changed["clusterIPs"] = [address for address in new if address is not None] or None
+    if isinstance(changed.get("ports"), list):
+        changed["ports"] = [_port(port, mapped) for port in changed["ports"]]
+    return {**obj, "spec": {name: value for name, value in changed.items() if value is not None}}
 
 
 def _port(port: Any, mapped: Callable[[str, Any], Any]) -> Any:
@@ -190,5 +190,5 @@ def _spelled(number: int, value: Scalar) -> Scalar:
     return _IP_4.format(18 + (number >> 16 & 1), number >> 8 & 0xFF, number & 0xFF)
 
 
-def _list(found: Any) -> list[Any]:
-    return found if isinstance(found, list) else []
+def _list(value: Any) -> list[Any]:
+    return value if isinstance(value, list) else []
