@@ -69,12 +69,12 @@ def parse(form: type[T], payload: bytes) -> T:
         raise MalformedError(f"invalid JSON: {error}") from error
     if not isinstance(value, dict):
         raise MalformedError("invalid JSON: not an object")
-    found = {each.name: value.get(each.name, each.default) for each in fields(form)}
+    values = {field.name: value.get(field.name, field.default) for field in fields(form)}
     for name, types in _types(form).items():
-        if type(found[name]) not in (get_args(types) or (types,)):  # not isinstance: True is an int
+        if type(values[name]) not in (get_args(types) or (types,)):  # not isinstance: True is an int
             raise MalformedError(f"invalid JSON: {name} is missing or has another type")
-    made: T = form(**found)
-    return made
+    parsed: T = form(**values)
+    return parsed
 
 
 class Receiver(Protocol):
@@ -214,9 +214,9 @@ class AgentConnection(asyncio.Protocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         """End."""
-        for each in (self._timer, self._awaited):
-            if each is not None:
-                each.cancel()
+        for pending in (self._timer, self._awaited):
+            if pending is not None:
+                pending.cancel()
         if self._turn is not None:
             self._turn.end()
         receiver, self._receiver = self._receiver, None

@@ -94,10 +94,10 @@ class PodEngine:
         """Return how many runs got a warm pod or found none, and how many warm pods failed, for metrics."""
         pools = self.warm.values()
         return {
-            "hit": sum(each.hits for each in pools),
-            "miss": sum(each.misses for each in pools),
-            "failed": sum(each.failures for each in pools),
-            "unused": sum(each.unused for each in pools),
+            "hit": sum(pool.hits for pool in pools),
+            "miss": sum(pool.misses for pool in pools),
+            "failed": sum(pool.failures for pool in pools),
+            "unused": sum(pool.unused for pool in pools),
         }
 
     # Before a run.
@@ -113,9 +113,9 @@ class PodEngine:
             raise PodWaitsError(waiting.why)
         if any(jobs.is_run_of(name, owner.uid) for name in self._ended):
             raise PodWaitsError("the objects of the last run are not deleted yet")  # the next one can have its name
-        found = await self.records.of_owner(owner, purpose)
-        going_on = next((each for each in found if execution.continues(each, generation, purpose)), None)
-        for other in found:
+        runs = await self.records.of_owner(owner, purpose)
+        going_on = next((run for run in runs if execution.continues(run, generation, purpose)), None)
+        for other in runs:
             if other is not going_on:
                 _log.info("Ending an unfinished run of the object", run=other.name, **owner.key._asdict())
                 await self.records.remove(other.name, other.namespace, self.records.place_of(other))
@@ -186,8 +186,8 @@ class PodEngine:
         The next attempt begins another run for plans, and for runs beyond `maxPods`, whose pods could start at once.
         """
         run, now = self._unsettled[job.ident], asyncio.get_running_loop().time()
-        others = (each for each in self._waiting.values() if each.run.job.gvk == job.gvk)
-        waiting = sum(now - each.since < self._shared.patience.start for each in others)
+        others = (other for other in self._waiting.values() if other.run.job.gvk == job.gvk)
+        waiting = sum(now - other.since < self._shared.patience.start for other in others)
         is_full = waiting >= self.records.policies[job.gvk].most
         if job.purpose == PLAN or is_full or run.link.connects or run.fault is None:
             return
@@ -254,7 +254,7 @@ class PodEngine:
 
     async def forget(self, run_dir: Path) -> None:
         """Remove the run folder of a deleted object, and what remains of its runs."""
-        for run in [each for each in self._unsettled.values() if each.job.run_dir == run_dir]:
+        for run in [run for run in self._unsettled.values() if run.job.run_dir == run_dir]:
             await self.recorded(run.job)
         for uid, waiting in list(self._waiting.items()):
             if waiting.run.job.run_dir == run_dir:

@@ -315,7 +315,7 @@ def deadline_of(job: Job) -> float | None:
     return job.deadline + (time.time() if resumed is None else resumed.record.began)
 
 
-def continues(found: RecordedRun, generation: int, purpose: str) -> bool:
+def continues(run: RecordedRun, generation: int, purpose: str) -> bool:
     """Return True if a run that an earlier operator began is the next one of its object."""
-    record = found.record
+    record = run.record
     return record.purpose == purpose and record.generation == generation and purpose != PLAN

@@ -139,13 +139,13 @@ def _policy(fields: Fields) -> PodPolicy | None:
     ttl = template.integer(_TTL, default=_DEFAULT_TTL)
     if ttl < _LEAST_TTL:
         template.error(_TTL, f"invalid number {ttl}: use at least {_LEAST_TTL} seconds")
-    given = {each.name: _value(template, each) for each in _POD_TEMPLATE[1] if each.name != _TTL}
-    container = {name: given.pop(name) for name in _OF_CONTAINER}
-    return PodPolicy(most, _present(given), _present(container), ttl, warm)
+    pod = {declared.name: _value(template, declared) for declared in _POD_TEMPLATE[1] if declared.name != _TTL}
+    container = {name: pod.pop(name) for name in _OF_CONTAINER}
+    return PodPolicy(most, _present(pod), _present(container), ttl, warm)
 
 
-def _present(given: Mapping[str, Any]) -> dict[str, Any]:
-    return {name: value for name, value in given.items() if value}
+def _present(values: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in values.items() if value}
 
 
 def _value(template: Fields, declaration: Field) -> Any:
@@ -163,15 +163,15 @@ def _list(template: Fields, declaration: Field) -> list[Any]:
     if not isinstance(node, yaml.SequenceNode):
         template.error(name, f"found {tree.kind_of(node)}, expected a list of mappings, as in a pod")
         return []
-    found = []
+    mappings = []
     for item in node.value:
         if isinstance(item, yaml.MappingNode):
-            found.append(tree.plain(item))
+            mappings.append(tree.plain(item))
         elif declaration.type == "list of names" and isinstance(item, yaml.ScalarNode):
-            found.append({"name": str(item.value)})
+            mappings.append({"name": str(item.value)})
         else:
             template.error(name, f"found {tree.kind_of(item)}, expected a mapping, as in a pod")
-    return found
+    return mappings
 
 
 FIELDS = FeatureFields((_ENTRY, _POD_TEMPLATE), _read)

@@ -174,10 +174,10 @@ def _agent() -> Mapping[str, str]:
 def archive() -> bytes:
     """Return the agent as a zip application."""
     stream = io.BytesIO()
-    with zipfile.ZipFile(stream, "w") as made:
+    with zipfile.ZipFile(stream, "w") as application:
         for path in sorted(Path(agent.__path__[0]).glob("*.py")):
-            made.writestr(zipfile.ZipInfo(f"{_PACKAGE}/{path.name}"), path.read_bytes(), zipfile.ZIP_DEFLATED)
-        made.writestr(zipfile.ZipInfo("__main__.py"), _MAIN)
+            application.writestr(zipfile.ZipInfo(f"{_PACKAGE}/{path.name}"), path.read_bytes(), zipfile.ZIP_DEFLATED)
+        application.writestr(zipfile.ZipInfo("__main__.py"), _MAIN)
     return stream.getvalue()
 
 
@@ -242,10 +242,10 @@ def _signature(key: bytes, *parts: str) -> str:
 def job(run: Job, policy: PodPolicy, name: str, namespace: str) -> Object:
     """Return the Job of a run."""
     labels = {**_LABELS, RUN_OF: run.uid, RUN: name}
-    made = _job({**_metadata(run, name, namespace), "labels": labels}, policy)
+    manifest = _job({**_metadata(run, name, namespace), "labels": labels}, policy)
     if run.deadline is not None:
-        made["spec"]["activeDeadlineSeconds"] = int(run.deadline + _SLACK)
-    return made
+        manifest["spec"]["activeDeadlineSeconds"] = int(run.deadline + _SLACK)
+    return manifest
 
 
 def job_of(pod: Object) -> ObjectKey | None:
@@ -255,7 +255,7 @@ def job_of(pod: Object) -> ObjectKey | None:
     """
     meta = metadata(pod)
     name = str(labels_of(pod).get(RUN, ""))
-    owner: Mapping[str, Any] = next((each for each in references_of(pod) if each.get("controller")), {})
+    owner: Mapping[str, Any] = next((reference for reference in references_of(pod) if reference.get("controller")), {})
     is_controlled = (owner.get("apiVersion"), owner.get("kind"), owner.get("name")) == ("batch/v1", "Job", name)
     return ObjectKey(str(meta.get("namespace", "")), name) if is_controlled else None
 
@@ -312,16 +312,16 @@ def _job(meta: dict[str, Any], policy: PodPolicy) -> Object:
 
 
 def _pod(policy: PodPolicy, name: str) -> dict[str, Any]:
-    given, container = policy.pod, policy.container
+    pod, container = policy.pod, policy.container
     return {
-        **given,
+        **pod,
         "restartPolicy": "Never",
-        "automountServiceAccountToken": "serviceAccountName" in given,
+        "automountServiceAccountToken": "serviceAccountName" in pod,
         "enableServiceLinks": False,
         "volumes": [
             {"name": "agent", "secret": {"secretName": name}},
             {"name": "work", "emptyDir": {}},
-            *given.get("volumes", []),
+            *pod.get("volumes", []),
         ],
         "containers": [
             {
@@ -343,7 +343,7 @@ def _pod(policy: PodPolicy, name: str) -> dict[str, Any]:
 def _metadata(run: Job, name: str, namespace: str) -> dict[str, Any]:
     owner = Owner(run.owner, namespaced=bool(run.owner.key.namespace))
     labels = {**_LABELS, RUN_OF: run.uid}
-    made = {"name": name, "namespace": namespace, "labels": labels}
+    meta = {"name": name, "namespace": namespace, "labels": labels}
     if owner.may_own_in(namespace):
-        return {**made, "ownerReferences": [owner.reference()]}
-    return {**made, "annotations": owner.annotations()}
+        return {**meta, "ownerReferences": [owner.reference()]}
+    return {**meta, "annotations": owner.annotations()}

@@ -400,7 +400,7 @@ class Links:
 
     def forget(self, link: Link | IdleLink) -> None:
         """Remove a run or an idle agent."""
-        self._runs = {name: each for name, each in self._runs.items() if each is not link}
+        self._runs = {name: other for name, other in self._runs.items() if other is not link}
 
     def choose(self, protocol: str | None, admitted: Callable[[], object]) -> asyncio.Protocol:
         """Return the protocol of a new connection. It calls `admitted` after a valid token."""

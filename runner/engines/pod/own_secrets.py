@@ -66,8 +66,8 @@ class OwnSecrets:
             fields = [f"metadata.name!={self._authority}"]
         for name, more in (("labelSelector", labels), ("fieldSelector", fields)):
             # The API server uses the first value of a parameter.
-            given = next((value for key, value in params if key == name), "")
-            selector = ",".join([*([given] if given.strip() else []), *more])
+            requested = next((value for key, value in params if key == name), "")
+            selector = ",".join([*([requested] if requested.strip() else []), *more])
             params = [(key, value) for key, value in params if key != name]
             params += [(name, selector)] if selector else []
         query = urlencode(params)

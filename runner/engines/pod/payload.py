@@ -144,23 +144,23 @@ def settings(added: Mapping[str, str], environ: Mapping[str, str], cwd: Path) ->
 
     `added` overrides variables of `environ`, the operator's environment. Raises OSError.
     """
-    found = {
+    files = {
         "env/envvars": json.dumps(_environment(added, environ)),
         "env/settings": json.dumps({"pexpect_timeout": 1}),
     }
     if environ.get("ANSIBLE_CONFIG"):
-        found["project/ansible.cfg"] = ansible_configs(environ, cwd)[0].read_text(encoding="utf-8")
-    return found
+        files["project/ansible.cfg"] = ansible_configs(environ, cwd)[0].read_text(encoding="utf-8")
+    return files
 
 
 def _environment(added: Mapping[str, str], environ: Mapping[str, str]) -> dict[str, str]:
     passed = {name: value for name, value in environ.items() if _is_passed(name)}
     own = f"{PRIVATE_DATA}/project/{_OWN}"
     config = f"{PRIVATE_DATA}/env/kubeconfig"
-    given = {name: value for name, value in added.items() if _is_passed(name)}
+    overrides = {name: value for name, value in added.items() if _is_passed(name)}
     return {
         **passed,
-        **given,
+        **overrides,
         "KUBECONFIG": config,
         "K8S_AUTH_KUBECONFIG": config,
         "ANSIBLE_LOCAL_TEMP": _TEMPORARY,
@@ -181,8 +181,8 @@ def unknown_variables(environ: Mapping[str, str]) -> list[str]:
     Such a variable can contain a path or a secret: Ansible's configuration does not define it.
     """
     known = _is_passed_by_setting()
-    found = {name for name in environ if name.startswith("ANSIBLE_") and not name.startswith(_NO_SETTINGS)}
-    return sorted(found - known.keys())
+    variables = {name for name in environ if name.startswith("ANSIBLE_") and not name.startswith(_NO_SETTINGS)}
+    return sorted(variables - known.keys())
 
 
 @functools.cache
@@ -191,10 +191,10 @@ def _is_passed_by_setting() -> Mapping[str, bool]:
     (package,) = importlib.util.find_spec("ansible").submodule_search_locations  # type: ignore[union-attr,misc]
     definitions = yaml.load(Path(package, "config/base.yml").read_text(encoding="utf-8"), yaml.CSafeLoader)
     return {
-        each["name"]: setting.get("type") not in _PATHS and not name.startswith(_OF_GALAXY)
+        variable["name"]: setting.get("type") not in _PATHS and not name.startswith(_OF_GALAXY)
         for name, setting in definitions.items()
-        for each in setting.get("env") or ()
-        if each["name"].startswith("ANSIBLE_")
+        for variable in setting.get("env") or ()
+        if variable["name"].startswith("ANSIBLE_")
     }
 
 
@@ -217,9 +217,9 @@ def _content(job: Job, project: Path, *, explicit: bool) -> str:
 
 def _playbook(path: Path, project: Path) -> str:
     """Copy a playbook, the files beside it, and the project's roles; return its name."""
-    for each in path.parent.iterdir():
-        if each.is_file():
-            shutil.copy2(each, project / each.name)
+    for file in path.parent.iterdir():
+        if file.is_file():
+            shutil.copy2(file, project / file.name)
     for name in BESIDE_A_PLAYBOOK:
         if (path.parent / name).is_dir():
             shutil.copytree(path.parent / name, project / name, ignore=_ignored)

@@ -214,10 +214,10 @@ async def _authority(settings: Settings, client: Client, namespace: str) -> tupl
     about, labels = "the certificate authority of runs in pods", {"app.kubernetes.io/managed-by": "ansible-operator"}
     state = ClusterState(client, namespace, about, ("create", "get"), labels=labels, resource=SECRETS)
     try:
-        found = await state.ensure(name, _new_authority)
+        stored = await state.ensure(name, _new_authority)
     except StateError as error:
         raise ConfigError(str(error)) from error
-    certificate, key = (found.data.get(each, "").encode() for each in _FILES)
+    certificate, key = (stored.data.get(file, "").encode() for file in _FILES)
     if not (certificate and key):
         raise ConfigError(f"the Secret {name} has no {' and '.join(_FILES)}; delete it to get another one")
     return certificate, key

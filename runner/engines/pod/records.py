@@ -76,20 +76,20 @@ class Records:
         spaces = [own] if own else []
         if self.namespace and self.namespace != own and (not own or purpose != APPLY):
             spaces.append(self.namespace)
-        found = [each for space in spaces for each in await self._recorded(space, owner)]
-        return sorted(found, key=lambda each: jobs.run_number(each.name), reverse=True)
+        runs = [run for space in spaces for run in await self._recorded(space, owner)]
+        return sorted(runs, key=lambda run: jobs.run_number(run.name), reverse=True)
 
     async def _recorded(self, space: str, owner: ObjectRef) -> list[RecordedRun]:
         try:
-            items = await self._of_object(SECRETS, space, owner.uid)
+            secrets = await self._of_object(SECRETS, space, owner.uid)
         except ForbiddenError as error:
             if owner.key.namespace in {"", space}:
                 raise
             if self._logged.is_new():  # it cannot have created one there either
                 _log.warning("Cannot look for runs of finalizers in the operator's namespace", error=str(error))
             return []
-        found = [jobs.recorded(each, owner.uid, self.address().key) for each in items]
-        return [each for each in found if each is not None]
+        runs = [jobs.recorded(secret, owner.uid, self.address().key) for secret in secrets]
+        return [run for run in runs if run is not None]
 
     async def _of_object(self, resource: ApiResource, namespace: str, uid: str = "") -> list[Object]:
         """Return the Secrets, Jobs or pods of an object's runs, or of the runs of all objects."""
@@ -106,8 +106,8 @@ class Records:
         for pod in await self._of_object(PODS, run.namespace, uid):
             if labels_of(pod).get(jobs.RUN) == run.name:
                 return True
-        found = [each for each in await self._of_object(JOBS, run.namespace, uid) if metadata(each)["name"] == run.name]
-        return any(each.get("status", {}).get(count) for each in found for count in _COUNTS)
+        of_run = [job for job in await self._of_object(JOBS, run.namespace, uid) if metadata(job)["name"] == run.name]
+        return any(job.get("status", {}).get(count) for job in of_run for count in _COUNTS)
 
     async def refusal(self, job: ObjectKey) -> str:
         """Return why Kubernetes creates no pod for a Job, such as a quota; empty if it reports nothing."""
@@ -120,7 +120,7 @@ class Records:
             if self._logged.is_new("events"):
                 _log.warning("Cannot read why a Job has no pod", job=str(job), error=str(error))
             return ""
-        reasons = (_REFUSED.sub("", str(each.get("message") or "")) for each in answer.get("items") or [])
+        reasons = (_REFUSED.sub("", str(event.get("message") or "")) for event in answer.get("items") or [])
         # Kubernetes creates the account soon after the namespace, and repeats the pod: another reason may follow.
         return next((why for why in reasons if 'serviceaccount "default" not found' not in why), "")
 
@@ -129,9 +129,9 @@ class Records:
         if not self.namespace:
             return
         try:
-            for each in await self._of_object(SECRETS, self.namespace):
-                key, uid = jobs.elsewhere(each, gvk), str(metadata(each)["labels"][jobs.RUN_OF])
-                run = jobs.recorded(each, uid, self.address().key)
+            for secret in await self._of_object(SECRETS, self.namespace):
+                key, uid = jobs.elsewhere(secret, gvk), str(metadata(secret)["labels"][jobs.RUN_OF])
+                run = jobs.recorded(secret, uid, self.address().key)
                 if key is not None and run is not None and is_gone(key, uid):
                     _log.info("Ending the run of an object that is gone", run=run.name, **key._asdict())
                     await self.remove(run.name, run.namespace, self.place_of(run))
@@ -185,10 +185,10 @@ class Records:
         # A pod can outlive its Job, for minutes on a lost node. Another run with its name would get its state.
         uid, spaces = job.uid, dict.fromkeys((space, job.key.namespace or space))
         names: list[str] = []
-        for each in spaces:
-            existing, pods = await asyncio.gather(*(self._of_object(kind, each, uid) for kind in (JOBS, PODS)))
+        for namespace in spaces:
+            existing, pods = await asyncio.gather(*(self._of_object(kind, namespace, uid) for kind in (JOBS, PODS)))
             of_jobs = [str(metadata(one).get("name", "")) for one in existing]
-            if each == space:
+            if namespace == space:
                 for old in jobs.superfluous(sorted(of_jobs, key=jobs.run_number)):
                     await self._delete(JOBS, ObjectKey(space, old))
             names += of_jobs + [str(labels_of(one).get(jobs.RUN, "")) for one in pods]

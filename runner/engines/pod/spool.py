@@ -115,8 +115,8 @@ class Spool:
 
     def remove(self) -> None:
         """Remove the files."""
-        for each in (self._path, self._mark):
-            each.unlink(missing_ok=True)
+        for path in (self._path, self._mark):
+            path.unlink(missing_ok=True)
         self.close()
 
     def close(self) -> None:

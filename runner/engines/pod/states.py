@@ -108,12 +108,12 @@ class ObstacleTimer:
         """`name`: the obstacle that it has had since then."""
         self._since, self._name = since, name
 
-    def fault(self, found: Obstacle | None, now: float) -> Fault | None:
+    def fault(self, current: Obstacle | None, now: float) -> Fault | None:
         """Return the fault of an obstacle that has lasted longer than its patience."""
-        name = found.name if found is not None else ""
+        name = current.name if current is not None else ""
         if name != self._name:
             self._since, self._name = now, name
-        return found.fault if found is not None and now - self._since >= found.patience else None
+        return current.fault if current is not None and now - self._since >= current.patience else None
 
 
 def obstacle(
@@ -170,8 +170,8 @@ def of(pod: Mapping[str, Any]) -> PodState:
     phase = status.get("phase")
     name, node = str(metadata(pod).get("name", "")), str((pod.get("spec") or {}).get("nodeName") or "")
     containers = status.get("containerStatuses") or []
-    container: dict[str, Any] = next((each for each in containers if each.get("name") == CONTAINER), {})
-    conditions = {each.get("type"): each for each in status.get("conditions") or []}
+    container: dict[str, Any] = next((item for item in containers if item.get("name") == CONTAINER), {})
+    conditions = {condition.get("type"): condition for condition in status.get("conditions") or []}
     lost = _lost(conditions, node, status)
     if lost:
         return PodState(name, node, lost=lost)
@@ -179,7 +179,7 @@ def of(pod: Mapping[str, Any]) -> PodState:
         return PodState(name, node, ended=_end(pod, status, container))
     if phase == "Running":
         lost = "it is being deleted" if is_deleting(pod) else ""
-        others = any("running" in (each.get("state") or {}) for each in containers if each.get("name") != CONTAINER)
+        others = any("running" in (other.get("state") or {}) for other in containers if other.get("name") != CONTAINER)
         has_ended = not lost and "terminated" in (container.get("state") or {})
         return PodState(name, node, "", "", _end(pod, status, container) if has_ended else "", lost, others)
     broken = _broken(container)
@@ -234,6 +234,6 @@ def _end(pod: Mapping[str, Any], status: Mapping[str, Any], container: Mapping[s
 def memory_limit(pod: Mapping[str, Any]) -> str:
     """Return the memory limit of the container for a message."""
     containers = (pod.get("spec") or {}).get("containers") or []
-    found: dict[str, Any] = next((each for each in containers if each.get("name") == CONTAINER), {})
-    limit = ((found.get("resources") or {}).get("limits") or {}).get("memory")
+    container: dict[str, Any] = next((item for item in containers if item.get("name") == CONTAINER), {})
+    limit = ((container.get("resources") or {}).get("limits") or {}).get("memory")
     return f"its limit of {limit}; raise podTemplate.resources.limits.memory" if limit else "the node had"

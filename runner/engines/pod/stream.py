@@ -110,8 +110,8 @@ def _is_event(value: Mapping[str, Any]) -> bool:
         and isinstance(data, dict)
         and _is_text(value.get("stdout"))
         and _is_text(value.get("created"))
-        and all(_is_text(data.get(each)) for each in _TEXTS)
-        and (name != "playbook_on_stats" or all(_is_counts(data.get(each)) for each in _COUNTS))
+        and all(_is_text(data.get(member)) for member in _TEXTS)
+        and (name != "playbook_on_stats" or all(_is_counts(data.get(member)) for member in _COUNTS))
     )
 
 
@@ -120,4 +120,4 @@ def _is_text(value: Any) -> bool:
 
 
 def _is_counts(value: Any) -> bool:
-    return value is None or (isinstance(value, dict) and all(type(each) is int for each in value.values()))
+    return value is None or (isinstance(value, dict) and all(type(count) is int for count in value.values()))

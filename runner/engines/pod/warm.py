@@ -110,7 +110,7 @@ class WarmPods:
 
     def take(self) -> WarmPod | None:
         """Return a pod whose agent is ready, which is replaced at once; None if there is none."""
-        ready = next((each for each in self._waiting.values() if self._is_usable(each)), None)
+        ready = next((pod for pod in self._waiting.values() if self._is_usable(pod)), None)
         if ready is None:
             self.misses += 1
             return None
@@ -196,14 +196,14 @@ class WarmPods:
         state = self._state(pod.name)
         pod.was_seen = pod.was_seen or state is not None
         link = pod.link
-        found = states.obstacle(
+        obstacle = states.obstacle(
             state,
             _PATIENCE,
             known=pod.was_seen,
             is_connected=link.is_connected,
             was_connected=bool(link.connects),
         )
-        return pod.timer.fault(found, now)
+        return pod.timer.fault(obstacle, now)
 
     def _check_strays(self, now: float) -> None:
         """Doom pods of other operators that have not started for long. Without a start, there is no run in them."""

@@ -55,16 +55,16 @@ class PodWatch:
 
     def state(self, job: ObjectKey) -> PodState | None:
         """Return the state of the pod of a run's or warm pod's Job; None if there is no pod."""
-        found = self._pods.get(job)
-        return found.state if found is not None else None
+        pod = self._pods.get(job)
+        return pod.state if pod is not None else None
 
     def phases(self) -> dict[str, int]:
         """Return the number of pods by phase: `waiting`, `running`, `ended`, `idle` (warm pods without a run)."""
-        found = dict.fromkeys(("waiting", "running", "ended", "idle"), 0)
+        counts = dict.fromkeys(("waiting", "running", "ended", "idle"), 0)
         for pod in self._pods.values():
             state, begun = pod.state, "idle" if pod.is_idle else "running"
-            found["ended" if state.ended or state.lost else "waiting" if state.is_starting else begun] += 1
-        return found
+            counts["ended" if state.ended or state.lost else "waiting" if state.is_starting else begun] += 1
+        return counts
 
     def starting_warm(self, kind: str) -> set[str]:
         """Return the names of the warm pods of a kind that have not started."""
@@ -121,13 +121,13 @@ def kept(pod: Object) -> Object:
     }
     labels = {name: text for name, text in labels_of(pod).items() if name in {jobs.RUN, jobs.RUN_OF, jobs.WARM}}
     owner = str(annotations_of(pod).get(jobs.RUN_OF, ""))[:_LONGEST_OWNER]
-    owners = [each for each in references_of(pod) if each.get("controller")][:1]
-    containers = [{name: each.get(name) for name in ("name", "resources")} for each in spec.get("containers") or ()]
+    owners = [reference for reference in references_of(pod) if reference.get("controller")][:1]
+    containers = [{name: item.get(name) for name in ("name", "resources")} for item in spec.get("containers") or ()]
     return {
         **{name: pod[name] for name in ("apiVersion", "kind", "status") if name in pod},
         "metadata": {**about, "labels": labels, "annotations": {jobs.RUN_OF: owner}, "ownerReferences": owners},
         "spec": {
             "nodeName": spec.get("nodeName"),
-            "containers": [each for each in containers if each["name"] == jobs.CONTAINER],
+            "containers": [container for container in containers if container["name"] == jobs.CONTAINER],
         },
     }

@@ -33,13 +33,13 @@ def modules(content: Content, *, explicit: bool) -> frozenset[str]:
 
     `explicit` is True if plays gather facts only if they contain `gather_facts: true`.
     """
-    found: set[str] = set()
+    names: set[str] = set()
     gathers = not explicit and _gathers_by_default(content)
     for path in itertools.islice(_files(content), _MOST_FILES):
         text = _read(path)
-        found.update(_TASK.findall(text))
+        names.update(_TASK.findall(text))
         gathers = gathers or bool(_GATHERS.search(text))
-    return frozenset(found | {_FACTS} if gathers else found)
+    return frozenset(names | {_FACTS} if gathers else names)
 
 
 def _gathers_by_default(content: Content) -> bool:

@@ -87,7 +87,7 @@ class WarmEngine(RunEngine):
     async def _expect(self, contents: tuple[Content, ...], environment: Mapping[str, str]) -> None:
         explicit = environment.get("ANSIBLE_GATHERING") == "explicit"
         names = await asyncio.to_thread(
-            lambda: frozenset().union(*(content.modules(each, explicit=explicit) for each in contents))
+            lambda: frozenset().union(*(content.modules(item, explicit=explicit) for item in contents))
         )
         self.pool.preload(environment, Load(modules=names))
         await self.pool.warm_up(environment)

@@ -54,31 +54,31 @@ class Load:
     @classmethod
     def of_lines(cls, text: str) -> Load:
         """Return the request for the modules in a run's notes, one JSON object a line. Invalid lines are skipped."""
-        found = cls()
+        load = cls()
         for value in _noted(text):
             with contextlib.suppress(AttributeError, TypeError):
-                found |= cls(
+                load |= cls(
                     _texts(value.get("plugins", ())),
                     _texts([value.get("module")] if value.get("module") else ()),
                     _texts(value.get("imports", ())),
                     _texts(value.get("templates", ())),
                 )
-        return found
+        return load
 
 
-def _texts(found: Iterable[object]) -> frozenset[str]:
+def _texts(values: Iterable[object]) -> frozenset[str]:
     """Return the texts that can be sent: without half characters, which a role can write to the notes."""
-    return frozenset(each for each in found if isinstance(each, str) and not _HALF.search(each))
+    return frozenset(value for value in values if isinstance(value, str) and not _HALF.search(value))
 
 
 def _as_many_as_fit(known: frozenset[str], more: frozenset[str]) -> frozenset[str]:
     room = _MOST_TEMPLATES - sum(map(len, known))
-    found = set(known)
-    for each in sorted(more - known):
-        if len(each) <= room:
-            found.add(each)
-            room -= len(each)
-    return frozenset(found)
+    templates = set(known)
+    for template in sorted(more - known):
+        if len(template) <= room:
+            templates.add(template)
+            room -= len(template)
+    return frozenset(templates)
 
 
 def mismatch(text: str) -> str:

@@ -60,7 +60,7 @@ def name(text: str) -> None:
 
 
 def _write(start: int, end: int, strings: Sequence[str]) -> None:
-    data = b"".join(os.fsencode(each) + b"\0" for each in strings)[: end - start - 1]
+    data = b"".join(os.fsencode(string) + b"\0" for string in strings)[: end - start - 1]
     # The last byte stays zero: the kernel reads past arguments that do not end with zero.
     ctypes.memset(start, 0, end - start)
     ctypes.memmove(start, data, len(data))

@@ -46,5 +46,5 @@ def executions(notes: str) -> tuple[TaskExecution, ...]:
 
 def defects(notes: str) -> tuple[str, ...]:
     """Return the tracebacks of defects in a run's notes."""
-    found = (value for value in messages.noted(notes, "defect") if isinstance(value, str))
-    return tuple(value[:_LONGEST_DEFECT].encode(errors="replace").decode() for value in dict.fromkeys(found))
+    tracebacks = (value for value in messages.noted(notes, "defect") if isinstance(value, str))
+    return tuple(value[:_LONGEST_DEFECT].encode(errors="replace").decode() for value in dict.fromkeys(tracebacks))

@@ -38,8 +38,8 @@ def problem() -> str | None:
 
 def problem_of(installed: str) -> str | None:
     """Return why this version of ansible-core is not among the tested ones."""
-    found = re.match(r"(\d+)\.(\d+)", installed)
-    if found and (int(found[1]), int(found[2])) in CORES:
+    match = re.match(r"(\d+)\.(\d+)", installed)
+    if match and (int(match[1]), int(match[2])) in CORES:
         return None
     *others, newest = (f"{major}.{minor}" for major, minor in CORES)
     return f"ansible-core {installed} is installed; install one of {', '.join(others)} and {newest}, which are tested"

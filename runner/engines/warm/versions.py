@@ -126,14 +126,14 @@ def _secrets_in(text: str) -> frozenset[str] | None:
         return None
     from ansible.module_utils import secrets  # noqa: PLC0415 - since 2.22
 
-    found: frozenset[str] = secrets._secret_masker.secrets_in_json(text)
-    return found
+    values: frozenset[str] = secrets._secret_masker.secrets_in_json(text)
+    return values
 
 
 def interpreter(source: bytes, task_vars: Mapping[str, Any], templar: Any) -> str:
     """Return the shebang line with which Ansible would start the module locally. Requests discovery like Ansible."""
-    found, arguments = module_common._extract_interpreter(source)
-    shebang, _ = module_common._get_shebang(found or "/usr/bin/python", task_vars, templar, arguments)
+    declared, arguments = module_common._extract_interpreter(source)
+    shebang, _ = module_common._get_shebang(declared or "/usr/bin/python", task_vars, templar, arguments)
     return str(shebang)
 
 
@@ -191,8 +191,8 @@ def template_bits() -> Any:
 
 def decrypts() -> bool:
     """Return True if this run may decrypt values. Before ansible-core 2.19 such values are not marked."""
-    given = (context.CLIARGS.get(name) for name in ("vault_ids", "vault_password_files", "ask_vault_pass"))
-    return any((*given, constants.DEFAULT_VAULT_IDENTITY_LIST, constants.DEFAULT_VAULT_PASSWORD_FILE))
+    options = (context.CLIARGS.get(name) for name in ("vault_ids", "vault_password_files", "ask_vault_pass"))
+    return any((*options, constants.DEFAULT_VAULT_IDENTITY_LIST, constants.DEFAULT_VAULT_PASSWORD_FILE))
 
 
 def run_worker(worker: Any) -> None:

@@ -50,17 +50,17 @@ def _parsed(text: str) -> dict[str, Any]:
     """Return the value of JSON that is the same value as YAML. Any other text is a ValueError."""
     if len(text) == _LONGEST or text[:1] != "{" or "\\" in text or not (text.isascii() and text.strip().isprintable()):
         raise ValueError("not certainly the same in both languages")
-    found: dict[str, Any] = json.loads(
+    value: dict[str, Any] = json.loads(
         text, object_pairs_hook=_mapping, parse_float=_refuse, parse_constant=_refuse, parse_int=_refuse
     )
-    return found
+    return value
 
 
 def _mapping(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) < len(pairs) or any(len(key) > _LONGEST_KEY for key in found):
+    mapping = dict(pairs)
+    if len(mapping) < len(pairs) or any(len(key) > _LONGEST_KEY for key in mapping):
         raise ValueError("an unusual mapping")
-    return found
+    return mapping
 
 
 def _refuse(text: str) -> NoReturn:

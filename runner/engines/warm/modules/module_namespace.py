@@ -95,19 +95,19 @@ def build(
             if name not in skip:
                 with contextlib.suppress(Exception):
                     importlib.import_module(name)
-        made = {name: module for name, module in sys.modules.items() if is_ours(name)}
+        modules = {name: module for name, module in sys.modules.items() if is_ours(name)}
         shared = frozenset(name for name in sys.modules if not is_ours(name))
         filters = tuple(warnings.filters)
         finders = tuple(finder for finder in sys.meta_path if finder is not ours and finder not in before)
         listings = {path: finder for path, finder in sys.path_importer_cache.items() if finder is not None}
-    known = {name: entries[name] for name in made if name in entries}
-    return ModuleNamespace(made, known, codes, tuple(path), shared, filters, finders, listings)
+    known = {name: entries[name] for name in modules if name in entries}
+    return ModuleNamespace(modules, known, codes, tuple(path), shared, filters, finders, listings)
 
 
 @contextlib.contextmanager
 def _aside(path: Iterable[str]) -> Iterator[None]:
     """Remove the controller's modules and finders, and restore them at the end."""
-    kept = {name: sys.modules.pop(name) for name in list(sys.modules) if is_ours(name)}
+    modules = {name: sys.modules.pop(name) for name in list(sys.modules) if is_ours(name)}
     meta_path, path_hooks, own_path = list(sys.meta_path), list(sys.path_hooks), list(sys.path)
     filters = list(warnings.filters)
     _forget_controllers_finders()
@@ -117,7 +117,7 @@ def _aside(path: Iterable[str]) -> Iterator[None]:
     finally:
         for name in [name for name in sys.modules if is_ours(name)]:
             del sys.modules[name]
-        sys.modules.update(kept)
+        sys.modules.update(modules)
         sys.meta_path[:], sys.path_hooks[:], sys.path[:] = meta_path, path_hooks, own_path
         sys.path_importer_cache.clear()
         warnings.filters[:] = filters  # type: ignore[index]  # a list, whatever its stub says

@@ -169,12 +169,12 @@ def _archive(request: ModuleRequest) -> str:
     return os.path.join(os.path.realpath(folder) if request.profile else folder, f"{name}.zip")  # noqa: PTH118
 
 
-def _limit_open_files(wanted: int) -> None:
+def _limit_open_files(limit: int) -> None:
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    wanted = min(hard, wanted)
-    if wanted != soft:
+    limit = min(hard, limit)
+    if limit != soft:
         with contextlib.suppress(ValueError):
-            resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+            resource.setrlimit(resource.RLIMIT_NOFILE, (limit, hard))
 
 
 MENDED = frozenset({"KUBECONFIG"})
@@ -290,8 +290,8 @@ def _is_of(path: tuple[str, ...], name: str) -> bool:
     spec = getattr(sys.modules.get(name), "__spec__", None)
     if spec is None or module_namespace.is_ours(name) or name == "__main__":
         return False
-    found = importlib.machinery.PathFinder.find_spec(name, list(path))
-    return found is not None and found.origin == spec.origin
+    resolved = importlib.machinery.PathFinder.find_spec(name, list(path))
+    return resolved is not None and resolved.origin == spec.origin
 
 
 def _end(code: int) -> NoReturn:

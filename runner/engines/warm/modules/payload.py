@@ -89,15 +89,15 @@ UNRESOLVABLE = (AnsibleError, NotPlain, OSError, SyntaxError, SystemExit, Unicod
 
 def overrides(folders: Iterable[str], builtin: str) -> tuple[Stamp, ...]:
     """Return stamps of every file in these folders, which could override Ansible's own `module_utils`."""
-    found = []
+    stamps = []
     for folder in folders:
         if os.path.realpath(folder) == builtin:
             continue
-        found.append((folder, 0, 0, 0))
+        stamps.append((folder, 0, 0, 0))
         for parent, _, names in sorted(os.walk(folder)):
             paths = (os.path.join(parent, name) for name in sorted(names))  # noqa: PTH118 - as above
-            found.extend(seen for path in paths if (seen := stamp(path)))
-    return tuple(found)
+            stamps.extend(now for path in paths if (now := stamp(path)))
+    return tuple(stamps)
 
 
 def current_overrides() -> tuple[Stamp, ...]:
@@ -141,14 +141,14 @@ def resolve(module_name: str, path: str, source: bytes) -> Payload:
         if (dot, extension) != (".", "py"):
             raise NotPlain(file)
         python_name = stem.replace("/", ".")
-        entry, seen = _entry(file, python_name, content)
+        entry, before = _entry(file, python_name, content)
         entries[python_name.removesuffix(".__init__")] = entry
-        stamps[entry.path] = seen
+        stamps[entry.path] = before
     entries[name] = Entry(path, digest_of(source), is_package=False, source=None, is_builtin=False)
     starts_anew = _RESPAWN in entries or any(
         word in entry.read() for entry in entries.values() if not entry.is_builtin for word in _STARTS_ANEW
     )
-    known = tuple(sorted(seen for seen in stamps.values() if seen))
+    known = tuple(sorted(before for before in stamps.values() if before))
     return Payload(name, path, entries, known, current_overrides(), starts_anew)
 
 
@@ -156,14 +156,14 @@ def _entry(file: str, python_name: str, content: bytes) -> tuple[Entry, Stamp | 
     """Return the entry for a file of a payload, and the file's stamp from before its content was read."""
     is_package = python_name.endswith(".__init__")
     for path in _places(file):
-        seen = stamp(path)
+        before = stamp(path)
         try:
-            found = Path(path).read_bytes()
+            on_disk = Path(path).read_bytes()
         except OSError:
             continue
-        if found == content:
+        if on_disk == content:
             is_builtin = path.startswith(versions.BUILTIN_MODULE_UTILS + os.sep)
-            return Entry(path, digest_of(content), is_package, None, is_builtin), seen
+            return Entry(path, digest_of(content), is_package, None, is_builtin), before
     core = python_name in {"ansible.__init__", "ansible.module_utils.__init__"}
     return Entry(f"{_SYNTHETIC}/{file}", digest_of(content), is_package, content, core), None
 

@@ -88,21 +88,21 @@ def make(names: Iterable[str], imports: Iterable[str], interpreter: Interpreter)
     Requires a process with a single thread, in which Ansible's plugin loader is set up.
     """
     problems: list[str] = []
-    found = tuple(_resolve({*ALWAYS, *names}, problems))
+    modules = tuple(_resolve({*ALWAYS, *names}, problems))
     imports, path = tuple(imports), interpreter.path
     skip: frozenset[str] = frozenset()
     for _ in range(_ROUNDS):
-        trial = _try(found, skip, path, imports)
+        trial = _try(modules, skip, path, imports)
         problems += _report(trial)
         if trial.harmful <= skip:
-            namespace = module_namespace.build(found, skip, path, imports)
+            namespace = module_namespace.build(modules, skip, path, imports)
             kubernetes_client.prepare()
             if _USES_TLS in namespace.modules:
                 certificates.prepare()
-            return Preimported(found, namespace, trial.read, interpreter, tuple(problems))
+            return Preimported(modules, namespace, trial.read, interpreter, tuple(problems))
         skip |= trial.harmful
     problems.append("modules need to import all that they use, as its import has other side effects each time")
-    return Preimported(found, module_namespace.build((), skip, path, ()), {}, interpreter, tuple(problems))
+    return Preimported(modules, module_namespace.build((), skip, path, ()), {}, interpreter, tuple(problems))
 
 
 def _resolve(names: Iterable[str], problems: list[str]) -> Iterator[Payload]:
@@ -117,8 +117,8 @@ def _resolve(names: Iterable[str], problems: list[str]) -> Iterator[Payload]:
             problems.append(f"the module {name} cannot be resolved: {type(error).__name__}: {error}")
 
 
-def _try(found: tuple[Payload, ...], skip: frozenset[str], path: tuple[str, ...], imports: tuple[str, ...]) -> _Trial:
-    everything = frozenset(name for each in found for name in each.entries).union(imports)
+def _try(modules: tuple[Payload, ...], skip: frozenset[str], path: tuple[str, ...], imports: tuple[str, ...]) -> _Trial:
+    everything = frozenset(name for module in modules for name in module.entries).union(imports)
 
     def act() -> dict[str, Any]:
         watch = _Watch()
@@ -126,7 +126,7 @@ def _try(found: tuple[Payload, ...], skip: frozenset[str], path: tuple[str, ...]
         blocked: list[str] = []
         _interrupt_after(_TRIAL_WITHIN)
         try:
-            module_namespace.build(found, skip, path, imports)
+            module_namespace.build(modules, skip, path, imports)
             signal.setitimer(signal.ITIMER_REAL, 0)
         except _TimeoutError as error:
             blocked = error.blocked

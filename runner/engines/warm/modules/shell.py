@@ -67,11 +67,11 @@ class Shells:
         return f"{self.inner} -c {shlex.quote(command + self.tail)}"
 
 
-def environment(shells: Shells, program: str, folder: str, given: Mapping[bytes, bytes]) -> dict[bytes, bytes]:
+def environment(shells: Shells, program: str, folder: str, before: Mapping[bytes, bytes]) -> dict[bytes, bytes]:
     """Return the environment that a program receives through both shells, started in a folder."""
-    through = _after(shells.outer, given, shells.inner, stays=False)
+    through = _after(shells.outer, before, shells.inner, stays=False)
     after = _after(shells.inner, through, program, stays=bool(shells.tail))
-    after[b"PWD"] = _folder(given.get(b"PWD", b""), os.fsencode(folder))
+    after[b"PWD"] = _folder(before.get(b"PWD", b""), os.fsencode(folder))
     return after
 
 
@@ -82,20 +82,20 @@ def _kind(shell: str) -> str:
     return kind
 
 
-def _after(shell: str, given: Mapping[bytes, bytes], program: str, *, stays: bool) -> dict[bytes, bytes]:
+def _after(shell: str, before: Mapping[bytes, bytes], program: str, *, stays: bool) -> dict[bytes, bytes]:
     """Return the environment that a program receives from one shell. `stays`: the shell waits for the program."""
     kind = _kind(shell)
     if kind == "dash":
-        after = {name: value for name, value in given.items() if _NAME.fullmatch(name)}
+        after = {name: value for name, value in before.items() if _NAME.fullmatch(name)}
         if b"PPID" in after:
             after[b"PPID"] = b"%d" % os.getpid()
     else:
-        if any(name in given for name in _CHANGES_BASH):
+        if any(name in before for name in _CHANGES_BASH):
             raise Unlike("the environment has variables that change how bash executes commands")
-        after = {name: value for name, value in given.items() if name != b"PPID"}
+        after = {name: value for name, value in before.items() if name != b"PPID"}
         if not os.path.isdir(after.get(b"OLDPWD", b"/")):  # noqa: PTH112 - bytes
             del after[b"OLDPWD"]
-        level = given.get(b"SHLVL", b"0")
+        level = before.get(b"SHLVL", b"0")
         after[b"SHLVL"] = b"%d" % ((int(level) if level.isdigit() else 0) + stays)
         after[b"_"] = os.fsencode(program)
     own = tuple(sorted((name, value) for name, value in after.items() if _is_of_shells(name)))
@@ -111,22 +111,22 @@ def _is_of_shells(name: bytes) -> bool:
 
 
 @functools.cache
-def _passed_on(shell: str, given: tuple[tuple[bytes, bytes], ...]) -> Mapping[bytes, bytes]:
+def _passed_on(shell: str, variables: tuple[tuple[bytes, bytes], ...]) -> Mapping[bytes, bytes]:
     """Start the shell once. Return these variables as it exports them: it may reset, drop or rewrite them.
 
     An interactive shell may export some of them: `activate` of a virtual environment exports `PS1`.
     """
-    names = {name for name, _ in given}
+    names = {name for name, _ in variables}
     show = "import sys; sys.stdout.buffer.write(open('/proc/self/environ', 'rb').read())"
     line = f"{shlex.quote(sys.executable)} -I -S -c {shlex.quote(show)}"
     try:
-        seen = subprocess.run(
-            [shell, "-c", line], env=dict(given), stdin=subprocess.DEVNULL, capture_output=True, check=True
+        completed = subprocess.run(
+            [shell, "-c", line], env=dict(variables), stdin=subprocess.DEVNULL, capture_output=True, check=True
         )
     except (OSError, subprocess.SubprocessError) as error:
         raise Unlike(f"{shell} cannot be started") from error
-    found = (entry.partition(b"=") for entry in seen.stdout.split(b"\0"))
-    return {name: value for name, _, value in found if name in names}
+    exported = (entry.partition(b"=") for entry in completed.stdout.split(b"\0"))
+    return {name: value for name, _, value in exported if name in names}
 
 
 def _folder(claimed: bytes, folder: bytes) -> bytes:
@@ -149,8 +149,8 @@ def ending(shells: Shells, output: Output) -> Output:
     # Not with a shell's own `kill`: a shell never dies of a signal that was ignored at its start, as SIGINT may be.
     dying = f"{shlex.quote(sys.executable)} -I -S -c {shlex.quote(_DIE.format(-output.code))}"
     line = shells.line(dying)
-    seen = subprocess.run([shells.outer, "-c", line], stdin=subprocess.DEVNULL, capture_output=True, check=False)
-    return Output(seen.returncode, output.stdout + seen.stdout, output.stderr + seen.stderr)
+    completed = subprocess.run([shells.outer, "-c", line], stdin=subprocess.DEVNULL, capture_output=True, check=False)
+    return Output(completed.returncode, output.stdout + completed.stdout, output.stderr + completed.stderr)
 
 
 @dataclass(slots=True)
@@ -236,7 +236,7 @@ def expand_user(path: str, username: str) -> Plan | None:
     home = path + username if path == "~" else path
 
     def plan() -> str | None:
-        found = os.path.expanduser(home)  # noqa: PTH111 - a string
-        return found + "\n" if _PLAIN.fullmatch(found) else None
+        expanded = os.path.expanduser(home)  # noqa: PTH111 - a string
+        return expanded + "\n" if _PLAIN.fullmatch(expanded) else None
 
     return plan

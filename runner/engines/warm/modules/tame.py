@@ -112,17 +112,17 @@ class Between:
         self._clients = Clients(pool)
         self._recursion = sys.getrecursionlimit, sys.setrecursionlimit, sys.getrecursionlimit()
         self._handlers = {number: signal.getsignal(number) for number in signal.valid_signals()}
-        variables: dict[int, Any] = {id(each): each for each in (sys.path, sys.meta_path)}
+        variables: dict[int, Any] = {id(variable): variable for variable in (sys.path, sys.meta_path)}
         objects: dict[int, Any] = {}
-        for module in (found for name, found in self._modules.items() if name.startswith(("ansible.", *_COLLECTIONS))):
+        for module in (value for name, value in self._modules.items() if name.startswith(("ansible.", *_COLLECTIONS))):
             variables[id(vars(module))] = vars(module)
             for name, value in vars(module).items():
                 if type(value) in _CONTAINERS and not name.startswith("__") and value is not pool:
                     variables[id(value)] = value
                 elif module_namespace.is_ours(type(value).__module__) and hasattr(value, "__dict__"):
                     objects[id(value)] = vars(value)
-        self._variables = [(each, each.copy()) for each in variables.values()]
-        self._objects = [(each, {name: _copy(value) for name, value in each.items()}) for each in objects.values()]
+        self._variables = [(live, live.copy()) for live in variables.values()]
+        self._objects = [(live, {name: _copy(value) for name, value in live.items()}) for live in objects.values()]
 
     def begin(self) -> None:
         """Drop outdated clients. For the environment of the next module."""
@@ -157,7 +157,7 @@ class Between:
     def _is_removable(self) -> bool:
         """Return True if `end` can remove all that a module left."""
         finalize: Any = weakref.finalize
-        foreign = (each for each in finalize._registry.values() if each.atexit)  # noqa: SLF001 - as above
+        foreign = (finalizer for finalizer in finalize._registry.values() if finalizer.atexit)  # noqa: SLF001 - as above
         return (
             threading.active_count() == 1
             and not process_tree.has_children()
@@ -165,7 +165,7 @@ class Between:
             and len(os.listdir("/proc/self/fd")) < _MOST_DESCRIPTORS  # noqa: PTH208 - only their number is needed
             and not getattr(sys.modules.get("kubernetes.config.kube_config"), "_temp_files", None)
             and all(live == saved for live, saved in self._objects)
-            and all(str(getattr(each.func, "__module__", "")).startswith("urllib3.") for each in foreign)
+            and all(str(getattr(finalizer.func, "__module__", "")).startswith("urllib3.") for finalizer in foreign)
         )
 
 

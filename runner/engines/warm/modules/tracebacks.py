@@ -16,7 +16,7 @@ def hide() -> None:
     walk: Any = traceback._walk_tb_with_full_positions  # type: ignore[attr-defined]  # noqa: SLF001 - no other way in
 
     def walk_others(frames: TracebackType | None) -> Iterator[Any]:
-        return (found for found in walk(frames) if _OURS not in found[0].f_code.co_filename)
+        return (entry for entry in walk(frames) if _OURS not in entry[0].f_code.co_filename)
 
     traceback._walk_tb_with_full_positions = walk_others  # type: ignore[attr-defined]  # noqa: SLF001 - as above
 

@@ -185,7 +185,7 @@ class _Process:
     def begin(self, descriptors: list[int]) -> None:
         """Report that it runs the module with these descriptors."""
         self.status = descriptors[_STATUS_AT]
-        _close(each for each in descriptors if each != self.status)
+        _close(descriptor for descriptor in descriptors if descriptor != self.status)
         _send_status(self.status, self.pid)
 
     def end(self, code: int) -> None:

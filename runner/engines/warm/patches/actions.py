@@ -73,7 +73,7 @@ def _kind(action: str, collections: tuple[str, ...]) -> Kind:
         name in _ON_CONTROLLER or (name in _ON_CONTROLLER_BEFORE_2_21 and versions.CORE < (2, 21))
     ):
         return Kind.ON_CONTROLLER
-    if _KUBERNETES in path or path in {_core_path(each) for each in _OF_MODULES}:
+    if _KUBERNETES in path or path in {_core_path(plugin) for plugin in _OF_MODULES}:
         return Kind.OF_MODULES
     return Kind.UNKNOWN
 

@@ -26,13 +26,13 @@ def install() -> None:
     """Install both for this process."""
     copiers: dict[type, Callable[[Any, dict[int, Any]], Any]] = copy._deepcopy_dispatch  # type: ignore[attr-defined]
     immutable, dictionaries, lists = versions.variable_types()
-    for each in immutable:
-        copiers[each] = _same
+    for kind in immutable:
+        copiers[kind] = _same
     shared = frozenset((*_OF_PYTHON, *immutable))
-    for each in (dict, *dictionaries):
-        copiers[each] = _dictionary_copier(each, shared)
-    for each in (list, *lists):
-        copiers[each] = _list_copier(each, shared)
+    for kind in (dict, *dictionaries):
+        copiers[kind] = _dictionary_copier(kind, shared)
+    for kind in (list, *lists):
+        copiers[kind] = _list_copier(kind, shared)
     if versions.TAGGED:
         _hook_stack()
 

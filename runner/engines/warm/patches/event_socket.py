@@ -70,8 +70,8 @@ class EventReceiver:
         data = waiting.popleft()
         if not waiting:
             del self._waiting[uuid]
-        found: dict[str, Any] = json.loads(data)
-        return found
+        event_data: dict[str, Any] = json.loads(data)
+        return event_data
 
     def _receive(self) -> None:
         while True:

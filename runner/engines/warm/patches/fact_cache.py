@@ -51,9 +51,9 @@ def _once(
         if type(facts) is not dict:
             return process(facts)
         key = (*facts, *map(id, facts.values()))
-        found = known.get(key)
-        if found is not None:
-            return copied(found[1])
+        earlier = known.get(key)
+        if earlier is not None:
+            return copied(earlier[1])
         result = process(facts)
         if is_kept(facts, result):
             if len(known) >= _MOST:

@@ -117,7 +117,7 @@ def _plan(kind: Any) -> _Plan | None:
         if not known or hasattr(kind, f"_{name}"):
             return None
         targets = (attribute.name, attribute.alias) if attribute.alias else (attribute.name,)
-        plan.append((f"_{name}", tuple(f"_{each}" for each in targets)))
+        plan.append((f"_{name}", tuple(f"_{target}" for target in targets)))
     return tuple(plan)
 
 
@@ -169,8 +169,8 @@ def _evaluated(task: Any, field: _Field, above: list[dict[str, Any]]) -> Any:
     key = field.keys[0]
     value = task.__dict__.get(key, Sentinel)
     if field.inherited and (field.extend or value is Sentinel):
-        for each in above:
-            if key in each and each[key] is not Sentinel and (each[key] or not field.extend):
+        for values in above:
+            if key in values and values[key] is not Sentinel and (values[key] or not field.extend):
                 return getattr(task, field.name)
         if field.extend:
             return task._extend_value(value, Sentinel, field.attribute.prepend)
@@ -184,17 +184,17 @@ def _above(task: Any) -> list[dict[str, Any]] | None:
         parent = parent._parent
     if not parent or not getattr(parent, "statically_loaded", True):
         return None
-    found, parent = [], task._parent
+    above, parent = [], task._parent
     while parent:
         beside = (getattr(parent, name, None) for name in ("_role", "_play"))
-        for each in (parent, *beside, *(getattr(parent, "_dep_chain", None) or ())):
-            if each and getattr(each, "statically_loaded", True):  # nothing is inherited from a dynamic include
-                kind: Any = type(each)
+        for ancestor in (parent, *beside, *(getattr(parent, "_dep_chain", None) or ())):
+            if ancestor and getattr(ancestor, "statically_loaded", True):  # nothing is inherited from a dynamic include
+                kind: Any = type(ancestor)
                 if _fields(kind) is None:
                     return None
-                found.append(each.__dict__)
+                above.append(ancestor.__dict__)
         parent = getattr(parent, "_parent", None)
-    return found
+    return above
 
 
 @functools.cache
@@ -202,16 +202,16 @@ def _fields(kind: Any) -> tuple[_Field, ...] | None:
     """Return the attributes of a class; None if it overrides the access to values."""
     if _plan(kind) is None:
         return None
-    found = []
+    fields = []
     for name, attribute in kind.fattributes.items():
         inherited = isinstance(attribute, FieldAttribute)
         names = (attribute.name, attribute.alias) if attribute.alias else (attribute.name,)
         always = versions.is_validated(kind) or attribute.always_post_validate
-        found.append(
+        fields.append(
             _Field(
                 name=name,
                 attribute=attribute,
-                keys=tuple(f"_{each}" for each in names),
+                keys=tuple(f"_{key}" for key in names),
                 is_read=type(attribute) in _DESCRIPTORS and not hasattr(kind, f"_get_attr_{name}"),
                 inherited=inherited and hasattr(kind, "_get_parent_attribute"),
                 extend=inherited and attribute.extend,
@@ -220,7 +220,7 @@ def _fields(kind: Any) -> tuple[_Field, ...] | None:
                 plain=str(attribute.isa) if always and not hasattr(kind, f"_post_validate_{name}") else "",
             )
         )
-    return tuple(found)
+    return tuple(fields)
 
 
 def _hook_validation() -> None:

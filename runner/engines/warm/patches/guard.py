@@ -210,12 +210,12 @@ def _hook_actions() -> None:
 
 def _obstacle(task: Any, unforked: UnforkedTask) -> str:
     """Return why a task that is not skipped needs a worker; empty if it does not."""
-    for given, reason in (
+    for value, reason in (
         (task.become, "become"),
         (task.async_val, "async"),
         (task.timeout, "timeout"),
     ):
-        if given:
+        if value:
             return reason
     kind = actions.kind_of(task)
     if kind is Kind.UNKNOWN:
@@ -238,10 +238,10 @@ def _hook_loading(*, with_clients: bool) -> None:
                 need_fork("become")
             elif self.type in known and not _is_core(self, name, known[self.type][0]):
                 need_fork(known[self.type][1])
-        found = get(self, name, *args, **kwargs)
+        pair = get(self, name, *args, **kwargs)
         if is_tame and not kwargs.get("class_only"):
-            found.object.run = functools.partial(tame.look_up, found.object.run, functools.partial(need_fork, "plugin"))
-        return found
+            pair.object.run = functools.partial(tame.look_up, pair.object.run, functools.partial(need_fork, "plugin"))
+        return pair
 
     PluginLoader.get_with_context = get_with_context
 
@@ -255,8 +255,8 @@ def _is_tame(loader: Any, name: object) -> bool:
 def _is_core(loader: Any, name: object, known: frozenset[str]) -> bool:
     if not isinstance(name, str):
         return False
-    found = loader.find_plugin_with_context(name).plugin_resolved_path
-    return bool(found) and found.startswith(actions.CORE) and Path(found).stem in known
+    path = loader.find_plugin_with_context(name).plugin_resolved_path
+    return bool(path) and path.startswith(actions.CORE) and Path(path).stem in known
 
 
 def _hook_filters() -> None:
@@ -311,9 +311,9 @@ class _KnownPlugins:
         """Return a plugin that `check` accepted, as its loader would."""
         if self._core is None:
             self._core = _only_core(self._loader)
-        found = self._found.get(name)
-        if found is not None and (not found[1] or stamp(found[1]) == found[2]):
-            return found[0]
+        noted = self._found.get(name)
+        if noted is not None and (not noted[1] or stamp(noted[1]) == noted[2]):
+            return noted[0]
         plugin = self._core.get(name)
         origin = str(getattr(plugin, "ansible_name", None) or "ansible.builtin.")
         if ".".join(origin.split(".")[:2]) not in _COLLECTIONS:  # it was redirected
@@ -349,7 +349,7 @@ class _KnownPlugins:
                 need_fork("plugin")
                 return frozenset()
             self._project_names = (files, names)
-        self._project_folders = folders if all(each is None or is_settled(each) for each in stamps) else None
+        self._project_folders = folders if all(now is None or is_settled(now) for now in stamps) else None
         return self._project_names[1]
 
 

@@ -49,11 +49,11 @@ def _hook_searches() -> None:
         collection_list: list[str] | None = None,
     ) -> Any:
         key = id(self), name, mod_type, ignore_deprecated, check_aliases, tuple(collection_list or ())
-        found = known.get(key)
-        if found is not None and found.is_valid(self):
-            return _copy(found.result)
+        earlier = known.get(key)
+        if earlier is not None and earlier.is_valid(self):
+            return _copy(earlier.result)
         result = find(self, name, mod_type, ignore_deprecated, check_aliases, collection_list)
-        names = [name] if "." in name or not collection_list else [f"{each}.{name}" for each in collection_list]
+        names = [name] if "." in name or not collection_list else [f"{prefix}.{name}" for prefix in collection_list]
         if _is_plain(result, name, names):
             stamps = _stamps(self, names, result.redirect_list[-1])
             if stamps is not None:
@@ -99,11 +99,11 @@ def _is_plain(result: Any, name: str, names: list[str]) -> bool:
         and not result.deprecated
         and not os.path.basename(path).startswith("_")  # noqa: PTH119 - strings
         and set(result.redirect_list) <= {name, *names}
-        and not any(value for each, value in vars(result).items() if type(value) is list and each not in _ATTEMPTS)
+        and not any(value for key, value in vars(result).items() if type(value) is list and key not in _ATTEMPTS)
     )
 
 
-def _stamps(by: Any, names: list[str], found: str) -> tuple[tuple[str, Stamp | None], ...] | None:
+def _stamps(by: Any, names: list[str], resolved: str) -> tuple[tuple[str, Stamp | None], ...] | None:
     """Return the stamps of the folders of the collections that were searched; None if they cannot be stamped."""
     stamps: list[tuple[str, Stamp | None]] = []
     for name in names:
@@ -115,13 +115,13 @@ def _stamps(by: Any, names: list[str], found: str) -> tuple[tuple[str, Stamp | N
             if package is not None:
                 folders = [os.path.dirname(package.__file__ or "")]  # noqa: PTH120 - strings
             elif root is not None:
-                folders = [each for path in root.__path__ for each in (path, f"{path}/plugins")]
+                folders = [folder for path in root.__path__ for folder in (path, f"{path}/plugins")]
             else:
                 return None
             stamps += [(folder, stamp(folder)) for folder in folders]
-        if name == found:
+        if name == resolved:
             break
-    return tuple(stamps) if all(each is None or is_settled(each) for _, each in stamps) else None
+    return tuple(stamps) if all(now is None or is_settled(now) for _, now in stamps) else None
 
 
 class _Glob:
@@ -140,7 +140,7 @@ class _Glob:
         plain = begin != name and begin.endswith(".") and not begin.startswith(".") and folder
         if not plain or glob.has_magic(folder + begin):
             return glob.iglob(pattern)  # noqa: PTH207 - what Ansible calls
-        return (os.path.join(folder, each) for each in self._names(folder) if each.startswith(begin))  # noqa: PTH118 - as above
+        return (os.path.join(folder, file) for file in self._names(folder) if file.startswith(begin))  # noqa: PTH118 - as above
 
     def _names(self, folder: str) -> list[str]:
         now = stamp(folder)

@@ -170,10 +170,10 @@ def _script(action: Any, payload: Payload) -> str:
 
 
 def _through(shells: shell.Shells, folder: str, added: Mapping[str, Any]) -> Mapping[bytes, bytes]:
-    given = dict(os.environb)
-    given.update({encoded(str(name)): encoded(str(value)) for name, value in added.items()})
+    environment = dict(os.environb)
+    environment.update({encoded(str(name)): encoded(str(value)) for name, value in added.items()})
     try:
-        return shell.environment(shells, sys.executable, folder, given)
+        return shell.environment(shells, sys.executable, folder, environment)
     except shell.Unlike as error:
         raise _OwnWay("shell_environment") from error
 

@@ -74,7 +74,7 @@ class _Target:
     event_descriptor: int
 
 
-def prepare(wanted: Load, interpreter: Interpreter) -> PreparedShortcuts:
+def prepare(request: Load, interpreter: Interpreter) -> PreparedShortcuts:
     """Make ready what runs need of this."""
     problems: dict[str, str] = {}
 
@@ -85,8 +85,8 @@ def prepare(wanted: Load, interpreter: Interpreter) -> PreparedShortcuts:
             problems[name] = f"{type(error).__name__}: {error}"
         return None
 
-    compiled = attempt("templates", lambda: _patch("templates").precompile(wanted.templates))
-    made = attempt("modules", lambda: _preimport().make(wanted.modules, wanted.imports, interpreter))
+    compiled = attempt("templates", lambda: _patch("templates").precompile(request.templates))
+    made = attempt("modules", lambda: _preimport().make(request.modules, request.imports, interpreter))
     return PreparedShortcuts(made, compiled, problems)
 
 
@@ -136,7 +136,7 @@ def _install_modules(target: _Target, is_on: bool) -> None:  # noqa: FBT001 - as
 
     payloads = Payloads(made.payloads)
     context = module_process.ModuleContext(
-        made.namespace, {(each.name, each.path): each for each in payloads}, made.interpreter
+        made.namespace, {(payload.name, payload.path): payload for payload in payloads}, made.interpreter
     )
     session = versions.worker_session({})
 

@@ -78,13 +78,13 @@ def precompile(noted: Iterable[str]) -> CompiledTemplates:
     state = _state(environment)
     known: dict[_Key, _Compiled] = {}
     failures: list[str] = []
-    for each in noted:
+    for note in noted:
         try:
-            key, found = _parse(each)
+            key, uses = _parse(note)
         except (KeyError, TypeError, ValueError):
             continue  # not written by a run of this version
         called: list[str] = []
-        environment.filters, environment.tests = (_placeholders(found, kind, called) for kind in ("filter", "test"))
+        environment.filters, environment.tests = (_placeholders(uses, kind, called) for kind in ("filter", "test"))
         try:
             code = _compile(environment, *key)
         except TemplateSyntaxError:
@@ -93,7 +93,7 @@ def precompile(noted: Iterable[str]) -> CompiledTemplates:
             failures.append(f"{type(error).__name__}: {error}")
             continue
         if versions.TAGGED or not called:
-            known[key] = _Compiled(code, found)
+            known[key] = _Compiled(code, uses)
     problems = (f"{len(failures)} templates cannot be precompiled: {failures[0]}",) if failures else ()
     return CompiledTemplates(state, known, problems)
 
@@ -110,12 +110,12 @@ def _parse(note: str) -> tuple[_Key, _Uses]:
 
 
 def _compile(environment: Any, text: str, is_expression: bool, escapes: bool | None) -> CodeType:  # noqa: FBT001 - a key
-    made: list[CodeType] = []
+    codes: list[CodeType] = []
 
     class Kept(type(environment).template_class):  # type: ignore[misc]  # ansible-core has no types
         @classmethod
         def from_code(cls, _environment: Any, code: CodeType, *_: Any) -> Any:
-            made.append(code)
+            codes.append(code)
 
     environment.template_class = Kept
     make = environment.compile_expression if is_expression else environment.from_string
@@ -124,11 +124,11 @@ def _compile(environment: Any, text: str, is_expression: bool, escapes: bool | N
     else:
         with versions.template_bits()._TemplateCompileContext(escape_backslashes=escapes):
             make(text)
-    return made[0]
+    return codes[0]
 
 
 def _placeholders(uses: Iterable[tuple[str, str, str]], kind: str, called: list[str]) -> dict[str, Any]:
-    return {name: _placeholder(name, passes, called) for each, name, passes in uses if each == kind}
+    return {name: _placeholder(name, passes, called) for of_kind, name, passes in uses if of_kind == kind}
 
 
 def _placeholder(name: str, passes: str, called: list[str]) -> Callable[..., Any]:
@@ -143,8 +143,8 @@ def _placeholder(name: str, passes: str, called: list[str]) -> Callable[..., Any
 
 def _passes(plugin: Any) -> str:
     """Return what Jinja's code passes to a filter or test first: empty, or the name of a `_PassArg`."""
-    found = _PassArg.from_obj(plugin)
-    return found.name if found else ""
+    pass_arg = _PassArg.from_obj(plugin)
+    return pass_arg.name if pass_arg else ""
 
 
 def _state(environment: Any) -> tuple[object, ...]:
@@ -171,9 +171,9 @@ class Templates:
 
     def install(self) -> None:
         """Install the cache into Ansible."""
-        made = versions.template_environments()[0]
-        plain = _state(made())
-        compile_any, compile_expression = made.compile, made.compile_expression
+        environment_class = versions.template_environments()[0]
+        plain = _state(environment_class())
+        compile_any, compile_expression = environment_class.compile, environment_class.compile_expression
 
         def compiled(environment: Any, source: Any, *args: Any, **options: Any) -> Any:
             key = None if args or options else _key_of(environment, source, plain)
@@ -192,27 +192,27 @@ class Templates:
                     environment, known, environment.make_globals(None), None
                 )
                 return TemplateExpression(template, *args, **options)
-            made = compile_expression(environment, source, *args, **options)
+            result = compile_expression(environment, source, *args, **options)
             if key:
                 self._note(environment, key, "{{" + source + "}}")
-            return made
+            return result
 
-        made.compile = compiled
+        environment_class.compile = compiled
         if versions.TAGGED:  # expressions are templates before
-            made.compile_expression = expression
+            environment_class.compile_expression = expression
 
     def _known(self, environment: Any, key: _Key, state: tuple[object, ...]) -> CodeType | None:
-        found = self.precompiled.known.get(key)
-        if found is None or state != self.precompiled.state:
+        compiled = self.precompiled.known.get(key)
+        if compiled is None or state != self.precompiled.state:
             return None
-        for kind, name, passes in found.uses:
+        for kind, name, passes in compiled.uses:
             try:
                 plugin = (environment.filters if kind == "filter" else environment.tests).get(name)
             except TemplateSyntaxError:  # before 2.19 there is no such plugin
                 return None
             if plugin is None or _passes(plugin) != passes:
                 return None
-        return found.code
+        return compiled.code
 
     def _note(self, environment: Any, key: _Key, template: str) -> None:
         if len(self.noted) >= _MOST or not _may_be_stored(key[0]):
@@ -257,11 +257,11 @@ def _uses(environment: Any, source: str) -> _Uses | None:
     tree = environment.parse(source)
     if any(True for _ in tree.find_all((nodes.EvalContextModifier, nodes.ScopedEvalContextModifier))):
         return None  # the settings of its own compilation can be computed
-    found: dict[tuple[str, str], str] = {}
-    for each in tree.find_all((nodes.Filter, nodes.Test)):
-        kind, table = ("filter", environment.filters) if isinstance(each, nodes.Filter) else ("test", environment.tests)
-        plugin = table.get(each.name)
+    uses: dict[tuple[str, str], str] = {}
+    for node in tree.find_all((nodes.Filter, nodes.Test)):
+        kind, table = ("filter", environment.filters) if isinstance(node, nodes.Filter) else ("test", environment.tests)
+        plugin = table.get(node.name)
         if plugin is None:
             return None
-        found[kind, each.name] = _passes(plugin)
-    return tuple((kind, name, passes) for (kind, name), passes in found.items())
+        uses[kind, node.name] = _passes(plugin)
+    return tuple((kind, name, passes) for (kind, name), passes in uses.items())

@@ -101,8 +101,8 @@ def _hook_access() -> None:
         kind: Any = type(value)
         tags = tags_of(value)
         for context in self._notify_contexts:
-            wanted = context._type_interest
-            if kind in wanted or (tags and not wanted.isdisjoint(tags)):
+            types = context._type_interest
+            if kind in types or (tags and not types.isdisjoint(tags)):
                 access(self, value)
                 return
 
@@ -126,9 +126,9 @@ class _Marker:
         kind: Any = type(value)
         if kind not in self._kinds:
             return self._tag.tag(value)
-        found = self._known.get(id(value))
-        if found is None:
+        entry = self._known.get(id(value))
+        if entry is None:
             if len(self._known) >= _MOST:
                 self._known.clear()
-            found = self._known[id(value)] = value, self._tag.tag(value)
-        return found[1]
+            entry = self._known[id(value)] = value, self._tag.tag(value)
+        return entry[1]

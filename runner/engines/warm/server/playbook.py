@@ -53,8 +53,8 @@ def run(made: PreparedShortcuts, without: frozenset[str], event_descriptor: int)
     del os.environ[shortcuts.LEARNED]
     before = frozenset(sys.modules)
     code = interpreter.exit_code(main)
-    if found := preload.worth_loading(before):
-        messages.note(os.environ, {"plugins": found})
+    if plugins := preload.worth_loading(before):
+        messages.note(os.environ, {"plugins": plugins})
     if templates:
         messages.note(os.environ, {"templates": list(templates.values())})
     return interpreter.finish(code)

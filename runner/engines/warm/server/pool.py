@@ -254,12 +254,12 @@ class Pool:
 
     def shortfalls(self) -> dict[str, str]:
         """Return the findings of the self-tests of the servers that are ready, by the shortcut's name."""
-        found: dict[str, str] = {}
+        findings: dict[str, str] = {}
         for server in (slot.server for slot in self._slots.values() if slot.server):
-            found |= {name: f"disabled: {reason}" for name, reason in server.disabled.items()}
+            findings |= {name: f"disabled: {reason}" for name, reason in server.disabled.items()}
             if server.problems:
-                found["self-test"] = "; ".join(server.problems)
-        return found
+                findings["self-test"] = "; ".join(server.problems)
+        return findings
 
     async def _launch(self, slot: Slot) -> Server:
         problem = ServerError("no fork server was started")
@@ -344,7 +344,7 @@ class Pool:
 
     async def _evict(self, slot: Slot) -> None:
         """End idle servers above the limit, and more than one only while enough memory is free."""
-        idle = (each for each in self._slots.values() if each.server and each is not slot and not each.starting)
+        idle = (other for other in self._slots.values() if other.server and other is not slot and not other.starting)
         idle_slots = sorted(idle, key=_last_use)
         while idle_slots and (len(idle_slots) >= _MAX_SERVERS or machine.free_memory(Path("/")) < _MEMORY_NEEDED):
             await self._drop(idle_slots.pop(0))
@@ -354,7 +354,7 @@ class Pool:
         for task in (slot.renewing, slot.retrying):
             if task and task is not asyncio.current_task():
                 task.cancel()
-        for key in [key for key, each in self._slots.items() if each is slot]:
+        for key in [key for key, other in self._slots.items() if other is slot]:
             del self._slots[key]
         if server:
             await server.close()
@@ -372,7 +372,7 @@ class Pool:
         """Make the next attempt when the pause is over, also without a run."""
         await asyncio.sleep(slot.retry_at - _now())
         slot.retrying = None
-        if slot.failures and any(each is slot for each in self._slots.values()):
+        if slot.failures and any(other is slot for other in self._slots.values()):
             await self._exchange(slot)
 
     def _log_trouble(self, slot: Slot, reason: str, *, mismatch: bool = False) -> None:

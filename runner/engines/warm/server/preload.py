@@ -62,7 +62,7 @@ def load_modules(names: Iterable[str]) -> None:
 
 def worth_loading(before: Collection[str]) -> list[str]:
     """Return the Python modules that this process has loaded since `before` and that can be preloaded by name."""
-    found = []
+    names = []
     for name in sorted(sys.modules.keys() - set(before)):
         spec = getattr(sys.modules[name], "__spec__", None)
         if spec is None or not spec.origin or "." in name[:1]:
@@ -70,17 +70,17 @@ def worth_loading(before: Collection[str]) -> list[str]:
         with contextlib.suppress(Exception):
             # A plugin beside a role may have the name of one of Ansible's plugins. Python would import the latter.
             if _origin(name) == spec.origin:
-                found.append(name)
-    return found
+                names.append(name)
+    return names
 
 
 def _origin(name: str) -> str | None:
     """Return the file that Python finds for the name of a loaded module."""
-    kept = sys.modules.pop(name)
+    module = sys.modules.pop(name)
     try:
         spec = importlib.util.find_spec(name)
     finally:
-        sys.modules[name] = kept
+        sys.modules[name] = module
     return spec.origin if spec else None
 
 
@@ -116,10 +116,10 @@ def _loader(kind: str) -> Any:
       an instance.
     - With a relative folder: the loader would keep the server's working folder in its search path.
     """
-    found = getattr(loaders, f"{kind}_loader", None)
-    if found and (kind == "vars" or not all(map(os.path.isabs, found.config))):
-        return loaders.PluginLoader(found.class_name, found.package, found.config, found.subdir)
-    return found
+    loader = getattr(loaders, f"{kind}_loader", None)
+    if loader and (kind == "vars" or not all(map(os.path.isabs, loader.config))):
+        return loaders.PluginLoader(loader.class_name, loader.package, loader.config, loader.subdir)
+    return loader
 
 
 @contextlib.contextmanager
@@ -130,17 +130,17 @@ def _undo_if_reported() -> Iterator[None]:
     display: Any = Display()
     config: Any = constants.config
     warnings, deprecated = set(config.WARNINGS), list(config.DEPRECATED)
-    shown = [(each, each.copy()) for each in (display._deprecations, display._warns)]  # noqa: SLF001 - no public name
+    shown = [(messages, messages.copy()) for messages in (display._deprecations, display._warns)]  # noqa: SLF001 - no public name
     display.display = lambda *words, **_: reports.append(words)
-    for each, _ in shown:
-        each.clear()  # or what another plugin has reported would not be reported again
+    for messages, _ in shown:
+        messages.clear()  # or what another plugin has reported would not be reported again
     try:
         yield
     finally:
         del display.display
-        for each, before_display in shown:
-            each.clear()
-            each.update(before_display)
+        for messages, before_display in shown:
+            messages.clear()
+            messages.update(before_display)
         reports += sorted(config.WARNINGS - warnings)
         config.WARNINGS.intersection_update(warnings)
         config.DEPRECATED[:] = deprecated

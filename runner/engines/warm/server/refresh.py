@@ -95,9 +95,9 @@ class Refresh:
         differ = {name for name in environment.keys() | saved.keys() if environment.get(name) != saved.get(name)} - _OWN
         if differ:
             return f"runs have other values of {', '.join(sorted(differ))} than the fork server"
-        found = find_ini_config_file(set())
-        if found != constants.CONFIG_FILE:
-            return f"runs find {found or 'no ansible.cfg'}, the fork server {constants.CONFIG_FILE or 'none'}"
+        config_file = find_ini_config_file(set())
+        if config_file != constants.CONFIG_FILE:
+            return f"runs find {config_file or 'no ansible.cfg'}, the fork server {constants.CONFIG_FILE or 'none'}"
         return ""
 
     def apply(self) -> None:
@@ -129,59 +129,59 @@ class Refresh:
 def _settings(scratch: Path) -> tuple[str, ...]:
     """Return the settings that depend on variables or the folder of a run, in the order of their definition."""
     definitions: Mapping[str, Any] = constants.config.get_configuration_definitions()
-    found = _decided_by_variables(definitions)
+    by_variables = _decided_by_variables(definitions)
     by_folder = _decided_by_folder(definitions, scratch)
-    captured = sorted((found | by_folder) - _READ_LATE)
+    captured = sorted((by_variables | by_folder) - _READ_LATE)
     if captured:
         raise UnfitError(
             f"Ansible's settings {', '.join(captured)} depend on the working folder, which differs from run to run; "
             "write absolute paths in ansible.cfg and in ANSIBLE_ variables"
         )
-    return tuple(name for name in definitions if name in found | by_folder)
+    return tuple(name for name in definitions if name in by_variables | by_folder)
 
 
 def _decided_by_variables(definitions: Mapping[str, Any]) -> set[str]:
-    found: set[str] = set()
+    settings: set[str] = set()
     before = -1
-    while len(found) > before:
-        before = len(found)
+    while len(settings) > before:
+        before = len(settings)
         for name, definition in definitions.items():
             read = {entry["name"] for entry in definition.get("env") or ()}
             default = definition.get("default")
-            templated = isinstance(default, str) and "{{" in default and any(each in default for each in found)
+            templated = isinstance(default, str) and "{{" in default and any(setting in default for setting in settings)
             if read & _OWN or templated:
-                found.add(name)
-    return found
+                settings.add(name)
+    return settings
 
 
 def _decided_by_folder(definitions: Mapping[str, Any], scratch: Path) -> set[str]:
     paths = [name for name, definition in definitions.items() if str(definition.get("type")).lower() in _PATHS]
     temporary = {name for name, definition in definitions.items() if str(definition.get("type")).lower() in _TEMPORARY}
     folder = Path.cwd()
-    seen = []
+    values = []
     try:
         for place in ("here", "there/deeper"):
             (scratch / place).mkdir(parents=True, exist_ok=True)
             os.chdir(scratch / place)
-            seen.append({name: constants.config.get_config_value(name, variables=vars(constants)) for name in paths})
+            values.append({name: constants.config.get_config_value(name, variables=vars(constants)) for name in paths})
     finally:
         os.chdir(folder)
-    return temporary | {name for name in paths if seen[0][name] != seen[1][name]}
+    return temporary | {name for name in paths if values[0][name] != values[1][name]}
 
 
 def _captures(model: Model) -> tuple[Capture, ...]:
     """Find the placeholders of a run's variables in the imported modules."""
     placeholders = {value: name for name in _OWN if (value := model.environment.get(name))}
     placeholders[str(Path.cwd())] = ""
-    found = []
+    captures = []
     for module in list(sys.modules.values()):
         for name, value in list(vars(module).items()):
             if not isinstance(value, str) or model.scratch not in value or module is constants:
                 continue
             if value not in placeholders:
                 raise UnfitError(f"{module.__name__}.{name} contains a value computed from variables of a run: {value}")
-            found.append(Capture(module.__name__, name, placeholders[value]))
-    return tuple(found)
+            captures.append(Capture(module.__name__, name, placeholders[value]))
+    return tuple(captures)
 
 
 def _check_preloaded(preloaded: set[str]) -> None:
@@ -190,8 +190,8 @@ def _check_preloaded(preloaded: set[str]) -> None:
     signature = inspect.signature(load)
 
     def checked(self: Any, *args: Any, **kwargs: Any) -> Any:
-        given = signature.bind(self, *args, **kwargs).arguments
-        name, path = given.get("python_module_name") or given["name"], given["path"]
+        arguments = signature.bind(self, *args, **kwargs).arguments
+        name, path = arguments.get("python_module_name") or arguments["name"], arguments["path"]
         full_name = name if name.startswith(("ansible.", "ansible_collections.")) else f"{self.package}.{name}"
         if full_name in preloaded:
             preloaded.discard(full_name)
@@ -229,7 +229,7 @@ def _reset_collections() -> None:
 
     def notice(fresh: Any, playbook_paths: Any) -> None:
         paths = [playbook_paths] if isinstance(playbook_paths, str) else playbook_paths
-        if any(os.path.isdir(os.path.join(os.fsdecode(each), "collections", "ansible_collections")) for each in paths):  # noqa: PTH112,PTH118 - bytes or text
+        if any(os.path.isdir(os.path.join(os.fsdecode(path), "collections", "ansible_collections")) for path in paths):  # noqa: PTH112,PTH118 - bytes or text
             _forget_collections()
         set_playbook_paths(fresh, playbook_paths)
 

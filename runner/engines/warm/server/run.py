@@ -94,7 +94,7 @@ def _spawn(base: Base, without: frozenset[str]) -> type[Spawn]:
             events = event_socket.EventReceiver(receiver)
             Forked.take_event, Forked.has_event = events.take, events.has
             with sender:
-                return _fork(base, without, [os.fsdecode(each) for each in args], options, event_socket.keep(sender))
+                return _fork(base, without, [os.fsdecode(arg) for arg in args], options, event_socket.keep(sender))
 
     return Forked
 

@@ -100,9 +100,9 @@ def run(refresh: Refresh, made: PreparedShortcuts, scratch: Path, off: frozenset
 
 
 def _examine(bench: _Bench, off: frozenset[str]) -> SelfTestResult:
-    made = bench.made.modules, bench.made.templates
+    prepared = bench.made.modules, bench.made.templates
     disabled: dict[str, str] = {}
-    problems = [problem for each in made if each for problem in each.problems]
+    problems = [problem for part in prepared if part for problem in part.problems]
     trial = bench.run(off)
     while trial.uninstalled and trial.uninstalled not in off | disabled.keys():
         disabled[trial.uninstalled] = trial.problem
@@ -123,15 +123,15 @@ def _examine(bench: _Bench, off: frozenset[str]) -> SelfTestResult:
 def _shortfalls(trial: _Trial, off: frozenset[str]) -> list[str]:
     """Return the modules and tasks that were slower than expected, and the shortcuts without effect."""
     executions = task_record.executions(trial.notes)
-    ways = {each.way for each in executions}
-    slower = dict.fromkeys(each for each in executions if each.reason in _UNEXPECTED)
-    found = [f"{each.name} was executed in the slower way {each.way} ({each.reason})" for each in slower]
-    found += [
+    ways = {task.way for task in executions}
+    slower = dict.fromkeys(task for task in executions if task.reason in _UNEXPECTED)
+    problems = [f"{task.name} was executed in the slower way {task.way} ({task.reason})" for task in slower]
+    problems += [
         f"the shortcut {name} had no effect" for name in _RECORDS if name not in off and not ways & _RECORDS[name]
     ]
     if not trial.has_events and "events" not in off:
-        found.append("no event came through the socket of the shortcut events")
-    return [*found, *task_record.defects(trial.notes)]
+        problems.append("no event came through the socket of the shortcut events")
+    return [*problems, *task_record.defects(trial.notes)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -258,7 +258,7 @@ def _short_folder() -> str | None:
     Must not call `tempfile.gettempdir`, which would keep its result for the runs that are forked later.
     """
     folders = (os.environ.get("TMPDIR", ""), "/tmp", "/dev/shm")  # noqa: S108 - the folder below it is private
-    return next((each for each in folders if 0 < len(each) <= _MAX_BASE and os.access(each, os.W_OK)), None)
+    return next((folder for folder in folders if 0 < len(folder) <= _MAX_BASE and os.access(folder, os.W_OK)), None)
 
 
 def _has_data(receiver: Any) -> bool:

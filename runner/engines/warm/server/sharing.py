@@ -25,11 +25,11 @@ def make_immortal() -> int:
     if not mark:
         return 0
     # Addresses, because references would change the counts.
-    found = _reachable()
+    addresses = _reachable()
     at = ctypes.c_uint32.from_address
-    for address in found:
+    for address in addresses:
         at(address).value = mark
-    return len(found)
+    return len(addresses)
 
 
 def _mark() -> int:
@@ -50,12 +50,12 @@ def _reachable() -> frozenset[int]:
     seen = set(map(id, frontier))
     while frontier:
         near = gc.get_referents(*frontier)
-        for each in frontier:
-            if type(each) is CodeType:  # the collector does not traverse code objects
-                near += (each.co_consts, each.co_names, each.co_name, each.co_qualname, each.co_filename)
+        for obj in frontier:
+            if type(obj) is CodeType:  # the collector does not traverse code objects
+                near += (obj.co_consts, obj.co_names, obj.co_name, obj.co_qualname, obj.co_filename)
         frontier = []
-        for each in near:
-            if id(each) not in seen:
-                seen.add(id(each))
-                frontier.append(each)
+        for referent in near:
+            if id(referent) not in seen:
+                seen.add(id(referent))
+                frontier.append(referent)
     return frozenset(seen)
