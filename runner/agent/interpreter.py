@@ -48,7 +48,7 @@ def import_later_modules() -> None:
 def close_descriptors(but: Iterable[int] = ()) -> None:
     """Close all descriptors but the standard ones. Their limit can be a billion, so it is not a range to go through."""
     kept = {*range(len(NAMES)), *but}
-    for name in [each.name for each in Path("/proc/self/fd").iterdir()]:
+    for name in [entry.name for entry in Path("/proc/self/fd").iterdir()]:
         if int(name) not in kept:
             with contextlib.suppress(OSError):  # the descriptor of the listing is closed already
                 os.close(int(name))

@@ -62,9 +62,9 @@ class Loaded:
         self._exits: list[tuple[Callable[..., object], tuple[Any, ...], dict[str, Any]]] = []
         """Exit handlers of Ansible."""
         self._output = self._import()
-        for each in folder.iterdir():
-            if each.name != "tmp":  # Ansible has made its temporary folder there
-                shutil.rmtree(each)
+        for entry in folder.iterdir():
+            if entry.name != "tmp":  # Ansible has made its temporary folder there
+                shutil.rmtree(entry)
 
     def become_playbook(self, program: str, arguments: list[str], environment: Mapping[str, str]) -> None:
         """Be `ansible-playbook` to the end of this process; return if it must be started."""
@@ -171,7 +171,7 @@ def _search_path(program: str, environment: Mapping[str, str]) -> list[str]:
     own = sys.path if safe else sys.path[1:]
     inherited = [] if sys.flags.ignore_environment else os.environ.get("PYTHONPATH", "").split(os.pathsep)
     added = [] if sys.flags.ignore_environment else environment.get("PYTHONPATH", "").split(os.pathsep)
-    rest = [each for each in own if each not in inherited]
+    rest = [path for path in own if path not in inherited]
     return [*([] if safe else [str(Path(program).parent)]), *filter(None, added), *rest]
 
 
@@ -189,7 +189,7 @@ def _config(folder: str) -> str:
 
 def _descriptors() -> set[str]:
     """Return open descriptors, without that of the listing."""
-    return {each.name for each in list(Path("/proc/self/fd").iterdir()) if each.exists()}
+    return {entry.name for entry in list(Path("/proc/self/fd").iterdir()) if entry.exists()}
 
 
 def _await(report: int, problem: str) -> None:
@@ -238,7 +238,7 @@ def _work(program: str, settings: Path, work: Path, report: int) -> NoReturn:
 
         def execvpe(file: str, arguments: list[bytes], environment: Mapping[Any, Any]) -> NoReturn:
             texts = {os.fsdecode(name): os.fsdecode(value) for name, value in environment.items()}
-            become(os.fsdecode(file), [os.fsdecode(each) for each in arguments], texts)
+            become(os.fsdecode(file), [os.fsdecode(argument) for argument in arguments], texts)
             execute(file, arguments, environment)
 
         pty.os.execvpe = execvpe

@@ -85,8 +85,8 @@ def table() -> dict[int, Process]:
     except OSError as error:
         raise_shortage(error)
         return {}
-    found = (read(int(name)) for name in names if name.isdigit())
-    return {process.pid: process for process in found if process}
+    processes = (read(int(name)) for name in names if name.isdigit())
+    return {process.pid: process for process in processes if process}
 
 
 def descendants(processes: Mapping[int, Process], roots: Iterable[int]) -> set[int]:
@@ -94,14 +94,14 @@ def descendants(processes: Mapping[int, Process], roots: Iterable[int]) -> set[i
     children: dict[int, list[int]] = {}
     for process in processes.values():
         children.setdefault(process.parent, []).append(process.pid)
-    found: set[int] = set()
+    pids: set[int] = set()
     waiting = list(roots)
     while waiting:
         for pid in children.get(waiting.pop(), ()):
-            if pid not in found:
-                found.add(pid)
+            if pid not in pids:
+                pids.add(pid)
                 waiting.append(pid)
-    return found
+    return pids
 
 
 def below(pid: int) -> set[int]:
@@ -109,15 +109,15 @@ def below(pid: int) -> set[int]:
 
     It is cheaper than `table`. A process that starts or ends meanwhile can be missing.
     """
-    found: set[int] = set()
+    pids: set[int] = set()
     waiting = [pid]
     while waiting:
         for path in (PROC / str(waiting.pop()) / "task").glob("*/children"):
             with contextlib.suppress(OSError):  # the process has ended
-                fresh = {int(each) for each in path.read_text(encoding="ascii").split()} - found
-                found |= fresh
+                fresh = {int(child) for child in path.read_text(encoding="ascii").split()} - pids
+                pids |= fresh
                 waiting.extend(fresh)
-    return found
+    return pids
 
 
 class StuckWatch:
@@ -133,15 +133,15 @@ class StuckWatch:
 
     def is_stuck(self, pid: int) -> bool:
         """Return True if only one process below `pid` lives, and has waited for a lock for long. Call it repeatedly."""
-        found = _lone_waiter(pid) if self._kills() > self._before else None
-        if found is None or found != self._last:
-            self._since, self._last = time.monotonic(), found
-        return found is not None and time.monotonic() - self._since >= _STUCK
+        waiter = _lone_waiter(pid) if self._kills() > self._before else None
+        if waiter is None or waiter != self._last:
+            self._since, self._last = time.monotonic(), waiter
+        return waiter is not None and time.monotonic() - self._since >= _STUCK
 
 
 def _lone_waiter(pid: int) -> Process | None:
     """Return the only living process below another one, if it waits for a lock."""
-    alive = living(found for each in below(pid) if (found := read(each)) is not None)
+    alive = living(process for descendant in below(pid) if (process := read(descendant)) is not None)
     try:
         if len(alive) == 1 and b"futex" in (PROC / str(alive[0].pid) / "wchan").read_bytes():
             return alive[0]
@@ -185,8 +185,8 @@ def living_below() -> list[Process]:
         return []  # reading all processes is slow
     # Twice: a process whose parent ends while the table is read can seem to be below nobody.
     for processes in (table() for _ in range(2)):
-        if found := living(processes[pid] for pid in descendants(processes, [os.getpid()])):
-            return found
+        if alive := living(processes[pid] for pid in descendants(processes, [os.getpid()])):
+            return alive
     return []
 
 
@@ -200,16 +200,16 @@ def ending(grace: float, kill_within: float = 5.0) -> Iterator[None]:
     killed_at: float | None = None
     notified: set[int] = set()
     foreign: set[int] = set()
-    while found := [each for each in living_below() if each.pid not in foreign]:
+    while processes := [process for process in living_below() if process.pid not in foreign]:
         now = time.monotonic()
         if killed_at is not None and now >= killed_at + kill_within:
             return
         if now < kill_at:
-            foreign |= send((each for each in found if each.pid not in notified), signal.SIGTERM)
-            notified |= {each.pid for each in found}
+            foreign |= send((process for process in processes if process.pid not in notified), signal.SIGTERM)
+            notified |= {process.pid for process in processes}
         else:
             killed_at = killed_at or now
-            foreign |= send(found, signal.SIGKILL)
+            foreign |= send(processes, signal.SIGKILL)
         yield
 
 

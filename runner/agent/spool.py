@@ -110,13 +110,13 @@ def shortened(line: bytes) -> bytes:
         event = json.loads(line)
         data = event.get("event_data") or {}
         result = data.get("res") or {}
-        members = {name: each for name, each in result.items() if len(json.dumps(each)) <= _LONGEST_MEMBER}
+        members = {name: value for name, value in result.items() if len(json.dumps(value)) <= _LONGEST_MEMBER}
     except (ValueError, AttributeError, RecursionError) as error:
         raise AgentError(f"ansible-runner wrote a line of {len(line)} bytes that contains no event") from error
-    short = {name: each for name, each in data.items() if len(json.dumps(each)) <= _LONGEST_MEMBER}
+    short = {name: value for name, value in data.items() if len(json.dumps(value)) <= _LONGEST_MEMBER}
     short |= {"res": members} if "res" in data else {}
-    kept = {**event, "stdout": (event.get("stdout") or "")[:_LONGEST_OUTPUT], "event_data": short}
-    text = json.dumps(kept).encode()
+    reduced = {**event, "stdout": (event.get("stdout") or "")[:_LONGEST_OUTPUT], "event_data": short}
+    text = json.dumps(reduced).encode()
     if len(text) > LONGEST_EVENT or exceeds(text, MOST_VALUES):
         raise AgentError(f"ansible-runner wrote a line of {len(line)} bytes that cannot be shortened")
     return text
@@ -139,7 +139,7 @@ class ArtifactsFilter:
 
     def feed(self, data: bytes) -> bytes:
         """Return the output without artifacts. The begin of a line can be in the result of a later call."""
-        kept = bytearray()
+        output = bytearray()
         at = 0
         while at < len(data):
             if self._left:
@@ -152,16 +152,16 @@ class ArtifactsFilter:
             at, self._held = end, b""
             is_complete = line.endswith(b"\n")
             if not self._is_within and _can_be_announcement(line):
-                found = _ARTIFACTS.fullmatch(line)
-                if found:
-                    self._left = (int(found[1]) + 2) // 3 * 4
+                match = _ARTIFACTS.fullmatch(line)
+                if match:
+                    self._left = (int(match[1]) + 2) // 3 * 4
                     continue
                 if not is_complete:
                     self._held = line
                     continue
-            kept += line
+            output += line
             self._is_within = not is_complete
-        return bytes(kept)
+        return bytes(output)
 
 
 def _can_be_announcement(line: bytes) -> bool:

@@ -95,12 +95,12 @@ class Uplink:
         try:
             settings = Settings.read(self._folder)._replace(**self._assigned)
             server = f"the operator at {settings.host}:{settings.port}"
-            found = loop.getaddrinfo(settings.host, settings.port, type=socket.SOCK_STREAM)
-            addresses = [str(each[4][0]) for each in await frames.within(frames.CONNECT, found)]
+            lookup = loop.getaddrinfo(settings.host, settings.port, type=socket.SOCK_STREAM)
+            addresses = [str(info[4][0]) for info in await frames.within(frames.CONNECT, lookup)]
         except (OSError, ValueError, asyncio.TimeoutError) as error:
             self._report(f"cannot reach {server}: {frames.text_of(error)}")
             return None
-        for address in sorted(addresses, key=lambda each: each != self._address):
+        for address in sorted(addresses, key=lambda candidate: candidate != self._address):
             before = self._last_seen
             try:
                 return await self._connect(settings, address)

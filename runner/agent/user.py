@@ -35,8 +35,8 @@ def wrapper(environ: Mapping[str, str], file: Path, roots: Iterable[Path] = (Pat
 
     Source: nss_wrapper(1).
     """
-    found = (each for root in roots for name in ("lib64", "lib", "lib/*") for each in root.glob(f"{name}/{_LIBRARY}"))
-    library = None if has_entry() else next(found, None)
+    paths = (path for root in roots for name in ("lib64", "lib", "lib/*") for path in root.glob(f"{name}/{_LIBRARY}"))
+    library = None if has_entry() else next(paths, None)
     if library is None:
         return {}
     preload = " ".join(filter(None, (environ.get("LD_PRELOAD"), str(library))))

@@ -340,9 +340,9 @@ class _Operator:
         await release_lease(renewing)
         if not workers.cancelled() and workers.exception() is not None:
             failed.append(workers)
-        for each in failed:
+        for future in failed:
             # The lease is renewed until the end, and workers never fail: the cause is a defect.
-            raise OperatorError(f"the operator cannot continue: {each.exception()!r}") from each.exception()
+            raise OperatorError(f"the operator cannot continue: {future.exception()!r}") from future.exception()
         _log.info("Stopped")
 
     async def _run_workers(self) -> None:

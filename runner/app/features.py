@@ -123,7 +123,7 @@ class Features:
             checks,  # after plans: an approved run needs no check
             self._pruner(kind),  # records the objects of a run that no other hooks can skip any more
         ]
-        kind.hooks.extend(each for each in hooks if each is not None)
+        kind.hooks.extend(hook for hook in hooks if hook is not None)
 
     def _schedule(self, kind: Kind) -> DriftSchedule | None:
         policy, gvk = kind.scope.watch.more.get(DRIFT_POLICY), kind.scope.watch.gvk

@@ -65,8 +65,8 @@ class StopSignals:
                 loop.call_soon_threadsafe(self._caught, signal.Signals(number).name)
 
         # Not with loop.add_signal_handler: signals would kill the process again as soon as the loop ends.
-        for each in _SIGNALS:
-            signal.signal(each, forward)
+        for signum in _SIGNALS:
+            signal.signal(signum, forward)
 
     def _caught(self, name: str) -> None:
         if self.urgent.is_set():
@@ -95,8 +95,8 @@ def return_large_blocks() -> bool:
 
 def ignore_signals() -> None:
     """Ignore stop signals once everything has stopped: a late one must not turn a clean exit into a failure."""
-    for each in _SIGNALS:
-        signal.signal(each, signal.SIG_IGN)
+    for signum in _SIGNALS:
+        signal.signal(signum, signal.SIG_IGN)
 
 
 class LoopErrorHandler:
@@ -123,7 +123,7 @@ class LoopErrorHandler:
 
 
 @contextmanager
-def runner_folder(wanted: Path, default: Path) -> Iterator[Path]:
+def runner_folder(chosen: Path, default: Path) -> Iterator[Path]:
     """Lock the runner folder for this process, and yield its path.
 
     Two operators in one folder would remove each other's runs. If another operator uses the default folder, a free
@@ -132,19 +132,19 @@ def runner_folder(wanted: Path, default: Path) -> Iterator[Path]:
     Raises:
         ConfigError: another operator uses a folder that is not the default, or this user may not use the folder.
     """
-    beside = [wanted.with_name(f"{wanted.name}-{number}") for number in range(2, _MOST_FOLDERS + 1)]
+    beside = [chosen.with_name(f"{chosen.name}-{number}") for number in range(2, _MOST_FOLDERS + 1)]
     # As deep as the default, because some roles count the parts of paths.
-    beside.append(wanted.parent.with_name(f"{wanted.parent.name}-{os.geteuid()}") / wanted.name)
-    problem = f"another operator uses {wanted}; give each operator a folder of its own"
-    for folder in (wanted, *(beside if wanted == default else ())):
+    beside.append(chosen.parent.with_name(f"{chosen.parent.name}-{os.geteuid()}") / chosen.name)
+    problem = f"another operator uses {chosen}; give each operator a folder of its own"
+    for folder in (chosen, *(beside if chosen == default else ())):
         lock = FileLock(folder / _LOCK)
         try:
-            if wanted == default:
+            if chosen == default:
                 _refuse_private(folder.parent)
             private_folder(folder)
             is_free = lock.acquire()
         except (OSError, EngineError) as error:
-            if isinstance(error, PermissionError) and (wanted == default or not os.access(folder, os.W_OK | os.X_OK)):
+            if isinstance(error, PermissionError) and (chosen == default or not os.access(folder, os.W_OK | os.X_OK)):
                 problem = f"this user may not use {folder} ({error}); select another folder"
                 continue
             _log.warning(
@@ -153,10 +153,10 @@ def runner_folder(wanted: Path, default: Path) -> Iterator[Path]:
             is_free = True
         if not is_free:
             continue
-        if folder != wanted:
+        if folder != chosen:
             _log.warning(
                 "Another operator or user has the default runner folder; using another one. Set --runner-dir",
-                default=str(wanted),
+                default=str(chosen),
                 folder=str(folder),
             )
         try:

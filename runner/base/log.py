@@ -73,8 +73,8 @@ def visible(text: str) -> str:
     return _CONTROL.sub(_name, _COLOUR.sub("", text).replace("\r\n", "\n"))
 
 
-def _name(found: re.Match[str]) -> str:
-    code = ord(found[0])
+def _name(match: re.Match[str]) -> str:
+    code = ord(match[0])
     return f"\\x{code:02x}" if code <= _LAST_LATIN else f"\\u{code:04x}"
 
 

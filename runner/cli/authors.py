@@ -59,20 +59,20 @@ def _validate(arguments: argparse.Namespace) -> int:
     settings, warnings = sources.load(arguments, os.environ)
     copied = image.files(image.dockerfiles(), settings.watches_file)
     search_path = replace(settings.search_path(os.environ, Path.cwd()), image=copied)
-    found = validation.validate(
+    result = validation.validate(
         settings.watches_file, environ=os.environ, cwd=Path.cwd(), search_path=search_path, features=FEATURE_FIELDS
     )
-    usage.report(found.watches, Path("config/crd/bases"), cwd=Path.cwd(), places=search_path, problems=found.problems)
-    project.report(found.watches, settings.watches_file, cwd=Path.cwd(), problems=found.problems)
-    found.problems.warnings += [each.to_problem() for each in unsupported.findings(found)]
-    warnings = (*warnings, *core_changes.warnings(found, search_path, os.environ))
+    usage.report(result.watches, Path("config/crd/bases"), cwd=Path.cwd(), places=search_path, problems=result.problems)
+    project.report(result.watches, settings.watches_file, cwd=Path.cwd(), problems=result.problems)
+    result.problems.warnings += [finding.to_problem() for finding in unsupported.findings(result)]
+    warnings = (*warnings, *core_changes.warnings(result, search_path, os.environ))
     level_of_warnings = "error" if arguments.strict else "warning"
     reported = [(level_of_warnings, f"{level_of_warnings}: {sentence}") for sentence in warnings]
-    reported += found.problems.report(strict=arguments.strict)
+    reported += result.problems.report(strict=arguments.strict)
     lines = [line for _, line in reported]
     levels = Counter(level for level, _ in reported)
     lines.append(
-        f"{settings.watches_file}: {_count(len(found.watches), 'watch', 'watches')}, "
+        f"{settings.watches_file}: {_count(len(result.watches), 'watch', 'watches')}, "
         f"{_count(levels['error'], 'error', 'errors')}, {_count(levels['warning'], 'warning', 'warnings')}"
     )
     sys.stdout.write("\n".join(lines) + "\n")

@@ -91,25 +91,25 @@ def _logs(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _find(root: Path, wanted: str, namespace: str | None) -> Kept:
+def _find(root: Path, object_name: str, namespace: str | None) -> Kept:
     """Return the object of KIND/NAME. The cluster resolves a KIND that is the name of none with runs."""
     from runner.core.engine import run_folders  # noqa: PLC0415 - slow to import, which --help need not wait for
 
     try:
-        return run_folders.find(root, wanted, namespace)
+        return run_folders.find(root, object_name, namespace)
     except run_folders.UnknownKindError as error:
-        kind, _, name = wanted.partition("/")
+        kind, _, name = object_name.partition("/")
         try:
-            found = asyncio.run(_kind_in_cluster(kind.lower(), error.kinds))
+            resolved = asyncio.run(_kind_in_cluster(kind.lower(), error.kinds))
         except (OperatorError, TimeoutError) as problem:
             cause = str(problem) or f"no response within {_DISCOVERY_TIMEOUT:.0f} s"
             raise NotKeptError(
                 f"{error}. {_CRDS} contains no short name {kind!r}, and it cannot be looked up in a cluster ({cause}). "
                 "Use the kind, or set KUBECONFIG to the cluster"
             ) from error
-        if not found:
+        if not resolved:
             raise
-        return run_folders.find(root, f"{found}/{name}", namespace)
+        return run_folders.find(root, f"{resolved}/{name}", namespace)
 
 
 async def _kind_in_cluster(short: str, kinds: Sequence[GVK]) -> str:
@@ -133,15 +133,15 @@ async def _kind_in_cluster(short: str, kinds: Sequence[GVK]) -> str:
     return ""
 
 
-def _long(wanted: str) -> str:
+def _long(object_name: str) -> str:
     """Replace a short name in KIND/NAME by the kind that has it in the CRDs of the project in this folder."""
     if find_spec("runner.sdk") is None:  # in an image, there is no project
-        return wanted
+        return object_name
     from runner.sdk.schema import files  # noqa: PLC0415 - as above
 
-    kind, slash, name = wanted.partition("/")
-    found = files.kind_of_short_name(_CRDS, kind.lower())
-    return f"{found}{slash}{name}" if found else wanted
+    kind, slash, name = object_name.partition("/")
+    resolved = files.kind_of_short_name(_CRDS, kind.lower())
+    return f"{resolved}{slash}{name}" if resolved else object_name
 
 
 def _show(kept: Kept, ident: str, out: BinaryIO, *, follow: bool) -> None:

@@ -81,7 +81,7 @@ def _dispatch(arguments: list[str]) -> int:
     if unknown:
         see = f"see `ansible-operator {'' if command.startswith('-') else command + ' '}--help`"
         known = list(commands[command]._option_string_actions) if command in commands else ["--help"]  # noqa: SLF001
-        raise ConfigError("\n".join(f"{_unknown_argument(each, command, known)}; {see}" for each in unknown))
+        raise ConfigError("\n".join(f"{_unknown_argument(argument, command, known)}; {see}" for argument in unknown))
     run: Callable[[argparse.Namespace], int] = parsed.func
     return run(parsed)
 
@@ -176,9 +176,9 @@ def _unknown_argument(argument: str, command: str, known: Sequence[str]) -> str:
     return _unknown("flag", flag, [*known, "--version"])
 
 
-def _unknown(what: str, given: str, known: Sequence[str]) -> str:
-    close = difflib.get_close_matches(given, known, n=1)
-    return f"unknown {what} {given}" + (f"; did you mean {close[0]}?" if close else "")
+def _unknown(what: str, word: str, known: Sequence[str]) -> str:
+    close = difflib.get_close_matches(word, known, n=1)
+    return f"unknown {what} {word}" + (f"; did you mean {close[0]}?" if close else "")
 
 
 def _run(arguments: argparse.Namespace) -> int:

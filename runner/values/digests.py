@@ -38,5 +38,5 @@ def digest(value: object) -> str:
 
 def _lasting(obj: Object) -> Object:
     """Return the object without fields that change by themselves, or that items of a list do not have."""
-    kept = {name: value for name, value in metadata(obj).items() if name not in {"managedFields", "resourceVersion"}}
-    return {**{name: value for name, value in obj.items() if name not in {"apiVersion", "kind"}}, "metadata": kept}
+    meta = {name: value for name, value in metadata(obj).items() if name not in {"managedFields", "resourceVersion"}}
+    return {**{name: value for name, value in obj.items() if name not in {"apiVersion", "kind"}}, "metadata": meta}

@@ -111,7 +111,7 @@ def mapping(value: object) -> dict[str, Any]:
 
 def maps(value: object) -> list[dict[str, Any]]:
     """Return the maps in a value that should be a list of maps; empty if it is none."""
-    return [each for each in value if isinstance(each, dict)] if isinstance(value, list) else []
+    return [item for item in value if isinstance(item, dict)] if isinstance(value, list) else []
 
 
 def metadata(obj: Mapping[str, Any]) -> dict[str, Any]:
@@ -173,32 +173,32 @@ class LastResult(Enum):
 
 def last_result(obj: Mapping[str, Any]) -> LastResult:
     """Return the result of the last run. A run that did not end is none for the current generation."""
-    found = {str(each.get("type")): each for each in conditions_of(obj)}
-    running = found.get("Running", {})
+    conditions = {str(condition.get("type")): condition for condition in conditions_of(obj)}
+    running = conditions.get("Running", {})
     was_interrupted = (running.get("status"), running.get("reason")) == ("True", "Running")
-    results = [found[kind] for kind in ("Successful", "Failure") if kind in found]
+    results = [conditions[kind] for kind in ("Successful", "Failure") if kind in conditions]
     if not results and (not running or was_interrupted):
         return LastResult.NONE
-    observed = [each["observedGeneration"] for each in results if isinstance(each.get("observedGeneration"), int)]
+    observed = [result["observedGeneration"] for result in results if isinstance(result.get("observedGeneration"), int)]
     generation = metadata(obj).get("generation")
     if was_interrupted or (observed and isinstance(generation, int) and max(observed) < generation):
         return LastResult.OUTDATED
-    return LastResult.FAILED if found.get("Failure", {}).get("status") == "True" else LastResult.SUCCEEDED
+    return LastResult.FAILED if conditions.get("Failure", {}).get("status") == "True" else LastResult.SUCCEEDED
 
 
 def conditions_of(obj: Mapping[str, Any]) -> list[dict[str, Any]]:
     """Read `status.conditions`: the entries that are maps, and of each type the first one."""
-    found: dict[object, dict[str, Any]] = {}
-    for each in maps(mapping(obj.get("status")).get("conditions")):
-        kind = each.get("type")
-        found.setdefault(kind if isinstance(kind, str) else id(each), each)
-    return list(found.values())
+    by_type: dict[object, dict[str, Any]] = {}
+    for condition in maps(mapping(obj.get("status")).get("conditions")):
+        kind = condition.get("type")
+        by_type.setdefault(kind if isinstance(kind, str) else id(condition), condition)
+    return list(by_type.values())
 
 
 def finalizers_of(obj: Mapping[str, Any]) -> list[str]:
     """Read `metadata.finalizers`."""
-    found = metadata(obj).get("finalizers")
-    return [each for each in found if isinstance(each, str)] if isinstance(found, list) else []
+    finalizers = metadata(obj).get("finalizers")
+    return [finalizer for finalizer in finalizers if isinstance(finalizer, str)] if isinstance(finalizers, list) else []
 
 
 def annotations_of(obj: Mapping[str, Any]) -> dict[str, str]:

@@ -108,12 +108,12 @@ def period(text: str) -> float:
 
 def quantity(text: str) -> int:
     """Return the bytes of a Kubernetes quantity: `512Mi`, `2G`, `1073741824`."""
-    found = _QUANTITY.fullmatch(text)
-    if not found:
+    match = _QUANTITY.fullmatch(text)
+    if not match:
         raise ValueError(
             f"invalid size {text!r}: use a number with an optional suffix such as 512Mi or 2Gi, or 0 for no limit"
         )
-    return int(found[1]) * _UNITS[found[2]]
+    return int(match[1]) * _UNITS[match[2]]
 
 
 def names(text: str) -> frozenset[str]:
@@ -123,8 +123,8 @@ def names(text: str) -> frozenset[str]:
 
 def address(text: str) -> str:
     """Return `host:port`, `:port` or `0`."""
-    found = _ADDRESS.fullmatch(text)
-    if text == "0" or (found and int(found[2]) <= _HIGHEST_PORT):
+    match = _ADDRESS.fullmatch(text)
+    if text == "0" or (match and int(match[2]) <= _HIGHEST_PORT):
         return text
     raise ValueError(f"invalid address {text!r}: use host:port, :port for all interfaces, or 0 to disable")
 

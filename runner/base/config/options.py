@@ -105,8 +105,8 @@ def deprecated(declared: Option, advice: str) -> Option:
 
 def removed_flags(arguments: Iterable[str]) -> list[str]:
     """Return an error for each removed flag of a command line."""
-    given = dict.fromkeys(each.partition("=")[0] for each in arguments)
-    return [f"--{name} was removed: {advice}" for name, advice in REMOVED.items() if f"--{name}" in given]
+    flags = dict.fromkeys(argument.partition("=")[0] for argument in arguments)
+    return [f"--{name} was removed: {advice}" for name, advice in REMOVED.items() if f"--{name}" in flags]
 
 
 def removed_variables(environ: Mapping[str, str]) -> list[str]:

@@ -86,15 +86,15 @@ def search_path(*, cwd: Path, roles_path: str, collections_path: str, environ: M
         roles += (entry, entry / "roles")
     default = [Path(home) / ".ansible/collections"] if home else []
     default.append(Path("/usr/share/ansible/collections"))
-    given = list(_entries(collections_path, cwd, home))
+    configured = list(_entries(collections_path, cwd, home))
     python_path = [Path(entry).absolute() for entry in sys.path if entry]
     return SearchPath(
         roles=_once([*roles, cwd / "roles"]),
-        collections=_once(_collections_below(entry) for entry in (*given, *default, *python_path, _SHIPPED)),
+        collections=_once(_collections_below(entry) for entry in (*configured, *default, *python_path, _SHIPPED)),
         given=MappingProxyType(
             {
                 "ANSIBLE_ROLES_PATH": _once(roles),
-                "ANSIBLE_COLLECTIONS_PATH": _once([*given, *default]) if given else (),
+                "ANSIBLE_COLLECTIONS_PATH": _once([*configured, *default]) if configured else (),
             }
         ),
     )
@@ -119,8 +119,8 @@ def find_role(name: str, search_path: SearchPath, *, cwd: Path | None = None) ->
         if cwd is not None:
             searched.append(cwd / name)
     image, folders = search_path.image, (*search_path.roles, *((cwd,) if cwd else ()))
-    searched += [each for folder in folders for each in image.beside(folder, name)]
-    searched += [each for folder in image.roles for each in image.sources(folder / name)]
+    searched += [path for folder in folders for path in image.beside(folder, name)]
+    searched += [path for folder in image.roles for path in image.sources(folder / name)]
     # normpath: errors and runs show `roles/a`, not `./roles/a`; symbolic links are kept.
     searched = list(_once(Path(os.path.normpath(path)) for path in searched))
     return SearchResult(next((path for path in searched if path.is_dir()), None), tuple(searched))
@@ -154,15 +154,15 @@ def ansible_environment(search_path: SearchPath, environ: Mapping[str, str], cwd
     Variables that the user did not set are omitted, because they would override an ansible.cfg. Only if no file sets
     `roles_path`, plays also find the roles in `roles/` of the working directory, as in the image.
     """
-    found = {name: ":".join(map(str, entries)) for name, entries in search_path.given.items() if entries}
+    variables = {name: ":".join(map(str, entries)) for name, entries in search_path.given.items() if entries}
     configs = ansible_configs(environ, cwd)
     if environ.get("ANSIBLE_CONFIG"):
-        found["ANSIBLE_CONFIG"] = str(configs[0])
+        variables["ANSIBLE_CONFIG"] = str(configs[0])
     defaults = _defaults(configs)
-    if "ANSIBLE_ROLES_PATH" not in found and "roles_path" not in defaults:
+    if "ANSIBLE_ROLES_PATH" not in variables and "roles_path" not in defaults:
         home = environ.get("ANSIBLE_HOME") or defaults.get("home") or "~/.ansible"
-        found["ANSIBLE_ROLES_PATH"] = ":".join([str(cwd / "roles"), f"{home}/roles", *_ROLES_OF_ANSIBLE])
-    return found
+        variables["ANSIBLE_ROLES_PATH"] = ":".join([str(cwd / "roles"), f"{home}/roles", *_ROLES_OF_ANSIBLE])
+    return variables
 
 
 def _defaults(configs: Iterable[Path]) -> Mapping[str, str]:
@@ -181,8 +181,8 @@ def ansible_configs(environ: Mapping[str, str], cwd: Path) -> tuple[Path, ...]:
 
     An `ansible.cfg` in the operator's working directory is not one of them: runs have another working directory.
     """
-    given, home = environ.get("ANSIBLE_CONFIG", ""), environ.get("HOME", "")
-    own = [absolute(str(Path(given).expanduser()), cwd)] if given else []
+    config, home = environ.get("ANSIBLE_CONFIG", ""), environ.get("HOME", "")
+    own = [absolute(str(Path(config).expanduser()), cwd)] if config else []
     own = [path / "ansible.cfg" if path.is_dir() else path for path in own]
     return (*own, *([Path(home, ".ansible.cfg")] if home else []), Path("/etc/ansible/ansible.cfg"))
 

@@ -369,9 +369,9 @@ def is_override(variable: str) -> bool:
 
 
 _OF_FIELDS = tuple(
-    replace(each.metadata["option"], field=each.name, flag=each.metadata["option"].flag or each.name.replace("_", "-"))
-    for each in fields(Settings)
-    if "option" in each.metadata
+    replace(item.metadata["option"], field=item.name, flag=item.metadata["option"].flag or item.name.replace("_", "-"))
+    for item in fields(Settings)
+    if "option" in item.metadata
 )
 DEVELOPMENT_LOG = flag(
     LOGGING,

@@ -33,8 +33,8 @@ _RETRY_TIME, _RETRY_INTERVAL = 30.0, 0.2
 def of(error: BaseException | None) -> OSError | None:
     """Return the shortage that is or caused `error`; None for other errors, and for groups with other errors."""
     if isinstance(error, BaseExceptionGroup):
-        found = [of(each) for each in error.exceptions]
-        return found[0] if all(found) else None
+        shortages = [of(member) for member in error.exceptions]
+        return shortages[0] if all(shortages) else None
     while error is not None:
         if isinstance(error, OSError) and error.errno in ADVICE:
             return error
@@ -65,5 +65,5 @@ def check_descriptors(number: int) -> None:
     try:
         opened.extend(os.open(os.devnull, os.O_RDONLY) for _ in range(number))
     finally:
-        for each in opened:
-            os.close(each)
+        for descriptor in opened:
+            os.close(descriptor)

@@ -33,14 +33,14 @@ def load(namespace: Namespace, environ: Mapping[str, str]) -> LoadedSettings:
     `namespace` contains the list of texts of each flag that was given.
     """
     reader = _Reader(namespace, environ)
-    found = {option.flag: reader.read(option) for option in OPTIONS if not reader.is_alias(option)}
-    values = {option.field: found[option.flag] for option in OPTIONS if option.field and option.flag in found}
+    by_flag = {option.flag: reader.read(option) for option in OPTIONS if not reader.is_alias(option)}
+    values = {option.field: by_flag[option.flag] for option in OPTIONS if option.field and option.flag in by_flag}
     reader.errors += [*removed_variables(environ), *_conflicts(values)]
     debug_logs = reader.environment(("ANSIBLE_DEBUG_LOGS",), option_values.boolean, default=False)
     verbosity = reader.environment(("ANSIBLE_VERBOSITY",), option_values.verbosity, default=0)
     if reader.errors:
         raise ConfigError("\n".join(dict.fromkeys(reader.errors)))
-    if found[DEVELOPMENT_LOG.flag]:
+    if by_flag[DEVELOPMENT_LOG.flag]:
         values |= {
             field: value
             for field, value in (("log_level", "debug"), ("log_format", "console"))
@@ -156,4 +156,4 @@ class _Reader:
 
 def _spellings(option: Option) -> list[Option]:
     """Return the option and its aliases, in order of precedence."""
-    return [each for each in OPTIONS if each is option or (option.field and each.field == option.field)]
+    return [spelling for spelling in OPTIONS if spelling is option or (option.field and spelling.field == option.field)]

@@ -137,8 +137,8 @@ def respond(
         if only not in all_problems:
             return ProbeResponse(404, f"unknown check {only}; known checks: {', '.join(sorted(all_problems))}\n")
         all_problems = {only: all_problems[only]}
-    kept = {name: problem for name, problem in all_problems.items() if name not in exclude}
-    broken = any(problem is not None for problem in kept.values())
+    checked = {name: problem for name, problem in all_problems.items() if name not in exclude}
+    broken = any(problem is not None for problem in checked.values())
     if not broken and not verbose:
         return ProbeResponse(200, "ok")
     lines = [_line(name, problem, excluded=name in exclude) for name, problem in all_problems.items()]

@@ -37,8 +37,8 @@ def insert(text: str, path: tuple[str, ...], item: str, *, file: str) -> str:
     if len(documents) > 1:
         raise ConfigError(f"{file}: contains several documents; add this to one of them by hand:\n{item}")
     [added] = yaml.safe_load(item)
-    found = _at(before, path)
-    if isinstance(found, list) and added in found:
+    items = _at(before, path)
+    if isinstance(items, list) and added in items:
         return text
     root = documents[0] if documents else None
     after = _inserted(text, root, path, item, file)

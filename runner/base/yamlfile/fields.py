@@ -155,11 +155,11 @@ class Fields:
             self._wrong(name, node, "a mapping of names to values")
             return {}
         try:
-            found: dict[str, Any] = tree.plain(node)
+            values: dict[str, Any] = tree.plain(node)
         except ValueError as error:
             self.error(name, str(error))
             return {}
-        return found
+        return values
 
     def fields(self, name: str, known: Sequence[str]) -> Fields | None:
         """Return a mapping with known fields; None if absent."""
@@ -173,24 +173,24 @@ class Fields:
 
     def items(self, name: str, known: Sequence[str]) -> list[Fields]:
         """Return a list of mappings with known fields; empty if absent."""
-        found: list[Fields] = []
+        items: list[Fields] = []
         for number, node in enumerate(self._nodes(name)):
             if isinstance(node, yaml.MappingNode):
-                found.append(Fields(node, self.context.below(f"{name}[{number}]"), known))
+                items.append(Fields(node, self.context.below(f"{name}[{number}]"), known))
             else:
                 message = f"found {tree.kind_of(node)}, expected a mapping with {', '.join(known)}"
                 self.context.error(node, f"{name}[{number}]", message)
-        return found
+        return items
 
     def texts(self, name: str) -> list[str]:
         """Return a list of texts; empty if absent."""
-        found: list[str] = []
+        texts: list[str] = []
         for number, node in enumerate(self._nodes(name)):
             if isinstance(node, yaml.ScalarNode):
-                found.append("" if tree.is_null(node) else str(node.value))
+                texts.append("" if tree.is_null(node) else str(node.value))
             else:
                 self.context.error(node, f"{name}[{number}]", f"found {tree.kind_of(node)}, expected text")
-        return found
+        return texts
 
     def pairs(self, name: str) -> list[tuple[str, str, yaml.Node]]:
         """Return a mapping of text to text as key, value and the value's node; empty if absent."""
@@ -200,13 +200,13 @@ class Fields:
         if not isinstance(node, yaml.MappingNode):
             self._wrong(name, node, "a mapping of text to text")
             return []
-        found: list[tuple[str, str, yaml.Node]] = []
+        pairs: list[tuple[str, str, yaml.Node]] = []
         for key, value in node.value:
             if isinstance(key, yaml.ScalarNode) and isinstance(value, yaml.ScalarNode):
-                found.append((key.value, "" if tree.is_null(value) else value.value, value))
+                pairs.append((key.value, "" if tree.is_null(value) else value.value, value))
             else:
                 self.context.error(key, name, "expected a mapping of text to text")
-        return found
+        return pairs
 
     def _nodes(self, name: str) -> list[yaml.Node]:
         node = self.node(name)

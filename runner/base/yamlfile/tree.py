@@ -73,8 +73,8 @@ class Problems:
         A message that is repeated is one line, with the other places. `strict` makes warnings errors.
         """
         level = "error" if strict else "warning"
-        ranked = {(0, "error", each) for each in self.errors}
-        ranked |= {(1 + each.is_hint, level, each) for each in self.warnings}
+        ranked = {(0, "error", problem) for problem in self.errors}
+        ranked |= {(1 + problem.is_hint, level, problem) for problem in self.warnings}
         repeated: dict[tuple[str, str, str], list[Problem]] = {}
         for _, name, problem in sorted(ranked):
             repeated.setdefault((name, problem.subject, problem.message), []).append(problem)
@@ -87,7 +87,7 @@ class Problems:
 
 def _also(first: Problem, others: list[Problem]) -> str:
     """Return the further places of a problem; empty if there is none."""
-    places = [f"line {each.line}" if each.file == first.file else f"{each.file}:{each.line}" for each in others]
+    places = [f"line {other.line}" if other.file == first.file else f"{other.file}:{other.line}" for other in others]
     more = [f"{len(places) - _PLACES} more"] if len(places) > _PLACES else []
     return f" (also in {', '.join([*places[:_PLACES], *more])})" if places else ""
 
@@ -128,7 +128,7 @@ def expand(file: str, text: str, environ: Mapping[str, str]) -> SourceText:
     origins: list[int] = []
     replaced: dict[int, tuple[str, ...]] = {}
     for number, line in enumerate(text.splitlines(keepends=True), start=1):
-        piece = _VARIABLE.sub(lambda found: environ.get(found[1] or found[2], found[0]), line)
+        piece = _VARIABLE.sub(lambda match: environ.get(match[1] or match[2], match[0]), line)
         names = tuple(name for name in variables(line) if name in environ)
         if names:
             replaced[number] = names
@@ -139,7 +139,7 @@ def expand(file: str, text: str, environ: Mapping[str, str]) -> SourceText:
 
 def variables(text: str) -> list[str]:
     """Return the names of the variables in a text."""
-    return [found[1] or found[2] for found in _VARIABLE.finditer(text)]
+    return [match[1] or match[2] for match in _VARIABLE.finditer(text)]
 
 
 def documents(source: SourceText, problems: Problems) -> list[yaml.Node]:
@@ -275,7 +275,7 @@ def _scalar(node: yaml.ScalarNode) -> Any:
 
 def _characters(text: str) -> str:
     """Join surrogate pairs, which JSON writes as two escapes."""
-    if not any("\ud800" <= each <= "\udfff" for each in text):
+    if not any("\ud800" <= character <= "\udfff" for character in text):
         return text
     try:
         return text.encode("utf-16", "surrogatepass").decode("utf-16")

@@ -70,15 +70,15 @@ class ContentDigest:
     async def fresh(self) -> str:
         """Return the digest of the files as they are now."""
         began = time.monotonic()
-        found = await asyncio.to_thread(self._look)
+        current = await asyncio.to_thread(self._look)
         if began >= self._at:  # a later call can have ended first
-            self._known, self._at = found, began
-        return found
+            self._known, self._at = current, began
+        return current
 
     def _look(self) -> str:
         contents = self._files.take(self._paths())
         environ = {name: value for name, value in self.environ.items() if not _PASSING.fullmatch(name)}
-        values = {each.name: _plain(getattr(self.watch, each.name)) for each in fields(self.watch)}
+        values = {attribute.name: _plain(getattr(self.watch, attribute.name)) for attribute in fields(self.watch)}
         settings = {name: value for name, value in values.items() if name not in _NOT_OF_RUNS}
         settings |= {name: _plain(value) for name, value in self.watch.more.get(INPUTS).items()}
         return digest([contents, environ, settings, self.ansible_args, _versions()])
@@ -111,11 +111,11 @@ def _installed(packages: Iterable[str]) -> Iterator[tuple[str, str]]:
 def _plain(value: Any) -> Any:
     """Return a watch's field as JSON that is the same in each process."""
     if is_dataclass(value) and not isinstance(value, type):
-        return {each.name: _plain(getattr(value, each.name)) for each in fields(value)}
+        return {attribute.name: _plain(getattr(value, attribute.name)) for attribute in fields(value)}
     if isinstance(value, Mapping):
-        return {str(name): _plain(each) for name, each in value.items()}
+        return {str(name): _plain(item) for name, item in value.items()}
     if isinstance(value, frozenset | set):
         return sorted(map(str, value))
     if isinstance(value, tuple | list):
-        return [_plain(each) for each in value]
+        return [_plain(item) for item in value]
     return value if value is None or isinstance(value, bool | int | float | str) else str(value)

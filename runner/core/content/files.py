@@ -37,7 +37,7 @@ def of_content(content: Content) -> Iterator[Path]:
         case Role(path=path):
             yield from below(path)
         case Playbook(path=path):
-            yield from (each for each in sorted(path.parent.iterdir()) if each.is_file())
+            yield from (file for file in sorted(path.parent.iterdir()) if file.is_file())
             for name in BESIDE_A_PLAYBOOK:
                 yield from below(path.parent / name)
 
@@ -80,8 +80,8 @@ class FileDigests:
 
     def _read(self, path: Path, before: Mapping[tuple[str, int, int, int], bytes]) -> str:
         try:
-            found = path.stat()
-            name = (str(path), found.st_ino, found.st_size, found.st_mtime_ns)
+            status = path.stat()
+            name = (str(path), status.st_ino, status.st_size, status.st_mtime_ns)
             known = before.get(name) or hashlib.blake2b(path.read_bytes(), digest_size=16).digest()
         except OSError:
             return ""

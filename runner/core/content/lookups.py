@@ -75,9 +75,9 @@ def _roots(content: Content, tasks: Iterable[str]) -> Iterator[Path]:
         roles = set[Path]()
     else:
         roles = {content.path}
-    for file in {Path(each.rpartition(":")[0]) for each in tasks if each.startswith("/")}:
+    for file in {Path(task.rpartition(":")[0]) for task in tasks if task.startswith("/")}:
         yield file
-        roles |= {each.parent for each in file.parents if each.name in _TASKS}
+        roles |= {folder.parent for folder in file.parents if folder.name in _TASKS}
     yield from (role / name for role in sorted(roles) for name in _OF_ROLE)
 
 

@@ -201,8 +201,8 @@ class DependentKind:
                 continue
             self._is_comparing = False
             backoff.reset()
-            for each in notifications:
-                self._on_change(each)
+            for notification in notifications:
+                self._on_change(notification)
 
     def _next(self) -> tuple[ObjectKey | None, bool]:
         """Take the next object to read, and whether only its status is needed; None if no read is due.

@@ -123,7 +123,7 @@ class Ledger:
         if self._by_owner is None:
             self._by_owner = {}
             for key, entry in self._entries.items():
-                for owner in dict.fromkeys(each for state in entry.known() for each in state.targets):
+                for owner in dict.fromkeys(ref for state in entry.known() for ref in state.targets):
                     self._by_owner.setdefault(owner, []).append(key)
         latest = ((key, self._entries[key].latest()) for key in self._by_owner.get(target, ()))
         return [
@@ -168,7 +168,7 @@ class Ledger:
             if key not in missing:
                 if entry.unread is not None:
                     # Its content is compared when it is read: with the last write that the list contains.
-                    written = (each.state for at, each in reversed(entry.writes) if at != now)
+                    written = (write.state for at, write in reversed(entry.writes) if at != now)
                     entry.seen = next((state for state in written if state is not None), entry.seen)
                 entry.writes = [(at, write) for at, write in entry.writes if at == now]
             elif entry.seen is not None:
@@ -188,7 +188,7 @@ class Ledger:
         if entry.seen is not None and (entry.seen.uid, entry.seen.version) == (state.uid, state.version):
             return _NOTHING
         states = (write.state for _, write in entry.writes if write.version == state.version)
-        written = next((each for each in states if each is not None and each.content is not None), None)
+        written = next((after for after in states if after is not None and after.content is not None), None)
         if written is None and (self._must_read(state) or self._is_worth_reading(key, entry, state)):
             entry.unread = state
             entry.passed = (*entry.passed, state.version)[-_MOST_WRITES:]
@@ -221,7 +221,7 @@ class Ledger:
         entry.writes = [(at, write) for at, write in entry.writes if write not in overtaken]
         return (
             *notifications,
-            *(each for each in undone if each.target not in {other.target for other in notifications}),
+            *(notification for notification in undone if notification.target not in {n.target for n in notifications}),
         )
 
     def unreadable(self, key: ObjectKey) -> tuple[Notification, ...]:
@@ -356,7 +356,7 @@ class Ledger:
     def _undone(self, key: ObjectKey, entry: _Entry, write: RunWrite, now: ObjectState) -> tuple[Notification, ...]:
         """Notify the run's owner if another client has undone its write."""
         notifications = self._notifications(key, entry, write.state, now) if write.state is not None else ()
-        return tuple(each for each in notifications if each.target == write.target)
+        return tuple(notification for notification in notifications if notification.target == write.target)
 
     def _is_explained(self, entry: _Entry, target: ObjectRef, new: ObjectState, *, trigger: StatusTrigger) -> bool:
         if new.deleting and (new.uid, target) in self._deletions:

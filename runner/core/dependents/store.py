@@ -76,11 +76,11 @@ class KindStore:
     async def _read(self) -> Mapping[str, str]:
         """Return the texts of all entries by their keys; none if they cannot be read."""
         try:
-            found = await _until_available(partial(self._state.read, _NAME))
+            stored = await _until_available(partial(self._state.read, _NAME))
         except ApiError as error:
             self._warn(error)
             return {}
-        self._saved = dict(found.data) if found is not None else {}
+        self._saved = dict(stored.data) if stored is not None else {}
         return self._saved
 
     async def _write(self, data: Mapping[str, str]) -> bool:
@@ -119,7 +119,7 @@ async def _until_available(send: Callable[[], Awaitable[T]]) -> T:
 
 def _spell(kinds: KindsByWatch) -> dict[str, str]:
     """Write each kind as kubectl does, `Deployment.v1.apps`, one per line."""
-    return {watch.name: "\n".join(sorted(each.name for each in made)) for watch, made in kinds.items()}
+    return {watch.name: "\n".join(sorted(gvk.name for gvk in dependents)) for watch, dependents in kinds.items()}
 
 
 def _parse(data: Mapping[str, str]) -> KindsByWatch:

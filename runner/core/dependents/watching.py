@@ -190,11 +190,11 @@ class Dependents:
             async with asyncio.timeout(_PATIENCE):
                 await self._resumed.wait()
                 while True:
-                    found, kinds = self._owned_now(ObjectRef(gvk, key)), self._kinds_of(gvk)
+                    owned, kinds = self._owned_now(ObjectRef(gvk, key)), self._kinds_of(gvk)
                     is_final = self._unserved.get(gvk) or any(kind.is_refused(key.namespace) for kind in kinds)
                     is_coming = any(kind.is_reading or kind.unknown(key.namespace) for kind in kinds)
-                    if found is not None or is_final or not is_coming:
-                        return found
+                    if owned is not None or is_final or not is_coming:
+                        return owned
                     await asyncio.sleep(_LOOK)
         except TimeoutError:
             return None
@@ -205,8 +205,8 @@ class Dependents:
 
     def unknown(self, gvk: GVK, namespace: str) -> str:
         """Return why the dependents of a watch's objects in a namespace are not known; empty if they are."""
-        found = (kind.unknown(namespace) for kind in self._kinds_of(gvk))
-        return next(filter(None, [*self._unserved.get(gvk, {}).values(), *found]), "")
+        reasons = (kind.unknown(namespace) for kind in self._kinds_of(gvk))
+        return next(filter(None, [*self._unserved.get(gvk, {}).values(), *reasons]), "")
 
     def _owned_now(self, target: ObjectRef) -> str | None:
         states: list[list[object]] = []
@@ -339,7 +339,7 @@ class Dependents:
         claims = claims_of(obj)
         if not claims:
             return ()
-        found = (
+        targets = (
             ObjectRef(gvk, ObjectKey("" if gvk in self._cluster_scoped else claim.namespace, claim.name))
             for claim in claims
             for gvk, watch in self._watches.items()
@@ -347,7 +347,7 @@ class Dependents:
             and self._is_watched(watch, claim, resource)
             and self._is_credible(gvk, claim, obj)
         )
-        return tuple(dict.fromkeys(found))
+        return tuple(dict.fromkeys(targets))
 
     def _is_credible(self, gvk: GVK, claim: OwnerClaim, obj: Object) -> bool:
         """Return True unless a user of another namespace can have written this annotation or reference."""
@@ -464,7 +464,7 @@ class Dependents:
         left = [(gvk, dependent) for gvk in self._watches for dependent in sorted(stored.get(gvk, ()))]
         backoff = JitteredBackoff(1.0, 30.0)
         while left:
-            left = [each for each in left if not await self._resume_kind(*each)]
+            left = [pair for pair in left if not await self._resume_kind(*pair)]
             if sum(map(len, self._unserved.values())) == len(left):
                 self._resumed.set()
             await asyncio.sleep(backoff.next() if left else 0)

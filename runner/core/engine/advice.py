@@ -93,5 +93,5 @@ def _with_advice(message: str) -> str:
 
 
 def _has_setting(core: str) -> bool:
-    found = re.match(r"(\d+)\.(\d+)", core)
-    return found is not None and _FIRST <= (int(found[1]), int(found[2])) < _GONE
+    match = re.match(r"(\d+)\.(\d+)", core)
+    return match is not None and _FIRST <= (int(match[1]), int(match[2])) < _GONE

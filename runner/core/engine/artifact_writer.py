@@ -83,10 +83,10 @@ class ArtifactWriter:
 
         `source` is the folder of ansible-runner, whose other files are masked and copied.
         """
-        found = await self._collect(self._writing)
+        events = await self._collect(self._writing)
 
         def finish() -> None:
-            self._append(found)
+            self._append(events)
             self._finish(files, source)
 
         await asyncio.to_thread(self._guarded, finish)
@@ -100,8 +100,8 @@ class ArtifactWriter:
         self._writing = asyncio.create_task(self._write(self._writing))
 
     async def _write(self, before: asyncio.Task[None] | None) -> None:
-        if found := await self._collect(before):
-            await asyncio.to_thread(self._guarded, lambda: self._append(found))
+        if events := await self._collect(before):
+            await asyncio.to_thread(self._guarded, lambda: self._append(events))
 
     async def _collect(self, before: asyncio.Task[None] | None) -> Sequence[tuple[str, bytes, str]]:
         """Return the events that are not written, after those before them are."""
@@ -110,8 +110,8 @@ class ArtifactWriter:
             self._timer = None
         if before is not None:
             await before
-        found, self._events, self._size = self._events, [], 0
-        return found
+        events, self._events, self._size = self._events, [], 0
+        return events
 
     # In a thread.
 
@@ -134,11 +134,11 @@ class ArtifactWriter:
         _write(f"{self._folder}/{STDOUT}", b"", os.O_APPEND)
         artifacts.point_latest(root, self._job.ident)
 
-    def _append(self, found: Sequence[tuple[str, bytes, str]]) -> None:
-        for name, data, _ in found:
+    def _append(self, events: Sequence[tuple[str, bytes, str]]) -> None:
+        for name, data, _ in events:
             if name:
                 _write(f"{self._folder}/{_EVENTS}/{name}", data, os.O_TRUNC)
-        if text := "".join(shown for _, _, shown in found):
+        if text := "".join(shown for _, _, shown in events):
             _write(f"{self._folder}/{STDOUT}", text.encode(errors="replace"), os.O_APPEND)
 
     def _finish(self, files: Mapping[str, str], source: Path | None) -> None:

@@ -72,14 +72,16 @@ class Coverage:
 
     def reached(self, omitting: Collection[str]) -> frozenset[str]:
         """Return the started tasks on which these omissions have no effect."""
-        failures = (each.started for each in self.omissions if each.failed and each.task in omitting)
+        failures = (omission.started for omission in self.omissions if omission.failed and omission.task in omitting)
         return frozenset(self.tasks[: min(failures, default=None)])
 
     def tasks_at(self, times: Iterable[float]) -> frozenset[str]:
         """Return the tasks that sent requests at these times; empty if this is not certain."""
-        found = {bisect_right(self.times, each) - 1 for each in times}
+        positions = {bisect_right(self.times, time) - 1 for time in times}
         return (
-            frozenset(self.tasks[at] for at in found) if self.is_serial and min(found, default=-1) >= 0 else frozenset()
+            frozenset(self.tasks[at] for at in positions)
+            if self.is_serial and min(positions, default=-1) >= 0
+            else frozenset()
         )
 
 

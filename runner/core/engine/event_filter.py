@@ -61,13 +61,13 @@ class EventFilter(OutputEventFilter):  # type: ignore[misc]  # ansible-runner ha
         """Emit the events that end at a mark in the buffer."""
         rest = self._buffer.getvalue()
         position = 0
-        while found := _MARK.search(rest, position):
-            begun = self._begun(found[1])
+        while match := _MARK.search(rest, position):
+            begun = self._begun(match[1])
             if begun is None:
-                position = found.start() + 1
+                position = match.start() + 1
                 continue
-            self._emit_event(rest[: found.start()], begun)
-            rest, position = rest[found.end() :], 0
+            self._emit_event(rest[: match.start()], begun)
+            rest, position = rest[match.end() :], 0
             self._last_chunk = rest
             self._restart(rest)
 

@@ -108,7 +108,9 @@ def fold(progress: Progress, event: Event) -> Progress:
 
 def withheld(progress: Progress, reason: str) -> Progress:
     """Return the progress without text of events, which may contain unknown secrets."""
-    suspects = tuple(replace(each, failure=replace(each.failure, message=reason)) for each in progress.suspects)
+    suspects = tuple(
+        replace(suspect, failure=replace(suspect.failure, message=reason)) for suspect in progress.suspects
+    )
     errors = (reason,) if progress.errors else ()
     return replace(progress, items=(), suspects=suspects, errors=errors, last_line="")
 
@@ -154,14 +156,14 @@ def _stats(progress: Progress, event: Event) -> Progress:
 def _raw(progress: Progress, event: Event) -> Progress:
     """Keep Ansible's output outside of any task, from its first error on."""
     begun = bool(progress.errors)
-    kept = []
+    output = []
     lines = _COLOUR.sub("", str(event.get("stdout", ""))).splitlines()
     for line in lines:
         begun = begun or bool(_ERROR_LINE.match(line))
         if begun and line.strip():
-            kept.append(line.rstrip())
+            output.append(line.rstrip())
     last = next((line.strip() for line in reversed(lines) if line.strip()), progress.last_line)
-    return replace(progress, errors=(*progress.errors, *kept)[:_MAX_ERROR_LINES], last_line=last)
+    return replace(progress, errors=(*progress.errors, *output)[:_MAX_ERROR_LINES], last_line=last)
 
 
 def _unmatched(progress: Progress, _event: Event) -> Progress:
@@ -222,9 +224,9 @@ def failure_message(data: Mapping[str, Any], items: tuple[str, ...]) -> str:
     only the output of a command or of a crashed module has it.
     """
     result = mapping(data.get("res"))
-    found = next((value for key in ("msg", "reason") if (value := result.get(key))), None)
+    msg = next((value for key in ("msg", "reason") if (value := result.get(key))), None)
     hidden = _hidden(data) if "censored" in result else _TOO_LARGE if data.get("res") == {} else ""
-    text = found if isinstance(found, str) else json.dumps(found, ensure_ascii=False, default=str) if found else ""
+    text = msg if isinstance(msg, str) else json.dumps(msg, ensure_ascii=False, default=str) if msg else ""
     if text and isinstance(details := result.get("details"), str) and details and details not in text:
         text = f"{text.strip()}: {details}"
     causes = [line for line in _causes(result) if line not in text]
@@ -242,17 +244,17 @@ def _causes(result: Mapping[str, Any]) -> Iterator[str]:
     """Yield the last line of the output of a command or module, or of each module that gathered facts."""
     failed = result.get("failed_modules")
     if isinstance(failed, dict):
-        for name, each in list(failed.items())[:_MAX_ITEMS]:
-            if isinstance(each, dict):
+        for name, module_result in list(failed.items())[:_MAX_ITEMS]:
+            if isinstance(module_result, dict):
                 which = f"{name}: " if len(failed) > 1 else ""  # the message names one
-                yield f"{which}{next(_causes(each), '') or each.get('msg') or UNKNOWN_FAILURE}"
+                yield f"{which}{next(_causes(module_result), '') or module_result.get('msg') or UNKNOWN_FAILURE}"
         return
     # With a terminal, as for raw and script on a host, all output is in stdout, and ssh's last word in stderr.
     is_joined = any(map(_CLOSED.match, str(result.get("stderr")).splitlines()))
     for name in (*_OUTPUT, "stdout") if is_joined else _OUTPUT:
         text = result.get(name)
         lines = _COLOUR.sub("", text).splitlines() if isinstance(text, str) else []
-        line = next((each.strip() for each in reversed(lines) if each.strip() and not _CLOSED.match(each.strip())), "")
+        line = next((line.strip() for line in reversed(lines) if line.strip() and not _CLOSED.match(line.strip())), "")
         if line:
             yield line if len(line) <= _MAX_LINE else f"{line[:_MAX_LINE]}…"
             return
@@ -291,9 +293,9 @@ def host_recaps(event: Event) -> tuple[HostRecap, ...]:
     """Return the recap of each host but localhost from `playbook_on_stats`."""
     data = _data(event)
     counts = ("ok", "changed", "failures", "dark")
-    names = {name for each in (*counts, "skipped", "processed") for name in data.get(each) or {}} - {_LOCALHOST}
+    names = {name for count in (*counts, "skipped", "processed") for name in data.get(count) or {}} - {_LOCALHOST}
     return tuple(
-        HostRecap(name, *(int((data.get(each) or {}).get(name, 0)) for each in counts)) for name in sorted(names)
+        HostRecap(name, *(int((data.get(count) or {}).get(name, 0)) for count in counts)) for name in sorted(names)
     )
 
 
@@ -377,10 +379,10 @@ def _failures(progress: Progress) -> tuple[TaskFailure, ...]:
         for name, unreachable in (("failures", False), ("dark", True))
         for host, count in (data.get(name) or {}).items()
     }
-    kept = []
+    failures = []
     for suspect in reversed(progress.suspects):
         counted = (suspect.host, suspect.unreachable)
         if left.get(counted, 0) > 0:
             left[counted] -= 1
-            kept.append(suspect.failure)
-    return tuple(reversed(kept))
+            failures.append(suspect.failure)
+    return tuple(reversed(failures))

@@ -132,4 +132,4 @@ def _float(value: float) -> str:
 
 def _quoted(text: str) -> str:
     """Return the text with JSON quotes and escapes, which YAML also reads."""
-    return _NOT_BARE.sub(lambda found: f"\\u{ord(found[0]):04x}", json.dumps(text, ensure_ascii=False))
+    return _NOT_BARE.sub(lambda match: f"\\u{ord(match[0]):04x}", json.dumps(text, ensure_ascii=False))

@@ -219,10 +219,10 @@ class RunResult:
     @property
     def unreachable(self) -> tuple[str, ...]:
         """Names of unreachable hosts if nothing else failed."""
-        is_other = self.outcome is not Outcome.FAILED or not all(each.unreachable for each in self.failures)
+        is_other = self.outcome is not Outcome.FAILED or not all(failure.unreachable for failure in self.failures)
         if is_other or not self.hosts:
             return ()
-        return tuple(dict.fromkeys(each.host for each in self.failures))
+        return tuple(dict.fromkeys(failure.host for failure in self.failures))
 
     @property
     def is_terminal(self) -> bool:

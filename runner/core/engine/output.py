@@ -96,27 +96,27 @@ class ManagedFieldsFilter:
                 return None
         if "managedFields" not in line:
             return line
-        if (found := _OPENING.match(line)) is not None:
-            self._column = len(found["margin"])
+        if (match := _OPENING.match(line)) is not None:
+            self._column = len(match["margin"])
             return None
         return _without_lists(line)
 
 
 def _without_lists(line: str) -> str:
     """Remove the lists `managedFields` that begin and end in a line of JSON, with one comma each."""
-    kept, position = [], 0
-    while (found := _IN_LINE.search(line, position)) is not None:
-        end = _end_of_list(line, found.end())
+    parts, position = [], 0
+    while (match := _IN_LINE.search(line, position)) is not None:
+        end = _end_of_list(line, match.end())
         if end is None:
             break
-        before = line[position : found.start()]
+        before = line[position : match.start()]
         if line.startswith(",", end):
             end += 2 if line.startswith(", ", end) else 1
         else:
             before = before.rstrip().removesuffix(",")
-        kept.append(before)
+        parts.append(before)
         position = end
-    return "".join((*kept, line[position:]))
+    return "".join((*parts, line[position:]))
 
 
 def _end_of_list(line: str, start: int) -> int | None:

@@ -76,7 +76,7 @@ class Collision:
     key: str
 
     def __str__(self) -> str:
-        loser, winner, key = (repr(_cut(each)) for each in (self.loser, self.winner, self.key))
+        loser, winner, key = (repr(_cut(text)) for text in (self.loser, self.winner, self.key))
         return f"{self.path}: {loser} and {winner} both become {key}; {winner} is used"
 
 
@@ -118,13 +118,13 @@ _cached_snake_case = lru_cache(maxsize=4096)(_snake_case)
 
 def _set_apart(text: str, word: str) -> str:
     """Return `text` with underscores around the first `word`. A plural `s` becomes upper case: no word begins there."""
-    found = _KNOWN_WORD[word].search(text)
-    if not found:
+    match = _KNOWN_WORD[word].search(text)
+    if not match:
         return text
-    before, after = text[: found.start()], text[found.end() :]
+    before, after = text[: match.start()], text[match.end() :]
     left = "_" if before or not after else ""
     right = "_" if after else ""
-    return f"{before}{left}{found[0].upper()}{right}{after}"
+    return f"{before}{left}{match[0].upper()}{right}{after}"
 
 
 def object_key(gvk: GVK) -> str:

@@ -186,13 +186,13 @@ async def _follow(
     """Pass the events on until the run ends. Request its end when `stop` does, and kill it if it continues."""
 
     async def read() -> Progress:
-        found = progress
+        current = progress
         async for event in redaction.events(execution.events(), job.secrets):
-            found = events.fold(found, event)
+            current = events.fold(current, event)
             sink(event)
             execution.shown(event)
             await writer.add(event)
-        return found
+        return current
 
     reading = asyncio.create_task(read())
     try:

@@ -74,14 +74,14 @@ class ProcessExecution:
     async def ending(self, stopped: Outcome | None, progress: Progress) -> Ending:  # noqa: ARG002 - see Execution
         """End the processes that the supervisor left; return how the run ended."""
         how = await self._sweep()
-        found = self.supervision.ending
+        ending = self.supervision.ending
         return Ending(
-            code=found.code if found else None,
-            signal=_signal(found),
-            fault=_fault(found, how, self.limits.memory),
+            code=ending.code if ending else None,
+            signal=_signal(ending),
+            fault=_fault(ending, how, self.limits.memory),
             stopped=stopped,
             amend=self._amended,
-            files={"status": found.status, "rc": str(found.rc)} if found and found.status else {},
+            files={"status": ending.status, "rc": str(ending.rc)} if ending and ending.status else {},
             source=self.folder.path / inputdir.TEMPORARY / wire.ARTIFACTS / self.job.ident,
         )
 
@@ -104,9 +104,9 @@ class ProcessExecution:
         if not gone:
             job = self.job
             _log.warning("Cannot end all processes of a run", job=job.ident, gvk=str(job.gvk), **job.key._asdict())
-        found = self.supervision.ending
-        if found and found.learned:
-            self.starter.learn(self.folder.environment, found.learned, self.job.ident)
+        ending = self.supervision.ending
+        if ending and ending.learned:
+            self.starter.learn(self.folder.environment, ending.learned, self.job.ident)
         return how
 
     def _amended(self, result: RunResult) -> RunResult:

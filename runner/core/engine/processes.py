@@ -77,9 +77,9 @@ def of_run(identity: str, supervisor: Process | None) -> list[Process]:
     """
     processes = table()
     roots = {pid for pid in processes if marker(pid) == identity}
-    found = processes.get(supervisor.pid) if supervisor else None
-    if found and supervisor and found.start == supervisor.start:
-        roots.add(found.pid)
+    process = processes.get(supervisor.pid) if supervisor else None
+    if process and supervisor and process.start == supervisor.start:
+        roots.add(process.pid)
     pids = (roots | descendants(processes, roots)) - {os.getpid()}
     return [processes[pid] for pid in pids if pid in processes]
 
@@ -139,7 +139,7 @@ def result_of_fork(act: Callable[[], Any], within: float) -> Any:
             with contextlib.suppress(BlockingIOError):  # another process can still hold the pipe open
                 while part := os.read(reader, _CHUNK):
                     data += part
-                sources = [each for each in sources if each != reader]
+                sources = [source for source in sources if source != reader]
     finally:
         os.close(reader)
         os.close(process)

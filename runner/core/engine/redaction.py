@@ -97,24 +97,24 @@ async def events(shown: AsyncIterator[Event], secrets: RunSecrets) -> AsyncGener
             upcoming.cancel()
 
 
-async def result(found: RunResult, secrets: RunSecrets) -> RunResult:
+async def result(run_result: RunResult, secrets: RunSecrets) -> RunResult:
     """Return a result without secrets."""
     if not secrets.masker:
-        return found
+        return run_result
     masker = secrets.masker
 
     def masked(budget: Budget) -> RunResult:
         failures = tuple(
             replace(failure, task=masker.value(failure.task, budget), message=masker.value(failure.message, budget))
-            for failure in found.failures
+            for failure in run_result.failures
         )
-        return replace(found, message=masker.value(found.message, budget), failures=failures)
+        return replace(run_result, message=masker.value(run_result.message, budget), failures=failures)
 
     try:
         return await _searched_in_time(masked)
     except SearchTimeoutError:
-        failures = tuple(replace(failure, task=TOO_SLOW, message=TOO_SLOW) for failure in found.failures)
-        return replace(found, message=found.message and TOO_SLOW, failures=failures)
+        failures = tuple(replace(failure, task=TOO_SLOW, message=TOO_SLOW) for failure in run_result.failures)
+        return replace(run_result, message=run_result.message and TOO_SLOW, failures=failures)
 
 
 def event_file(data: bytes, secrets: RunSecrets, budget: Budget) -> bytes:
@@ -180,15 +180,15 @@ def _opened(event: Event, secrets: RunSecrets) -> Event:
     """Add the message that Ansible shows beside a censored failure to its result, or mask that message."""
     if event["event"] not in _FAILURES or not _is_censored(event):
         return event
-    found = _ERROR.search(str(event.get("stdout", "")))
-    if found is None:
+    match = _ERROR.search(str(event.get("stdout", "")))
+    if match is None:
         return event
     data = event["event_data"]
     if not secrets.is_cleared(data.get("task_uuid")):
-        secrets.learn([found["message"], found["whole"]])
+        secrets.learn([match["message"], match["whole"]])
         return event
     # The message is part of the event that was serialized, so the search of that covers it.
-    return {**event, "event_data": {**data, "res": {**data["res"], "msg": found["message"]}}}
+    return {**event, "event_data": {**data, "res": {**data["res"], "msg": match["message"]}}}
 
 
 async def _redacted(event: Event, dumped: bytes, secrets: RunSecrets) -> Event:
@@ -229,19 +229,19 @@ def _withheld(event: Event, secrets: RunSecrets, reason: str = "") -> Event:
     reason = reason or secrets.withheld
     data = event.get("event_data")
     data = data if isinstance(data, dict) else {}
-    kept = {name: value for name, value in data.items() if name in _NAMES}
-    kept |= {name: secrets.masker.text(str(value)) for name, value in data.items() if name in _PLACES}
+    place = {name: value for name, value in data.items() if name in _NAMES}
+    place |= {name: secrets.masker.text(str(value)) for name, value in data.items() if name in _PLACES}
     res = data.get("res")
     if isinstance(res, dict):
         period = res.get("period")
         is_period = isinstance(period, str) and len(period) <= _LONGEST_PERIOD
         fields = {"period": period, "done": res.get("done") is True} if is_period else {}
-        kept["res"] = {"msg": reason, **fields, **({"terminal": True} if res.get("terminal") is True else {})}
+        place["res"] = {"msg": reason, **fields, **({"terminal": True} if res.get("terminal") is True else {})}
     stdout = str(event.get("stdout") or "")
     if stdout.strip():
         is_frame = str(event.get("event", "")).startswith("playbook_on_")
         stdout = secrets.masker.text(stdout) if is_frame else reason
-    return {**event, "stdout": stdout, "event_data": kept}
+    return {**event, "stdout": stdout, "event_data": place}
 
 
 def dump(event: Event) -> bytes:

@@ -52,8 +52,8 @@ class KeptRuns:
         self._logged = log.Once()
 
     def _within_file_system(self, limit: int) -> int:
-        found = os.statvfs(next(each for each in (self._root, *self._root.absolute().parents) if each.exists()))
-        most = found.f_blocks * found.f_frsize // 2
+        file_system = os.statvfs(next(path for path in (self._root, *self._root.absolute().parents) if path.exists()))
+        most = file_system.f_blocks * file_system.f_frsize // 2
         if not 0 < most < limit:
             return limit
         self._log.info(
@@ -104,8 +104,8 @@ class KeptRuns:
         if not self._limit:
             return
         # The latest first, because each is inserted before the folders measured so far.
-        found = sorted(((_modified(run_dir), run_dir) for run_dir in run_folders(self._root)), reverse=True)
-        for _, run_dir in found:
+        run_dirs = sorted(((_modified(run_dir), run_dir) for run_dir in run_folders(self._root)), reverse=True)
+        for _, run_dir in run_dirs:
             if self._is_closed:
                 return
             held = used(run_dir)
@@ -127,8 +127,8 @@ class KeptRuns:
                 return
             self._is_making_room = True
         try:
-            while (found := self._claim_next()) is not None:
-                run_dir, is_complete = found
+            while (claim := self._claim_next()) is not None:
+                run_dir, is_complete = claim
                 try:
                     self._reduce(run_dir, is_complete=is_complete)
                 except (OSError, RecursionError) as error:
@@ -142,12 +142,12 @@ class KeptRuns:
     def _claim_next(self) -> tuple[Path, bool] | None:
         """Claim the folder to make smaller; return it, and whether it has older runs. None ends `_make_room`."""
         with self._lock:
-            found = self._next() if self.size > self._limit and not self._is_closed else None
-            if found is None:
+            claim = self._next() if self.size > self._limit and not self._is_closed else None
+            if claim is None:
                 self._is_making_room = False
             else:
-                self._claimed.add(found[0])
-            return found
+                self._claimed.add(claim[0])
+            return claim
 
     def _next(self) -> tuple[Path, bool] | None:
         """Return the folder to make smaller, and whether it has older runs; None if all folders are in use."""

@@ -153,10 +153,10 @@ def _make_folders(path: Path) -> None:
 def private_folder(path: Path) -> None:
     """Create a folder and its missing parents, each 0700. An existing folder must be owned by the operator's user."""
     try:
-        made = [_make_folder(folder) for folder in (*reversed(path.parents), path)]
+        created = [_make_folder(folder) for folder in (*reversed(path.parents), path)]
     except FileNotFoundError:  # the removal of another object removed the empty namespace meanwhile
-        made = [_make_folder(folder) for folder in (*reversed(path.parents), path)]
-    if not made[-1]:
+        created = [_make_folder(folder) for folder in (*reversed(path.parents), path)]
+    if not created[-1]:
         status = path.lstat()
         if not path.is_dir() or path.is_symlink() or status.st_uid != os.geteuid():
             raise EngineError(f"{path} is not a folder of our own; remove it or move the run folders")

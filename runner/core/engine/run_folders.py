@@ -37,7 +37,7 @@ class Kept:
         artifacts = self.folder / "artifacts"
         if not artifacts.is_dir():
             return []
-        return sorted(each.name for each in artifacts.iterdir() if each.is_dir() and each.name != LATEST)
+        return sorted(entry.name for entry in artifacts.iterdir() if entry.is_dir() and entry.name != LATEST)
 
     def output(self, ident: str) -> Path:
         """Return the path of a run's output."""
@@ -76,40 +76,40 @@ class UnknownKindError(NotKeptError):
         self.kinds = kinds
 
 
-def find(root: Path, wanted: str, namespace: str | None) -> Kept:
+def find(root: Path, object_name: str, namespace: str | None) -> Kept:
     """Return the object of `KIND/NAME`. KIND is as for kubectl (`Kind`, plural, `kind.group`, `kind.version.group`).
 
     Raises:
-        ConfigError: `wanted` does not have this form.
+        ConfigError: `object_name` does not have this form.
         UnknownKindError: there is no run of this kind; the message lists the existing kinds.
         NotKeptError: there is no such object, or several; the message lists the existing ones.
     """
-    kind, slash, name = wanted.partition("/")
+    kind, slash, name = object_name.partition("/")
     if not slash or not kind or not name or "/" in name:
-        raise ConfigError(f"{wanted!r} names no object: write KIND/NAME, such as Memcached/sample")
+        raise ConfigError(f"{object_name!r} names no object: write KIND/NAME, such as Memcached/sample")
     known = list(_known(root))
     if not known:
         raise NotKeptError(
             f"no run is kept below {root}: call this where the operator runs (in its pod, with `kubectl exec`), and "
             "give the --runner-dir that it has"
         )
-    of_kind = [each for each in known if kind.lower() in kind_names(each.gvk)]
+    of_kind = [folder for folder in known if kind.lower() in kind_names(folder.gvk)]
     if not of_kind:
-        gvks = sorted({each.gvk for each in known})
-        kinds = [named(each) for each in gvks]
+        gvks = sorted({folder.gvk for folder in known})
+        kinds = [named(gvk) for gvk in gvks]
         raise UnknownKindError(f"no run of a kind {kind!r} is kept below {root}{_instead(kind, kinds)}", gvks)
-    found = [each for each in of_kind if each.key.name == name and namespace in {None, each.key.namespace}]
-    if not found:
+    matching = [folder for folder in of_kind if folder.key.name == name and namespace in {None, folder.key.namespace}]
+    if not matching:
         where = f" in namespace {namespace}" if namespace else ""
-        objects = sorted(str(each.key) for each in of_kind)
+        objects = sorted(str(folder.key) for folder in of_kind)
         raise NotKeptError(
             f"no run of {kind} {name!r}{where} is kept below {root}{_instead(name, objects)}. The folder of a deleted "
             "object is deleted with it: the log of the operator contains the output of its finalizer"
         )
-    if len(found) > 1:
-        which = ", ".join(sorted(f"{named(each.gvk)} {each.key}" for each in found))
-        raise NotKeptError(f"{wanted} may be one of {which}: select it with --namespace, or KIND.GROUP/NAME")
-    return found[0]
+    if len(matching) > 1:
+        which = ", ".join(sorted(f"{named(folder.gvk)} {folder.key}" for folder in matching))
+        raise NotKeptError(f"{object_name} may be one of {which}: select it with --namespace, or KIND.GROUP/NAME")
+    return matching[0]
 
 
 def _known(root: Path) -> Iterable[Kept]:
@@ -129,8 +129,8 @@ def kind_names(gvk: GVK) -> set[str]:
     return {f"{plural}{suffix}".lower() for plural in plurals for suffix in suffixes}
 
 
-def _instead(given: str, there: Sequence[str]) -> str:
-    close = [*difflib.get_close_matches(given, there, n=_MOST_NAMED), *there]
-    some = list(dict.fromkeys(close))
-    more = f" and {len(some) - _MOST_NAMED} more" if len(some) > _MOST_NAMED else ""
-    return f"; there are {', '.join(some[:_MOST_NAMED])}{more}"
+def _instead(name: str, existing: Sequence[str]) -> str:
+    close = [*difflib.get_close_matches(name, existing, n=_MOST_NAMED), *existing]
+    names = list(dict.fromkeys(close))
+    more = f" and {len(names) - _MOST_NAMED} more" if len(names) > _MOST_NAMED else ""
+    return f"; there are {', '.join(names[:_MOST_NAMED])}{more}"

@@ -22,26 +22,26 @@ class SecretValues(NamedTuple):
     names: tuple[str, ...]
 
 
-def of_secrets(found: Any) -> Iterator[SecretValues]:
+def of_secrets(content: Any) -> Iterator[SecretValues]:
     """Yield the values of all Secrets in the content of a request or response for Secrets."""
-    waiting = [found]
+    waiting = [content]
     while waiting:
-        each = waiting.pop()
-        if isinstance(each, list):
-            waiting.extend(each)
-        elif isinstance(each, dict):
-            waiting += [each.get(name) for name in ("items", "rows", "object")]
-            metadata = mapping(each.get("metadata"))
+        node = waiting.pop()
+        if isinstance(node, list):
+            waiting.extend(node)
+        elif isinstance(node, dict):
+            waiting += [node.get(name) for name in ("items", "rows", "object")]
+            metadata = mapping(node.get("metadata"))
             waiting.append(_last_applied(metadata.get("annotations")))
-            values = [*_data(each.get(_DATA)), *_strings(each.get(_STRING_DATA))]
+            values = [*_data(node.get(_DATA)), *_strings(node.get(_STRING_DATA))]
             if values:
                 names = (metadata.get("name"), metadata.get("namespace"))
                 yield SecretValues(values, tuple(name for name in names if isinstance(name, str)))
 
 
-def of_json_patch(found: Any) -> Iterator[SecretValues]:
+def of_json_patch(patch: Any) -> Iterator[SecretValues]:
     """Yield the values in a JSON Patch (RFC 6902) of a Secret."""
-    for operation in found if isinstance(found, list) else ():
+    for operation in patch if isinstance(patch, list) else ():
         if not isinstance(operation, dict):
             continue
         _, member, *inner = [*str(operation.get("path", "")).split("/", 2), ""][:3]
@@ -54,9 +54,9 @@ def of_json_patch(found: Any) -> Iterator[SecretValues]:
             yield from of_secrets({"metadata": {"annotations": {LAST_APPLIED: value}}})
 
 
-def of_token_request(found: Any) -> Iterator[SecretValues]:
+def of_token_request(response: Any) -> Iterator[SecretValues]:
     """Yield the token in the response to a TokenRequest."""
-    token = mapping(mapping(found).get("status")).get("token")
+    token = mapping(mapping(response).get("status")).get("token")
     if isinstance(token, str):
         yield SecretValues([token], ())
 
@@ -71,8 +71,8 @@ def _last_applied(annotations: Any) -> Any:
         return None
 
 
-def _data(found: Any) -> Iterator[str | bytes]:
-    for key, value in mapping(found).items():
+def _data(entries: Any) -> Iterator[str | bytes]:
+    for key, value in mapping(entries).items():
         if isinstance(value, str):
             try:
                 decoded: str | bytes = base64.b64decode(value)
@@ -83,7 +83,7 @@ def _data(found: Any) -> Iterator[str | bytes]:
         yield from _strings({key: decoded})
 
 
-def _strings(found: Any) -> Iterator[str | bytes]:
-    for key, value in mapping(found).items():
+def _strings(entries: Any) -> Iterator[str | bytes]:
+    for key, value in mapping(entries).items():
         if isinstance(value, str | bytes) and not public.is_name(key, value):
             yield value

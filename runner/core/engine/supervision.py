@@ -56,7 +56,7 @@ class Supervision:
             run_dir=str(folder.path),
             ident=folder.ident,
             playbook=str(folder.playbook),
-            inventories=[str(each) for each in folder.inventories],
+            inventories=[str(path) for path in folder.inventories],
             verbosity=folder.verbosity,
             ansible_args=folder.ansible_args,
             kubeconfig=str(folder.kubeconfig),

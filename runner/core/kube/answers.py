@@ -51,8 +51,8 @@ _WARNING = re.compile(r'299 \S+ "((?:[^"\\]|\\.)*)"')
 _log = log.get(__name__)
 
 
-def error(what: str, status: int, headers: Mapping[str, str], body: bytes) -> ApiError:
-    """Create the error of a response to `what` (`GET /api/v1/...`)."""
+def error(request: str, status: int, headers: Mapping[str, str], body: bytes) -> ApiError:
+    """Create the error of a response to `request` (`GET /api/v1/...`)."""
     try:
         content = orjson.loads(body)
     except orjson.JSONDecodeError:
@@ -61,12 +61,12 @@ def error(what: str, status: int, headers: Mapping[str, str], body: bytes) -> Ap
         text = body[:_EXCERPT].decode(errors="replace").strip()
         content = {"message": text or "no message"}
         if status == HTTPStatus.NOT_FOUND:  # only a `Status` is about an object: this one is about the path
-            return KindNotFoundError(f"{what}: {content['message']} (HTTP {status})")
+            return KindNotFoundError(f"{request}: {content['message']} (HTTP {status})")
     delay = headers.get("Retry-After", "")
-    return of_status(what, {**content, "code": status}, float(delay) if delay.isdigit() else None)
+    return of_status(request, {**content, "code": status}, float(delay) if delay.isdigit() else None)
 
 
-def of_status(what: str, status: Mapping[str, Any], retry_after: float | None = None) -> ApiError:
+def of_status(request: str, status: Mapping[str, Any], retry_after: float | None = None) -> ApiError:
     """Create the error of a `Status` object, which an ERROR event of a watch also contains."""
     code = int(status.get("code") or _SERVER_ERRORS)
     kind = _BY_STATUS.get(code, ServerError if code >= _SERVER_ERRORS else ApiError)
@@ -78,7 +78,7 @@ def of_status(what: str, status: Mapping[str, Any], retry_after: float | None = 
     if retry_after is None and isinstance(details, dict) and details.get("retryAfterSeconds"):
         retry_after = float(details["retryAfterSeconds"])
     text = str(status.get("message") or status.get("reason") or "no message")
-    message = f"{what}: {text} (HTTP {code}){_advice(code, text)}"
+    message = f"{request}: {text} (HTTP {code}){_advice(code, text)}"
     return kind(message, status=code, reason=str(status.get("reason") or ""), retry_after=retry_after, said=text)
 
 
@@ -98,12 +98,12 @@ class Warnings:
     def __init__(self) -> None:
         self._logged = log.Once()
 
-    def note(self, what: str, headers: Iterable[str]) -> None:
-        """Log the new `Warning` headers of a response to `what`."""
+    def note(self, request: str, headers: Iterable[str]) -> None:
+        """Log the new `Warning` headers of a response to `request`."""
         for header in headers:
             for text in _WARNING.findall(header):
                 if self._logged.is_new(text):
-                    _log.warning("Warning from the API server", warning=text, request=what)
+                    _log.warning("Warning from the API server", warning=text, request=request)
 
 
 _NETWORK = "check the network, firewalls, and the proxy variables of the environment"

@@ -116,8 +116,8 @@ class Cache:
         entry = self._entries.get(key)
         if entry is None:
             return None
-        found: Object = orjson.loads(entry.text)
-        return found
+        obj: Object = orjson.loads(entry.text)
+        return obj
 
     def summary(self, key: ObjectKey) -> Summary | None:
         """Return the summary of an object, without parsing it."""
@@ -175,10 +175,10 @@ def _changed_fields(held: _Entry, new: Summary, obj: Object) -> tuple[str, ...]:
 def _condense(obj: Object) -> tuple[Summary, bytes]:
     """Return the summary of an object and the text to cache."""
     meta = {name: value for name, value in metadata(obj).items() if name != "managedFields"}
-    kept = {**obj, "metadata": meta}
+    trimmed = {**obj, "metadata": meta}
     generation = meta.get("generation")
     annotations = {name: value for name, value in annotations_of(obj).items() if name != LAST_RUN}
-    text = orjson.dumps(kept)
+    text = orjson.dumps(trimmed)
     summary = Summary(
         uid=meta.get("uid") or "",
         resource_version=meta.get("resourceVersion") or "",
@@ -187,7 +187,7 @@ def _condense(obj: Object) -> tuple[Summary, bytes]:
         paused=is_paused(obj),
         finalizers=tuple(map(sys.intern, finalizers_of(obj))),
         annotations_digest=_digest(annotations) if annotations else b"",
-        content_digest=_content_digest(kept, meta, annotations) if generation is None else b"",
+        content_digest=_content_digest(trimmed, meta, annotations) if generation is None else b"",
         created=created_at(obj),
         marks={name: str(value) for name, value in annotations.items() if name.startswith(PREFIX)} or _NO_MARKS,
         result=last_result(obj),
@@ -197,10 +197,10 @@ def _condense(obj: Object) -> tuple[Summary, bytes]:
     return summary, bytes(memoryview(text))
 
 
-def _content_digest(kept: Object, meta: Object, annotations: dict[str, str]) -> bytes:
+def _content_digest(trimmed: Object, meta: Object, annotations: dict[str, str]) -> bytes:
     """Digest the parts that a client can change."""
     relevant = {name: value for name, value in meta.items() if name != "resourceVersion"}
-    return _digest({**kept, "metadata": {**relevant, "annotations": annotations}})
+    return _digest({**trimmed, "metadata": {**relevant, "annotations": annotations}})
 
 
 def _digest(value: Object | dict[str, str]) -> bytes:

@@ -85,17 +85,17 @@ def _cut(value: Any, levels: int) -> Any:
 
 def _cut_text(raw: bytes) -> bytes | None:
     """Replace values below the limit in JSON that orjson does not read; None if there are none."""
-    kept: list[bytes] = []
+    chunks: list[bytes] = []
     depth = start = 0
     for token in _TOKEN.finditer(raw):
         text = token[0]
         if text in b"[{":
             depth += 1
             if depth == MAX_DEPTH + 1:
-                kept.append(raw[start : token.start()])
+                chunks.append(raw[start : token.start()])
         elif text in b"]}":
             depth -= 1
             if depth == MAX_DEPTH:
-                kept.append(_REPLACEMENT)
+                chunks.append(_REPLACEMENT)
                 start = token.end()
-    return b"".join([*kept, raw[start:]]) if kept else None
+    return b"".join([*chunks, raw[start:]]) if chunks else None

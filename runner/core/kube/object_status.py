@@ -120,15 +120,15 @@ def _is_noise(name: str, value: Any) -> bool:
 def _is_rolling(gvk: GVK, spec: Mapping[str, Any], status: Mapping[str, Any]) -> bool:
     kind = (gvk.group, gvk.kind)
     if kind in _COUNTS:
-        wanted = spec.get("replicas", 1)
+        desired = spec.get("replicas", 1)
         if _has_condition(status, "Progressing", "False"):
             return False  # the rollout failed
-        return _is_updating(kind, spec, status) or any(status.get(name, 0) != wanted for name in _COUNTS[kind])
+        return _is_updating(kind, spec, status) or any(status.get(name, 0) != desired for name in _COUNTS[kind])
     if kind == ("apps", "DaemonSet"):
-        wanted, counts = _number(status.get("desiredNumberScheduled")), [*_SCHEDULED]
+        desired, counts = _number(status.get("desiredNumberScheduled")), [*_SCHEDULED]
         if mapping(spec.get("updateStrategy")).get("type") != "OnDelete":
             counts.append("updatedNumberScheduled")
-        return "desiredNumberScheduled" not in status or any(_number(status.get(name)) < wanted for name in counts)
+        return "desiredNumberScheduled" not in status or any(_number(status.get(name)) < desired for name in counts)
     if kind == ("batch", "Job"):
         return not any(_has_condition(status, name, "True") for name in ("Complete", "Failed", "Suspended"))
     if kind == ("", "Pod"):

@@ -100,8 +100,8 @@ class AccessReviews:
         user = answer.get("user") or {}
         if not answer.get("authenticated"):
             return AccessReview(AccessVerdict.UNAUTHENTICATED)
-        who = {"user": user.get("username"), "uid": user.get("uid"), "groups": user.get("groups")}
-        attributes = {**who, "extra": user.get("extra"), "nonResourceAttributes": {"verb": verb, "path": path}}
+        user_info = {"user": user.get("username"), "uid": user.get("uid"), "groups": user.get("groups")}
+        attributes = {**user_info, "extra": user.get("extra"), "nonResourceAttributes": {"verb": verb, "path": path}}
         spec = {name: value for name, value in attributes.items() if value}
         allowed = (await self._create(_AUTHORIZATION, "SubjectAccessReview", spec)).get("allowed")
         return AccessReview(AccessVerdict.ALLOWED if allowed else AccessVerdict.REFUSED, str(user.get("username")))

@@ -26,14 +26,14 @@ _TURNS = 1000
 def make(address: AddrInfoType) -> socket.socket:
     """Make a TCP socket; aiohttp connects it."""
     family, kind, protocol, _, _ = address
-    made = socket.socket(family, kind, protocol)
-    made.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    sock = socket.socket(family, kind, protocol)
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
     if sys.platform == "linux":
-        made.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, _IDLE)
-        made.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, _INTERVAL)
-        made.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPCNT, _PROBES)
-        made.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, _UNACKNOWLEDGED_MS)
-    return made
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, _IDLE)
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, _INTERVAL)
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPCNT, _PROBES)
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, _UNACKNOWLEDGED_MS)
+    return sock
 
 
 class Sockets:
@@ -48,17 +48,17 @@ class Sockets:
 
     def make(self, address: AddrInfoType) -> socket.socket:
         """Make a TCP socket; aiohttp connects it."""
-        made = make(address)
-        self._made.add(made)
-        return made
+        sock = make(address)
+        self._made.add(sock)
+        return sock
 
     async def close(self) -> None:
         """Shut down the open sockets; return when the event loop has released them. Connections cannot be used then."""
-        for made in list(self._made):
+        for sock in list(self._made):
             with suppress(OSError):  # it is closed, or was never connected
-                made.shutdown(socket.SHUT_RDWR)
+                sock.shutdown(socket.SHUT_RDWR)
         # From here on each looks to its transport as if the peer had gone, which takes some turns of the loop.
         for _ in range(_TURNS):
-            if all(made.fileno() < 0 for made in self._made):
+            if all(sock.fileno() < 0 for sock in self._made):
                 return
             await asyncio.sleep(_TURN)

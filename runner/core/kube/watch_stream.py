@@ -100,7 +100,7 @@ class WatchStream:
 
     async def read(self, take: Take) -> None:
         """Pass the events to `take` until the server ends the watch. Raises ApiError or ApiUnavailableError."""
-        what, policy = f"watch of {self._path}", self._policy
+        request, policy = f"watch of {self._path}", self._policy
         time, pacer = asyncio.get_running_loop().time, Pacer(policy.slice)
         timeout = int(random.uniform(policy.shortest_watch, policy.longest_watch))  # noqa: S311 - spreads load
         opening = self._client.stream(
@@ -110,15 +110,15 @@ class WatchStream:
             began, regularly = time(), False
             self._note_open()
             try:
-                while (line := await self._next(lines, what)) is not None:
-                    self._process(*_decode(line, what), what, take)
+                while (line := await self._next(lines, request)) is not None:
+                    self._process(*_decode(line, request), request, take)
                     await pacer.breathe()
                 regularly = time() - began >= max(policy.settled, timeout - _EARLY)
             finally:
                 self.settled = time() - began >= policy.settled
                 self._health.closed(regularly=regularly)
         if not self.settled:
-            raise ApiUnavailableError(f"{what}: the server closed it immediately")
+            raise ApiUnavailableError(f"{request}: the server closed it immediately")
 
     def _params(self, timeout: int) -> dict[str, str]:
         streamed_list = {"sendInitialEvents": "true", "resourceVersionMatch": "NotOlderThan"}
@@ -138,10 +138,10 @@ class WatchStream:
             self._health.opened()
             self._health.complete()
 
-    def _process(self, kind: str, obj: Object, what: str, take: Take) -> None:
+    def _process(self, kind: str, obj: Object, request: str, take: Take) -> None:
         """Pass an event to `take`, and note how far the watch has got. Raises ApiError for an ERROR event."""
         if kind == "ERROR":
-            raise answers.of_status(what, obj)
+            raise answers.of_status(request, obj)
         self._health.contacted()
         if self.is_listing and self._is_silent:
             take(Restarted(self._health.namespace))
@@ -159,23 +159,23 @@ class WatchStream:
             # Objects of a list come in no order, so that only its end is a place to resume from.
             self.version = str(metadata(obj).get("resourceVersion") or "")
 
-    async def _next(self, lines: AsyncIterator[bytes], what: str) -> bytes | None:
+    async def _next(self, lines: AsyncIterator[bytes], request: str) -> bytes | None:
         try:
             async with asyncio.timeout(self._policy.list_idle_limit if self.is_listing else None):
                 return await anext(lines, None)
         except TimeoutError as error:
-            raise ApiUnavailableError(f"{what}: no event for {self._policy.list_idle_limit:g} s") from error
+            raise ApiUnavailableError(f"{request}: no event for {self._policy.list_idle_limit:g} s") from error
         except ApiUnavailableError as error:
             # Not measured: the limit counts from the last byte, which a busy event loop reads later.
             self.timed_out = self._is_silent and isinstance(error.__cause__, TimeoutError)
             raise
 
 
-def _decode(line: bytes, what: str) -> tuple[str, Object]:
+def _decode(line: bytes, request: str) -> tuple[str, Object]:
     with contextlib.suppress(orjson.JSONDecodeError):
         match decode.loads(line):
             case {"type": str(kind), "object": dict(obj)}:
                 return kind, obj
     raise ApiUnavailableError(
-        f"{what}: {line[:100]!r} is not a watch event; check for a proxy in front of the API server"
+        f"{request}: {line[:100]!r} is not a watch event; check for a proxy in front of the API server"
     )

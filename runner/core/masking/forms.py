@@ -114,21 +114,21 @@ def encoded(value: bytes) -> Iterator[Form]:
 
 def _spellings(text: str) -> set[str]:
     """Return the encodings of a text that still differ after squeezing."""
-    found = {text}
+    forms = {text}
     if len(text) > _LONG:
-        return found | ({json.dumps(text), json.dumps(text, ensure_ascii=False)} if _SPECIAL.search(text) else set())
+        return forms | ({json.dumps(text), json.dumps(text, ensure_ascii=False)} if _SPECIAL.search(text) else set())
     if _SPECIAL.search(text):
         octets = repr(text.encode("utf-8", "surrogatepass"))[2:-1]
-        found |= {json.dumps(text), json.dumps(text, ensure_ascii=False), repr(text), ascii(text), octets}
-        found |= {_yaml(text, bare=bare) for bare in (False, True)}
+        forms |= {json.dumps(text), json.dumps(text, ensure_ascii=False), repr(text), ascii(text), octets}
+        forms |= {_yaml(text, bare=bare) for bare in (False, True)}
         # JSON can contain the output of another encoder.
-        found |= {json.dumps(each) for each in found}
+        forms |= {json.dumps(form) for form in forms}
     if _MARKUP.search(text):
         for dumped in (json.dumps(text), json.dumps(text, ensure_ascii=False)):
-            found.add(_MARKUP.sub(lambda match: f"\\u{ord(match[0]):04x}", dumped))
+            forms.add(_MARKUP.sub(lambda match: f"\\u{ord(match[0]):04x}", dumped))
             # Go does not escape the apostrophe.
-            found.add(re.sub("[<>&]", lambda match: f"\\u{ord(match[0]):04x}", dumped))
-    return found
+            forms.add(re.sub("[<>&]", lambda match: f"\\u{ord(match[0]):04x}", dumped))
+    return forms
 
 
 def _yaml(text: str, *, bare: bool) -> str:
@@ -146,8 +146,8 @@ def _base64(value: bytes, shift: int) -> Form:
 
 def is_sensitive(name: str) -> bool:
     """Return whether the name of a key, option or variable makes its value a secret."""
-    found = _IS_SENSITIVE.search(name)
-    return found is not None and not _METADATA.search(found["more"])
+    match = _IS_SENSITIVE.search(name)
+    return match is not None and not _METADATA.search(match["more"])
 
 
 def parts(text: str) -> Iterator[str]:
@@ -166,9 +166,9 @@ def lines(text: str) -> Iterator[str]:
     A line `key: value` is not secret, because configuration files contain many ordinary ones; its value is, if it looks
     like a token. Certificates are public.
     """
-    found = text[:_MOST_SEARCHED].splitlines()
+    all_lines = text[:_MOST_SEARCHED].splitlines()
     public = False
-    for line in found if len(found) > 1 else ():
+    for line in all_lines if len(all_lines) > 1 else ():
         armour = _ARMOUR.search(line)
         if armour:
             public = armour[1] == "BEGIN" and ("CERTIFICATE" in armour[2] or "PUBLIC" in armour[2])
@@ -244,11 +244,11 @@ class Heads:
 
 
 def _prefixes(heads: list[bytes]) -> list[int]:
-    found: list[int] = []
+    prefixes: list[int] = []
     open_: list[int] = []
     for position, head in enumerate(heads):
         while open_ and not head.startswith(heads[open_[-1]]):
             open_.pop()
-        found.append(open_[-1] if open_ else -1)
+        prefixes.append(open_[-1] if open_ else -1)
         open_.append(position)
-    return found
+    return prefixes

@@ -128,8 +128,8 @@ class Masker:
                 return
         else:
             text = value
-        for each in (text, *masking_forms.parts(text)):
-            word = each.strip()
+        for part in (text, *masking_forms.parts(text)):
+            word = part.strip()
             if self._is_secret(word, exempt):
                 data = word.encode("utf-8", "surrogatepass")
                 self._add_value(data, chain(masking_forms.written(word, in_urls=True), masking_forms.encoded(data)))
@@ -212,15 +212,15 @@ class Masker:
             return self._text(value, budget)
         if isinstance(value, dict):
             masked = {
-                self._text(name, budget) if isinstance(name, str) else name: self.value(each, budget)
-                for name, each in value.items()
+                self._text(name, budget) if isinstance(name, str) else name: self.value(item, budget)
+                for name, item in value.items()
             }
             same = all(
-                new is old and masked[new] is each for new, (old, each) in zip(masked, value.items(), strict=False)
+                new is old and masked[new] is item for new, (old, item) in zip(masked, value.items(), strict=False)
             )
             return value if same and len(masked) == len(value) else masked
         if isinstance(value, list):
-            items = [self.value(each, budget) for each in value]
+            items = [self.value(item, budget) for item in value]
             return value if all(new is old for new, old in zip(items, value, strict=True)) else items
         if isinstance(value, int | float) and not isinstance(value, bool):
             return MASK if self._text(str(value), budget) == MASK else value

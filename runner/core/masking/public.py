@@ -32,18 +32,18 @@ _MOST = 10_000
 def is_name(key: str, value: str | bytes = "") -> bool:
     """Return whether a key of a Secret or spec is a name by convention, and the value looks like one."""
     text = value.decode(errors="replace") if isinstance(value, bytes) else value
-    found = _WORD.findall(key)
-    if not found or is_sensitive(key) or (text and not _NAME.fullmatch(text.strip())):
+    parts = _WORD.findall(key)
+    if not parts or is_sensitive(key) or (text and not _NAME.fullmatch(text.strip())):
         return False
-    return found[-1].lower() in _NAMES or "".join(found[-2:]).lower() in _NAMES
+    return parts[-1].lower() in _NAMES or "".join(parts[-2:]).lower() in _NAMES
 
 
 def words(texts: Iterable[str]) -> Iterator[str]:
     """Yield texts with their words, as values of Secrets spell them."""
     for text in texts:
-        for each in (text, text.lower(), text.replace("-", "_"), *re.split(r"[^A-Za-z0-9]+", text)):
-            if len(each) >= LEAST:
-                yield each
+        for word in (text, text.lower(), text.replace("-", "_"), *re.split(r"[^A-Za-z0-9]+", text)):
+            if len(word) >= LEAST:
+                yield word
 
 
 def of_spec(spec: Any) -> Iterator[str]:
@@ -58,10 +58,10 @@ def _of_spec(spec: Any) -> Iterator[str]:
             return
         key, value = waiting.pop()
         if isinstance(value, list):
-            waiting += [(key, each) for each in value[:_MOST]]
+            waiting += [(key, item) for item in value[:_MOST]]
         elif isinstance(value, dict):
             hides = is_sensitive(str(value.get("name")))
-            inner = ((str(name), each) for name, each in islice(value.items(), _MOST))
-            waiting += [(name, each) for name, each in inner if not (is_sensitive(name) or (hides and name == "value"))]
+            inner = ((str(name), item) for name, item in islice(value.items(), _MOST))
+            waiting += [(name, item) for name, item in inner if not (is_sensitive(name) or (hides and name == "value"))]
         elif isinstance(value, str) and (is_name(key, value) or _PLAIN.fullmatch(value)):
             yield from words([value])

@@ -273,12 +273,12 @@ class Answer:
         obj = self.parsed().object
         if obj is None:
             return []
-        found = str(obj.get("kind", ""))
-        if found == "Table":
+        actual = str(obj.get("kind", ""))
+        if actual == "Table":
             return [row["object"] for row in maps(obj.get("rows")) if isinstance(row.get("object"), dict)]
-        if found.endswith("List") and found != kind:
+        if actual.endswith("List") and actual != kind:
             return maps(obj.get("items"))
-        is_partial = self.media == content.PROTOBUF and found == kind
+        is_partial = self.media == content.PROTOBUF and actual == kind
         return [{**obj, "kind": "PartialObjectMetadata"} if is_partial else obj]
 
 

@@ -83,7 +83,7 @@ def dump(media: str, obj: Object, before: bytes) -> bytes:
     data = orjson.dumps(obj)
     if media in _OF_JSON:
         return data
-    return _NOT_IN_YAML.sub(lambda found: f"\\u{ord(found[0]):04x}", data.decode()).encode()
+    return _NOT_IN_YAML.sub(lambda match: f"\\u{ord(match[0]):04x}", data.decode()).encode()
 
 
 def unpack(encoding: bytes, data: bytes) -> bytes:

@@ -96,13 +96,13 @@ def parse(method: str, target: str) -> RequestInfo:
 
 def parse_query(query: str) -> Params:
     """Parse a query like Go: pairs with a semicolon or an invalid escape are dropped."""
-    found: Params = []
+    params: Params = []
     for pair in query.split("&"):
         if not pair or ";" in pair or not _is_escaped(pair):
             continue
         name, _, value = pair.partition("=")
-        found.append((unquote_plus(name), unquote_plus(value)))
-    return found
+        params.append((unquote_plus(name), unquote_plus(value)))
+    return params
 
 
 def _namespace(parts: list[str]) -> tuple[str, list[str]]:

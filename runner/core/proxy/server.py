@@ -68,8 +68,10 @@ class Proxy:
         """Passes an authenticated call through the handlers. Raises ApiUnavailableError and other passing errors."""
         for handler in reversed(handlers):
             self.forward = partial(handler.handle, proceed=self.forward)
-        self._requested = [each.requested for each in observers if each.requested is not None]
-        self._answered = [each.answered for each in (*observers, refusals.OBSERVER) if each.answered is not None]
+        self._requested = [observer.requested for observer in observers if observer.requested is not None]
+        self._answered = [
+            observer.answered for observer in (*observers, refusals.OBSERVER) if observer.answered is not None
+        ]
         self._own_paths = own_paths
         self._malformed = _MalformedRequests()
         self._newcomers = Newcomers("API proxy")

@@ -113,9 +113,9 @@ def overrides_of(obj: Object, bounds: AnnotationBounds) -> AnnotationOverrides:
     if timeout is not None and bounds.longest_run and not 0 < timeout <= bounds.longest_run:
         timeout = bounds.longest_run
         limit(RUN_TIMEOUT, duration.format(timeout))
-    wanted = _mode(annotations) or bounds.mode
-    mode = strictest(wanted, bounds.mode)
-    if mode != wanted:
+    requested = _mode(annotations) or bounds.mode
+    mode = strictest(requested, bounds.mode)
+    if mode != requested:
         limit(MODE, mode)
     verbosity = _integer(annotations, VERBOSITY, 0, MAX_VERBOSITY, warnings)
     if verbosity is not None and verbosity > bounds.highest_verbosity:
@@ -151,13 +151,13 @@ def _mode(annotations: dict[str, str]) -> RunMode | None:
     text = annotations.get(MODE)
     if text is None:
         return None
-    found = mode_of(text)
-    if found is None:
+    mode = mode_of(text)
+    if mode is None:
         raise TerminalError(
             f"annotation {MODE}: {text[:_LONGEST]!r} is invalid; write plan, approve or apply. "
             "The object is not run until it changes"
         )
-    return found
+    return mode
 
 
 def _integer(
@@ -250,8 +250,8 @@ class Attempt:
     @property
     def generation(self) -> int:
         """Generation of the object; 0 if its kind has none."""
-        found = metadata(self.obj).get("generation")
-        return found if isinstance(found, int) else 0
+        generation = metadata(self.obj).get("generation")
+        return generation if isinstance(generation, int) else 0
 
     @property
     def purpose(self) -> str:

@@ -153,17 +153,17 @@ class RunAccess:
         token = self._identities.issue(run, attempt.resumed.token if attempt.resumed is not None else "")
         run.secrets.add_initial([token, *self._known()])
         attempt.guard.when_lost(lambda: self._identities.cut(token))
-        for each in self._observers:
-            each.began(owner)
+        for observer in self._observers:
+            observer.began(owner)
         ahead = asyncio.create_task(self._prepare(self._identities.issued(token)))
         try:
             yield Grant(self._proxy.kubeconfig_for(token), token, run.stats, run.secrets)
         finally:
             ahead.cancel()
             self._identities.revoke(token)
-            disturbed = [each for each in self._observers if not each.ended(owner)]
+            disturbed = [observer for observer in self._observers if not observer.ended(owner)]
             if (note := attempt.more.get(OWNED_AT_END)) is not None:
-                note("" if disturbed else "".join(each.owned_now(owner) for each in self._observers))
+                note("" if disturbed else "".join(observer.owned_now(owner) for observer in self._observers))
 
 
 def _secrets(watch: Watch, attempt: Attempt) -> RunSecrets:

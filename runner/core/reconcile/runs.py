@@ -125,7 +125,7 @@ class JobFactory:
         for collision in parameters.collisions:
             bound.warning("Two keys of the spec map to the same variable", collision=str(collision))
         if parameters.reserved:
-            named = [each[:_LONGEST_NAME] for each in parameters.reserved[:_MOST_NAMED]]
+            named = [name[:_LONGEST_NAME] for name in parameters.reserved[:_MOST_NAMED]]
             more = len(parameters.reserved) - len(named)
             bound.warning(report.IGNORED_VARIABLES_ADVICE, variables=named, **({"more": more} if more else {}))
         for warning in overrides.warnings:
@@ -193,8 +193,8 @@ class Runs(Hooks):
         """Continue the run that an earlier operator began. One with another purpose is ended."""
         applies = attempt.overrides.mode == "apply" and not attempt.request.reason.is_check
         ref = ObjectRef.of(self._scope.watch.gvk, attempt.obj)
-        found = await self._engine.resume(ref, attempt.generation, attempt.purpose if applies else _TRIAL)
-        return attempt if found is None else replace(attempt, ident=found.ident, resumed=found)
+        resumed = await self._engine.resume(ref, attempt.generation, attempt.purpose if applies else _TRIAL)
+        return attempt if resumed is None else replace(attempt, ident=resumed.ident, resumed=resumed)
 
     async def recorded(self, job: Job) -> None:
         """End what remains of a run after its outcome is in the status."""

@@ -58,21 +58,21 @@ def ended(obj: Object, kind: str, reason: str) -> tuple[Condition, ...]:
     return () if find(conditions_of(obj), kind) is None else (make(kind, "False", reason, ""),)
 
 
-def put(conditions: list[Condition], wanted: Condition, now: float) -> None:
+def put(conditions: list[Condition], new: Condition, now: float) -> None:
     """Replace or append the condition of that type. `now` is in seconds since the epoch.
 
     A condition that differs only in `ansibleResult.completion` is not replaced.
     """
-    old = find(conditions, wanted["type"])
+    old = find(conditions, new["type"])
     if old is None:
-        conditions.append({**wanted, "lastTransitionTime": timestamp(now)})
+        conditions.append({**new, "lastTransitionTime": timestamp(now)})
         return
-    if _essence(old) == _essence(wanted):
+    if _essence(old) == _essence(new):
         return
     since = old.get("lastTransitionTime")
-    moved = old.get("status") != wanted["status"] or not since or not isinstance(since, str)
+    moved = old.get("status") != new["status"] or not since or not isinstance(since, str)
     transition = timestamp(now) if moved else since
-    conditions[conditions.index(old)] = {**wanted, "lastTransitionTime": transition}
+    conditions[conditions.index(old)] = {**new, "lastTransitionTime": transition}
 
 
 def _essence(condition: Mapping[str, Any]) -> dict[str, Any]:

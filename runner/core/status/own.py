@@ -41,12 +41,12 @@ class OwnStatus:
 
     def removed_from(self, status: Mapping[str, Any]) -> dict[str, Any]:
         """Return a status without these parts."""
-        kept = {name: value for name, value in status.items() if name not in self.fields}
-        if isinstance(conditions := kept.get("conditions"), list):
-            kept["conditions"] = [condition for condition in conditions if not self._contains(condition)]
-            if not kept["conditions"]:
-                del kept["conditions"]
-        return kept
+        others = {name: value for name, value in status.items() if name not in self.fields}
+        if isinstance(conditions := others.get("conditions"), list):
+            others["conditions"] = [condition for condition in conditions if not self._contains(condition)]
+            if not others["conditions"]:
+                del others["conditions"]
+        return others
 
     def _contains(self, condition: Any) -> bool:
         if not isinstance(condition, dict):

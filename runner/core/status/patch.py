@@ -33,7 +33,7 @@ def without(report: StatusReport, pruned: frozenset[str]) -> StatusReport:
 
     return StatusReport(
         tuple(map(holdable, report.conditions)),
-        {kind: wanted and holdable(wanted) for kind, wanted in report.health.items()},
+        {kind: condition and holdable(condition) for kind, condition in report.health.items()},
         None if f"status.{OBSERVED}" in pruned else report.generation,
         {name: value for name, value in report.fields.items() if f"status.{name}" not in pruned},
     )
@@ -48,8 +48,8 @@ def patch(obj: Object, report: StatusReport, own: OwnStatus, now: float) -> JSON
     for condition in report.conditions:
         put(after, condition, now)
     _fold(after, report.health, own, now)
-    given = obj.get("status")
-    status = mapping(given)
+    raw = obj.get("status")
+    status = mapping(raw)
     operations = [*_observing(obj, status, report, own), *_publishing(status, report)]
     listed = status.get("conditions")
     if after == (listed if isinstance(listed, list) else []) and not operations:
@@ -58,11 +58,11 @@ def patch(obj: Object, report: StatusReport, own: OwnStatus, now: float) -> JSON
         {"op": "test", "path": "/metadata/uid", "value": uid_of(obj)},
         {"op": "test", "path": "/metadata/resourceVersion", "value": metadata(obj).get("resourceVersion")},
     ]
-    if not isinstance(given, dict):
-        wanted = {"conditions": after} | {
+    if not isinstance(raw, dict):
+        added = {"conditions": after} | {
             op["path"].rpartition("/")[2]: op["value"] for op in operations if op["op"] == "add"
         }
-        return [*same, {"op": "add", "path": "/status", "value": wanted}]
+        return [*same, {"op": "add", "path": "/status", "value": added}]
     return [*same, *operations, {"op": "add", "path": "/status/conditions", "value": after}]
 
 
@@ -70,12 +70,12 @@ def dropped_fields(obj: Object, report: StatusReport, own: OwnStatus) -> list[st
     """Return the paths of fields that the server's schema dropped from a written change; empty if none."""
     written = conditions_of(obj)
     missing: set[str] = set()
-    for wanted in (*report.conditions, *filter(None, report.health.values())):
-        kept = find(written, wanted["type"])
-        if kept is None:
+    for condition in (*report.conditions, *filter(None, report.health.values())):
+        stored = find(written, condition["type"])
+        if stored is None:
             return ["status.conditions"]
-        if wanted in report.conditions or own.wrote(kept):
-            missing.update(f"{_IN_CONDITIONS}.{name}" for name in wanted if name not in kept)
+        if condition in report.conditions or own.wrote(stored):
+            missing.update(f"{_IN_CONDITIONS}.{name}" for name in condition if name not in stored)
     status = mapping(obj.get("status"))
     if report.generation is not None and OBSERVED not in status:
         missing.add(f"status.{OBSERVED}")
@@ -95,15 +95,15 @@ _IN_CONDITIONS = "status.conditions[]"
 
 
 def _has_health(obj: Object, own: OwnStatus) -> bool:
-    kept = find(conditions_of(obj), kstatus.READY)
-    return kept is not None and own.wrote(kept)
+    ready = find(conditions_of(obj), kstatus.READY)
+    return ready is not None and own.wrote(ready)
 
 
 def _fold(conditions: list[Condition], health: KstatusConditions, own: OwnStatus, now: float) -> None:
     """Change the kstatus conditions of a list."""
-    for kind, wanted in health.items():
+    for kind, condition in health.items():
         old = find(conditions, kind)
-        new = merged(old, wanted, own)
+        new = merged(old, condition, own)
         if new is None and old is not None:
             conditions.remove(old)
         elif new is not None and new is not old:
@@ -140,8 +140,8 @@ def _is_result(old: Condition, new: Condition, own: OwnStatus) -> bool:
 def _observing(obj: Object, status: Mapping[str, Any], report: StatusReport, own: OwnStatus) -> JSONPatch:
     """Set `status.observedGeneration`, or remove it together with our `Ready`."""
     path = f"/status/{OBSERVED}"
-    wanted, kept = report.health.get(kstatus.READY), find(conditions_of(obj), kstatus.READY)
-    if wanted is not None and wanted["status"] == "Unknown" and kept is not None and not own.wrote(kept):
+    ready, stored = report.health.get(kstatus.READY), find(conditions_of(obj), kstatus.READY)
+    if ready is not None and ready["status"] == "Unknown" and stored is not None and not own.wrote(stored):
         return []  # a role's own `Ready` is about an earlier generation until its run has ended
     if report.generation is not None and status.get(OBSERVED) != report.generation:
         return [{"op": "add", "path": path, "value": report.generation}]
@@ -152,8 +152,8 @@ def _observing(obj: Object, status: Mapping[str, Any], report: StatusReport, own
 
 def _publishing(status: Mapping[str, Any], report: StatusReport) -> Iterator[dict[str, Any]]:
     """Set or remove the fields of features."""
-    for name, given in report.fields.items():
-        value = dict(given) if isinstance(given, Mapping) else list(given)
+    for name, content in report.fields.items():
+        value = dict(content) if isinstance(content, Mapping) else list(content)
         path = f"/status/{name}"
         if value != status.get(name, type(value)()):
             yield {"op": "add", "path": path, "value": value} if value else {"op": "remove", "path": path}

@@ -97,10 +97,10 @@ class FailureDetails:
 
 def run_began(obj: Object) -> StatusReport:
     """Return the change at the start of a run."""
-    wanted = [make("Running", "True", "Running", kstatus.RUNNING_MESSAGE)]
+    conditions = [make("Running", "True", "Running", kstatus.RUNNING_MESSAGE)]
     if find(conditions_of(obj), "Successful") is not None:
-        wanted.append(make("Successful", "False", "Running", kstatus.RUNNING_MESSAGE))
-    return StatusReport(tuple(wanted), kstatus.working(kstatus.STARTED))
+        conditions.append(make("Successful", "False", "Running", kstatus.RUNNING_MESSAGE))
+    return StatusReport(tuple(conditions), kstatus.working(kstatus.STARTED))
 
 
 def run_ended(result: RunResult, failed: FailureDetails) -> StatusReport:
@@ -241,7 +241,7 @@ def observed(obj: Object, report: StatusReport) -> StatusReport:
     about = {OBSERVED: generation}
     return StatusReport(
         tuple({**condition, **about} for condition in report.conditions),
-        {kind: wanted and {**wanted, **about} for kind, wanted in report.health.items()},
+        {kind: condition and {**condition, **about} for kind, condition in report.health.items()},
         generation if report.health else None,
         report.fields,
     )

@@ -24,8 +24,8 @@ def argument(node: yaml.Node, name: str) -> str:
     text = str(node.value) if isinstance(node, yaml.ScalarNode) else ""
     if "=" not in text:
         return text if name == "file" else ""
-    given = dict(word.split("=", 1) for word in text.split() if "=" in word)
-    return given.get(name, text.split()[0] if name == "file" and "=" not in text.split()[0] else "")
+    arguments = dict(word.split("=", 1) for word in text.split() if "=" in word)
+    return arguments.get(name, text.split()[0] if name == "file" and "=" not in text.split()[0] else "")
 
 
 def texts(node: yaml.Node | None) -> tuple[str, ...]:

@@ -261,7 +261,7 @@ FIELDS: dict[str, tuple[Field, ...]] = dict(
 
 def with_features(features: Iterable[FeatureFields]) -> Mapping[str, tuple[Field, ...]]:
     """Return all fields by path of their mapping; those of features are the last."""
-    found = dict(FIELDS)
+    by_path = dict(FIELDS)
     for path, fields in (section for feature in features for section in feature.sections):
-        found[path] = (*found.get(path, ()), *fields)
-    return found
+        by_path[path] = (*by_path.get(path, ()), *fields)
+    return by_path

@@ -48,7 +48,7 @@ class Field:
     @property
     def attribute(self) -> str:
         """The name as Python writes it: `mark_unsafe`."""
-        return "".join(f"_{each.lower()}" if each.isupper() else each for each in self.name)
+        return "".join(f"_{character.lower()}" if character.isupper() else character for character in self.name)
 
     @property
     def example(self) -> str:
@@ -83,14 +83,14 @@ class FeatureFields:
 
 def section(path: str, frame: str, *fields: Field, go: str = "new") -> Section:
     """Declare the fields of a mapping; `frame` and `go` are those of fields without their own."""
-    return path, tuple(replace(each, section=path, frame=each.frame or frame, go=each.go or go) for each in fields)
+    return path, tuple(replace(field, section=path, frame=field.frame or frame, go=field.go or go) for field in fields)
 
 
-text, boolean, mapping, listing = (partial(Field, each) for each in ("text", "boolean", "mapping", "list"))
+text, boolean, mapping, listing = (partial(Field, kind) for kind in ("text", "boolean", "mapping", "list"))
 whole, number, duration = partial(Field, "whole number"), partial(Field, "number"), partial(Field, "duration")
 mappings, named = partial(Field, "list of mappings"), partial(Field, "list of names")
 
 
 def names(section: Section) -> tuple[str, ...]:
     """Return the names of the fields of a mapping."""
-    return tuple(each.name for each in section[1])
+    return tuple(field.name for field in section[1])

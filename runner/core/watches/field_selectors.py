@@ -66,11 +66,11 @@ def name_problem(name: str) -> str:
 
 
 def _condition(text: str) -> FieldCondition:
-    found = _CONDITION.fullmatch(text)
-    if found is None:
+    match = _CONDITION.fullmatch(text)
+    if match is None:
         raise ValueError(
             f"invalid field selector {text!r}: use path=value or path!=value, separated by commas, "
             "such as metadata.name=main"
         )
-    field, operator, value = found.groups()
+    field, operator, value = match.groups()
     return FieldCondition(field, value, equal=operator != "!=")

@@ -21,7 +21,7 @@ StatusTrigger: TypeAlias = Literal["auto", "all", "off"]
 
 def mode_of(text: str) -> RunMode | None:
     """Return the mode with a name; None if there is none. Case is ignored."""
-    return next((each for each in MODES if each == text.lower()), None)
+    return next((mode for mode in MODES if mode == text.lower()), None)
 
 
 def strictest(*modes: RunMode) -> RunMode:

@@ -69,45 +69,45 @@ def _cancels(fields: Fields, name: str) -> bool:
 
 def _retry(fields: Fields) -> RetryPolicy:
     default = DEFAULT.retry
-    given = fields.fields("retry", declared.names("retry"))
-    if given is None:
+    section = fields.fields("retry", declared.names("retry"))
+    if section is None:
         return default
-    delay = span(given, "delay", off=False)
-    longest = span(given, "maxDelay", off=False)
+    delay = span(section, "delay", off=False)
+    longest = span(section, "maxDelay", off=False)
     delay = default.backoff.delay if delay is None else delay
     longest = max(default.backoff.cap, delay) if longest is None else longest
     if longest < delay:
-        given.error("maxDelay", "shorter than delay: use at least the value of delay")
-    return RetryPolicy(Backoff(delay, _factor(given), longest), _attempts(given))
+        section.error("maxDelay", "shorter than delay: use at least the value of delay")
+    return RetryPolicy(Backoff(delay, _factor(section), longest), _attempts(section))
 
 
 def limit(finalizer: Fields) -> FinalizerLimit | None:
     """Return the `limit` of a finalizer; None if it has none."""
-    given = finalizer.fields("limit", declared.names("finalizer.limit"))
-    if given is None:
+    section = finalizer.fields("limit", declared.names("finalizer.limit"))
+    if section is None:
         return None
-    attempts, time, then = _attempts(given), span(given, "time", off=False), given.text("then")
+    attempts, time, then = _attempts(section), span(section, "time", off=False), section.text("then")
     if not attempts and time is None:
-        given.error("", "no limit: set attempts, time, or both")
+        section.error("", "no limit: set attempts, time, or both")
     if then not in {"", "keep", "release"}:
-        given.error(
+        section.error(
             "then",
             f"invalid value {then!r}: use keep (retry when the object changes) or release (remove the finalizer)",
         )
     return FinalizerLimit(attempts, time, release=then == "release")
 
 
-def _attempts(given: Fields) -> int:
-    attempts = given.integer("attempts", default=0)
+def _attempts(fields: Fields) -> int:
+    attempts = fields.integer("attempts", default=0)
     if attempts < 0:
-        given.error(
+        fields.error(
             "attempts", f"invalid number {attempts}: use the maximum number of consecutive failures, or 0 for no limit"
         )
     return attempts
 
 
-def _factor(given: Fields) -> float:
-    text = given.text("factor")
+def _factor(fields: Fields) -> float:
+    text = fields.text("factor")
     if not text:
         return DEFAULT.retry.backoff.factor
     try:
@@ -115,7 +115,7 @@ def _factor(given: Fields) -> float:
     except ValueError:
         factor = math.nan
     if not 1 <= factor <= _HIGHEST_FACTOR:
-        given.error("factor", f"invalid factor {text!r}: use a number from 1 (constant delay) to {_HIGHEST_FACTOR:g}")
+        fields.error("factor", f"invalid factor {text!r}: use a number from 1 (constant delay) to {_HIGHEST_FACTOR:g}")
         return DEFAULT.retry.backoff.factor
     return factor
 

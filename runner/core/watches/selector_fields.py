@@ -14,16 +14,16 @@ from runner.core.watches import declared, field_selectors, label_selectors
 
 def read(fields: Fields) -> str:
     """Return the label selector as the API writes it; with errors if it is invalid."""
-    given = fields.fields("selector", declared.names("selector"))
-    if given is None:
+    selector = fields.fields("selector", declared.names("selector"))
+    if selector is None:
         return ""
     requirements: list[label_selectors.LabelRequirement] = []
-    for key, value, node in given.pairs("matchLabels"):
+    for key, value, node in selector.pairs("matchLabels"):
         requirements.append(label_selectors.LabelRequirement(key, "In", (value,)))
         problem = label_selectors.key_problem(key) or label_selectors.value_problem(value)
         if problem:
-            given.context.error(node, "matchLabels", problem)
-    for item in given.items("matchExpressions", declared.names("selector.matchExpressions[]")):
+            selector.context.error(node, "matchLabels", problem)
+    for item in selector.items("matchExpressions", declared.names("selector.matchExpressions[]")):
         requirement = label_selectors.LabelRequirement(
             item.text("key"), item.text("operator"), tuple(item.texts("values"))
         )

@@ -43,11 +43,11 @@ class SpecPath:
         steps: list[Step] = []
         position = len(_ROOT)
         while position < len(text) and text.startswith(_ROOT):
-            found = _STEP.match(text, position)
-            if found is None:
+            match = _STEP.match(text, position)
+            if match is None:
                 break
-            steps.append(_step(found))
-            position = found.end()
+            steps.append(_step(match))
+            position = match.end()
         if not text.startswith(_ROOT) or position != len(text):
             raise ValueError(
                 f"invalid path {text!r}: use a path in the spec such as spec.config.env. Use [*] for the items "
@@ -83,7 +83,7 @@ def _find(value: Any, steps: tuple[Step, ...]) -> Iterator[Any]:
         yield from _find(value[steps[0]], steps[1:])
 
 
-def _step(found: re.Match[str]) -> Step:
-    if found["value"]:
+def _step(match: re.Match[str]) -> Step:
+    if match["value"]:
         return Wildcard.VALUE
-    return Wildcard.ITEM if found["item"] else found["key"] or found["quoted"]
+    return Wildcard.ITEM if match["item"] else match["key"] or match["quoted"]

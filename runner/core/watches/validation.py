@@ -63,7 +63,7 @@ class _Scope:
     @property
     def libraries(self) -> tuple[Path, ...]:
         """Folders of the project's own modules."""
-        return tuple(each / "library" for each in (self.role, self.folder, *self.roots) if each)
+        return tuple(folder / "library" for folder in (self.role, self.folder, *self.roots) if folder)
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,19 +107,19 @@ def validate(
     collections are not required.
     """
     problems = Problems()
-    found = watches.examine(
+    all_watches = watches.examine(
         path, environ=environ, cwd=cwd, search_path=search_path, features=features, problems=problems
     )
     checks = _Checks(cwd, search_path, problems, collections=None if whole_project else set())
-    for watch in found:
+    for watch in all_watches:
         checks.content(watch.content)
         if watch.finalizer is not None:
             checks.content(watch.finalizer.content)
     if whole_project:
         checks.unreferenced()
-    files = sorted(each for each in checks.seen if each.is_file())
+    files = sorted(file for file in checks.seen if file.is_file())
     return ValidationResult(
-        found, problems, tuple(checks.tasks), tuple(files), tuple(checks.plays), tuple(checks.unread)
+        all_watches, problems, tuple(checks.tasks), tuple(files), tuple(checks.plays), tuple(checks.unread)
     )
 
 
@@ -132,9 +132,9 @@ def load(
     features: Sequence[FeatureFields],
 ) -> LoadedWatches:
     """Check as `validate` does and return the watches. Raises ConfigError with a line for each error."""
-    found = validate(path, environ=environ, cwd=cwd, search_path=search_path, features=features)
-    found.problems.raise_errors()
-    return LoadedWatches(found.watches, found.problems.warning_lines())
+    result = validate(path, environ=environ, cwd=cwd, search_path=search_path, features=features)
+    result.problems.raise_errors()
+    return LoadedWatches(result.watches, result.problems.warning_lines())
 
 
 @dataclass(slots=True)
@@ -154,7 +154,7 @@ class _Checks:
     def unreferenced(self) -> None:
         """Check the project's roles to which no static name refers."""
         image = self.search_path.image
-        for roles in (self.cwd / "roles", *(each for folder in image.roles for each in image.sources(folder))):
+        for roles in (self.cwd / "roles", *(source for folder in image.roles for source in image.sources(folder))):
             for role in sorted(roles.iterdir() if roles.is_dir() else ()):
                 if role.is_dir():
                     self.role(role, (roles,), has_main=False)
@@ -250,7 +250,7 @@ class _Checks:
         search_path = replace(self.search_path, roles=(*scope.roots, *self.search_path.roles, *beside))
         full_names = [f"{collection}.{name}" for collection in scope.collections if "." not in name]
         cwd = self.cwd if Path(name).is_absolute() else None
-        results = [paths.find_role(each, search_path, cwd=cwd) for each in (name, *full_names)]
+        results = [paths.find_role(candidate, search_path, cwd=cwd) for candidate in (name, *full_names)]
         path = next((result.path for result in results if result.path), None)
         if path is None:
             searched = ", ".join(str(place) for result in results for place in result.searched)
@@ -322,9 +322,9 @@ class _Checks:
         if name in _BUILT_IN or self.collections is None or name in self.collections:
             return
         self.collections.add(name)
-        found = paths.find_collection(name, self.search_path)
-        if found.path is None:
-            searched = ", ".join(map(str, found.searched))
+        result = paths.find_collection(name, self.search_path)
+        if result.path is None:
+            searched = ", ".join(map(str, result.searched))
             self._warn(
                 source.file,
                 line,
@@ -366,9 +366,9 @@ class _Checks:
         except (OSError, UnicodeDecodeError):
             return  # a binary template; `_parse` reports unreadable YAML files
         for number, line in enumerate(lines, start=1):
-            found = _OLD_META.search(line.split("#", 1)[0] if path.suffix in _SUFFIXES else line)
-            if found:
-                message = f"{found[0]} was removed from the SDK: use ansible_operator_meta.{found[1]}"
+            match = _OLD_META.search(line.split("#", 1)[0] if path.suffix in _SUFFIXES else line)
+            if match:
+                message = f"{match[0]} was removed from the SDK: use ansible_operator_meta.{match[1]}"
                 self._warn(self._shown(path), number, message)
 
     def _wrong(self, source: SourceText, node: yaml.Node, expected: str) -> None:

@@ -315,8 +315,8 @@ def _watch(fields: Fields, gvk: GVK, reader: _Reader, line: int) -> Watch | None
 
 def _booleans(fields: Fields) -> dict[str, Any]:
     """Return the attributes of `Watch` whose values are booleans with a default."""
-    booleans = (each for each in declared.FIELDS[""] if each.type == "boolean" and each.default)
-    return {each.attribute: fields.boolean(each.name, default=each.default == "true") for each in booleans}
+    booleans = (field for field in declared.FIELDS[""] if field.type == "boolean" and field.default)
+    return {field.attribute: fields.boolean(field.name, default=field.default == "true") for field in booleans}
 
 
 def _content(fields: Fields, reader: _Reader) -> Content | None:
@@ -325,41 +325,43 @@ def _content(fields: Fields, reader: _Reader) -> Content | None:
     if playbook:
         if role:
             fields.warn("role", "role and playbook are both set: role is ignored; remove one of them")
-        found = find_file(playbook, reader.cwd, reader.search_path.image)
-        if found.path is not None:
-            return Playbook(found.path)
-        _report_missing(fields, "playbook", playbook, found)
+        result = find_file(playbook, reader.cwd, reader.search_path.image)
+        if result.path is not None:
+            return Playbook(result.path)
+        _report_missing(fields, "playbook", playbook, result)
         return None
     if not role:
         return None
-    found = find_role(role, reader.search_path, cwd=reader.cwd)
-    if found.path is not None:
-        return Role(role, found.path)
-    _report_missing(fields, "role", role, found)
+    result = find_role(role, reader.search_path, cwd=reader.cwd)
+    if result.path is not None:
+        return Role(role, result.path)
+    _report_missing(fields, "role", role, result)
     return None
 
 
-def _report_missing(fields: Fields, field: str, name: str, found: SearchResult) -> None:
-    fields.error(field, f"{name!r} not found; searched {', '.join(map(str, found.searched))}")
+def _report_missing(fields: Fields, field: str, name: str, result: SearchResult) -> None:
+    fields.error(field, f"{name!r} not found; searched {', '.join(map(str, result.searched))}")
 
 
 def _finalizer(fields: Fields, gvk: GVK, own: Content | None, reader: _Reader) -> Finalizer | None:
-    given = fields.fields("finalizer", declared.names("finalizer"))
-    if given is None:
+    finalizer = fields.fields("finalizer", declared.names("finalizer"))
+    if finalizer is None:
         return None
-    name = given.text("name")
-    given.require("name", "use a name such as cache.example.com/finalizer")
+    name = finalizer.text("name")
+    finalizer.require("name", "use a name such as cache.example.com/finalizer")
     problem = label_selectors.key_problem(name)
     if name and problem:
-        given.error("name", problem)
+        finalizer.error("name", problem)
     elif name and "/" not in name and label_selectors.is_builtin_group(gvk.group):
-        given.error("name", f"the API server refuses {name!r} without a domain; use a name such as example.com/{name}")
-    content, variables, limit = _content(given, reader), given.values("vars"), policy_fields.limit(given)
-    if content is None and not given.node("role") and not given.node("playbook"):
+        finalizer.error(
+            "name", f"the API server refuses {name!r} without a domain; use a name such as example.com/{name}"
+        )
+    content, variables, limit = _content(finalizer, reader), finalizer.values("vars"), policy_fields.limit(finalizer)
+    if content is None and not finalizer.node("role") and not finalizer.node("playbook"):
         content = own
-        written = given.node("vars")
+        written = finalizer.node("vars")
         if not variables and (written is None or not written.value):
-            given.error("", "nothing to run: set role, playbook, or vars for the role or playbook of the watch")
+            finalizer.error("", "nothing to run: set role, playbook, or vars for the role or playbook of the watch")
     return None if content is None else Finalizer(name, content, _frozen(variables), limit)
 
 

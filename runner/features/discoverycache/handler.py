@@ -113,7 +113,7 @@ class Document:
         """Answer a call. RFC 9110, 13.1.2 (`If-None-Match`), RFC 9111, 5.1 (`Age`)."""
         more = [(b"Age", b"%d" % max(0, now - self.requested)), (b"X-Cache", cache)]
         if self.etag and _matches(call.head.get(b"if-none-match"), self.etag):
-            headers = [each for each in self.headers if each[0].lower() not in _OF_CONTENT]
+            headers = [header for header in self.headers if header[0].lower() not in _OF_CONTENT]
             return Answer(_NOT_MODIFIED, b"", headers + more, 0, Whole(b""))
         length = len(self.body)
         headers = [*self.headers, (b"Content-Length", b"%d" % length), *more]
@@ -248,7 +248,7 @@ class DiscoveryCache:
         """Request a document from the API server, and cache the response."""
         now, generation = self._clock(), self._generation
         if known is not None and known.etag:
-            headers = [each for each in call.headers if each[0].lower() != b"if-none-match"]
+            headers = [header for header in call.headers if header[0].lower() != b"if-none-match"]
             call.headers = [*headers, (b"If-None-Match", known.etag)]
         answer = await proceed(call)
         if known is not None and known.etag and answer.status == _NOT_MODIFIED:
@@ -261,7 +261,7 @@ class DiscoveryCache:
             return answer
         body = await answer.whole(LARGEST)
         if body is not None:
-            headers = [each for each in answer.headers if each[0].lower() not in _NOT_CACHED]
+            headers = [header for header in answer.headers if header[0].lower() not in _NOT_CACHED]
             self._store(key, Document(headers, body, now, generation))
         return answer
 

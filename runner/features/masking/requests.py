@@ -190,7 +190,7 @@ class _Watched:
 
     def _events(self, stream: bytes) -> list[Any]:
         if self._is_binary:
-            found, self._rest = secrets.split(stream)
-            return found
+            objects, self._rest = secrets.split(stream)
+            return objects
         *lines, self._rest = stream.split(b"\n")
         return [decode.loads(line) for line in lines if line.strip()]

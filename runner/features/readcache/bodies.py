@@ -126,12 +126,12 @@ class ReadCache:
         entries, key = self._paths.get(path, (None, None))
         if entries is None or key is None:
             return None
-        kept = entries.kept[key]
-        if not entries.is_fresh(key, kept) or self._calls.is_held(entries.place(key)):
+        entry = entries.kept[key]
+        if not entries.is_fresh(key, entry) or self._calls.is_held(entries.place(key)):
             return None
         self._paths.move_to_end(path)
-        kept.wait = FIRST_WAIT
-        return kept.contents[path]
+        entry.wait = FIRST_WAIT
+        return entry.contents[path]
 
     def begin(self, place: CallScope) -> PendingCall:
         """Register the start of a call. Each call ends with exactly one of the methods below."""
@@ -185,32 +185,32 @@ class ReadCache:
 
     def consider(self, entries: CacheEntries, key: ObjectKey) -> None:
         """Request a refetch if the entry is in use and stale."""
-        kept = entries.kept.get(key)
-        if kept is None or kept.is_due or key not in entries.seen or not self._lacking(entries, key, kept):
+        entry = entries.kept.get(key)
+        if entry is None or entry.is_due or key not in entries.seen or not self._lacking(entries, key, entry):
             return
-        if kept.wait <= _LONGEST_WAIT:
-            kept.is_due = True
-            self._stale(entries, key, kept.wait)
-            kept.wait *= 2
+        if entry.wait <= _LONGEST_WAIT:
+            entry.is_due = True
+            self._stale(entries, key, entry.wait)
+            entry.wait *= 2
 
     def due(self, entries: CacheEntries, key: ObjectKey) -> tuple[str, ...]:
         """Return the paths to refetch when the delay passed to `stale` has elapsed."""
-        kept = entries.kept.get(key)
-        if kept is None:
+        entry = entries.kept.get(key)
+        if entry is None:
             return ()
-        kept.is_due = False
+        entry.is_due = False
         if entries.mark(key.namespace) is None:
             # Nothing would hold now; perhaps later.
             self.consider(entries, key)
             return ()
-        return self._lacking(entries, key, kept)
+        return self._lacking(entries, key, entry)
 
     def drop(self, entries: CacheEntries, key: ObjectKey) -> None:
         """Drop the entry of an object."""
-        kept = entries.kept.pop(key, None)
-        if kept is not None:
-            self._empty(kept)
-            self._disown(entries, key, kept)
+        entry = entries.kept.pop(key, None)
+        if entry is not None:
+            self._empty(entry)
+            self._disown(entries, key, entry)
 
     # Within.
 
@@ -219,16 +219,16 @@ class ReadCache:
         given_up = entries.expect(key)
         if given_up is not None:
             self.drop(entries, given_up)
-        kept = entries.kept.setdefault(key, CacheEntry(()))
-        if kept.owners != owners:
-            self._disown(entries, key, kept)
-            kept.owners = owners
+        entry = entries.kept.setdefault(key, CacheEntry(()))
+        if entry.owners != owners:
+            self._disown(entries, key, entry)
+            entry.owners = owners
             for owner in owners:
                 self._owned.setdefault(owner, set()).add((entries, key))
-        return kept
+        return entry
 
-    def _disown(self, entries: CacheEntries, key: ObjectKey, kept: CacheEntry) -> None:
-        for owner in kept.owners:
+    def _disown(self, entries: CacheEntries, key: ObjectKey, entry: CacheEntry) -> None:
+        for owner in entry.owners:
             of_owner = self._owned.get(owner, set())
             of_owner.discard((entries, key))
             if not of_owner:
@@ -238,27 +238,27 @@ class ReadCache:
         """Note that a run reads or writes an owned object, so that the object is refetched when it changes."""
         owners = entries.owners_of(answer.obj)
         if owners and answer.version is not None and len(answer.content) <= LARGEST:
-            kept = self._keep(entries, key, owners)
-            kept.wanted[answer.path] = None
-            kept.wait = FIRST_WAIT
+            entry = self._keep(entries, key, owners)
+            entry.wanted[answer.path] = None
+            entry.wait = FIRST_WAIT
 
     def _take(self, entries: CacheEntries, key: ObjectKey, answer: ObjectResponse, *, is_sound: bool) -> None:
         """Cache a response if it contains an owned object that runs read and is not outdated."""
-        kept = entries.kept.get(key)
+        entry = entries.kept.get(key)
         owners = entries.owners_of(answer.obj)
         if not owners or answer.version is None or len(answer.content) > LARGEST:
             self.drop(entries, key)
-        elif kept is not None and is_sound:
-            self._store(entries, key, kept, answer)
+        elif entry is not None and is_sound:
+            self._store(entries, key, entry, answer)
         self.consider(entries, key)
 
-    def _store(self, entries: CacheEntries, key: ObjectKey, kept: CacheEntry, answer: ObjectResponse) -> None:
-        if kept.version != answer.version:
-            self._empty(kept)
+    def _store(self, entries: CacheEntries, key: ObjectKey, entry: CacheEntry, answer: ObjectResponse) -> None:
+        if entry.version != answer.version:
+            self._empty(entry)
         # Contents under other paths are of the same version, hence as sure as this one.
-        kept.version, kept.mark = answer.version, entries.mark(key.namespace)
-        self._remove(kept, answer.path)
-        kept.contents[answer.path] = answer.content
+        entry.version, entry.mark = answer.version, entries.mark(key.namespace)
+        self._remove(entry, answer.path)
+        entry.contents[answer.path] = answer.content
         self._paths[answer.path] = (entries, key)
         self.size += len(answer.content) + _OVERHEAD
         while self.size > self._most_bytes:
@@ -267,25 +267,25 @@ class ReadCache:
     def _give_up(self, path: str) -> None:
         """Evict the content of a path, without a refetch."""
         entries, key = self._paths[path]
-        kept = entries.kept[key]
-        self._remove(kept, path)
-        kept.wanted.pop(path, None)
-        if not kept.wanted:
+        entry = entries.kept[key]
+        self._remove(entry, path)
+        entry.wanted.pop(path, None)
+        if not entry.wanted:
             self.drop(entries, key)
 
-    def _empty(self, kept: CacheEntry) -> None:
-        for path in list(kept.contents):
-            self._remove(kept, path)
-        kept.version = kept.mark = None
+    def _empty(self, entry: CacheEntry) -> None:
+        for path in list(entry.contents):
+            self._remove(entry, path)
+        entry.version = entry.mark = None
 
-    def _remove(self, kept: CacheEntry, path: str) -> None:
+    def _remove(self, entry: CacheEntry, path: str) -> None:
         if self._paths.pop(path, None) is not None:
-            self.size -= len(kept.contents.pop(path)) + _OVERHEAD
+            self.size -= len(entry.contents.pop(path)) + _OVERHEAD
 
-    def _lacking(self, entries: CacheEntries, key: ObjectKey, kept: CacheEntry) -> tuple[str, ...]:
+    def _lacking(self, entries: CacheEntries, key: ObjectKey, entry: CacheEntry) -> tuple[str, ...]:
         """Return the paths in use whose content is missing or stale."""
-        is_fresh = entries.is_fresh(key, kept)
-        return tuple(path for path in kept.wanted if not is_fresh or path not in kept.contents)
+        is_fresh = entries.is_fresh(key, entry)
+        return tuple(path for path in entry.wanted if not is_fresh or path not in entry.contents)
 
     def _compare(self, attempt: PendingCall, answer: ObjectResponse) -> bool:
         """End a read; return True if its response can be cached. Drop cached content of another version."""
@@ -294,9 +294,9 @@ class ReadCache:
         is_sound = self._is_sound(attempt, place)
         self._calls.spoil(place)
         entries = self._kinds.get(place[:2])
-        kept = entries.kept.get(place.key) if entries is not None else None
-        if kept is not None and kept.version != answer.version:
-            self._empty(kept)
+        entry = entries.kept.get(place.key) if entries is not None else None
+        if entry is not None and entry.version != answer.version:
+            self._empty(entry)
         return is_sound
 
     def _basis(self, place: CallScope) -> object:
@@ -319,7 +319,7 @@ class ReadCache:
                 entries.age(place.namespace)
             return
         self._calls.spoil(place)
-        kept = entries.kept.get(place.key) if entries is not None else None
-        if entries is not None and kept is not None:
-            self._empty(kept)
+        entry = entries.kept.get(place.key) if entries is not None else None
+        if entries is not None and entry is not None:
+            self._empty(entry)
             self.consider(entries, place.key)

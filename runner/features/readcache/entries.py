@@ -142,13 +142,13 @@ class CacheEntries:
         if len(self._eras) > _MOST_ERAS:
             self._eras = {"": self._eras.get("", 0) + 1}
 
-    def is_fresh(self, key: ObjectKey, kept: CacheEntry) -> bool:
+    def is_fresh(self, key: ObjectKey, entry: CacheEntry) -> bool:
         """Return True if an entry is up to date."""
         return (
-            kept.version is not None
-            and kept.version == self.seen.get(key)
-            and kept.mark == self.mark(key.namespace)
-            and kept.mark is not None
+            entry.version is not None
+            and entry.version == self.seen.get(key)
+            and entry.mark == self.mark(key.namespace)
+            and entry.mark is not None
         )
 
     def expect(self, key: ObjectKey) -> ObjectKey | None:

@@ -88,10 +88,10 @@ class Reads:
             if entries is not None and _place(info).key in entries.seen:
                 self._note(call, MISS)
             return await self._show(call, proceed)
-        found = self._bodies.find(info.path) if entries is not None and not call.run.run.is_bound else None
-        if found is not None:
+        body = self._bodies.find(info.path) if entries is not None and not call.run.run.is_bound else None
+        if body is not None:
             self._note(call, HIT)
-            return _hit(found)
+            return _hit(body)
         return await self._get(call, proceed)
 
     async def _get(self, call: Call, proceed: Proceed) -> Answer:
@@ -113,13 +113,13 @@ class Reads:
         return attempt
 
     async def _learn(self, call: Call, answer: Answer, attempt: PendingCall) -> None:
-        found = await _object(answer, call.info.path)
+        response = await _object(answer, call.info.path)
         entries = self._entries(call)
-        if found is None:
+        if response is None:
             self._bodies.passed(attempt)
             is_owned = entries is not None and attempt.place.key in entries.seen
         else:
-            is_owned = self._bodies.showed(attempt, found, wanted=entries is not None)
+            is_owned = self._bodies.showed(attempt, response, wanted=entries is not None)
         if is_owned and entries is not None:
             self._note(call, MISS)
 
@@ -158,16 +158,16 @@ class Reads:
     async def _learn_written(self, call: Call, answer: Answer, attempt: PendingCall) -> None:
         """Cache the object in the response to a write, or at least invalidate it by its name."""
         _at_end(call, attempt, self._bodies.passed)
-        found = await _object(answer, "")
-        key = key_of(found.obj) if found is not None else ObjectKey("", "")
+        response = await _object(answer, "")
+        key = key_of(response.obj) if response is not None else ObjectKey("", "")
         place = attempt.place if attempt.place.name else attempt.place._replace(name=key.name)
-        if found is None or place.key != key:
+        if response is None or place.key != key:
             # The response is not the object, but the object was written. Without a name, invalidate its namespace.
             self._bodies.passed(attempt)
             return
         path = _path(call.info, key)
         if _takes_json(call) and _leaves_answer(call.info):
-            read = ObjectResponse(path, found.content, found.obj)
+            read = ObjectResponse(path, response.content, response.obj)
             self._bodies.wrote(attempt, place, read, wanted=self._entries(call) is not None)
         else:
             self._bodies.passed(attempt, place)
@@ -238,7 +238,7 @@ def _takes_json(call: Call) -> bool:
     for name, value in call.headers:
         lower = name.lower()
         if lower == b"accept":
-            if not _JSON_RANGES.issuperset(each.strip() for each in value.split(b",")):
+            if not _JSON_RANGES.issuperset(media_range.strip() for media_range in value.split(b",")):
                 return False
         elif lower == b"user-agent":
             if value.startswith(_PRETTY):

@@ -84,10 +84,10 @@ class PendingCalls:
 
     def is_held(self, place: CallScope) -> bool:
         """Return True if a call in progress prevents a response from the cache."""
-        return bool(self._held) and any(each in self._held for each in place.with_containing())
+        return bool(self._held) and any(scope in self._held for scope in place.with_containing())
 
     def spoil(self, place: CallScope) -> None:
         """Mark the calls in a scope: another one has ended."""
-        for each in place.with_containing():
-            for attempt in self._attempts.get(each, ()):
+        for scope in place.with_containing():
+            for attempt in self._attempts.get(scope, ()):
                 attempt.is_spoiled = True

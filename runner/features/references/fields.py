@@ -114,18 +114,18 @@ def _reference(item: Fields) -> WatchReference | None:
     item.require("version", "set the API version, such as v1")
     item.require("kind", "set a kind, such as Secret")
     gvk = GVK(item.text("group"), item.text("version"), item.text("kind"))
-    given = [name for name in _WAYS if item.is_present(name)]
-    if len(given) != 1:
-        problem = f"{' and '.join(given)} are mutually exclusive" if given else "selects no objects"
+    ways = [name for name in _WAYS if item.is_present(name)]
+    if len(ways) != 1:
+        problem = f"{' and '.join(ways)} are mutually exclusive" if ways else "selects no objects"
         item.error(
             "", f"{problem}: set one of path (field of the spec with their names), name, and selector (their labels)"
         )
         return None
     path, name, selector = _path(item), item.text("name"), selector_fields.read(item)
-    problem = field_selectors.name_problem(name) if "name" in given else ""
+    problem = field_selectors.name_problem(name) if "name" in ways else ""
     if problem:
         item.error("name", problem)
-    if "selector" in given and not selector and isinstance(item.node("selector"), yaml.MappingNode | None):
+    if "selector" in ways and not selector and isinstance(item.node("selector"), yaml.MappingNode | None):
         item.error("selector", "selects all objects of the kind: set labels")
     if not (path or name or selector):
         return None

@@ -79,7 +79,7 @@ class _Metric(ABC):
         """The value, or the sum of all observations."""
 
     @abstractmethod
-    def update(self, given: Mapping[str, Any]) -> None:
+    def update(self, values: Mapping[str, Any]) -> None:
         """Apply posted values. Raises BadMetricError, without a change, if they are invalid."""
 
     @abstractmethod
@@ -88,8 +88,8 @@ class _Metric(ABC):
 
 
 class _Counter(_Metric):
-    def update(self, given: Mapping[str, Any]) -> None:
-        added = 1.0 if _switch(given, "increment") else _number(given, "add") or 0.0
+    def update(self, values: Mapping[str, Any]) -> None:
+        added = 1.0 if _switch(values, "increment") else _number(values, "add") or 0.0
         if added < 0:
             raise BadMetricError(f"add is {added:g}: a counter cannot decrease, use a gauge")
         self._value += added
@@ -99,11 +99,11 @@ class _Counter(_Metric):
 
 
 class _Gauge(_Metric):
-    def update(self, given: Mapping[str, Any]) -> None:
-        add, subtract, value = (_number(given, name) for name in ("add", "subtract", "set"))
-        if _switch(given, "increment"):
+    def update(self, values: Mapping[str, Any]) -> None:
+        add, subtract, value = (_number(values, name) for name in ("add", "subtract", "set"))
+        if _switch(values, "increment"):
             self._value += 1
-        elif _switch(given, "decrement"):
+        elif _switch(values, "decrement"):
             self._value -= 1
         elif add:
             self._value += add
@@ -111,7 +111,7 @@ class _Gauge(_Metric):
             self._value -= subtract
         elif value is not None:
             self._value = value
-        elif _switch(given, "set_to_current_time"):
+        elif _switch(values, "set_to_current_time"):
             self._value = self._clock()
 
     def samples(self) -> list[tuple[str, float]]:
@@ -125,8 +125,8 @@ class _Summary(_Metric):
         super().__init__(clock)
         self._count = 0
 
-    def update(self, given: Mapping[str, Any]) -> None:
-        value = _number(given, "observe")
+    def update(self, values: Mapping[str, Any]) -> None:
+        value = _number(values, "observe")
         if value is not None:
             self._value += value
             self._count += 1
@@ -142,8 +142,8 @@ class _Histogram(_Metric):
         super().__init__(clock)
         self._counts = [0] * len(_BUCKETS)
 
-    def update(self, given: Mapping[str, Any]) -> None:
-        value = _number(given, "observe")
+    def update(self, values: Mapping[str, Any]) -> None:
+        value = _number(values, "observe")
         if value is not None:
             self._value += value
             self._counts[bisect.bisect_left(_BUCKETS, value)] += 1
@@ -183,9 +183,9 @@ class UserMetrics:
         name, description = posted.get("name"), posted.get("description")
         if not isinstance(name, str) or not isinstance(description, str):
             raise BadMetricError("name and description are required and must be text")
-        kind, given = _type(posted)
+        kind, values = _type(posted)
         metric = self._existing(name, kind) or self._new(name, kind)
-        metric.update(given)
+        metric.update(values)
         if name not in self._metrics:
             self._metrics[name] = (kind, description, metric)
             self._taken |= dict.fromkeys((name + suffix for suffix in metric.suffixes), name)
@@ -308,17 +308,17 @@ async def _listen_somewhere(runner: web.AppRunner, host: str, port: int | None) 
 
 
 def _type(posted: Mapping[str, Any]) -> tuple[str, Mapping[str, Any]]:
-    given = [(kind, posted[kind]) for kind in _TYPES if posted.get(kind) is not None]
-    if len(given) != 1:
+    present = [(kind, posted[kind]) for kind in _TYPES if posted.get(kind) is not None]
+    if len(present) != 1:
         raise BadMetricError(f"exactly one of {', '.join(_TYPES)} is required")
-    kind, values = given[0]
+    kind, values = present[0]
     if not isinstance(values, dict):
         raise BadMetricError(f"{kind} must be a JSON object; it can be empty")
     return kind, values
 
 
-def _number(given: Mapping[str, Any], name: str) -> float | None:
-    value = given.get(name)
+def _number(values: Mapping[str, Any], name: str) -> float | None:
+    value = values.get(name)
     if value is None:
         return None
     if isinstance(value, bool) or not isinstance(value, int | float):
@@ -326,8 +326,8 @@ def _number(given: Mapping[str, Any], name: str) -> float | None:
     return float(value)
 
 
-def _switch(given: Mapping[str, Any], name: str) -> bool:
-    value = given.get(name)
+def _switch(values: Mapping[str, Any], name: str) -> bool:
+    value = values.get(name)
     if value is not None and not isinstance(value, bool):
         raise BadMetricError(f"{name} must be true or false")
     return bool(value)

@@ -97,22 +97,22 @@ def _read_output(path: Path) -> tuple[str | None, bool]:
 
 
 def _objects(task: int, result: Mapping[str, Any]) -> Iterator[RunObject]:
-    made = result.get("result")
-    if not isinstance(made, dict):
+    obj = result.get("result")
+    if not isinstance(obj, dict):
         return
-    several = made.get("results")
+    several = obj.get("results")
     if isinstance(several, list):  # a definition with several objects
         for item in several:
             if isinstance(item, dict):
                 yield from _objects(task, item)
         return
-    metadata = made.get("metadata")
-    if not isinstance(metadata, dict) or not isinstance(made.get("kind"), str) or "name" not in metadata:
+    metadata = obj.get("metadata")
+    if not isinstance(metadata, dict) or not isinstance(obj.get("kind"), str) or "name" not in metadata:
         return
-    group, _, version = str(made.get("apiVersion", "")).rpartition("/")
+    group, _, version = str(obj.get("apiVersion", "")).rpartition("/")
     change = _CHANGES.get(str(result.get("method")), "changed") if result.get("changed") is True else "unchanged"
     key = ObjectKey(str(metadata.get("namespace") or ""), str(metadata["name"]))
-    yield RunObject(task, GVK(group, version, made["kind"]), key, change, _cut(_dump(_shown(made))))
+    yield RunObject(task, GVK(group, version, obj["kind"]), key, change, _cut(_dump(_shown(obj))))
 
 
 def _shown(obj: Mapping[str, Any]) -> dict[str, Any]:
@@ -131,8 +131,8 @@ def _shown(obj: Mapping[str, Any]) -> dict[str, Any]:
 
 def _diffs(task: int, result: Mapping[str, Any]) -> Iterator[RunDiff]:
     reported = result.get("diff")
-    made = result.get("result")
-    is_secret = isinstance(made, dict) and made.get("kind") == "Secret"
+    obj = result.get("result")
+    is_secret = isinstance(obj, dict) and obj.get("kind") == "Secret"
     for diff in reported if isinstance(reported, list) else [reported]:
         if not isinstance(diff, dict):
             continue

@@ -34,23 +34,23 @@ def runs(root: Path, gvk: GVK, key: ObjectKey) -> list[JournalEntry]:
     """Return the finished runs of an object, newest first, without their tasks."""
     if any("/" in part or part in {".", ".."} for part in key):
         return []  # not a valid object: path traversal
-    kept = Kept(paths.run_dir(root, gvk, key), gvk, key)
+    run_folder = Kept(paths.run_dir(root, gvk, key), gvk, key)
     # The files of an active run are not masked.
-    going_on = run_dir.going_on(kept.folder)
+    going_on = run_dir.going_on(run_folder.folder)
     records = []
-    for ident in reversed(kept.runs()):
+    for ident in reversed(run_folder.runs()):
         began = _began(ident)
         if began is not None and (going_on is None or ident != going_on.ident):
-            status = kept.status(ident)
+            status = run_folder.status(ident)
             run = JournalEntry(ident, gvk, key, "", "", (), 0.0, began, Timeline(str), _OUTCOMES.get(status, status))
-            run.ended = _modified(kept.output(ident).with_name("status"))
+            run.ended = _modified(run_folder.output(ident).with_name("status"))
             records.append(run)
     return records
 
 
 def run(root: Path, gvk: GVK, key: ObjectKey, ident: str) -> JournalEntry | None:
     """Return one run with its tasks."""
-    record = next((kept for kept in runs(root, gvk, key) if kept.ident == ident), None)
+    record = next((finished for finished in runs(root, gvk, key) if finished.ident == ident), None)
     if record is None:
         return None
     for event in _events(_artifacts(root, gvk, key, ident)):
@@ -65,7 +65,7 @@ def run(root: Path, gvk: GVK, key: ObjectKey, ident: str) -> JournalEntry | None
 
 def details(root: Path, gvk: GVK, key: ObjectKey, ident: str) -> RunDetails | None:
     """Return the output, objects and diffs of one run; None if it is active or its folder is gone."""
-    if all(kept.ident != ident for kept in runs(root, gvk, key)):
+    if all(finished.ident != ident for finished in runs(root, gvk, key)):
         return None
     folder = _artifacts(root, gvk, key, ident)
     return run_details.read(folder / STDOUT, _events(folder), (gvk, key))

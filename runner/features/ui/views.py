@@ -258,10 +258,10 @@ class Views:
     async def _runs_of(self, kind: WatchedKind, key: ObjectKey) -> list[JournalEntry]:
         gvk = kind.watch.gvk
         async with self._reading:
-            kept = await asyncio.to_thread(stored_runs.runs, self._operator.runner_dir, gvk, key)
+            stored = await asyncio.to_thread(stored_runs.runs, self._operator.runner_dir, gvk, key)
         noted = self._journal.of(gvk, key)
         known = {run.ident for run in noted}
-        older = [run for run in kept if run.ident not in known]
+        older = [run for run in stored if run.ident not in known]
         return sorted([*noted, *older], key=lambda run: run.ident, reverse=True)[:_MOST_RUNS]
 
     def _settle(self) -> None:

@@ -117,7 +117,9 @@ class RunSkipper(Hooks):
         last = LastRun.of(obj)
         if last is None:
             return UnchangedCheck("no successful run is on record")
-        if any(each.get("type") == "Failure" and each.get("status") == "True" for each in conditions_of(obj)):
+        if any(
+            condition.get("type") == "Failure" and condition.get("status") == "True" for condition in conditions_of(obj)
+        ):
             return UnchangedCheck("the last run failed")
         basis = await self.basis(obj)
         why = last.outdated(basis.obj, basis.content, basis.named, now) or await self._changed_reads(obj, last)

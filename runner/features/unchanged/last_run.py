@@ -53,14 +53,14 @@ class LastRun:
     def of(cls, obj: Object) -> LastRun | None:
         """Read the record of an object; None if it is missing or invalid."""
         try:
-            found = orjson.loads(annotations_of(obj)[LAST_RUN])
+            record = orjson.loads(annotations_of(obj)[LAST_RUN])
             return cls(
-                str(found["object"]),
-                str(found["content"]),
-                str(found["owned"]),
-                {str(path): str(digest) for path, digest in found.get("reads", {}).items()},
-                float(found["due"]) if "due" in found else None,
-                str(found.get("named", "")),
+                str(record["object"]),
+                str(record["content"]),
+                str(record["owned"]),
+                {str(path): str(digest) for path, digest in record.get("reads", {}).items()},
+                float(record["due"]) if "due" in record else None,
+                str(record.get("named", "")),
             )
         except (KeyError, TypeError, AttributeError, ValueError):
             return None

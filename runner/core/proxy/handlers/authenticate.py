@@ -52,7 +52,7 @@ def kubeconfig(url: str, token: str) -> str:
 def authenticate(identities: Identities, call: Call) -> Answer | None:
     """Set the session of a call, and remove the credentials. Without the token of an active run, return a refusal."""
     tokens, rest = _read(call.headers)
-    session = next((found for token in tokens if (found := identities.session(token))), None)
+    session = next((active for token in tokens if (active := identities.session(token))), None)
     if session is None:
         return refusal(
             401,

@@ -30,15 +30,15 @@ def without_binary(headers: Headers) -> Headers:
     If only a range such as `*/*` permits JSON, the binary types become JSON with the same parameters, such as `as`.
     """
     accepted = b",".join(value for name, value in headers if name.lower() == b"accept")
-    ranges = [each.strip() for each in accepted.split(b",")]
-    types = {_type(each) for each in ranges}
+    ranges = [media_range.strip() for media_range in accepted.split(b",")]
+    types = {_type(media_range) for media_range in ranges}
     if types.isdisjoint(_BINARY) or types.isdisjoint({_JSON, *_ANY}):
         return headers
     if _JSON in types:
-        kept = [each for each in ranges if _type(each) not in _BINARY]
+        acceptable = [media_range for media_range in ranges if _type(media_range) not in _BINARY]
     else:
-        kept = [_as_json(each) if _type(each) in _BINARY else each for each in ranges]
-    return [header for header in headers if header[0].lower() != b"accept"] + [(b"Accept", b", ".join(kept))]
+        acceptable = [_as_json(media_range) if _type(media_range) in _BINARY else media_range for media_range in ranges]
+    return [header for header in headers if header[0].lower() != b"accept"] + [(b"Accept", b", ".join(acceptable))]
 
 
 def _type(media_range: bytes) -> bytes:

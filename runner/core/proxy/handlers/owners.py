@@ -88,12 +88,14 @@ def without_annotations(obj: Object) -> Object:
     items = obj.get("items")
     if isinstance(items, list):
         plain = [without_annotations(item) if isinstance(item, dict) else item for item in items]
-        if any(each is not item for each, item in zip(plain, items, strict=True)):
+        if any(new is not item for new, item in zip(plain, items, strict=True)):
             obj = {**obj, "items": plain}
-    found = annotations_of(obj)
-    if _OF_OWNERS.isdisjoint(found):
+    annotations = annotations_of(obj)
+    if _OF_OWNERS.isdisjoint(annotations):
         return obj
-    return _with_metadata(obj, {"annotations": {name: found[name] for name in found if name not in _OF_OWNERS}})
+    return _with_metadata(
+        obj, {"annotations": {name: annotations[name] for name in annotations if name not in _OF_OWNERS}}
+    )
 
 
 def is_virtual(resource: ApiResource) -> bool:
@@ -125,12 +127,12 @@ def own(
     if current is None:
         return _add(obj, obj, owner, space)
     how = _named(current, owner)
-    kept = preserved(obj, current, owner, manager)
+    definition = preserved(obj, current, owner, manager)
     if how is OwnerMark.NONE:
-        return _adopted(kept, current, owner, space)
+        return _adopted(definition, current, owner, space)
     if wants_release(obj):
-        return Ownership(kept, OwnerMark.NONE, f"annotation {INJECT_OWNER}")
-    return Ownership(_with_owner(kept, owner, how), how, "kept")
+        return Ownership(definition, OwnerMark.NONE, f"annotation {INJECT_OWNER}")
+    return Ownership(_with_owner(definition, owner, how), how, "kept")
 
 
 def preserved(obj: Object, current: Mapping[str, Any], owner: Owner, manager: str | None) -> Object:
@@ -141,11 +143,11 @@ def preserved(obj: Object, current: Mapping[str, Any], owner: Owner, manager: st
     """
     applied = None if manager is None else _applied(current, manager)
     obj = _with_references(obj, current, owner, applied)
-    found, mine = annotations_of(current), annotations_of(obj)
+    existing, mine = annotations_of(current), annotations_of(obj)
     if (wants_release(obj) and _is_annotated(current, owner)) or not mine.keys().isdisjoint(_PRIMARY):
         return obj
     names = _PRIMARY if applied is None else [name for name in _PRIMARY if f"f:{name}" in applied["f:annotations"]]
-    kept = {name: found[name] for name in names if name in found}
+    kept = {name: existing[name] for name in names if name in existing}
     return _with_metadata(obj, {"annotations": {**mine, **kept}}) if kept else obj
 
 
@@ -157,21 +159,21 @@ def _with_references(
     They keep their order. A reference to a new object with an old name replaces the one to the former object.
     """
     mine = references_of(obj)
-    names, uids = {_name(each) for each in mine}, {str(each.get("uid")) for each in mine}
+    names, uids = {_name(reference) for reference in mine}, {str(reference.get("uid")) for reference in mine}
     if wants_release(obj):
         uids.add(owner.ref.uid)
     kept = [
-        each
-        for each in references_of(current)
-        if _name(each) not in names
-        and str(each.get("uid")) not in uids
-        and (applied is None or _key(each) in applied["f:ownerReferences"])
+        reference
+        for reference in references_of(current)
+        if _name(reference) not in names
+        and str(reference.get("uid")) not in uids
+        and (applied is None or _key(reference) in applied["f:ownerReferences"])
     ]
     if not kept:
         return obj
-    order = [_name(each) for each in references_of(current)]
-    found = sorted([*mine, *kept], key=lambda each: order.index(_name(each)) if _name(each) in order else len(order))
-    return _with_metadata(obj, {"ownerReferences": found})
+    order = [_name(reference) for reference in references_of(current)]
+    references = sorted([*mine, *kept], key=lambda ref: order.index(_name(ref)) if _name(ref) in order else len(order))
+    return _with_metadata(obj, {"ownerReferences": references})
 
 
 def _applied(current: Mapping[str, Any], manager: str) -> dict[str, set[str]]:
@@ -180,8 +182,8 @@ def _applied(current: Mapping[str, Any], manager: str) -> dict[str, set[str]]:
     for entry in managed_fields_of(current):
         if (entry.get("manager"), entry.get("operation")) == (manager, "Apply") and not entry.get("subresource"):
             fields = mapping(mapping(entry.get("fieldsV1")).get("f:metadata"))
-            for name, found in applied.items():
-                found.update(mapping(fields.get(name)))
+            for name, keys in applied.items():
+                keys.update(mapping(fields.get(name)))
     return applied
 
 
@@ -221,7 +223,7 @@ def give_up(patch: Object, owner: Owner, current: Mapping[str, Any], *, strategi
         return Ownership(_with_references(patch, current, owner), OwnerMark.NONE, "the patch itself says who owns it")
     if how is OwnerMark.NONE or "ownerReferences" in metadata(patch):
         return Ownership(patch, how, "it has no such owner, or the patch itself says who owns it")
-    references: list[Object] = [each for each in references_of(current) if each.get("uid") != owner.ref.uid]
+    references: list[Object] = [ref for ref in references_of(current) if ref.get("uid") != owner.ref.uid]
     if strategic:
         references = [{"$patch": "delete", "uid": owner.ref.uid}]
     return Ownership(_with_metadata(patch, {"ownerReferences": references}), OwnerMark.NONE, "given up")
@@ -234,10 +236,10 @@ def _own_items(obj: Object, items: list[Any], owner: Owner, resource: ApiResourc
         else Ownership(item, OwnerMark.NONE, "no object")
         for item in items
     ]
-    how = next((each.how for each in owned if each.how is not OwnerMark.NONE), OwnerMark.NONE)
-    if all(each.obj is item for each, item in zip(owned, items, strict=True)):
+    how = next((ownership.how for ownership in owned if ownership.how is not OwnerMark.NONE), OwnerMark.NONE)
+    if all(ownership.obj is item for ownership, item in zip(owned, items, strict=True)):
         return Ownership(obj, how, "nothing to add")
-    return Ownership({**obj, "items": [each.obj for each in owned]}, how, f"{len(items)} items")
+    return Ownership({**obj, "items": [ownership.obj for ownership in owned]}, how, f"{len(items)} items")
 
 
 def _adopted(obj: Object, current: Mapping[str, Any], owner: Owner, namespace: str) -> Ownership:
@@ -272,8 +274,8 @@ def _named(obj: Mapping[str, Any], owner: Owner) -> OwnerMark:
 
 
 def _is_annotated(obj: Mapping[str, Any], owner: Owner) -> bool:
-    found = annotations_of(obj)
-    return all(found.get(name) == value for name, value in owner.annotations().items())
+    annotations = annotations_of(obj)
+    return all(annotations.get(name) == value for name, value in owner.annotations().items())
 
 
 def _another(obj: Mapping[str, Any], owner: Owner) -> str:
@@ -281,9 +283,9 @@ def _another(obj: Mapping[str, Any], owner: Owner) -> str:
     for reference in references_of(obj):
         if reference.get("controller") is True and reference.get("uid") != owner.ref.uid:
             return f"{reference.get('kind')} {reference.get('name')} controls it"
-    found = annotations_of(obj)
-    if any(name in found for name in _PRIMARY) and not _is_annotated(obj, owner):
-        return f"{found.get(PRIMARY_RESOURCE_TYPE)} {found.get(PRIMARY_RESOURCE)} owns it by annotation"
+    annotations = annotations_of(obj)
+    if any(name in annotations for name in _PRIMARY) and not _is_annotated(obj, owner):
+        return f"{annotations.get(PRIMARY_RESOURCE_TYPE)} {annotations.get(PRIMARY_RESOURCE)} owns it by annotation"
     return ""
 
 

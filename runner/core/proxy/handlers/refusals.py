@@ -10,10 +10,10 @@ from runner.core.proxy.calls import Answer, Call, Observer
 
 async def answered(call: Call, answer: Answer) -> None:
     """Record a refusal in the statistics of the run."""
-    found = await answer.objects("Status") if answer.status == HTTPStatus.FORBIDDEN else []
-    if not found:
+    statuses = await answer.objects("Status") if answer.status == HTTPStatus.FORBIDDEN else []
+    if not statuses:
         return
-    status = found[0]
+    status = statuses[0]
     missing = forbidden.read(str(status.get("message") or ""))
     run = call.run.run
     if missing is not None:

@@ -33,12 +33,12 @@ class ServedResources:
     async def find(self, info: RequestInfo) -> ApiResource | None:
         """Return the resource of a path; None if the API server does not serve it. Raises ApiError."""
         key = (info.group, info.version)
-        found = self._lookups.get(key)
+        lookup = self._lookups.get(key)
         if len(self._lookups) >= _MOST_LOOKUPS:
             self._lookups.clear()  # a client can ask for any group
-        if found is None or info.resource not in found.resources or found.at < self._clock() - _LOOKUP_TTL:
-            found = self._lookups[key] = _Lookup(self._clock(), await self._discover(*key))
-        return found.resources.get(info.resource)
+        if lookup is None or info.resource not in lookup.resources or lookup.at < self._clock() - _LOOKUP_TTL:
+            lookup = self._lookups[key] = _Lookup(self._clock(), await self._discover(*key))
+        return lookup.resources.get(info.resource)
 
     def forget(self) -> None:
         """Drop all lookups: the served resources can have changed."""

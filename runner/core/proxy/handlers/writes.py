@@ -172,10 +172,10 @@ class Writes:
         if resource is None or answer.status >= _REDIRECT:
             return answer
         space = call.info.namespace if resource.namespaced else ""
-        wanting = [each for each in self._observers if each.wants(run.owner, resource, space)]
+        wanting = [observer for observer in self._observers if observer.wants(run.owner, resource, space)]
         for obj in await answer.objects(resource.gvk.kind) if wanting else ():
-            for each in wanting:
-                each.read(run.owner, resource, obj)
+            for observer in wanting:
+                observer.read(run.owner, resource, obj)
         return answer
 
     async def _write(
@@ -189,16 +189,16 @@ class Writes:
         answer, run = await proceed(call), call.run.run
         is_dry_run = call.info.is_dry_run or run.view is not None
         is_observed = run.watch_dependents or (hook is not None and creates is not None)
-        found: list[Object] = []
+        objects: list[Object] = []
         if is_observed and answer.status < _REDIRECT and not is_dry_run:
-            found = await self._written(call, resource, creates, answer)
+            objects = await self._written(call, resource, creates, answer)
         if hook is not None:
-            _record(hook, resource, call.info, creates, answer.status, found)
+            _record(hook, resource, call.info, creates, answer.status, objects)
         if run.watch_dependents:
             deletes = call.info.verb.startswith("delete")
-            for each in found:
+            for obj in objects:
                 for observer in self._observers:
-                    (observer.deleted if deletes else observer.wrote)(run.owner, resource, each)
+                    (observer.deleted if deletes else observer.wrote)(run.owner, resource, obj)
         return answer
 
     async def _written(
@@ -206,10 +206,10 @@ class Writes:
     ) -> list[Object]:
         """Return the objects of a successful write. If the answer does not contain them, read the object."""
         info = call.info
-        found = await answer.objects(resource.gvk.kind)
+        objects = await answer.objects(resource.gvk.kind)
         name = info.name or (creates.name if creates is not None else "")
-        if found or not name or info.verb.startswith("delete"):
-            return found
+        if objects or not name or info.verb.startswith("delete"):
+            return objects
         try:
             return [await self._reader.get(resource, ObjectKey(info.namespace if resource.namespaced else "", name))]
         except (ApiError, ApiUnavailableError) as error:
@@ -350,11 +350,11 @@ def _record(
     info: RequestInfo,
     creates: ObjectKey | None,
     status: int,
-    found: Sequence[Object],
+    objects: Sequence[Object],
 ) -> None:
     """Record the result of a write. An unknown result leaves the intent, which the end of the run resolves."""
     if creates is not None and status == HTTPStatus.CREATED:
-        for obj in found:
+        for obj in objects:
             if uid_of(obj):
                 hook.answered(resource, creates, obj)
     elif creates is not None and _is_final(status):

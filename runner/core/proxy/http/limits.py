@@ -47,15 +47,15 @@ class Newcomers:
         timer = asyncio.get_running_loop().call_later(FIRST, self._close, number)
         self._held[number] = host, abort, timer
         if len(self._held) > self._most:
-            (busiest, _) = Counter(each for each, _, _ in self._held.values()).most_common(1)[0]
-            self._close(next(each for each, (of, _, _) in self._held.items() if of == busiest))
+            (busiest, _) = Counter(peer for peer, _, _ in self._held.values()).most_common(1)[0]
+            self._close(next(oldest for oldest, (peer, _, _) in self._held.items() if peer == busiest))
         return lambda: self._forget(number)
 
     def _forget(self, number: int) -> Callable[[], None] | None:
-        if (found := self._held.pop(number, None)) is None:
+        if (connection := self._held.pop(number, None)) is None:
             return None
-        found[2].cancel()
-        return found[1]
+        connection[2].cancel()
+        return connection[1]
 
     def _close(self, number: int) -> None:
         host = self._held[number][0] if number in self._held else ""

@@ -42,17 +42,17 @@ def read(data: bytes) -> Object | None:
 
 def add(data: bytes, obj: Object) -> bytes:
     """Add the owner references and annotations of `obj` to an object that `read` accepted."""
-    found = _read(data)
-    names = {reference.get("uid") for reference in references_of(found)}
-    theirs = annotations_of(found)
+    current = _read(data)
+    uids = {reference.get("uid") for reference in references_of(current)}
+    annotations = annotations_of(current)
     more = b"".join(
         message(_REFERENCES, _reference(reference))
         for reference in references_of(obj)
-        if reference.get("uid") not in names
+        if reference.get("uid") not in uids
     ) + b"".join(
         message(_ANNOTATIONS, text(1, name) + text(2, value))
         for name, value in annotations_of(obj).items()
-        if theirs.get(name) != value
+        if annotations.get(name) != value
     )
     if not more:
         return data
@@ -73,62 +73,62 @@ def _enclosed(unknown: Mapping[int, bytes]) -> bytes:
 
 def _unknown(data: bytes) -> dict[int, bytes]:
     """Return the fields of `Unknown`. An unusual encoding is rejected here, and left to the API server."""
-    found = {number: octets(value) for number, value in fields(data[len(_MAGIC) :])}
-    if _enclosed(found) != data or found.get(_ENCODING):
+    unknown = {number: octets(value) for number, value in fields(data[len(_MAGIC) :])}
+    if _enclosed(unknown) != data or unknown.get(_ENCODING):
         raise ValueError("not Kubernetes protobuf in its usual form")
-    return found
+    return unknown
 
 
 def _read(data: bytes) -> Object:
     unknown = _unknown(data)
     type_meta = dict(fields(unknown.get(_TYPE_META, b"")))
     kind, raw = string(type_meta.get(_KIND)), unknown.get(_RAW, b"")
-    found: Object = {"apiVersion": string(type_meta.get(_API_VERSION)), "kind": kind, **_read_object(raw)}
+    obj: Object = {"apiVersion": string(type_meta.get(_API_VERSION)), "kind": kind, **_read_object(raw)}
     if kind.endswith("List"):
-        found["items"] = [_read_object(octets(value)) for number, value in fields(raw) if number == _ITEMS]
+        obj["items"] = [_read_object(octets(value)) for number, value in fields(raw) if number == _ITEMS]
     elif kind == "Status":
         status = dict(fields(raw))
         details = dict(fields(octets(status.get(_DETAILS, b""))))
-        found["message"] = string(status.get(_MESSAGE))
-        found["details"] = {"uid": string(details.get(_UID_IN_DETAILS))}
-    return found
+        obj["message"] = string(status.get(_MESSAGE))
+        obj["details"] = {"uid": string(details.get(_UID_IN_DETAILS))}
+    return obj
 
 
 def _read_object(raw: bytes) -> Object:
-    found: Object = {}
+    metadata: Object = {}
     for number, value in fields(raw):
         if number == _METADATA:
-            _read_metadata(octets(value), found)
-    return {"metadata": {name: value for name, value in found.items() if value}}
+            _read_metadata(octets(value), metadata)
+    return {"metadata": {name: value for name, value in metadata.items() if value}}
 
 
-def _read_metadata(data: bytes, found: Object) -> None:
+def _read_metadata(data: bytes, metadata: Object) -> None:
     for number, value in fields(data):
         if number in _TEXTS:
-            found[_TEXTS[number]] = string(value)
+            metadata[_TEXTS[number]] = string(value)
         elif number in _MAPS:
             entry = dict(fields(octets(value)))
-            found.setdefault(_MAPS[number], {})[string(entry.get(1))] = string(entry.get(2))
+            metadata.setdefault(_MAPS[number], {})[string(entry.get(1))] = string(entry.get(2))
         elif number in _TIMES:
             seconds = dict(fields(octets(value))).get(1)
             if isinstance(seconds, int):
-                found[_TIMES[number]] = datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+                metadata[_TIMES[number]] = datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
         elif number == _GENERATION:
-            found["generation"] = value
+            metadata["generation"] = value
         elif number == _FINALIZERS:
-            found.setdefault("finalizers", []).append(string(value))
+            metadata.setdefault("finalizers", []).append(string(value))
         elif number == _REFERENCES:
-            found.setdefault("ownerReferences", []).append(_read_reference(octets(value)))
+            metadata.setdefault("ownerReferences", []).append(_read_reference(octets(value)))
 
 
 def _read_reference(data: bytes) -> Object:
-    found: Object = {}
+    reference: Object = {}
     for number, value in fields(data):
         if number in _REFERENCE_TEXTS:
-            found[_REFERENCE_TEXTS[number]] = string(value)
+            reference[_REFERENCE_TEXTS[number]] = string(value)
         elif number in _REFERENCE_FLAGS:
-            found[_REFERENCE_FLAGS[number]] = bool(value)
-    return found
+            reference[_REFERENCE_FLAGS[number]] = bool(value)
+    return reference
 
 
 def _reference(reference: Mapping[str, object]) -> bytes:

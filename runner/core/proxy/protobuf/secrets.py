@@ -37,38 +37,38 @@ def read(data: bytes) -> Any:
 
 def split(stream: bytes) -> tuple[list[Any], bytes]:
     """Split the complete events from a watch's content; return their objects and the remaining bytes."""
-    found = []
+    objects = []
     while len(stream) >= _LENGTH:
         end = _LENGTH + int.from_bytes(stream[:_LENGTH], "big")
         if len(stream) < end:
             break
         event = dict(fields(stream[_LENGTH:end]))
         extension = dict(fields(octets(event.get(_EVENT_OBJECT, b""))))
-        found.append(read(octets(extension.get(_EVENT_RAW, b""))))
+        objects.append(read(octets(extension.get(_EVENT_RAW, b""))))
         stream = stream[end:]
-    return found, stream
+    return objects, stream
 
 
 def _secret(raw: bytes) -> dict[str, Any]:
-    found: dict[str, Any] = {"metadata": {}, "data": {}, "stringData": {}}
+    secret: dict[str, Any] = {"metadata": {}, "data": {}, "stringData": {}}
     for number, value in fields(raw):
         if number == _METADATA:
-            found["metadata"] = _metadata(octets(value))
+            secret["metadata"] = _metadata(octets(value))
         elif number in {_DATA, _STRING_DATA}:
             entry = dict(fields(octets(value)))
-            of_map = found["data" if number == _DATA else "stringData"]
+            of_map = secret["data" if number == _DATA else "stringData"]
             of_map[string(entry.get(1))] = octets(entry.get(2, b""))
-    return found
+    return secret
 
 
 def _metadata(raw: bytes) -> dict[str, Any]:
-    found: dict[str, Any] = {"annotations": {}}
+    metadata: dict[str, Any] = {"annotations": {}}
     for number, value in fields(raw):
         if number == _NAME:
-            found["name"] = string(value)
+            metadata["name"] = string(value)
         elif number == _NAMESPACE:
-            found["namespace"] = string(value)
+            metadata["namespace"] = string(value)
         elif number == _ANNOTATIONS:
             entry = dict(fields(octets(value)))
-            found["annotations"][string(entry.get(1))] = string(entry.get(2))
-    return found
+            metadata["annotations"][string(entry.get(1))] = string(entry.get(2))
+    return metadata

@@ -41,24 +41,24 @@ def fields(data: bytes) -> Iterator[Field]:
 
 def _number(data: bytes, at: int) -> tuple[int, int]:
     """Return a varint and the position after it."""
-    found = shift = 0
+    value = shift = 0
     while at < len(data) and shift <= _LARGEST_SHIFT:
-        found |= (data[at] & 0x7F) << shift
+        value |= (data[at] & 0x7F) << shift
         at += 1
         if data[at - 1] < 0x80:  # noqa: PLR2004 - the bit that says that more comes
-            return found, at
+            return value, at
         shift += 7
     raise ValueError("unterminated varint")
 
 
 def varint(value: int) -> bytes:
     """Encode a varint."""
-    found = bytearray()
+    encoded = bytearray()
     while value > 0x7F:  # noqa: PLR2004 - seven bits go into a byte
-        found.append(value & 0x7F | 0x80)
+        encoded.append(value & 0x7F | 0x80)
         value >>= 7
-    found.append(value)
-    return bytes(found)
+    encoded.append(value)
+    return bytes(encoded)
 
 
 def flag(number: int, value: bool) -> bytes:  # noqa: FBT001 - the value itself
@@ -100,21 +100,21 @@ def read(data: bytes) -> Object:
     if not data.startswith(_MAGIC):
         raise ValueError("not Kubernetes protobuf")
     raw = octets(dict(fields(data[len(_MAGIC) :])).get(_RAW, b""))
-    found: Object = {"kind": "DeleteOptions", "apiVersion": "v1"}
+    options: Object = {"kind": "DeleteOptions", "apiVersion": "v1"}
     for number, value in fields(raw):
         if number not in _KNOWN:
             raise ValueError(f"unknown field {number} of DeleteOptions")
         if number == _GRACE:
-            found["gracePeriodSeconds"] = value
+            options["gracePeriodSeconds"] = value
         elif number == _PRECONDITIONS:
             conditions = dict(fields(octets(value)))
-            found["preconditions"] = {
+            options["preconditions"] = {
                 name: string(conditions[field]) for field, name in _PRECONDITION_TEXTS.items() if field in conditions
             }
         elif number == _ORPHAN:
-            found["orphanDependents"] = bool(value)
+            options["orphanDependents"] = bool(value)
         elif number == _PROPAGATION:
-            found["propagationPolicy"] = string(value)
+            options["propagationPolicy"] = string(value)
         else:
-            found.setdefault("dryRun", []).append(string(value))
-    return found
+            options.setdefault("dryRun", []).append(string(value))
+    return options

@@ -127,13 +127,13 @@ class CallbackModule(CallbackBase):  # type: ignore[misc]  # Ansible has no type
 
     def _declared_by(self, action: str) -> frozenset[str]:
         if action not in self._declared:
-            found: frozenset[str] = frozenset()
+            names: frozenset[str] = frozenset()
             with contextlib.suppress(Exception):  # a module that cannot be found or read declares nothing
                 path = module_loader.find_plugin(action)
                 source = Path(path).read_bytes() if path else b""
                 if b"no_log" in source:
-                    found = frozenset(name.decode() for name in _DECLARED.findall(source))
-            self._declared[action] = found
+                    names = frozenset(name.decode() for name in _DECLARED.findall(source))
+            self._declared[action] = names
         return self._declared[action]
 
     def _report(self, task: str, values: tuple[str, ...]) -> None:
@@ -158,28 +158,28 @@ class CallbackModule(CallbackBase):  # type: ignore[misc]  # Ansible has no type
 def _proxy(kubeconfig: str) -> tuple[str, int, str] | None:
     """Return the proxy's host and port and the run's token; None if the kubeconfig was not written by the operator."""
     with contextlib.suppress(OSError, ValueError, LookupError, TypeError):
-        found = json.loads(Path(kubeconfig).read_bytes())
-        address = urlsplit(found["clusters"][0]["cluster"]["server"])
-        token = found["users"][0]["user"]["token"]
+        config = json.loads(Path(kubeconfig).read_bytes())
+        address = urlsplit(config["clusters"][0]["cluster"]["server"])
+        token = config["users"][0]["user"]["token"]
         if address.hostname and address.port:
             return address.hostname, address.port, token
     return None
 
 
 def _names_secret(name: str) -> bool:
-    found = _SECRET_NAME.search(name)
-    return found is not None and not _ABOUT.search(found["more"])
+    match = _SECRET_NAME.search(name)
+    return match is not None and not _ABOUT.search(match["more"])
 
 
 def _leaves(value: Any) -> Iterator[str]:
     """Yield the strings in an argument, except those that could not be templated and those with ordinary names."""
     if isinstance(value, Mapping):
-        for name, each in value.items():
+        for name, item in value.items():
             if name not in _ORDINARY and not str(name).startswith("_ansible_"):
-                yield from _leaves(each)
+                yield from _leaves(item)
     elif isinstance(value, list | tuple):
-        for each in value:
-            yield from _leaves(each)
+        for item in value:
+            yield from _leaves(item)
     elif isinstance(value, str | int | float) and not isinstance(value, bool):
         text = str(value)
         if text and "{{" not in text and len(text) <= _LONGEST:
