@@ -89,7 +89,7 @@ async def test_a_role_of_the_corpus_needs_no_new_interpreter(
     assert result.outcome is Outcome.SUCCEEDED, f"{result}\n{said}"
     executions = task_record.executions("\n".join(notes))
     ways = Counter(each.way for each in executions)
-    assert ways.keys() == {task_record.PLAYBOOK, task_record.MODULE}, executions
+    assert ways.keys() == {task_record.PLAYBOOK, task_record.MODULE}, (executions, engine[0].pool.problem)
     assert result.recap is not None
     if case.name == "directory":  # each core has its own version of this role
         assert ways[task_record.MODULE] >= _MODULES_OF_DIRECTORY
