@@ -15,7 +15,7 @@ from __future__ import annotations
 import hashlib
 import sys
 from collections.abc import Callable, Iterable, KeysView, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from types import MappingProxyType
 
 import orjson
@@ -60,7 +60,7 @@ class Summary:
     """Digest without `managedFields` and `resourceVersion`, for kinds without a generation; otherwise empty."""
     created: float = 0.0
     """Seconds since the epoch."""
-    marks: Mapping[str, str] = _NO_MARKS
+    marks: Mapping[str, str] = field(default_factory=lambda: _NO_MARKS)
     """Annotations by which users control the operator, with their full names."""
     result: LastResult = LastResult.SUCCEEDED
     """Result of the object's last run."""
