@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from runner.values.slots import EMPTY, Slot
 
-COLOUR, SIZE = Slot("colour", ""), Slot[int | None]("size", None)
+COLOUR = Slot("colour", "")
+SIZE: Slot[int | None] = Slot("size", None)
 
 
 def test_a_slot_that_is_not_set_has_its_default() -> None:
