@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 _FENCE = re.compile(r"^( *```[a-z]+) .*$", re.MULTILINE)
-_OUTSIDE = re.compile(r"\[([^]]+)\]\((?:\.\./)+(?:runner/|CONTRIBUTING\.md)[^)]*\)")
+_OUTSIDE = re.compile(r"\[([^]]+)\]\((?:\.\./)+(?:runner/|examples/feature|CONTRIBUTING\.md)[^)]*\)")
 
 
 _FILE_NAME = re.compile(r"\[[\w./-]+\.md\]\((?P<path>[\w./-]+\.md)(?P<anchor>#[\w-]+)?\)")
