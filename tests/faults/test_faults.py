@@ -23,14 +23,9 @@ def _suite(**settings: str) -> subprocess.CompletedProcess[str]:
     )
 
 
+@pytest.mark.nightly
 @pytest.mark.timeout(1800)
-@pytest.mark.parametrize(
-    "rounds",
-    [
-        pytest.param(len(FAULTS), marks=pytest.mark.nightly, id="each fault once"),
-        pytest.param(sum(fault.times for fault in FAULTS), marks=pytest.mark.nightly, id="all"),
-    ],
-)
+@pytest.mark.parametrize("rounds", [len(FAULTS), sum(fault.times for fault in FAULTS)], ids=["each fault once", "all"])
 def test_under_faults_every_object_converges_no_run_is_lost_or_repeated_and_nothing_leaks(rounds: int) -> None:
     found = _suite(FAULTS_ROUNDS=str(rounds))
     assert found.returncode == 0, found.stdout + found.stderr

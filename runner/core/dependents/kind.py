@@ -12,7 +12,7 @@ import asyncio
 import contextlib
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import TypeAlias
+from typing import Protocol
 
 from runner.base import log
 from runner.core.dependents.ledger import Ledger, LedgerResult
@@ -35,8 +35,11 @@ _REFUSED = 60.0
 _log = log.get(__name__)
 
 
-KindListener: TypeAlias = Callable[[str, WatchEvent, tuple[ObjectRef, ...]], None]
-"""Receives the namespace of a watch (empty: all), an event of it, and the watched owners of the object in the event."""
+class KindListener(Protocol):
+    """Receives the events of a kind of dependents."""
+
+    def received(self, scope: str, event: WatchEvent, owners: tuple[ObjectRef, ...]) -> None:
+        """Handle an event of the watch of a scope (a namespace, or `""` for all). `owners`: those of its object."""
 
 
 class DependentKind:
@@ -62,7 +65,7 @@ class DependentKind:
         self._client = client
         self._watchers = watched
         self._targets = targets
-        self._listener: KindListener = _nothing
+        self._listener: KindListener | None = None
         self._on_change = on_change
         self._settled = settled
         self._logged = log.Once()
@@ -149,7 +152,8 @@ class DependentKind:
 
     def _received(self, scope: str, event: WatchEvent) -> None:
         targets = self._targets(event.obj) if isinstance(event, Applied | Deleted) else ()
-        self._listener(scope, event, targets)
+        if self._listener is not None:
+            self._listener.received(scope, event, targets)
         for notification in self._take(scope, event, targets):
             self._on_change(notification)
         if isinstance(event, Synced) and not self._is_listed:
@@ -276,10 +280,6 @@ class DependentKind:
     def _retry(self, namespace: str) -> None:
         self._statuses.update(self._refused.pop(namespace))
         self._reading.set()
-
-
-def _nothing(scope: str, event: WatchEvent, targets: tuple[ObjectRef, ...]) -> None:
-    """Listen to nothing."""
 
 
 def watcher_of(watched: Sequence[Watcher], namespace: str) -> Watcher:

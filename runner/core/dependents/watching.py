@@ -60,7 +60,7 @@ _log = log.get(__name__)
 class DependentsListener(Protocol):
     """Receives the events of all kinds of dependents."""
 
-    def watched(
+    def follow(
         self,
         resource: ApiResource,
         unbroken_period: Callable[[str], int | None],
@@ -428,7 +428,7 @@ class Dependents:
         targets = partial(self._targets, resource)
         kind = DependentKind(self._client, resource, targets, watched, ledger, self._on_change, self._settled)
         if self._listener is not None:
-            kind.listen(self._listener.watched(resource, kind.unbroken_period, targets))
+            kind.listen(self._listener.follow(resource, kind.unbroken_period, targets))
         return kind
 
     def _on_change(self, notification: Notification) -> None:

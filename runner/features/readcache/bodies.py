@@ -27,7 +27,6 @@ from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from runner.core.dependents.kind import KindListener
 from runner.core.kube.discovery import ApiResource
 from runner.features.readcache.entries import FIRST_WAIT, CacheEntries, CacheEntry, ObjectVersion
 from runner.features.readcache.inflight import CallScope, PendingCall, PendingCalls
@@ -93,15 +92,6 @@ class ReadCache:
             resource, unbroken_period, owners, self.consider, self.drop
         )
         return entries
-
-    def watched(
-        self,
-        resource: ApiResource,
-        unbroken_period: Callable[[str], int | None],
-        owners: Callable[[Object], tuple[ObjectRef, ...]],
-    ) -> KindListener:
-        """Cache objects of a kind from now on; return what receives the events of its watch. See `follow`."""
-        return self.follow(resource, unbroken_period, owners).received
 
     def unfollow(self, resource: ApiResource) -> None:
         """Drop a kind and its entries."""

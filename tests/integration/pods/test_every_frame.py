@@ -222,7 +222,8 @@ async def replay(bed: Bed, pods: Pods, recorded: list[bytes]) -> MakeReplay:
     return make
 
 
-@pytest.mark.parametrize("end", [pytest.param(each, marks=pytest.mark.nightly) for each in ("agent", "pod")])
+@pytest.mark.nightly
+@pytest.mark.parametrize("end", ["agent", "pod"])
 async def test_a_run_whose_agent_or_pod_is_killed_at_any_frame_has_one_outcome(
     bed: Bed, pods: Pods, recorded: list[bytes], replay: MakeReplay, monkeypatch: pytest.MonkeyPatch, end: str
 ) -> None:

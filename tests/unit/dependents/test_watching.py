@@ -101,7 +101,8 @@ class Harness:
         """Say something in place of the Deployments' watch."""
         kind = self.dependents._kinds["apps", "Deployment"]
         targets = kind._targets(event.obj) if isinstance(event, Applied | Deleted) else ()
-        kind._listener(scope, event, targets)
+        if kind._listener is not None:
+            kind._listener.received(scope, event, targets)
         for notification in kind._take(scope, event, targets):
             self.dependents._on_change(notification)
 
