@@ -9,8 +9,8 @@ WORKERS ?= 2
 # What the version matrix tests beside the default ansible-core.
 CORES = 2.18 2.20 2.22
 # The tests of each target. Each test belongs to exactly one of these; tests/integration/test_targets.py checks it.
-UNIT_TESTS = -m "quick" tests/unit
-INTEGRATION_TESTS = -m "not quick and not full and not nightly" tests/e2e tests/integration tests/unit
+UNIT_TESTS = -m "quick" tests/unit tests/features tests/engines
+INTEGRATION_TESTS = -m "not quick and not full and not nightly" tests/e2e tests/features tests/engines tests/integration tests/unit
 FULL_TESTS = -m "full and not nightly" tests
 NIGHTLY_TESTS = -m nightly tests
 # What the engine can change and no test compares on both engines.
@@ -100,7 +100,7 @@ nightly-tests: test-programs
 	$(BIN)/pytest $(NIGHTLY_TESTS) -n 1
 
 nightly-properties: $(VENV)/.made-from
-	$(BIN)/pytest -m hypothesis -n $(WORKERS) --hypothesis-profile=full tests/unit
+	$(BIN)/pytest -m hypothesis -n $(WORKERS) --hypothesis-profile=full tests/unit tests/features tests/engines
 
 nightly-matrix: test-programs
 	MATRIX=whole WORKERS=$(WORKERS) hack/matrix $(CORES)

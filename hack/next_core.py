@@ -26,8 +26,17 @@ from runner.engines.warm import tested
 
 ROOT = Path(__file__).resolve().parents[1]
 _ENGINE = "tests/integration/engine"
+_UNIT = (*_UNIT)
 _STEPS: Mapping[str, tuple[str, ...]] = {
-    "unit tests of the engine": ("-m", "pytest", "-q", "-m", "not full and not nightly", "tests/unit/engine"),
+    "unit tests of the engine": (
+        "-m",
+        "pytest",
+        "-q",
+        "-m",
+        "not full and not nightly",
+        "tests/unit/engine",
+        "tests/engines/warm/unit",
+    ),
     "targets of ansible-core": ("-m", "pytest", "-q", f"{_ENGINE}/test_core_targets.py"),
     "roles of the corpus": ("-m", "pytest", "-q", "-m", "not nightly", f"{_ENGINE}/test_corpus.py"),
 }

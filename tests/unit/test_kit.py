@@ -46,11 +46,11 @@ _LIMITED = {
     "tests/integration/examples/test_fleet.py": "a host that is cut off is silent",
     "tests/integration/image/probe.py": "a program in a pod, which has no kit",
     "tests/integration/image/writer.py": "the same",
-    "tests/integration/operator/test_replica_faults.py": "dozens of faults",
+    "tests/features/replicas/integration/test_faults.py": "dozens of faults",
     "tests/integration/test_bench.py": "a whole benchmark",
     "tests/kit/ssh_hosts.py": "an address without a host is silent",
-    "tests/unit/rbac/test_check.py": "virtual time",
-    "tests/unit/rollout/test_state.py": "no time at all",
+    "tests/features/rights/unit/test_check.py": "virtual time",
+    "tests/features/rollout/unit/test_state.py": "no time at all",
     "tests/unit/workqueue/test_queue.py": "virtual time",
 }
 """Files with limits of their own, and why."""

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import pytest
 
-from tests.integration.image.test_hostile_in_pods import api, namespace, project, things
-from tests.integration.operator.test_secrets import (
+from tests.features.masking.integration.test_secrets import (
     operator,
     test_values_of_secrets_are_masked_everywhere_and_other_output_is_readable,
 )
+from tests.integration.image.test_hostile_in_pods import api, namespace, project, things
 from tests.integration.operator.test_tenant_input import (
     test_a_secret_with_thousands_of_values_that_share_a_prefix_does_not_delay_other_objects,
 )

@@ -171,7 +171,7 @@ def _cells() -> Iterator[Any]:
     for name, case in CASES.items():
         for answer in ANSWERS:
             # A watch that is open has no end after which its answer could be lost.
-            # A Secret that does not exist is awaited, as tests/integration/hosts shows.
+            # A Secret that does not exist is awaited, as tests/features/hosts/integration shows.
             if (case.request, answer) not in {(Request.WATCH, "reset after"), (Request.LENT, "404")}:
                 mark = pytest.mark.full if (name, answer) in IN_CI else pytest.mark.nightly
                 yield pytest.param(name, answer, marks=mark, id=f"{name}-{answer}".replace(" ", "-"))
@@ -348,5 +348,5 @@ def test_a_client_of_the_metrics_can_repeat_its_request(
 
 
 def test_each_row_of_the_table_is_proven() -> None:
-    elsewhere = {Request.METRICS, Request.ROLLOUT}  # above; tests/unit/controller/test_rollout.py
+    elsewhere = {Request.METRICS, Request.ROLLOUT}  # above; tests/features/rollout/unit/test_hooks.py
     assert {*REQUESTS, *elsewhere, *(case.request for case in CASES.values())} == set(Request)

@@ -168,8 +168,8 @@ OTHER_YAML = {
     "data:": "Argo CD's; run by tests/unit/test_argocd.py",
     "images:": "ansible-builder's; its version 3.2 built it, and the image ran a role in a pod",
     "kind: NetworkPolicy": "Kubernetes'; tests/unit/scaffold/test_pods.py compares it with the labels and the port",
-    "kind: WebServer": "an object; tests/integration/hosts/test_hosts.py creates such ones",
-    "status:": "results of hosts; tests/integration/hosts/test_hosts.py reads them",
+    "kind: WebServer": "an object; tests/features/hosts/integration/test_hosts.py creates such ones",
+    "status:": "results of hosts; tests/features/hosts/integration/test_hosts.py reads them",
     "kind: Role": "a rule; tests/integration/operator/test_service_account.py grants it",
 }
 

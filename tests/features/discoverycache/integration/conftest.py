@@ -1,0 +1,7 @@
+"""A proxy before the real control plane, and tools that use it."""
+
+from __future__ import annotations
+
+from tests.integration.proxy.fixtures import all_kinds, dump, environ, exec_pod, kubectl, operating, pod, standing
+
+__all__ = ["all_kinds", "dump", "environ", "exec_pod", "kubectl", "operating", "pod", "standing"]

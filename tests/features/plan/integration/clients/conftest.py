@@ -1,0 +1,7 @@
+"""Roles' own tools before the proxy."""
+
+from __future__ import annotations
+
+from tests.integration.proxy.clients.fixtures import chart, helm, helm_binary, owners, play
+
+__all__ = ["chart", "helm", "helm_binary", "owners", "play"]

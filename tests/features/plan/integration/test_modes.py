@@ -1,0 +1,562 @@
+"""Modes `plan` and `approve`: what a run would change is in the status, and only an approved plan is executed."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import textwrap
+from typing import TYPE_CHECKING, Any
+
+from tests.features.plan.integration.test_plan import dump
+from tests.kit.wait import patience, wait_until
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from tests.kit.objects import Api, Things
+    from tests.kit.operator import Operator, Project
+
+OURS = "ansible.sdk.operatorframework.io/"
+Json = dict[str, Any]
+PASSWORD = "a-secret-password"
+ROLE = """
+    - name: Read the input
+      kubernetes.core.k8s_info:
+        api_version: v1
+        kind: ConfigMap
+        namespace: "{{ ansible_operator_meta.namespace }}"
+        name: input
+      register: input
+    - name: Keep the configuration
+      kubernetes.core.k8s:
+        definition:
+          apiVersion: v1
+          kind: ConfigMap
+          metadata:
+            name: "{{ ansible_operator_meta.name }}-config"
+            namespace: "{{ ansible_operator_meta.namespace }}"
+          data:
+            size: "{{ size | string }}"
+            url: "db://user:a-secret-password@db"
+    - name: Keep the password
+      kubernetes.core.k8s:
+        definition:
+          apiVersion: v1
+          kind: Secret
+          metadata:
+            name: "{{ ansible_operator_meta.name }}-credentials"
+            namespace: "{{ ansible_operator_meta.namespace }}"
+          stringData: {password: a-secret-password}
+    - name: Write the status
+      operator_sdk.util.k8s_status:
+        api_version: test.example.com/v1
+        kind: Thing
+        name: "{{ ansible_operator_meta.name }}"
+        namespace: "{{ ansible_operator_meta.namespace }}"
+        status: {size: "{{ size | string }}"}
+"""
+WAITS = """
+- name: Wait in the plan of the second generation
+  check_mode: false
+  when: size == 2
+  block:
+    - ansible.builtin.file: {{path: {folder}/started, state: touch, mode: "600"}}
+    - ansible.builtin.wait_for: {{path: {folder}/continue}}
+"""
+
+
+def plan_of(things: Things, name: str) -> Json:
+    found: Json = ((things.get(name) or {}).get("status") or {}).get("plan") or {}
+    return found
+
+
+def await_plan(things: Things, name: str, reason: str = "Changes", *, after: str = "") -> Json:
+    """Wait for a plan of the present generation, other than the one with the hash `after`."""
+
+    def made() -> Json | None:
+        obj = things.get(name) or {}
+        condition = things.conditions(name).get("Planned", {})
+        plan = plan_of(things, name)
+        is_current = condition.get("observedGeneration") == obj["metadata"]["generation"]
+        is_made = is_current and condition.get("reason") == reason and not (after and plan.get("hash") == after)
+        return (plan or condition) if is_made else None
+
+    try:
+        found = wait_until(made, f"a plan of {name}, {reason}")
+    except AssertionError as error:
+        error.add_note(f"it has {plan_of(things, name)} {things.conditions(name)}")
+        raise
+    assert found is not None
+    return found
+
+
+def changed(before: dict[str, Json], after: dict[str, Json]) -> set[str]:
+    """Return the paths of the objects that differ, without Events."""
+    differing = {path for path in before.keys() | after.keys() if before.get(path) != after.get(path)}
+    return {path for path in differing if "/events/" not in path}
+
+
+def request_plan(operator: Operator, things: Things, name: str, approved: str = "") -> None:
+    """Request a plan, by an approval if `approved` is not empty, and wait for its end.
+
+    The last plan must have ended: a later end would count as that of the requested one.
+    """
+    count = len(operator.lines(msg="Plan ended", name=name))
+    request = {"approve": approved} if approved else {"run-requested": str(count)}
+    things.merge(name, {"metadata": {"annotations": {OURS + each: value for each, value in request.items()}}})
+    wait_until(lambda: len(operator.lines(msg="Plan ended", name=name)) > count, f"the next plan of {name}")
+
+
+def allow_secrets(project: Project) -> None:
+    path = f"/apis/rbac.authorization.k8s.io/v1/clusterroles/operator-{project.namespace}"
+    role = project.api.call("GET", path)
+    role["rules"].append({"apiGroups": [""], "resources": ["secrets"], "verbs": ["create", "get", "patch"]})
+    project.api.call("PUT", path, role)
+
+
+def test_the_mode_plan_writes_nothing_but_the_plan(project: Project, things: Things, api: Api) -> None:
+    space = project.namespace
+    core = f"/api/v1/namespaces/{space}"
+    allow_secrets(project)
+    project.role("thing", ROLE)
+    project.watch("thing", mode="plan", finalizer={"name": "test.example.com/undo", "vars": {"state": "absent"}})
+    operator = project.start()
+    before = dump(api, space)
+    created = things.create("one", {"size": 1}, annotations={OURS + "mode": "apply"})
+    plan = await_plan(things, "one")
+    after = dump(api, space)
+    config_map = f"/api/v1/configmaps/{space}/{plan['configMap']}"
+    thing = f"/apis/test.example.com/v1/things/{space}/one"
+    assert changed(before, after) == {config_map, thing}
+    assert {**after[thing], "metadata": 0, "status": 0} == {**created, "metadata": 0, "status": 0}
+    assert "finalizers" not in after[thing]["metadata"]
+    assert [(each["verb"], each["kind"], each["name"]) for each in plan["changes"]] == [
+        ("create", "ConfigMap", "one-config"),
+        ("create", "Secret", "one-credentials"),
+        ("change", "Thing", "one"),
+    ]
+    assert plan["changes"][2]["fields"] == ["status"]
+    assert plan["generation"] == 1
+    assert f"{core}/configmaps/input" in plan["reads"]
+    (owner,) = after[config_map]["metadata"]["ownerReferences"]
+    assert owner["uid"] == created["metadata"]["uid"]
+    text = after[config_map]["data"]["changes.yaml"]
+    assert "size: '1'" in text
+    assert PASSWORD not in text + json.dumps(after[thing])
+    assert operator.runs("one") == []
+    conditions = things.conditions("one")
+    assert "Running" not in conditions
+    assert conditions["Ready"]["reason"] == "PlanNotExecuted"
+    assert "; plan is used" in conditions["LimitedAnnotations"]["message"]
+
+    # An equal plan causes no write.
+    request_plan(operator, things, "one")
+    again = dump(api, space)
+    assert again[config_map] == after[config_map]
+    assert again[thing]["status"] == after[thing]["status"]
+
+    things.merge("one", {"spec": {"size": 2}})
+    second = await_plan(things, "one", after=plan["hash"])
+    assert "size: '2'" in api.call("GET", f"{core}/configmaps/{plan['configMap']}")["data"]["changes.yaml"]
+    assert second["configMap"] == plan["configMap"]
+
+    # Nothing is left to change: the ConfigMap goes.
+    data = {"size": "2", "url": "db://user:a-secret-password@db"}
+    api.call("POST", f"{core}/configmaps", {"metadata": {"name": "one-config"}, "data": data})
+    secret = {"metadata": {"name": "one-credentials"}, "stringData": {"password": PASSWORD}}
+    api.call("POST", f"{core}/secrets", secret)
+    things.merge("one", {"status": {"size": "2"}}, "status")
+    request_plan(operator, things, "one")
+    empty = await_plan(things, "one", "NoChanges")
+    assert empty["changes"] == []
+    assert "configMap" not in empty
+    assert api.call("GET", f"{core}/configmaps/{plan['configMap']}") is None
+    assert things.conditions("one")["Ready"]["status"] == "True"
+
+
+def test_after_a_failed_plan_a_plan_that_succeeds_ends_the_failure_in_ready_and_the_mode_apply_leaves_no_config_map(
+    project: Project, things: Things, api: Api
+) -> None:
+    maps = f"/api/v1/namespaces/{project.namespace}/configmaps"
+    failing = f"""
+- name: Fail on demand
+  ansible.builtin.fail: {{msg: not today}}
+  when: lookup('fileglob', '{project.folder}/fails') | length > 0
+"""
+    allow_secrets(project)
+    project.role("thing", failing + textwrap.dedent(ROLE))
+    project.watch("thing")
+    operator = project.start()
+    things.create("one", {"size": 1}, annotations={OURS + "mode": "approve"})
+    plan = await_plan(things, "one")
+    project.write("fails", "")
+    request_plan(operator, things, "one")
+    await_plan(things, "one", "PlanFailed")
+    assert api.call("GET", f"{maps}/{plan['configMap']}") is None
+    assert things.conditions("one")["Ready"]["reason"] == "PlanFailed"
+    assert "not today" in things.conditions("one")["Planned"]["message"]
+
+    (project.folder / "fails").unlink()
+    again = await_plan(things, "one")
+    ready = things.conditions("one")["Ready"]
+    assert (ready["status"], ready["reason"]) == ("Unknown", "PlanNotExecuted")
+    assert "Reconciling" not in things.conditions("one")
+    things.merge("one", {"metadata": {"annotations": {OURS + "mode": None}}})
+    things.await_success("one")
+    wait_until(lambda: api.call("GET", f"{maps}/{again['configMap']}") is None, "the removal of the ConfigMap")
+    wait_until(lambda: plan_of(things, "one") == {}, "the removal of the plan")
+    assert things.conditions("one")["Planned"]["status"] == "False"
+    assert api.call("GET", f"{maps}/one-config") is not None
+
+
+def test_a_stop_of_the_operator_before_or_during_the_run_of_a_plan_leaves_the_last_plan(
+    project: Project, things: Things, api: Api
+) -> None:
+    maps = f"/api/v1/namespaces/{project.namespace}/configmaps"
+    allow_secrets(project)
+    project.role("thing", WAITS.format(folder=project.folder) + textwrap.dedent(ROLE))
+    project.watch("thing", mode="approve")
+    operator = project.start("--graceful-shutdown-timeout=1s")
+    things.create("one", {"size": 1})
+    plan = await_plan(things, "one")
+    before = (things.get("one") or {})["status"]
+    things.merge("one", {"spec": {"size": 2}})
+    wait_until((project.folder / "started").exists, "the second plan to begin")
+    assert operator.stop() == 0
+    assert (things.get("one") or {})["status"] == before
+
+    # A pipe in the role delays the attempt before its run, because the operator reads all files of the role.
+    pipe = project.folder / "roles/thing/files/pipe"
+    pipe.parent.mkdir()
+    os.mkfifo(pipe)
+    operator = project.start("--graceful-shutdown-timeout=1s", ready=False)
+    writer = wait_until(lambda: opened(pipe), "the operator to read the pipe")
+    operator.process.send_signal(signal.SIGTERM)
+    operator.await_line("Stopping")
+    pipe.unlink()
+    assert writer is not None
+    os.close(writer)
+    assert operator.process.wait(patience()) == 0
+    assert (things.get("one") or {})["status"] == before
+    assert api.call("GET", f"{maps}/{plan['configMap']}") is not None
+
+
+def opened(pipe: Path) -> int | None:
+    """Open a pipe for writing; return None while nothing reads it."""
+    try:
+        return os.open(pipe, os.O_WRONLY | os.O_NONBLOCK)
+    except OSError:
+        return None
+
+
+def approve(things: Things, name: str, approved: str) -> None:
+    things.merge(name, {"metadata": {"annotations": {OURS + "approve": approved}}})
+
+
+def await_approval(things: Things, name: str, state: str, approved: str) -> Json:
+    def ended() -> Json | None:
+        approval: Json = plan_of(things, name).get("approval", {})
+        return approval if (approval.get("state"), approval.get("hash")) == (state, approved) else None
+
+    what = f"the approval of {name} to be {state}: {plan_of(things, name)} {things.conditions(name)}"
+    found = wait_until(ended, what)
+    assert found is not None
+    return found
+
+
+def await_stale(things: Things, name: str, approved: str) -> str:
+    """Wait until an approval is stale; return why."""
+
+    def stale() -> str:
+        condition = things.conditions(name).get("PlanStale", {})
+        message = str(condition.get("message", ""))
+        return message if condition.get("status") == "True" and message.startswith(f"Plan {approved} ") else ""
+
+    return wait_until(stale, f"{approved} to be stale: {things.conditions(name)}")
+
+
+def test_an_approved_plan_is_executed_once_and_only_if_nothing_changed(
+    project: Project, things: Things, api: Api
+) -> None:
+    space = project.namespace
+    core = f"/api/v1/namespaces/{space}"
+    allow_secrets(project)
+    project.role("thing", ROLE)
+    project.watch("thing", mode="approve")
+    operator = project.start()
+    things.create("one", {"size": 1})
+    plan = await_plan(things, "one")
+    assert plan["hash"] in things.conditions("one")["Planned"]["message"]
+    approve(things, "one", "another")
+    assert "is not the current plan" in await_stale(things, "one", "another")
+    assert operator.runs("one") == []
+    approve(things, "one", plan["hash"])
+    await_approval(things, "one", "Succeeded", plan["hash"])
+    things.await_success("one")
+    assert api.call("GET", f"{core}/configmaps/one-config")["data"]["size"] == "1"
+    assert api.call("GET", f"{core}/secrets/one-credentials") is not None
+    assert (things.get("one") or {})["status"]["size"] == "1"
+    assert things.conditions("one")["Planned"]["reason"] == "Executed"
+
+    # The same approval again: no second run, and nothing is left to do.
+    approve(things, "one", "")
+    request_plan(operator, things, "one", plan["hash"])
+    request_plan(operator, things, "one")
+    assert await_plan(things, "one", "NoChanges", after=plan["hash"])["approval"]["state"] == "Succeeded"
+    assert len(operator.runs("one")) == 1
+
+    # An object that the plan read changes: nothing is written.
+    things.merge("one", {"spec": {"size": 2}})
+    plan = await_plan(things, "one")
+    assert [(each["verb"], each["name"], each["fields"]) for each in plan["changes"]] == [
+        ("change", "one-config", ["data.size"]),
+        ("change", "one", ["status.size"]),
+    ]
+    api.call("POST", f"{core}/configmaps", {"metadata": {"name": "input"}, "data": {"a": "b"}})
+    before = dump(api, space)
+    approve(things, "one", plan["hash"])
+    assert f"an object that the plan read changed: {core}/configmaps/input" in await_stale(things, "one", plan["hash"])
+    assert changed(before, dump(api, space)) == {f"/apis/test.example.com/v1/things/{space}/one"}
+    assert things.conditions("one")["Planned"]["reason"] == "PlanStale"
+
+    # So does the role, and the object that it would write.
+    plan = plan_of(things, "one")
+    project.role("thing", ROLE + "\n# edited\n")
+    approve(things, "one", plan["hash"])
+    assert "the role, playbook or settings changed" in await_stale(things, "one", plan["hash"])
+    plan = plan_of(things, "one")
+    api.call("PATCH", f"{core}/configmaps/one-config", {"data": {"size": "7"}}, "application/merge-patch+json")
+    approve(things, "one", plan["hash"])
+    assert "change ConfigMap" in await_stale(things, "one", plan["hash"])
+    assert api.call("GET", f"{core}/configmaps/one-config")["data"]["size"] == "7"
+    assert len(operator.runs("one")) == 1
+
+    # An approval of the new plan ends the condition.
+    request_plan(operator, things, "one")
+    plan = plan_of(things, "one")
+    approve(things, "one", plan["hash"])
+    await_approval(things, "one", "Succeeded", plan["hash"])
+    assert api.call("GET", f"{core}/configmaps/one-config")["data"]["size"] == "2"
+    assert things.conditions("one")["PlanStale"]["status"] == "False"
+
+
+def test_an_approval_outlives_the_operator_and_the_finalizer_needs_one_too(
+    project: Project, things: Things, api: Api
+) -> None:
+    core = f"/api/v1/namespaces/{project.namespace}"
+    allow_secrets(project)
+    project.role("thing", ROLE)
+    project.watch("thing", mode="approve", finalizer={"name": "test.example.com/undo", "vars": {"size": 9}})
+    operator = project.start()
+    things.create("one", {"size": 1})
+    plan = await_plan(things, "one")
+    operator.stop()
+    approve(things, "one", plan["hash"])
+    operator = project.start()
+    await_approval(things, "one", "Succeeded", plan["hash"])
+    assert (things.get("one") or {})["metadata"]["finalizers"] == ["test.example.com/undo"]
+
+    # The finalizer needs an approval, too.
+    things.delete("one")
+    wait_until(lambda: plan_of(things, "one").get("finalizer"), "the plan of the finalizer")
+    plan = plan_of(things, "one")
+    assert api.call("GET", f"{core}/configmaps/one-config")["data"]["size"] == "1"
+    approve(things, "one", plan["hash"])
+    things.await_gone("one")
+    operator.await_line("Run ended", name="one", outcome="succeeded")
+
+
+SERVICES = """
+    - name: Keep the services
+      kubernetes.core.k8s:
+        definition:
+          apiVersion: v1
+          kind: Service
+          metadata: {name: "{{ item.name }}", namespace: "{{ ansible_operator_meta.namespace }}"}
+          spec: {type: "{{ item.type }}", ports: [{name: http, port: 80}], selector: {app: web}}
+      loop:
+        - {name: web, type: ClusterIP}
+        - {name: web-node, type: NodePort}
+      register: services
+    - name: Patch the services
+      kubernetes.core.k8s:
+        state: patched
+        definition:
+          apiVersion: v1
+          kind: Service
+          metadata: {name: "{{ item }}", namespace: "{{ ansible_operator_meta.namespace }}", labels: {patched: "yes"}}
+          spec: {sessionAffinity: ClientIP}
+      loop: [web, web-node]
+    - name: Patch a service by JSON
+      kubernetes.core.k8s_json_patch:
+        kind: Service
+        name: web-node
+        namespace: "{{ ansible_operator_meta.namespace }}"
+        patch: [{op: add, path: /metadata/labels/json, value: "yes"}]
+    - name: Read the service
+      kubernetes.core.k8s_info: {kind: Service, name: web-node, namespace: "{{ ansible_operator_meta.namespace }}"}
+      register: node
+    - name: Keep the addresses
+      kubernetes.core.k8s:
+        definition: "{{ {'apiVersion': 'v1', 'kind': item.kind, 'metadata': meta, item.field: found} }}"
+      loop:
+        - {kind: ConfigMap, field: data}
+        - {kind: Secret, field: stringData}
+      vars:
+        meta: {name: addresses, namespace: "{{ ansible_operator_meta.namespace }}"}
+        found:
+          url: "http://{{ services.results[0].result.spec.clusterIP }}:80/path"
+          port: "port-{{ node.resources[0].spec.ports[0].nodePort }}"
+          uid: "{{ node.resources[0].metadata.uid }}"
+"""
+
+
+def test_values_that_the_api_server_chooses_are_unknown_in_the_plan_and_covered_by_its_approval(
+    project: Project, things: Things, api: Api
+) -> None:
+    core = f"/api/v1/namespaces/{project.namespace}"
+    allow_secrets(project)
+    path = f"/apis/rbac.authorization.k8s.io/v1/clusterroles/operator-{project.namespace}"
+    role = project.api.call("GET", path)
+    role["rules"].append({"apiGroups": [""], "resources": ["services", "secrets", "configmaps"], "verbs": ["*"]})
+    project.api.call("PUT", path, role)
+    project.role("thing", SERVICES)
+    project.watch("thing", mode="approve")
+    project.start()
+    things.create("one")
+    plan = await_plan(things, "one")
+    text = api.call("GET", f"{core}/configmaps/{plan['configMap']}")["data"]["changes.yaml"]
+    assert "url: http://(known after apply):80/path" in text
+    assert "port: port-(known after apply)" in text
+    assert "uid: (known after apply)" in text
+    assert "198." not in text
+    approve(things, "one", plan["hash"])
+    await_approval(things, "one", "Succeeded", plan["hash"])
+    web, node = (api.call("GET", f"{core}/services/{name}") for name in ("web", "web-node"))
+    assert node["metadata"]["labels"] == {"patched": "yes", "json": "yes"}
+    assert api.call("GET", f"{core}/configmaps/addresses")["data"] == {
+        "url": f"http://{web['spec']['clusterIP']}:80/path",
+        "port": f"port-{node['spec']['ports'][0]['nodePort']}",
+        "uid": node["metadata"]["uid"],
+    }
+
+
+GENERATES = """
+    - name: Read the password
+      kubernetes.core.k8s_info: {kind: Secret, name: password, namespace: "{{ ansible_operator_meta.namespace }}"}
+      register: found
+    - name: Generate the password
+      kubernetes.core.k8s:
+        definition:
+          apiVersion: v1
+          kind: Secret
+          metadata: {name: password, namespace: "{{ ansible_operator_meta.namespace }}"}
+          stringData:
+            user: admin
+            password: "{{ lookup('ansible.builtin.password', '/dev/null', length=20) }}"
+      when: not found.resources
+    - name: Keep the configuration
+      kubernetes.core.k8s:
+        definition:
+          apiVersion: v1
+          kind: ConfigMap
+          metadata: {name: config, namespace: "{{ ansible_operator_meta.namespace }}"}
+          data: {token: "{{ 'token-' ~ (1000000000 | random) if size == 2 else 'x' }}"}
+"""
+
+
+def test_an_approval_covers_random_values_of_new_secrets_and_a_plan_with_other_ones_names_them(
+    project: Project, things: Things, api: Api
+) -> None:
+    core = f"/api/v1/namespaces/{project.namespace}"
+    allow_secrets(project)
+    project.role("thing", GENERATES)
+    project.watch("thing", mode="approve")
+    project.start()
+    things.create("one", {"size": 1})
+    plan = await_plan(things, "one")
+    assert plan["random"] == [f"Secret {project.namespace}/password data.password"]
+    assert "differing" not in plan
+    assert "The approval covers random values of new Secrets" in things.conditions("one")["Planned"]["message"]
+    approve(things, "one", plan["hash"])
+    await_approval(things, "one", "Succeeded", plan["hash"])
+    secret = api.call("GET", f"{core}/secrets/password")
+
+    things.merge("one", {"spec": {"size": 2}})
+    second = await_plan(things, "one", after=plan["hash"])
+    assert second["differing"] == [f"ConfigMap {project.namespace}/config data.token"]
+    assert "so that the plan cannot be executed: ConfigMap" in things.conditions("one")["Planned"]["message"]
+    approve(things, "one", second["hash"])
+    await_stale(things, "one", second["hash"])
+    assert api.call("GET", f"{core}/configmaps/config")["data"] == {"token": "x"}
+    assert api.call("GET", f"{core}/secrets/password")["data"] == secret["data"]
+
+
+OTHER_WRITE = """
+    - name: Keep the configuration
+      kubernetes.core.k8s: &configuration
+        definition:
+          apiVersion: v1
+          kind: ConfigMap
+          metadata:
+            name: "{{ ansible_operator_meta.name }}-config"
+            namespace: "{{ ansible_operator_meta.namespace }}"
+          data: {size: "1"}
+    - name: Wait until the test continues
+      ansible.builtin.wait_for:
+        path: "{{ playbook_dir }}/continue"
+      when: not ansible_check_mode and wait | default(false)
+    - name: Write what the plan does not contain
+      kubernetes.core.k8s:
+        definition:
+          apiVersion: v1
+          kind: ConfigMap
+          metadata:
+            name: "{{ ansible_operator_meta.name }}-config"
+            namespace: "{{ ansible_operator_meta.namespace }}"
+          data: {size: "2"}
+      when: not ansible_check_mode
+    - name: Continue
+      kubernetes.core.k8s:
+        definition:
+          apiVersion: v1
+          kind: ConfigMap
+          metadata:
+            name: "{{ ansible_operator_meta.name }}-last"
+            namespace: "{{ ansible_operator_meta.namespace }}"
+"""
+
+
+def test_the_first_other_write_ends_an_approved_run_and_a_killed_one_is_not_repeated(
+    project: Project, things: Things, api: Api
+) -> None:
+    core = f"/api/v1/namespaces/{project.namespace}"
+    project.role("thing", OTHER_WRITE)
+    project.watch("thing", mode="approve")
+    operator = project.start()
+    things.create("one", {"size": 1})
+    plan = await_plan(things, "one", "Partial")
+    approve(things, "one", plan["hash"])
+    why = await_stale(things, "one", plan["hash"])
+    assert f"change ConfigMap {project.namespace}/one-config: data.size" in why
+    assert api.call("GET", f"{core}/configmaps/one-config")["data"] == {"size": "1"}
+    assert api.call("GET", f"{core}/configmaps/one-last") is None
+    assert await_plan(things, "one", "Partial", after=plan["hash"])["approval"]["state"] == "Refused"
+    assert things.conditions("one")["PlanStale"]["status"] == "True"
+
+    things.create("two", {"wait": True})
+    plan = await_plan(things, "two", "Partial")
+    approve(things, "two", plan["hash"])
+    await_approval(things, "two", "Running", plan["hash"])
+    wait_until(lambda: api.call("GET", f"{core}/configmaps/two-config"), "the first write of the run")
+    operator.kill()
+    operator = project.start()
+    assert await_plan(things, "two", "Partial", after=plan["hash"])["approval"] == {
+        **plan_of(things, "two")["approval"],
+        "hash": plan["hash"],
+        "state": "Interrupted",
+    }
+    request_plan(operator, things, "two")
+    assert operator.lines(msg="Run started", name="two") == []
+    assert api.call("GET", f"{core}/configmaps/two-last") is None
