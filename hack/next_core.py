@@ -26,7 +26,7 @@ from runner.engines.warm import tested
 
 ROOT = Path(__file__).resolve().parents[1]
 _ENGINE = "tests/integration/engine"
-_UNIT = (*_UNIT)
+_UNIT = ("tests/unit/engine", "tests/engines/warm/unit")
 _STEPS: Mapping[str, tuple[str, ...]] = {
     "unit tests of the engine": (
         "-m",
