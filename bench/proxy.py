@@ -7,7 +7,7 @@ takes turns between them, so that whatever else the machine does meets both.
 1. One client, one GET after the other: directly, passed through, and from memory.
 2. Sixteen clients, each with one GET at a time. Client, proxy (which uses one core and no more) and API server share
    the machine: with two cores, what the proxy can reach is bounded by what the other two leave of them.
-3. 1,000 watches, each on a connection of its own, and as many of the proxy's to the API server.
+3. 120 watches, each on a connection of its own, and as many of the proxy's to the API server. A run may have 128.
 4. A list of 200 MiB, of whose content the client does not read more than it can; for a second it reads nothing.
 5. 20,000 Secrets that nobody owns, beside one of a kind that is watched because a run made it.
 
@@ -73,7 +73,7 @@ class Size:
             samples=int(environ.get("BENCH_SAMPLES", "2000")),
             seconds=float(environ.get("BENCH_SECONDS", "3")),
             repeats=int(environ.get("BENCH_REPEATS", "5")),
-            watches=int(environ.get("BENCH_WATCHES", "1000")),
+            watches=int(environ.get("BENCH_WATCHES", "120")),
             list_mib=int(environ.get("BENCH_LIST_MIB", "200")),
             secrets=int(environ.get("BENCH_SECRETS", "20000")),
         )
