@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from argparse import Namespace
+from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 
 import pytest
 
 from runner.app import engines
 from runner.base.config import sources
+from runner.base.config.settings import EngineName
+from runner.core.watches.watch import Watch
 from runner.engines.plugin import EnginePlugin, OpenEngine, OperatorParts
 from runner.engines.pod.fields import PodPolicy, isolated
 from runner.engines.warm import plugin as warm
@@ -19,12 +22,6 @@ from runner.values.errors import ConfigError
 from runner.values.objects import GVK
 from runner.values.slots import EMPTY
 from tests.kit.watch_values import watch_value
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from runner.base.config.settings import EngineName
-    from runner.core.watches.watch import Watch
 
 IN_POD = isolated(PodPolicy(1, {}, {"image": "ee:1"}))
 OLD = "ansible-core 2.9 is installed"

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import ssl
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import orjson
 import pytest
@@ -20,9 +19,7 @@ from runner.core.kube.discovery import ApiResource
 from runner.values import errors
 from runner.values.objects import GVK, ObjectKey
 from tests.kit.wait import patience, until
-
-if TYPE_CHECKING:
-    from tests.unit.kube.scripted import Api, KubeConfigFile
+from tests.unit.kube.scripted import Api, KubeConfigFile
 
 WIDGETS = ApiResource(GVK("example.com", "v1", "Widget"), "widgets", True, frozenset(), frozenset())  # noqa: FBT003 - as the fields stand
 PATH = "/apis/example.com/v1/namespaces/ns/widgets/a"

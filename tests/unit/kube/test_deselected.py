@@ -5,21 +5,16 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING
 
 import pytest
+from aiohttp import web
 
 from runner.core.kube.client import Client, Selection
 from runner.core.kube.discovery import Discovery
 from runner.core.kube.informer import Informer
 from runner.values.objects import Object, ObjectKey
 from tests.kit.wait import until
-from tests.unit.kube.scripted import ALL, DISCOVERY, WIDGET, Answer, Seen
-
-if TYPE_CHECKING:
-    from aiohttp import web
-
-    from tests.unit.kube.scripted import Api
+from tests.unit.kube.scripted import ALL, DISCOVERY, WIDGET, Answer, Api, Seen
 
 FINALIZER = "example.com/finalizer"
 DELETED = "2026-01-01T00:00:00Z"

@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING
 
 import pytest
 
@@ -9,9 +8,7 @@ from runner.core.kube.client import Client
 from runner.core.kube.discovery import ApiResource, Discovery, parse
 from runner.values.errors import KindNotFoundError, ServerError
 from runner.values.objects import GVK
-
-if TYPE_CHECKING:
-    from tests.unit.kube.scripted import Api
+from tests.unit.kube.scripted import Api
 
 WIDGET = GVK("example.com", "v1", "Widget")
 DISCOVERY = "/apis/example.com/v1"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING
 
 import pytest
 
@@ -13,9 +12,7 @@ from runner.core.kube.watch import Watcher
 from runner.core.kube.watch_stream import WatchPolicy
 from runner.values.objects import GVK
 from tests.kit.wait import until
-
-if TYPE_CHECKING:
-    from tests.unit.kube.scripted import Api
+from tests.unit.kube.scripted import Api
 
 pytestmark = pytest.mark.lengthy
 

@@ -10,7 +10,6 @@ import ssl
 import threading
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 
@@ -18,9 +17,7 @@ from runner.base.credentials import auth
 from runner.base.credentials.auth import HostEnvironment
 from runner.base.pki import Authority
 from runner.core.kube.client import Client
-
-if TYPE_CHECKING:
-    from tests.unit.kube.scripted import KubeConfigFile
+from tests.unit.kube.scripted import KubeConfigFile
 
 BEGIN = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\n3\r\n{}\n\r\n"
 

@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING
 
 from runner.core.kube.watch_health import WatchState
+from tests.kit.following import Follow
 from tests.kit.wait import until
-
-if TYPE_CHECKING:
-    from tests.kit.following import Follow
-    from tests.unit.kube.scripted import Api
+from tests.unit.kube.scripted import Api
 
 ALL = "/apis/example.com/v1/widgets"
 

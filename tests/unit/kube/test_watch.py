@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import orjson
 import pytest
@@ -18,14 +19,9 @@ from runner.core.kube.watch_health import WatchHealth, WatchState
 from runner.core.kube.watch_stream import WatchPolicy, WatchStream
 from runner.values.errors import ApiUnavailableError
 from runner.values.objects import GVK, ObjectKey
-from tests.kit.following import names_of_list
+from tests.kit.following import Follow, names_of_list
 from tests.kit.wait import patience, until
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
-
-    from tests.kit.following import Follow
-    from tests.unit.kube.scripted import Api
+from tests.unit.kube.scripted import Api
 
 DISCOVERY = "/apis/example.com/v1"
 ALL = f"{DISCOVERY}/widgets"

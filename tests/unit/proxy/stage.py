@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TypeAlias
@@ -204,6 +204,10 @@ class Stage:
 
     async def get(self, path: str = "/api/v1/pods", *headers: str) -> Message:
         return await self.ask(f"GET {path}", *headers)
+
+
+Staged: TypeAlias = Callable[..., AbstractAsyncContextManager[Stage]]
+"""Starts a stage with handlers of the test's own, see `stand`."""
 
 
 @asynccontextmanager

@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
-from contextlib import AbstractAsyncContextManager
-from typing import TYPE_CHECKING
 
 import orjson
 import pytest
@@ -29,11 +26,7 @@ from runner.values.objects import Object, ObjectKey, key_of
 from runner.values.ownership import Owner
 from runner.values.slots import EMPTY
 from tests.kit.wait import patience, until
-
-if TYPE_CHECKING:
-    from tests.unit.proxy.stage import Stage
-
-Staged = Callable[..., AbstractAsyncContextManager["Stage"]]
+from tests.unit.proxy.stage import Staged
 
 PATH = "/api/v1/namespaces/ns/secrets"
 VERBS = ["create", "delete", "get", "list", "patch", "update", "watch"]

@@ -5,7 +5,9 @@ from __future__ import annotations
 import asyncio
 import socket
 import struct
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, MutableMapping, Sequence
+from contextlib import AbstractAsyncContextManager
+from typing import Any
 
 import orjson
 import pytest
@@ -14,12 +16,7 @@ from hypothesis import strategies as st
 from structlog.testing import capture_logs
 
 from tests.kit.wait import patience, until
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, MutableMapping, Sequence
-    from contextlib import AbstractAsyncContextManager
-
-    from tests.unit.proxy.stage import Stage
+from tests.unit.proxy.stage import Stage
 
 CHUNKED = "Transfer-Encoding: chunked"
 

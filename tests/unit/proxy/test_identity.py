@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager
-from typing import TYPE_CHECKING
 
 import orjson
 import pytest
@@ -12,9 +11,7 @@ import yaml
 
 from runner.core.proxy.identity import Identities
 from tests.kit.wait import until
-
-if TYPE_CHECKING:
-    from tests.unit.proxy.stage import Stage
+from tests.unit.proxy.stage import Stage
 
 
 async def test_a_run_is_identified_by_its_token_until_it_ends(stage: Stage) -> None:

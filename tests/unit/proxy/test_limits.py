@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import resource
 import time
-from typing import TYPE_CHECKING
 
 import orjson
 import pytest
@@ -17,14 +16,7 @@ from runner.core.proxy.http import limits
 from runner.core.proxy.http.limits import Newcomers, Turns
 from tests.kit.forks import in_a_fork
 from tests.kit.wait import patience, until
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from contextlib import AbstractAsyncContextManager
-
-    from tests.unit.proxy.stage import Stage
-
-    Staged = Callable[..., AbstractAsyncContextManager[Stage]]
+from tests.unit.proxy.stage import Stage
 
 
 async def test_the_address_with_the_most_newcomers_loses_its_oldest_one() -> None:
@@ -67,38 +59,36 @@ async def test_a_turn_has_a_time_limit_until_all_has_arrived() -> None:
     second.end()
 
 
-async def test_a_client_without_a_valid_token_is_disconnected(staged: Staged, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_client_without_a_valid_token_is_disconnected(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(limits, "FIRST", 0.5)
-    async with staged() as stage:
-        silent, wrong, right = [await stage.connect() for _ in range(3)]
-        assert (await right.ask(stage.request())).status == 200
-        token, stage.token = stage.token, "wrong"
-        assert (await wrong.ask(stage.request())).status == 401
-        stage.token = token
-        async with asyncio.timeout(patience()):
-            for each in (silent, wrong):
-                assert await each.reader.read() == b""
-        assert (await right.ask(stage.request())).status == 200
+    silent, wrong, right = [await stage.connect() for _ in range(3)]
+    assert (await right.ask(stage.request())).status == 200
+    token, stage.token = stage.token, "wrong"
+    assert (await wrong.ask(stage.request())).status == 401
+    stage.token = token
+    async with asyncio.timeout(patience()):
+        for each in (silent, wrong):
+            assert await each.reader.read() == b""
+    assert (await right.ask(stage.request())).status == 200
 
 
 async def test_a_run_has_a_limited_number_of_connections_and_its_end_closes_the_idle_ones(
-    staged: Staged, monkeypatch: pytest.MonkeyPatch
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(server, "_MOST_CONNECTIONS", 2)
-    async with staged() as stage:
-        first, second, third = [await stage.connect() for _ in range(3)]
-        for each in (first, second, first):
-            assert (await each.ask(stage.request())).status == 200
-        assert (await third.ask(stage.request())).status == 429
-        third.close()
-        first.close()
-        session = stage.identities.session(stage.token)
-        assert session is not None
-        await until(lambda: len(session.connections) == 1)
-        assert (await (await stage.connect()).ask(stage.request())).status == 200
-        stage.identities.revoke(stage.token)
-        async with asyncio.timeout(patience()):
-            assert await second.reader.read() == b""
+    first, second, third = [await stage.connect() for _ in range(3)]
+    for each in (first, second, first):
+        assert (await each.ask(stage.request())).status == 200
+    assert (await third.ask(stage.request())).status == 429
+    third.close()
+    first.close()
+    session = stage.identities.session(stage.token)
+    assert session is not None
+    await until(lambda: len(session.connections) == 1)
+    assert (await (await stage.connect()).ask(stage.request())).status == 200
+    stage.identities.revoke(stage.token)
+    async with asyncio.timeout(patience()):
+        assert await second.reader.read() == b""
 
 
 @pytest.mark.parametrize(
@@ -127,19 +117,18 @@ def test_invalid_json_of_any_form_needs_little_time_and_memory(raw: bytes) -> No
     assert in_a_fork(act) == "True"
 
 
-async def test_large_content_of_a_run_is_held_one_call_at_a_time(staged: Staged) -> None:
+async def test_large_content_of_a_run_is_held_one_call_at_a_time(stage: Stage) -> None:
     """Requests for Secrets are read completely, because their values are masked."""
     body = orjson.dumps({"kind": "Secret", "data": {"a": "x" * (limits.LARGE + 1)}})
-    async with staged() as stage:
-        slow, quick = [await stage.connect() for _ in range(2)]
-        target = "POST /api/v1/namespaces/ns/secrets"
-        slow.send(stage.request(target, body=body)[:-1])
-        session = stage.identities.session(stage.token)
-        assert session is not None
-        await until(session.large.locked)
-        quick.send(stage.request(target, body=body))
-        assert (await (await stage.connect()).ask(stage.request(target, body=b"{}"))).status == 200
-        assert not quick.reader._buffer  # type: ignore[attr-defined]
-        slow.send(body[-1:])
-        assert (await slow.answer()).status == (await quick.answer()).status == 200
-        await until(lambda: not session.large.locked())
+    slow, quick = [await stage.connect() for _ in range(2)]
+    target = "POST /api/v1/namespaces/ns/secrets"
+    slow.send(stage.request(target, body=body)[:-1])
+    session = stage.identities.session(stage.token)
+    assert session is not None
+    await until(session.large.locked)
+    quick.send(stage.request(target, body=body))
+    assert (await (await stage.connect()).ask(stage.request(target, body=b"{}"))).status == 200
+    assert not quick.reader._buffer  # type: ignore[attr-defined]
+    slow.send(body[-1:])
+    assert (await slow.answer()).status == (await quick.answer()).status == 200
+    await until(lambda: not session.large.locked())

@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING
 
 import orjson
 import pytest
 
 from tests.kit.wait import patience, until
-
-if TYPE_CHECKING:
-    from tests.unit.proxy.stage import Message, Stage
+from tests.unit.proxy.stage import Message, Stage
 
 
 @pytest.mark.parametrize("method", ["GET", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"])

@@ -3,23 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
-from contextlib import AbstractAsyncContextManager
+from collections.abc import AsyncIterator
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, TypeAlias
 
 import pytest
 
-from runner.core.proxy.calls import Handler
 from runner.features.discoverycache.handler import LARGEST, DiscoveryCache
 from runner.values.objects import GVK, ObjectKey, ObjectRef
 from runner.values.ownership import Owner
 from tests.kit.wait import until
-
-if TYPE_CHECKING:
-    from tests.unit.proxy.stage import Message, Stage
-
-Staged: TypeAlias = Callable[[Handler], AbstractAsyncContextManager["Stage"]]
+from tests.unit.proxy.stage import Message, Stage, Staged
 
 CRDS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 OTHER_KIND = Owner(ObjectRef(GVK("web.example.com", "v1", "Site"), ObjectKey("ns", "sample"), "uid"), namespaced=True)

@@ -5,9 +5,7 @@ from __future__ import annotations
 import ast
 import base64
 import gzip
-from collections.abc import Callable
-from contextlib import AbstractAsyncContextManager
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import orjson
 import pytest
@@ -16,11 +14,7 @@ from runner.core.engine import secret_objects
 from runner.core.masking.masker import MASK
 from runner.core.proxy.protobuf.wire import message, text
 from runner.features.masking.requests import CALLBACKS, NO_LOG_PATH
-
-if TYPE_CHECKING:
-    from tests.unit.proxy.stage import Stage
-
-Staged = Callable[..., AbstractAsyncContextManager["Stage"]]
+from tests.unit.proxy.stage import Stage
 
 PATH = "/api/v1/namespaces/ns/secrets"
 VALUE = "hunter2hunter2"
@@ -72,41 +66,37 @@ ANSWERS = {
 
 
 @pytest.mark.parametrize("body", ANSWERS.values(), ids=ANSWERS)
-async def test_values_are_recorded_before_the_client_gets_the_response(staged: Staged, body: bytes) -> None:
+async def test_values_are_recorded_before_the_client_gets_the_response(stage: Stage, body: bytes) -> None:
     media = PROTOBUF if body.startswith(b"k8s") else "application/yaml" if body.startswith(b"kind") else None
-    async with staged() as stage:
-        stage.api.answers(stage.reply(body, "200 OK", f"Content-Type: {media or 'application/json'}"))
-        assert (await stage.get(f"{PATH}/a")).body == body
-        assert knows(stage)
-        assert not stage.run.secrets.is_exhausted
+    stage.api.answers(stage.reply(body, "200 OK", f"Content-Type: {media or 'application/json'}"))
+    assert (await stage.get(f"{PATH}/a")).body == body
+    assert knows(stage)
+    assert not stage.run.secrets.is_exhausted
 
 
-async def test_values_beside_deeply_nested_fields_are_learned(staged: Staged) -> None:
+async def test_values_beside_deeply_nested_fields_are_learned(stage: Stage) -> None:
     deep = orjson.dumps(secret())[:-1] + b', "extra": ' + b"[" * 5000 + b"]" * 5000 + b"}"
-    async with staged() as stage:
-        stage.api.answers(stage.reply(deep, "200 OK", "Content-Type: application/json"))
-        assert (await stage.get(f"{PATH}/a")).body == deep
-        assert knows(stage)
-        assert not stage.run.secrets.is_exhausted
+    stage.api.answers(stage.reply(deep, "200 OK", "Content-Type: application/json"))
+    assert (await stage.get(f"{PATH}/a")).body == deep
+    assert knows(stage)
+    assert not stage.run.secrets.is_exhausted
 
 
-async def test_yaml_that_nests_too_deeply_to_be_read_withholds_the_output(staged: Staged) -> None:
+async def test_yaml_that_nests_too_deeply_to_be_read_withholds_the_output(stage: Stage) -> None:
     body = b"stringData: {a: b}\nextra: " + b"[a, " * 1500 + b"]" * 1500
-    async with staged() as stage:
-        wire = await stage.connect()
-        kind = "Content-Type: application/apply-patch+yaml"
-        assert (await wire.ask(stage.request(f"PATCH {PATH}/a", kind, body=body))).status == 200
-        assert stage.run.secrets.is_exhausted
+    wire = await stage.connect()
+    kind = "Content-Type: application/apply-patch+yaml"
+    assert (await wire.ask(stage.request(f"PATCH {PATH}/a", kind, body=body))).status == 200
+    assert stage.run.secrets.is_exhausted
 
 
-async def test_packed_answers_are_read(staged: Staged) -> None:
+async def test_packed_answers_are_read(stage: Stage) -> None:
     packed = gzip.compress(orjson.dumps(secret()))
-    async with staged() as stage:
-        stage.api.answers(
-            stage.reply(packed, "200 OK", "Content-Type: application/json", "Content-Encoding: gzip"),
-        )
-        assert (await stage.get(PATH)).body == packed
-        assert knows(stage)
+    stage.api.answers(
+        stage.reply(packed, "200 OK", "Content-Type: application/json", "Content-Encoding: gzip"),
+    )
+    assert (await stage.get(PATH)).body == packed
+    assert knows(stage)
 
 
 WRITES = {
@@ -130,21 +120,20 @@ WRITES = {
 
 @pytest.mark.parametrize(("how", "write"), WRITES.items(), ids=WRITES)
 async def test_values_are_recorded_before_the_api_server_gets_the_request(
-    staged: Staged, how: str, write: tuple[str, bytes]
+    stage: Stage, how: str, write: tuple[str, bytes]
 ) -> None:
     media, body = write
-    async with staged() as stage:
-        stage.api.answers(stage.reply(b"{}", "409 Conflict"))
-        wire = await stage.connect()
-        path = PATH if how.startswith("POST") else f"{PATH}/a"
-        await wire.ask(stage.request(f"{how.split(maxsplit=1)[0]} {path}", f"Content-Type: {media}", body=body))
-        assert stage.api.seen[0].body == body
-        assert knows(stage)
-        assert not stage.run.secrets.is_exhausted
+    stage.api.answers(stage.reply(b"{}", "409 Conflict"))
+    wire = await stage.connect()
+    path = PATH if how.startswith("POST") else f"{PATH}/a"
+    await wire.ask(stage.request(f"{how.split(maxsplit=1)[0]} {path}", f"Content-Type: {media}", body=body))
+    assert stage.api.seen[0].body == body
+    assert knows(stage)
+    assert not stage.run.secrets.is_exhausted
 
 
 @pytest.mark.parametrize("binary", [False, True])
-async def test_a_watch_is_learned_from_as_it_passes(staged: Staged, *, binary: bool) -> None:
+async def test_a_watch_is_learned_from_as_it_passes(stage: Stage, *, binary: bool) -> None:
     if binary:
         events = [
             message(2, message(1, protobuf("Secret", protobuf_secret(value)))) for value in (VALUE, "another-one")
@@ -159,36 +148,33 @@ async def test_a_watch_is_learned_from_as_it_passes(staged: Staged, *, binary: b
     head = f"HTTP/1.1 200 OK\r\nContent-Type: {media}\r\nTransfer-Encoding: chunked\r\n\r\n"
     cut = len(stream) // 3
 
-    async with staged() as stage:
-        stage.api.answers(
-            head.encode()
-            + b"".join(b"%x\r\n%b\r\n" % (len(part), part) for part in (stream[:cut], stream[cut:]))
-            + b"0\r\n\r\n"
-        )
-        assert (await stage.get(f"{PATH}?watch=1")).body == stream
-        assert knows(stage)
-        assert knows(stage, "another-one")
+    stage.api.answers(
+        head.encode()
+        + b"".join(b"%x\r\n%b\r\n" % (len(part), part) for part in (stream[:cut], stream[cut:]))
+        + b"0\r\n\r\n"
+    )
+    assert (await stage.get(f"{PATH}?watch=1")).body == stream
+    assert knows(stage)
+    assert knows(stage, "another-one")
 
 
-async def test_tokens_made_for_a_service_account_are_secret(staged: Staged) -> None:
-    async with staged() as stage:
-        stage.api.answers(
-            stage.reply(orjson.dumps({"status": {"token": VALUE}}), "201 Created", "Content-Type: application/json")
-        )
-        await stage.ask("POST /api/v1/namespaces/ns/serviceaccounts/a/token", body=b"{}")
-        assert knows(stage)
+async def test_tokens_made_for_a_service_account_are_secret(stage: Stage) -> None:
+    stage.api.answers(
+        stage.reply(orjson.dumps({"status": {"token": VALUE}}), "201 Created", "Content-Type: application/json")
+    )
+    await stage.ask("POST /api/v1/namespaces/ns/serviceaccounts/a/token", body=b"{}")
+    assert knows(stage)
 
 
-async def test_other_objects_and_refusals_add_no_values(staged: Staged) -> None:
+async def test_other_objects_and_refusals_add_no_values(stage: Stage) -> None:
     body = orjson.dumps(secret())
-    async with staged() as stage:
-        stage.api.answers(
-            *[stage.reply(body, "200 OK", "Content-Type: application/json")] * 3, stage.reply(body, "403 Forbidden")
-        )
-        for path in ("/api/v1/namespaces/ns/configmaps/a", "/apis/example.com/v1/namespaces/ns/secrets/a", "/version"):
-            await stage.get(path)
-        await stage.get(f"{PATH}/a")
-        assert not stage.run.secrets.has_learned
+    stage.api.answers(
+        *[stage.reply(body, "200 OK", "Content-Type: application/json")] * 3, stage.reply(body, "403 Forbidden")
+    )
+    for path in ("/api/v1/namespaces/ns/configmaps/a", "/apis/example.com/v1/namespaces/ns/secrets/a", "/version"):
+        await stage.get(path)
+    await stage.get(f"{PATH}/a")
+    assert not stage.run.secrets.has_learned
 
 
 OF_OPERATORS = {
@@ -224,47 +210,43 @@ OF_OPERATORS = {
 @pytest.mark.parametrize(("public", "hidden"), OF_OPERATORS.values(), ids=OF_OPERATORS)
 @pytest.mark.parametrize("field", ["data", "stringData"])
 async def test_names_by_convention_are_not_masked_and_passwords_beside_them_are(
-    staged: Staged, public: dict[str, str], hidden: dict[str, str], field: str
+    stage: Stage, public: dict[str, str], hidden: dict[str, str], field: str
 ) -> None:
     values = {key: encoded(value) if field == "data" else value for key, value in {**public, **hidden}.items()}
-    async with staged() as stage:
-        stage.api.answers(stage.reply(orjson.dumps(secret(**{"data": {}, field: values}))))
-        await stage.get(f"{PATH}/mine-secret")
-        for value in public.values():
-            assert stage.run.secrets.masker.text(value) == value
-        for value in hidden.values():
-            assert MASK in stage.run.secrets.masker.text(value)
+    stage.api.answers(stage.reply(orjson.dumps(secret(**{"data": {}, field: values}))))
+    await stage.get(f"{PATH}/mine-secret")
+    for value in public.values():
+        assert stage.run.secrets.masker.text(value) == value
+    for value in hidden.values():
+        assert MASK in stage.run.secrets.masker.text(value)
 
 
-async def test_a_name_by_convention_that_is_no_name_or_that_a_task_hides_is_masked(staged: Staged) -> None:
+async def test_a_name_by_convention_that_is_no_name_or_that_a_task_hides_is_masked(stage: Stage) -> None:
     url = "mongodb://a:pQ8xVt2K@shopper"
-    async with staged() as stage:
-        body = secret(data={}, stringData={"host": url, "password_user": "backupper", "user": "two words of it"})
-        stage.api.answers(stage.reply(orjson.dumps(body)))
-        await stage.get(f"{PATH}/mine-secret")
-        posted = orjson.dumps({"task": "1", "values": ["automationhub"]})
-        assert (await stage.ask(f"POST {NO_LOG_PATH}", body=posted)).status == 200
-        for value in (url, "backupper", "two words of it", "automationhub"):
-            assert MASK in stage.run.secrets.masker.text(value)
+    body = secret(data={}, stringData={"host": url, "password_user": "backupper", "user": "two words of it"})
+    stage.api.answers(stage.reply(orjson.dumps(body)))
+    await stage.get(f"{PATH}/mine-secret")
+    posted = orjson.dumps({"task": "1", "values": ["automationhub"]})
+    assert (await stage.ask(f"POST {NO_LOG_PATH}", body=posted)).status == 200
+    for value in (url, "backupper", "two words of it", "automationhub"):
+        assert MASK in stage.run.secrets.masker.text(value)
 
 
-async def test_words_of_objects_that_a_run_uses_are_not_masked(staged: Staged) -> None:
+async def test_words_of_objects_that_a_run_uses_are_not_masked(stage: Stage) -> None:
     body = orjson.dumps(secret(data={}, stringData={"a": "gateway", "b": "storefront", "c": "kR7bQz1LmW"}))
-    async with staged() as stage:
-        stage.run.secrets.publish("shop-storefront")
-        stage.api.answers(stage.reply(b"{}"), stage.reply(body))
-        await stage.get("/api/v1/namespaces/ns/configmaps/shop-gateway")
-        await stage.get(f"{PATH}/mine-secret")
-        message = "Deployment shop-gateway: kR7bQz1LmW of shop-storefront"
-        assert stage.run.secrets.masker.text(message) == f"Deployment shop-gateway: {MASK} of shop-storefront"
+    stage.run.secrets.publish("shop-storefront")
+    stage.api.answers(stage.reply(b"{}"), stage.reply(body))
+    await stage.get("/api/v1/namespaces/ns/configmaps/shop-gateway")
+    await stage.get(f"{PATH}/mine-secret")
+    message = "Deployment shop-gateway: kR7bQz1LmW of shop-storefront"
+    assert stage.run.secrets.masker.text(message) == f"Deployment shop-gateway: {MASK} of shop-storefront"
 
 
-async def test_the_name_and_namespace_of_a_secret_are_not_masked(staged: Staged) -> None:
+async def test_the_name_and_namespace_of_a_secret_are_not_masked(stage: Stage) -> None:
     body = orjson.dumps(secret(data={"namespace": encoded("ns-of-it"), "name": encoded("mine-secret")}))
-    async with staged() as stage:
-        stage.api.answers(stage.reply(body, "200 OK", "Content-Type: application/json"))
-        await stage.get(f"{PATH}/a")
-        assert not stage.run.secrets.masker
+    stage.api.answers(stage.reply(body, "200 OK", "Content-Type: application/json"))
+    await stage.get(f"{PATH}/a")
+    assert not stage.run.secrets.masker
 
 
 @pytest.mark.parametrize(
@@ -277,25 +259,23 @@ async def test_the_name_and_namespace_of_a_secret_are_not_masked(staged: Staged)
     ],
     ids=["CBOR", "broken JSON", "broken protobuf", "too large"],
 )
-async def test_an_answer_that_cannot_be_read_makes_the_output_withheld(staged: Staged, media: str, body: bytes) -> None:
-    async with staged() as stage:
-        stage.api.answers(stage.reply(body, "200 OK", f"Content-Type: {media}"))
-        assert (await stage.get(PATH)).body == body
-        assert stage.run.secrets.is_exhausted
+async def test_an_answer_that_cannot_be_read_makes_the_output_withheld(stage: Stage, media: str, body: bytes) -> None:
+    stage.api.answers(stage.reply(body, "200 OK", f"Content-Type: {media}"))
+    assert (await stage.get(PATH)).body == body
+    assert stage.run.secrets.is_exhausted
 
 
-async def test_a_run_reports_the_values_of_arguments_with_no_log(staged: Staged) -> None:
-    async with staged() as stage:
-        wire = await stage.connect()
-        body = orjson.dumps({"task": "t-1", "values": [VALUE, 5]})
-        assert (await wire.ask(stage.request(f"POST {NO_LOG_PATH}", body=body))).status == 200
-        assert knows(stage)
-        assert stage.run.secrets.is_cleared("t-1")
-        assert stage.run.stats.calls == 0
-        assert stage.api.seen == []
-        assert (await stage.ask(f"POST {NO_LOG_PATH}", body=b"[]")).status == 400
-        stage.identities.revoke(stage.token)
-        assert (await stage.ask(f"POST {NO_LOG_PATH}", body=body)).status == 401
+async def test_a_run_reports_the_values_of_arguments_with_no_log(stage: Stage) -> None:
+    wire = await stage.connect()
+    body = orjson.dumps({"task": "t-1", "values": [VALUE, 5]})
+    assert (await wire.ask(stage.request(f"POST {NO_LOG_PATH}", body=body))).status == 200
+    assert knows(stage)
+    assert stage.run.secrets.is_cleared("t-1")
+    assert stage.run.stats.calls == 0
+    assert stage.api.seen == []
+    assert (await stage.ask(f"POST {NO_LOG_PATH}", body=b"[]")).status == 400
+    stage.identities.revoke(stage.token)
+    assert (await stage.ask(f"POST {NO_LOG_PATH}", body=body)).status == 401
 
 
 def test_runs_and_the_proxy_mean_the_same_path() -> None:
@@ -324,12 +304,11 @@ def test_data_that_is_not_base64_is_used_unchanged() -> None:
 
 
 async def test_the_log_names_the_reason_for_which_output_is_withheld(
-    staged: Staged, capsys: pytest.CaptureFixture[str]
+    stage: Stage, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    async with staged() as stage:
-        stage.run.secrets.exhaust("withheld: the operator was restarted during this run")
-        stage.api.answers(stage.reply(orjson.dumps(secret()), "200 OK", "Content-Type: application/json"))
-        await stage.get(f"{PATH}/a")
+    stage.run.secrets.exhaust("withheld: the operator was restarted during this run")
+    stage.api.answers(stage.reply(orjson.dumps(secret()), "200 OK", "Content-Type: application/json"))
+    await stage.get(f"{PATH}/a")
     written = "".join(capsys.readouterr())
     assert "the operator was restarted during this run" in written
     assert "than can be masked" not in written

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
-from contextlib import AbstractAsyncContextManager
-from typing import TYPE_CHECKING, TypeAlias
+from collections.abc import AsyncIterator
 
 import orjson
 import pytest
@@ -21,11 +19,7 @@ from runner.values.errors import NotFoundError
 from runner.values.objects import Object, ObjectKey
 from runner.values.ownership import Owner
 from runner.values.slots import EMPTY
-
-if TYPE_CHECKING:
-    from tests.unit.proxy.stage import Stage
-
-Staged: TypeAlias = Callable[..., AbstractAsyncContextManager["Stage"]]
+from tests.unit.proxy.stage import Stage, Staged
 
 PATH = "/api/v1/namespaces/ns/configmaps"
 KEY = ObjectKey("ns", "a")
@@ -90,6 +84,12 @@ def handlers(cluster: FakeCluster) -> tuple[Handler, ...]:
     return (Writes(ServedResources(cluster, lambda: 0.0), cluster, cluster, hook=requests.creations),)
 
 
+@pytest.fixture
+async def stage(staged: Staged, handlers: tuple[Handler, ...]) -> AsyncIterator[Stage]:
+    async with staged(*handlers) as made:
+        yield made
+
+
 async def write(stage: Stage, start: str, media: str, obj: Object) -> int:
     answer = await stage.ask(start, f"Content-Type: {media}", body=orjson.dumps(obj))
     return answer.status
@@ -97,12 +97,11 @@ async def write(stage: Stage, start: str, media: str, obj: Object) -> int:
 
 @pytest.mark.parametrize(("start", "media"), [(f"POST {PATH}", "application/json"), (f"PATCH {PATH}/a", APPLY)])
 async def test_an_intent_is_stored_before_the_request_is_forwarded(
-    staged: Staged, handlers: tuple[Handler, ...], cluster: FakeCluster, start: str, media: str
+    stage: Stage, cluster: FakeCluster, start: str, media: str
 ) -> None:
-    async with staged(*handlers) as stage:
-        cluster.watch(stage)
-        stage.api.answers(stage.reply(orjson.dumps(config_map(uid="u")), "201 Created"))
-        assert await write(stage, start, media, config_map()) == 201
+    cluster.watch(stage)
+    stage.api.answers(stage.reply(orjson.dumps(config_map(uid="u")), "201 Created"))
+    assert await write(stage, start, media, config_map()) == 201
     ((text, requests),) = cluster.stored
     assert requests == 0
     assert [each.key for each in CreationRecord.parse(text).intents()] == [KEY]
@@ -127,8 +126,7 @@ async def test_an_intent_is_stored_before_the_request_is_forwarded(
     ],
 )
 async def test_objects_that_exist_or_get_no_owner_are_not_recorded_as_created(
-    staged: Staged,
-    handlers: tuple[Handler, ...],
+    stage: Stage,
     cluster: FakeCluster,
     start: str,
     media: str,
@@ -137,21 +135,19 @@ async def test_objects_that_exist_or_get_no_owner_are_not_recorded_as_created(
     left: int,
 ) -> None:
     cluster.existing = config_map(uid="1")
-    async with staged(*handlers) as stage:
-        cluster.watch(stage)
-        stage.api.answers(stage.reply(orjson.dumps(config_map(uid="1")), status))
-        await write(stage, start, media, config_map(**metadata))
+    cluster.watch(stage)
+    stage.api.answers(stage.reply(orjson.dumps(config_map(uid="1")), status))
+    await write(stage, start, media, config_map(**metadata))
     assert len(cluster.stored) == left
     assert cluster.objects.record.objects == {}
 
 
 async def test_an_answer_that_does_not_tell_whether_the_object_exists_leaves_the_intent(
-    staged: Staged, handlers: tuple[Handler, ...], cluster: FakeCluster
+    stage: Stage, cluster: FakeCluster
 ) -> None:
-    async with staged(*handlers) as stage:
-        cluster.watch(stage)
-        stage.api.answers(stage.reply(b"{}", "504 Gateway Timeout"))
-        await write(stage, f"POST {PATH}", "application/json", config_map())
+    cluster.watch(stage)
+    stage.api.answers(stage.reply(b"{}", "504 Gateway Timeout"))
+    await write(stage, f"POST {PATH}", "application/json", config_map())
     assert [each.key for each in cluster.objects.record.intents()] == [KEY]
 
 
@@ -172,13 +168,12 @@ async def test_an_answer_that_does_not_tell_whether_the_object_exists_leaves_the
     ],
 )
 async def test_requests_with_its_name_and_lists_with_it_use_an_object(
-    staged: Staged, cluster: FakeCluster, path: str, answer: Object, *, used: bool
+    stage: Stage, cluster: FakeCluster, path: str, answer: Object, *, used: bool
 ) -> None:
-    async with staged() as stage:
-        cluster.watch(stage)
-        body = orjson.dumps(answer)
-        stage.api.answers(stage.reply(body))
-        assert (await stage.get(path)).body == body
+    cluster.watch(stage)
+    body = orjson.dumps(answer)
+    stage.api.answers(stage.reply(body))
+    assert (await stage.get(path)).body == body
     assert cluster.objects.used.has("configmaps", KEY) is used
 
 
@@ -187,37 +182,32 @@ async def test_requests_with_its_name_and_lists_with_it_use_an_object(
     [({"kind": "Status", "details": {"name": "a"}}, True, False), ({"kind": "Status"}, True, True)],
 )
 async def test_a_creation_that_fails_because_the_object_exists_uses_it(
-    staged: Staged, cluster: FakeCluster, body: Object, *, a: bool, b: bool
+    stage: Stage, cluster: FakeCluster, body: Object, *, a: bool, b: bool
 ) -> None:
-    async with staged() as stage:
-        cluster.watch(stage)
-        stage.api.answers(stage.reply(orjson.dumps(body), "409 Conflict"))
-        assert await write(stage, f"POST {PATH}", "application/json", config_map()) == 409
+    cluster.watch(stage)
+    stage.api.answers(stage.reply(orjson.dumps(body), "409 Conflict"))
+    assert await write(stage, f"POST {PATH}", "application/json", config_map()) == 409
     used = cluster.objects.used
     assert [used.has("configmaps", ObjectKey("ns", name)) for name in ("a", "b")] == [a, b]
 
 
 async def test_while_the_response_to_a_list_is_not_there_all_objects_of_the_kind_are_in_use(
-    staged: Staged, cluster: FakeCluster
+    stage: Stage, cluster: FakeCluster
 ) -> None:
-    async with staged() as stage:
-        cluster.watch(stage)
-        with cluster.objects.gate.deleting("configmaps", KEY):
-            listing = asyncio.create_task(stage.get(PATH))
-            while not cluster.objects.used.has("configmaps", KEY):
-                await asyncio.sleep(0)
-            assert stage.api.seen == []
-        stage.api.answers(stage.reply(orjson.dumps({"items": []})))
-        assert (await listing).status == 200
+    cluster.watch(stage)
+    with cluster.objects.gate.deleting("configmaps", KEY):
+        listing = asyncio.create_task(stage.get(PATH))
+        while not cluster.objects.used.has("configmaps", KEY):
+            await asyncio.sleep(0)
+        assert stage.api.seen == []
+    stage.api.answers(stage.reply(orjson.dumps({"items": []})))
+    assert (await listing).status == 200
     assert not cluster.objects.used.has("configmaps", KEY)
 
 
-async def test_a_run_of_a_watch_without_prune_is_forwarded_and_not_recorded(
-    staged: Staged, handlers: tuple[Handler, ...]
-) -> None:
-    async with staged(*handlers) as stage:
-        stage.api.answers(stage.reply(orjson.dumps({"items": []})))
-        await stage.get(PATH)
-        stage.api.answers(stage.reply(orjson.dumps(config_map(uid="u")), "201 Created"))
-        assert await write(stage, f"POST {PATH}", "application/json", config_map()) == 201
-        assert stage.run.more.get(USES) is None
+async def test_a_run_of_a_watch_without_prune_is_forwarded_and_not_recorded(stage: Stage) -> None:
+    stage.api.answers(stage.reply(orjson.dumps({"items": []})))
+    await stage.get(PATH)
+    stage.api.answers(stage.reply(orjson.dumps(config_map(uid="u")), "201 Created"))
+    assert await write(stage, f"POST {PATH}", "application/json", config_map()) == 201
+    assert stage.run.more.get(USES) is None

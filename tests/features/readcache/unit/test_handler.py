@@ -8,7 +8,6 @@ from collections import Counter
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 import orjson
 import pytest
@@ -22,9 +21,7 @@ from runner.features.readcache.handler import Reads
 from runner.values.objects import GVK, Object, ObjectKey, ObjectRef
 from runner.values.ownership import Owner
 from tests.kit.wait import until
-
-if TYPE_CHECKING:
-    from tests.unit.proxy.stage import Message, Stage
+from tests.unit.proxy.stage import Message, Stage
 
 VERBS = frozenset({"get", "list", "watch"})
 WIDGETS = ApiResource(GVK("example.com", "v1", "Widget"), "widgets", True, VERBS, frozenset())  # noqa: FBT003 - namespaced

@@ -9,7 +9,7 @@ import ssl
 import sys
 from collections.abc import AsyncIterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 from aiohttp import web
@@ -19,9 +19,7 @@ from runner.base.credentials.auth import Credentials, HostEnvironment
 from runner.base.pki import Authority
 from runner.core.kube.client import Client
 from runner.values.errors import ApiUnavailableError, ConfigError
-
-if TYPE_CHECKING:
-    from tests.unit.kube.scripted import KubeConfigFile
+from tests.unit.kube.scripted import KubeConfigFile
 
 PLUGIN = """
 import json, os, sys

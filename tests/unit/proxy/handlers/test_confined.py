@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from contextlib import AbstractAsyncContextManager
-from typing import TYPE_CHECKING
+from collections.abc import AsyncIterator
 
 import orjson
 import pytest
 
 from runner.core.proxy.handlers.confined import Confined
+from tests.unit.proxy.stage import Stage, Staged
 
-if TYPE_CHECKING:
-    from tests.unit.proxy.stage import Stage
 
-Staged = Callable[..., AbstractAsyncContextManager["Stage"]]
+@pytest.fixture
+async def stage(staged: Staged) -> AsyncIterator[Stage]:
+    async with staged(Confined()) as made:
+        yield made
 
 
 async def _status(stage: Stage, start: str) -> int:
@@ -51,10 +51,9 @@ async def _status(stage: Stage, start: str) -> int:
         "POST /version",
     ],
 )
-async def test_a_confined_run_uses_nothing_outside_of_its_namespace(staged: Staged, start: str) -> None:
-    async with staged(Confined()) as stage:
-        assert await _status(stage, start) == 403
-        assert stage.api.seen == []
+async def test_a_confined_run_uses_nothing_outside_of_its_namespace(stage: Stage, start: str) -> None:
+    assert await _status(stage, start) == 403
+    assert stage.api.seen == []
 
 
 @pytest.mark.parametrize(
@@ -74,14 +73,12 @@ async def test_a_confined_run_uses_nothing_outside_of_its_namespace(staged: Stag
         "POST /apis/authorization.k8s.io/v1/selfsubjectaccessreviews",
     ],
 )
-async def test_a_confined_run_uses_its_namespace_and_discovery(staged: Staged, start: str) -> None:
-    async with staged(Confined()) as stage:
-        assert await _status(stage, start) == 200
+async def test_a_confined_run_uses_its_namespace_and_discovery(stage: Stage, start: str) -> None:
+    assert await _status(stage, start) == 200
 
 
-async def test_the_refusal_names_the_field_and_other_runs_are_not_confined(staged: Staged) -> None:
-    async with staged(Confined()) as stage:
-        assert (await stage.get("/api/v1/secrets")).status == 200
-        stage.token = stage.identities.issue(stage.make_run(own_namespace_only=True))
-        answer = await stage.get("/api/v1/secrets")
+async def test_the_refusal_names_the_field_and_other_runs_are_not_confined(stage: Stage) -> None:
+    assert (await stage.get("/api/v1/secrets")).status == 200
+    stage.token = stage.identities.issue(stage.make_run(own_namespace_only=True))
+    answer = await stage.get("/api/v1/secrets")
     assert "ownNamespaceOnly" in orjson.loads(answer.body)["message"]

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from contextlib import AbstractAsyncContextManager
-from typing import TYPE_CHECKING
+from collections.abc import AsyncIterator
 from urllib.parse import parse_qs, quote
 
 import orjson
@@ -13,11 +11,7 @@ from structlog.testing import capture_logs
 
 from runner.engines.pod import jobs
 from runner.engines.pod.own_secrets import OwnSecrets
-
-if TYPE_CHECKING:
-    from tests.unit.proxy.stage import Stage
-
-Staged = Callable[..., AbstractAsyncContextManager["Stage"]]
+from tests.unit.proxy.stage import Stage, Staged
 
 RUN = f"run-{'0f8fad5b-d9cb-469f-a165-70867728950e'}-12"
 WARM = "warm-memcached-0123456789"
@@ -27,8 +21,9 @@ NOT_OF_RUNS = f"!{jobs.RUN_OF},!{jobs.WARM}"
 
 
 @pytest.fixture
-def own() -> OwnSecrets:
-    return OwnSecrets("operator", "op-pods-ca")
+async def stage(staged: Staged) -> AsyncIterator[Stage]:
+    async with staged(OwnSecrets("operator", "op-pods-ca")) as made:
+        yield made
 
 
 @pytest.mark.parametrize(
@@ -49,16 +44,15 @@ def own() -> OwnSecrets:
         f"DELETE {THERE}/{RUN}",
     ],
 )
-async def test_a_request_for_a_secret_of_the_operator_is_refused(staged: Staged, own: OwnSecrets, start: str) -> None:
-    async with staged(own) as stage:
-        wire = await stage.connect()
-        with capture_logs() as logs:
-            answer = await wire.ask(stage.request(start), to_head=start.startswith("HEAD"))
-        assert answer.status == 403
-        assert stage.api.seen == []
-        assert any(each["event"].startswith("Refused a request of a run for a Secret") for each in logs)
-        if answer.body:
-            assert "contains a key or token of the operator" in orjson.loads(answer.body)["message"]
+async def test_a_request_for_a_secret_of_the_operator_is_refused(stage: Stage, start: str) -> None:
+    wire = await stage.connect()
+    with capture_logs() as logs:
+        answer = await wire.ask(stage.request(start), to_head=start.startswith("HEAD"))
+    assert answer.status == 403
+    assert stage.api.seen == []
+    assert any(each["event"].startswith("Refused a request of a run for a Secret") for each in logs)
+    if answer.body:
+        assert "contains a key or token of the operator" in orjson.loads(answer.body)["message"]
 
 
 @pytest.mark.parametrize(
@@ -73,10 +67,9 @@ async def test_a_request_for_a_secret_of_the_operator_is_refused(staged: Staged,
         "GET /apis/example.com/v1/namespaces/operator/secrets/op-pods-ca",
     ],
 )
-async def test_other_requests_are_forwarded_unchanged(staged: Staged, own: OwnSecrets, start: str) -> None:
-    async with staged(own) as stage:
-        assert (await stage.ask(start)).status == 200
-        assert stage.api.seen[0].start == f"{start} HTTP/1.1"
+async def test_other_requests_are_forwarded_unchanged(stage: Stage, start: str) -> None:
+    assert (await stage.ask(start)).status == 200
+    assert stage.api.seen[0].start == f"{start} HTTP/1.1"
 
 
 @pytest.mark.parametrize(
@@ -94,14 +87,13 @@ async def test_other_requests_are_forwarded_unchanged(staged: Staged, own: OwnSe
     ],
 )
 async def test_lists_watches_and_deletions_of_collections_leave_them_out(
-    staged: Staged, own: OwnSecrets, start: str, labels: str, fields: str | None
+    stage: Stage, start: str, labels: str, fields: str | None
 ) -> None:
-    async with staged(own) as stage:
-        assert (await stage.ask(start)).status == 200
-        query = parse_qs(stage.api.seen[0].target.partition("?")[2])
-        assert query["labelSelector"] == [labels]
-        assert query.get("fieldSelector") == ([fields] if fields else None)
-        assert query.get("watch") == (["1"] if "watch" in start else None)
+    assert (await stage.ask(start)).status == 200
+    query = parse_qs(stage.api.seen[0].target.partition("?")[2])
+    assert query["labelSelector"] == [labels]
+    assert query.get("fieldSelector") == ([fields] if fields else None)
+    assert query.get("watch") == (["1"] if "watch" in start else None)
 
 
 @pytest.mark.parametrize("kind", ["Memcached", "A" * 60])

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import gzip
-from collections.abc import Callable
-from contextlib import AbstractAsyncContextManager
+from collections.abc import AsyncIterator
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import Any
 
 import orjson
 import pytest
@@ -16,7 +15,6 @@ from structlog.testing import capture_logs
 
 from runner.core.kube.discovery import ApiResource
 from runner.core.proxy import request
-from runner.core.proxy.calls import Handler
 from runner.core.proxy.handlers.owners import ADOPT, INJECT_OWNER
 from runner.core.proxy.handlers.served import ServedResources
 from runner.core.proxy.handlers.writes import Writes
@@ -26,11 +24,7 @@ from runner.values.errors import ForbiddenError, NotFoundError, ServerError, Thr
 from runner.values.objects import Object, ObjectKey, key_of
 from runner.values.ownership import Owner, OwnerState
 from tests.kit.wait import until
-
-if TYPE_CHECKING:
-    from tests.unit.proxy.stage import Message, Stage
-
-Staged: TypeAlias = Callable[[Handler], AbstractAsyncContextManager["Stage"]]
+from tests.unit.proxy.stage import Message, Stage, Staged
 
 PATH = "/api/v1/namespaces/ns/configmaps"
 REFERENCE = {"apiVersion": "cache.example.com/v1", "kind": "Memcached", "name": "sample", "uid": "uid-sample"}
@@ -100,6 +94,12 @@ def writes(cluster: FakeCluster) -> Writes:
     return Writes(ServedResources(cluster, lambda: 0.0), cluster, cluster)
 
 
+@pytest.fixture
+async def stage(staged: Staged, writes: Writes) -> AsyncIterator[Stage]:
+    async with staged(writes) as made:
+        yield made
+
+
 async def send(stage: Stage, start: str, obj: object, *headers: str) -> Message:
     """Send an object and return what came through."""
     data = obj if isinstance(obj, bytes) else orjson.dumps(obj)
@@ -109,84 +109,78 @@ async def send(stage: Stage, start: str, obj: object, *headers: str) -> Message:
 
 
 @pytest.mark.parametrize("kind", ["application/json", "application/json; charset=utf-8", "application/yaml", ""])
-async def test_a_created_object_gets_an_owner_reference(staged: Staged, writes: Writes, kind: str) -> None:
-    async with staged(writes) as stage:
-        headers = [f"Content-Type: {kind}"] if kind else ["X: y"]
-        seen = await send(stage, f"POST {PATH}", config_map(), *headers)
+async def test_a_created_object_gets_an_owner_reference(stage: Stage, kind: str) -> None:
+    headers = [f"Content-Type: {kind}"] if kind else ["X: y"]
+    seen = await send(stage, f"POST {PATH}", config_map(), *headers)
     assert orjson.loads(seen.body)["metadata"]["ownerReferences"] == [REFERENCE]
     assert seen.get("Content-Length") == str(len(seen.body))
 
 
-async def test_yaml_with_everything_in_it_means_the_same_afterwards(staged: Staged, writes: Writes) -> None:
+async def test_yaml_with_everything_in_it_means_the_same_afterwards(stage: Stage) -> None:
     text = "kind: ConfigMap\nmetadata: {name: a}\ndata:\n  date: 2020-01-01\n  'on': 'yes'\n"
     text += '  odd: "\\x7f\\u0085\\u2028\\U0001F600"\n'
-    async with staged(writes) as stage:
-        seen = await send(stage, f"PATCH {PATH}/a", text.encode(), "Content-Type: application/apply-patch+yaml")
+    seen = await send(stage, f"PATCH {PATH}/a", text.encode(), "Content-Type: application/apply-patch+yaml")
     sent = yaml.safe_load(seen.body)
     assert sent["metadata"]["ownerReferences"] == [REFERENCE]
     assert sent["data"] == {"date": "2020-01-01", "on": "yes", "odd": "\x7f\x85\u2028\U0001f600"}
 
 
-async def test_content_without_a_change_is_forwarded_byte_by_byte(staged: Staged, writes: Writes) -> None:
+async def test_content_without_a_change_is_forwarded_byte_by_byte(stage: Stage) -> None:
     body = b'{ "metadata": {"ownerReferences": [%s]},  "x":1.0, "x": 2}' % orjson.dumps(REFERENCE)
-    async with staged(writes) as stage:
-        assert (await send(stage, f"POST {PATH}", body)).body == body
+    assert (await send(stage, f"POST {PATH}", body)).body == body
 
 
 async def test_a_temporary_error_of_a_lookup_is_returned_and_no_object_is_created_without_owner(
-    staged: Staged, writes: Writes, cluster: FakeCluster
+    stage: Stage, cluster: FakeCluster
 ) -> None:
     body = orjson.dumps(config_map())
     header = "Content-Type: application/apply-patch+yaml"
-    async with staged(writes) as stage:
-        cluster.existing[ObjectKey("ns", "a")] = ServerError("etcd is down", status=503)
-        answer = await stage.ask(f"PATCH {PATH}/a", header, body=body)
-        assert answer.status == 503
-        assert b"etcd is down" in answer.body
-        cluster.busy = True
-        answer = await stage.ask("POST /apis/other/v1/namespaces/ns/things", header, body=body)
-        assert answer.status == 503
-        assert stage.api.seen == []
+    cluster.existing[ObjectKey("ns", "a")] = ServerError("etcd is down", status=503)
+    answer = await stage.ask(f"PATCH {PATH}/a", header, body=body)
+    assert answer.status == 503
+    assert b"etcd is down" in answer.body
+    cluster.busy = True
+    answer = await stage.ask("POST /apis/other/v1/namespaces/ns/things", header, body=body)
+    assert answer.status == 503
+    assert stage.api.seen == []
 
 
 @pytest.mark.parametrize("start", [f"PUT {PATH}/a", f"PATCH {PATH}/a"])
 async def test_updates_and_applies_own_created_objects_and_do_not_change_existing_ones(
-    staged: Staged, writes: Writes, cluster: FakeCluster, start: str
+    stage: Stage, cluster: FakeCluster, start: str
 ) -> None:
     header = (
         "Content-Type: application/json" if start.startswith("PUT") else "Content-Type: application/apply-patch+yaml"
     )
     key = ObjectKey("ns", "a")
-    async with staged(writes) as stage:
-        seen = await send(stage, start, config_map(), header)
-        assert orjson.loads(seen.body)["metadata"]["ownerReferences"] == [REFERENCE]
-        cluster.existing[key] = config_map(uid="1")
-        seen = await send(stage, start, config_map(), header)
-        assert orjson.loads(seen.body) == config_map()
-        cluster.existing[key] = config_map(uid="1", ownerReferences=[REFERENCE])
-        seen = await send(stage, start, config_map(), header)
-        assert orjson.loads(seen.body)["metadata"]["ownerReferences"] == [REFERENCE]
-        cluster.existing[key] = ForbiddenError("no", status=403)
-        seen = await send(stage, start, config_map(), header)
-        assert orjson.loads(seen.body) == config_map()
+    seen = await send(stage, start, config_map(), header)
+    assert orjson.loads(seen.body)["metadata"]["ownerReferences"] == [REFERENCE]
+    cluster.existing[key] = config_map(uid="1")
+    seen = await send(stage, start, config_map(), header)
+    assert orjson.loads(seen.body) == config_map()
+    cluster.existing[key] = config_map(uid="1", ownerReferences=[REFERENCE])
+    seen = await send(stage, start, config_map(), header)
+    assert orjson.loads(seen.body)["metadata"]["ownerReferences"] == [REFERENCE]
+    cluster.existing[key] = ForbiddenError("no", status=403)
+    seen = await send(stage, start, config_map(), header)
+    assert orjson.loads(seen.body) == config_map()
 
 
 @pytest.mark.parametrize("kind", ["merge", "strategic-merge"])
 async def test_a_merge_patch_with_the_annotation_adopts_the_object(
-    staged: Staged, writes: Writes, cluster: FakeCluster, kind: str
+    stage: Stage, cluster: FakeCluster, kind: str
 ) -> None:
     cluster.existing[ObjectKey("ns", "a")] = config_map(uid="1")
     header = f"Content-Type: application/{kind}-patch+json"
-    async with staged(writes) as stage:
-        plain = await send(stage, f"PATCH {PATH}/a", {"data": {"x": "y"}}, header)
-        assert orjson.loads(plain.body) == {"data": {"x": "y"}}
-        adopting = await send(stage, f"PATCH {PATH}/a", {"metadata": {"annotations": {ADOPT: "true"}}}, header)
-        assert orjson.loads(adopting.body)["metadata"]["ownerReferences"] == [REFERENCE]
+    plain = await send(stage, f"PATCH {PATH}/a", {"data": {"x": "y"}}, header)
+    assert orjson.loads(plain.body) == {"data": {"x": "y"}}
+    adopting = await send(stage, f"PATCH {PATH}/a", {"metadata": {"annotations": {ADOPT: "true"}}}, header)
+    assert orjson.loads(adopting.body)["metadata"]["ownerReferences"] == [REFERENCE]
 
 
 @pytest.mark.parametrize("form", ["apply", "update", "merge"])
 async def test_two_runs_that_adopt_an_object_at_the_same_time_both_become_owners(
-    staged: Staged, writes: Writes, cluster: FakeCluster, form: str
+    stage: Stage, cluster: FakeCluster, form: str
 ) -> None:
     suffix = {"update": "json", "apply": "apply-patch+yaml"}.get(form, f"{form}-patch+json")
     start = f"PUT {PATH}/a" if form == "update" else f"PATCH {PATH}/a?fieldManager=ansible"
@@ -203,19 +197,18 @@ async def test_two_runs_that_adopt_an_object_at_the_same_time_both_become_owners
         writer.write(stage.reply(orjson.dumps(cluster.existing[key])))
 
     body = orjson.dumps(config_map(annotations={ADOPT: "true"}))
-    async with staged(writes) as stage:
-        stage.api.script = script
-        for name in ("sample", "two"):
-            ref = replace(stage.run.owner.ref, key=ObjectKey("ns", name), uid=f"uid-{name}")
-            run = replace(stage.run, owner=replace(stage.run.owner, ref=ref))
-            stage.token = stage.identities.issue(run)
-            wire = await stage.connect()
-            wire.send(stage.request(start, f"Content-Type: application/{suffix}", body=body))
-        await until(lambda: len(stage.api.seen) == 2)
-        assert {each["uid"] for each in orjson.loads(stage.api.seen[1].body)["metadata"]["ownerReferences"]} == {
-            "uid-sample",
-            "uid-two",
-        }
+    stage.api.script = script
+    for name in ("sample", "two"):
+        ref = replace(stage.run.owner.ref, key=ObjectKey("ns", name), uid=f"uid-{name}")
+        run = replace(stage.run, owner=replace(stage.run.owner, ref=ref))
+        stage.token = stage.identities.issue(run)
+        wire = await stage.connect()
+        wire.send(stage.request(start, f"Content-Type: application/{suffix}", body=body))
+    await until(lambda: len(stage.api.seen) == 2)
+    assert {each["uid"] for each in orjson.loads(stage.api.seen[1].body)["metadata"]["ownerReferences"]} == {
+        "uid-sample",
+        "uid-two",
+    }
 
 
 OF_OWNERS = {
@@ -229,27 +222,25 @@ OF_OWNERS = {
 @pytest.mark.parametrize("existing", [None, {"uid": "1"}, {"uid": "1", "ownerReferences": [REFERENCE]}])
 @pytest.mark.parametrize("form", ["create", "apply", "update", "merge", "strategic-merge"])
 async def test_a_watch_can_disable_annotations_about_owners(
-    staged: Staged, writes: Writes, cluster: FakeCluster, form: str, existing: dict[str, Any] | None
+    stage: Stage, cluster: FakeCluster, form: str, existing: dict[str, Any] | None
 ) -> None:
     if existing is not None:
         cluster.existing[ObjectKey("ns", "a")] = config_map(**existing)
     start = {"create": f"POST {PATH}", "update": f"PUT {PATH}/a"}.get(form, f"PATCH {PATH}/a")
     suffix = {"create": "json", "update": "json", "apply": "apply-patch+yaml"}.get(form, f"{form}-patch+json")
     body = config_map(annotations={"team": "a", **OF_OWNERS})
-    async with staged(writes) as stage:
-        stage.token = stage.identities.issue(stage.make_run(owner_annotations=False))
-        seen = orjson.loads((await send(stage, start, body, f"Content-Type: application/{suffix}")).body)
+    stage.token = stage.identities.issue(stage.make_run(owner_annotations=False))
+    seen = orjson.loads((await send(stage, start, body, f"Content-Type: application/{suffix}")).body)
     assert seen["metadata"]["annotations"] == {"team": "a"}
     is_new = form == "create" or (existing is None and "merge" not in form)
     is_kept = form in {"apply", "update"} and existing is not None and "ownerReferences" in existing
     assert seen["metadata"].get("ownerReferences") == ([REFERENCE] if is_new or is_kept else None)
 
 
-async def test_a_list_loses_the_annotations_of_each_object(staged: Staged, writes: Writes) -> None:
+async def test_a_list_loses_the_annotations_of_each_object(stage: Stage) -> None:
     items = [config_map(annotations=OF_OWNERS), config_map(annotations={"team": "a"})]
-    async with staged(writes) as stage:
-        stage.token = stage.identities.issue(stage.make_run(owner_annotations=False))
-        seen = await send(stage, f"POST {PATH}", {"apiVersion": "v1", "kind": "List", "items": items})
+    stage.token = stage.identities.issue(stage.make_run(owner_annotations=False))
+    seen = await send(stage, f"POST {PATH}", {"apiVersion": "v1", "kind": "List", "items": items})
     sent = orjson.loads(seen.body)["items"]
     assert [each["metadata"]["annotations"] for each in sent] == [{}, {"team": "a"}]
     assert [each["metadata"]["ownerReferences"] for each in sent] == [[REFERENCE]] * 2
@@ -259,25 +250,23 @@ async def test_a_list_loses_the_annotations_of_each_object(staged: Staged, write
     ("kind", "sent"), [("merge", []), ("strategic-merge", [{"$patch": "delete", "uid": REFERENCE["uid"]}])]
 )
 async def test_a_merge_patch_with_the_annotation_removes_the_owner(
-    staged: Staged, writes: Writes, cluster: FakeCluster, kind: str, sent: list[object]
+    stage: Stage, cluster: FakeCluster, kind: str, sent: list[object]
 ) -> None:
     cluster.existing[ObjectKey("ns", "a")] = config_map(uid="1", ownerReferences=[REFERENCE])
     header = f"Content-Type: application/{kind}-patch+json"
-    async with staged(writes) as stage:
-        given_up = await send(stage, f"PATCH {PATH}/a", {"metadata": {"annotations": {INJECT_OWNER: "false"}}}, header)
-        assert orjson.loads(given_up.body)["metadata"]["ownerReferences"] == sent
+    given_up = await send(stage, f"PATCH {PATH}/a", {"metadata": {"annotations": {INJECT_OWNER: "false"}}}, header)
+    assert orjson.loads(given_up.body)["metadata"]["ownerReferences"] == sent
 
 
 async def test_protobuf_gets_the_owner_and_keeps_every_owner_when_it_replaces(
-    staged: Staged, writes: Writes, cluster: FakeCluster
+    stage: Stage, cluster: FakeCluster
 ) -> None:
     content = b"k8s\0\n\x0f\n\x02v1\x12\x09ConfigMap\x12\x05\n\x03\n\x01a"
     other = {"apiVersion": "v1", "kind": "Pod", "name": "p", "uid": "other", "controller": True}
     cluster.existing[ObjectKey("ns", "a")] = config_map(ownerReferences=[other, REFERENCE])
     header = "Content-Type: application/vnd.kubernetes.protobuf"
-    async with staged(writes) as stage:
-        created = owners.read((await send(stage, f"POST {PATH}", content, header)).body)
-        replaced = owners.read((await send(stage, f"PUT {PATH}/a", content, header)).body)
+    created = owners.read((await send(stage, f"POST {PATH}", content, header)).body)
+    replaced = owners.read((await send(stage, f"PUT {PATH}/a", content, header)).body)
     assert created == {
         "apiVersion": "v1",
         "kind": "ConfigMap",
@@ -287,10 +276,9 @@ async def test_protobuf_gets_the_owner_and_keeps_every_owner_when_it_replaces(
     assert replaced["metadata"]["ownerReferences"] == [other, REFERENCE]
 
 
-async def test_a_json_patch_passes_as_it_is(staged: Staged, writes: Writes) -> None:
+async def test_a_json_patch_passes_as_it_is(stage: Stage) -> None:
     patch = b'[{"op": "add", "path": "/data/x", "value": "y"}]'
-    async with staged(writes) as stage:
-        seen = await send(stage, f"PATCH {PATH}/a", patch, "Content-Type: application/json-patch+json")
+    seen = await send(stage, f"PATCH {PATH}/a", patch, "Content-Type: application/json-patch+json")
     assert seen.body == patch
 
 
@@ -307,41 +295,33 @@ async def test_a_json_patch_passes_as_it_is(staged: Staged, writes: Writes) -> N
     ],
 )
 async def test_writes_that_get_no_owner_are_forwarded_unchanged(
-    staged: Staged, writes: Writes, start: str, headers: tuple[str, ...]
+    stage: Stage, start: str, headers: tuple[str, ...]
 ) -> None:
-    async with staged(writes) as stage:
-        assert (await send(stage, start, config_map(), *headers)).body == orjson.dumps(config_map())
+    assert (await send(stage, start, config_map(), *headers)).body == orjson.dumps(config_map())
 
 
-async def test_without_injection_no_owner_is_added_and_nothing_is_reported(
-    staged: Staged, writes: Writes, cluster: FakeCluster
-) -> None:
-    async with staged(writes) as stage:
-        stage.token = stage.identities.issue(replace(stage.run, inject=False))
-        assert (await send(stage, f"POST {PATH}", config_map())).body == orjson.dumps(config_map())
+async def test_without_injection_no_owner_is_added_and_nothing_is_reported(stage: Stage, cluster: FakeCluster) -> None:
+    stage.token = stage.identities.issue(replace(stage.run, inject=False))
+    assert (await send(stage, f"POST {PATH}", config_map())).body == orjson.dumps(config_map())
     assert not cluster.reports
     assert not cluster.discoveries
 
 
 @pytest.mark.parametrize("body", [b"no json", b"[1]", b'"text"', b"{\xff}"])
-async def test_content_that_is_not_an_object_is_forwarded_unchanged(
-    staged: Staged, writes: Writes, body: bytes
-) -> None:
-    async with staged(writes) as stage:
-        assert (await send(stage, f"POST {PATH}", body)).body == body
+async def test_content_that_is_not_an_object_is_forwarded_unchanged(stage: Stage, body: bytes) -> None:
+    assert (await send(stage, f"POST {PATH}", body)).body == body
 
 
-async def test_content_too_large_to_be_held_passes_as_it_is_with_one_warning(staged: Staged, writes: Writes) -> None:
+async def test_content_too_large_to_be_held_passes_as_it_is_with_one_warning(stage: Stage) -> None:
     body = orjson.dumps({**config_map(), "data": {"x": "y" * (5 << 20)}})
-    async with staged(writes) as stage:
-        with capture_logs() as logs:
-            for _ in range(2):
-                assert (await send(stage, f"POST {PATH}", body)).body == body
-            wire = await stage.connect()
-            chunked = b"%x\r\n%b\r\n0\r\n\r\n" % (len(body), body)
-            wire.send(stage.request(f"POST {PATH}", "Content-Type: application/json", "Transfer-Encoding: chunked"))
-            assert (await wire.ask(chunked)).status == 200
-            assert stage.api.seen[-1].body == body
+    with capture_logs() as logs:
+        for _ in range(2):
+            assert (await send(stage, f"POST {PATH}", body)).body == body
+        wire = await stage.connect()
+        chunked = b"%x\r\n%b\r\n0\r\n\r\n" % (len(body), body)
+        wire.send(stage.request(f"POST {PATH}", "Content-Type: application/json", "Transfer-Encoding: chunked"))
+        assert (await wire.ask(chunked)).status == 200
+        assert stage.api.seen[-1].body == body
     assert len([line for line in logs if line["log_level"] == "warning"]) == 1
 
 
@@ -361,33 +341,31 @@ _JSON, _APPLY = "application/json", "application/apply-patch+yaml"
     ],
 )
 async def test_an_object_that_nests_too_deeply_for_an_owner_is_forwarded_with_a_warning_and_observed(
-    staged: Staged, writes: Writes, cluster: FakeCluster, media: str, deep: bytes
+    stage: Stage, cluster: FakeCluster, media: str, deep: bytes
 ) -> None:
     head = b'"kind": "ConfigMap", "metadata": {"name": "a"}'
     body = b"{%b, data: {x: %b}}" % (head, deep) if media == _APPLY else b'{%b, "data": %b}' % (head, deep)
     if deep.startswith(b"\n"):
         body = b"kind: ConfigMap\nmetadata: {name: a}\ndata:" + deep
     stored = b'{%b, "data": %b}' % (head, b"[" * 5000 + b"]" * 5000)
-    async with staged(writes) as stage:
-        stage.api.answers(stage.reply(stored))
-        with capture_logs() as logs:
-            start = f"PATCH {PATH}/a" if media == _APPLY else f"POST {PATH}"
-            seen = await send(stage, start, body, f"Content-Type: {media}")
+    stage.api.answers(stage.reply(stored))
+    with capture_logs() as logs:
+        start = f"PATCH {PATH}/a" if media == _APPLY else f"POST {PATH}"
+        seen = await send(stage, start, body, f"Content-Type: {media}")
     assert seen.body == body
     (warning,) = (line for line in logs if line["log_level"] == "warning")
     assert warning["event"] == "Cannot add the owner: the object is too large or too deep; set the owner in the role"
     assert cluster.reports == [("wrote configmaps of sample", "a")]
 
 
-async def test_a_client_that_waits_for_leave_gets_it(staged: Staged, writes: Writes) -> None:
-    async with staged(writes) as stage:
-        wire = await stage.connect()
-        body = orjson.dumps(config_map())
-        wire.send(stage.request(f"POST {PATH}", "Expect: 100-continue", f"Content-Length: {len(body)}"))
-        assert (await stage.read_head(wire.reader)).status == 100
-        assert (await wire.ask(body)).status == 200
-        assert stage.api.seen[-1].get("Expect") is None
-        assert b"ownerReferences" in stage.api.seen[-1].body
+async def test_a_client_that_waits_for_leave_gets_it(stage: Stage) -> None:
+    wire = await stage.connect()
+    body = orjson.dumps(config_map())
+    wire.send(stage.request(f"POST {PATH}", "Expect: 100-continue", f"Content-Length: {len(body)}"))
+    assert (await stage.read_head(wire.reader)).status == 100
+    assert (await wire.ask(body)).status == 200
+    assert stage.api.seen[-1].get("Expect") is None
+    assert b"ownerReferences" in stage.api.seen[-1].body
 
 
 @pytest.mark.parametrize(
@@ -403,15 +381,14 @@ async def test_a_client_that_waits_for_leave_gets_it(staged: Staged, writes: Wri
 )
 @pytest.mark.parametrize("packed", [False, True])
 async def test_a_write_or_read_is_reported_before_the_client_gets_the_answer(
-    staged: Staged, writes: Writes, cluster: FakeCluster, start: str, body: bytes, reports: str, *, packed: bool
+    stage: Stage, cluster: FakeCluster, start: str, body: bytes, reports: str, *, packed: bool
 ) -> None:
     data = orjson.dumps(config_map(resourceVersion="7"))
     sent = gzip.compress(data) if packed else data
-    async with staged(writes) as stage:
-        stage.api.answers(stage.reply(sent, "200 OK", *(["Content-Encoding: gzip"] if packed else [])))
-        answer = await stage.ask(start, "Content-Type: application/merge-patch+json", body=body)
-        assert answer.body == sent
-        assert cluster.reports == [(reports, "a")]
+    stage.api.answers(stage.reply(sent, "200 OK", *(["Content-Encoding: gzip"] if packed else [])))
+    answer = await stage.ask(start, "Content-Type: application/merge-patch+json", body=body)
+    assert answer.body == sent
+    assert cluster.reports == [(reports, "a")]
 
 
 PROTOBUF = "Content-Type: application/vnd.kubernetes.protobuf"
@@ -433,50 +410,44 @@ def protobuf(kind: str, raw: bytes = STORED) -> bytes:
     ],
 )
 async def test_objects_in_protobuf_are_reported_like_those_in_json(
-    staged: Staged, writes: Writes, cluster: FakeCluster, start: str, body: bytes, reports: str
+    stage: Stage, cluster: FakeCluster, start: str, body: bytes, reports: str
 ) -> None:
-    async with staged(writes) as stage:
-        stage.api.answers(stage.reply(body, "200 OK", PROTOBUF))
-        sent = b"" if start.startswith("GET") else b"{}"
-        answer = await stage.ask(start, "Content-Type: application/merge-patch+json", body=sent)
+    stage.api.answers(stage.reply(body, "200 OK", PROTOBUF))
+    sent = b"" if start.startswith("GET") else b"{}"
+    answer = await stage.ask(start, "Content-Type: application/merge-patch+json", body=sent)
     assert answer.body == body
     assert cluster.reports == [(reports, "a")]
 
 
-async def test_the_objects_of_a_table_are_reported(staged: Staged, writes: Writes, cluster: FakeCluster) -> None:
+async def test_the_objects_of_a_table_are_reported(stage: Stage, cluster: FakeCluster) -> None:
     rows = [{"object": {**config_map(), "kind": "PartialObjectMetadata"}}, {"cells": []}, None]
-    async with staged(writes) as stage:
-        stage.api.answers(stage.reply(orjson.dumps({"kind": "Table", "rows": rows})))
-        await stage.ask(f"PATCH {PATH}/a", "Content-Type: application/merge-patch+json", body=b"{}")
+    stage.api.answers(stage.reply(orjson.dumps({"kind": "Table", "rows": rows})))
+    await stage.ask(f"PATCH {PATH}/a", "Content-Type: application/merge-patch+json", body=b"{}")
     assert cluster.reports == [("wrote configmaps of sample", "a")]
 
 
 @pytest.mark.parametrize("headers", [(), ("Content-Type: application/cbor",)], ids=["no content", "an unknown type"])
 @pytest.mark.parametrize("start", [f"POST {PATH}", f"PATCH {PATH}/a"])
 async def test_an_object_that_an_answer_does_not_contain_is_read(
-    staged: Staged, writes: Writes, cluster: FakeCluster, start: str, headers: tuple[str, ...]
+    stage: Stage, cluster: FakeCluster, start: str, headers: tuple[str, ...]
 ) -> None:
     body = orjson.dumps(config_map())
     header = f"Content-Type: application/{'json' if start.startswith('POST') else 'merge-patch+json'}"
-    async with staged(writes) as stage:
-        stage.api.answers(stage.reply(b"\xd9\xd9\xf7" if headers else b"", "200 OK", *headers))
-        with capture_logs() as logs:
-            await stage.ask(start, header, body=body)
-            assert not cluster.reports
-            cluster.existing[ObjectKey("ns", "a")] = config_map(uid="1")
-            await stage.ask(start, header, body=body)
+    stage.api.answers(stage.reply(b"\xd9\xd9\xf7" if headers else b"", "200 OK", *headers))
+    with capture_logs() as logs:
+        await stage.ask(start, header, body=body)
+        assert not cluster.reports
+        cluster.existing[ObjectKey("ns", "a")] = config_map(uid="1")
+        await stage.ask(start, header, body=body)
     assert cluster.reports == [("wrote configmaps of sample", "a")]
     assert [line["event"] for line in logs if line["log_level"] == "warning"] == [
         "Cannot read an object that a run wrote: its changes are not watched"
     ]
 
 
-async def test_each_object_of_a_deleted_collection_is_reported(
-    staged: Staged, writes: Writes, cluster: FakeCluster
-) -> None:
-    async with staged(writes) as stage:
-        stage.api.answers(stage.reply(orjson.dumps({"kind": "ConfigMapList", "items": [config_map(), config_map()]})))
-        await stage.ask(f"DELETE {PATH}")
+async def test_each_object_of_a_deleted_collection_is_reported(stage: Stage, cluster: FakeCluster) -> None:
+    stage.api.answers(stage.reply(orjson.dumps({"kind": "ConfigMapList", "items": [config_map(), config_map()]})))
+    await stage.ask(f"DELETE {PATH}")
     assert cluster.reports == [("deleted configmaps of sample", "a")] * 2
 
 
@@ -491,57 +462,48 @@ async def test_each_object_of_a_deleted_collection_is_reported(
     ],
 )
 async def test_writes_without_an_effect_are_not_reported(
-    staged: Staged, writes: Writes, cluster: FakeCluster, start: str, answer: str
+    stage: Stage, cluster: FakeCluster, start: str, answer: str
 ) -> None:
-    async with staged(writes) as stage:
-        stage.api.answers(stage.reply(orjson.dumps(config_map()), answer))
-        await stage.ask(start, body=b"{}" if start.startswith("POST") else b"")
+    stage.api.answers(stage.reply(orjson.dumps(config_map()), answer))
+    await stage.ask(start, body=b"{}" if start.startswith("POST") else b"")
     assert not cluster.reports
 
 
-async def test_reads_that_are_not_observed_are_streamed(staged: Staged, writes: Writes, cluster: FakeCluster) -> None:
+async def test_reads_that_are_not_observed_are_streamed(stage: Stage, cluster: FakeCluster) -> None:
     cluster.interested = False
-    async with staged(writes) as stage:
-        stage.api.answers(stage.reply(orjson.dumps(config_map())))
-        assert (await stage.get(f"{PATH}/a")).status == 200
+    stage.api.answers(stage.reply(orjson.dumps(config_map())))
+    assert (await stage.get(f"{PATH}/a")).status == 200
     assert not cluster.reports
 
 
-async def test_a_write_is_reported_although_its_client_has_disconnected(
-    staged: Staged, writes: Writes, cluster: FakeCluster
-) -> None:
+async def test_a_write_is_reported_although_its_client_has_disconnected(stage: Stage, cluster: FakeCluster) -> None:
     go = asyncio.Event()
 
     async def script(_: Message, __: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await go.wait()
         writer.write(stage.reply(orjson.dumps(config_map())))
 
-    async with staged(writes) as stage:
-        stage.api.script = script
-        wire = await stage.connect()
-        wire.send(stage.request(f"POST {PATH}", body=b"{}"))
-        await until(lambda: stage.api.seen)
-        wire.close()
-        await wire.writer.wait_closed()
-        await asyncio.sleep(0.02)
-        go.set()
-        await until(lambda: cluster.reports)
+    stage.api.script = script
+    wire = await stage.connect()
+    wire.send(stage.request(f"POST {PATH}", body=b"{}"))
+    await until(lambda: stage.api.seen)
+    wire.close()
+    await wire.writer.wait_closed()
+    await asyncio.sleep(0.02)
+    go.set()
+    await until(lambda: cluster.reports)
 
 
-async def test_kinds_are_discovered_once_and_again_for_a_new_kind(
-    staged: Staged, writes: Writes, cluster: FakeCluster
-) -> None:
-    async with staged(writes) as stage:
-        for _ in range(3):
-            await send(stage, f"POST {PATH}", config_map())
-        assert cluster.discoveries == 1
-        await send(stage, "POST /api/v1/namespaces/ns/news", config_map())
-        assert cluster.discoveries == 2
+async def test_kinds_are_discovered_once_and_again_for_a_new_kind(stage: Stage, cluster: FakeCluster) -> None:
+    for _ in range(3):
+        await send(stage, f"POST {PATH}", config_map())
+    assert cluster.discoveries == 1
+    await send(stage, "POST /api/v1/namespaces/ns/news", config_map())
+    assert cluster.discoveries == 2
 
 
-async def test_a_cluster_scoped_object_gets_annotations(staged: Staged, writes: Writes) -> None:
-    async with staged(writes) as stage:
-        seen = await send(stage, "POST /api/v1/nodes", {"kind": "Node", "metadata": {"name": "one"}})
+async def test_a_cluster_scoped_object_gets_annotations(stage: Stage) -> None:
+    seen = await send(stage, "POST /api/v1/nodes", {"kind": "Node", "metadata": {"name": "one"}})
     assert orjson.loads(seen.body)["metadata"]["annotations"] == {
         "operator-sdk/primary-resource": "ns/sample",
         "operator-sdk/primary-resource-type": "Memcached.cache.example.com",
@@ -557,7 +519,7 @@ async def test_a_cluster_scoped_object_gets_annotations(staged: Staged, writes: 
     ],
 )
 async def test_a_run_whose_object_was_deleted_creates_nothing_and_one_whose_object_was_replaced_writes_nothing(
-    staged: Staged, writes: Writes, cluster: FakeCluster, state: OwnerState, refused: set[str]
+    stage: Stage, cluster: FakeCluster, state: OwnerState, refused: set[str]
 ) -> None:
     cluster.existing[ObjectKey("ns", "others")] = config_map(uid="1")
     requests = {
@@ -570,19 +532,18 @@ async def test_a_run_whose_object_was_deleted_creates_nothing_and_one_whose_obje
     async def owner_state() -> OwnerState:
         return state
 
-    async with staged(writes) as stage:
-        stage.token = stage.identities.issue(replace(stage.run, owner_state=owner_state))
-        for method, (path, kind) in requests.items():
-            wire = await stage.connect()
-            data = orjson.dumps(config_map())
-            answer = await wire.ask(stage.request(f"{method} {path}", f"Content-Type: {kind}", body=data))
-            assert (answer.status == 410) == (method in refused), method
-            if method in refused:
-                reports = orjson.loads(answer.body)
-                assert reports["reason"] == "Gone"
-                assert reports["message"].startswith("Memcached ns/sample ")
-                assert "UID uid-sample" in reports["message"]
-        assert {each.start.split()[0] for each in stage.api.seen} == requests.keys() - refused
+    stage.token = stage.identities.issue(replace(stage.run, owner_state=owner_state))
+    for method, (path, kind) in requests.items():
+        wire = await stage.connect()
+        data = orjson.dumps(config_map())
+        answer = await wire.ask(stage.request(f"{method} {path}", f"Content-Type: {kind}", body=data))
+        assert (answer.status == 410) == (method in refused), method
+        if method in refused:
+            reports = orjson.loads(answer.body)
+            assert reports["reason"] == "Gone"
+            assert reports["message"].startswith("Memcached ns/sample ")
+            assert "UID uid-sample" in reports["message"]
+    assert {each.start.split()[0] for each in stage.api.seen} == requests.keys() - refused
 
 
 async def test_requests_for_many_groups_do_not_fill_the_memory() -> None:

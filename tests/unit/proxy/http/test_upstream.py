@@ -5,11 +5,9 @@ from __future__ import annotations
 import asyncio
 import base64
 import ssl
-from collections.abc import AsyncIterator, Callable
-from contextlib import AbstractAsyncContextManager
+from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeAlias
 
 import orjson
 import pytest
@@ -17,11 +15,7 @@ import pytest
 from runner.base.pki import Authority
 from runner.values.errors import ConfigError
 from tests.kit.wait import patience
-
-if TYPE_CHECKING:
-    from tests.unit.proxy.stage import Message, Stage
-
-Staged: TypeAlias = Callable[..., AbstractAsyncContextManager["Stage"]]
+from tests.unit.proxy.stage import Message, Staged
 
 
 def text(pem: bytes) -> str:

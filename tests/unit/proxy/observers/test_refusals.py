@@ -3,20 +3,12 @@
 from __future__ import annotations
 
 import gzip
-from collections.abc import Callable
-from contextlib import AbstractAsyncContextManager
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 import orjson
 
 from runner.core.proxy.protobuf.wire import message, text
-from tests.unit.proxy.stage import make_run
-
-if TYPE_CHECKING:
-    from tests.unit.proxy.stage import Stage
-
-Staged = Callable[..., AbstractAsyncContextManager["Stage"]]
+from tests.unit.proxy.stage import Stage, Staged, make_run
 
 
 def refused(verb: str, resource: str) -> bytes:
@@ -24,30 +16,28 @@ def refused(verb: str, resource: str) -> bytes:
     return orjson.dumps({"kind": "Status", "code": 403, "reason": "Forbidden", "message": f'{message} "ns"'})
 
 
-async def test_a_missing_right_is_recorded_and_the_answer_is_unchanged(staged: Staged) -> None:
-    async with staged() as stage:
-        packed = gzip.compress(refused("list", "pods"))
-        stage.api.answers(
-            stage.reply(refused("get", "secrets"), "403 Forbidden"),
-            stage.reply(packed, "403 Forbidden", "Content-Encoding: gzip"),
-            stage.reply(refused("get", "secrets"), "403 Forbidden"),
-        )
-        assert (await stage.get()).body == refused("get", "secrets")
-        assert (await stage.get()).body == packed
-        assert (await stage.get("/api/v1/secrets?watch=1")).status == 403
-        listing, getting = stage.run.stats.forbidden()
-        assert listing.startswith("forbidden: list pods in namespace ns (as me); add to its Role: ")
-        assert getting.endswith('Role: {apiGroups: [""], resources: [secrets], verbs: [get]}')
+async def test_a_missing_right_is_recorded_and_the_answer_is_unchanged(stage: Stage) -> None:
+    packed = gzip.compress(refused("list", "pods"))
+    stage.api.answers(
+        stage.reply(refused("get", "secrets"), "403 Forbidden"),
+        stage.reply(packed, "403 Forbidden", "Content-Encoding: gzip"),
+        stage.reply(refused("get", "secrets"), "403 Forbidden"),
+    )
+    assert (await stage.get()).body == refused("get", "secrets")
+    assert (await stage.get()).body == packed
+    assert (await stage.get("/api/v1/secrets?watch=1")).status == 403
+    listing, getting = stage.run.stats.forbidden()
+    assert listing.startswith("forbidden: list pods in namespace ns (as me); add to its Role: ")
+    assert getting.endswith('Role: {apiGroups: [""], resources: [secrets], verbs: [get]}')
 
 
-async def test_a_missing_right_in_protobuf_is_recorded(staged: Staged) -> None:
+async def test_a_missing_right_in_protobuf_is_recorded(stage: Stage) -> None:
     status = text(3, orjson.loads(refused("get", "secrets"))["message"]) + message(5, text(1, "a"))
     body = b"k8s\0" + message(1, text(1, "v1") + text(2, "Status")) + message(2, status)
-    async with staged() as stage:
-        header = "Content-Type: application/vnd.kubernetes.protobuf"
-        stage.api.answers(stage.reply(body, "403 Forbidden", header))
-        await stage.get()
-        (getting,) = stage.run.stats.forbidden()
+    header = "Content-Type: application/vnd.kubernetes.protobuf"
+    stage.api.answers(stage.reply(body, "403 Forbidden", header))
+    await stage.get()
+    (getting,) = stage.run.stats.forbidden()
     assert getting.endswith('Role: {apiGroups: [""], resources: [secrets], verbs: [get]}')
 
 
@@ -79,24 +69,22 @@ async def test_a_missing_right_of_an_account_that_does_not_exist_says_so(staged:
     assert len(questions) == 1
 
 
-async def test_refusals_for_other_reasons_are_not_recorded(staged: Staged) -> None:
+async def test_refusals_for_other_reasons_are_not_recorded(stage: Stage) -> None:
     quota = orjson.dumps({"kind": "Status", "message": 'pods "a" is forbidden: exceeded quota: few', "code": 403})
-    async with staged() as stage:
-        stage.api.answers(
-            stage.reply(quota, "403 Forbidden"),
-            stage.reply(b"not JSON", "403 Forbidden"),
-            stage.reply(b"[]", "403 Forbidden"),
-            stage.reply(refused("get", "pods"), "404 Not Found"),
-            stage.reply(refused("get", "pods")),
-        )
-        for _ in range(5):
-            await stage.get()
-        assert stage.run.stats.forbidden() == ()
+    stage.api.answers(
+        stage.reply(quota, "403 Forbidden"),
+        stage.reply(b"not JSON", "403 Forbidden"),
+        stage.reply(b"[]", "403 Forbidden"),
+        stage.reply(refused("get", "pods"), "404 Not Found"),
+        stage.reply(refused("get", "pods")),
+    )
+    for _ in range(5):
+        await stage.get()
+    assert stage.run.stats.forbidden() == ()
 
 
-async def test_a_run_that_meets_ever_new_refusals_costs_bounded_memory(staged: Staged) -> None:
-    async with staged() as stage:
-        stage.api.answers(*(stage.reply(refused("get", f"kind{n}"), "403 Forbidden") for n in range(30)))
-        for _ in range(30):
-            await stage.get()
-        assert len(stage.run.stats.forbidden()) == 20
+async def test_a_run_that_meets_ever_new_refusals_costs_bounded_memory(stage: Stage) -> None:
+    stage.api.answers(*(stage.reply(refused("get", f"kind{n}"), "403 Forbidden") for n in range(30)))
+    for _ in range(30):
+        await stage.get()
+    assert len(stage.run.stats.forbidden()) == 20

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
-from contextlib import AbstractAsyncContextManager
+from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, TypeAlias
 
 import orjson
 import pytest
@@ -24,11 +22,7 @@ from runner.features.plan.trial.overlay import Overlay
 from runner.values.errors import NotFoundError
 from runner.values.objects import Object, ObjectKey
 from runner.values.ownership import Owner
-
-if TYPE_CHECKING:
-    from tests.unit.proxy.stage import Message, Stage
-
-Staged: TypeAlias = Callable[..., AbstractAsyncContextManager["Stage"]]
+from tests.unit.proxy.stage import Message, Stage, Staged
 
 PATH = "/api/v1/namespaces/ns/configmaps"
 VERBS = ["create", "delete", "get", "list", "patch", "update", "watch"]
@@ -117,6 +111,12 @@ def handlers(cluster: Cluster) -> list[Handler]:
     return [Writes(served, cluster, cluster), Planning(served, lambda: 0.0)]
 
 
+@pytest.fixture
+async def stage(staged: Staged, handlers: list[Handler]) -> AsyncIterator[Stage]:
+    async with staged(*handlers) as made:
+        yield made
+
+
 def begin(stage: Stage, cluster: Cluster, **different: object) -> Overlay:
     """Begin a plan run."""
     overlay = Overlay()
@@ -153,66 +153,57 @@ async def test_without_its_handler_a_plan_run_can_write_nothing(staged: Staged, 
         assert stage.api.seen == []
 
 
-async def test_real_runs_are_forwarded_unchanged(staged: Staged, cluster: Cluster, handlers: list[Handler]) -> None:
-    async with staged(*handlers) as stage:
-        stage.api.script = cluster.script
-        assert (await ask(stage, f"POST {PATH}", config_map())).status == 200
-        assert sent(stage) == [f"POST {PATH} HTTP/1.1"]
-        assert len(cluster.told) == 1
+async def test_real_runs_are_forwarded_unchanged(stage: Stage, cluster: Cluster) -> None:
+    stage.api.script = cluster.script
+    assert (await ask(stage, f"POST {PATH}", config_map())).status == 200
+    assert sent(stage) == [f"POST {PATH} HTTP/1.1"]
+    assert len(cluster.told) == 1
 
 
-async def test_writes_are_dry_runs_that_no_observer_sees(
-    staged: Staged, cluster: Cluster, handlers: list[Handler]
-) -> None:
+async def test_writes_are_dry_runs_that_no_observer_sees(stage: Stage, cluster: Cluster) -> None:
     cluster.objects[f"{PATH}/a"] = config_map(data={"x": "1"})
-    async with staged(*handlers) as stage:
-        overlay = begin(stage, cluster)
-        assert (await ask(stage, f"GET {PATH}/a")).status == 200
-        assert (await ask(stage, f"PUT {PATH}/a?fieldManager=m", config_map(data={"x": "2"}))).status == 200
-        assert (await ask(stage, f"PATCH {PATH}/a?dryRun=", {"data": {"x": "3"}}, MERGE)).status == 200
-        assert orjson.loads((await ask(stage, f"GET {PATH}/a")).body)["data"] == {"x": "3"}
-        assert sent(stage) == [
-            f"PUT {PATH}/a?fieldManager=m&dryRun=All HTTP/1.1",
-            f"PUT {PATH}/a?dryRun=All HTTP/1.1",
-        ]
+    overlay = begin(stage, cluster)
+    assert (await ask(stage, f"GET {PATH}/a")).status == 200
+    assert (await ask(stage, f"PUT {PATH}/a?fieldManager=m", config_map(data={"x": "2"}))).status == 200
+    assert (await ask(stage, f"PATCH {PATH}/a?dryRun=", {"data": {"x": "3"}}, MERGE)).status == 200
+    assert orjson.loads((await ask(stage, f"GET {PATH}/a")).body)["data"] == {"x": "3"}
+    assert sent(stage) == [
+        f"PUT {PATH}/a?fieldManager=m&dryRun=All HTTP/1.1",
+        f"PUT {PATH}/a?dryRun=All HTTP/1.1",
+    ]
     (change,) = overlay.changes()
     assert (change.verb, change.writes) == ("change", 2)
     assert cluster.told == []
 
 
-async def test_the_owner_of_a_planned_object_is_kept(staged: Staged, cluster: Cluster, handlers: list[Handler]) -> None:
-    async with staged(*handlers) as stage:
-        begin(stage, cluster)
-        created = await ask(stage, f"POST {PATH}", config_map())
-        owners = orjson.loads(created.body)["metadata"]["ownerReferences"]
-        assert [each["name"] for each in owners] == ["sample"]
-        updated = await ask(stage, f"PUT {PATH}/a", config_map(data={"a": "b"}))
-        assert orjson.loads(updated.body)["metadata"]["ownerReferences"] == owners
+async def test_the_owner_of_a_planned_object_is_kept(stage: Stage, cluster: Cluster) -> None:
+    begin(stage, cluster)
+    created = await ask(stage, f"POST {PATH}", config_map())
+    owners = orjson.loads(created.body)["metadata"]["ownerReferences"]
+    assert [each["name"] for each in owners] == ["sample"]
+    updated = await ask(stage, f"PUT {PATH}/a", config_map(data={"a": "b"}))
+    assert orjson.loads(updated.body)["metadata"]["ownerReferences"] == owners
 
 
-async def test_apis_that_do_not_document_dry_runs_are_not_written(
-    staged: Staged, cluster: Cluster, handlers: list[Handler]
-) -> None:
+async def test_apis_that_do_not_document_dry_runs_are_not_written(stage: Stage, cluster: Cluster) -> None:
     cluster.objects[f"{PATH}/a"] = config_map()
-    async with staged(*handlers) as stage:
-        overlay = begin(stage, cluster)
-        assert (await ask(stage, f"DELETE {PATH}/a")).status == 403
-        assert sent(stage) == []
+    overlay = begin(stage, cluster)
+    assert (await ask(stage, f"DELETE {PATH}/a")).status == 403
+    assert sent(stage) == []
     (refusal,) = overlay.refusals
     assert (refusal.verb, refusal.resource, str(refusal.key)) == ("delete", "configmaps", "ns/a")
     assert "does not document dry runs" in refusal.reason
 
 
 async def test_a_patch_that_only_an_update_could_validate_is_recorded_with_the_reason(
-    staged: Staged, cluster: Cluster, handlers: list[Handler]
+    stage: Stage, cluster: Cluster
 ) -> None:
     cluster.objects[f"{PATH}/a"] = config_map(data={"x": "1"})
-    async with staged(*handlers) as stage:
-        overlay = begin(stage, cluster)
-        assert (await ask(stage, f"PATCH {PATH}/a", {"data": {"x": "2"}}, MERGE)).status == 200
-        cluster.forbidden = {"PUT"}
-        assert (await ask(stage, f"PATCH {PATH}/a", {"data": {"y": "3"}}, MERGE)).status == 200
-        assert (await ask(stage, f"PUT {PATH}/a", config_map())).status == 403
+    overlay = begin(stage, cluster)
+    assert (await ask(stage, f"PATCH {PATH}/a", {"data": {"x": "2"}}, MERGE)).status == 200
+    cluster.forbidden = {"PUT"}
+    assert (await ask(stage, f"PATCH {PATH}/a", {"data": {"y": "3"}}, MERGE)).status == 200
+    assert (await ask(stage, f"PUT {PATH}/a", config_map())).status == 403
     (change,) = overlay.changes()
     assert change.after is not None
     assert change.after["data"] == {"x": "2", "y": "3"}
@@ -220,75 +211,65 @@ async def test_a_patch_that_only_an_update_could_validate_is_recorded_with_the_r
     assert "cannot update" in change.reason
 
 
-async def test_a_run_that_may_not_read_an_object_can_change_it(
-    staged: Staged, cluster: Cluster, handlers: list[Handler]
-) -> None:
-    async with staged(*handlers) as stage:
-        overlay = begin(stage, cluster)
-        stage.token = stage.identities.issue(stage.make_run(view=overlay))
-        await ask(stage, f"POST {PATH}", config_map("first"))  # reads the OpenAPI document
-        cluster.forbidden = {"GET"}
-        assert (await ask(stage, f"PATCH {PATH}/a", config_map(data={"x": "2"}), MERGE)).status == 200
+async def test_a_run_that_may_not_read_an_object_can_change_it(stage: Stage, cluster: Cluster) -> None:
+    overlay = begin(stage, cluster)
+    stage.token = stage.identities.issue(stage.make_run(view=overlay))
+    await ask(stage, f"POST {PATH}", config_map("first"))  # reads the OpenAPI document
+    cluster.forbidden = {"GET"}
+    assert (await ask(stage, f"PATCH {PATH}/a", config_map(data={"x": "2"}), MERGE)).status == 200
     assert [(each.verb, each.before is None) for each in overlay.changes()] == [("create", True), ("change", True)]
     assert "before its change" in overlay.partial_reasons[0]
 
 
-async def test_content_that_cannot_be_parsed_is_refused(
-    staged: Staged, cluster: Cluster, handlers: list[Handler]
-) -> None:
-    async with staged(*handlers) as stage:
-        overlay = begin(stage, cluster, inject=False)
-        binary = "Content-Type: application/vnd.kubernetes.protobuf"
-        assert (await ask(stage, f"POST {PATH}", {}, binary)).status == 415
-        wire = await stage.connect()
-        assert (await wire.ask(stage.request(f"POST {PATH}", body=b"{"))).status == 400
-        assert (await wire.ask(stage.request(f"PUT {PATH}/a", body=b"[]"))).status == 400
-        assert sent(stage) == []
+async def test_content_that_cannot_be_parsed_is_refused(stage: Stage, cluster: Cluster) -> None:
+    overlay = begin(stage, cluster, inject=False)
+    binary = "Content-Type: application/vnd.kubernetes.protobuf"
+    assert (await ask(stage, f"POST {PATH}", {}, binary)).status == 415
+    wire = await stage.connect()
+    assert (await wire.ask(stage.request(f"POST {PATH}", body=b"{"))).status == 400
+    assert (await wire.ask(stage.request(f"PUT {PATH}/a", body=b"[]"))).status == 400
+    assert sent(stage) == []
     assert len(overlay.refusals) == 1
 
 
-async def test_protobuf_is_decoded_by_a_dry_run_under_another_name(
-    staged: Staged, cluster: Cluster, handlers: list[Handler]
-) -> None:
+async def test_protobuf_is_decoded_by_a_dry_run_under_another_name(stage: Stage, cluster: Cluster) -> None:
     cluster.openapi = DELETIONS
     binary = "Content-Type: application/vnd.kubernetes.protobuf"
     kind = encode(1, text(1, "v1") + text(2, "ConfigMap"))
     body = b"k8s\0" + kind + encode(2, encode(1, text(1, "a") + text(3, "ns")))
     options = b"k8s\0" + encode(1, text(2, "DeleteOptions")) + encode(2, text(4, "Background"))
-    async with staged(*handlers) as stage:
-        overlay = begin(stage, cluster)
-        wire = await stage.connect()
-        created = await wire.ask(stage.request(f"POST {PATH}", binary, body=body))
-        assert created.status == 201
-        updated = await wire.ask(stage.request(f"PUT {PATH}/a", binary, body=body))
-        assert (updated.status, orjson.loads(updated.body)["metadata"]["name"]) == (200, "a")
-        (change,) = overlay.changes()
-        assert (change.verb, change.key, change.writes) == ("create", ObjectKey("ns", "a"), 2)
-        assert change.after is not None
-        assert change.after["decoded"]
-        assert [each["name"] for each in change.after["metadata"]["ownerReferences"]] == ["sample"]
-        assert (await wire.ask(stage.request(f"DELETE {PATH}/a", binary, body=options))).status == 200
-        assert overlay.changes() == []
-        cluster.objects[f"{PATH}/b"] = config_map("b")
-        assert (await wire.ask(stage.request(f"DELETE {PATH}/b", binary, body=options))).status == 200
-        deletion = stage.api.seen[-1]
-        assert orjson.loads(deletion.body)["dryRun"] == ["All"]
-        assert orjson.loads(deletion.body)["propagationPolicy"] == "Background"
-        assert all("dryRun=All" in start for start in sent(stage))
+    overlay = begin(stage, cluster)
+    wire = await stage.connect()
+    created = await wire.ask(stage.request(f"POST {PATH}", binary, body=body))
+    assert created.status == 201
+    updated = await wire.ask(stage.request(f"PUT {PATH}/a", binary, body=body))
+    assert (updated.status, orjson.loads(updated.body)["metadata"]["name"]) == (200, "a")
+    (change,) = overlay.changes()
+    assert (change.verb, change.key, change.writes) == ("create", ObjectKey("ns", "a"), 2)
+    assert change.after is not None
+    assert change.after["decoded"]
+    assert [each["name"] for each in change.after["metadata"]["ownerReferences"]] == ["sample"]
+    assert (await wire.ask(stage.request(f"DELETE {PATH}/a", binary, body=options))).status == 200
+    assert overlay.changes() == []
+    cluster.objects[f"{PATH}/b"] = config_map("b")
+    assert (await wire.ask(stage.request(f"DELETE {PATH}/b", binary, body=options))).status == 200
+    deletion = stage.api.seen[-1]
+    assert orjson.loads(deletion.body)["dryRun"] == ["All"]
+    assert orjson.loads(deletion.body)["propagationPolicy"] == "Background"
+    assert all("dryRun=All" in start for start in sent(stage))
     assert overlay.refusals == []
 
 
 async def test_a_plan_that_is_too_large_is_partial_and_takes_no_further_writes(
-    staged: Staged, cluster: Cluster, handlers: list[Handler], monkeypatch: pytest.MonkeyPatch
+    stage: Stage, cluster: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(handler, "_LARGEST_PLAN", 1000)
     overlay = Overlay()
-    async with staged(*handlers) as stage:
-        stage.api.script = cluster.script
-        stage.token = stage.identities.issue(stage.make_run(view=overlay))
-        body = orjson.dumps({"kind": "ConfigMap", "metadata": {"name": "a"}, "data": {"a": "x" * 2000}})
-        assert (await stage.ask(f"POST {PATH}", body=body)).status == 201
-        assert (await stage.ask(f"POST {PATH}", body=body)).status == 413
-        assert (await stage.get(f"{PATH}/a")).status == 200
+    stage.api.script = cluster.script
+    stage.token = stage.identities.issue(stage.make_run(view=overlay))
+    body = orjson.dumps({"kind": "ConfigMap", "metadata": {"name": "a"}, "data": {"a": "x" * 2000}})
+    assert (await stage.ask(f"POST {PATH}", body=body)).status == 201
+    assert (await stage.ask(f"POST {PATH}", body=body)).status == 413
+    assert (await stage.get(f"{PATH}/a")).status == 200
     assert overlay.partial_reasons == ["the run plans more than 64 MiB of objects"]
     assert len(overlay.writes) == 1
