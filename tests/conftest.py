@@ -29,6 +29,7 @@ from runner.sdk.devcluster import api as control
 from runner.sdk.devcluster.layout import APISERVER
 from tests.kit import leftovers, once_more
 from tests.kit.cluster import connect
+from tests.kit.commands import Type, typing
 from tests.kit.jobs import job_value
 from tests.kit.objects import THING_CRD, Api, Hand, Things
 from tests.kit.operator import Project, account_kubeconfig
@@ -123,6 +124,12 @@ def make_job(tmp_path: Path) -> Callable[..., Job]:
 
     folder = tmp_path / "runner" / "cache.example.com" / "v1alpha1" / "Memcached" / "default" / "sample"
     return partial(job_value, run_dir=folder)
+
+
+@pytest.fixture
+def typed(capsys: pytest.CaptureFixture[str]) -> Type:
+    """Type commands of `ansible-operator`."""
+    return typing(capsys)
 
 
 @pytest.fixture

@@ -8,23 +8,6 @@ from hypothesis import strategies as st
 from runner.base.config import duration
 
 
-@pytest.mark.parametrize(
-    ("text", "seconds"),
-    [
-        ("0", 0),
-        ("0s", 0),
-        ("5s", 5),
-        ("1h2m3.5s", 3723.5),
-        ("500ms", 0.5),
-        ("1.5h", 5400),
-        ("+30m", 1800),
-        (".5s", 0.5),
-    ],
-)
-def test_durations_mean_what_they_mean_in_go(text: str, seconds: float) -> None:
-    assert durations.seconds(text) == pytest.approx(seconds)
-
-
 @pytest.mark.parametrize("text", ["", "5", "s", "1d", "1 h", "1h 2m", "5sec", "1h-2m", ".s", "1,5s", "\u0665s"])
 def test_an_invalid_duration_is_refused_with_an_example(text: str) -> None:
     with pytest.raises(ValueError, match=r"is no duration: .*30s"):

@@ -2,15 +2,15 @@ from __future__ import annotations
 
 import shlex
 from argparse import Namespace
-from dataclasses import FrozenInstanceError, fields, replace
+from dataclasses import FrozenInstanceError, replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from runner.base.config import option_values, sources
+from runner.base.config import sources
 from runner.base.config.options import Option
-from runner.base.config.settings import ALIASES, OPTIONS, Settings
+from runner.base.config.settings import OPTIONS
 from runner.base.config.sources import LoadedSettings
 from runner.values.errors import ConfigError
 from runner.values.objects import GVK
@@ -381,20 +381,3 @@ class TestOneKind:
     @pytest.mark.parametrize("name", ["ANSIBLE_VERBOSITY_K_MY-GROUP_COM", "ANSIBLE_VERBOSITY_K_MY_GROUP_COM"])
     def test_dashes_of_a_group_may_be_underscores(self, name: str) -> None:
         assert loaded({name: "3"}).settings.verbosity_for(GVK("my-group.com", "v1", "K")) == 3
-
-
-class TestTable:
-    def test_every_option_parses_its_own_default(self) -> None:
-        for option in OPTIONS:
-            if option.default:
-                option.parse(option.default)
-
-    def test_flags_are_unique_and_aliases_set_a_field(self) -> None:
-        flags = [option.flag for option in OPTIONS]
-        assert len(flags) == len(set(flags))
-        assert {option.field for option in ALIASES} < {field.name for field in fields(Settings)}
-
-    def test_options_that_take_a_value_name_it(self) -> None:
-        assert [
-            option.flag for option in OPTIONS if not option.metavar and option.parse is not option_values.boolean
-        ] == []

@@ -92,14 +92,6 @@ def _cache(environ: Mapping[str, str]) -> Path:
     return binaries.cache_folder(environ, binaries.this_machine(), _TWO)
 
 
-def test_the_users_own_folder_comes_first(environ: dict[str, str], tmp_path: Path, quiet: Progress) -> None:
-    environ["KUBEBUILDER_ASSETS"] = str(tmp_path / "assets")
-    _install(tmp_path / "assets", "etcd", "kwok")
-    _install(_cache(environ), "etcd", "kwok")
-    found = binaries.provide(environ, (), quiet, _TWO)
-    assert found == {name: tmp_path / "assets" / name for name in ("etcd", "kwok")}
-
-
 def test_programs_missing_in_the_users_folder_come_from_the_cache(
     environ: dict[str, str], tmp_path: Path, quiet: Progress
 ) -> None:
@@ -126,13 +118,6 @@ def test_the_first_available_source_is_used(environ: dict[str, str], quiet: Prog
     assert found["etcd"].stat().st_mode & 0o111
 
 
-def test_existing_programs_are_not_built_again(environ: dict[str, str], quiet: Progress) -> None:
-    builds = Builds()
-    for _ in range(2):
-        binaries.provide(environ, (builds,), quiet, _TWO)
-    assert builds.built == ["etcd", "kwok"]
-
-
 def test_an_interrupted_build_continues_with_the_missing_programs(environ: dict[str, str], quiet: Progress) -> None:
     with pytest.raises(ClusterError, match="the build failed"):
         binaries.provide(environ, (Breaks(at="kwok"),), quiet, _TWO)
@@ -154,14 +139,6 @@ def test_other_versions_and_other_machines_have_a_cache_of_their_own(environ: di
     mac = binaries.cache_folder(environ, Target("darwin", "arm64"), CONTROL_PLANE)
     assert linux != mac
     assert all(version in linux.name for version in (binaries.KUBERNETES, binaries.ETCD, binaries.KWOK))
-
-
-def test_progress_counts_what_is_missing(environ: dict[str, str]) -> None:
-    stream = io.StringIO()
-    _install(_cache(environ), "etcd")
-    binaries.provide(environ, (Builds(),), Progress(stream), _TWO)
-    assert "kwok (1 of 1)" in stream.getvalue()
-    assert "etcd" not in stream.getvalue().replace(str(_cache(environ)), "")
 
 
 @pytest.mark.lengthy

@@ -33,10 +33,11 @@ def test_without_a_cluster_status_prints_the_command_that_starts_one(capsys: pyt
     assert "cluster up" in capsys.readouterr().out
 
 
-def test_the_kubeconfig_of_a_stopped_cluster_is_an_error_with_the_command_that_starts_it(
-    capsys: pytest.CaptureFixture[str],
+@pytest.mark.parametrize("command", [("kubeconfig",), ("load", "shop.tar")], ids=" ".join)
+def test_a_command_that_needs_a_running_cluster_prints_the_one_that_starts_it(
+    command: tuple[str, ...], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert _run("kubeconfig", "--name", "team") == 1
+    assert _run(*command, "--name", "team") == 1
     assert "ansible-operator cluster up --name team" in capsys.readouterr().err
 
 
@@ -120,13 +121,6 @@ def _run_cluster(folder: Path, **facts: object) -> FileLock:
     lock = FileLock(layout.lock)
     assert lock.acquire()
     return lock
-
-
-def test_loading_an_image_into_a_stopped_cluster_prints_the_command_that_starts_it(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    assert _run("load", "shop.tar", "--name", "team") == 1
-    assert "ansible-operator cluster up --name team" in capsys.readouterr().err
 
 
 def test_a_cluster_that_simulates_pods_needs_no_images(state: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -1,13 +1,10 @@
 from __future__ import annotations
 
 import re
-from pathlib import Path
-
-import yaml
 
 from runner.sdk.devcluster import kwok
 from runner.sdk.devcluster.components import Ports, arguments
-from runner.sdk.devcluster.layout import APISERVER, COMPONENTS, Layout
+from runner.sdk.devcluster.layout import APISERVER, COMPONENTS
 
 _PORTS = Ports(apiserver=20001, kwok=20002)
 
@@ -37,25 +34,7 @@ def test_the_node_is_waited_for_longer_than_kwok_lets_it_be_silent() -> None:
     assert int(hours[1]) * 3600 > 10 * silent
 
 
-def test_kwok_answers_for_every_pod() -> None:
-    layout = Layout(Path("/clusters/mine"))
-    documents = {document["kind"]: document for document in yaml.safe_load_all(kwok.configuration(layout, "exec-1"))}
-    assert set(documents) == {"ClusterLogs", "ClusterAttach", "ClusterExec", "ClusterPortForward"}
-    assert documents["ClusterLogs"]["spec"]["logs"] == [{"logsFile": "/clusters/mine/run/pod.log", "follow": True}]
-    # Without `containers`, commands would run in every container.
-    (commands,) = documents["ClusterExec"]["spec"]["execs"]
-    assert commands == {"containers": ["exec-1"], "local": {"workDir": "/clusters/mine/run/exec"}}
-
-
 def test_the_name_of_containers_for_commands_cannot_be_guessed_and_is_valid() -> None:
     names = {kwok.new_exec_container() for _ in range(10)}
     assert len(names) == 10
     assert all(re.fullmatch(r"exec-[0-9a-f]{32}", name) for name in names)
-
-
-def test_a_pods_log_file_is_named_by_its_absolute_path(monkeypatch: object, tmp_path: Path) -> None:
-    named = kwok.pod_logs("team", "web-0", tmp_path / "web.log")
-    assert named["metadata"] == {"name": "web-0", "namespace": "team"}
-    assert named["spec"] == {"logs": [{"logsFile": str(tmp_path / "web.log"), "follow": True}]}
-    attached = kwok.pod_attach("team", "web-0", tmp_path / "web.log")
-    assert attached["spec"] == {"attaches": [{"logsFile": str(tmp_path / "web.log")}]}

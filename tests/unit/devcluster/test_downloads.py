@@ -22,7 +22,6 @@ from runner.sdk.devcluster.binaries import (
     KUBERNETES,
     KWOK,
     PROGRAMS,
-    Program,
     Target,
     UnavailableError,
 )
@@ -191,10 +190,3 @@ def test_an_unreachable_host_is_requested_once(tmp_path: Path, quiet: Progress) 
 def test_a_platform_without_released_files_is_unavailable(name: str) -> None:
     with pytest.raises(UnavailableError, match="darwin"):
         downloads.release(_NAMED[name], _MAC)
-
-
-@pytest.mark.parametrize("program", _NAMED.values(), ids=lambda program: program.name)
-def test_releases_come_by_https_alone(program: Program) -> None:
-    where = downloads.release(program, _LINUX)
-    assert where.url.startswith("https://")
-    assert where.digest_url.startswith("https://")

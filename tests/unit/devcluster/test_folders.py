@@ -21,11 +21,6 @@ def test_without_a_usable_variable_the_home_folder_is_used(given: str) -> None:
     assert folders.clusters(environ) == Path("/home/me/.local/state/ansible-operator/clusters")
 
 
-def test_a_cluster_has_a_folder_of_its_name() -> None:
-    environ = {"XDG_STATE_HOME": "/state"}
-    assert folders.cluster(environ, "team-2") == Path("/state/ansible-operator/clusters/team-2")
-
-
 @pytest.mark.parametrize("name", ["", "..", "a/b", "Upper", "-a", "a-", "a" * 41])
 def test_a_name_that_does_not_fit_a_file_name_is_refused(name: str) -> None:
     with pytest.raises(ConfigError, match="lower case"):

@@ -25,47 +25,28 @@ def test_a_reserved_port_is_never_given_twice() -> None:
             port.close()
 
 
-def test_a_server_that_shares_can_listen_on_a_reserved_port() -> None:
+def test_only_a_server_that_shares_can_listen_on_a_reserved_port_until_it_is_closed() -> None:
     reserved = ports.reserve()
+    assert ports.FIRST <= reserved.number <= ports.LAST < 32_768, "the kernel gives outgoing connections higher ones"
+    address = (ports.LOOPBACK, reserved.number)
+    with socket.socket() as other, pytest.raises(OSError, match="in use"):
+        other.bind(address)
+    with pytest.raises(ConnectionRefusedError):
+        socket.create_connection(address, timeout=patience())
     with socket.socket() as server:
         server.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
-        server.bind((ports.LOOPBACK, reserved.number))
+        server.bind(address)
         server.listen()
-        with socket.create_connection((ports.LOOPBACK, reserved.number), timeout=patience()):
+        with socket.create_connection(address, timeout=patience()):
             pass
     reserved.close()
-
-
-def test_a_reserved_port_cannot_be_bound_again() -> None:
-    reserved = ports.reserve()
-    with socket.socket() as other, pytest.raises(OSError, match="in use"):
-        other.bind((ports.LOOPBACK, reserved.number))
-    reserved.close()
-
-
-def test_a_reserved_port_without_its_server_refuses_connections() -> None:
-    reserved = ports.reserve()
-    with pytest.raises(ConnectionRefusedError):
-        socket.create_connection((ports.LOOPBACK, reserved.number), timeout=patience())
-    reserved.close()
-
-
-def test_a_closed_port_is_free_again() -> None:
-    reserved = ports.reserve()
-    reserved.close()
     with socket.socket() as other:
-        other.bind((ports.LOOPBACK, reserved.number))
+        other.bind(address)
 
 
 def test_a_probed_port_can_be_bound() -> None:
     with socket.socket() as server:
         server.bind((ports.LOOPBACK, ports.probe()))
-
-
-def test_reserved_ports_are_outside_of_the_range_of_outgoing_connections() -> None:
-    reserved = ports.reserve()
-    assert ports.FIRST <= reserved.number <= ports.LAST < 32_768
-    reserved.close()
 
 
 def test_if_all_ports_are_taken_the_error_names_the_command_to_run(

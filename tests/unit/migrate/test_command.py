@@ -5,32 +5,26 @@ from pathlib import Path
 
 import pytest
 
-from runner.cli import main
+from tests.kit.commands import Type
 from tests.unit.migrate.projects import Write
 
 MIGRATED = "FROM example.com/ansible-operator-runner:0.1.0-core2.18\n"
 
 
-def run(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str, str]:
-    code = main.main(["migrate", *arguments])
-    printed = capsys.readouterr()
-    return code, printed.out, printed.err
-
-
-def test_a_migrated_project_needs_nothing(project: Path, write: Write, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_migrated_project_needs_nothing(project: Path, write: Write, typed: Type) -> None:
     write("Dockerfile", MIGRATED)
-    code, out, _ = run(capsys, str(project))
+    code, out, _ = typed(f"migrate {project}")
     assert code == 0
     assert out.splitlines()[-1] == "Result for ansible-core 2.18: nothing to do"
 
 
 def test_work_that_is_left_has_places_and_fixes(
-    project: Path, write: Write, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    project: Path, write: Write, monkeypatch: pytest.MonkeyPatch, typed: Type
 ) -> None:
     write("roles/shop/tasks/main.yml", "- k8s_facts: {kind: Pod}\n- k8s_facts: {kind: Node}\n")
     before = {path: path.read_bytes() for path in project.rglob("*") if path.is_file()}
     monkeypatch.chdir(project.parent)
-    code, out, _ = run(capsys, str(project))
+    code, out, _ = typed(f"migrate {project}")
     assert code == 1
     assert out.splitlines() == [
         f"{project.name}: target ansible-core 2.18",
@@ -50,10 +44,10 @@ def test_work_that_is_left_has_places_and_fixes(
 
 
 @pytest.mark.lengthy
-def test_the_report_as_json_has_all_fields(project: Path, write: Write, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_report_as_json_has_all_fields(project: Path, write: Write, typed: Type) -> None:
     write("Dockerfile", MIGRATED)
     write("roles/shop/tasks/main.yml", "- debug: {}\n  when: x | length\n- k8s_facts: {}\n")
-    code, out, _ = run(capsys, str(project), "--output", "json")
+    code, out, _ = typed(f"migrate {project} --output json")
     report = json.loads(out)
     assert (code, report["work"], report["ansibleCore"]["target"]) == (1, 1, "2.18")
     assert report["findings"][0] == {
@@ -69,11 +63,9 @@ def test_the_report_as_json_has_all_fields(project: Path, write: Write, capsys: 
 
 
 @pytest.mark.parametrize("folder", ["empty", "nowhere"])
-def test_a_folder_that_is_not_a_project_has_exit_code_2(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], folder: str
-) -> None:
+def test_a_folder_that_is_not_a_project_has_exit_code_2(tmp_path: Path, typed: Type, folder: str) -> None:
     (tmp_path / "empty").mkdir()
-    code, out, err = run(capsys, str(tmp_path / folder))
+    code, out, err = typed(f"migrate {tmp_path / folder}")
     assert (code, out) == (2, "")
     assert err.startswith("error: ")
     assert "is not a" in err

@@ -9,19 +9,13 @@ from pathlib import Path
 
 import pytest
 
-from runner.cli import main
 from runner.sdk.migrate import image
+from tests.kit.commands import Type
 from tests.unit.migrate.projects import DOCKERFILE, WATCHES, Analyse, Write
 
 Rules = Callable[..., list[tuple[str, str]]]
 OLD = "- ansible.builtin.debug: {msg: '{{ meta.name }}'}\n"
 GO = "FROM quay.io/operator-framework/ansible-operator:v1.42.3\n"
-
-
-def run(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str, str]:
-    code = main.main(list(arguments))
-    printed = capsys.readouterr()
-    return code, printed.out, printed.err
 
 
 @pytest.fixture
@@ -39,9 +33,9 @@ def several(project: Path, write: Write) -> Path:
 
 @pytest.mark.usefixtures("several")
 def test_watches_files_are_found_by_their_content_and_dockerfiles_in_any_folder(
-    capsys: pytest.CaptureFixture[str],
+    typed: Type,
 ) -> None:
-    code, out, _ = run(capsys, "migrate", "--output=json")
+    code, out, _ = typed("migrate --output=json")
     report = json.loads(out)
     places = [(each["rule"], f"{each['file']}:{each['line']}") for each in report["findings"]]
     assert places == [("base-image", "build/Dockerfile:1"), ("removed-variable", "roles/route/tasks/main.yml:1")]
@@ -50,30 +44,30 @@ def test_watches_files_are_found_by_their_content_and_dockerfiles_in_any_folder(
 
 
 @pytest.mark.usefixtures("several")
-def test_an_argument_selects_one_of_several_watches_files(capsys: pytest.CaptureFixture[str]) -> None:
-    code, out, err = run(capsys, "migrate", "--watches-file=openshift/gone.yaml")
+def test_an_argument_selects_one_of_several_watches_files(typed: Type) -> None:
+    code, out, err = typed("migrate --watches-file=openshift/gone.yaml")
     assert (code, out) == (2, "")
     assert "openshift/gone.yaml: file not found" in err
-    _, out, _ = run(capsys, "migrate", "--watches-file=openshift/watches-os.yaml")
+    _, out, _ = typed("migrate --watches-file=openshift/watches-os.yaml")
     assert "are openshift" not in out
     assert "not analysed: watches-k8s.yaml; --watches-file selects one of them" in out
 
 
 @pytest.mark.usefixtures("several")
-def test_a_trial_of_several_operators_requires_the_choice_of_one(capsys: pytest.CaptureFixture[str]) -> None:
-    code, _, err = run(capsys, "migrate", "--try")
+def test_a_trial_of_several_operators_requires_the_choice_of_one(typed: Type) -> None:
+    code, _, err = typed("migrate --try")
     assert code == 2
     assert "--try runs one operator: select openshift/watches-os.yaml, watches-k8s.yaml with --watches-file" in err
 
 
 @pytest.mark.lengthy
-def test_the_changes_of_several_watches_files_are_written(several: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_changes_of_several_watches_files_are_written(several: Path, typed: Type) -> None:
     sample = "apiVersion: shop.example.com/v1\nkind: Route\nspec: {ansibleUser: '{{ a }}'}\n"
     (several / "config/samples").mkdir(parents=True)
     (several / "config/samples/route.yaml").write_text(sample)
     for command in ("init -q", "add .", "-c user.name=a -c user.email=a@example.com commit -qm a"):
         subprocess.run(["git", *command.split()], check=True)
-    run(capsys, "migrate", "--write")
+    typed("migrate --write")
     assert "ansible_operator_meta.name" in (several / "roles/route/tasks/main.yml").read_text()
     assert (several / "watches-k8s.yaml").read_text() == WATCHES
     assert "ansible-operator-runner" in (several / "build/Dockerfile").read_text()
@@ -92,7 +86,7 @@ COPIES = (
 @pytest.mark.parametrize("copies", COPIES)
 @pytest.mark.parametrize("place", [".", "build"])
 def test_roles_and_playbooks_are_read_where_the_dockerfile_copies_them(
-    rules: Rules, project: Path, capsys: pytest.CaptureFixture[str], copies: str, place: str
+    rules: Rules, project: Path, typed: Type, copies: str, place: str
 ) -> None:
     (project / "Dockerfile").unlink()
     files = {
@@ -109,13 +103,13 @@ def test_roles_and_playbooks_are_read_where_the_dockerfile_copies_them(
     assert rules(files) == [
         ("removed-variable", f"ansible/roles/{role}/tasks/main.yml:1") for role in ("inner", "other")
     ]
-    _, out, _ = run(capsys, "validate")
+    _, out, _ = typed("validate")
     assert "not found" not in out
     assert "ansible/roles/inner/tasks/main.yml:1: warning: meta.name was removed" in out
 
 
 def test_an_operator_in_a_folder_has_the_files_beside_its_watches_file(
-    rules: Rules, capsys: pytest.CaptureFixture[str], project: Path
+    rules: Rules, typed: Type, project: Path
 ) -> None:
     (project / "watches.yaml").unlink()
     files = {
@@ -124,7 +118,7 @@ def test_an_operator_in_a_folder_has_the_files_beside_its_watches_file(
         "operators/shop/roles/till/tasks/main.yml": OLD,
     }
     assert rules(files) == [("removed-variable", "operators/shop/roles/till/tasks/main.yml:1")]
-    code, out, _ = run(capsys, "validate", "--watches-file=operators/shop/watches.yaml")
+    code, out, _ = typed("validate --watches-file=operators/shop/watches.yaml")
     assert (code, "not found" in out) == (0, False)
 
 

@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 import yaml
 
-from runner.cli import main
 from runner.sdk.packaging import descriptors
 from runner.sdk.packaging.manifests import key as version_key
+from tests.kit import commands
 
 pytestmark = pytest.mark.lengthy
 
@@ -61,7 +61,7 @@ def manifests(*more: Json) -> list[Json]:
 
 
 @pytest.fixture
-def typed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Type:
+def typed(typed: commands.Type, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Type:
     """Type a command in a project's folder; kustomize's manifests are in a file."""
     folder = tmp_path / "shop"
     folder.mkdir()
@@ -70,9 +70,7 @@ def typed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.Captur
     def run(line: str, *more: Json) -> tuple[int, str, str]:
         if BASE.exists():
             Path("all.yaml").write_text(yaml.safe_dump_all(manifests(*more)))
-        code = main.main(line.split())
-        problem = capsys.readouterr()
-        return code, problem.out, problem.err
+        return typed(line)
 
     assert run("init --domain example.org --project-name shop")[0] == 0
     Path("all.yaml").write_text("kind: Nothing\n")

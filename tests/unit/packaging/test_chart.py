@@ -17,6 +17,7 @@ import yaml
 from runner.cli import main
 from runner.sdk.packaging import chart
 from runner.values.errors import ConfigError
+from tests.kit import commands
 
 Type = Callable[..., tuple[int, str, str]]
 RELEASE = chart.Release("shop", "1.2.3", "1.2.3", "example.org/shop", "")
@@ -159,7 +160,7 @@ def test_manifests_without_one_operator_are_refused(names: tuple[str, ...]) -> N
 
 
 @pytest.fixture
-def typed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Type:
+def typed(typed: commands.Type, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Type:
     """Type a command in a project's folder; `manifests` are on standard input."""
     folder = tmp_path / "shop"
     folder.mkdir()
@@ -167,9 +168,7 @@ def typed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.Captur
 
     def run(line: str, manifests: list[dict[str, Any]] | None = None) -> tuple[int, str, str]:
         monkeypatch.setattr("sys.stdin", io.StringIO(yaml.safe_dump_all(manifests or [deployment()])))
-        code = main.main(line.split())
-        message = capsys.readouterr()
-        return code, message.out, message.err
+        return typed(line)
 
     assert run("init --domain example.org --project-name shop")[0] == 0
     return run

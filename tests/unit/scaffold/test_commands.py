@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import shlex
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -13,14 +11,12 @@ import yaml
 
 from runner.app.fields import FEATURE_FIELDS
 from runner.base.config.paths import search_path
-from runner.cli import main
 from runner.core.watches import validation
 from runner.sdk.scaffold import project
+from tests.kit.commands import Type
 
-Type = Callable[[str], tuple[int, str, str]]
 
-
-@pytest.fixture
+@pytest.fixture(autouse=True)
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     made = tmp_path / "cache-operator"
     made.mkdir()
@@ -29,17 +25,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.fixture
-def typed(folder: Path, capsys: pytest.CaptureFixture[str]) -> Type:
-    def run(line: str) -> tuple[int, str, str]:
-        code = main.main(shlex.split(line))
-        output = capsys.readouterr()
-        return code, output.out, output.err
-
-    return run
-
-
-@pytest.fixture
-def begun(typed: Type) -> Type:
+def begun(folder: Path, typed: Type) -> Type:
     assert typed("init --domain example.com")[0] == 0
     return typed
 

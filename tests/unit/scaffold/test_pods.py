@@ -14,7 +14,6 @@ import yaml
 
 from runner.base.config import sources
 from runner.base.credentials.auth import OwnNamespaces
-from runner.cli import main
 from runner.core.kube.discovery import ApiResource
 from runner.core.kube.rights import Places, Right
 from runner.core.watches.watch import Finalizer, Role
@@ -41,17 +40,11 @@ IN_PODS = "  isolation: pod\n  podTemplate: {image: example.com/ee:1}\n"
 
 
 @pytest.fixture
-def typed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Type:
+def typed(typed: Type, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Type:
     monkeypatch.chdir(tmp_path)
-
-    def run(line: str) -> tuple[int, str, str]:
-        code = main.main(line.split())
-        output = capsys.readouterr()
-        return code, output.out, output.err
-
-    assert run("init --domain example.com --project-name shop")[0] == 0
-    assert run("create api --group g --kind Basket")[0] == 0
-    return run
+    assert typed("init --domain example.com --project-name shop")[0] == 0
+    assert typed("create api --group g --kind Basket")[0] == 0
+    return typed
 
 
 def of_operator(policy: PodPolicy) -> set[Right]:

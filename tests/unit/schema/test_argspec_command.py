@@ -9,7 +9,7 @@ import pytest
 import yaml
 
 if TYPE_CHECKING:
-    from tests.unit.schema.typed import Type
+    from tests.kit.commands import Type
 
 
 CRD = Path("config/crd/bases/cache.example.com_memcacheds.yaml")

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import yaml
 
-from tests.unit.schema.typed import Type
+from tests.kit.commands import Type
 
 CRD = Path("config/crd/bases/cache.example.com_memcacheds.yaml")
 SAMPLE = Path("config/samples/cache_v1alpha1_memcached.yaml")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -10,7 +9,7 @@ from typing import Any
 import pytest
 import yaml
 
-from runner.cli import main
+from tests.kit.commands import Type
 
 CRD = Path("config/crd/bases/cache.example.com_memcacheds.yaml")
 ROLE = Path("roles/memcached")
@@ -19,18 +18,15 @@ Warnings = Callable[[], list[str]]
 
 
 @pytest.fixture
-def warnings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Warnings:
-    """A project with the kind Memcached; validate it, and return what it warns of."""
-    monkeypatch.chdir(tmp_path)
-    init = "init --domain example.com --project-name mc --group cache --kind Memcached"
-    assert main.main(shlex.split(init)) == 0
+def warnings(typed: Type) -> Warnings:
+    """Validate the project, and return what it warns of."""
     SPECS.unlink()
     (ROLE / "defaults/main.yml").write_text("---\n{}\n")
-    capsys.readouterr()
 
     def validate() -> list[str]:
-        assert main.main(["validate"]) == 0
-        return [line for line in capsys.readouterr().out.splitlines() if "warning: " in line]
+        code, out, _ = typed("validate")
+        assert code == 0
+        return [line for line in out.splitlines() if "warning: " in line]
 
     return validate
 
