@@ -19,9 +19,10 @@ from runner.features.plan import changes
 from runner.features.plan.changes import PlannedOwner
 from runner.features.plan.differing import DifferingValue
 from runner.features.plan.fields import ABSENT, FieldChange, differences
-from runner.features.plan.trial.overlay import Overlay, PlannedWrite
+from runner.features.plan.trial.overlay import Overlay, PlannedChange
 from runner.features.plan.trial.unknown import chosen
 from runner.values.objects import GVK, Object, ObjectKey, key_of, uid_of
+from runner.values.slots import Slot
 
 _MOST_FIELDS = 10
 _SECRET = GVK("", "v1", "Secret")
@@ -29,7 +30,7 @@ _Place: TypeAlias = tuple[str, str, ObjectKey]
 
 
 class ApprovedPlan:
-    """Approved writes of one run. A `WriteApproval`."""
+    """Approved writes of one run."""
 
     def __init__(
         self,
@@ -37,11 +38,14 @@ class ApprovedPlan:
         owner: PlannedOwner,
         on_refusal: Callable[[str], None],
         differing: Iterable[DifferingValue] = (),
+        ident: str = "",
     ) -> None:
         """`owner` is the object of the run. `on_refusal` is called once, and ends the run.
 
         `differing`: fields whose values differ in each run. Each value is approved if the approval covers the field.
+        `ident` is the hash that the user approved.
         """
+        self.hash = ident
         self._free = {(value.gvk, value.key, value.path) for value in differing if value.is_covered}
         self._owner = owner
         self._on_refusal = on_refusal
@@ -58,15 +62,16 @@ class ApprovedPlan:
             if write.reason and write.requested is not None:
                 self._unvalidated[self._place(write)].add(self._digest(write.requested))
         self.refused = ""
+        """The first write that is not approved, with the reason; empty if there was none."""
 
     def trial(self) -> Overlay:
-        """See WriteApproval."""
+        """Return an overlay for the dry run of one write."""
         return Overlay(self._generated, self._unknown)
 
-    def refusal(self, write: PlannedWrite) -> str:
-        """See WriteApproval."""
-        fields = changes.compared(write.change(), self._owner)
-        if write.existed and write.after is not None and not fields:
+    def refusal(self, write: PlannedChange) -> str:
+        """Return why a write is not approved; empty if it is."""
+        fields = changes.compared(write, self._owner)
+        if write.verb == "change" and not fields:
             return ""
         place = self._place(write)
         if self._effect(write) in self._effects.get(place, ()):
@@ -76,40 +81,38 @@ class ApprovedPlan:
         paths = [field.path for field in fields if field.path]
         more = len(paths) - _MOST_FIELDS
         text = ", ".join(paths[:_MOST_FIELDS]) + (f" and {more} more" if more > 0 else "")
-        change = write.change()
         what = "with this effect" if place in self._effects else "of this object"
-        return f"the plan has no write {what}: {change.verb} {change.gvk.kind} {write.key}" + (
+        return f"the plan has no write {what}: {write.verb} {write.gvk.kind} {write.key}" + (
             f": {text}" if text else ""
         )
 
     def refuse(self, why: str) -> None:
-        """See WriteApproval."""
+        """Note the first write that is not approved. It ends the run."""
         if not self.refused:
             self.refused = why
             self._on_refusal(why)
 
-    def sent(self, write: PlannedWrite, obj: Object) -> None:
-        """See WriteApproval."""
-        gvk, planned = write.resource.gvk, write.after or {}
-        if not write.existed and key_of(obj).name != key_of(planned).name:
+    def sent(self, write: PlannedChange, obj: Object) -> None:
+        """Note the result of a write: the API server can have chosen other values than in the plan."""
+        gvk, planned = write.gvk, write.after or {}
+        if write.verb == "create" and key_of(obj).name != key_of(planned).name:
             self._names[key_of(obj).name] = key_of(planned).name
         chosen_in_plan = {place for place, value in chosen(gvk, write.key, planned) if value in self._unknown.places}
         for place, value in chosen(gvk, write.key, obj):
             if place in chosen_in_plan:
                 self._unknown.add(value, place)
 
-    def _place(self, write: PlannedWrite) -> _Place:
-        gvk, key = write.resource.gvk, write.key
+    def _place(self, write: PlannedChange) -> _Place:
+        gvk, key = write.gvk, write.key
         return gvk.group, gvk.kind, ObjectKey(key.namespace, self._names.get(key.name, key.name))
 
-    def _effect(self, write: PlannedWrite) -> bytes:
-        change = write.change()
-        compared = changes.compared(change, self._owner)
-        fields = [_essence(_decoded(change.gvk, changes.lasting(change.gvk, field))) for field in compared]
+    def _effect(self, write: PlannedChange) -> bytes:
+        compared = changes.compared(write, self._owner)
+        fields = [_essence(_decoded(write.gvk, changes.lasting(write.gvk, field))) for field in compared]
         if write.before is None and self._free:
-            fields = self._without_free(change.gvk, self._place(write)[2], fields)
+            fields = self._without_free(write.gvk, self._place(write)[2], fields)
         uid = uid_of(write.before or {})
-        return self._digest([change.verb, uid, fields])
+        return self._digest([write.verb, uid, fields])
 
     def _without_free(self, gvk: GVK, key: ObjectKey, fields: list[list[Any]]) -> list[list[Any]]:
         """Remove values of a new Secret that differ in each run."""
@@ -124,6 +127,10 @@ class ApprovedPlan:
         known = self._unknown.replaced(value, repr)
         data = orjson.dumps(known, option=orjson.OPT_SORT_KEYS | orjson.OPT_NON_STR_KEYS)
         return hashlib.blake2b(data, digest_size=32).digest()
+
+
+APPROVED: Slot[ApprovedPlan | None] = Slot("approved plan", None)
+"""The plan that the run executes; None if it needs none."""
 
 
 def _path_of(name: str) -> str:

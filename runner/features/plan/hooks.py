@@ -8,7 +8,7 @@ from __future__ import annotations
 import secrets
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -30,7 +30,7 @@ from runner.core.status.writer import StatusWriter
 from runner.core.watches.policy import RunMode
 from runner.features.plan import differing, plan_status, published
 from runner.features.plan.annotations import APPROVE, approved_hash
-from runner.features.plan.approved import ApprovedPlan
+from runner.features.plan.approved import APPROVED, ApprovedPlan
 from runner.features.plan.changes import PlannedOwner, ResourcePlan
 from runner.features.plan.decision import (
     Execute,
@@ -46,10 +46,8 @@ from runner.features.plan.decision import (
 from runner.features.plan.differing import DifferingValue
 from runner.features.plan.published import PlanBasis
 from runner.features.plan.runs import PlanConfigMaps, PlanRun, PlanRuns
-from runner.features.plan.trial.overlay import APPROVAL
 from runner.values.digests import digest
 from runner.values.objects import MODE, JSONPatch, Object, ObjectRef, is_deleting, is_paused, metadata, uid_of
-from runner.values.slots import Slot
 
 MARKS = (Mark(MODE, reasons.CHANGED, on_removal=True), Mark(APPROVE, reasons.REQUESTED))
 """Annotations that set the mode of an object, and approve a plan."""
@@ -60,18 +58,6 @@ _REPLAN = 1.0
 """Seconds after a refused run until the next plan."""
 _RUNNING = "Running"
 _RESULTS = (plan_status.CHANGES, plan_status.NO_CHANGES, plan_status.PARTIAL, plan_status.PLAN_FAILED, "canceled")
-
-
-@dataclass(frozen=True, slots=True)
-class ApprovedRun:
-    """A plan that a user approved, and its hash."""
-
-    plan: ApprovedPlan
-    hash: str
-
-
-APPROVED: Slot[ApprovedRun | None] = Slot("approved plan", None)
-"""The plan that the run executes; None if it needs none."""
 
 
 class PlanReconciler(Hooks):
@@ -208,9 +194,8 @@ class PlanReconciler(Hooks):
         )
         self._about(attempt).record("Normal", "PlanApproved", "Run", f"Plan {approved} is executed")
         self._log.info("Plan approved", hash=approved, **attempt.key._asdict())
-        plan = ApprovedPlan(run.overlay, self._owner(obj), partial(self._runs.end, attempt.key), differ)
-        attempt = attempt.having(APPROVAL, plan).having(APPROVED, ApprovedRun(plan, approved))
-        return replace(attempt, obj=_as_cached(marked), bounds=plan)
+        plan = ApprovedPlan(run.overlay, self._owner(obj), partial(self._runs.end, attempt.key), differ, approved)
+        return replace(attempt.having(APPROVED, plan), obj=_as_cached(marked), bounds=plan)
 
     async def _reject(self, attempt: Attempt, run: PlanRun, basis: PlanBasis, why: str) -> None:
         """Publish a new plan instead of the approved one, with the reason."""
@@ -316,12 +301,9 @@ def _why_effective(plan: ResourcePlan) -> str:
     return "" if plan.state == "complete" else f"its plan is {plan.state}"
 
 
-def _stopped(approved: ApprovedRun) -> str:
+def _stopped(approved: ApprovedPlan) -> str:
     """Return why an approved run ended early."""
-    return (
-        f"Plan {approved.hash} was executed until the run sent another write, which was refused: "
-        f"{approved.plan.refused}"
-    )
+    return f"Plan {approved.hash} was executed until the run sent another write, which was refused: {approved.refused}"
 
 
 def _up_to_date(attempt: Attempt, plan: ResourcePlan) -> tuple[Condition, ...]:

@@ -21,9 +21,9 @@ from runner.core.kube.discovery import ApiResource
 from runner.core.proxy.calls import Answer, Call, Proceed
 from runner.core.proxy.identity import Identities, RunIdentity
 from runner.core.proxy.server import Proxy
-from runner.features.plan.approved import ApprovedPlan
+from runner.features.plan.approved import APPROVED, ApprovedPlan
 from runner.features.plan.changes import PlannedOwner
-from runner.features.plan.trial.overlay import APPROVAL, Overlay
+from runner.features.plan.trial.overlay import Overlay
 from runner.features.readcache.bodies import ReadCache
 from runner.values.objects import Object
 from runner.values.ownership import Owner
@@ -96,7 +96,7 @@ class Standing:
     def approve(self, overlay: Overlay) -> ApprovedPlan:
         """From here on the kubeconfig is that of a run that may make the planned writes."""
         approved = ApprovedPlan(overlay, PlannedOwner(self.run.owner.ref, OWN_STATUS), lambda _why: None)
-        self.token = self.identities.issue(replace(self.run, is_bound=True, more=EMPTY.having(APPROVAL, approved)))
+        self.token = self.identities.issue(replace(self.run, is_bound=True, more=EMPTY.having(APPROVED, approved)))
         self.kubeconfig.write_text(self.proxy.kubeconfig_for(self.token))
         return approved
 

@@ -1,4 +1,4 @@
-"""Writes of runs that execute an approved plan (`APPROVAL`).
+"""Writes of runs that execute an approved plan (`APPROVED`).
 
 Each write is sent as a dry run first. If the plan contains its effect, it is sent again, bound to the version of the
 object that the dry run was computed on. If the object changed meanwhile, both are repeated. The first other write is
@@ -14,11 +14,12 @@ import orjson
 
 from runner.core.proxy import content
 from runner.core.proxy.calls import Answer
+from runner.features.plan.approved import ApprovedPlan
 from runner.features.plan.requests import calls
 from runner.features.plan.requests.calls import Params, PlanCall, RefusedError, Reply
 from runner.features.plan.requests.deletions import delete_options
 from runner.features.plan.requests.writes import PlanWrites
-from runner.features.plan.trial.overlay import PlannedWrite, WriteApproval
+from runner.features.plan.trial.overlay import PlannedChange
 from runner.values.objects import Object, metadata, uid_of
 
 _ATTEMPTS = 5
@@ -27,66 +28,63 @@ _JSON_PATCH = "application/json-patch+json"
 _FIRST_ERROR = 300
 
 
-class ApprovedWrites:
-    """Answers writes of approved runs."""
-
-    def __init__(self, writes: PlanWrites) -> None:
-        self._writes = writes
-
-    async def answer(self, plan: PlanCall, approval: WriteApproval) -> Answer:
-        """Answer a write. Raises RefusedError or StatusError."""
-        if approval.refused:
-            raise RefusedError(f"the run is ending: {approval.refused}")
-        if plan.info.subresource == "eviction":
-            raise RefusedError("the proxy cannot bind an eviction to the plan")
-        for _ in range(_ATTEMPTS):
-            if (answer := await self._attempt(plan, approval)) is not None:
-                return answer
-        raise RefusedError("other clients change the object all the time")
-
-    async def _attempt(self, plan: PlanCall, approval: WriteApproval) -> Answer | None:
-        """Send a write as a dry run, and then bound to its version. Return None if the object changed meanwhile."""
-        trial = replace(plan, overlay=approval.trial())
-        answer = await self._writes.answer(trial)
-        writes = trial.overlay.writes
-        if answer.status >= _FIRST_ERROR or not writes or "All" in plan.values("dryRun"):
+async def answer(writes: PlanWrites, plan: PlanCall, approval: ApprovedPlan) -> Answer:
+    """Answer a write of an approved run. Raises RefusedError or StatusError."""
+    if approval.refused:
+        raise RefusedError(f"the run is ending: {approval.refused}")
+    if plan.info.subresource == "eviction":
+        raise RefusedError("the proxy cannot bind an eviction to the plan")
+    for _ in range(_ATTEMPTS):
+        if (answer := await _attempt(writes, plan, approval)) is not None:
             return answer
-        if any(map(_is_mixed, writes)):
-            return None
-        if why := next(filter(None, map(approval.refusal, writes)), ""):
-            raise RefusedError(why)
-        if plan.info.verb.startswith("delete"):
-            replies = [await self._delete(plan, write) for write in writes]
-            if any(map(_is_conflict, replies)):
-                return None
-            return replies[0].answer if plan.info.verb == "delete" else answer
-        (write,) = writes
-        reply = await self._send(plan, write)
-        if _is_conflict(reply) or await _has_failed_test(plan, write, reply):
-            return None
-        if reply.is_success and not plan.info.subresource:
-            approval.sent(write, reply.obj)
-        return reply.answer
+    raise RefusedError("other clients change the object all the time")
 
-    async def _send(self, plan: PlanCall, write: PlannedWrite) -> Reply:
-        """Send a creation, an update or a patch."""
-        media, data = await plan.body()
-        params = plan.without("dryRun")
-        if plan.info.verb == "create":
-            return await plan.write_for_real("POST", plan.path(name="", subresource=""), data, params, media)
-        if write.existed:
-            media, data = await _bound(plan, media, _version(write))
-        return await plan.write_for_real(plan.call.head.method, plan.path(), data, params, media)
 
-    async def _delete(self, plan: PlanCall, write: PlannedWrite) -> Reply:
-        media, data = await plan.body()
-        options = delete_options(plan, media, data)
-        if options is None:
-            options = _options_of(plan.params)
-        preconditions = {"uid": uid_of(write.before or {}), "resourceVersion": _version(write)}
-        body = {**options, "preconditions": {**preconditions, **(options.get("preconditions") or {})}}
-        path = calls.path_of(plan.info, write.key.namespace, write.key.name, "")
-        return await plan.write_for_real("DELETE", path, orjson.dumps(body), [], content.JSON)
+async def _attempt(planning: PlanWrites, plan: PlanCall, approval: ApprovedPlan) -> Answer | None:
+    """Send a write as a dry run, and then bound to its version. Return None if the object changed meanwhile."""
+    trial = replace(plan, overlay=approval.trial())
+    answer = await planning.answer(trial)
+    writes = trial.overlay.writes
+    if answer.status >= _FIRST_ERROR or not writes or "All" in plan.values("dryRun"):
+        return answer
+    if any(map(_is_mixed, writes)):
+        return None
+    if why := next(filter(None, map(approval.refusal, writes)), ""):
+        raise RefusedError(why)
+    if plan.info.verb.startswith("delete"):
+        replies = [await _delete(plan, write) for write in writes]
+        if any(map(_is_conflict, replies)):
+            return None
+        return replies[0].answer if plan.info.verb == "delete" else answer
+    (write,) = writes
+    reply = await _send(plan, write)
+    if _is_conflict(reply) or await _has_failed_test(plan, write, reply):
+        return None
+    if reply.is_success and not plan.info.subresource:
+        approval.sent(write, reply.obj)
+    return reply.answer
+
+
+async def _send(plan: PlanCall, write: PlannedChange) -> Reply:
+    """Send a creation, an update or a patch."""
+    media, data = await plan.body()
+    params = plan.without("dryRun")
+    if plan.info.verb == "create":
+        return await plan.write_for_real("POST", plan.path(name="", subresource=""), data, params, media)
+    if write.verb != "create":
+        media, data = await _bound(plan, media, _version(write))
+    return await plan.write_for_real(plan.call.head.method, plan.path(), data, params, media)
+
+
+async def _delete(plan: PlanCall, write: PlannedChange) -> Reply:
+    media, data = await plan.body()
+    options = delete_options(plan, media, data)
+    if options is None:
+        options = _options_of(plan.params)
+    preconditions = {"uid": uid_of(write.before or {}), "resourceVersion": _version(write)}
+    body = {**options, "preconditions": {**preconditions, **(options.get("preconditions") or {})}}
+    path = calls.path_of(plan.info, write.key.namespace, write.key.name, "")
+    return await plan.write_for_real("DELETE", path, orjson.dumps(body), [], content.JSON)
 
 
 async def _bound(plan: PlanCall, media: str, version: str) -> tuple[str, bytes]:
@@ -100,7 +98,7 @@ async def _bound(plan: PlanCall, media: str, version: str) -> tuple[str, bytes]:
     return (media if is_patch else content.JSON), orjson.dumps(bound)
 
 
-def _version(write: PlannedWrite) -> str:
+def _version(write: PlannedChange) -> str:
     version = str(metadata(write.before or {}).get("resourceVersion") or "")
     if not version:
         raise RefusedError("the run may not read the object, so that the write cannot be bound to its version")
@@ -123,7 +121,7 @@ def _options_of(params: Params) -> Object:
     return options
 
 
-def _is_mixed(write: PlannedWrite) -> bool:
+def _is_mixed(write: PlannedChange) -> bool:
     """Return whether another client changed the object between its read and the dry run: it then has both changes."""
     if write.before is None or write.after is None:
         return False
@@ -135,9 +133,9 @@ def _is_conflict(reply: Reply) -> bool:
     return reply.answer.status == HTTPStatus.CONFLICT and reply.obj.get("reason") != "AlreadyExists"
 
 
-async def _has_failed_test(plan: PlanCall, write: PlannedWrite, reply: Reply) -> bool:
+async def _has_failed_test(plan: PlanCall, write: PlannedChange, reply: Reply) -> bool:
     """Return whether the test of the version failed in a JSON patch: its error does not name the test."""
-    if not write.existed or reply.answer.status != HTTPStatus.UNPROCESSABLE_ENTITY:
+    if write.verb == "create" or reply.answer.status != HTTPStatus.UNPROCESSABLE_ENTITY:
         return False
     current = await plan.get(plan.path(subresource=""))
     return current.is_success and metadata(current.obj).get("resourceVersion") != _version(write)

@@ -2,7 +2,7 @@
 
 Owns: which requests reach the API server. Reads do, with the planned writes merged into their responses. Writes do as
 dry runs. Requests that the API server cannot dry-run are refused and recorded. Writes of a run with an approved plan
-(`APPROVAL`) reach it if the plan contains them. Must be the last handler before the
+(`APPROVED`) reach it if the plan contains them. Must be the last handler before the
 request is forwarded, so that all other handlers treat a plan run like a real one. Must not import: the read cache.
 """
 
@@ -13,13 +13,12 @@ from collections.abc import Callable
 from runner.core.proxy.calls import Answer, Call, Proceed, refusal
 from runner.core.proxy.handlers.served import ServedResources
 from runner.core.proxy.request import RequestInfo, parse_query
-from runner.features.plan.requests import calls
-from runner.features.plan.requests.approved import ApprovedWrites
+from runner.features.plan.approved import APPROVED, ApprovedPlan
+from runner.features.plan.requests import approved, calls, reads
 from runner.features.plan.requests.calls import PlanCall, RefusedError, StatusError
-from runner.features.plan.requests.reads import PlanReads
 from runner.features.plan.requests.schemas import ApiDocuments
 from runner.features.plan.requests.writes import PlanWrites
-from runner.features.plan.trial.overlay import APPROVAL, Overlay, WriteApproval
+from runner.features.plan.trial.overlay import Overlay
 
 _LONGEST_WATCH = 30.0
 _SAFE = frozenset({"GET", "HEAD"})
@@ -37,14 +36,14 @@ class Planning:
     def __init__(
         self, served: ServedResources, clock: Callable[[], float], longest_watch: float = _LONGEST_WATCH
     ) -> None:
-        self._reads = PlanReads(longest_watch)
+        """`longest_watch` is the duration in seconds of watches whose objects the plan changes."""
+        self._longest_watch = longest_watch
         self._writes = PlanWrites(served, ApiDocuments(clock))
-        self._approved = ApprovedWrites(self._writes)
 
     async def handle(self, call: Call, proceed: Proceed) -> Answer:
         """Answer a call of a plan run, and writes of a run with an approved plan; forward the calls of other runs."""
         run = call.run.run
-        approval, overlay = run.more.get(APPROVAL), run.view
+        approval, overlay = run.more.get(APPROVED), run.view
         if approval is not None:
             return await self._approve(call, proceed, approval)
         if not isinstance(overlay, Overlay):
@@ -60,13 +59,13 @@ class Planning:
         except StatusError as error:
             return error.answer
 
-    async def _approve(self, call: Call, proceed: Proceed, approval: WriteApproval) -> Answer:
+    async def _approve(self, call: Call, proceed: Proceed, approval: ApprovedPlan) -> Answer:
         plan = PlanCall(call, proceed, call.run.run, Overlay(), parse_query(call.info.query))
         try:
             if call.head.method in _SAFE and not _is_session(call):
                 return await proceed(call)
             _check(plan)
-            return await self._approved.answer(plan, approval)
+            return await approved.answer(self._writes, plan, approval)
         except RefusedError as error:
             why = RefusedError(plan.run.secrets.masker.text(str(error)), error.status)
             approval.refuse(f"{plan.info.verb} {plan.info.qualified} {plan.key}: {why}")
@@ -82,7 +81,7 @@ class Planning:
         if method not in _SAFE:
             return await self._writes.answer(plan)
         if info.verb in _READS:
-            return await self._reads.answer(plan)
+            return await reads.answer(plan, self._longest_watch)
         raise RefusedError("plan runs do not support this verb")
 
 

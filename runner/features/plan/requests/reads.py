@@ -29,73 +29,67 @@ _INITIAL_EVENTS_END = "k8s.io/initial-events-end"
 _SCALE = "scale"
 
 
-class PlanReads:
-    """Answers reads of plan runs."""
+async def answer(plan: PlanCall, longest_watch: float) -> Answer:
+    """Answer a read; a watch of planned objects lasts `longest_watch` seconds. Raises RefusedError or StatusError."""
+    if plan.info.verb == "get":
+        return await _get(plan)
+    if not plan.overlay.affects(plan.kind, plan.key.namespace):
+        return await plan.forward()
+    if plan.info.verb == "watch":
+        return await _watch(plan, longest_watch)
+    merged = await merged_list(plan, plan.without(*_OF_PAGES))
+    return _as_list(plan, merged)
 
-    def __init__(self, longest_watch: float) -> None:
-        """`longest_watch` is the duration in seconds of watches whose objects the plan changes."""
-        self._longest_watch = longest_watch
 
-    async def answer(self, plan: PlanCall) -> Answer:
-        """Answer a read. Raises RefusedError or StatusError."""
-        if plan.info.verb == "get":
-            return await self._get(plan)
-        if not plan.overlay.affects(plan.kind, plan.key.namespace):
-            return await plan.forward()
-        if plan.info.verb == "watch":
-            return await self._watch(plan)
-        merged = await merged_list(plan, plan.without(*_OF_PAGES))
-        return self._as_list(plan, merged)
-
-    async def _get(self, plan: PlanCall) -> Answer:
-        planned, info = plan.planned, plan.info
-        if planned is None:
-            if plan.overlay.hides(plan.kind, plan.key):
-                return calls.not_found(plan.kind, info.name)
-            return await plan.forward()
-        obj = current(planned, plan)
-        if info.subresource == _SCALE:
-            obj = scale_of(obj)
-        elif info.subresource not in {"", "status"}:
-            if planned.state is PlannedState.CHANGED:
-                return await plan.forward()
+async def _get(plan: PlanCall) -> Answer:
+    planned, info = plan.planned, plan.info
+    if planned is None:
+        if plan.overlay.hides(plan.kind, plan.key):
             return calls.not_found(plan.kind, info.name)
-        elif calls.accepts_partial(plan.call):
-            obj = calls.partial(obj)
-        return calls.respond(obj, to_head=plan.call.head.method == "HEAD")
+        return await plan.forward()
+    obj = current(planned, plan)
+    if info.subresource == _SCALE:
+        obj = scale_of(obj)
+    elif info.subresource not in {"", "status"}:
+        if planned.state is PlannedState.CHANGED:
+            return await plan.forward()
+        return calls.not_found(plan.kind, info.name)
+    elif calls.accepts_partial(plan.call):
+        obj = calls.partial(obj)
+    return calls.respond(obj, to_head=plan.call.head.method == "HEAD")
 
-    def _as_list(self, plan: PlanCall, merged: Object) -> Answer:
-        if calls.accepts_partial(plan.call):
-            items = [calls.partial(item) for item in merged["items"]]
-            kind = {"kind": "PartialObjectMetadataList", "apiVersion": "meta.k8s.io/v1"}
-            merged = {**kind, "metadata": merged.get("metadata") or {}, "items": items}
-        return calls.respond(merged, to_head=plan.call.head.method == "HEAD")
 
-    async def _watch(self, plan: PlanCall) -> Answer:
-        is_partial = calls.accepts_partial(plan.call)
-        selectors = [pair for pair in plan.params if pair[0] in _SELECTORS]
-        if plan.info.name and not plan.values("fieldSelector"):
-            # A deprecated path, such as /api/v1/watch/namespaces/ns/pods/name.
-            selectors.append(("fieldSelector", f"metadata.name={plan.info.name}"))
-        version = next(iter(plan.values("resourceVersion")), "")
-        is_initial = next(iter(plan.values("sendInitialEvents")), "") not in _NO
-        if version in _FROM_NOW or is_initial:
-            listed = await merged_list(plan, selectors)
-            version = str(metadata(listed).get("resourceVersion") or version)
-            events = [("ADDED", obj) for obj in listed["items"]]
-        else:
-            events = list(_planned_events(plan, _selector(plan)))
-        lines = [
-            orjson.dumps({"type": kind, "object": calls.partial(obj) if is_partial else obj}) + b"\n"
-            for kind, obj in events
-        ]
-        if is_initial:
-            mark = {"resourceVersion": version, "annotations": {_INITIAL_EVENTS_END: "true"}}
-            lines.append(
-                orjson.dumps({"type": "BOOKMARK", "object": _type_of(plan, events) | {"metadata": mark}}) + b"\n"
-            )
-        waits = _PlannedEvents(b"".join(lines), min(_seconds(plan), self._longest_watch))
-        return Answer(HTTPStatus.OK, b"", [(b"Content-Type", calls.JSON)], CHUNKED, waits)
+def _as_list(plan: PlanCall, merged: Object) -> Answer:
+    if calls.accepts_partial(plan.call):
+        items = [calls.partial(item) for item in merged["items"]]
+        kind = {"kind": "PartialObjectMetadataList", "apiVersion": "meta.k8s.io/v1"}
+        merged = {**kind, "metadata": merged.get("metadata") or {}, "items": items}
+    return calls.respond(merged, to_head=plan.call.head.method == "HEAD")
+
+
+async def _watch(plan: PlanCall, longest: float) -> Answer:
+    is_partial = calls.accepts_partial(plan.call)
+    selectors = [pair for pair in plan.params if pair[0] in _SELECTORS]
+    if plan.info.name and not plan.values("fieldSelector"):
+        # A deprecated path, such as /api/v1/watch/namespaces/ns/pods/name.
+        selectors.append(("fieldSelector", f"metadata.name={plan.info.name}"))
+    version = next(iter(plan.values("resourceVersion")), "")
+    is_initial = next(iter(plan.values("sendInitialEvents")), "") not in _NO
+    if version in _FROM_NOW or is_initial:
+        listed = await merged_list(plan, selectors)
+        version = str(metadata(listed).get("resourceVersion") or version)
+        events = [("ADDED", obj) for obj in listed["items"]]
+    else:
+        events = list(_planned_events(plan, _selector(plan)))
+    lines = [
+        orjson.dumps({"type": kind, "object": calls.partial(obj) if is_partial else obj}) + b"\n"
+        for kind, obj in events
+    ]
+    if is_initial:
+        mark = {"resourceVersion": version, "annotations": {_INITIAL_EVENTS_END: "true"}}
+        lines.append(orjson.dumps({"type": "BOOKMARK", "object": _type_of(plan, events) | {"metadata": mark}}) + b"\n")
+    waits = _PlannedEvents(b"".join(lines), min(_seconds(plan), longest))
+    return Answer(HTTPStatus.OK, b"", [(b"Content-Type", calls.JSON)], CHUNKED, waits)
 
 
 class _PlannedEvents:

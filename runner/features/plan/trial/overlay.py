@@ -14,7 +14,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import Literal, NamedTuple, Protocol, TypeAlias
+from typing import Literal, NamedTuple, TypeAlias
 from urllib.parse import urlencode
 
 import orjson
@@ -22,7 +22,6 @@ import orjson
 from runner.core.kube.discovery import ApiResource
 from runner.features.plan.trial.unknown import UnknownValues, chosen
 from runner.values.objects import GVK, Object, ObjectKey, metadata
-from runner.values.slots import Slot
 
 Verb: TypeAlias = Literal["create", "change", "delete"]
 
@@ -33,7 +32,7 @@ _SET_BY_SERVER = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class PlannedChange:
-    """Net change of one object: its state before the run's first write, and after its last one."""
+    """Change of one object by one write, or the net change: from before the run's first write to after its last one."""
 
     verb: Verb
     gvk: GVK
@@ -47,11 +46,8 @@ class PlannedChange:
     """True if the run deletes an existing object and creates it again; `verb` is then `change`."""
     reason: str = ""
     """Why the API server did not accept the last write as a dry run; empty if it did."""
-
-    @property
-    def validated(self) -> bool:
-        """True if the API server accepted the last write as a dry run."""
-        return not self.reason
+    requested: Object | None = field(default=None, repr=False)
+    """In the change by a single write: a new object as the run sent it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,11 +151,8 @@ class PlannedObject:
             and comparable(self.after) == comparable(self.before)
         ):
             return None
-        verb: Verb = "create"
-        if self.existed:
-            verb = "delete" if self.after is None else "change"
         return PlannedChange(
-            verb,
+            _verb(self.after, existed=self.existed),
             self.resource.gvk,
             self.key,
             self.before,
@@ -170,29 +163,10 @@ class PlannedObject:
         )
 
 
-@dataclass(frozen=True, slots=True)
-class PlannedWrite:
-    """One write of the run."""
-
-    resource: ApiResource
-    key: ObjectKey
-    existed: bool
-    """True if the object existed before the write."""
-    before: Object | None = field(repr=False)
-    """None if the object did not exist, or if the run may not read it."""
-    after: Object | None = field(repr=False)
-    """None after a deletion."""
-    reason: str
-    """Why the API server did not accept the write as a dry run; empty if it did."""
-    requested: Object | None = field(repr=False)
-    """A new object as the run sent it."""
-
-    def change(self) -> PlannedChange:
-        """Return the change that this write makes alone."""
-        verb: Verb = "delete" if self.after is None else "change" if self.existed else "create"
-        return PlannedChange(
-            verb, self.resource.gvk, self.key, self.before, self.after, writes=1, recreated=False, reason=self.reason
-        )
+def _verb(after: Object | None, *, existed: bool) -> Verb:
+    if after is None:
+        return "delete"
+    return "change" if existed else "create"
 
 
 class Overlay:
@@ -206,8 +180,8 @@ class Overlay:
         """Held during each planned write: a write depends on the result of the one before."""
         self.refusals: list[Refusal] = []
         """Refused requests, in their order."""
-        self.writes: list[PlannedWrite] = []
-        """Each write, in their order."""
+        self.writes: list[PlannedChange] = []
+        """The change by each write, in their order."""
         self.times: list[float] = []
         """Time of each write, in seconds since the epoch."""
         self.reads: dict[str, str] = {}
@@ -286,7 +260,10 @@ class Overlay:
                 if place.path.startswith("metadata."):
                     self.unknown.add(value, place)
         exists = existed if not planned.writes else planned.after is not None
-        self.writes.append(PlannedWrite(resource, key, exists, planned.after, after, reason, requested))
+        verb = _verb(after, existed=exists)
+        self.writes.append(
+            PlannedChange(verb, resource.gvk, key, planned.after, after, 1, reason=reason, requested=requested)
+        )
         self.size += len(orjson.dumps(after)) if after is not None else 0
         self.times.append(time.time())
         planned.after, planned.reason = after, reason
@@ -355,32 +332,3 @@ class Overlay:
             for key, planned in objects.items():
                 if key.namespace == name:
                     planned.after, planned.reason = None, ""
-
-
-class WriteApproval(Protocol):
-    """Approved writes of one run."""
-
-    @property
-    def refused(self) -> str:
-        """The first write that is not approved, with the reason; empty if there was none."""
-        ...
-
-    def trial(self) -> Overlay:
-        """Return an overlay for the dry run of one write."""
-        ...
-
-    def refusal(self, write: PlannedWrite) -> str:
-        """Return why a write is not approved; empty if it is."""
-        ...
-
-    def refuse(self, why: str) -> None:
-        """Note the first write that is not approved. It ends the run."""
-        ...
-
-    def sent(self, write: PlannedWrite, obj: Object) -> None:
-        """Note the result of a write: the API server can have chosen other values than in the plan."""
-        ...
-
-
-APPROVAL: Slot[WriteApproval | None] = Slot("approval", None)
-"""Writes that the run may send, if it executes an approved plan; None: all."""

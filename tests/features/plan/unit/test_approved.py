@@ -11,7 +11,7 @@ from runner.app.own_status import OWN_STATUS
 from runner.core.kube.discovery import ApiResource
 from runner.features.plan.approved import ApprovedPlan
 from runner.features.plan.changes import PlannedOwner
-from runner.features.plan.trial.overlay import Overlay, PlannedWrite
+from runner.features.plan.trial.overlay import Overlay, PlannedChange
 from runner.values.objects import GVK, Object, ObjectKey, ObjectRef, key_of
 
 MAPS = ApiResource(GVK("", "v1", "ConfigMap"), "configmaps", True, frozenset(), frozenset())  # noqa: FBT003 - namespaced
@@ -26,13 +26,13 @@ def obj(name: str, uid: str = "u", version: str = "1", **more: Any) -> Object:
 
 def record(
     overlay: Overlay, before: Object | None, after: Object | None, resource: ApiResource = MAPS, **options: Any
-) -> PlannedWrite:
+) -> PlannedChange:
     key = key_of(before or after or {})
     overlay.record(resource, key, before, after, existed=before is not None, **options)
     return overlay.writes[-1]
 
 
-def write(before: Object | None, after: Object | None, resource: ApiResource = MAPS, **options: Any) -> PlannedWrite:
+def write(before: Object | None, after: Object | None, resource: ApiResource = MAPS, **options: Any) -> PlannedChange:
     return record(Overlay(), before, after, resource, **options)
 
 

@@ -38,7 +38,7 @@ def test_a_deletion_of_a_created_object_is_no_change() -> None:
     assert not overlay.hides(KIND, A)
     overlay.record(MAPS, A, None, obj(), existed=False, reason="why")
     (change,) = overlay.changes()
-    assert (change.verb, change.validated, change.reason, change.recreated) == ("create", False, "why", False)
+    assert (change.verb, change.reason, change.recreated) == ("create", "why", False)
 
 
 def test_a_recreated_object_is_a_change_even_if_it_is_equal() -> None:
