@@ -6,7 +6,7 @@ import time
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, cast
 
 from runner.base.page import PageSections
 from runner.core.engine.job import Event
@@ -19,6 +19,9 @@ from runner.features.ui.journal import Journal
 from runner.features.ui.views import OperatorInfo, Views
 from runner.values.objects import GVK, Object, ObjectKey
 from tests.kit.watch_values import watch_value
+
+if TYPE_CHECKING:
+    from runner.core.reconcile.controller import Controller
 
 
 class Objects:
@@ -98,7 +101,7 @@ def views_of(
 ) -> Views:
     return Views(
         OperatorInfo("shop-operator", "https://cluster.example.com:6443", (), runner_dir, time.time()),
-        [kind],
+        [cast("Controller", kind)],
         journal or Journal(time.time),
         sections,
     )

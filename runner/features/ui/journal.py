@@ -28,16 +28,6 @@ _COMPARED = 500
 """Characters of a message by which failures are grouped."""
 
 
-@dataclass(frozen=True, slots=True)
-class ApiCallStats:
-    """API calls of a run."""
-
-    calls: int
-    seconds: float
-    hits: int
-    misses: int
-
-
 @dataclass(slots=True)
 class JournalEntry:
     """A run."""
@@ -64,7 +54,10 @@ class JournalEntry:
     """`file:line` of the first failed task."""
     task: str = ""
     """Name of the first failed task."""
-    calls: ApiCallStats | None = None
+    calls: int | None = None
+    """API calls; None, like the next fields, until the run ends."""
+    call_seconds: float | None = None
+    cache_hits: int | None = None
     pod: str = ""
     """As in `RunResult`."""
 
@@ -230,7 +223,7 @@ class RunRecorder:
         run.message = masked(first.message if first else result.message)[:_LONGEST_MESSAGE]
         run.cause = _without_names(run)
         run.task, run.place = (masked(first.task), first.path) if first else ("", "")
-        run.calls = ApiCallStats(api.calls, api.seconds, api.hits, api.misses)
+        run.calls, run.call_seconds, run.cache_hits = api.calls, api.seconds, api.hits
         run.pod = result.pod
         whole = result.outcome in {Outcome.SUCCEEDED, Outcome.FAILED}
         run.timeline.end(self.journal.now(), result.failures, whole=whole)

@@ -11,51 +11,15 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
-from runner.core.kube.cache import Summary
-from runner.core.queue.queue import WorkQueue
+from runner.core.reconcile.controller import Controller
 from runner.core.status.conditions import Condition, find
 from runner.core.status.kstatus import READY, RECONCILING, STALLED
-from runner.core.watches.watch import Watch
 from runner.values.objects import GVK, Object, ObjectKey, conditions_of, is_deleting, is_paused, metadata
 
 _BATCH = 100
 """Objects to parse without a break, which takes about a millisecond."""
-
-
-class InformerView(Protocol):
-    """Objects of a kind; an `Informer`."""
-
-    revision: int
-
-    def all_keys(self) -> list[ObjectKey]:
-        """Return the keys of all objects."""
-        ...
-
-    def summary(self, key: ObjectKey) -> Summary | None:
-        """Return the metadata of an object, without parsing it."""
-        ...
-
-    def get(self, key: ObjectKey) -> Object | None:
-        """Return an object."""
-        ...
-
-
-class WatchedKind(Protocol):
-    """Watched kind; a `Controller`."""
-
-    watch: Watch
-    queue: WorkQueue
-
-    @property
-    def informer(self) -> InformerView:
-        """Return the informer."""
-        ...
-
-    def problem(self) -> str | None:
-        """Return the problem of its watch."""
-        ...
 
 
 class DisplayState(Enum):
@@ -97,16 +61,6 @@ class ObjectRow(NamedTuple):
     kind: int
     """Index of the kind."""
     key: ObjectKey
-
-
-@dataclass(frozen=True, slots=True)
-class ObjectFilter:
-    """Filter of objects. Empty fields match all."""
-
-    gvk: GVK | None = None
-    state: str = ""
-    search: str = ""
-    """Part of `namespace/name`; case is ignored."""
 
 
 def display_status(obj: Object) -> DisplayStatus:
@@ -152,7 +106,7 @@ def _status(state: DisplayState, condition: Condition | None, since: str = "") -
 class ObjectStates:
     """Cache of states."""
 
-    kinds: Sequence[WatchedKind]
+    kinds: Sequence[Controller]
     _states: dict[GVK, dict[ObjectKey, _Noted]] = field(default_factory=dict)
     _seen: dict[GVK, int] = field(default_factory=dict)
     _lock: asyncio.Lock = field(default_factory=asyncio.Lock)
@@ -166,7 +120,7 @@ class ObjectStates:
                     self._states[gvk] = await self._updated(kind, self._states.get(gvk, {}))
                     self._seen[gvk] = revision
 
-    async def _updated(self, kind: WatchedKind, known: dict[ObjectKey, _Noted]) -> dict[ObjectKey, _Noted]:
+    async def _updated(self, kind: Controller, known: dict[ObjectKey, _Noted]) -> dict[ObjectKey, _Noted]:
         states: dict[ObjectKey, _Noted] = {}
         parsed = 0
         for key in kind.informer.all_keys():
@@ -187,18 +141,20 @@ class ObjectStates:
         counted = Counter(noted.state for noted in self._states.get(gvk, {}).values())
         return {state.value: counted[state] for state in DisplayState if counted[state]}
 
-    def rows(self, filters: ObjectFilter) -> list[ObjectRow]:
-        """Return the matching objects by severity, then kind, namespace and name."""
-        search = filters.search.lower()
+    def rows(self, gvk: GVK | None = None, state: str = "", search: str = "") -> list[ObjectRow]:
+        """Return the matching objects by severity, then kind, namespace and name. Empty arguments match all.
+
+        `search` is part of `namespace/name`; case is ignored.
+        """
+        search = search.lower()
         rows: list[ObjectRow] = []
         for index, kind in enumerate(self.kinds):
-            if filters.gvk in {None, kind.watch.gvk}:
+            if gvk in {None, kind.watch.gvk}:
                 states = self._states.get(kind.watch.gvk, {})
                 rows += [
                     ObjectRow(_RANK[noted.state], index, key)
                     for key, noted in states.items()
-                    if (not filters.state or noted.state.value == filters.state)
-                    and (not search or search in str(key).lower())
+                    if (not state or noted.state.value == state) and (not search or search in str(key).lower())
                 ]
         rows.sort()
         return rows

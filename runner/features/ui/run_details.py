@@ -38,11 +38,12 @@ class RunObject:
 
     task: int
     """Number of the task in the run, counted from 1."""
-    gvk: GVK
-    key: ObjectKey
+    api_version: str
+    kind: str
+    namespace: str
+    name: str
     change: str
-    text: str
-    """YAML."""
+    yaml: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,15 +67,16 @@ class RunDetails:
 
 def read(output: Path, events: Iterable[Event], owner: tuple[GVK, ObjectKey]) -> RunDetails:
     """Return the details of a finished run. `owner` is the object of the run, which is not one of the run's objects."""
-    details = RunDetails()
-    details.output, details.output_is_cut = _read_output(output)
-    task = 0
+    details = RunDetails(*_read_output(output))
+    of, task = (owner[0].api_version, owner[0].kind, *owner[1]), 0
     for event in events:
         kind, data = str(event.get("event", "")), event.get("event_data")
         result = data.get("res") if isinstance(data, dict) else None
         task += kind in STARTS
         if (kind in ENDS or kind in ITEM_ENDS) and isinstance(result, dict) and "results" not in result:
-            details.objects += [touched for touched in _objects(task, result) if (touched.gvk, touched.key) != owner]
+            details.objects += [
+                one for one in _objects(task, result) if (one.api_version, one.kind, one.namespace, one.name) != of
+            ]
             details.diffs += _diffs(task, result)
     del details.objects[_MOST_OBJECTS:], details.diffs[_MOST_DIFFS:]
     return details
@@ -109,10 +111,9 @@ def _objects(task: int, result: Mapping[str, Any]) -> Iterator[RunObject]:
     metadata = obj.get("metadata")
     if not isinstance(metadata, dict) or not isinstance(obj.get("kind"), str) or "name" not in metadata:
         return
-    group, _, version = str(obj.get("apiVersion", "")).rpartition("/")
     change = _CHANGES.get(str(result.get("method")), "changed") if result.get("changed") is True else "unchanged"
-    key = ObjectKey(str(metadata.get("namespace") or ""), str(metadata["name"]))
-    yield RunObject(task, GVK(group, version, obj["kind"]), key, change, _cut(_dump(_shown(obj))))
+    names = str(obj.get("apiVersion", "")), obj["kind"], str(metadata.get("namespace") or ""), str(metadata["name"])
+    yield RunObject(task, *names, change, _cut(_dump(_shown(obj))))
 
 
 def _shown(obj: Mapping[str, Any]) -> dict[str, Any]:

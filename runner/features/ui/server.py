@@ -9,7 +9,7 @@ Format of the stream: https://html.spec.whatwg.org/multipage/server-sent-events.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from importlib import resources
 from urllib.parse import urlsplit
@@ -20,7 +20,7 @@ from aiohttp import web
 from runner.base import log
 from runner.base.monitoring import endpoints
 from runner.base.monitoring.endpoints import Address, Handler
-from runner.features.ui.views import JSON, PageNotFoundError, Views
+from runner.features.ui.views import JSON, PageNotFoundError, Query, Views
 from runner.values.objects import ObjectKey
 
 FLAG = "ui-bind-address"
@@ -71,8 +71,17 @@ class StatusPage:
         handlers: dict[str, Handler] = {
             path: _file((folder / name).read_bytes(), name) for path, name in _FILES.items()
         }
-        handlers |= {path: self._json(view) for path, view in self._paths().items()}
-        handlers["/events"] = self._events
+        views = self._views
+        handlers |= {
+            "/api/overview": _json(lambda _: views.overview()),
+            "/api/objects": _json(views.objects),
+            "/api/queue": _json(views.queue),
+            "/api/object": _json(views.object),
+            "/api/runs": _json(views.runs),
+            "/api/run": _json(views.run),
+            "/api/details": _json(views.details),
+            "/events": self._events,
+        }
         guarded = {path: self._guarded(handler) for path, handler in handlers.items()}
         self._own_host = address.host.lower()
         self._runner, port = await endpoints.serve(address, guarded, FLAG)
@@ -85,43 +94,6 @@ class StatusPage:
         if self._runner is not None:
             await self._runner.cleanup()
 
-    def _paths(self) -> Mapping[str, Callable[[web.Request], Awaitable[JSON]]]:
-        views = self._views
-
-        async def overview(_: web.Request) -> JSON:
-            return await views.overview()
-
-        async def objects(request: web.Request) -> JSON:
-            get = request.query.get
-            return await views.objects(get("kind", ""), get("state", ""), get("search", ""), _page(request))
-
-        async def queue(request: web.Request) -> JSON:
-            get = request.query.get
-            return await views.queue(get("kind", ""), get("search", ""), _page(request))
-
-        async def runs(request: web.Request) -> JSON:
-            get = request.query.get
-            return await views.runs(get("kind", ""), get("result", ""), get("search", ""), _page(request))
-
-        async def one(request: web.Request) -> JSON:
-            return await views.object(request.query.get("kind", ""), _key(request))
-
-        async def run(request: web.Request) -> JSON:
-            return await views.run(request.query.get("kind", ""), _key(request), request.query.get("ident", ""))
-
-        async def details(request: web.Request) -> JSON:
-            return await views.details(request.query.get("kind", ""), _key(request), request.query.get("ident", ""))
-
-        return {
-            "/api/overview": overview,
-            "/api/objects": objects,
-            "/api/queue": queue,
-            "/api/object": one,
-            "/api/runs": runs,
-            "/api/run": run,
-            "/api/details": details,
-        }
-
     def _guarded(self, handler: Handler) -> Handler:
         async def guarded(request: web.Request) -> web.StreamResponse:
             if _host(request.host) not in {*_OWN_NAMES, self._own_host}:
@@ -130,16 +102,6 @@ class StatusPage:
             return await handler(request)
 
         return guarded
-
-    def _json(self, view: Callable[[web.Request], Awaitable[JSON]]) -> Handler:
-        async def show(request: web.Request) -> web.StreamResponse:
-            try:
-                body = orjson.dumps(await view(request))
-            except PageNotFoundError as error:
-                return web.json_response({"error": str(error)}, status=404, headers=_HEADERS)
-            return web.Response(body=body, content_type="application/json", headers=_HEADERS)
-
-        return show
 
     async def _events(self, request: web.Request) -> web.StreamResponse:
         if self.streams >= MOST_STREAMS:
@@ -179,6 +141,17 @@ class StatusPage:
                 continue
 
 
+def _json(view: Callable[[Query], Awaitable[JSON]]) -> Handler:
+    async def show(request: web.Request) -> web.StreamResponse:
+        try:
+            body = orjson.dumps(await view(_query(request.query.get)))
+        except PageNotFoundError as error:
+            return web.json_response({"error": str(error)}, status=404, headers=_HEADERS)
+        return web.Response(body=body, content_type="application/json", headers=_HEADERS)
+
+    return show
+
+
 def _file(content: bytes, name: str) -> Handler:
     async def show(_: web.Request) -> web.StreamResponse:
         kind = _TYPES[name.rpartition(".")[2]]
@@ -195,10 +168,14 @@ def _host(header: str) -> str:
         return ""
 
 
-def _page(request: web.Request) -> int:
-    text = request.query.get("page", "")
-    return int(text) if text.isdecimal() and len(text) < 8 else 1  # noqa: PLR2004 - more digits than any page number has
-
-
-def _key(request: web.Request) -> ObjectKey:
-    return ObjectKey(request.query.get("namespace", ""), request.query.get("name", ""))
+def _query(get: Callable[[str, str], str]) -> Query:
+    page = get("page", "")
+    return Query(
+        kind=get("kind", ""),
+        key=ObjectKey(get("namespace", ""), get("name", "")),
+        ident=get("ident", ""),
+        state=get("state", ""),
+        result=get("result", ""),
+        search=get("search", ""),
+        page=int(page) if page.isdecimal() and len(page) < 8 else 1,  # noqa: PLR2004 - more digits than any page number has
+    )

@@ -10,10 +10,10 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from itertools import islice
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 from runner import __version__
 from runner.base.config import paths
@@ -22,17 +22,12 @@ from runner.core.engine.job import Outcome
 from runner.core.engine.output import logs_command, node_command, pod_log_command
 from runner.core.engine.run_folders import Kept
 from runner.core.queue.request import QueueEntry
+from runner.core.reconcile.controller import Controller
 from runner.core.watches.watch import content_name
 from runner.features.ui import stored_runs
 from runner.features.ui.journal import FailureGroup, Journal, JournalEntry
-from runner.features.ui.object_states import (
-    DisplayState,
-    ObjectFilter,
-    ObjectRow,
-    ObjectStates,
-    WatchedKind,
-    display_status,
-)
+from runner.features.ui.object_states import DisplayState, ObjectRow, ObjectStates, display_status
+from runner.features.ui.run_details import RunDetails
 from runner.values.objects import GVK, Object, ObjectKey, conditions_of, metadata
 
 JSON: TypeAlias = dict[str, Any]
@@ -70,13 +65,30 @@ class OperatorInfo:
     started: float
 
 
+class Query(NamedTuple):
+    """Parameters of a view. Empty ones match all."""
+
+    kind: str = ""
+    key: ObjectKey = ObjectKey("", "")
+    ident: str = ""
+    """Of a run."""
+    state: str = ""
+    """Of an object."""
+    result: str = ""
+    """Of a run, or `unresolved`: failed runs of objects that did not succeed since."""
+    search: str = ""
+    """Part of `namespace/name`; case is ignored."""
+    page: int = 1
+    """Numbers after the last page mean the last."""
+
+
 class Views:
     """Views of the operator's state."""
 
     def __init__(
         self,
         operator: OperatorInfo,
-        kinds: Sequence[WatchedKind],
+        kinds: Sequence[Controller],
         journal: Journal,
         sections: Sequence[PageSections] = (),
     ) -> None:
@@ -117,61 +129,51 @@ class Views:
             "finished": len(self._journal.ended),
         }
 
-    async def runs(self, kind: str, result: str, search: str, page: int) -> JSON:
-        """Return a page of the matching finished runs, newest first.
-
-        `result` is one of a run, or `unresolved`: failed runs of objects that did not succeed since.
-        """
+    async def runs(self, query: Query) -> JSON:
+        """Return a page of the matching finished runs, newest first."""
         self._settle()
-        gvk = self._find(kind).watch.gvk if kind else None
-        search = search.lower()
+        gvk = self._find(query.kind).watch.gvk if query.kind else None
+        search = query.search.lower()
         matching = [
             run
             for run in reversed(self._journal.ended)
-            if gvk in {None, run.gvk} and search in str(run.key).lower() and self._has_result(run, result)
+            if gvk in {None, run.gvk} and search in str(run.key).lower() and self._has_result(run, query.result)
         ]
-        part, page, pages = _part(matching, page)
-        return {
-            "total": len(matching),
-            "page": page,
-            "pages": pages,
-            "runs": [self._run(run, resolved=self._journal.is_resolved(run)) for run in part],
-            "now": time.time(),
-        }
+        part, paging = _part(matching, query.page)
+        return {**paging, "runs": [self._run(run, resolved=self._journal.is_resolved(run)) for run in part]}
 
     def _has_result(self, run: JournalEntry, result: str) -> bool:
         if result == "unresolved":
             return run.failed and not self._journal.is_resolved(run)
         return result in {"", run.outcome}
 
-    async def objects(self, kind: str, state: str, search: str, page: int) -> JSON:
-        """Return a page of the matching objects, counted from 1; numbers after the last mean the last."""
+    async def objects(self, query: Query) -> JSON:
+        """Return a page of the matching objects."""
         await self._states.refresh()
-        rows = self._states.rows(ObjectFilter(self._find(kind).watch.gvk if kind else None, state, search))
-        part, page, pages = _part(rows, page)
-        objects = [shown for row in part if (shown := self._row(row)) is not None]
-        return {"total": len(rows), "page": page, "pages": pages, "objects": objects, "now": time.time()}
+        gvk = self._find(query.kind).watch.gvk if query.kind else None
+        part, paging = _part(self._states.rows(gvk, query.state, query.search), query.page)
+        return {**paging, "objects": [shown for row in part if (shown := self._row(row)) is not None]}
 
-    async def queue(self, kind: str, search: str, page: int) -> JSON:
+    async def queue(self, query: Query) -> JSON:
         """Return a page of the matching requests of the queue: running, waiting and delayed ones."""
-        kinds = [self._find(kind)] if kind else list(self._kinds.values())
-        search = search.lower()
+        kinds = [self._find(query.kind)] if query.kind else list(self._kinds.values())
+        search = query.search.lower()
         standing = [
             (kind_of, at) for kind_of in kinds for at in kind_of.queue.entries() if search in str(at.key).lower()
         ]
         # By stage; the order within a kind stays.
         standing.sort(key=lambda item: _ORDER[item[1].stage])
-        part, page, pages = _part(standing, page)
+        part, paging = _part(standing, query.page)
         shown = [
             {**names(kind_of.watch.gvk, at.key), **_queue_entry(at), **self._streak(kind_of.watch.gvk, at.key)}
             for kind_of, at in part
         ]
-        return {"total": len(standing), "page": page, "pages": pages, "queue": shown, "now": time.time()}
+        return {**paging, "queue": shown}
 
-    async def object(self, kind: str, key: ObjectKey) -> JSON:
+    async def object(self, query: Query) -> JSON:
         """Return an object with its conditions, its queue entry and its runs."""
         self._settle()
-        of = self._find(kind)
+        of, key = self._find(query.kind), query.key
         obj = of.informer.get(key)
         runs = await self._runs_of(of, key)
         if obj is None and not runs:
@@ -194,10 +196,10 @@ class Views:
     def _sections_of(self, gvk: GVK, obj: Object) -> list[JSON]:
         return [section for added in self._sections if (section := added.of_object(gvk, obj)) is not None]
 
-    async def run(self, kind: str, key: ObjectKey, ident: str) -> JSON:
+    async def run(self, query: Query) -> JSON:
         """Return a run with its tasks."""
         self._settle()
-        gvk = self._find(kind).watch.gvk
+        gvk, key, ident = self._find(query.kind).watch.gvk, query.key, query.ident
         record = next((run for run in self._journal.of(gvk, key) if run.ident == ident), None)
         if record is None:
             async with self._reading:
@@ -205,36 +207,19 @@ class Views:
         if record is None:
             raise PageNotFoundError(f"run {ident} of {gvk.kind} {key} not found")
         folder = paths.run_dir(self._operator.runner_dir, gvk, key)
-        shown = {"tasks": _tasks(record), "logs": logs_command(gvk, key, folder), "now": time.time()}
+        tasks = [asdict(task) for task in record.timeline.tasks]
+        shown = {"tasks": tasks, "logs": logs_command(gvk, key, folder), "now": time.time()}
         job = await asyncio.to_thread(Kept(folder, gvk, key).job_of_pod, ident)
         commands = (pod_log_command(job) if job else "", node_command(record.pod))
         return {**self._run(record), **shown, "pod_commands": [command for command in commands if command]}
 
-    async def details(self, kind: str, key: ObjectKey, ident: str) -> JSON:
+    async def details(self, query: Query) -> JSON:
         """Return the output, objects and diffs of a finished run; `error` if its files are not kept."""
-        gvk = self._find(kind).watch.gvk
+        where = self._operator.runner_dir, self._find(query.kind).watch.gvk, query.key, query.ident
         async with self._reading:
-            details = await asyncio.to_thread(stored_runs.details, self._operator.runner_dir, gvk, key, ident)
-        if details is None:
-            return {"error": "The files of this run are not kept", "output": None, "objects": [], "diffs": []}
-        return {
-            "error": "",
-            "output": details.output,
-            "output_is_cut": details.output_is_cut,
-            "objects": [
-                {
-                    "task": part.task,
-                    "api_version": part.gvk.api_version,
-                    "kind": part.gvk.kind,
-                    "namespace": part.key.namespace,
-                    "name": part.key.name,
-                    "change": part.change,
-                    "yaml": part.text,
-                }
-                for part in details.objects
-            ],
-            "diffs": [{"task": part.task, "text": part.text} for part in details.diffs],
-        }
+            details = await asyncio.to_thread(stored_runs.details, *where)
+        error = "The files of this run are not kept" if details is None else ""
+        return {"error": error, **asdict(details or RunDetails())}
 
     def _with_resolved(self, runs: Sequence[JournalEntry]) -> list[JSON]:
         """Mark the failures in an object's runs, newest first, that a success followed."""
@@ -255,7 +240,7 @@ class Views:
             "next": _next(self._kinds[kind_id(latest.gvk)], latest.key),
         }
 
-    async def _runs_of(self, kind: WatchedKind, key: ObjectKey) -> list[JournalEntry]:
+    async def _runs_of(self, kind: Controller, key: ObjectKey) -> list[JournalEntry]:
         gvk = kind.watch.gvk
         async with self._reading:
             stored = await asyncio.to_thread(stored_runs.runs, self._operator.runner_dir, gvk, key)
@@ -273,12 +258,12 @@ class Views:
         streak = self._journal.streaks.get((gvk, key))
         return {"failed_runs": streak.runs if streak else 0, "failing_since": streak.since if streak else None}
 
-    def _find(self, name: str) -> WatchedKind:
+    def _find(self, name: str) -> Controller:
         if name not in self._kinds:
             raise PageNotFoundError(f"unknown kind {name!r}; watched kinds: {', '.join(self._kinds)}")
         return self._kinds[name]
 
-    def _kind(self, name: str, kind: WatchedKind) -> JSON:
+    def _kind(self, name: str, kind: Controller) -> JSON:
         gvk, queue = kind.watch.gvk, kind.queue
         counts = self._states.counts(gvk)
         return {
@@ -311,7 +296,7 @@ class Views:
         }
 
     def _run(self, run: JournalEntry, *, resolved: bool = False) -> JSON:
-        calls, current = run.calls, run.timeline.tasks[-1] if run.timeline.tasks else None
+        current = run.timeline.tasks[-1] if run.timeline.tasks else None
         return {
             **names(run.gvk, run.key),
             "ident": run.ident,
@@ -328,28 +313,11 @@ class Views:
             "place": run.place,
             "current": current.name if current is not None and not run.outcome else "",
             "task_count": run.timeline.count,
-            "calls": calls.calls if calls is not None else None,
-            "call_seconds": calls.seconds if calls is not None else None,
-            "cache_hits": calls.hits if calls is not None else None,
+            "calls": run.calls,
+            "call_seconds": run.call_seconds,
+            "cache_hits": run.cache_hits,
             "pod": run.pod,
         }
-
-
-def _tasks(run: JournalEntry) -> list[JSON]:
-    return [
-        {
-            "name": task.name,
-            "path": task.path,
-            "action": task.action,
-            "began": task.began,
-            "ended": task.ended,
-            "state": task.state,
-            "message": task.message,
-            "items": [{"label": item.label, "state": item.state, "message": item.message} for item in task.items],
-            "item_count": task.item_count,
-        }
-        for task in run.timeline.tasks
-    ]
 
 
 def _contents(obj: Object) -> JSON:
@@ -375,7 +343,7 @@ def _contents(obj: Object) -> JSON:
     }
 
 
-def _next(kind: WatchedKind, key: ObjectKey) -> JSON | None:
+def _next(kind: Controller, key: ObjectKey) -> JSON | None:
     """Return the next run of an object: a retry, a periodic run, or one that waits for a worker."""
     entry = kind.queue.next_run(key)
     return _queue_entry(entry) if entry is not None else None
@@ -390,11 +358,12 @@ def _queue_entry(at: QueueEntry) -> JSON:
     }
 
 
-def _part(rows: Sequence[Any], page: int) -> tuple[Sequence[Any], int, int]:
-    """Return the rows of a page, its number, and the number of pages."""
+def _part(rows: Sequence[Any], page: int) -> tuple[Sequence[Any], JSON]:
+    """Return the rows of a page, and the fields that describe the page."""
     pages = max(1, -(-len(rows) // PAGE))
     page = min(max(page, 1), pages)
-    return rows[(page - 1) * PAGE : page * PAGE], page, pages
+    paging = {"total": len(rows), "page": page, "pages": pages, "now": time.time()}
+    return rows[(page - 1) * PAGE : page * PAGE], paging
 
 
 def _cut(text: str, longest: int) -> str:

@@ -42,8 +42,7 @@ def test_a_run_is_live_until_it_ends_and_then_among_the_latest(make_job: Callabl
     assert not journal.live
     (run,) = reversed(journal.ended)
     assert (run.outcome, run.message, run.ended) == ("succeeded", "", 102)
-    assert run.calls is not None
-    assert (run.calls.calls, run.calls.seconds, run.calls.hits) == (3, 0.5, 1)
+    assert (run.calls, run.call_seconds, run.cache_hits) == (3, 0.5, 1)
 
 
 def test_a_failed_run_has_task_place_and_message_of_its_failure(make_job: Callable[..., Job]) -> None:

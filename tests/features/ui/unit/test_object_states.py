@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
-from runner.features.ui.object_states import DisplayState, ObjectFilter, ObjectStates, display_status
+from runner.features.ui.object_states import DisplayState, ObjectStates, display_status
 from runner.values.objects import PAUSED
 from tests.kit.page_values import AKind, an_object, condition
 
@@ -47,7 +47,7 @@ async def test_a_refresh_parses_only_changed_objects() -> None:
     kind = AKind()
     for number in range(500):
         kind.informer.put(f"one-{number}", condition("Ready"))
-    survey = ObjectStates([kind])
+    survey = ObjectStates([cast("Any", kind)])
     await survey.refresh()
     assert kind.informer.parsed == 500
     kind.informer.put("one-7", condition("Failure"))
@@ -63,11 +63,11 @@ async def test_failing_objects_come_first_and_a_filter_selects_objects() -> None
     kind.informer.put("bread", condition("Ready"), namespace="b")
     kind.informer.put("milk", condition("Failure"), namespace="b")
     kind.informer.put("Beer", condition("Ready"), namespace="a")
-    survey = ObjectStates([kind])
+    survey = ObjectStates([cast("Any", kind)])
     await survey.refresh()
 
     def names(**wish: Any) -> list[str]:
-        return [str(row.key) for row in survey.rows(ObjectFilter(**wish))]
+        return [str(row.key) for row in survey.rows(**wish)]
 
     assert names() == ["b/milk", "a/Beer", "b/bread"]
     assert names(search="BE") == ["a/Beer"]

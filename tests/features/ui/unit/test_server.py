@@ -11,7 +11,7 @@ from contextlib import asynccontextmanager
 from dataclasses import replace
 from importlib import resources
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import aiohttp
 import pytest
@@ -191,7 +191,8 @@ async def test_the_overview_names_operator_and_cluster_and_has_failing_kinds_fir
     kinds = [AKind(replace(watch_value(), gvk=GVK("g.example.com", "v1", name))) for name in ("A", "B", "C", "D")]
     kinds[1].informer.put("one", condition("Stalled"))
     kinds[2].trouble = "forbidden"
-    views = Views(OperatorInfo("shop", "https://10.0.0.1:6443", (), tmp_path, 0.0), kinds, Journal(lambda: 0.0))
+    place = OperatorInfo("shop", "https://10.0.0.1:6443", (), tmp_path, 0.0)
+    views = Views(place, cast("Any", kinds), Journal(lambda: 0.0))
     found = await views.overview()
     assert (found["operator"], found["cluster"]) == ("shop", "https://10.0.0.1:6443")
     assert [kind["kind"] for kind in found["kinds"]] == ["B", "C", "A", "D"]

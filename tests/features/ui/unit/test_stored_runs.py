@@ -110,13 +110,13 @@ def test_objects_that_tasks_return_are_shown_without_values_of_secrets(artifacts
         ended("on_ok", res={"changed": True, "result": "text"}),
     )
     found = details(tmp_path)
-    assert [(each.task, each.gvk.kind, each.key.name, each.change) for each in found.objects] == [
+    assert [(each.task, each.kind, each.name, each.change) for each in found.objects] == [
         (1, "Secret", "b", "created"),
         (2, "ConfigMap", "a", "unchanged"),
         (3, "ConfigMap", "a", "deleted"),
     ]
-    assert "password: (hidden)" in found.objects[0].text
-    assert found.objects[1].text == "apiVersion: v1\nkind: ConfigMap\nmetadata:\n  name: a\n  namespace: shop\n"
+    assert "password: (hidden)" in found.objects[0].yaml
+    assert found.objects[1].yaml == "apiVersion: v1\nkind: ConfigMap\nmetadata:\n  name: a\n  namespace: shop\n"
     assert [each.text for each in found.diffs] == ["The differences of a Secret are not shown."]
     assert "aHVudGVyMg" not in str(found)
 
