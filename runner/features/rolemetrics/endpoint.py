@@ -13,7 +13,6 @@ import math
 import os
 import re
 import time
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from contextlib import AsyncExitStack
 from functools import partial
@@ -67,39 +66,41 @@ class BadMetricError(ValueError):
     """Invalid document of a role; the message contains the reason."""
 
 
-class _Metric(ABC):
+_SUFFIXES: Mapping[str, tuple[str, ...]] = {
+    "counter": ("",),
+    "gauge": ("",),
+    "histogram": ("", "_bucket", "_sum", "_count"),
+    "summary": ("", "_sum", "_count"),
+}
+"""Suffixes of the names of samples, by the type of the metric."""
+
+
+class _Metric:
     """One metric and its values."""
 
-    suffixes: tuple[str, ...] = ("",)
-    """Suffixes of the names of its samples."""
-
-    def __init__(self, clock: Callable[[], float]) -> None:
+    def __init__(self, kind: str, description: str, clock: Callable[[], float]) -> None:
+        self.kind = kind
+        self.description = description
         self._clock = clock
         self._value = 0.0
         """The value, or the sum of all observations."""
+        self._counts = [0] * len(_BUCKETS)
+        """Observations by bucket."""
 
-    @abstractmethod
     def update(self, values: Mapping[str, Any]) -> None:
         """Apply posted values. Raises BadMetricError, without a change, if they are invalid."""
+        if self.kind == "counter":
+            added = 1.0 if _switch(values, "increment") else _number(values, "add") or 0.0
+            if added < 0:
+                raise BadMetricError(f"add is {added:g}: a counter cannot decrease, use a gauge")
+            self._value += added
+        elif self.kind == "gauge":
+            self._update_gauge(values)
+        elif (value := _number(values, "observe")) is not None:
+            self._value += value
+            self._counts[bisect.bisect_left(_BUCKETS, value)] += 1
 
-    @abstractmethod
-    def samples(self) -> list[tuple[str, float]]:
-        """Return suffixes with labels, and values."""
-
-
-class _Counter(_Metric):
-    def update(self, values: Mapping[str, Any]) -> None:
-        added = 1.0 if _switch(values, "increment") else _number(values, "add") or 0.0
-        if added < 0:
-            raise BadMetricError(f"add is {added:g}: a counter cannot decrease, use a gauge")
-        self._value += added
-
-    def samples(self) -> list[tuple[str, float]]:
-        return [("", self._value)]
-
-
-class _Gauge(_Metric):
-    def update(self, values: Mapping[str, Any]) -> None:
+    def _update_gauge(self, values: Mapping[str, Any]) -> None:
         add, subtract, value = (_number(values, name) for name in ("add", "subtract", "set"))
         if _switch(values, "increment"):
             self._value += 1
@@ -115,51 +116,15 @@ class _Gauge(_Metric):
             self._value = self._clock()
 
     def samples(self) -> list[tuple[str, float]]:
-        return [("", self._value)]
-
-
-class _Summary(_Metric):
-    suffixes = ("", "_sum", "_count")
-
-    def __init__(self, clock: Callable[[], float]) -> None:
-        super().__init__(clock)
-        self._count = 0
-
-    def update(self, values: Mapping[str, Any]) -> None:
-        value = _number(values, "observe")
-        if value is not None:
-            self._value += value
-            self._count += 1
-
-    def samples(self) -> list[tuple[str, float]]:
-        return [("_sum", self._value), ("_count", self._count)]
-
-
-class _Histogram(_Metric):
-    suffixes = ("", "_bucket", "_sum", "_count")
-
-    def __init__(self, clock: Callable[[], float]) -> None:
-        super().__init__(clock)
-        self._counts = [0] * len(_BUCKETS)
-
-    def update(self, values: Mapping[str, Any]) -> None:
-        value = _number(values, "observe")
-        if value is not None:
-            self._value += value
-            self._counts[bisect.bisect_left(_BUCKETS, value)] += 1
-
-    def samples(self) -> list[tuple[str, float]]:
+        """Return suffixes with labels, and values."""
+        if self.kind in {"counter", "gauge"}:
+            return [("", self._value)]
         counts = list(accumulate(self._counts))
+        total = [("_sum", self._value), ("_count", counts[-1])]
+        if self.kind == "summary":
+            return total
         shown = [f'_bucket{{le="{"+Inf" if bound == math.inf else f"{bound:g}"}"}}' for bound in _BUCKETS]
-        return [*zip(shown, counts, strict=True), ("_sum", self._value), ("_count", counts[-1])]
-
-
-_TYPES: Mapping[str, type[_Metric]] = {
-    "counter": _Counter,
-    "gauge": _Gauge,
-    "histogram": _Histogram,
-    "summary": _Summary,
-}
+        return [*zip(shown, counts, strict=True), *total]
 
 
 class UserMetrics:
@@ -167,8 +132,7 @@ class UserMetrics:
 
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
-        self._metrics: dict[str, tuple[str, str, _Metric]] = {}
-        """Type, description and values by name."""
+        self._metrics: dict[str, _Metric] = {}
         self._taken: dict[str, str] = {}
         """Metric by name of its samples."""
 
@@ -184,43 +148,34 @@ class UserMetrics:
         if not isinstance(name, str) or not isinstance(description, str):
             raise BadMetricError("name and description are required and must be text")
         kind, values = _type(posted)
-        metric = self._existing(name, kind) or self._new(name, kind)
+        metric = self._metrics.get(name) or self._new(name, kind, description)
+        if metric.kind != kind:
+            raise BadMetricError(f"{name} is already a {metric.kind}, not a {kind}: use another name")
         metric.update(values)
         if name not in self._metrics:
-            self._metrics[name] = (kind, description, metric)
-            self._taken |= dict.fromkeys((name + suffix for suffix in metric.suffixes), name)
+            self._metrics[name] = metric
+            self._taken |= dict.fromkeys((name + suffix for suffix in _SUFFIXES[kind]), name)
 
     def text(self) -> bytes:
         """Return all metrics in the text format (https://prometheus.io/docs/instrumenting/exposition_formats/)."""
         lines: list[str] = []
-        for name, (kind, description, metric) in self._metrics.items():
-            shown = description.replace("\\", r"\\").replace("\n", r"\n")
-            lines += [f"# HELP {name} {shown}", f"# TYPE {name} {kind}"]
+        for name, metric in self._metrics.items():
+            shown = metric.description.replace("\\", r"\\").replace("\n", r"\n")
+            lines += [f"# HELP {name} {shown}", f"# TYPE {name} {metric.kind}"]
             lines += [f"{name}{what} {value!r}" for what, value in metric.samples()]
         return "".join(f"{line}\n" for line in lines).encode()
 
-    def _existing(self, name: str, kind: str) -> _Metric | None:
-        known = self._metrics.get(name)
-        if known is None:
-            return None
-        if known[0] != kind:
-            raise BadMetricError(f"{name} is already a {known[0]}, not a {kind}: use another name")
-        return known[2]
-
-    def _new(self, name: str, kind: str) -> _Metric:
+    def _new(self, name: str, kind: str, description: str) -> _Metric:
         if not _NAME.fullmatch(name) or name.startswith("__"):
             raise BadMetricError(f"invalid metric name {name!r}: use letters, digits and underscores")
         if name.startswith(OWN_NAMES):
             raise BadMetricError(f"{name} is reserved for metrics of the operator: use another name")
-        metric = _TYPES[kind](self._clock)
-        other = next(
-            (self._taken[shown] for suffix in metric.suffixes if (shown := name + suffix) in self._taken), None
-        )
+        other = next((self._taken[shown] for end in _SUFFIXES[kind] if (shown := name + end) in self._taken), None)
         if other is not None:
             raise BadMetricError(f"samples of {name} would have the same name as samples of {other}: use another name")
         if len(self._metrics) >= _MOST_METRICS:
             raise BadMetricError(f"maximum of {_MOST_METRICS} metrics of roles reached: use fewer names")
-        return metric
+        return _Metric(kind, description, self._clock)
 
 
 class RoleMetrics(Part):
@@ -308,9 +263,9 @@ async def _listen_somewhere(runner: web.AppRunner, host: str, port: int | None) 
 
 
 def _type(posted: Mapping[str, Any]) -> tuple[str, Mapping[str, Any]]:
-    present = [(kind, posted[kind]) for kind in _TYPES if posted.get(kind) is not None]
+    present = [(kind, posted[kind]) for kind in _SUFFIXES if posted.get(kind) is not None]
     if len(present) != 1:
-        raise BadMetricError(f"exactly one of {', '.join(_TYPES)} is required")
+        raise BadMetricError(f"exactly one of {', '.join(_SUFFIXES)} is required")
     kind, values = present[0]
     if not isinstance(values, dict):
         raise BadMetricError(f"{kind} must be a JSON object; it can be empty")
