@@ -10,13 +10,13 @@ from __future__ import annotations
 import asyncio
 import time
 from asyncio import TaskGroup
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 
 from runner.base import log
 from runner.core.content import lookups
 from runner.core.content.digest import ContentDigest
-from runner.core.engine.coverage import Coverage, Omission
+from runner.core.engine.coverage import Coverage
 from runner.core.engine.job import Outcome, RunResult
 from runner.core.queue import reasons
 from runner.core.queue.reasons import RunReason
@@ -27,8 +27,8 @@ from runner.core.status.report import StatusReport
 from runner.core.watches.watch import IS_REMOTE
 from runner.features.prune import record as records
 from runner.features.prune.fields import PRUNE_POLICY
-from runner.features.prune.record import MOST_OBJECTS, Basis, CreatedObject, CreationRecord
-from runner.features.prune.records import Examined, Findings, PruneDeletion, PruneRecords, RecordState
+from runner.features.prune.record import MOST_OBJECTS, Basis, CreationRecord
+from runner.features.prune.records import Examined, PruneDeletion, PruneRecords, RecordState
 from runner.features.prune.run_objects import USES, RunObjects, RunUses
 from runner.features.prune.selected_tasks import tasks_are_selected
 from runner.features.prune.sharing import OperatorUses
@@ -49,15 +49,6 @@ _AT_ONCE = 100
 """Entries of a nearly full record that are checked after one run."""
 _NEARLY_FULL = MOST_OBJECTS * 4 // 5
 """Objects in a record from which on those that no longer exist are removed."""
-
-
-@dataclass(frozen=True, slots=True)
-class Pruned:
-    """Result of the prune after a run."""
-
-    report: PruneReport
-    confirm: bool = False
-    """Whether another run must confirm that objects are unused."""
 
 
 class Pruner(Hooks):
@@ -95,13 +86,13 @@ class Pruner(Hooks):
     async def after(self, attempt: Attempt, run: FinishedRun) -> Addition:
         """Report or delete what is unused, and request the run that confirms it."""
         is_bound = attempt.bounds is not None
-        pruned = await self.end(attempt, attempt.more.get(USES), run.result, may_delete=not is_bound)
-        if pruned.report.deleted:
-            named = first_names(pruned.report.deleted, _MOST_NAMED)
+        report = await self.end(attempt, attempt.more.get(USES), run.result, may_delete=not is_bound)
+        if report.deleted:
+            named = first_names(report.deleted, _MOST_NAMED)
             self._scope.about(attempt.obj).record("Normal", "Pruned", "Prune", f"Deleted unused objects: {named}")
-        confirms = pruned.confirm and not is_bound and isinstance(run.decision.result, Done)
+        confirms = report.confirm and not is_bound and isinstance(run.decision.result, Done)
         return Addition(
-            StatusReport(prunable(attempt.obj, pruned.report)),
+            StatusReport(prunable(attempt.obj, report)),
             RequeueAfter(CONFIRM_AFTER, PRUNE) if confirms else None,
         )
 
@@ -135,14 +126,14 @@ class Pruner(Hooks):
 
     async def end(
         self, attempt: Attempt, objects: RunUses | None, run: RunResult, *, may_delete: bool = True
-    ) -> Pruned:
+    ) -> PruneReport:
         """Update the record after a run, and report or delete what is unused. An approved run may not delete.
 
         Raises:
             LeaseLostError: another replica may have the object.
         """
         if objects is None:
-            return Pruned(PruneReport())
+            return PruneReport()
         coverage = objects.coverage.result()
         hidden = await asyncio.to_thread(_why_hidden, attempt, coverage)
         why, ref = self._why_incomplete(attempt, run) or hidden, self._ref(attempt)
@@ -151,31 +142,22 @@ class Pruner(Hooks):
             self._uses.request_run(ref)
         if state is None or not isinstance(objects, RunObjects):
             unrecorded = self._records.problem(attempt.key) if self._policy.then != "off" else ""
-            return Pruned(PruneReport(unrecorded=unrecorded))
-        examined, held = await self._update(attempt, objects, state, coverage, counts=not why)
-        examined = replace(examined, deletes=self._policy.then == "delete" and may_delete)
-        findings = Findings()
-        is_first = not why and not state.has_run
+            return PruneReport(unrecorded=unrecorded)
+        report = PruneReport(counts=not why, deletable=may_delete)
+        examined = await self._update(attempt, objects, state, coverage, report)
+        is_first = report.counts and not state.has_run
         state.has_run = state.has_run or is_first
-        if not why and not is_first and self._is_current(attempt):
-            findings = await self._deletion.examine(examined)
+        if report.counts and not is_first and self._is_current(attempt):
+            await self._deletion.examine(examined)
             if may_delete:
-                self._uses.wait(ref, [(is_used, others) for _, is_used, others in findings.shared])
-        state.unused = len(findings.unused) + len(findings.problems)
+                self._uses.wait(ref, examined.shared)
+        state.unused = len(report.unused) + len(report.problems)
         attempt.guard.check()
         await self._records.save(state, ref, attempt.guard)
-        report = PruneReport(
-            unused=findings.unused,
-            deleted=findings.deleted,
-            problems=findings.problems,
-            shared=[(str(entry), others) for entry, _, others in findings.shared],
-            held=[(str(entry), omission.what) for entry, omission in held],
-            unrecorded=self._records.problem(attempt.key) or (f"{hidden}." if hidden else ""),
-            counts=not why,
-            deletable=may_delete,
-        )
+        report.unrecorded = self._records.problem(attempt.key) or (f"{hidden}." if hidden else "")
         is_pending = state.record.is_pending() or (is_first and bool(state.record.unused()))
-        return Pruned(report, confirm=not why and is_pending)
+        report.confirm = report.counts and is_pending
+        return report
 
     async def must_run(self, attempt: Attempt) -> bool:
         """Return True if a run must confirm that objects are unused, of this resource or of another one.
@@ -235,16 +217,18 @@ class Pruner(Hooks):
         return ObjectRef.of(self._scope.watch.gvk, attempt.obj)
 
     async def _update(
-        self, attempt: Attempt, objects: RunObjects, state: RecordState, coverage: Coverage, *, counts: bool
-    ) -> tuple[Examined, list[tuple[CreatedObject, Omission]]]:
+        self, attempt: Attempt, objects: RunObjects, state: RecordState, coverage: Coverage, report: PruneReport
+    ) -> Examined:
         """Update the record after a run; see `CreationRecord.ended`."""
         owner = Owner(self._ref(attempt), namespaced=attempt.resource.namespaced)
         await self._check(state.record, owner, objects)
         basis = replace(objects.basis, omitted=coverage.omitting)
         _note_handlers(state.record, objects, coverage)
         kinds = partial(records.may_prune, self._policy)
-        held = state.record.ended(basis, objects.used, coverage, counts=counts, may_prune=kinds)
-        return Examined(state.record, owner, basis, attempt.guard, deletes=False), held
+        held = state.record.ended(basis, objects.used, coverage, counts=report.counts, may_prune=kinds)
+        report.held = [(str(entry), omission.what) for entry, omission in held]
+        deletes = self._policy.then == "delete" and report.deletable
+        return Examined(state.record, owner, basis, attempt.guard, deletes, report)
 
     async def _check(self, record: CreationRecord, owner: Owner, objects: RunObjects) -> None:
         """Read the objects of unconfirmed creations, and those that may no longer exist."""

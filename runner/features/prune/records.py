@@ -22,6 +22,7 @@ from runner.features.prune import record as records
 from runner.features.prune.fields import PRUNE_POLICY
 from runner.features.prune.record import MOST_OBJECTS, Basis, CreatedObject, CreationRecord
 from runner.features.prune.sharing import IsUsed, OperatorUses, OtherUsers
+from runner.features.prune.status import PruneReport
 from runner.features.prune.store import RecordStore
 from runner.values.errors import (
     ApiError,
@@ -192,17 +193,6 @@ class PruneRecords:
         self._problems.pop(key, None)
 
 
-@dataclass(slots=True)
-class Findings:
-    """Result of the examination of unused objects."""
-
-    unused: list[str] = field(default_factory=list)
-    deleted: list[str] = field(default_factory=list)
-    problems: list[str] = field(default_factory=list)
-    shared: list[tuple[CreatedObject, IsUsed, OtherUsers]] = field(default_factory=list)
-    """Objects that stay because of other resources."""
-
-
 @dataclass(frozen=True, slots=True)
 class Examined:
     """A record whose unused objects are examined."""
@@ -214,6 +204,9 @@ class Examined:
     guard: LeaseGuard
     deletes: bool
     """False if unused objects are only reported."""
+    report: PruneReport
+    shared: list[tuple[IsUsed, OtherUsers]] = field(default_factory=list)
+    """Objects that stay because of other resources, filled by the examination."""
 
 
 class PruneDeletion:
@@ -246,19 +239,17 @@ class PruneDeletion:
         self._logged = log.Once()
         self._log = log.get(__name__, gvk=str(scope.watch.gvk))
 
-    async def examine(self, examined: Examined) -> Findings:
-        """Examine the unused objects of a record, and delete them if `deletes` is set. Raises LeaseLostError."""
-        findings = Findings()
+    async def examine(self, examined: Examined) -> None:
+        """Examine and report the unused objects of a record. Delete them if `deletes` is set. Raises LeaseLostError."""
         if not examined.record.unused():
-            return findings
+            return
         for observer in self._observers:
             observer.began(examined.owner)
         try:
-            await self._examine(examined, findings)
+            await self._examine(examined)
         finally:
             for observer in self._observers:
                 observer.ended(examined.owner)
-        return findings
 
     async def read(self, entry: CreatedObject) -> Object | None:
         """Read an object with the rights of the watch's runs; None if it does not exist."""
@@ -268,28 +259,29 @@ class PruneDeletion:
         except NotFoundError:
             return None
 
-    async def _examine(self, examined: Examined, findings: Findings) -> None:
+    async def _examine(self, examined: Examined) -> None:
+        problems = examined.report.problems
         for entry in examined.record.unused():
             examined.guard.check()
             try:
-                await self._prune(entry, examined, findings)
+                await self._prune(entry, examined)
             except ForbiddenError as error:
                 right = forbidden.read(error.said)
                 why = forbidden.sentences([right])[0] if right else str(error)
-                findings.problems.append(f"{entry}: {why}")
+                problems.append(f"{entry}: {why}")
             except NotFoundError:
                 examined.record.drop(entry)
             except KindNotFoundError as error:
                 if self._logged.is_new(entry.gvk):
                     self._log.info("Cannot examine unused objects of a kind", error=str(error))
             except ApiError as error:
-                findings.problems.append(f"{entry}: {error}")
+                problems.append(f"{entry}: {error}")
             except ApiUnavailableError as error:
                 self._log.info("Cannot examine unused objects; retrying after the next run", error=str(error))
                 break
 
-    async def _prune(self, entry: CreatedObject, examined: Examined, findings: Findings) -> None:
-        record, owner = examined.record, examined.owner
+    async def _prune(self, entry: CreatedObject, examined: Examined) -> None:
+        record, owner, report = examined.record, examined.owner, examined.report
         obj = await self.read(entry)
         if obj is None or uid_of(obj) != entry.uid or is_deleting(obj):
             record.drop(entry)
@@ -300,13 +292,14 @@ class PruneDeletion:
         is_used = partial(record.is_used, entry)
         with self._uses.gate.deleting(entry.plural, entry.key):
             if others := self._uses.others(owner.ref, is_used):
-                findings.shared.append((entry, is_used, others))
+                report.shared.append((str(entry), others))
+                examined.shared.append((is_used, others))
                 return
             if examined.deletes:
                 examined.guard.check()
                 await self._delete(entry, obj, owner)
                 record.drop(entry)
-        (findings.deleted if examined.deletes else findings.unused).append(str(entry))
+        (report.deleted if examined.deletes else report.unused).append(str(entry))
 
     async def _delete(self, entry: CreatedObject, obj: Object, owner: Owner) -> None:
         resource = await self._discovery.find(entry.gvk)

@@ -10,14 +10,13 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Protocol, TypeAlias
+from typing import TypeAlias
 
 from runner.core.engine.coverage import Coverage
-from runner.core.kube.cache import Summary
-from runner.core.kube.presence import Unknown
+from runner.core.kube.informer import Informer
 from runner.features.prune.record import CreationRecord
 from runner.features.prune.uses import UseDigests, UsedObjects, Uses
 from runner.values.objects import GVK, ObjectKey, ObjectRef, first_names
@@ -29,22 +28,6 @@ _FREE = "no other resource uses an object any more"
 _UNKNOWN_USES = "the objects that the resource uses are unknown"
 """Detail of the run after which they are known."""
 _MOST_NAMED = 5
-
-
-class ExistingResources(Protocol):
-    """Resources of one watch."""
-
-    def unknown(self) -> Unknown | None:
-        """Return why it is unknown which of them exist; None if it is known."""
-        ...
-
-    def all_keys(self) -> Sequence[ObjectKey]:
-        """Return their keys."""
-        ...
-
-    def summary(self, key: ObjectKey) -> Summary | None:
-        """Return the summary of a resource; None for one that only waits for its finalizer."""
-        ...
 
 
 @dataclass(slots=True)
@@ -171,7 +154,7 @@ class DeletionGate:
 class _Watched:
     """Resources of one watch, and their uses."""
 
-    existing: ExistingResources
+    existing: Informer
     uses: dict[ObjectKey, ResourceUses] = field(default_factory=dict)
 
 
@@ -197,7 +180,7 @@ class OperatorUses:
         self._requested: set[ObjectRef] = set()
         """Resources of which a run was requested, because their uses are unknown."""
 
-    def watch(self, gvk: GVK, existing: ExistingResources) -> None:
+    def watch(self, gvk: GVK, existing: Informer) -> None:
         """Count the resources of a watch."""
         self._watched[gvk] = _Watched(existing)
 
@@ -302,5 +285,6 @@ class OperatorUses:
         for gvk, watched in self._watched.items():
             for key in watched.existing.all_keys():
                 uses, seen = watched.uses.get(key), watched.existing.summary(key)
+                # One that only waits for its finalizer has no summary.
                 is_same = uses is None or seen is None or uses.uid == seen.uid
                 yield ObjectRef(gvk, key), uses if is_same else None

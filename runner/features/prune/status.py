@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator
+from dataclasses import dataclass, field
 
 from runner.core.status.conditions import Condition, ConditionStatus, find, make
 from runner.core.status.own import OwnStatus
@@ -16,17 +16,17 @@ KEEP_ADVICE = 'to keep an object, annotate it with ansible.sdk.operatorframework
 OWN = OwnStatus(conditions=frozenset({PRUNABLE}))
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class PruneReport:
     """Objects that runs created and no longer use, by kind and key."""
 
-    unused: Sequence[str] = ()
-    deleted: Sequence[str] = ()
-    problems: Sequence[str] = ()
+    unused: list[str] = field(default_factory=list)
+    deleted: list[str] = field(default_factory=list)
+    problems: list[str] = field(default_factory=list)
     """Objects that cannot be deleted, a sentence each."""
-    shared: Sequence[tuple[str, OtherUsers]] = ()
+    shared: list[tuple[str, OtherUsers]] = field(default_factory=list)
     """Objects that stay because of other resources."""
-    held: Sequence[tuple[str, str]] = ()
+    held: list[tuple[str, str]] = field(default_factory=list)
     """Objects that stay because the run may not have reached their tasks, with the task and what happened to it."""
     unrecorded: str = ""
     """Why not all created objects are recorded."""
@@ -34,6 +34,8 @@ class PruneReport:
     """Whether the run was complete, so that the report replaces the last one."""
     deletable: bool = True
     """Whether `prune: delete` would delete unused objects. Runs that a user approves delete none."""
+    confirm: bool = False
+    """Whether another run must confirm that objects are unused."""
 
 
 def prunable(obj: Object, report: PruneReport) -> tuple[Condition, ...]:

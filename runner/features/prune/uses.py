@@ -14,7 +14,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache, partial
 from itertools import product
-from typing import Any, Protocol, TypeAlias
+from typing import Any, TypeAlias
 
 from runner.values.objects import ObjectKey, key_of
 
@@ -26,18 +26,6 @@ STORES = ("secrets", "configmaps")
 """Plurals of the kinds in which helm stores releases."""
 TasksAt: TypeAlias = Callable[[Iterable[float]], Collection[str]]
 """Returns the digests of the tasks that sent requests at some times; none if this is not certain."""
-
-
-class Uses(Protocol):
-    """Objects that runs use."""
-
-    def has(self, plural: str, key: ObjectKey) -> bool:
-        """Return True if a run used an object."""
-        ...
-
-    def has_release(self, release: ObjectKey) -> bool:
-        """Return True if a run read or wrote the state of a helm release."""
-        ...
 
 
 class UsedObjects:
@@ -100,11 +88,11 @@ class UsedObjects:
             self.name(plural, key)
 
     def has(self, plural: str, key: ObjectKey) -> bool:
-        """See Uses."""
+        """Return True if a run used an object."""
         return (plural, key) in self._named or self._has_all(plural, key.namespace)
 
     def has_release(self, release: ObjectKey) -> bool:
-        """See Uses."""
+        """Return True if a run read or wrote the state of a helm release."""
         if any(self._has_all(plural, release.namespace) for plural in STORES):
             return True
         return has_state(release, (key for plural, key in self._named if plural in STORES))
@@ -188,11 +176,11 @@ class UseDigests:
         return zip(self.digests, self.tasks, strict=True)
 
     def has(self, plural: str, key: ObjectKey) -> bool:
-        """See Uses."""
+        """Return True if a run used an object."""
         return self._has(_digest(plural, key)) or self._has_all(plural, key.namespace)
 
     def has_release(self, release: ObjectKey) -> bool:
-        """See Uses."""
+        """Return True if a run read or wrote the state of a helm release."""
         has_state = self._has(_digest(RELEASE, release))
         return has_state or any(self._has_all(plural, release.namespace) for plural in STORES)
 
@@ -202,6 +190,10 @@ class UseDigests:
 
     def _has_all(self, plural: str, namespace: str) -> bool:
         return bool(self.kinds) and ((plural, namespace) in self.kinds or (plural, "") in self.kinds)
+
+
+Uses: TypeAlias = UsedObjects | UseDigests
+"""Objects that runs use."""
 
 
 def _largest(kinds: Iterable[tuple[str, str]]) -> frozenset[tuple[str, str]]:

@@ -19,11 +19,12 @@ from runner.core.queue import reasons
 from runner.core.reconcile.attempt import Attempt
 from runner.core.reconcile.metrics import Metrics
 from runner.features.prune.fields import PRUNE_POLICY, PruneAction, PrunePolicy
-from runner.features.prune.hooks import Pruned, Pruner
+from runner.features.prune.hooks import Pruner
 from runner.features.prune.record import CreationRecord
 from runner.features.prune.records import PruneDeletion, PruneRecords
 from runner.features.prune.run_objects import RunObjects
 from runner.features.prune.sharing import OperatorUses
+from runner.features.prune.status import PruneReport
 from runner.features.prune.uses import UsedObjects
 from runner.values.errors import ApiUnavailableError, ConflictError, KindNotFoundError, LeaseLostError, NotFoundError
 from runner.values.lease_guard import LeaseGuard
@@ -188,7 +189,7 @@ class Bed:
         attempt = self.attempt()
         return attempt, cast("RunObjects | None", await self.pruner.begin(attempt))
 
-    async def run(self, *names: str, **result: Any) -> Pruned:
+    async def run(self, *names: str, **result: Any) -> PruneReport:
         """A run that writes these ConfigMaps."""
         attempt, objects = await self.begin()
         if isinstance(objects, RunObjects):
@@ -205,7 +206,7 @@ class Bed:
 
     async def end(
         self, attempt: Attempt, objects: RunObjects | None, *, may_delete: bool = True, **result: Any
-    ) -> Pruned:
+    ) -> PruneReport:
         if objects is not None:
             objects.coverage = cast("CoverageRecorder", Covered(result.pop("coverage", Coverage())))
         fields = {"recap": None, "failures": (), "message": "", "requeue_after": None, "duration": 1.0, **result}
@@ -224,7 +225,7 @@ class Bed:
     def other_ended(self, name: str, uses: UsedObjects, why: str = "") -> None:
         self.uses.ended(ObjectRef(THINGS, ObjectKey("ns", name), name), uses, why=why, coverage=Coverage())
 
-    async def leave_out(self) -> Pruned:
+    async def leave_out(self) -> PruneReport:
         """Two runs of a changed object that no longer write `a`."""
         await self.run("a", "b")
         self.cluster.generation += 1
@@ -244,7 +245,7 @@ async def test_an_unused_object_is_deleted_and_unchanged_runs_write_no_record(be
     await bed.run("a", "b")
     assert bed.cluster.saves == saves
     found = await bed.leave_out()
-    assert list(found.report.deleted) == ["ConfigMap ns/a"]
+    assert list(found.deleted) == ["ConfigMap ns/a"]
     assert not found.confirm
     assert (list(bed.cluster.objects), bed.cluster.deleted) == (["b"], ["a"])
 
@@ -270,7 +271,7 @@ async def test_incomplete_runs_prune_nothing(bed: Bed, result: dict[str, Any]) -
 async def test_an_object_that_a_run_does_not_use_because_of_a_skipped_task_is_reported_with_the_task(bed: Bed) -> None:
     await bed.run("a", "b")
     bed.cluster.generation += 1
-    found = (await bed.run("b", coverage=Coverage((Omission("x", "an include was skipped", 0),)))).report
+    found = await bed.run("b", coverage=Coverage((Omission("x", "an include was skipped", 0),)))
     assert list(found.held) == [("ConfigMap ns/a", "an include was skipped")]
 
 
@@ -281,7 +282,7 @@ async def test_after_an_approved_run_an_unused_object_is_reported_and_not_delete
     attempt, objects = await bed.begin()
     await bed.write(cast("RunObjects", objects), "b")
     found = await bed.end(attempt, objects, may_delete=False)
-    assert (list(found.report.unused), list(found.report.deleted)) == (["ConfigMap ns/a"], [])
+    assert (list(found.unused), list(found.deleted)) == (["ConfigMap ns/a"], [])
     assert list(bed.cluster.objects) == ["a", "b"]
 
 
@@ -295,10 +296,10 @@ async def test_objects_of_handlers_are_never_pruned(bed: Bed) -> None:
 
 async def test_a_report_names_the_object_until_a_run_uses_it_again() -> None:
     bed = Bed("report")
-    assert list((await bed.leave_out()).report.unused) == ["ConfigMap ns/a"]
+    assert list((await bed.leave_out()).unused) == ["ConfigMap ns/a"]
     text = await bed.metrics.text()
     assert b'ansible_operator_unused_objects{GVK="cache.example.com/v1alpha1, Kind=Memcached"} 1.0' in text
-    assert list((await bed.run("a", "b")).report.unused) == []
+    assert list((await bed.run("a", "b")).unused) == []
     assert list(bed.cluster.objects) == ["a", "b"]
 
 
@@ -310,7 +311,7 @@ async def test_a_role_with_a_lookup_that_ignores_its_errors_prunes_nothing_and_s
     await bed.run("a", "b", coverage=coverage)
     bed.cluster.generation += 1
     await bed.run("b", coverage=coverage)
-    report = (await bed.run("b", coverage=coverage)).report
+    report = await bed.run("b", coverage=coverage)
     assert (list(report.unused), list(report.deleted)) == ([], [])
     assert report.unrecorded == f"a lookup ignores its errors ({tasks}:1)."
     assert list(bed.cluster.objects) == ["a", "b"]
@@ -330,7 +331,7 @@ async def test_an_object_that_is_another_one_or_not_only_ours_any_more_stays(bed
     bed.cluster.objects["a"] = found
     bed.cluster.generation += 1
     for _ in range(3):
-        report = (await bed.run("b")).report
+        report = await bed.run("b")
         assert (list(report.deleted), list(report.unused), list(report.problems)) == ([], [], [])
     assert bed.cluster.objects["a"] is found
 
@@ -357,11 +358,11 @@ async def test_a_refused_deletion_is_reported_and_retried_by_the_next_run(
     bed: Bed, denied: Exception, problem: str
 ) -> None:
     bed.cluster.denied = denied
-    report = (await bed.leave_out()).report
+    report = await bed.leave_out()
     assert [problem in found for found in report.problems] == [True] * bool(problem)
     assert list(report.deleted) == []
     bed.cluster.denied = None
-    assert list((await bed.run("b")).report.deleted) == ["ConfigMap ns/a"]
+    assert list((await bed.run("b")).deleted) == ["ConfigMap ns/a"]
 
 
 async def test_nothing_is_deleted_after_the_lease_was_lost_or_the_resource_deleted(bed: Bed) -> None:
@@ -390,7 +391,7 @@ async def test_a_run_of_which_only_the_intent_was_stored_is_completed_after_a_re
     await bed.run("b")
     bed.cluster.generation += 1
     await bed.run("b")
-    assert list((await bed.run("b")).report.deleted) == ["ConfigMap ns/a"]
+    assert list((await bed.run("b")).deleted) == ["ConfigMap ns/a"]
     assert list(bed.cluster.objects) == ["b", "foreign"]
 
 
@@ -401,7 +402,7 @@ async def test_the_first_complete_run_after_a_start_deletes_nothing_and_the_next
     bed.restart()
     first = await bed.run("b")
     assert (first.confirm, list(bed.cluster.objects)) == (True, ["a", "b"])
-    assert list((await bed.run("b")).report.deleted) == ["ConfigMap ns/a"]
+    assert list((await bed.run("b")).deleted) == ["ConfigMap ns/a"]
 
 
 async def test_an_object_whose_kind_is_not_served_stays_in_the_record_and_is_pruned_when_it_is_served(bed: Bed) -> None:
@@ -409,9 +410,9 @@ async def test_an_object_whose_kind_is_not_served_stays_in_the_record_and_is_pru
     bed.cluster.generation += 1
     await bed.run("b")
     bed.cluster.denied = KindNotFoundError("404 page not found")
-    assert list((await bed.run("b")).report.deleted) == []
+    assert list((await bed.run("b")).deleted) == []
     bed.cluster.denied = None
-    assert list((await bed.run("b")).report.deleted) == ["ConfigMap ns/a"]
+    assert list((await bed.run("b")).deleted) == ["ConfigMap ns/a"]
 
 
 async def test_the_uses_of_a_watch_that_prunes_nothing_are_stored_too(bed: Bed) -> None:
@@ -431,7 +432,7 @@ async def test_the_uses_of_a_watch_that_prunes_nothing_are_stored_too(bed: Bed) 
 async def test_a_storage_that_refuses_stops_no_run_and_is_reported(bed: Bed) -> None:
     bed.cluster.refused = StateError("no right", status=403)
     found = await bed.run("a")
-    assert (found.report.unrecorded, found.confirm) == ("no right", False)
+    assert (found.unrecorded, found.confirm) == ("no right", False)
     bed.cluster.refused = None
     _, objects = await bed.begin()
     assert objects is not None
@@ -466,7 +467,7 @@ async def test_at_the_start_an_unchanged_resource_with_unused_objects_runs(bed: 
 async def test_an_object_stays_while_another_resource_has_not_completed_a_run(bed: Bed) -> None:
     bed.cluster.others.append(ObjectKey("ns", "new"))
     bed.other_ended("two", bed.other_run("two"), "its last run failed")
-    found = (await bed.leave_out()).report
+    found = await bed.leave_out()
     ((_, others),) = found.shared
     assert str(others) == (
         "kept until these resources complete a run: Memcached ns/new, Memcached ns/two (its last run failed)"
