@@ -36,6 +36,19 @@ class ObjectChange:
     is_collected: bool = False
     """Whether Kubernetes deletes the object, because its owners are deleted."""
 
+    def as_json(self) -> dict[str, Any]:
+        """Return a JSON value with all fields of the object."""
+        return {
+            "verb": self.verb,
+            "apiVersion": self.gvk.api_version,
+            "kind": self.gvk.kind,
+            "namespace": self.key.namespace,
+            "name": self.key.name,
+            "recreated": self.recreated,
+            "notValidated": self.not_validated,
+            "fields": [field.as_json() for field in self.fields],
+        }
+
 
 @dataclass(frozen=True, slots=True)
 class ResourcePlan:

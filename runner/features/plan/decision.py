@@ -8,9 +8,9 @@ from typing import Any, TypeAlias
 
 from runner.core.reconcile.attempt import AnnotationOverrides
 from runner.features.plan import published
-from runner.features.plan.annotations import approved_hash
 from runner.features.plan.changes import ResourcePlan
 from runner.features.plan.differing import DifferingValue
+from runner.features.plan.plan_status import approved_hash
 from runner.features.plan.published import PlanBasis
 from runner.values.objects import Object
 

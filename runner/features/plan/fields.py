@@ -48,6 +48,11 @@ class FieldChange:
     before: Value
     after: Value
 
+    def as_json(self) -> dict[str, Any]:
+        """Return a JSON value; `before` or `after` is missing if the field does not exist before or after."""
+        values = (("before", self.before), ("after", self.after))
+        return {"path": self.path, **{name: value for name, value in values if value is not ABSENT}}
+
 
 def normalised(obj: Mapping[str, Any], *, with_status: bool, created: bool = False) -> Object:
     """Return an object without the fields that the API server maintains.

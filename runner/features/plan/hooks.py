@@ -29,7 +29,6 @@ from runner.core.status.report import StatusReport
 from runner.core.status.writer import StatusWriter
 from runner.core.watches.policy import RunMode
 from runner.features.plan import differing, plan_status, published
-from runner.features.plan.annotations import APPROVE, approved_hash
 from runner.features.plan.approved import APPROVED, ApprovedPlan
 from runner.features.plan.changes import PlannedOwner, ResourcePlan
 from runner.features.plan.decision import (
@@ -44,6 +43,7 @@ from runner.features.plan.decision import (
     joined,
 )
 from runner.features.plan.differing import DifferingValue
+from runner.features.plan.plan_status import APPROVE, approved_hash
 from runner.features.plan.published import PlanBasis
 from runner.features.plan.runs import PlanConfigMaps, PlanRun, PlanRuns
 from runner.values.digests import digest

@@ -13,9 +13,9 @@ from runner.base import page
 from runner.base.page import Node, PageSections, Section
 from runner.core.watches.policy import RunMode, mode_of, strictest
 from runner.features.plan import drift_status, published
-from runner.features.plan.annotations import APPROVE
 from runner.features.plan.changes import ObjectChange, ResourcePlan
 from runner.features.plan.fields import ABSENT, Value
+from runner.features.plan.plan_status import APPROVE
 from runner.values.objects import GVK, Object, ObjectKey, key_of, maps, mode_requested
 
 _Title: TypeAlias = tuple[str, str, str, str]

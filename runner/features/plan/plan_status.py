@@ -1,4 +1,4 @@
-"""Conditions and `status.plan` of objects whose mode is `plan` or `approve`. Pure."""
+"""Approval, conditions and `status.plan` of objects whose mode is `plan` or `approve`. Pure."""
 
 from __future__ import annotations
 
@@ -9,8 +9,10 @@ from runner.core.status import conditions, kstatus
 from runner.core.status.conditions import Condition, ConditionStatus, find, make
 from runner.core.status.own import OwnStatus
 from runner.core.status.report import OBSERVED, StatusReport
-from runner.values.objects import Object, conditions_of, metadata
+from runner.values.objects import PREFIX, Object, annotations_of, conditions_of, metadata
 
+APPROVE = PREFIX + "approve"
+"""Annotation: the hash of the plan that the operator executes, in mode `approve`."""
 PLANNED = "Planned"
 """A condition of objects whose mode is `plan` or `approve`."""
 PLAN_STALE = "PlanStale"
@@ -28,6 +30,11 @@ OWN = OwnStatus(
     reasons=frozenset({_AWAITS, NO_CHANGES, PLAN_FAILED, PLAN_STALE}),
     passing=frozenset({PLAN_FAILED}),
 )
+
+
+def approved_hash(obj: Object) -> str:
+    """Return the value of the annotation; empty if it is not set."""
+    return str(annotations_of(obj).get(APPROVE, ""))
 
 
 def made(status: ConditionStatus, reason: str, message: str, plan: Mapping[str, Any]) -> StatusReport:

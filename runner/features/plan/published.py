@@ -10,13 +10,12 @@ from __future__ import annotations
 import hashlib
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import orjson
 import yaml
 
-from runner.features.plan import document
 from runner.features.plan.changes import ObjectChange, ResourcePlan, lasting
 from runner.features.plan.differing import DifferingValue
 from runner.features.plan.trial.overlay import Verb
@@ -55,7 +54,7 @@ class PlanBasis:
     def hash(self, nonce: str) -> str:
         """Return the hash of the plan."""
         changes = sorted((_essence(change) for change in self.plan.changes), key=_dump)
-        unplanned = [document.task(task) for task in self.plan.unplanned]
+        unplanned = [asdict(task) for task in self.plan.unplanned]
         about = [nonce, self.uid, self.generation, self.content, dict(self.reads), changes, unplanned]
         return _digest([*about, self.plan.finalizing, self.plan.more_unplanned], _HASH)
 
@@ -146,7 +145,7 @@ def _entry(change: ObjectChange) -> dict[str, Any]:
 
 def _values(change: ObjectChange) -> dict[str, Any]:
     """Return the first fields with their values; long values are cut."""
-    fields = [document.field(field) for field in change.fields[:_MOST_VALUES] if field.path]
+    fields = [field.as_json() for field in change.fields[:_MOST_VALUES] if field.path]
     shown = [
         {name: value if name == "path" else _short(value) for name, value in field.items()}
         for field in fields
@@ -243,8 +242,8 @@ def _text(plan: ResourcePlan) -> str:
     """Return all changes in YAML, cut at a limit: whole objects at the end are missing."""
     parts: list[str] = []
     size = 0
-    entries = [*({"change": document.change(change)} for change in plan.changes)]
-    entries += [{"unplanned": document.task(task)} for task in plan.unplanned]
+    entries = [*({"change": change.as_json()} for change in plan.changes)]
+    entries += [{"unplanned": asdict(task)} for task in plan.unplanned]
     for number, entry in enumerate(entries):
         part = yaml.safe_dump([entry], sort_keys=False, allow_unicode=True, width=120)
         size += len(part.encode())
@@ -259,9 +258,7 @@ def _essence(change: ObjectChange) -> dict[str, Any]:
     """Return what of a change is the same in each plan."""
     fields = tuple(lasting(change.gvk, field) for field in change.fields)
     # The reason is a message of the API server.
-    return document.change(
-        replace(change, fields=fields, not_validated="not validated" if change.not_validated else "")
-    )
+    return replace(change, fields=fields, not_validated="not validated" if change.not_validated else "").as_json()
 
 
 def _digest(value: object, size: int) -> str:

@@ -12,7 +12,6 @@ from dataclasses import dataclass, replace
 from runner.base import log
 from runner.core.content import lookups
 from runner.core.engine.job import Job, Outcome, RunResult
-from runner.core.engine.run_secrets import RunSecrets
 from runner.core.kube.client import Client
 from runner.core.kube.discovery import ApiResource
 from runner.core.kube.meaning import Follow, Request, follow
@@ -21,6 +20,7 @@ from runner.core.kube.state import ClusterState, Stored
 from runner.core.masking.masker import TOO_SLOW, SearchTimeoutError
 from runner.core.reconcile.attempt import Attempt
 from runner.core.reconcile.decisions import RunContent
+from runner.core.reconcile.run_access import Grant
 from runner.core.reconcile.runs import Runs
 from runner.core.status.own import OwnStatus
 from runner.core.watches.watch import Watch
@@ -76,10 +76,9 @@ class PlanRuns:
         overlay = overlay or Overlay()
         unplanned = UnplannedTasks(overlay)
         result, grant = await self.runs.trial(attempt, overlay, _in_check_mode, unplanned.event)
-        finished = _Finished(result, overlay, unplanned, grant.secrets, grant.stats.forbidden())
-        # Masking can take seconds.
         owner = PlannedOwner(ObjectRef.of(attempt.resource.gvk, attempt.obj), self.own)
-        plan = await asyncio.to_thread(finished.conclude, owner, attempt.executes)
+        # Masking can take seconds.
+        plan = await asyncio.to_thread(_plan, owner, attempt.executes, unplanned, result, grant)
         self.planned(plan)
         return PlanRun(result, overlay, plan, grant.secrets.withheld if grant.secrets.is_exhausted else "")
 
@@ -93,47 +92,41 @@ def _in_check_mode(job: Job) -> Job:
     )
 
 
-@dataclass(frozen=True, slots=True)
-class _Finished:
-    result: RunResult
-    overlay: Overlay
-    tasks: UnplannedTasks
-    secrets: RunSecrets
-    missing: Sequence[str]
-    """Sentences about rights that the run lacked."""
+def _plan(owner: PlannedOwner, run: RunContent, seen: UnplannedTasks, result: RunResult, grant: Grant) -> ResourcePlan:
+    """Return the plan of a run that has ended."""
+    overlay, secrets = seen.overlay, grant.secrets
+    object_changes: tuple[ObjectChange, ...] = ()
+    message = ""
+    try:
+        object_changes = changes.reported(overlay.changes(), secrets, owner, overlay.unknown)
+        object_changes += changes.of_hosts(seen.hosts)
+    except SearchTimeoutError:
+        message = f"the changes are {TOO_SLOW}"
+    except RecursionError:
+        message = _TOO_DEEP
+    named = set(map(str, overlay.refusals[: seen.named]))
+    others = [UnplannedTask("", "", "", reason) for reason in overlay.partial_reasons if reason not in named]
+    acting = [
+        UnplannedTask(f"lookup {lookup.name}", lookup.place, f"lookup {lookup.name}", _RUNS_COMMAND)
+        for lookup in lookups.of_run(run.content, seen.paths)
+        if lookup.name in _ACTING and lookup.is_reached(seen.paths)
+    ]
+    masked = secrets.masker.text
+    unplanned = tuple(replace(task, reason=masked(task.reason)) for task in (*seen.tasks, *others, *acting))
+    state: State = "partial" if unplanned else "complete"
+    if message or result.outcome is not Outcome.SUCCEEDED:
+        state = "failed"
+        message = message or _failure(result, grant.stats.forbidden())
+    return ResourcePlan(owner.ref, state, object_changes, unplanned, seen.more, message, run.finalizing)
 
-    def conclude(self, owner: PlannedOwner, run: RunContent) -> ResourcePlan:
-        """Return the plan of the run's resource."""
-        object_changes: tuple[ObjectChange, ...] = ()
-        message = ""
-        try:
-            object_changes = changes.reported(self.overlay.changes(), self.secrets, owner, self.overlay.unknown)
-            object_changes += changes.of_hosts(self.tasks.hosts)
-        except SearchTimeoutError:
-            message = f"the changes are {TOO_SLOW}"
-        except RecursionError:
-            message = _TOO_DEEP
-        masked = self.secrets.masker.text
-        named = set(map(str, self.overlay.refusals[: self.tasks.named]))
-        others = [UnplannedTask("", "", "", reason) for reason in self.overlay.partial_reasons if reason not in named]
-        acting = [
-            UnplannedTask(f"lookup {lookup.name}", lookup.place, f"lookup {lookup.name}", _RUNS_COMMAND)
-            for lookup in lookups.of_run(run.content, self.tasks.paths)
-            if lookup.name in _ACTING and lookup.is_reached(self.tasks.paths)
-        ]
-        unplanned = tuple(replace(task, reason=masked(task.reason)) for task in (*self.tasks.tasks, *others, *acting))
-        state: State = "partial" if unplanned else "complete"
-        if message or self.result.outcome is not Outcome.SUCCEEDED:
-            state = "failed"
-            message = message or self._failure()
-        return ResourcePlan(owner.ref, state, object_changes, unplanned, self.tasks.more, message, run.finalizing)
 
-    def _failure(self) -> str:
-        failures = [
-            f"task {failure.task!r}" + (f" ({failure.path})" if failure.path else "") + f" failed: {failure.message}"
-            for failure in self.result.failures
-        ]
-        return "\n".join([*(failures or [self.result.message]), *self.missing])
+def _failure(result: RunResult, missing: Sequence[str]) -> str:
+    """Return the failed tasks, and the rights that the run lacked."""
+    failures = [
+        f"task {failure.task!r}" + (f" ({failure.path})" if failure.path else "") + f" failed: {failure.message}"
+        for failure in result.failures
+    ]
+    return "\n".join([*(failures or [result.message]), *missing])
 
 
 class PlanConfigMaps:

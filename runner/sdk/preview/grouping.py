@@ -10,10 +10,9 @@ import json
 import re
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
-from runner.features.plan import document as values
 from runner.features.plan.changes import ObjectChange, Plan, ResourcePlan
 from runner.features.plan.fields import ABSENT, FieldChange
 from runner.values.objects import GVK, ObjectKey, ObjectRef
@@ -155,7 +154,7 @@ def document(plan: Plan) -> dict[str, Any]:
 
 
 def _change(of: ObjectChange) -> dict[str, Any]:
-    return {**values.change(of), "collected": of.is_collected}
+    return {**of.as_json(), "collected": of.is_collected}
 
 
 def _named(resource: ObjectRef) -> dict[str, str]:
@@ -172,6 +171,6 @@ def _resource(plan: ResourcePlan) -> dict[str, Any]:
         "finalizer": plan.finalizing,
         **({"step": plan.step} if plan.step else {}),
         "changes": [_change(change) for change in plan.changes],
-        "unplanned": [values.task(task) for task in plan.unplanned],
+        "unplanned": [asdict(task) for task in plan.unplanned],
         "moreUnplanned": plan.more_unplanned,
     }

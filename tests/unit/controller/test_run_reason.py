@@ -12,7 +12,7 @@ from runner.core.queue.reasons import RunReason
 from runner.core.reconcile import decisions
 from runner.core.watches.watch import Finalizer, Watch
 from runner.features.plan import hooks as planning
-from runner.features.plan.annotations import APPROVE
+from runner.features.plan.plan_status import APPROVE
 from runner.values.objects import MODE, RUN_REQUESTED, ObjectKey
 from tests.kit.watch_values import watch_value
 

@@ -8,10 +8,10 @@ import pytest
 
 from runner.core.watches.policy import RunMode
 from runner.features.plan import published
-from runner.features.plan.annotations import APPROVE
 from runner.features.plan.changes import ObjectChange, ResourcePlan
 from runner.features.plan.fields import ABSENT, FieldChange
 from runner.features.plan.page import LatestPlans
+from runner.features.plan.plan_status import APPROVE
 from runner.values.objects import GVK, MODE, ObjectKey, ObjectRef
 from tests.kit.page_values import an_object, condition
 from tests.kit.watch_values import watch_value
