@@ -238,11 +238,6 @@ def test_a_failure_names_the_command_that_finds_its_output(
     assert not output.pointer(make_job(max_artifacts=-1))
 
 
-def test_the_names_of_kinds_in_errors_are_valid_arguments() -> None:
-    assert [output.named(gvk) for gvk in (THING, CONFIG_MAP)] == ["Thing.test.example.com", "ConfigMap"]
-    assert run_folders.kind_names(THING) >= {output.named(THING).lower()}
-
-
 def test_a_short_name_of_the_projects_crds_names_the_kind(
     folders: Folders, logs: Callable[..., tuple[int, str, str]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -64,24 +64,23 @@ def test_times_are_written_in_the_format_of_the_api_server(written: str, kept: s
     assert conditions.validated([ready("True", lastTransitionTime=written)])[0]["lastTransitionTime"] == kept
 
 
-def test_the_transition_time_stays_while_the_status_does() -> None:
+GIVEN = "2026-01-30T00:00:00Z"
+
+
+@pytest.mark.parametrize(
+    ("wanted", "time"),
+    [
+        (ready("True", reason="New"), EARLIER),
+        (ready("False", reason="New"), NOW),
+        (ready("True", reason="New", lastTransitionTime=GIVEN), EARLIER),
+        (ready("False", reason="New", lastTransitionTime=GIVEN), GIVEN),
+    ],
+)
+def test_the_transition_time_moves_only_with_the_status_to_the_given_time_or_now(
+    wanted: dict[str, Any], time: str
+) -> None:
     current = [ready("True", reason="Old", lastTransitionTime=EARLIER)]
-    assert conditions.merged(current, [ready("True", reason="New")], NOW) == [
-        ready("True", reason="New", lastTransitionTime=EARLIER)
-    ]
-
-
-def test_the_transition_time_moves_with_the_status() -> None:
-    current = [ready("True", lastTransitionTime=EARLIER)]
-    assert conditions.merged(current, [ready("False")], NOW) == [ready("False", lastTransitionTime=NOW)]
-
-
-def test_a_given_transition_time_is_used_only_if_the_status_changes() -> None:
-    given = "2026-01-30T00:00:00Z"
-    current = [ready("True", lastTransitionTime=EARLIER)]
-    stays = conditions.merged(current, [ready("True", lastTransitionTime=given)], NOW)
-    moves = conditions.merged(current, [ready("False", lastTransitionTime=given)], NOW)
-    assert [stays[0]["lastTransitionTime"], moves[0]["lastTransitionTime"]] == [EARLIER, given]
+    assert conditions.merged(current, [wanted], NOW) == [wanted | {"lastTransitionTime": time}]
 
 
 def test_conditions_keep_their_order_and_new_ones_come_last() -> None:

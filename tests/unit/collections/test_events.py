@@ -4,6 +4,7 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
+import pytest
 from ansible_collections.operator_sdk.util.plugins.module_utils import events
 
 HAPPENED = events.Occurrence(
@@ -19,32 +20,23 @@ HAPPENED = events.Occurrence(
 )
 
 
-def test_the_first_event_counts_one() -> None:
-    event = events.core_event(HAPPENED, None)
-    assert (event["count"], event["firstTimestamp"], event["lastTimestamp"]) == (
-        1,
-        "2026-01-31T12:00:00Z",
-        "2026-01-31T12:00:00Z",
-    )
+NOW, BEFORE = "2026-01-31T12:00:00Z", "2026-01-01T00:00:00Z"
 
 
-def test_the_same_reason_increments_the_count_and_keeps_its_first_time() -> None:
-    previous = {"reason": "Broken", "count": 4, "firstTimestamp": "2026-01-01T00:00:00Z"}
+@pytest.mark.parametrize(
+    ("previous", "count", "first"),
+    [
+        pytest.param(None, 1, NOW, id="none before"),
+        pytest.param({"reason": "Broken", "count": 4, "firstTimestamp": BEFORE}, 5, BEFORE, id="the same reason"),
+        pytest.param({"reason": "Fine", "count": 4, "firstTimestamp": BEFORE}, 1, NOW, id="another reason"),
+        pytest.param({"reason": "Broken", "count": None, "firstTimestamp": BEFORE}, 2, BEFORE, id="without a count"),
+    ],
+)
+def test_an_event_is_counted_while_its_reason_is_the_same(
+    previous: dict[str, Any] | None, count: int, first: str
+) -> None:
     event = events.core_event(HAPPENED, previous)
-    assert (event["count"], event["firstTimestamp"], event["lastTimestamp"]) == (
-        5,
-        "2026-01-01T00:00:00Z",
-        "2026-01-31T12:00:00Z",
-    )
-
-
-def test_another_reason_resets_the_count() -> None:
-    event = events.core_event(HAPPENED, {"reason": "Fine", "count": 4, "firstTimestamp": "2026-01-01T00:00:00Z"})
-    assert (event["count"], event["firstTimestamp"]) == (1, "2026-01-31T12:00:00Z")
-
-
-def test_an_event_without_a_count_happened_once() -> None:
-    assert events.core_event(HAPPENED, {"reason": "Broken", "count": None})["count"] == 2
+    assert (event["count"], event["firstTimestamp"], event["lastTimestamp"]) == (count, first, NOW)
 
 
 def test_an_event_of_the_other_group_is_counted_in_its_series() -> None:

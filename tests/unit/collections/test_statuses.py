@@ -92,11 +92,6 @@ def test_conditions_are_merged_by_type_even_when_lists_are_replaced() -> None:
     ]
 
 
-def test_a_status_of_null_conditions_can_be_written_to() -> None:
-    wanted = {"conditions": [READY]}
-    assert applied({"conditions": None}, wanted)["conditions"][0]["type"] == "Ready"
-
-
 def test_replacing_drops_everything_else_but_keeps_transition_times() -> None:
     current = {"a": 1, "conditions": [{"type": "Ready", "status": "True", "lastTransitionTime": EARLIER}]}
     wanted = {"b": {"c": None, "d": 2}, "conditions": [{"type": "Ready", "status": "True", "reason": "Still"}]}

@@ -10,13 +10,16 @@ import pytest
 from runner.base.config import atomic_file
 
 
-def test_a_new_file_is_private_whatever_the_umask(tmp_path: Path) -> None:
-    before = os.umask(0)
+@pytest.mark.parametrize(("umask", "mode", "made"), [(0, None, 0o600), (0o077, 0o644, 0o644)])
+def test_a_new_file_is_private_or_has_the_given_mode_whatever_the_umask(
+    tmp_path: Path, umask: int, mode: int | None, made: int
+) -> None:
+    before = os.umask(umask)
     try:
-        atomic_file.write(tmp_path / "file", "text")
+        atomic_file.write(tmp_path / "file", "text", **({} if mode is None else {"mode": mode}))
     finally:
         os.umask(before)
-    assert stat.S_IMODE((tmp_path / "file").stat().st_mode) == 0o600
+    assert stat.S_IMODE((tmp_path / "file").stat().st_mode) == made
 
 
 def test_a_file_that_was_readable_becomes_private(tmp_path: Path) -> None:
@@ -26,15 +29,6 @@ def test_a_file_that_was_readable_becomes_private(tmp_path: Path) -> None:
     atomic_file.write(path, "new")
     assert path.read_text() == "new"
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
-
-
-def test_the_mode_is_the_one_that_was_given(tmp_path: Path) -> None:
-    before = os.umask(0o077)
-    try:
-        atomic_file.write(tmp_path / "file", b"data", mode=0o644)
-    finally:
-        os.umask(before)
-    assert stat.S_IMODE((tmp_path / "file").stat().st_mode) == 0o644
 
 
 @pytest.mark.parametrize("content", ["caf\u00e9\udcff", b"caf\xc3\xa9\xff", [b"caf\xc3", b"\xa9\xff"]])

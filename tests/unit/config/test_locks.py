@@ -47,13 +47,6 @@ def test_a_lock_is_held_by_one_at_a_time(path: Path) -> None:
     second.release()
 
 
-def test_the_holder_is_known_by_its_process_id(path: Path) -> None:
-    lock = FileLock(path)
-    assert lock.acquire()
-    assert FileLock(path).holder() == os.getpid()
-    lock.release()
-
-
 def test_a_lock_that_was_never_taken_has_no_holder(path: Path) -> None:
     assert FileLock(path).holder() is None
 

@@ -129,12 +129,6 @@ def test_other_lines_are_not_shown(board: LiveView, line: str) -> None:
     assert board.take(line) is None
 
 
-def test_an_edit_that_is_not_applied_is_an_error(board: LiveView) -> None:
-    message = "The edit is invalid and not applied; fix it"
-    line = {"level": "error", "msg": message, "problem": "watches.yaml:1: is wrong"}
-    assert board.take(json.dumps(line)) == f"error: {message}: watches.yaml:1: is wrong"
-
-
 def test_the_port_of_metrics_is_read_from_the_log(board: LiveView) -> None:
     board.take(json.dumps({"msg": "Serving", "paths": ["/healthz"], "port": 1}))
     assert board.metrics_port is None

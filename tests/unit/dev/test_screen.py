@@ -28,18 +28,6 @@ def test_without_a_terminal_each_line_is_printed_once() -> None:
     assert shown.getvalue() == "watching example.com/v1, Kind=Thing\n"
 
 
-def test_a_terminal_shows_from_the_first_moment_how_to_get_there_even_where_it_is_small(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setenv("COLUMNS", "20")
-    monkeypatch.setenv("LINES", "6")
-    shown = Terminal()
-    Screen(LiveView(), shown, ("For kubectl:", ". /home/somebody/with/a/long/name/env"))
-    picture = shown.getvalue().rpartition("\x1b[H\x1b[J")[2]
-    assert picture.splitlines()[:3] == ["For kubectl:", ". /home/somebody/with/a/long/name/env", ""]
-    assert len(picture.splitlines()) == 4  # the long one takes two rows
-
-
 def test_a_terminal_shows_the_picture_and_is_given_back(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "80")
     monkeypatch.setenv("LINES", "5")

@@ -41,11 +41,6 @@ def test_a_command_that_needs_a_running_cluster_prints_the_one_that_starts_it(
     assert "ansible-operator cluster up --name team" in capsys.readouterr().err
 
 
-def test_ending_a_cluster_that_does_not_run_is_not_an_error(capsys: pytest.CaptureFixture[str]) -> None:
-    assert _run("down") == 0
-    assert "does not run" in capsys.readouterr().out
-
-
 def test_down_removes_what_a_killed_supervisor_left(state: Path) -> None:
     (state / "default" / "run" / "etcd").mkdir(parents=True)
     (state / "default" / "logs").mkdir()
@@ -105,12 +100,6 @@ def test_a_running_cluster_does_not_change_its_nodes(state: Path, monkeypatch: p
     with pytest.raises(ClusterError, match=r"already runs with --node fake.*cluster down`"):
         _run("up", "--node=real")
     lock.release()
-
-
-def test_nodes_that_do_not_exist_are_refused(capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit):
-        _run("up", "--node=virtual")
-    assert "real|fake|both" in capsys.readouterr().err
 
 
 def _run_cluster(folder: Path, **facts: object) -> FileLock:

@@ -158,20 +158,6 @@ def test_a_file_missing_at_the_site_is_unavailable(site: Site, tmp_path: Path, q
         Downloads(site.open).fetch(_NAMED["kubectl"], _LINUX, tmp_path / "file", quiet)
 
 
-def test_a_truncated_download_is_an_error(site: Site, tmp_path: Path, quiet: Progress) -> None:
-    site.files = {_APISERVER: b"progr", f"{_APISERVER}.sha256": _digest(b"program").encode()}
-    downloading = Downloads(site.open)
-    small = downloading.open
-
-    def cut(url: str, *, timeout: float) -> http.client.HTTPResponse:
-        site.promise_more = 0 if url.endswith(".sha256") else 100
-        return small(url, timeout=timeout)
-
-    downloading.open = cut
-    with pytest.raises((UnavailableError, ClusterError), match=r"download failed|SHA-256"):
-        downloading.fetch(_NAMED["kube-apiserver"], _LINUX, tmp_path / "file", quiet)
-
-
 def test_an_unreachable_host_is_requested_once(tmp_path: Path, quiet: Progress) -> None:
     requested = []
 

@@ -98,12 +98,6 @@ def test_an_invalid_name_is_refused_with_an_example(given: str) -> None:
         images.full_name(given)
 
 
-def test_a_docker_archive_keeps_its_files_and_has_full_names(convert: Callable[..., Path], tmp_path: Path) -> None:
-    made = convert(tar(tmp_path / "shop.tar", docker_files("shop:v1", NAME)))
-    assert names(made) == ["docker.io/library/shop:v1", NAME]
-    assert content(made)["layer.tar"] == LAYER
-
-
 def test_a_compressed_archive_becomes_a_plain_one(convert: Callable[..., Path], tmp_path: Path) -> None:
     plain = tar(tmp_path / "shop.tar", docker_files("shop:v1"))
     (tmp_path / "shop.tar.gz").write_bytes(gzip.compress(plain.read_bytes()))

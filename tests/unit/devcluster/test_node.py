@@ -20,7 +20,7 @@ from runner.sdk.devcluster.binaries import this_machine
 from runner.sdk.devcluster.components import Ports, arguments, node_arguments
 from runner.sdk.devcluster.layout import APISERVER, COMPONENTS, CONTROLLERS, KWOK, Layout
 from runner.sdk.devcluster.nodes import Nodes, choose
-from runner.values.errors import ClusterError, ConfigError
+from runner.values.errors import ClusterError
 
 _PORTS = Ports(apiserver=20001, kwok=20002)
 _LAYOUT = Layout(Path('/clusters/"mine"'))
@@ -63,11 +63,6 @@ def test_a_real_node_without_a_fake_one_becomes_unknown_as_in_a_cluster() -> Non
 
 
 @pytest.fixture
-def possible(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(nodes, "missing", lambda _environ: "")
-
-
-@pytest.fixture
 def impossible(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(nodes, "missing", lambda _environ: "it needs root")
 
@@ -83,15 +78,6 @@ def test_a_requested_node_that_cannot_run_is_an_error() -> None:
     with pytest.raises(ClusterError, match=r"it needs root.*--node fake"):
         choose("both", {})
     assert choose("fake", {}) is Nodes.FAKE
-
-
-@pytest.mark.usefixtures("possible")
-def test_the_environment_sets_the_default() -> None:
-    environ = {"DEVCLUSTER_NODE": "real"}
-    assert choose(None, environ) is Nodes.REAL
-    assert choose("fake", environ) is Nodes.FAKE
-    with pytest.raises(ConfigError, match="invalid DEVCLUSTER_NODE 'reel'"):
-        choose(None, {"DEVCLUSTER_NODE": "reel"})
 
 
 def _machine(monkeypatch: pytest.MonkeyPatch, installed: tuple[str, ...]) -> None:

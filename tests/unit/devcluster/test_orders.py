@@ -38,14 +38,6 @@ def test_an_empty_pipe_has_no_lines(pipe: tuple[int, int]) -> None:
     owner.check()
 
 
-def test_a_closed_pipe_means_that_the_owner_is_gone(pipe: tuple[int, int]) -> None:
-    owner = ParentProcess(pipe[0], os.getppid())
-    os.close(pipe[1])
-    assert owner.lines(1) == []
-    with pytest.raises(ParentGoneError, match="end of input"):
-        owner.check()
-
-
 def test_another_parent_means_that_the_owner_died_though_the_pipe_is_open(pipe: tuple[int, int]) -> None:
     with pytest.raises(ParentGoneError, match="parent process exited"):
         ParentProcess(pipe[0], os.getppid() + 1).check()

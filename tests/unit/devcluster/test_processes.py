@@ -38,13 +38,6 @@ def _runs(pid: int) -> bool:
         return False
 
 
-def test_a_component_becomes_its_program_under_one_process_id(sleeper: Component) -> None:
-    sleeper.start()
-    expected = "\0".join((*_SLEEP, ""))
-    wait_until(lambda: Path(f"/proc/{sleeper.pid}/cmdline").read_text() == expected)
-    sleeper.kill()
-
-
 def test_a_killed_component_is_reaped(sleeper: Component) -> None:
     sleeper.start()
     pid = sleeper.pid
@@ -53,14 +46,6 @@ def test_a_killed_component_is_reaped(sleeper: Component) -> None:
     assert sleeper.pid is None
     with pytest.raises(ProcessLookupError):
         os.kill(pid, 0)
-
-
-def test_a_paused_component_is_alive_and_can_be_killed(sleeper: Component) -> None:
-    sleeper.start()
-    sleeper.signal(signal.SIGSTOP)
-    assert sleeper.alive
-    sleeper.kill()
-    assert not sleeper.alive
 
 
 def test_killing_what_never_started_does_nothing(sleeper: Component) -> None:

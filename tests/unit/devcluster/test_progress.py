@@ -25,13 +25,6 @@ def clock() -> Clock:
     return Clock()
 
 
-def test_without_a_terminal_there_are_plain_lines(clock: Clock) -> None:
-    stream = io.StringIO()
-    with Progress(stream, clock).step("etcd (1 of 6)"):
-        clock.now = 15.4
-    assert stream.getvalue() == "etcd (1 of 6) ...\netcd (1 of 6): done in 15 s\n"
-
-
 def test_without_a_terminal_a_long_step_prints_a_line_every_30_seconds(clock: Clock) -> None:
     stream = io.StringIO()
     progress = Progress(stream, clock)
@@ -55,15 +48,6 @@ def test_on_a_terminal_one_line_changes(clock: Clock) -> None:
     assert written.count("\n") == 1
     assert "\r\x1b[Ketcd ... 1 s loading, 3 MiB" in written
     assert written.endswith("\r\x1b[Ketcd: done in 1 s\n")
-
-
-def test_on_a_terminal_drawing_is_limited(clock: Clock) -> None:
-    stream = Terminal()
-    progress = Progress(stream, clock)
-    with progress.step("etcd"):
-        before = stream.tell()
-        progress.tick()
-        assert stream.tell() == before
 
 
 def test_a_step_that_fails_is_not_called_done(clock: Clock) -> None:

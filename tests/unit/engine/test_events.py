@@ -323,11 +323,6 @@ def test_a_role_reports_whether_the_object_is_done(done: Any, unfinished: bool) 
     assert result(requeue(period="1h", done=done), stats(), code=0).unfinished is unfinished
 
 
-@pytest.mark.parametrize("event", [{}, {"event": "unknown"}, {"event": "runner_on_failed", "event_data": None}])
-def test_events_of_unknown_structure_are_ignored(event: Event) -> None:
-    assert result(event, code=0).outcome is Outcome.SUCCEEDED
-
-
 def test_a_completion_on_the_full_second_has_microseconds_too() -> None:
     event = stats() | {"created": "2026-11-21T11:00:12+00:00"}
     assert events.recap(event).completion == "2026-11-21T11:00:12.000000+00:00"

@@ -71,14 +71,6 @@ def test_the_limit_is_at_most_half_of_the_file_system(root: Path, monkeypatch: p
     assert (line["limit"], line["folder"]) == (24 << 20, str(root))
 
 
-def test_below_the_limit_everything_stays(make: Make, root: Path) -> None:
-    runs = KeptRuns(root, 10 * BIG)
-    folders = [make(name, 3) for name in ("one", "two")]
-    ran(runs, *folders)
-    assert [runs_in(folder) for folder in folders] == [["run-0", "run-1", "run-2"]] * 2
-    assert runs.size == size_of(*folders) > 6 * BIG
-
-
 def test_older_runs_of_the_least_recently_run_objects_are_removed_first(make: Make, root: Path) -> None:
     runs = KeptRuns(root, 8 * BIG)
     folders = [make(name, 3) for name in ("one", "two", "three")]
@@ -159,14 +151,6 @@ def test_without_a_limit_nothing_is_measured(make: Make, root: Path) -> None:
     runs.survey()
     ran(runs, folder)
     assert (runs.size, len(runs_in(folder))) == (0, 3)
-
-
-def test_run_folders_are_found_without_looking_into_them(make: Make, root: Path) -> None:
-    folders = {make("one"), make("two")}
-    (root / "empty").mkdir()
-    (root / "file").touch()
-    assert set(retention.run_folders(root)) == folders
-    assert list(retention.run_folders(root / "none")) == []
 
 
 @pytest.fixture

@@ -14,7 +14,7 @@ import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from runner.core.masking.forms import Heads, is_ordinary
+from runner.core.masking.forms import is_ordinary
 from runner.core.masking.masker import MASK, TOO_SLOW, Budget, Masker, SearchTimeoutError
 
 SECRET = "s3cr3t-P@ss \"w\\rd'/+ü=%<&>"
@@ -241,16 +241,6 @@ def test_thousands_of_values_that_share_a_prefix_are_searched_in_bounded_time() 
     assert masker.data(text.encode(), Budget(5.0)) == text.encode()
     masked = masker.data(f"{text}prefix-that-all-values-share-04711.{text}".encode(), Budget(5.0))
     assert masked.decode() == f"{text}{MASK}.{text}"
-
-
-@given(st.lists(st.text("ab", min_size=1, max_size=6), unique=True), st.text("ab", max_size=12))
-def test_every_head_that_begins_at_a_position_is_found(heads: list[str], text: str) -> None:
-    found = Heads(6)
-    for head in heads:
-        found.add(head.encode())
-    for start in range(len(text) + 1):
-        at = [head.decode() for head in found.at(text.encode(), start)]
-        assert sorted(at) == sorted(head for head in heads if text.startswith(head, start))
 
 
 @pytest.mark.lengthy

@@ -14,7 +14,6 @@ from typing import Any
 import pytest
 import yaml
 
-from runner.cli import main
 from runner.sdk.packaging import chart
 from runner.values.errors import ConfigError
 from tests.kit import commands
@@ -243,11 +242,3 @@ def test_invalid_arguments_are_an_error_and_write_nothing(typed: Type, line: str
     assert code == 2
     assert message in err
     assert not Path("dist").exists()
-
-
-def test_a_folder_that_is_not_a_project_is_an_error(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    assert main.main(["generate", "chart"]) == 2
-    assert "no file PROJECT in this folder" in capsys.readouterr().err

@@ -14,7 +14,6 @@ from runner.values.errors import ConfigError
 
 Json = dict[str, Any]
 ACCOUNT = "shop-controller-manager"
-RBAC = "rbac.authorization.k8s.io/v1"
 
 
 def obj(kind: str, name: str, **more: Any) -> Json:
@@ -62,11 +61,6 @@ def test_a_role_and_a_binding_in_each_namespace_replace_those_of_the_cluster() -
     ]
     assert [each["rules"] for each in found if each["kind"] == "Role"] == [rules, rules]
     assert {each["roleRef"]["kind"] for each in found if each["kind"] == "RoleBinding"} == {"Role"}
-
-
-def test_the_environment_names_the_namespaces() -> None:
-    container = made()[0]["spec"]["template"]["spec"]["containers"][0]
-    assert container["env"] == [{"name": "POD_NAME", "value": "x"}, {"name": "WATCH_NAMESPACE", "value": "a,b"}]
 
 
 def test_rules_for_cluster_scoped_kinds_stay_in_the_cluster_role() -> None:

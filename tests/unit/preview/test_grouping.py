@@ -28,14 +28,6 @@ def planned(name: str, *changes: ObjectChange, namespace: str = "shop") -> Resou
     return ResourcePlan(resource(name, namespace), "complete", changes)
 
 
-def test_equal_changes_of_many_resources_are_one_group() -> None:
-    plans = [planned(f"m{number}", change(f"m{number}-memcached", IMAGE)) for number in range(47)]
-    plans += [planned(f"q{number}") for number in range(3)]
-    (group,) = groups(plans)
-    assert (len(group.resources), group.total) == (47, 50)
-    assert group.changes == (change("<name>-memcached", IMAGE, namespace="<namespace>"),)
-
-
 def test_values_with_the_name_namespace_or_uid_of_the_resource_are_equal() -> None:
     def plan(name: str, namespace: str) -> ResourcePlan:
         owner = {"name": name, "uid": f"uid-of-{name}", f"{name}/x": [f"{namespace}.{name}"]}

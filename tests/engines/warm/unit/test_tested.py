@@ -22,15 +22,6 @@ def test_an_untested_version_is_named_with_the_tested_ones(version: str) -> None
     assert found == f"ansible-core {version} is installed; install one of 2.18, 2.20, 2.21 and 2.22, which are tested"
 
 
-def test_the_documentation_has_the_date_of_each_tested_version_and_there_is_a_lock() -> None:
-    text = (ROOT / "docs/engine.md").read_text(encoding="utf-8")
-
-    for (major, minor), until in tested.WARM_UNTIL.items():
-        (row,) = (line for line in text.splitlines() if line.startswith(f"| {major}.{minor} "))
-        assert row.endswith(f"| {until.day} {until:%B %Y} |")
-        assert (ROOT / f"requirements/core-{major}.{minor}.txt").exists()
-
-
 def test_the_package_requires_a_version_that_the_warm_engine_runs() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     (required,) = (each for each in map(Requirement, project["dependencies"]) if each.name == "ansible-core")

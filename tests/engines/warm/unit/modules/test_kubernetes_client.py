@@ -91,11 +91,6 @@ def test_json_has_the_value_that_it_has_as_yaml(value: dict[str, Any], indent: i
     assert found == yaml.safe_load(text)
 
 
-@pytest.mark.usefixtures("_prepared")
-def test_the_rest_of_the_library_is_there() -> None:
-    assert kube_config.yaml.safe_dump is yaml.safe_dump
-
-
 def test_another_version_of_the_client_keeps_its_own_function(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(kube_config, "yaml", own := object())
 

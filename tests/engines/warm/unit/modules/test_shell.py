@@ -123,12 +123,6 @@ def test_a_program_ended_by_a_signal_has_the_exit_code_of_real_shells(number: in
     assert (found.code, found.stderr) == (expected.returncode, expected.stderr)
 
 
-def test_an_exit_code_is_not_changed() -> None:
-    output = Output(3, b"out", b"err")
-
-    assert shell.ending(SH, output) is output
-
-
 def test_a_folder_and_its_missing_parents_are_private_whatever_the_umask(tmp_path: Path) -> None:
     before = os.umask(0o277)
     try:

@@ -64,10 +64,6 @@ def test_a_folder_that_was_changed_just_now_is_listed_again(folder: Path) -> Non
     assert len(list(ours.iglob(f"{folder}/k8s.*"))) == 5
 
 
-def test_other_functions_are_those_of_glob() -> None:
-    assert _Glob().glob is glob.glob
-
-
 class Searches:
     """Ansible's searches for modules with the shortcut, and how many of them Ansible did itself."""
 
