@@ -13,7 +13,7 @@ from collections.abc import Callable
 from typing import Any
 
 from runner.cli.main import main
-from runner.core.engine import processes, supervision
+from runner.core.engine import processes
 from runner.core.engine.run_root import RunRoot
 from runner.core.kube.cache import Cache
 from runner.core.kube.watch_events import Synced, WatchEvent
@@ -44,7 +44,7 @@ def _break_reaping() -> None:
 
     setattr(RunRoot, "reap_leftovers", nothing_left)
     setattr(processes, "kill", nothing)
-    setattr(supervision, "_reap_found_orphans", nothing)
+    setattr(processes, "reap_orphans", nothing)
 
 
 def _break_relisting() -> None:

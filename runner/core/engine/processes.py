@@ -16,7 +16,7 @@ import os
 import select
 import signal
 import time
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -37,6 +37,8 @@ MARKER = "ANSIBLE_OPERATOR_RUN_ID"
 """Environment variable that every process of a run inherits: `<root>:<operator pid>:<its start time>:<ident>`."""
 
 _CHUNK = 1 << 16
+_REAP_WITHIN, _REAP_INTERVAL = 10.0, 0.1
+"""Seconds."""
 
 
 def run_id(root: Path, ident: str) -> str:
@@ -163,11 +165,20 @@ def orphaned_zombies(known: Collection[int]) -> set[int]:
     }
 
 
-def reap(pids: Iterable[int]) -> None:
-    """Reap zombies that no other code waits for."""
-    for pid in pids:
-        with contextlib.suppress(ChildProcessError):
-            os.waitpid(pid, os.WNOHANG)
+def reap_orphans(known: Collection[int]) -> None:
+    """Reap the children that a dead supervisor left: zombies that two consecutive checks find.
+
+    Code that starts a child in this process waits for it, and reaps it earlier.
+    """
+    deadline = time.monotonic() + _REAP_WITHIN
+    before = orphaned_zombies(known)
+    while before and time.monotonic() < deadline:
+        time.sleep(_REAP_INTERVAL)
+        now = orphaned_zombies(known)
+        for pid in before & now:
+            with contextlib.suppress(ChildProcessError):
+                os.waitpid(pid, os.WNOHANG)
+        before = now - before
 
 
 def leftovers(root: Path) -> list[Process]:

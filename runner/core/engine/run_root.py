@@ -6,9 +6,10 @@ See `docs/decisions/0004-run-processes.md` for the cleanup after an operator tha
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import signal
 import time
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
 
 from runner.agent import process_tree
@@ -16,10 +17,11 @@ from runner.base import log
 from runner.core.engine import artifacts, processes
 from runner.core.engine import run_dir as inputdir
 from runner.core.engine.retention import KeptRuns
-from runner.core.engine.supervision import reap_orphans
 
 _LEFTOVER_GRACE = 2.0
 _LEFTOVER_KILL = 10.0
+_REAP_FOR, _REAP_EVERY = 20.0, 0.5
+"""Seconds."""
 _log = log.get(__name__)
 
 
@@ -67,6 +69,19 @@ class RunRoot:
             await asyncio.to_thread(self.kept.survey)
         except OSError as error:
             _log.warning("Cannot measure all run folders of earlier runs", error=str(error))
+
+
+async def reap_orphans(known: Collection[int]) -> None:
+    """Reap the processes that a dead starter of supervisors left, for some time, such as a run that it was starting.
+
+    `known` are the pids of all supervisors; the collection may change meanwhile.
+    """
+    deadline = time.monotonic() + _REAP_FOR
+    while time.monotonic() < deadline:
+        await asyncio.sleep(_REAP_EVERY)
+        if processes.has_dead_children():
+            with contextlib.suppress(OSError):  # file descriptors ran out: retry at the next interval
+                await asyncio.to_thread(processes.reap_orphans, known)
 
 
 def _end_leftovers(root: Path) -> int:
