@@ -29,7 +29,6 @@ _SHORTCUTS = {
     "fact_cache": "facts",
     "guard": "tasks",
     "actions": "tasks",
-    "handover": "tasks",
 }
 """Shortcuts of the modules in `patches` that have other names."""
 _ACCESSORS = frozenset({"getattr", "hasattr", "setattr", "delattr"})

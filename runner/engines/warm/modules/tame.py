@@ -89,7 +89,7 @@ def _clients_of_lookups() -> Clients | None:
 
 
 def look_up(run: Callable[..., Any], need_fork: Callable[[], None], *terms: Any, **options: Any) -> Any:
-    """Run the tame lookup. `need_fork` is called if this process must not run it; it may return in a fork."""
+    """Run the tame lookup. `need_fork` is called if this process should not run it; it may return."""
     clients = _clients_of_lookups() if shares(options) else None
     if clients is None:
         need_fork()

@@ -2,8 +2,8 @@
 
 A worker's fork protects the playbook's process from plugins that block, leak or misbehave, and from templates that
 change their input values. Without a fork, any other code than the safe plugins requires one before it runs: the task
-starts again in a worker. If a module of the task has run already, the task continues in the worker. Owns the list of
-safe plugins. Must be imported only where Ansible is loaded.
+starts again in a worker. After its first module, a task cannot start again. So the templates that follow the module are
+checked before it. `safe` has the lists. Must be imported only where Ansible is loaded.
 """
 
 from __future__ import annotations
@@ -13,8 +13,7 @@ import functools
 import os
 import sys
 import threading
-from collections import deque
-from collections.abc import Callable, Iterable, Iterator, MutableMapping, MutableSequence, MutableSet
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -29,70 +28,15 @@ from ansible.utils.collection_loader._collection_finder import _get_collection_m
 from runner.core.engine import processes
 from runner.engines.warm import versions
 from runner.engines.warm.modules import tame
-from runner.engines.warm.patches import actions
+from runner.engines.warm.patches import actions, safe
 from runner.engines.warm.patches.actions import Kind
 from runner.engines.warm.stamps import Stamp, is_settled, stamp
 
-_LOOKUPS = frozenset(
-    {
-        "config",
-        "csvfile",
-        "dict",
-        "env",
-        "file",
-        "fileglob",
-        "first_found",
-        "indexed_items",
-        "ini",
-        "inventory_hostnames",
-        "items",
-        "list",
-        "nested",
-        "password",
-        "sequence",
-        "subelements",
-        "template",
-        "together",
-        "unvault",
-        "varnames",
-        "vars",
-    }
-)
-"""Lookups of ansible-core that only read, or write one file and find it if they run again."""
-_COLLECTIONS = frozenset({"ansible.builtin", "ansible.posix", "ansible.utils", "community.general", "kubernetes.core"})
-"""Collections whose filters and tests have no side effects."""
-_FILTERS_TO_FORK = frozenset({"attr"})
-"""Filters that can call any method of a value."""
 _CONNECTIONS = frozenset({"local", "ssh"})
 _OF_CORE = "ansible.builtin."
 """Prefix of the names of ansible-core's own plugins."""
-_MUTATING = frozenset(
-    {
-        "add",
-        "append",
-        "appendleft",
-        "clear",
-        "difference_update",
-        "discard",
-        "extend",
-        "extendleft",
-        "insert",
-        "intersection_update",
-        "pop",
-        "popitem",
-        "popleft",
-        "remove",
-        "reverse",
-        "rotate",
-        "setdefault",
-        "sort",
-        "symmetric_difference_update",
-        "update",
-    }
-)
 _NAMES_WITHIN = 10.0
 """Seconds in which a child process loads the project's plugins. Another thread can hold a lock that the child needs."""
-_MUTABLE = (MutableMapping, MutableSequence, MutableSet, deque)
 
 
 class NeedsFork(BaseException):
@@ -103,23 +47,15 @@ class NeedsFork(BaseException):
         self.reason = reason
 
 
-class HandedOver(BaseException):
-    """A task continues in a worker; its rest in this process must have no effect."""
-
-
 @dataclass
 class UnforkedTask:
     """A task that runs without a fork."""
 
-    hand_over: Callable[[str], None]
-    """Forks a worker for a reason. Returns in the worker, and raises `HandedOver` in this process."""
     commit: Callable[[], None]
     """Called when the first module starts: the task cannot start again any more."""
     with_modules: bool
     """True if the task may run modules."""
     committed: bool = False
-    handed_over: bool = False
-    """True if the task continues in a worker."""
 
 
 _local = threading.local()
@@ -146,27 +82,11 @@ def run_unforked(task: UnforkedTask) -> Iterator[None]:
         _local.task = None
 
 
-def forget_task() -> None:
-    """Remove the restrictions: this process is a worker now."""
-    _local.task = None
-
-
-def stop_if_handed_over() -> None:
-    """Raise `HandedOver` if the task continues in a worker, so that its files are not cleaned up here."""
-    task = unforked_task()
-    if task is not None and task.handed_over:
-        raise HandedOver
-
-
 def need_fork(reason: str) -> None:
-    """Continue the task only in a worker: start it again there, or hand it over."""
-    stop_if_handed_over()
+    """Start the task again in a worker. After its first module, it continues here."""
     task = unforked_task()
-    if task is None:
-        return
-    if not task.committed:
+    if task is not None and not task.committed:
         raise NeedsFork(reason)
-    task.hand_over(reason)
 
 
 def record_module_start() -> None:
@@ -187,22 +107,26 @@ def install(*, with_clients: bool) -> None:
 
     `with_clients`: the lookup of Kubernetes shares a client in this process.
     """
-    _hook_actions()
+    known = {"filter": _KnownPlugins(filter_loader), "test": _KnownPlugins(test_loader)}
+    _hook_actions(known)
     _hook_loading(with_clients=with_clients)
-    _hook_filters()
+    _hook_filters(known)
     _hook_values()
 
 
-def _hook_actions() -> None:
+def _hook_actions(known: Mapping[str, _KnownPlugins]) -> None:
     validate: Callable[..., Any] = Task.post_validate
 
     @functools.wraps(validate)
     def post_validate(self: Any, *args: Any, **kwargs: Any) -> Any:
         # Ansible calls this if a task is not skipped, before the task has any effect.
         task = unforked_task()
-        reason = "" if task is None else _obstacle(self, task)
-        if reason:
-            need_fork(reason)
+        if task is not None and not task.committed:
+            if reason := _obstacle(self, task):
+                need_fork(reason)
+            own = (name for plugins in known.values() for name in plugins.names_of_project())
+            if not safe.are_foreseeable(_later_templates(self), own):
+                need_fork("plugin")
         return validate(self, *args, **kwargs)
 
     Task.post_validate = post_validate
@@ -224,9 +148,17 @@ def _obstacle(task: Any, unforked: UnforkedTask) -> str:
     return "several_hosts" if waits and not unforked.with_modules else ""
 
 
+def _later_templates(task: Any) -> list[str]:
+    """Return the templates of a task that Ansible may evaluate after its first module."""
+    values = [task.changed_when, task.failed_when, task.until]
+    if task.loop is not None:
+        values += [task.args, task.vars, task.when, task.environment]
+    return [*safe.texts(values)]
+
+
 def _hook_loading(*, with_clients: bool) -> None:
     """Require a fork before a lookup or a connection that is not known, or any plugin of `become`, is created."""
-    known = {"connection": (_CONNECTIONS, "connection"), "lookup": (_LOOKUPS, "plugin")}
+    known = {"connection": (_CONNECTIONS, "connection"), "lookup": (safe.LOOKUPS, "plugin")}
     get: Callable[..., Any] = PluginLoader.get_with_context
 
     @functools.wraps(get)
@@ -259,8 +191,7 @@ def _is_core(loader: Any, name: object, known: frozenset[str]) -> bool:
     return bool(path) and path.startswith(actions.CORE) and Path(path).stem in known
 
 
-def _hook_filters() -> None:
-    known = {"filter": _KnownPlugins(filter_loader), "test": _KnownPlugins(test_loader)}
+def _hook_filters(known: Mapping[str, _KnownPlugins]) -> None:
     for loader in (filter_loader, test_loader):
         _hook_loader(loader, known[loader.type])
     intercept = versions.plugin_intercept()
@@ -303,8 +234,8 @@ class _KnownPlugins:
     def check(self, name: str) -> None:
         """Require a fork if this is not the name of a safe plugin."""
         collection, _, short = name.removeprefix("ansible.legacy.").rpartition(".")
-        known = not collection or collection in _COLLECTIONS
-        if not known or short in _FILTERS_TO_FORK or name in self._names_of_project():
+        known = not collection or collection in safe.COLLECTIONS
+        if not known or short in safe.FILTERS_TO_FORK or name in self.names_of_project():
             need_fork("plugin")
 
     def get(self, name: str) -> Any:
@@ -316,7 +247,7 @@ class _KnownPlugins:
             return noted[0]
         plugin = self._core.get(name)
         origin = str(getattr(plugin, "ansible_name", None) or "ansible.builtin.")
-        if ".".join(origin.split(".")[:2]) not in _COLLECTIONS:  # it was redirected
+        if ".".join(origin.split(".")[:2]) not in safe.COLLECTIONS:  # it was redirected
             need_fork("plugin")
         self._note(name, plugin)
         return plugin
@@ -335,7 +266,8 @@ class _KnownPlugins:
             if is_settled(now):
                 self._found[name] = plugin, folder, now
 
-    def _names_of_project(self) -> frozenset[str]:
+    def names_of_project(self) -> frozenset[str]:
+        """Return the names of the project's plugins. Requires a fork if they cannot be determined."""
         paths = [path for path in self._loader._get_paths() if not path.startswith(actions.CORE)]
         stamps = [stamp(path) for path in paths]
         folders = (*paths, *stamps)
@@ -386,15 +318,8 @@ def _hook_access(environment: Any, method: str) -> None:
 
     @functools.wraps(access)
     def checked(self: Any, obj: Any, name: Any) -> Any:
-        if is_unforked() and isinstance(name, str) and _is_mutating(obj, name):
+        if is_unforked() and isinstance(name, str) and safe.is_mutating(obj, name):
             need_fork("changed_value")
         return access(self, obj, name)
 
     setattr(environment, method, checked)
-
-
-def _is_mutating(obj: Any, name: str) -> bool:
-    """Return True if this is a method that changes the value."""
-    if name in _MUTATING:
-        return isinstance(obj, _MUTABLE) and name not in obj
-    return name.startswith("set_") and type(obj).__module__.startswith("ansible.")

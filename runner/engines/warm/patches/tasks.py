@@ -10,8 +10,8 @@ Hooks into Ansible where it would start a worker. The worker's own code then run
 that a fork would have copied. Its reports pass through the serialization of the queue into the strategy's own handling,
 at the time at which a worker's results would be read.
 
-`guard` ensures that only known code runs. If it stops a task, a worker is started: before any effect from the start,
-later from the current point. Must be imported only where Ansible is loaded.
+`guard` ensures that only known code runs. A task that it stops had no effect yet, and starts in a worker. Must be
+imported only where Ansible is loaded.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from ansible.plugins.strategy import StrategyBase
 from ansible.utils.display import Display
 
 from runner.engines.warm import task_record, versions
-from runner.engines.warm.patches import actions, guard, handover
+from runner.engines.warm.patches import actions, guard
 from runner.engines.warm.patches.actions import Kind
 from runner.engines.warm.patches.guard import UnforkedTask
 
@@ -85,13 +85,6 @@ def _sent(thing: Any) -> Any:
     pickler.dispatch_table = {**copyreg.dispatch_table, **ForkingPickler._extra_reducers}  # type: ignore[attr-defined]
     pickler.dump(thing)
     return ForkingPickler.loads(taken_apart.getbuffer())
-
-
-class _DroppedReports:
-    """Queue that drops reports: the task continues in a worker, which sends them."""
-
-    def put(self, _: Any) -> None:
-        """Do nothing."""
 
 
 class _Reader:
@@ -201,22 +194,15 @@ class _Here:
         self._worker = worker
         self._start = start
         self._reports = _Reports()
-        self._unforked = UnforkedTask(self._hand_over, self._commit, with_modules)
+        self._unforked = UnforkedTask(self._commit, with_modules)
 
     def run(self) -> _Reports | None:
         """Run the task. Return its reports, or None if they arrive like a worker's."""
-        process = os.getpid()
         try:
             with guard.run_unforked(self._unforked), _as_worker(self._reports):
-                try:
-                    versions.run_worker(_worker_in_this_process(self._worker, self._reports))
-                finally:
-                    if os.getpid() != process:
-                        handover.end()
+                versions.run_worker(_worker_in_this_process(self._worker, self._reports))
         except guard.NeedsFork as need:
             reason = need.reason
-        except guard.HandedOver:
-            return None
         else:
             task_record.add(task_record.PLAYBOOK, self._worker._task.action)
             return None if self._unforked.committed else self._reports
@@ -226,14 +212,6 @@ class _Here:
 
     def _commit(self) -> None:
         self._reports.pass_on(self._worker._final_q)
-
-    def _hand_over(self, reason: str) -> None:
-        if handover.fork(self._worker, lambda worker: self._start(worker, reason)):
-            guard.forget_task()
-            return
-        self._unforked.handed_over = True
-        self._reports.pass_on(_DroppedReports())
-        raise guard.HandedOver
 
 
 def _is_known(strategy: Any) -> bool:

@@ -13,17 +13,15 @@ import pytest
 from ansible.plugins.loader import filter_loader, lookup_loader
 from ansible.utils.display import Display
 
-from runner.engines.warm.patches import guard
-from runner.engines.warm.patches.guard import HandedOver, NeedsFork, UnforkedTask
+from runner.engines.warm.patches import guard, safe
+from runner.engines.warm.patches.guard import NeedsFork, UnforkedTask
 from tests.kit.forks import in_a_fork, load_plugins, seen
 
 
 def unforked(**fields: Any) -> tuple[UnforkedTask, list[str]]:
     """Make a task that records the calls of its methods."""
     calls: list[str] = []
-    return UnforkedTask(
-        lambda reason: calls.append(f"hand over: {reason}"), lambda: calls.append("commit"), with_modules=True, **fields
-    ), calls
+    return UnforkedTask(lambda: calls.append("commit"), with_modules=True, **fields), calls
 
 
 def test_outside_of_an_unforked_task_no_fork_is_requested() -> None:
@@ -43,7 +41,7 @@ def test_a_task_without_effects_so_far_starts_again_in_a_worker() -> None:
     assert not guard.is_unforked()
 
 
-def test_a_task_whose_module_has_run_continues_in_a_worker() -> None:
+def test_a_task_whose_module_has_run_does_not_start_again() -> None:
     task, calls = unforked()
 
     with guard.run_unforked(task):
@@ -51,16 +49,36 @@ def test_a_task_whose_module_has_run_continues_in_a_worker() -> None:
         guard.record_module_start()
         guard.need_fork("plugin")
 
-    assert calls == ["commit", "hand over: plugin"]
+    assert calls == ["commit"]
 
 
-def test_a_task_that_was_handed_over_has_no_further_effects() -> None:
-    task, calls = unforked(committed=True, handed_over=True)
-
-    with guard.run_unforked(task), pytest.raises(HandedOver):
-        guard.need_fork("plugin")
-
-    assert calls == []
+@pytest.mark.parametrize(
+    ("template", "is_foreseeable"),
+    [
+        ("it.rc == 0 and 'x' in it.stdout", True),
+        ("it is failed or it is not ansible.builtin.changed", True),
+        ("{{ item | b64encode }} {{ it.spec.update.sort }} {{ items | sort(attribute='a') }}", True),
+        ("lookup('env', 'HOME') ~ query( 'ansible.builtin.items', [1])", True),
+        ("lookup('k8s', kind='Pod') or lookup('kubernetes.core.k8s', kind='Pod')", True),
+        ("lookup('template', 'deployment.yaml.j2') | from_yaml", True),
+        ("it.result.metadata.name | community.general.json_query('a.b')", True),
+        ("it | own", False),
+        ("items | map('own')", False),
+        ("it is own_test", False),
+        ("it | attr('x')", False),
+        ("it | own.utils.shout", False),
+        ("items | select('own.utils.is_loud')", False),
+        ("items | selectattr('a', 'own.utils.is_loud')", False),
+        ("lookup('pipe', 'true')", False),
+        ("lookup(name)", False),
+        ("q('own.utils.search')", False),
+        ("kept.append(1)", False),
+        ("kept['pop']()", False),
+        ("it.set_type('x')", False),
+    ],
+)
+def test_unsafe_plugins_and_changes_are_foreseen(template: str, *, is_foreseeable: bool) -> None:
+    assert safe.are_foreseeable([template], ["own", "own_test"]) is is_foreseeable
 
 
 def test_other_threads_are_not_watched() -> None:
@@ -92,7 +110,7 @@ def test_other_threads_are_not_watched() -> None:
 def test_mutating_methods_are_detected_and_keys_of_the_same_names_are_not(
     value: object, name: str, *, changes: bool
 ) -> None:
-    assert guard._is_mutating(value, name) is changes
+    assert safe.is_mutating(value, name) is changes
 
 
 def checked(name: str, folder: Path | None = None) -> str:
@@ -202,9 +220,9 @@ def test_the_names_of_a_project_are_read_again_after_its_folder_changed(tmp_path
         load_plugins()
         filter_loader.add_directory(str(tmp_path))
         known = guard._KnownPlugins(filter_loader)
-        before = [sorted(known._names_of_project()) for _ in range(2)]
+        before = [sorted(known.names_of_project()) for _ in range(2)]
         (tmp_path / "own.py").write_text(text, encoding="utf-8")
-        return [*before, sorted(known._names_of_project())]
+        return [*before, sorted(known.names_of_project())]
 
     assert seen(act) == [[], [], ["shout"]]
 
@@ -215,6 +233,6 @@ def test_the_names_of_a_project_are_read_again_after_its_folder_changed(tmp_path
 def test_lookups_without_effects_on_their_process_are_known(name: str, *, known: bool) -> None:
     def act() -> object:
         load_plugins()
-        return guard._is_core(lookup_loader, name, guard._LOOKUPS)
+        return guard._is_core(lookup_loader, name, safe.LOOKUPS)
 
     assert in_a_fork(act) == repr(known)
