@@ -86,13 +86,13 @@ def node_arguments(ports: Ports) -> Mapping[str, tuple[str, ...]]:
     return {
         CONTAINERD: ("--config=containerd.toml",),
         KUBELET: (
-            "--config=kubelet.json",
+            "--config=kubelet.yaml",
             "--kubeconfig=kubelet.kubeconfig",
             f"--hostname-override={node.NODE}",
             f"--node-ip={node.ADDRESS}",
             f"--node-labels=type={node.TYPE}",
         ),
-        PROXY: ("--config=proxy.json",),
+        PROXY: ("--config=proxy.yaml",),
         DNS: (node.ADDRESS, str(ports.apiserver)),
     }
 
@@ -173,7 +173,7 @@ def _kwok(ports: Ports) -> tuple[str, ...]:
         "--kubeconfig=kwok.kubeconfig",
         "--config=kwok.yaml",
         "--manage-all-nodes=false",
-        f"--manage-nodes-with-annotation-selector={kwok.ANNOTATION}={kwok.FAKE}",
+        "--manage-nodes-with-annotation-selector=kwok.x-k8s.io/node=fake",
         f"--enable-crds={','.join(kwok.KINDS)}",
         f"--server-address={LOOPBACK}:{ports.kwok}",
         f"--node-ip={LOOPBACK}",

@@ -17,6 +17,7 @@ import contextlib
 import json
 import logging
 import os
+import secrets
 import shutil
 import signal
 import subprocess
@@ -31,7 +32,7 @@ from typing import Any
 
 from runner.base import log, pki
 from runner.base.config import atomic_file, locks
-from runner.sdk.devcluster import containerd, kubeconfig, kwok, node, pause, ports
+from runner.sdk.devcluster import containerd, kubeconfig, kwok, node, pause, ports, templates
 from runner.sdk.devcluster.api import Api
 from runner.sdk.devcluster.binaries import this_machine
 from runner.sdk.devcluster.components import SERVER_NAMES, Ports, arguments, node_arguments
@@ -210,10 +211,8 @@ class Supervisor:
         self._wait_for("containerd to respond", partial(containerd.is_ready, namespaces))
         containerd.import_archive(self.layout.run / "pause.tar", namespaces)
         containerd.announce(api, namespaces)
-        for path, obj in node.volume_objects():
+        for path, obj in node.objects(self.nodes):
             api.apply(path, obj)
-        api.apply(node.POLICY_PATH, node.placement_policy(self.nodes))
-        api.apply(node.BINDING_PATH, node.placement_binding())
 
     def _start(self, name: str) -> None:
         self.components[name].start()
@@ -222,13 +221,13 @@ class Supervisor:
 
     def _start_kwok(self, api: Api, chosen: Ports) -> None:
         """Start kwok; try another port if the chosen one is in use."""
-        for definition in kwok.definitions():
-            name = definition["metadata"]["name"]
-            api.apply(f"/apis/apiextensions.k8s.io/v1/customresourcedefinitions/{name}", definition)
+        for path, obj in kwok.definitions():
+            api.apply(path, obj)
         for plural in kwok.KINDS.values():
             path = f"/apis/{kwok.GROUP_VERSION}/{plural}"
             self._wait_for(f"the API server to serve {plural}", partial(api.exists, path))
-        api.apply(f"/api/v1/nodes/{kwok.NODE}", kwok.node())
+        for path, obj in templates.objects("kwok-node.yaml", node=kwok.NODE, type=kwok.TYPE).items():
+            api.apply(path, obj)
         if self.nodes.has_real:  # in the cluster's network namespace, only the API server reaches kwok
             self._start(KWOK)
             self._wait_for("kwok to listen", partial(listens, self.namespaces, chosen.kwok))
@@ -355,9 +354,9 @@ def write_files(layout: Layout, name: str, url: str) -> None:
         atomic_file.write(layout.run / file, content)
     layout.exec_folder.mkdir()
     atomic_file.write(layout.pod_log, kwok.log_line(kwok.NO_LOG, datetime.now(UTC)))
-    container = kwok.new_exec_container()
+    container = f"exec-{secrets.token_hex(16)}"  # it cannot be guessed
     atomic_file.write(layout.exec_container, container)
-    atomic_file.write(layout.run / "kwok.yaml", kwok.configuration(layout, container))
+    atomic_file.write(layout.run / "kwok.yaml", templates.text("kwok.yaml", run=layout.run, exec_container=container))
 
 
 def write_node_files(layout: Layout) -> None:
@@ -367,14 +366,9 @@ def write_node_files(layout: Layout) -> None:
     except OSError as error:
         raise ClusterError(f"the kernel does not permit a cgroup for pods: {error}") from error
     (layout.run / "cni").mkdir()
-    for file, content in {
-        "containerd.toml": node.containerd_configuration(layout),
-        "cni/pods.conflist": json.dumps(node.pod_network()),
-        "kubelet.json": json.dumps(node.kubelet_configuration(layout)),
-        "proxy.json": json.dumps(node.proxy_configuration()),
-    }.items():
+    for file, content in node.configuration(layout).items():
         atomic_file.write(layout.run / file, content)
-    for name in node.volume_names():
+    for name in node.VOLUMES:
         folder = layout.run / "volumes" / name
         folder.mkdir(parents=True)
         folder.chmod(0o777)  # as an empty disk: pods of any user write to their volumes

@@ -1,10 +1,11 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
 
-from runner.sdk.devcluster import kwok
 from runner.sdk.devcluster.components import Ports, arguments
-from runner.sdk.devcluster.layout import APISERVER, COMPONENTS
+from runner.sdk.devcluster.layout import APISERVER, COMPONENTS, Layout
+from runner.sdk.devcluster.supervisor import write_files
 
 _PORTS = Ports(apiserver=20001, kwok=20002)
 
@@ -34,7 +35,12 @@ def test_the_node_is_waited_for_longer_than_kwok_lets_it_be_silent() -> None:
     assert int(hours[1]) * 3600 > 10 * silent
 
 
-def test_the_name_of_containers_for_commands_cannot_be_guessed_and_is_valid() -> None:
-    names = {kwok.new_exec_container() for _ in range(10)}
-    assert len(names) == 10
+def test_the_name_of_containers_for_commands_cannot_be_guessed_and_is_valid(tmp_path: Path) -> None:
+    names = set()
+    for number in range(3):
+        layout = Layout(tmp_path / str(number))
+        layout.run.mkdir(parents=True)
+        write_files(layout, "mine", "https://127.0.0.1:20001")
+        names.add(layout.exec_container.read_text())
+    assert len(names) == 3
     assert all(re.fullmatch(r"exec-[0-9a-f]{32}", name) for name in names)

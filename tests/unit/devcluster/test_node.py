@@ -14,6 +14,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
+import yaml
 
 from runner.sdk.devcluster import containerd, kwok, node, nodes, pause, processes
 from runner.sdk.devcluster.binaries import this_machine
@@ -27,7 +28,7 @@ _LAYOUT = Layout(Path('/clusters/"mine"'))
 
 
 def test_containerd_reads_its_configuration() -> None:
-    made = tomllib.loads(node.containerd_configuration(_LAYOUT))
+    made = tomllib.loads(node.configuration(_LAYOUT)["containerd.toml"])
     cri = made["plugins"]["io.containerd.grpc.v1.cri"]
     assert cri["sandbox_image"] == pause.IMAGE
     assert cri["cni"]["conf_dir"] == '/clusters/"mine"/run/cni'
@@ -37,7 +38,9 @@ def test_each_cluster_has_a_cgroup() -> None:
     other = Layout(Path("/clusters/other"))
     assert re.fullmatch(r"ansible-operator-[0-9a-f]{12}", _LAYOUT.cgroup)
     assert _LAYOUT.cgroup != other.cgroup
-    assert node.kubelet_configuration(other)["cgroupRoot"] == f"/{other.cgroup}"
+    kubelet = yaml.safe_load(node.configuration(other)["kubelet.yaml"])
+    assert kubelet["cgroupRoot"] == f"/{other.cgroup}"
+    assert kubelet["tlsCertFile"] == "/clusters/other/run/kubelet.crt"
 
 
 @pytest.mark.parametrize("chosen", list(Nodes))
@@ -171,11 +174,18 @@ def test_an_image_is_found_however_a_pod_writes_its_name(name: str, spellings: s
 
 def test_only_with_both_nodes_the_policy_selects_one() -> None:
     def mutations(chosen: Nodes) -> str:
-        return json.dumps(node.placement_policy(chosen)["spec"]["mutations"])
+        (policy,) = (obj for _, obj in node.objects(chosen) if obj["kind"] == "MutatingAdmissionPolicy")
+        assert all(f"'{name}'" in policy["spec"]["variables"][1]["expression"] for name in (node.TYPE, kwok.TYPE))
+        return json.dumps(policy["spec"]["mutations"])
 
     assert "nodeSelector" in mutations(Nodes.BOTH)
     assert "nodeSelector" not in mutations(Nodes.REAL)
-    assert all(f"'{name}'" in mutations(Nodes.BOTH) for name in (node.TYPE, kwok.TYPE))
+
+
+def test_the_objects_of_a_real_node_have_the_paths_of_their_names() -> None:
+    objects = dict(node.objects(Nodes.BOTH))
+    assert all(path.endswith(f"/{obj['metadata']['name']}") for path, obj in objects.items())
+    assert objects["/api/v1/persistentvolumes/volume-49"]["spec"]["local"] == {"path": "/var/lib/volumes/volume-49"}
 
 
 def test_a_cluster_without_a_real_node_loads_no_images(tmp_path: Path) -> None:
