@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fcntl
+import math
 import os
 import time
 from collections.abc import Callable, Iterator
@@ -69,11 +70,11 @@ def _try(descriptor: int, kind: int = fcntl.LOCK_EX) -> bool:
 
 @contextmanager
 def locked(path: Path, waiting: Callable[[], None]) -> Iterator[None]:
-    """Hold the lock; `waiting` is called repeatedly while another process holds it."""
+    """Hold the lock; `waiting` is called once if another process holds it."""
     lock = FileLock(path)
-    while not lock.acquire():
+    if not lock.acquire():
         waiting()
-        time.sleep(_POLL)
+        lock.acquire(math.inf)
     try:
         yield
     finally:

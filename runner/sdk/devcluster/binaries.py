@@ -16,6 +16,7 @@ import sys
 import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Protocol
 
@@ -148,7 +149,8 @@ def provide(
     if len(installed) == len(kit.programs):
         return installed
     folder = cache_folder(environ, target, kit)
-    with locks.locked(folder / "lock", _Waiting(progress, kit)):
+    waiting = partial(progress.note, f"Waiting for another process that gets the programs of the {kit.what}")
+    with locks.locked(folder / "lock", waiting):
         installed = find(environ, target, kit)
         missing = [program for program in kit.programs if program.name not in installed]
         for leftover in folder.glob(f"{_NEW}*"):  # by a process that was killed
@@ -185,17 +187,3 @@ def _get(
         "Install Go (https://go.dev/dl/), allow access to the network, or set "
         f"{ASSETS} to a folder that contains {', '.join(p.name for p in kit.programs)}.",
     )
-
-
-class _Waiting:
-    """Logger of one message that another process gets the programs."""
-
-    def __init__(self, progress: Progress, kit: Toolset) -> None:
-        self._progress = progress
-        self._kit = kit
-        self._is_logged = False
-
-    def __call__(self) -> None:
-        if not self._is_logged:
-            self._progress.note(f"Waiting for another process that gets the programs of the {self._kit.what}")
-            self._is_logged = True

@@ -14,9 +14,9 @@ import sys
 import tempfile
 import threading
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import IO, Any, Protocol, TextIO
+from typing import IO, Any, TextIO
 
 from runner.base.config import atomic_file
 from runner.sdk.devcluster import binaries, containerd, kubeconfig, kwok
@@ -32,99 +32,6 @@ from runner.values.errors import ClusterError, OperatorError
 
 _ENDS_WITHIN = 20.0
 _LAST_LINES = 15
-
-
-class ClusterControl(Protocol):
-    """Control of a cluster's components."""
-
-    def order(self, do: str, component: str) -> int | None:
-        """Execute a command; return the component's process id afterwards."""
-
-    def api(self) -> Api:
-        """Return a client with the administrator's rights."""
-
-    def layout(self) -> Layout:
-        """Return the paths of the cluster."""
-
-    def stop(self) -> None:
-        """Stop the cluster. Stopping it twice has no effect."""
-
-
-@dataclass(frozen=True, slots=True)
-class DevCluster:
-    """A running control plane.
-
-    `kubeconfig` is the administrator's. `kubectl` is a compatible kubectl. `logs` is the folder of the components'
-    logs. Components are named as in `layout.COMPONENTS`: etcd, kube-apiserver, kube-controller-manager, kube-scheduler,
-    kwok.
-    """
-
-    kubeconfig: Path
-    url: str
-    kubectl: Path
-    logs: Path
-    control: ClusterControl = field(repr=False)
-
-    @property
-    def exec_container(self) -> str:
-        """Name of containers on the fake node in which `kubectl exec` runs commands, on this machine as this user.
-
-        It is a secret, because kwok's port requires no other authentication. No command runs in other containers.
-        """
-        return self.control.layout().exec_container.read_text(encoding="utf-8")
-
-    def stop(self) -> None:
-        """Stop all processes and delete all data."""
-        self.control.stop()
-
-    def pid(self, component: str) -> int | None:
-        """Return the component's process id, None if it is stopped."""
-        return self.control.order("look", component)
-
-    def stop_apiserver(self) -> None:
-        """Kill the API server, as in a crash: clients lose their connections."""
-        self.control.order("stop", APISERVER)
-
-    def start_apiserver(self) -> None:
-        """Start the API server with the same port and data, and wait until it is ready."""
-        self.control.order("start", APISERVER)
-
-    def restart_apiserver(self) -> None:
-        """Stop and start the API server."""
-        self.stop_apiserver()
-        self.start_apiserver()
-
-    def pause(self, component: str) -> None:
-        """Pause a component: connections stay open without responses."""
-        self.control.order("pause", component)
-
-    def resume(self, component: str) -> None:
-        """Resume a paused component."""
-        self.control.order("resume", component)
-
-    def set_pod_logs(self, namespace: str, pod: str, file: Path) -> None:
-        """Set the log file of a pod; its lines must have the format of `kwok.log_line`.
-
-        `kubectl attach` shows lines that are appended. kwok uses the file after some milliseconds; the pod need not
-        exist yet.
-        """
-        for obj in (kwok.pod_logs(namespace, pod, file), kwok.pod_attach(namespace, pod, file)):
-            self._apply_kwok(namespace, pod, obj)
-
-    def set_pod_port(self, namespace: str, pod: str, port: int, target: int) -> None:
-        """Forward a pod's port (for `kubectl port-forward`) to a port on this machine's loopback interface.
-
-        This has no effect in a cluster with a real node: its network namespace has a separate loopback interface.
-        """
-        self._apply_kwok(namespace, pod, kwok.pod_port(namespace, pod, port, target))
-
-    def load(self, archive: Path) -> list[str]:
-        """Import a Docker or OCI archive into the real node; return the names of its images."""
-        return containerd.load_archive(archive, self.control.layout())
-
-    def _apply_kwok(self, namespace: str, pod: str, obj: Mapping[str, Any]) -> None:
-        plural = kwok.KINDS[obj["kind"]]
-        self.control.api().apply(f"/apis/{kwok.GROUP_VERSION}/namespaces/{namespace}/{plural}/{pod}", obj)
 
 
 @dataclass(slots=True)
@@ -221,6 +128,83 @@ class ExternalCluster:
         )
 
 
+@dataclass(frozen=True, slots=True)
+class DevCluster:
+    """A running control plane.
+
+    `kubeconfig` is the administrator's. `kubectl` is a compatible kubectl. `logs` is the folder of the components'
+    logs. Components are named as in `layout.COMPONENTS`: etcd, kube-apiserver, kube-controller-manager, kube-scheduler,
+    kwok.
+    """
+
+    kubeconfig: Path
+    url: str
+    kubectl: Path
+    logs: Path
+    control: Supervised | ExternalCluster = field(repr=False)
+
+    @property
+    def exec_container(self) -> str:
+        """Name of containers on the fake node in which `kubectl exec` runs commands, on this machine as this user.
+
+        It is a secret, because kwok's port requires no other authentication. No command runs in other containers.
+        """
+        return self.control.layout().exec_container.read_text(encoding="utf-8")
+
+    def stop(self) -> None:
+        """Stop all processes and delete all data."""
+        self.control.stop()
+
+    def pid(self, component: str) -> int | None:
+        """Return the component's process id, None if it is stopped."""
+        return self.control.order("look", component)
+
+    def stop_apiserver(self) -> None:
+        """Kill the API server, as in a crash: clients lose their connections."""
+        self.control.order("stop", APISERVER)
+
+    def start_apiserver(self) -> None:
+        """Start the API server with the same port and data, and wait until it is ready."""
+        self.control.order("start", APISERVER)
+
+    def restart_apiserver(self) -> None:
+        """Stop and start the API server."""
+        self.stop_apiserver()
+        self.start_apiserver()
+
+    def pause(self, component: str) -> None:
+        """Pause a component: connections stay open without responses."""
+        self.control.order("pause", component)
+
+    def resume(self, component: str) -> None:
+        """Resume a paused component."""
+        self.control.order("resume", component)
+
+    def set_pod_logs(self, namespace: str, pod: str, file: Path) -> None:
+        """Set the log file of a pod; its lines must have the format of `kwok.log_line`.
+
+        `kubectl attach` shows lines that are appended. kwok uses the file after some milliseconds; the pod need not
+        exist yet.
+        """
+        for obj in (kwok.pod_logs(namespace, pod, file), kwok.pod_attach(namespace, pod, file)):
+            self._apply_kwok(namespace, pod, obj)
+
+    def set_pod_port(self, namespace: str, pod: str, port: int, target: int) -> None:
+        """Forward a pod's port (for `kubectl port-forward`) to a port on this machine's loopback interface.
+
+        This has no effect in a cluster with a real node: its network namespace has a separate loopback interface.
+        """
+        self._apply_kwok(namespace, pod, kwok.pod_port(namespace, pod, port, target))
+
+    def load(self, archive: Path) -> list[str]:
+        """Import a Docker or OCI archive into the real node; return the names of its images."""
+        return containerd.load_archive(archive, self.control.layout())
+
+    def _apply_kwok(self, namespace: str, pod: str, obj: Mapping[str, Any]) -> None:
+        plural = kwok.KINDS[obj["kind"]]
+        self.control.api().apply(f"/apis/{kwok.GROUP_VERSION}/namespaces/{namespace}/{plural}/{pod}", obj)
+
+
 @contextlib.contextmanager
 def start(
     *,
@@ -278,11 +262,9 @@ def launch(
         raise AssertionError
     supervised = Supervised(process, process.stdin, process.stdout, log)
     paths = {program: str(path) for program, path in programs.items()}
-    order = StartOrder(name, str(folder), paths, tuple(apiserver_args), keep_logs, nodes)
+    order = StartOrder(name, str(folder), paths, apiserver_args, keep_logs, nodes)
     try:
-        supervised.stdin.write(order.to_json())
-        supervised.stdin.flush()
-        supervised.facts = supervised.answer()
+        supervised.facts = supervised.send(asdict(order))
     except BaseException:
         supervised.stop()
         raise

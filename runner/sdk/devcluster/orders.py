@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import json
 import os
 import selectors
 import time
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
-from typing import Self
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 
 _CHUNK = 65536
 _FIRST_LINE_POLL = 1.0
@@ -20,24 +18,14 @@ class ParentGoneError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class StartOrder:
-    """The command to start a cluster; the first line of standard input."""
+    """The command to start a cluster; as JSON, it is the first line of standard input."""
 
     name: str
     folder: str
     binaries: Mapping[str, str]
-    apiserver_args: tuple[str, ...]
+    apiserver_args: Sequence[str]
     keep_logs: bool
     nodes: str = "fake"
-
-    @classmethod
-    def from_json(cls, line: str) -> Self:
-        """Read the line that `to_json` wrote."""
-        values = json.loads(line)
-        return cls(**{**values, "apiserver_args": tuple(values["apiserver_args"])})
-
-    def to_json(self) -> str:
-        """Return one line."""
-        return json.dumps(asdict(self)) + "\n"
 
 
 @dataclass(slots=True)

@@ -53,23 +53,14 @@ def reserve() -> ReservedPort:
             continue
         holder.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
         return ReservedPort(number, holder)
-    raise _none_free()
+    raise ClusterError(
+        f"no free port between {FIRST} and {LAST} on {LOOPBACK} after {_TRIES} attempts; "
+        "stop programs that listen there, such as clusters listed by `ansible-operator cluster status`",
+    )
 
 
 def probe() -> int:
     """Return a port that is free now."""
-    for number in candidates(random.SystemRandom()):
-        with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as attempt:
-            try:
-                attempt.bind((LOOPBACK, number))
-            except OSError:
-                continue
-        return number
-    raise _none_free()
-
-
-def _none_free() -> ClusterError:
-    return ClusterError(
-        f"no free port between {FIRST} and {LAST} on {LOOPBACK} after {_TRIES} attempts; "
-        "stop programs that listen there, such as clusters listed by `ansible-operator cluster status`",
-    )
+    port = reserve()
+    port.close()
+    return port.number

@@ -13,8 +13,10 @@ import asyncio
 import socket
 import struct
 import sys
+from asyncio import StreamReader, StreamWriter
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from runner.sdk.devcluster import leash
@@ -23,79 +25,40 @@ else:
     import leash
 
 _LOOPBACK = "127.0.0.1"
+_CHUNK = 1 << 18
 _RESET = struct.pack("ii", 1, 0)  # SO_LINGER: the client gets a reset, as from a server that was killed
 
 
-class Side(asyncio.Protocol):
-    """One side of a relayed connection."""
-
-    def __init__(self) -> None:
-        self.transport: asyncio.Transport | None = None
-        self.other: Side | None = None
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Store the transport."""
-        self.transport = cast("asyncio.Transport", transport)
-
-    def data_received(self, data: bytes) -> None:
-        """Forward the data."""
-        if self.other and self.other.transport:
-            self.other.transport.write(data)
-
-    def eof_received(self) -> bool:
-        """Forward the end of the input; this side can still write."""
-        if self.other and self.other.transport and not self.other.transport.is_closing():
-            self.other.transport.write_eof()
-        return True
-
-    def pause_writing(self) -> None:
-        """Stop reading from the other side while this side is slow."""
-        if self.other and self.other.transport:
-            self.other.transport.pause_reading()
-
-    def resume_writing(self) -> None:
-        """Read from the other side again."""
-        if self.other and self.other.transport and not self.other.transport.is_closing():
-            self.other.transport.resume_reading()
-
-    def connection_lost(self, _error: Exception | None) -> None:
-        """Close the other side after its data is written."""
-        if self.other and self.other.transport:
-            self.other.transport.close()
+async def relay(port: int, reader: StreamReader, writer: StreamWriter) -> None:
+    """Connect a client to the server, until both sides have ended or one of them is lost."""
+    try:
+        from_server, to_server = await asyncio.open_connection(_LOOPBACK, port)
+    except OSError:
+        writer.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET)
+        writer.transport.abort()
+        return
+    try:
+        async with asyncio.TaskGroup() as directions:
+            directions.create_task(_forward(reader, to_server))
+            directions.create_task(_forward(from_server, writer))
+    except* OSError:
+        pass
+    finally:
+        to_server.close()
+        writer.close()
 
 
-class Front(Side):
-    """The client's side; connects the other one."""
-
-    def __init__(self, port: int) -> None:
-        super().__init__()
-        self._port = port
-        self._task: asyncio.Task[None] | None = None
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Connect to the server before data is read."""
-        super().connection_made(transport)
-        cast("asyncio.Transport", transport).pause_reading()
-        self._task = asyncio.get_running_loop().create_task(self._connect())
-
-    async def _connect(self) -> None:
-        front = cast("asyncio.Transport", self.transport)
-        try:
-            _, back = await asyncio.get_running_loop().create_connection(Side, _LOOPBACK, self._port)
-        except OSError:
-            front.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET)
-            front.abort()
-            return
-        self.other, back.other = back, self
-        if front.is_closing():
-            cast("asyncio.Transport", back.transport).close()
-        else:
-            front.resume_reading()
+async def _forward(reader: StreamReader, writer: StreamWriter) -> None:
+    """Forward data and its end; the receiver can still write then."""
+    while data := await reader.read(_CHUNK):
+        writer.write(data)
+        await writer.drain()
+    writer.write_eof()
 
 
 async def serve(listener: socket.socket, port: int) -> None:
     """Relay connections forever."""
-    server = await asyncio.get_running_loop().create_server(lambda: Front(port), sock=listener)
+    server = await asyncio.start_server(partial(relay, port), sock=listener)
     await server.serve_forever()
 
 

@@ -429,7 +429,7 @@ def main() -> int:
     for ignored in (signal.SIGINT, signal.SIGHUP):
         signal.signal(ignored, signal.SIG_IGN)
     try:
-        return run(StartOrder.from_json(owner.first_line()), owner)
+        return run(StartOrder(**json.loads(owner.first_line())), owner)
     except ParentGoneError:
         return 0
 

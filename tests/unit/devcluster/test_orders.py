@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from runner.sdk.devcluster.orders import ParentGoneError, ParentProcess, StartOrder
+from runner.sdk.devcluster.orders import ParentGoneError, ParentProcess
 
 
 @pytest.fixture
@@ -17,11 +17,6 @@ def pipe() -> Iterator[tuple[int, int]]:
             os.close(end)
         except OSError:
             continue  # the test closed it
-
-
-def test_an_order_is_restored_from_its_json() -> None:
-    order = StartOrder("test", "/clusters/test", {"etcd": "/bin/etcd"}, ("--v=2",), keep_logs=True)
-    assert StartOrder.from_json(order.to_json()) == order
 
 
 def test_lines_come_whole_however_they_were_cut(pipe: tuple[int, int]) -> None:
