@@ -1,65 +1,21 @@
-"""Translation of commands of `dnf`, `microdnf` and `yum` to `apt-get`, with names of Debian packages. Pure."""
+"""Translation of commands of `dnf`, `microdnf` and `yum` to `apt-get`, with names of Debian packages."""
 
 from __future__ import annotations
 
 import re
 import shlex
+import tomllib
+from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 
 _MANAGER = re.compile(r"\b(dnf|microdnf|yum)\b")
 _OTHER = re.compile(r"(?<![\w/.=-])(rpm|subscription-manager|update-alternatives|alternatives)\s")
 _SEPARATOR = re.compile(r"\s*(?:\\\s*\n\s*)*(&&|\|\||;)\s*(?:\\\s*\n\s*)*")
-_NAMES = {
-    "bind-utils": "bind9-dnsutils",
-    "bzip2-devel": "libbz2-dev",
-    "cyrus-sasl-devel": "libsasl2-dev",
-    "findutils": "findutils",
-    "gcc": "gcc libc6-dev",
-    "gcc-c++": "g++",
-    "glibc-langpack-en": "locales",
-    "iproute": "iproute2",
-    "iputils": "iputils-ping",
-    "java-11-openjdk-headless": "default-jre-headless",
-    "java-17-openjdk-headless": "default-jre-headless",
-    "krb5-devel": "libkrb5-dev",
-    "krb5-workstation": "krb5-user",
-    "libffi-devel": "libffi-dev",
-    "libpq-devel": "libpq-dev",
-    "libxml2-devel": "libxml2-dev",
-    "libxslt-devel": "libxslt1-dev",
-    "mariadb": "mariadb-client",
-    "mysql": "default-mysql-client",
-    "nc": "netcat-openbsd",
-    "nmap-ncat": "netcat-openbsd",
-    "openldap-clients": "ldap-utils",
-    "openldap-devel": "libldap-dev",
-    "openssh-clients": "openssh-client",
-    "openssl-devel": "libssl-dev",
-    "postgresql": "postgresql-client",
-    "procps-ng": "procps",
-    "python3-devel": "python3-dev",
-    "python3.12-devel": "python3-dev",
-    "python3.12-pip": "python3-pip",
-    "redis": "redis-tools",
-    "shadow-utils": "passwd",
-    "util-linux-ng": "util-linux",
-    "vim-enhanced": "vim",
-    "vim-minimal": "vim-tiny",
-    "which": "debianutils",
-    "xz": "xz-utils",
-    "zlib-devel": "zlib1g-dev",
-}
+_KNOWN = tomllib.loads(Path(__file__).with_suffix(".toml").read_text(encoding="utf-8"))
+_NAMES: Mapping[str, str] = _KNOWN["names"]
 """Debian's names of packages, where they differ."""
-_SAME = frozenset(
-    {
-        *("bash", "bzip2", "ca-certificates", "cpio", "curl", "diffutils", "file", "gawk", "gettext", "git", "gnupg2"),
-        *("grep", "gzip", "jq", "less", "lsof", "make", "openssl", "patch", "psmisc", "python3", "python3-bcrypt"),
-        *("python3-cryptography", "python3-jmespath", "python3-lxml", "python3-netaddr", "python3-passlib"),
-        *("python3-pip", "python3-psycopg2", "python3-requests", "python3-setuptools", "rsync", "sed", "skopeo"),
-        *("sshpass", "strace", "sudo", "tar", "telnet", "tini", "tree", "tzdata", "unzip", "util-linux", "vim", "wget"),
-        *("zip",),
-    }
-)
+_SAME = frozenset(_KNOWN["same"])
 """Packages of the same name."""
 _PLAIN_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9.+_-]*")
 _UPDATE = "apt-get update"

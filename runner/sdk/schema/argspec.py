@@ -7,16 +7,15 @@ as a warning. It would be lost if the CRD were generated from the role again.
 
 from __future__ import annotations
 
-import itertools
 import json
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any, TypeAlias
+from typing import Any
 
 from runner.core.engine.params import snake_case
+from runner.sdk.schema import rules
 from runner.sdk.schema.fields import Json
-from runner.sdk.schema.rules import unescaped
 
 _TYPES = {"string": "str", "integer": "int", "number": "float", "boolean": "bool", "array": "list", "object": "dict"}
 _SUPPORTED = frozenset(
@@ -28,10 +27,8 @@ _SUPPORTED = frozenset(
 )
 """Keys that are converted, or that do not restrict values."""
 _PLAIN_FORMATS = frozenset({"", "int64", "double", "password"})
-_HAS = r"has\(self\.(\w+)\)"
-_NAME = re.compile(_HAS)
-_PAIR = rf"!\({_HAS} && {_HAS}\)"
-_SAME = rf"{_HAS} == {_HAS}"
+_NAME = re.compile(r"has\(self\.(\w+)\)")
+_VALUE = re.compile(r" == (.+?)\) \|\| \(")
 
 
 @dataclass(slots=True)
@@ -107,73 +104,38 @@ class ArgumentSpecMaker:
     ) -> Iterable[tuple[str, Any]]:
         for validation in validations:
             rule = str(validation.get("rule") or "")
-            parts = _parsed(rule)
-            try:
-                sentence = None if parts is None else _rule_of(*parts, names)
-            except KeyError:
-                sentence = None
-            if sentence is None:
+            entry = _entry_of(rule, names)
+            if entry is None:
                 self.problems.append(
                     f"{path}: an argument spec cannot express the rule `{rule}`; "
                     "add it to meta/crd_validations.yml of the role"
                 )
             else:
-                yield sentence
+                yield entry
 
 
-_Parsed: TypeAlias = tuple[str, list[str], Any, list[str]]
-"""Kind of a rule, its fields, the value, and the required fields."""
+def _entry_of(rule: str, names: Mapping[str, str]) -> tuple[str, Any] | None:
+    """Return the entry of an argument spec from which `rules` makes this rule; None if there is none.
 
-
-def _parsed(rule: str) -> _Parsed | None:
-    """Return the parts of a rule; None if `rules` does not write this form."""
-    names = [unescaped(name) for name in _NAME.findall(rule)]
-    for form, take in _FORMS:
-        if match := form.fullmatch(rule):
-            return take(match, names)
+    `names` maps fields to options.
+    """
+    options = [names.get(rules.unescaped(name), "") for name in _NAME.findall(rule)]
+    fields = {option: field for field, option in names.items()}
+    for kind, group in _candidates(rule, options) if all(options) and options else ():
+        made, _ = rules.of({kind: group if kind == "required_by" else [group]}, fields)
+        if [validation["rule"] for validation in made] == [rule]:
+            return kind, group
     return None
 
 
-def _exclusive(_: re.Match[str], names: list[str]) -> _Parsed | None:
-    group = list(dict.fromkeys(names))
-    pairs = set(zip(names[::2], names[1::2], strict=True))
-    return ("mutually_exclusive", group, None, []) if pairs == set(itertools.combinations(group, 2)) else None
-
-
-def _required_together(_: re.Match[str], names: list[str]) -> _Parsed | None:
-    return ("required_together", [names[0], *names[1::2]], None, []) if len(set(names[::2])) == 1 else None
-
-
-def _if(match: re.Match[str], names: list[str]) -> _Parsed | None:
-    any_of, all_of = " || " in match[3], " && " in match[3]
-    try:
-        value = json.loads(match[2])
-    except ValueError:
-        return None
-    return None if any_of and all_of else ("required_any" if any_of else "required_if", names[:1], value, names[1:])
-
-
-_FORMS: tuple[tuple[re.Pattern[str], Callable[[re.Match[str], list[str]], _Parsed | None]], ...] = (
-    (re.compile(rf"{_PAIR}(?: && {_PAIR})*"), _exclusive),
-    (re.compile(rf"{_SAME}(?: && {_SAME})*"), _required_together),
-    (re.compile(rf"{_HAS}(?: \|\| {_HAS})*"), lambda _, names: ("required_one_of", names, None, [])),
-    (
-        re.compile(rf"!{_HAS} \|\| \({_HAS}(?: && {_HAS})*\)"),
-        lambda _, names: ("required_by", names[:1], None, names[1:]),
-    ),
-    (re.compile(rf"!\({_HAS} && self\.\1 == (.+?)\) \|\| \(({_HAS}(?: (?:&&|\|\|) {_HAS})*)\)"), _if),
-)
-
-
-def _rule_of(kind: str, group: list[str], value: Any, required: list[str], names: Mapping[str, str]) -> tuple[str, Any]:
-    """Return a rule as an entry of an argument spec.
-
-    Raises:
-        KeyError: the rule contains a field without an option.
-    """
-    options, needed = [names[name] for name in group], [names[name] for name in required]
-    if kind == "required_by":
-        return kind, {options[0]: needed}
-    if kind in {"required_if", "required_any"}:
-        return "required_if", [options[0], value, needed, *([True] if kind == "required_any" else [])]
-    return kind, options
+def _candidates(rule: str, options: list[str]) -> Iterator[tuple[str, Any]]:
+    for kind in ("mutually_exclusive", "required_together", "required_one_of"):
+        yield kind, list(dict.fromkeys(options))
+    first, *needed = options
+    yield "required_by", {first: needed}
+    if match := _VALUE.search(rule):
+        try:
+            value = json.loads(match[1])
+        except ValueError:
+            return
+        yield from (("required_if", [first, value, needed]), ("required_if", [first, value, needed, True]))
