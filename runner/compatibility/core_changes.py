@@ -17,7 +17,7 @@ import yaml
 
 from runner.base.config import paths
 from runner.base.config.paths import SearchPath
-from runner.base.yamlfile import tree
+from runner.base.yamlfile import nodes, tree
 from runner.compatibility import conditions, task_fields
 from runner.compatibility.finding import Finding, Version, is_stricter, numbers
 from runner.core.watches.validation import Task, ValidationResult
@@ -69,7 +69,7 @@ def findings(
             if name in _K8S:
                 if kubernetes_core is not None and kubernetes_core < _TEMPLATES_FIXED:
                     yield from _template(task, key, arguments, kubernetes_core)
-                yield from _numbers(task, task_fields.value_of(arguments, "definition"))
+                yield from _numbers(task, nodes.at(arguments, "definition"))
 
 
 def unproven(result: ValidationResult, fields: Mapping[str, str]) -> Iterator[Finding]:
@@ -182,7 +182,7 @@ def _brief(text: str, most: int = 80) -> str:
 
 
 def _template(task: Task, key: yaml.ScalarNode, arguments: yaml.Node, kubernetes_core: Version) -> Iterator[Finding]:
-    option = task_fields.value_of(arguments, "template")
+    option = nodes.at(arguments, "template")
     is_inline = isinstance(arguments, yaml.ScalarNode) and re.search(r"(^|\s)template=", arguments.value)
     if option is None and not is_inline:
         return
@@ -197,15 +197,15 @@ def _template(task: Task, key: yaml.ScalarNode, arguments: yaml.Node, kubernetes
 
 def _numbers(task: Task, definition: yaml.Node | None) -> Iterator[Finding]:
     """Yield fields of type text whose template has a number as result."""
-    kind = task_fields.value_of(definition, "kind")
+    kind = nodes.at(definition, "kind")
     is_config_map = isinstance(kind, yaml.ScalarNode) and kind.value == "ConfigMap"
     waiting: list[tuple[yaml.Node, bool]] = [(definition, False)] if definition is not None else []
     while waiting:
         node, is_text = waiting.pop()
         if isinstance(node, yaml.SequenceNode):
             waiting += [(item, False) for item in node.value]
-        for key, value in task_fields.pairs(node):
-            is_env = key.value == "value" and task_fields.value_of(node, "name") is not None
+        for key, value in nodes.pairs(node):
+            is_env = key.value == "value" and nodes.at(node, "name") is not None
             below = key.value in _TEXT_MAPPINGS or (is_config_map and key.value == "data" and node is definition)
             if isinstance(value, yaml.ScalarNode) and (is_text or is_env):
                 yield from _number(task, key.value, value)

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 import yaml
 
+from runner.base.yamlfile import nodes
 from runner.core.watches.validation import Task
 
 _KEYWORDS = frozenset(
@@ -24,24 +25,11 @@ _ASSERT = {"assert", "ansible.builtin.assert"}
 _SET_FACT = {"set_fact", "ansible.builtin.set_fact"}
 
 
-def pairs(node: yaml.Node | None) -> Iterator[tuple[yaml.ScalarNode, yaml.Node]]:
-    """Yield the pairs of a mapping whose keys are scalars; none for other nodes."""
-    for key, value in node.value if isinstance(node, yaml.MappingNode) else ():
-        if isinstance(key, yaml.ScalarNode):
-            yield key, value
-
-
-def value_of(node: yaml.Node | None, name: str) -> yaml.Node | None:
-    """Return the value of a mapping's key; None if there is none."""
-    return next((value for key, value in pairs(node) if key.value == name), None)
-
-
 def actions(task: Task) -> Iterator[tuple[str, yaml.ScalarNode, yaml.Node]]:
     """Yield the name of a task's module, its key, and its arguments."""
-    for key, value in pairs(task.node):
+    for key, value in nodes.pairs(task.node):
         if key.value in {"action", "local_action"}:
-            named = value_of(value, "module") if isinstance(value, yaml.MappingNode) else value
-            words = named.value.split() if isinstance(named, yaml.ScalarNode) else []
+            words = nodes.text(nodes.at(value, "module") or value).split()
             if words:
                 yield words[0], key, value
         elif key.value not in _KEYWORDS and not key.value.startswith("with_"):
@@ -50,22 +38,22 @@ def actions(task: Task) -> Iterator[tuple[str, yaml.ScalarNode, yaml.Node]]:
 
 def conditions(task: Task) -> Iterator[tuple[str, yaml.ScalarNode]]:
     """Yield the conditions of a task, with the keyword or argument that contains them."""
-    for key, value in pairs(task.node):
+    for key, value in nodes.pairs(task.node):
         if key.value in _CONDITIONS:
             yield from ((key.value, condition) for condition in _scalars(value))
         elif key.value == "loop_control":
-            yield from (("break_when", condition) for condition in _scalars(value_of(value, "break_when")))
+            yield from (("break_when", condition) for condition in _scalars(nodes.at(value, "break_when")))
         elif key.value in _ASSERT:
-            yield from (("that", condition) for condition in _scalars(value_of(value, "that")))
+            yield from (("that", condition) for condition in _scalars(nodes.at(value, "that")))
 
 
 def definitions(task: Task) -> Iterator[tuple[str, yaml.Node | None]]:
     """Yield the variables that a task sets, with their values; None for the result of a module."""
-    for key, value in pairs(task.node):
+    for key, value in nodes.pairs(task.node):
         if key.value == "register" and isinstance(value, yaml.ScalarNode):
             yield value.value, None
         elif key.value == "vars" or key.value in _SET_FACT:
-            yield from ((name.value, definition) for name, definition in pairs(value))
+            yield from ((name.value, definition) for name, definition in nodes.pairs(value))
 
 
 def _scalars(node: yaml.Node | None) -> Iterator[yaml.ScalarNode]:

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 
 import yaml
 
+from runner.base.yamlfile import nodes as yaml_nodes
 from runner.compatibility import task_fields
 from runner.compatibility.finding import Finding
 from runner.core.watches import content_nodes as nodes
@@ -52,7 +53,7 @@ def findings(result: ValidationResult) -> Iterator[Finding]:
             yield from _include(task, nodes.action(name), key, arguments)
     for play in result.plays:
         yield from _vars(play)
-        for key, _ in task_fields.pairs(play.node):
+        for key, _ in yaml_nodes.pairs(play.node):
             if nodes.action(key.value) == "include":
                 message = "`include` of a playbook was removed"
                 yield _finding(play, key, "removed-module", message, "use ansible.builtin.import_playbook")
@@ -70,7 +71,7 @@ def _finding(task: Task, node: yaml.Node, rule: str, message: str, fix: str, *, 
 
 
 def _vars(task: Task) -> Iterator[Finding]:
-    variables = task_fields.value_of(task.node, "vars")
+    variables = yaml_nodes.at(task.node, "vars")
     if isinstance(variables, yaml.SequenceNode):
         yield _finding(task, variables, "vars-list", "`vars` is a list, which Ansible rejects", "write one mapping")
 

@@ -154,11 +154,6 @@ def _is_empty(node: yaml.Node) -> bool:
     return null or (isinstance(node, yaml.SequenceNode) and not node.value)
 
 
-def find(root: yaml.Node | None, path: tuple[str, ...]) -> yaml.Node | None:
-    """Return the node at a path of mappings; None if it does not exist."""
-    return _find(root, path)[1]
-
-
 def last_line(node: yaml.Node) -> int:
     """Return the number of lines up to the end of a node's last value, without comments after it."""
     while isinstance(node, yaml.CollectionNode) and node.value and not node.flow_style:

@@ -12,7 +12,7 @@ import yaml
 from runner.base.config import paths, sources
 from runner.base.config.options import Option
 from runner.base.config.settings import OPTIONS
-from runner.compatibility import task_fields
+from runner.base.yamlfile import nodes
 from runner.compatibility.finding import Finding
 from runner.sdk.migrate import dockerfile
 from runner.sdk.migrate.project import Document, Project
@@ -74,38 +74,32 @@ def variables(project: Project, folder: Path | None = None) -> dict[str, str]:
 
 def _containers(document: Document) -> Iterator[yaml.Node]:
     """Yield the operator's containers of a Deployment, or of a patch of one."""
-    node: yaml.Node | None = document.root
-    for key in ("spec", "template", "spec", "containers"):
-        node = task_fields.value_of(node, key)
-    for container in node.value if isinstance(node, yaml.SequenceNode) else ():
-        name = task_fields.value_of(container, "name")
+    for container in nodes.items(nodes.at(document.root, "spec", "template", "spec", "containers")):
         names = {word.text.partition("=")[0] for word in _variables(document, container)}
-        if (isinstance(name, yaml.ScalarNode) and name.value in _OPERATORS) or names & _OWN_VARIABLES:
+        if nodes.text(nodes.at(container, "name")) in _OPERATORS or names & _OWN_VARIABLES:
             yield container
 
 
 def _scalars(document: Document, container: yaml.Node, keys: tuple[str, ...]) -> Iterator[_Word]:
     for key in keys:
-        node = task_fields.value_of(container, key)
-        for item in node.value if isinstance(node, yaml.SequenceNode) else ():
+        for item in nodes.items(nodes.at(container, key)):
             if isinstance(item, yaml.ScalarNode):
                 yield _Word(document.source.line(item.start_mark), item.value)
 
 
 def _patched_arguments(document: Document) -> Iterator[_Word]:
     """Yield the flags that a JSON patch of kustomize adds."""
-    for operation in document.root.value if isinstance(document.root, yaml.SequenceNode) else ():
-        path, value = task_fields.value_of(operation, "path"), task_fields.value_of(operation, "value")
-        if isinstance(path, yaml.ScalarNode) and "/args" in path.value and isinstance(value, yaml.ScalarNode):
+    for operation in nodes.items(document.root):
+        value = nodes.at(operation, "value")
+        if "/args" in nodes.text(nodes.at(operation, "path")) and isinstance(value, yaml.ScalarNode):
             yield _Word(document.source.line(value.start_mark), value.value)
 
 
 def _variables(document: Document, container: yaml.Node) -> Iterator[_Word]:
-    node = task_fields.value_of(container, "env")
-    for variable in node.value if isinstance(node, yaml.SequenceNode) else ():
-        name, value = task_fields.value_of(variable, "name"), task_fields.value_of(variable, "value")
+    for variable in nodes.items(nodes.at(container, "env")):
+        name = nodes.at(variable, "name")
         if isinstance(name, yaml.ScalarNode):
-            text = value.value if isinstance(value, yaml.ScalarNode) else ""
+            text = nodes.text(nodes.at(variable, "value"))
             yield _Word(document.source.line(name.start_mark), f"{name.value}={text}")
 
 

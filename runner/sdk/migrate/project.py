@@ -15,9 +15,8 @@ import yaml
 from runner.app.fields import FEATURE_FIELDS
 from runner.base.config import paths
 from runner.base.config.paths import SearchPath
-from runner.base.yamlfile import tree
+from runner.base.yamlfile import nodes, tree
 from runner.base.yamlfile.tree import Problems, SourceText
-from runner.compatibility import task_fields
 from runner.core.watches import validation
 from runner.core.watches.validation import ValidationResult
 from runner.core.watches.watch import Watch
@@ -95,7 +94,7 @@ def _is_watches_file(path: Path) -> bool:
     if "kind" not in text or not ("role" in text or "playbook" in text):
         return False  # most files; parsing takes longer
     roots = _compose(path, Problems())
-    entries = [{key.value for key, _ in task_fields.pairs(item)} for _, root in roots[:1] for item in _items(root)]
+    entries = [{key.value for key, _ in nodes.pairs(item)} for _, root in roots[:1] for item in nodes.items(root)]
     return bool(entries) and all({"kind", "version"} <= keys and keys & _CONTENTS for keys in entries)
 
 
@@ -147,9 +146,9 @@ class Project:
         roots = _compose(path, Problems()) if path.is_file() else []
         collections: dict[str, Collection] = {}
         for source, root in roots[:1]:
-            for entry in _items(task_fields.value_of(root, "collections")):
-                fields = {key.value: _scalar(value) for key, value in task_fields.pairs(entry)}
-                written = fields.get("name") or fields.get("source", "") if fields else _scalar(entry)
+            for entry in nodes.items(nodes.at(root, "collections")):
+                fields = {key.value: nodes.text(value) for key, value in nodes.pairs(entry)}
+                written = fields.get("name") or fields.get("source", "") if fields else nodes.text(entry)
                 name, version = git_collection(written)
                 collections[name] = Collection(fields.get("version", version), source.line(entry.start_mark))
         return collections
@@ -183,14 +182,12 @@ class Project:
         """Samples in the annotation `alm-examples` of ClusterServiceVersions."""
         pairs: list[tuple[SourceText, yaml.Node]] = []
         for document in self.documents:
-            node: yaml.Node | None = document.root
-            for key in ("metadata", "annotations", "alm-examples"):
-                node = task_fields.value_of(node, key)
+            node = nodes.at(document.root, "metadata", "annotations", "alm-examples")
             if isinstance(node, yaml.ScalarNode):
                 # Its lines are those of the file, where a block scalar begins in the next line.
                 before = document.source.line(node.start_mark) - (node.style not in {"|", ">"})
                 source = tree.expand(document.source.file, "\n" * before + node.value, {})
-                pairs += [(source, item) for root in tree.documents(source, Problems()) for item in _items(root)]
+                pairs += [(source, item) for root in tree.documents(source, Problems()) for item in nodes.items(root)]
         return tuple(_documents(pairs))
 
     def fields_of(self, watch: Watch) -> frozenset[str]:
@@ -200,9 +197,9 @@ class Project:
     @cached_property
     def _fields(self) -> Mapping[int, frozenset[str]]:
         return {
-            source.line(entry.start_mark): frozenset(key.value for key, _ in task_fields.pairs(entry))
+            source.line(entry.start_mark): frozenset(key.value for key, _ in nodes.pairs(entry))
             for source, root in _compose(self.watches_file, Problems())
-            for entry in _items(root)
+            for entry in nodes.items(root)
         }
 
     def _manifests(self) -> Iterator[Path]:
@@ -240,11 +237,3 @@ def _text(path: Path) -> str:
 def _compose(path: Path, problems: Problems) -> list[tuple[SourceText, yaml.Node]]:
     source = tree.expand(str(path), _text(path), {})
     return [(source, root) for root in tree.documents(source, problems)]
-
-
-def _items(node: yaml.Node | None) -> list[yaml.Node]:
-    return list(node.value) if isinstance(node, yaml.SequenceNode) else []
-
-
-def _scalar(node: yaml.Node | None) -> str:
-    return str(node.value) if isinstance(node, yaml.ScalarNode) else ""

@@ -7,7 +7,8 @@ from typing import Any
 
 import yaml
 
-from runner.compatibility import core_changes, task_fields
+from runner.base.yamlfile import nodes
+from runner.compatibility import core_changes
 from runner.compatibility.finding import Finding
 from runner.core.engine import params
 from runner.core.watches.watch import Watch
@@ -44,12 +45,12 @@ def findings(project: Project) -> Iterator[Finding]:
 def findings_of_watches(project: Project) -> Iterator[tuple[Watch, Finding]]:
     """Yield the findings with their watches."""
     for watch, document in samples(project):
-        spec = task_fields.value_of(document.root, "spec")
+        spec = nodes.at(document.root, "spec")
         # A project that sets the field to true relied on the text of templates with the Go operator too.
         is_default = watch.mark_unsafe and "markUnsafe" not in project.fields_of(watch)
         for finding in _templates(watch, document, spec) if is_default else ():
             yield watch, finding
-        for key, _ in task_fields.pairs(spec):
+        for key, _ in nodes.pairs(spec):
             for finding in _reserved(watch, document.source.file, document.source.line(key.start_mark), key.value):
                 yield watch, finding
     for watch, file, schema in schemas(project):

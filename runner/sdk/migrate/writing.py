@@ -14,8 +14,8 @@ from pathlib import Path, PurePosixPath
 
 import yaml
 
-from runner.base.yamlfile import edits
-from runner.compatibility import task_fields, unsupported
+from runner.base.yamlfile import edits, nodes
+from runner.compatibility import unsupported
 from runner.compatibility.finding import HEADINGS, Finding, Report, grouped
 from runner.core.watches.watch import Watch
 from runner.sdk.migrate import dockerfile, samples
@@ -34,11 +34,10 @@ def migrated(text: str, missing: Iterable[str], file: str) -> str:
     Raises ConfigError, with the lines to add by hand, if the file cannot be edited.
     """
     root = yaml.compose(text, Loader=yaml.SafeLoader) if text.strip() else None
-    entries = task_fields.value_of(root, "collections")
-    nodes = entries.value if isinstance(entries, yaml.SequenceNode) else []
-    names = [_name(node) for node in nodes]
+    entries = nodes.items(nodes.at(root, "collections"))
+    names = [nodes.text(nodes.at(entry, "name") or entry) for entry in entries]
     lines = text.splitlines(keepends=True)
-    for node, name in reversed(list(zip(nodes, names, strict=True))):
+    for node, name in reversed(list(zip(entries, names, strict=True))):
         if name == OLD:
             replacement = [] if NEW in names else [f"{' ' * _indent(node)}{line}" for line in _entry(NEW)]
             lines[node.start_mark.line : edits.last_line(node)] = replacement
@@ -46,11 +45,6 @@ def migrated(text: str, missing: Iterable[str], file: str) -> str:
     for name in missing:
         after = edits.insert(after, ("collections",), "".join(_entry(name)), file=file)
     return after
-
-
-def _name(node: yaml.Node) -> str:
-    named = task_fields.value_of(node, "name") if isinstance(node, yaml.MappingNode) else node
-    return str(named.value) if isinstance(named, yaml.ScalarNode) else ""
 
 
 def _entry(name: str) -> list[str]:
@@ -154,8 +148,7 @@ def _with_settings(text: str, project: Project) -> str:
     """Return watches.yaml with the settings that keep the Go operator's behaviour for the samples and CRDs."""
     root = yaml.compose(text, Loader=yaml.SafeLoader)
     lines = text.splitlines(keepends=True)
-    nodes = root.value if isinstance(root, yaml.SequenceNode) else []
-    by_line = {node.start_mark.line + 1: node for node in nodes}
+    by_line = {node.start_mark.line + 1: node for node in nodes.items(root)}
     for watch in sorted(project.content.watches, key=lambda item: -item.line):
         node = by_line.get(watch.line)
         settings = _settings(project, watch)
@@ -164,7 +157,7 @@ def _with_settings(text: str, project: Project) -> str:
         last = edits.last_line(node)
         if not lines[last - 1].endswith("\n"):
             lines[last - 1] += "\n"
-        fields = {key.value: (key, value) for key, value in task_fields.pairs(node)}
+        fields = {key.value: (key, value) for key, value in nodes.pairs(node)}
         margin = " " * node.start_mark.column
         lines[last:last] = [f"{margin}{name}: {value}\n" for name, value in settings.items() if name not in fields]
         for name in sorted(settings.keys() & fields.keys(), key=lambda field: -fields[field][0].start_mark.line):

@@ -10,6 +10,7 @@ from typing import Any
 import yaml
 
 from runner.base.yamlfile import edits
+from runner.base.yamlfile import nodes as yaml_nodes
 from runner.values.errors import ConfigError
 
 
@@ -23,7 +24,7 @@ def add(crd: str, version: str, *, file: str) -> str:
     """
     try:
         versions = _versions(yaml.safe_load(crd))
-        nodes = edits.find(yaml.compose(crd, Loader=yaml.SafeLoader), ("spec", "versions"))
+        nodes = yaml_nodes.at(yaml.compose(crd, Loader=yaml.SafeLoader), "spec", "versions")
     except yaml.YAMLError as error:
         raise ConfigError(f"{file}: invalid YAML: {error}") from None
     stored = [place for place, entry in enumerate(versions) if entry.get("storage") is True]
@@ -47,7 +48,7 @@ def _copied(text: str, nodes: yaml.SequenceNode, place: int, own: dict[str, str]
     node = nodes.value[place]
     lines = text.splitlines(keepends=True)
     first = node.start_mark.line
-    for key, value in node.value if isinstance(node, yaml.MappingNode) else ():
+    for key, value in yaml_nodes.pairs(node):
         if key.value in own and value.start_mark.line == value.end_mark.line:
             line = lines[value.start_mark.line]
             written = line[: value.start_mark.column] + own[key.value] + line[value.end_mark.column :]

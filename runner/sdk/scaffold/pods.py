@@ -11,7 +11,7 @@ from pathlib import Path, PurePosixPath
 
 import yaml
 
-from runner.base.yamlfile import edits
+from runner.base.yamlfile import edits, nodes
 from runner.core.watches.watch import Watch
 from runner.engines.pod.fields import POD_POLICY
 from runner.sdk.scaffold import templates
@@ -67,7 +67,7 @@ def add(changes: ChangeSet, known: Project, watches: Sequence[Watch], file: Path
 def _confined(text: str, kinds: Collection[tuple[str, str]]) -> str:
     """Return a watches file that sets `ownNamespaceOnly` for these kinds, unless it sets the field already."""
     root, lines = yaml.compose(text, Loader=yaml.SafeLoader), text.split("\n")
-    for entry in reversed(root.value if isinstance(root, yaml.SequenceNode) else []):
+    for entry in reversed(nodes.items(root)):
         keys = {key.value: (key, value) for key, value in entry.value}
         kind = tuple(str(keys[name][1].value) if name in keys else "" for name in ("group", "kind"))
         if kind in kinds and "isolation" in keys and _CONFINED not in keys and not entry.flow_style:

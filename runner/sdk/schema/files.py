@@ -9,7 +9,7 @@ from typing import Any
 
 import yaml
 
-from runner.base.yamlfile import edits
+from runner.base.yamlfile import edits, nodes
 from runner.core.watches.watch import Role, Watch
 from runner.sdk.schema import rules
 from runner.sdk.schema.argspec import ArgumentSpecMaker
@@ -189,7 +189,7 @@ def replace_spec(text: str, version: str, schema: Json, file: str) -> str:
         raise ConfigError(f"{file}: version {version} has no `schema.openAPIV3Schema.properties.spec` in block style")
     text = edits.replace(text, node, schema)
     whole = _whole_node(text, version)
-    if "default" not in schema and whole is not None and value_of(whole, "required") is None:
+    if "default" not in schema and whole is not None and nodes.at(whole, "required") is None:
         lines, indent = text.splitlines(keepends=True), " " * whole.start_mark.column
         lines.insert(whole.start_mark.line, f"{indent}required:\n{indent}  - spec\n")
         text = "".join(lines)
@@ -198,22 +198,11 @@ def replace_spec(text: str, version: str, schema: Json, file: str) -> str:
 
 def spec_node(text: str, version: str) -> yaml.Node | None:
     """Return the node of the schema of a version's `spec` in a CRD's text."""
-    return value_of(value_of(_whole_node(text, version), "properties"), "spec")
+    return nodes.at(_whole_node(text, version), "properties", "spec")
 
 
 def _whole_node(text: str, version: str) -> yaml.Node | None:
     """Return the node of the schema of a version's objects."""
-    versions = value_of(value_of(yaml.compose(text, Loader=yaml.SafeLoader), "spec"), "versions")
-    entries = versions.value if isinstance(versions, yaml.SequenceNode) else []
-    entry = next((item for item in entries if getattr(value_of(item, "name"), "value", None) == version), None)
-    return value_of(value_of(entry, "schema"), "openAPIV3Schema")
-
-
-def value_of(node: yaml.Node | None, key: str) -> yaml.Node | None:
-    """Return the value of a mapping's key."""
-    if isinstance(node, yaml.MappingNode):
-        for name, value in node.value:
-            if name.value == key:
-                value_node: yaml.Node = value
-                return value_node
-    return None
+    versions = nodes.items(nodes.at(yaml.compose(text, Loader=yaml.SafeLoader), "spec", "versions"))
+    entry = next((entry for entry in versions if nodes.text(nodes.at(entry, "name")) == version), None)
+    return nodes.at(entry, "schema", "openAPIV3Schema")

@@ -15,7 +15,7 @@ from typing import Any
 
 import yaml
 
-from runner.base.yamlfile import tree
+from runner.base.yamlfile import nodes, tree
 from runner.base.yamlfile.tree import Problem, Problems, SourceText
 from runner.core.watches.watch import Watch
 from runner.engines.pod.fields import POD_POLICY
@@ -178,9 +178,7 @@ def _schema_of(version: Mapping[str, Any]) -> Schema:
 def _gvk_of(root: yaml.Node) -> GVK | None:
     """Return the kind of an object; None if it has none."""
     scalars = {
-        str(key.value): str(value.value)
-        for key, value in (root.value if isinstance(root, yaml.MappingNode) else ())
-        if isinstance(value, yaml.ScalarNode)
+        str(key.value): str(value.value) for key, value in nodes.pairs(root) if isinstance(value, yaml.ScalarNode)
     }
     group, _, version = scalars.get("apiVersion", "").rpartition("/")
     return GVK(group, version, scalars["kind"]) if version and "kind" in scalars else None

@@ -18,7 +18,7 @@ import yaml
 
 from runner.base.config import paths
 from runner.base.config.paths import SearchPath
-from runner.base.yamlfile import tree
+from runner.base.yamlfile import nodes, tree
 from runner.base.yamlfile.tree import Problem, Problems
 from runner.core.engine.params import object_key, snake_case
 from runner.core.watches.spec_paths import Step
@@ -162,9 +162,7 @@ def _crd(folder: Path, gvk: GVK) -> _Crd | None:
     if not isinstance(node, yaml.MappingNode):
         return None
     schema: dict[str, Any] = tree.plain(node)
-    properties = files.value_of(node, "properties")
-    pairs = properties.value if isinstance(properties, yaml.MappingNode) else []
-    lines = {str(key.value): key.start_mark.line + 1 for key, _ in pairs}
+    lines = {str(key.value): key.start_mark.line + 1 for key, _ in nodes.pairs(nodes.at(node, "properties"))}
     return _Crd(path, lines, bool(lines) and not schema.get("x-kubernetes-preserve-unknown-fields"))
 
 
@@ -195,17 +193,14 @@ def _settings(role: Path) -> Iterator[tuple[Path, str, int]]:
     """Yield the parameters of a role: the options of its argument spec; without one, its defaults."""
     for name in ("meta/argument_specs.yml", "meta/argument_specs.yaml"):
         if (role / name).is_file():
-            node: yaml.Node | None = _compose(role / name)
-            for key in ("argument_specs", "main", "options"):
-                node = files.value_of(node, key)
-            yield from _keys(role / name, node)
+            yield from _keys(role / name, nodes.at(_compose(role / name), "argument_specs", "main", "options"))
             return
     for path in _yaml_files(role, ("defaults",)):
         yield from _keys(path, _compose(path))
 
 
 def _keys(path: Path, node: yaml.Node | None) -> Iterator[tuple[Path, str, int]]:
-    for key, _ in node.value if isinstance(node, yaml.MappingNode) else ():
+    for key, _ in nodes.pairs(node):
         yield path, str(key.value), key.start_mark.line + 1
 
 
