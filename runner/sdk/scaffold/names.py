@@ -55,6 +55,23 @@ class Resource:
         return (self.api_group, self.kind) == (other.api_group, other.kind)
 
 
+@dataclass(frozen=True, slots=True)
+class NameRule:
+    """Rule for a name."""
+
+    allows: Callable[[str], object]
+    problem: str
+    similar: Callable[[str], str]
+    """Returns a name that the rule possibly allows."""
+
+    def __call__(self, name: str) -> str:
+        """Return the problem of a name, with a similar valid one; empty if it is valid."""
+        if self.allows(name):
+            return ""
+        close = self.similar(name)
+        return f"{self.problem} (did you mean {close}?)" if close and self.allows(close) else self.problem
+
+
 def plural_of(kind: str) -> str:
     """Return the usual English plural of a kind, in lower case: `Proxy` is `proxies`."""
     word = kind.lower()
@@ -80,72 +97,20 @@ def problems_of(resource: Resource) -> list[str]:
     return problems
 
 
-def domain_problem(domain: str) -> str:
-    """Return the problem of a domain; empty if it is valid."""
-    if label_selectors.is_subdomain(domain):
-        return ""
-    return f"invalid DNS name{_instead(_subdomain(domain), label_selectors.is_subdomain)}"
-
-
-def group_problem(group: str) -> str:
-    """Return the problem of a group (without its domain); empty if it is valid."""
-    if not group or label_selectors.is_subdomain(group):
-        return ""
-    instead = _instead(_subdomain(group), label_selectors.is_subdomain)
-    return f"invalid API group: use lower case letters, digits, '-' and '.'{instead}"
-
-
-def version_problem(version: str) -> str:
-    """Return the problem of an API version; empty if it is valid."""
-    if _VERSION.fullmatch(version):
-        return ""
-    digits = re.match(r"[vV]?([1-9][0-9]*)((?:alpha|beta)[0-9]*)?", version)
-    close = f"v{digits[1]}{digits[2] or ''}" if digits else "v1alpha1"
-    close = close if _VERSION.fullmatch(close) else f"{close}1"
-    return f"invalid API version: use a version such as v1, v1beta2 or v1alpha1 (did you mean {close}?)"
-
-
-def kind_problem(kind: str) -> str:
-    """Return the problem of a kind; empty if it is valid."""
-    if _KIND.fullmatch(kind):
-        return ""
-    words = re.findall(r"[A-Za-z0-9]+", kind)
-    close = "".join(word[0].upper() + word[1:] for word in words)
-    return (
-        "invalid kind: use at most 63 letters and digits, and begin with an upper case letter"
-        f"{_instead(close, lambda text: _KIND.fullmatch(text) is not None)}"
-    )
-
-
-def plural_problem(plural: str) -> str:
-    """Return the problem of a plural or a short name; empty if it is valid."""
-    if _DNS_LABEL.fullmatch(plural):
-        return ""
-    return (
-        "invalid resource name: use lower case letters and digits"
-        f"{_instead(_label(plural), lambda text: _DNS_LABEL.fullmatch(text) is not None)}"
-    )
-
-
-def project_problem(name: str) -> str:
-    """Return the problem of a project's name; empty if it is valid."""
-    if _DNS_LABEL.fullmatch(name) and len(name) <= _LONGEST_PROJECT:
-        return ""
-    close = _label(name)[:_LONGEST_PROJECT].strip("-")
-    return (
-        f"invalid project name: use at most {_LONGEST_PROJECT} lower case letters, digits and '-', a letter first"
-        f"{_instead(close, lambda text: _DNS_LABEL.fullmatch(text) is not None)}"
-    )
-
-
 def refuse(problems: list[str]) -> None:
     """Raise a ConfigError with a line for each problem, if there is one."""
     if problems:
         raise ConfigError("\n".join(problems))
 
 
-def _instead(close: str, allowed: Callable[[str], bool]) -> str:
-    return f" (did you mean {close}?)" if close and allowed(close) else ""
+def _kind(text: str) -> str:
+    return "".join(word[0].upper() + word[1:] for word in re.findall(r"[A-Za-z0-9]+", text))
+
+
+def _version(text: str) -> str:
+    digits = re.match(r"[vV]?([1-9][0-9]*)((?:alpha|beta)[0-9]*)?", text)
+    close = f"v{digits[1]}{digits[2] or ''}" if digits else "v1alpha1"
+    return close if _VERSION.fullmatch(close) else f"{close}1"
 
 
 def _label(text: str) -> str:
@@ -154,3 +119,25 @@ def _label(text: str) -> str:
 
 def _subdomain(text: str) -> str:
     return ".".join(slug for part in text.lower().split(".") if (slug := re.sub(r"[^a-z0-9]+", "-", part).strip("-")))
+
+
+domain_problem = NameRule(label_selectors.is_subdomain, "invalid DNS name", _subdomain)
+group_problem = NameRule(
+    lambda group: not group or label_selectors.is_subdomain(group),
+    "invalid API group: use lower case letters, digits, '-' and '.'",
+    _subdomain,
+)
+"""Of a group without its domain."""
+version_problem = NameRule(
+    _VERSION.fullmatch, "invalid API version: use a version such as v1, v1beta2 or v1alpha1", _version
+)
+kind_problem = NameRule(
+    _KIND.fullmatch, "invalid kind: use at most 63 letters and digits, and begin with an upper case letter", _kind
+)
+plural_problem = NameRule(_DNS_LABEL.fullmatch, "invalid resource name: use lower case letters and digits", _label)
+"""Of a plural, or of a short name."""
+project_problem = NameRule(
+    lambda name: _DNS_LABEL.fullmatch(name) and len(name) <= _LONGEST_PROJECT,
+    f"invalid project name: use at most {_LONGEST_PROJECT} lower case letters, digits and '-', a letter first",
+    lambda name: _label(name)[:_LONGEST_PROJECT].strip("-"),
+)
