@@ -13,6 +13,8 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
 
+from runner.base.config import commands
+from runner.base.config.commands import Subparsers
 from runner.base.config.options import PREFIX
 from runner.base.config.settings import RUNNER_DIR
 from runner.values.errors import KindNotFoundError, NotKeptError, OperatorError
@@ -22,8 +24,6 @@ if TYPE_CHECKING:
 
     from runner.core.engine.run_folders import Kept
     from runner.values.objects import GVK
-
-    Subparsers = argparse._SubParsersAction[argparse.ArgumentParser]  # noqa: SLF001 - argparse has no public name for it
 
 _DESCRIPTION = """\
 Show the output of an object's last run, from the run folders of an operator on this machine. In a cluster, run the
@@ -46,14 +46,8 @@ _CHUNK = 1 << 16
 
 def add_commands(subparsers: Subparsers) -> None:
     """Add `logs`."""
-    logs = subparsers.add_parser(
-        "logs",
-        help="show the output of an object's last run",
-        usage="ansible-operator logs KIND/NAME [flags]",
-        description=_DESCRIPTION,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        allow_abbrev=False,
-    )
+    text, usage = "show the output of an object's last run", "ansible-operator logs KIND/NAME [flags]"
+    logs = commands.add(subparsers, "logs", _logs, text, _DESCRIPTION, usage)
     logs.add_argument("object", metavar="KIND/NAME", help="object of the run")
     logs.add_argument("-n", "--namespace", help="namespace of the object; required if the name is ambiguous")
     logs.add_argument("-f", "--follow", action="store_true", help="follow the output until the run ends")
@@ -66,7 +60,6 @@ def add_commands(subparsers: Subparsers) -> None:
         metavar="DIR",
         help=f"see `run --help` [{default}]",
     )
-    logs.set_defaults(func=_logs)
 
 
 def _logs(arguments: argparse.Namespace) -> int:

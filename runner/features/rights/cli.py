@@ -11,12 +11,12 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from runner.base.config import commands
+from runner.base.config.commands import Subparsers
 from runner.values.errors import ConfigError
 
 if TYPE_CHECKING:
     from runner.core.kube.rights import Right
-
-    Subparsers = argparse._SubParsersAction[argparse.ArgumentParser]  # noqa: SLF001 - argparse has no public name for it
 
 _ROLE = Path("config/rbac/role.yaml")
 _FOLDERS = (_ROLE.parent, Path("config/pods"))
@@ -26,17 +26,10 @@ and config/pods bind to the operator already grant some of them; these are not a
 unchanged."""
 
 
-def add_commands(commands: Subparsers) -> None:
+def add_commands(subparsers: Subparsers) -> None:
     """Add `rbac` to the commands of `generate`."""
-    parser = commands.add_parser(
-        "rbac",
-        help="add recorded permissions to the operator's role",
-        description=_DESCRIPTION,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        allow_abbrev=False,
-    )
+    parser = commands.add(subparsers, "rbac", _rbac, "add recorded permissions to the operator's role", _DESCRIPTION)
     parser.add_argument("file", type=Path, metavar="FILE", help="file that `run --record-rbac=FILE` wrote")
-    parser.set_defaults(func=_rbac)
 
 
 def _rbac(arguments: argparse.Namespace) -> int:

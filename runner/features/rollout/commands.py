@@ -11,6 +11,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from runner.base.config import commands
+from runner.base.config.commands import Subparsers
 from runner.values.errors import ConfigError, ConflictError, ForbiddenError, OperatorError
 
 if TYPE_CHECKING:
@@ -18,8 +20,6 @@ if TYPE_CHECKING:
     from runner.features.rollout.member import Member
     from runner.features.rollout.state import State
     from runner.features.rollout.store import RolloutStore
-
-    Subparsers = argparse._SubParsersAction[argparse.ArgumentParser]  # noqa: SLF001 - argparse has no public name for it
 
 _VERBS = ("status", "pause", "resume", "restart")
 _DESCRIPTION = """\
@@ -48,14 +48,9 @@ _MOST_NAMED = 10
 
 def add_commands(subparsers: Subparsers) -> None:
     """Add `rollout`."""
-    parser = subparsers.add_parser(
-        "rollout",
-        help="show, pause, resume or restart a rollout",
-        usage="ansible-operator rollout status|pause|resume|restart KIND [flags]",
-        description=_DESCRIPTION,
-        epilog=_EXAMPLES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        allow_abbrev=False,
+    text, usage = "show, pause, resume or restart a rollout", "status|pause|resume|restart KIND [flags]"
+    parser = commands.add(
+        subparsers, "rollout", _command, text, _DESCRIPTION, f"ansible-operator rollout {usage}", _EXAMPLES
     )
     parser.add_argument("verb", choices=_VERBS, metavar="status|pause|resume|restart", help="see above")
     parser.add_argument("kind", metavar="KIND", help="kind of the objects")
@@ -63,7 +58,10 @@ def add_commands(subparsers: Subparsers) -> None:
     parser.add_argument("--watch", action="store_true", help="with status: wait until the rollout ends or is paused")
     parser.add_argument("--kubeconfig", metavar="FILE", help="see `run --help`")
     parser.add_argument("--context", metavar="NAME", help="see `run --help`")
-    parser.set_defaults(func=lambda arguments: asyncio.run(_rollout(arguments)))
+
+
+def _command(arguments: argparse.Namespace) -> int:
+    return asyncio.run(_rollout(arguments))
 
 
 async def _rollout(arguments: argparse.Namespace) -> int:

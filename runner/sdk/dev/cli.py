@@ -23,6 +23,7 @@ from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, Any
 
 from runner.base.config import sources
+from runner.base.config.commands import Subparsers
 from runner.base.config.options import Option
 from runner.base.config.settings import OPTIONS, Settings
 from runner.sdk.devcluster import chosen, named
@@ -34,8 +35,6 @@ from runner.values.errors import ConfigError, OperatorError
 if TYPE_CHECKING:
     from runner.sdk.dev.board import Screen
     from runner.sdk.dev.project import Project
-
-    Subparsers = argparse._SubParsersAction[argparse.ArgumentParser]  # noqa: SLF001 - argparse has no public name for it
 
 _CRDS = Path("config/crd/bases")
 _REFRESH = 1.0

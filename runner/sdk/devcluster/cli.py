@@ -13,15 +13,12 @@ import signal
 import sys
 import tempfile
 from pathlib import Path
-from typing import TYPE_CHECKING
 
+from runner.base.config.commands import Subparsers
 from runner.sdk.devcluster import containerd, images, named
 from runner.sdk.devcluster.cluster import get_programs
 from runner.sdk.devcluster.nodes import VARIABLE, Nodes, choose
 from runner.values.errors import ClusterError
-
-if TYPE_CHECKING:
-    Subparsers = argparse._SubParsersAction[argparse.ArgumentParser]  # noqa: SLF001 - argparse has no public name for it
 
 _DESCRIPTION = """\
 Run a real Kubernetes control plane on this machine, without Docker: etcd, kube-apiserver, kube-controller-manager,

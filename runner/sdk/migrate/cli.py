@@ -13,13 +13,13 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from runner.base.config import commands
+from runner.base.config.commands import Subparsers
 from runner.values.errors import ConfigError
 
 if TYPE_CHECKING:
     from runner.compatibility.finding import Finding, Report
     from runner.sdk.migrate.trial import Trials
-
-    Subparsers = argparse._SubParsersAction[argparse.ArgumentParser]  # noqa: SLF001 - argparse has no public name for it
 
 _PLACES = 5
 """Further places of a finding that its line names."""
@@ -36,14 +36,9 @@ Exit codes: 0 nothing to do, 1 work left, 2 not a project."""
 
 def add_commands(subparsers: Subparsers) -> None:
     """Add `migrate`."""
-    parser = subparsers.add_parser(
-        "migrate",
-        help="report which parts of a project of the Go operator need a change",
-        usage="ansible-operator migrate [DIR] [flags]",
-        description=_DESCRIPTION,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        allow_abbrev=False,
-    )
+    text = "report which parts of a project of the Go operator need a change"
+    usage = "ansible-operator migrate [DIR] [flags]"
+    parser = commands.add(subparsers, "migrate", _migrate, text, _DESCRIPTION, usage)
     parser.add_argument("folder", nargs="?", default=".", type=Path, metavar="DIR", help="folder of the project [.]")
     parser.add_argument(
         "--watches-file",
@@ -64,7 +59,6 @@ def add_commands(subparsers: Subparsers) -> None:
         action="store_true",
         help="run the samples on a local control plane with ansible-core 2.18 and 2.21, and compare the objects",
     )
-    parser.set_defaults(func=_migrate)
 
 
 def _migrate(arguments: argparse.Namespace) -> int:

@@ -11,10 +11,11 @@ import tempfile
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any
 
+from runner.base.config import commands
+from runner.base.config.commands import Subparsers
 from runner.values.errors import ConfigError
 
 if TYPE_CHECKING:
-    Subparsers = argparse._SubParsersAction[argparse.ArgumentParser]  # noqa: SLF001 - argparse has no public name for it
     Files = dict[PurePosixPath, str]
 
 _PLACEHOLDERS = frozenset({"", "controller", "controller:latest"})
@@ -34,12 +35,12 @@ Write the output of `kubectl kustomize config/default` for an operator that watc
 The operator gets a Role in each of these namespaces, and a ClusterRole only for cluster-scoped resources."""
 
 
-def add_commands(commands: Subparsers) -> None:
+def add_commands(subparsers: Subparsers) -> None:
     """Add `chart`, `bundle` and `manifests` to the commands of `generate`."""
-    chart = _command(commands, "chart", _chart, "write a Helm chart of the project", _CHART)
+    chart = _command(subparsers, "chart", _chart, "write a Helm chart of the project", _CHART)
     chart.add_argument("--output", type=Path, metavar="FOLDER", help="output directory [dist/chart/NAME]")
     chart.add_argument("--chart-version", metavar="VERSION", help="chart version [the last git tag, or 0.0.1]")
-    bundle = _command(commands, "bundle", _bundle, "write a bundle for OLM", _BUNDLE)
+    bundle = _command(subparsers, "bundle", _bundle, "write a bundle for OLM", _BUNDLE)
     bundle.add_argument("--bundle-version", metavar="VERSION", help="bundle version [the last git tag, or 0.0.1]")
     bundle.add_argument("--channels", default="alpha", metavar="NAMES", help="comma-separated channels [alpha]")
     bundle.add_argument("--default-channel", metavar="NAME", help="default channel [the first one]")
@@ -50,24 +51,17 @@ def add_commands(commands: Subparsers) -> None:
         "--skip-range", default="", metavar="RANGE", help="versions that can upgrade directly to this one"
     )
     manifests = _command(
-        commands, "manifests", _manifests, "write manifests of an operator that watches some namespaces", _MANIFESTS
+        subparsers, "manifests", _manifests, "write manifests of an operator that watches some namespaces", _MANIFESTS
     )
     manifests.add_argument("--namespaces", required=True, metavar="NAMES", help="comma-separated namespaces to watch")
 
 
-def _command(commands: Subparsers, name: str, run: Any, text: str, description: str) -> argparse.ArgumentParser:
-    parser = commands.add_parser(
-        name,
-        help=text,
-        description=description,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        allow_abbrev=False,
-    )
+def _command(subparsers: Subparsers, name: str, run: Any, text: str, description: str) -> argparse.ArgumentParser:
+    parser = commands.add(subparsers, name, run, text, description)
     parser.add_argument(
         "--manifests", metavar="FILE", help="read manifests from FILE instead of kustomize; - is standard input"
     )
     parser.add_argument("--image", metavar="IMAGE", help="operator image [the one in the manifests]")
-    parser.set_defaults(func=run)
     return parser
 
 

@@ -17,13 +17,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from runner.app.fields import FEATURE_FIELDS
+from runner.base.config import commands
+from runner.base.config.commands import Subparsers
 from runner.base.config.options import Option
 from runner.base.config.settings import OPTIONS
 
 if TYPE_CHECKING:
     from runner.features.plan.changes import Plan
-
-    Subparsers = argparse._SubParsersAction[argparse.ArgumentParser]  # noqa: SLF001 - argparse has no public name for it
 
 UNCHANGED, FAILED, CHANGES = 0, 1, 2
 FLAGS = (
@@ -31,6 +31,10 @@ FLAGS = (
     *("max-concurrent-reconciles", "kubeconfig", "context"),
 )
 """Flags of `run` that the command has too."""
+_USAGE = """\
+ansible-operator plan [--delete] KIND/NAME [flags]
+       ansible-operator plan --all [KIND] [flags]
+       ansible-operator plan -f FILE [flags]"""
 _DESCRIPTION = """\
 Show what the roles in this folder would change in the cluster of the kubeconfig. The command runs the role or playbook
 of watches.yaml for each resource as the operator does, with `--check --diff`. Each write becomes a dry run of the API
@@ -51,16 +55,8 @@ examples:
 
 def add_commands(subparsers: Subparsers, add_option: Callable[[Any, Option], None]) -> None:
     """Add `plan`. `add_option` adds a flag of `run`."""
-    parser = subparsers.add_parser(
-        "plan",
-        help="show what the roles in this folder would change, without changing it",
-        usage="ansible-operator plan [--delete] KIND/NAME [flags]\n       ansible-operator plan --all [KIND] [flags]\n"
-        "       ansible-operator plan -f FILE [flags]",
-        description=_DESCRIPTION,
-        epilog=_EXAMPLES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        allow_abbrev=False,
-    )
+    text = "show what the roles in this folder would change, without changing it"
+    parser = commands.add(subparsers, "plan", _plan, text, _DESCRIPTION, _USAGE, _EXAMPLES)
     parser.add_argument("object", nargs="?", default="", metavar="KIND/NAME", help="resource to plan")
     parser.add_argument("--all", action="store_true", help="plan all resources, of one kind or of all watched kinds")
     parser.add_argument(
@@ -76,7 +72,6 @@ def add_commands(subparsers: Subparsers, add_option: Callable[[Any, Option], Non
     for option in OPTIONS:
         if option.flag in FLAGS:
             add_option(parser, option)
-    parser.set_defaults(func=_plan)
 
 
 def _plan(arguments: argparse.Namespace) -> int:

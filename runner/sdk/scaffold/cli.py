@@ -13,12 +13,12 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from runner.base.config import commands
+from runner.base.config.commands import Subparsers
 from runner.values.errors import ConfigError
 
 if TYPE_CHECKING:
     from runner.sdk.scaffold import api
-
-    Subparsers = argparse._SubParsersAction[argparse.ArgumentParser]  # noqa: SLF001 - argparse has no public name for it
 
 _PLUGINS = ("ansible", "ansible.sdk.operatorframework.io/v1", "ansible.sdk.operatorframework.io")
 
@@ -64,27 +64,16 @@ def add_commands(subparsers: Subparsers) -> None:
     _add_kind(init)
     init.set_defaults(func=_init)
     create = subparsers.add_parser("create", help="`create api`: add a kind to the project in this folder")
-    commands = create.add_subparsers(title="commands", required=True, metavar="COMMAND")
-    api = commands.add_parser(
-        "api", help="add a kind", description=_API, epilog=_API_EXAMPLES, formatter_class=form, allow_abbrev=False
-    )
-    _add_kind(api)
-    api.set_defaults(func=_create_api)
+    subcommands = create.add_subparsers(title="commands", required=True, metavar="COMMAND")
+    _add_kind(commands.add(subcommands, "api", _create_api, "add a kind", _API, epilog=_API_EXAMPLES))
 
 
-def add_generate_commands(commands: Subparsers) -> None:
+def add_generate_commands(subparsers: Subparsers) -> None:
     """Add `pods` to the commands of `generate`."""
-    pods = commands.add_parser(
-        "pods",
-        help="write the manifests for runs in pods",
-        description=_PODS,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        allow_abbrev=False,
-    )
+    pods = commands.add(subparsers, "pods", _pods, "write the manifests for runs in pods", _PODS)
     pods.add_argument(
         "--watches-file", default="./watches.yaml", type=Path, help="path of watches.yaml [./watches.yaml]"
     )
-    pods.set_defaults(func=_pods)
 
 
 def _add_kind(parser: argparse.ArgumentParser) -> None:

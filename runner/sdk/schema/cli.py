@@ -11,13 +11,13 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from runner.base.config import commands
+from runner.base.config.commands import Subparsers
 from runner.values.errors import ConfigError
 
 if TYPE_CHECKING:
     from runner.core.watches.watch import Watch
     from runner.sdk.schema.files import Generated
-
-    Subparsers = argparse._SubParsersAction[argparse.ArgumentParser]  # noqa: SLF001 - argparse has no public name for it
 
 _DESCRIPTION = """\
 Write the schema of each watched kind's spec to its CRD, from meta/argument_specs.yml of its role: types, defaults,
@@ -38,18 +38,12 @@ def add_commands(subparsers: Subparsers) -> Subparsers:
         "generate",
         help="generate CRD schemas, argument specs of roles, RBAC rules, manifests, a Helm chart, or an OLM bundle",
     )
-    commands = generate.add_subparsers(title="commands", required=True, metavar="COMMAND")
+    subcommands = generate.add_subparsers(title="commands", required=True, metavar="COMMAND")
     for name, run, text, description in (
         ("crds", _crds, "write the schemas of CRDs from the roles' argument specs", _DESCRIPTION),
         ("argspec", _argspec, "write the roles' argument specs from the CRDs", _DESCRIPTION_BACK),
     ):
-        parser = commands.add_parser(
-            name,
-            help=text,
-            description=description,
-            formatter_class=argparse.RawDescriptionHelpFormatter,
-            allow_abbrev=False,
-        )
+        parser = commands.add(subcommands, name, run, text, description)
         parser.add_argument(
             "--watches-file", default="./watches.yaml", type=Path, help="path of watches.yaml [./watches.yaml]"
         )
@@ -59,8 +53,7 @@ def add_commands(subparsers: Subparsers) -> Subparsers:
         parser.add_argument(
             "--check", action="store_true", help="write nothing; exit with code 1 if a file is out of date"
         )
-        parser.set_defaults(func=run)
-    return commands
+    return subcommands
 
 
 def _crds(arguments: argparse.Namespace) -> int:
