@@ -236,7 +236,7 @@ def _replace(view: View, name: str, size: int) -> str:
 # Stale states.
 
 
-@pytest.mark.full
+@pytest.mark.nightly
 def test_while_the_watch_lags_a_recreated_object_gets_no_further_runs_for_its_old_uid(view: View) -> None:
     view.begin(finalizer=False)
     old = view.create("one", 1)

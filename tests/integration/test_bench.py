@@ -53,22 +53,22 @@ def test_hours_in_virtual_time_end_and_count_every_run() -> None:
     assert 24 <= fewest <= most <= 26
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize(
     ("case", "goals"),
     [
         ("spine", [1, 5, 20, 40, 40, 50, 50]),
-        pytest.param("engine", [2, 2, 8, 10, 10, 25, 40, 45, 80], marks=pytest.mark.nightly),
-        pytest.param(
+        ("engine", [2, 2, 8, 10, 10, 25, 40, 45, 80]),
+        (
             "scale",
             [0, 0.4, 0.4, 0.6, 0.95, 1, 1, 1.1, 2, 2, *[3, 4] * 3, 5, 6, 6, *[8] * 4, 12, 16, 22, 28, 64, 300, 300],
-            marks=pytest.mark.nightly,
         ),
-        pytest.param("devcluster", [20], marks=pytest.mark.nightly),
-        pytest.param("pods", [], marks=pytest.mark.nightly),
-        pytest.param("rollout", [1.1], marks=pytest.mark.nightly),
-        pytest.param("hosts", [0.6, 0.6, 0.6, 0.6, 1, 1], marks=pytest.mark.nightly),
-        pytest.param("plan", [1.3, 3, 5], marks=pytest.mark.nightly),
-        pytest.param("proxy", [0.3, 0.5, 1, 5, 20, 100], marks=pytest.mark.nightly),
+        ("devcluster", [20]),
+        ("pods", []),
+        ("rollout", [1.1]),
+        ("hosts", [0.6, 0.6, 0.6, 0.6, 1, 1]),
+        ("plan", [1.3, 3, 5]),
+        ("proxy", [0.3, 0.5, 1, 5, 20, 100]),
     ],
 )
 def test_a_benchmark_prints_only_figures(case: str, goals: list[float]) -> None:

@@ -280,7 +280,9 @@ def _host() -> set[str]:
     }
 
 
+@pytest.mark.nightly
 def test_nothing_remains_after_kill_9(tmp_path: Path, archive: Path) -> None:
+    """CI shows that a regular end leaves nothing, and without a real node what is left after a kill."""
     environ = {**os.environ, "XDG_STATE_HOME": str(tmp_path)}
     layout = Layout(tmp_path / "ansible-operator" / "clusters" / "default")
     before = _host()

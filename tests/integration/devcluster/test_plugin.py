@@ -65,7 +65,7 @@ def test_that_passes(namespace):
 """
 
 
-@pytest.mark.full
+@pytest.mark.nightly
 def test_a_test_that_fails_during_an_outage_does_not_fail_the_tests_after_it(tmp_path: Path) -> None:
     (tmp_path / "test_it.py").write_text(_OUTAGES)
     environ = {name: value for name, value in os.environ.items() if name != "KUBECONFIG"}

@@ -31,6 +31,8 @@ pytestmark = [
     pytest.mark.xdist_group("corpus"),
 ]
 
+_IN_CI = {"portal", "queue", "directory"}
+"""The others are nightly. Together, these have each kind of task: loops, lookups, status, metrics, and requests."""
 _HOST = "127.0.0.1"
 _RECAPS = {
     "portal": (78, 68),
@@ -73,7 +75,10 @@ async def shared_bed(
         await metrics.cleanup()
 
 
-@pytest.mark.parametrize("case", CASES, ids=[case.name for case in CASES])
+@pytest.mark.parametrize(
+    "case",
+    [pytest.param(case, id=case.name, marks=[] if case.name in _IN_CI else [pytest.mark.nightly]) for case in CASES],
+)
 async def test_a_role_of_the_corpus_needs_no_new_interpreter(
     case: Case, shared_bed: Bed, engine: tuple[ProcessEngines, Path], namespace: str, notes: list[str]
 ) -> None:

@@ -110,8 +110,18 @@ async def test_a_planted_defect_is_logged_once_and_ends_no_run(
     ("shortcut", "module", "ways"),
     [
         ("tasks", "runner.engines.warm.patches.tasks", {"forked_module"}),
-        ("modules", "runner.engines.warm.modules.preimport", {"forked_worker: several_hosts", "playbook_process"}),
-        ("copies", "runner.engines.warm.patches.copies", {"forked_module", "playbook_process"}),
+        pytest.param(
+            "modules",
+            "runner.engines.warm.modules.preimport",
+            {"forked_worker: several_hosts", "playbook_process"},
+            marks=pytest.mark.nightly,
+        ),
+        pytest.param(
+            "copies",
+            "runner.engines.warm.patches.copies",
+            {"forked_module", "playbook_process"},
+            marks=pytest.mark.nightly,
+        ),
     ],
 )
 async def test_a_symbol_that_is_gone_disables_one_shortcut_and_runs_succeed(
@@ -188,6 +198,7 @@ async def test_the_self_test_has_none_of_the_effects_that_a_project_configured(
     assert runs.engine.pool.shortfalls() == {}
 
 
+@pytest.mark.nightly
 async def test_a_home_folder_that_is_not_writable_is_no_problem(
     runs: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
@@ -203,6 +214,7 @@ async def test_a_home_folder_that_is_not_writable_is_no_problem(
     assert runs.engine.pool.shortfalls() == {}
 
 
+@pytest.mark.nightly
 async def test_the_problem_of_a_playbook_that_fails_anyway_is_one_short_line(plant: Plant, runs: Any) -> None:
     plant(
         "runner.engines.warm.server.self_test",
@@ -222,6 +234,7 @@ async def test_the_problem_of_a_playbook_that_fails_anyway_is_one_short_line(pla
     assert "\n" not in found
 
 
+@pytest.mark.nightly
 async def test_a_changed_private_symbol_fails_the_self_test_of_one_shortcut_and_next_core_names_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -21,9 +21,6 @@ pytestmark = [
     needs_images_on_a_node(),
 ]
 
-_IN_CI = {"operator out of memory"}
-"""The others are nightly: most of their time they wait for the node."""
-
 
 @pytest.fixture(scope="module")
 def world(node_cluster: clusters.DevCluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Deployed]:
@@ -32,9 +29,8 @@ def world(node_cluster: clusters.DevCluster, tmp_path_factory: pytest.TempPathFa
         yield made
 
 
-@pytest.mark.parametrize(
-    "fault", [pytest.param(name, marks=[] if name in _IN_CI else [pytest.mark.nightly]) for name in FAULTS]
-)
+@pytest.mark.nightly
+@pytest.mark.parametrize("fault", FAULTS)
 def test_after_a_fault_of_the_node_every_object_converges_and_no_run_is_lost_or_repeated(
     world: Deployed, fault: str
 ) -> None:

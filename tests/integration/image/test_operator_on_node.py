@@ -284,6 +284,7 @@ def test_a_pod_that_is_deleted_finishes_its_runs(operator: Deployed, tmp_path: P
     operator.rollout()
 
 
+@pytest.mark.nightly
 def test_the_standby_continues_when_the_leaders_pod_is_deleted(operator: Deployed) -> None:
     operator.sh("kubectl", "scale", DEPLOYMENT, f"--namespace={NAMESPACE}", "--replicas=2")
     operator.rollout()

@@ -86,7 +86,9 @@ def sh(
 
 
 @pytest.mark.parametrize(
-    ("kind", "space", "of_run"), [("Errand", WATCHED, WATCHED), ("Mission", "", HOME)], ids=["namespaced", "cluster"]
+    ("kind", "space", "of_run"),
+    [("Errand", WATCHED, WATCHED), pytest.param("Mission", "", HOME, marks=pytest.mark.nightly)],
+    ids=["namespaced", "cluster"],
 )
 def test_an_object_runs_in_a_pod_with_the_generated_manifests(
     sh: Sh, tmp_path: Path, kind: str, space: str, of_run: str

@@ -104,7 +104,7 @@ RELEASE = """
 """
 
 
-@pytest.mark.full
+@pytest.mark.nightly
 def test_a_release_of_helm_causes_no_runs_and_is_collected_with_its_records(
     project: Project, things: Things, api: Api
 ) -> None:

@@ -119,9 +119,7 @@ CASES = {
     ),
     "no-pod": Case(Request.POD_REST, "GET", ".*/events", in_pods=True, flags=OF_PODS, at_start=False),
 }
-IN_CI = {
-    *(("watch", "404"), ("lease", "503"), ("pod-secret", "503"), ("record", "timeout")),
-}
+IN_CI = {("watch", "404"), ("record", "timeout")}
 
 
 @dataclass(frozen=True, slots=True)

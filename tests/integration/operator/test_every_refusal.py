@@ -68,7 +68,6 @@ REQUESTS = (
 )
 _IN_CI = {
     (Request.FINALIZER_REMOVED, "403", "lasting"),
-    (Request.STATUS, "409", "once"),
     (Request.STATUS, "reset after", "once"),
 }
 

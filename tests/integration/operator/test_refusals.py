@@ -99,7 +99,7 @@ def _finalizer_runs(operator: Operator, name: str) -> int:
     return len([run for run in operator.runs(name) if run["reason"] in {"deleted", "retry"}])
 
 
-@pytest.mark.parametrize("reason", ["Invalid", "Forbidden"])
+@pytest.mark.parametrize("reason", [pytest.param("Invalid", marks=pytest.mark.nightly), "Forbidden"])
 def test_a_policy_that_keeps_finalizers_stops_neither_other_objects_nor_runs_a_finalizer_twice(
     project: Project, things: Things, api: Api, policy: Policy, reason: str
 ) -> None:
@@ -156,7 +156,7 @@ def _retries(operator: Operator) -> list[float]:
     return [line["seconds"] for line in operator.lines(msg="Retrying the object with backoff", name="one")]
 
 
-@pytest.mark.parametrize("reason", ["Invalid", "Forbidden"])
+@pytest.mark.parametrize("reason", ["Invalid", pytest.param("Forbidden", marks=pytest.mark.nightly)])
 def test_a_status_that_a_policy_refused_is_written_soon_after_the_policy_is_gone(
     project: Project, things: Things, api: Api, policy: Policy, reason: str
 ) -> None:
@@ -242,7 +242,7 @@ def webhook(things: Things, api: Api, devcluster: DevCluster) -> Iterator[Webhoo
     webhook.close()
 
 
-@pytest.mark.parametrize("broken", [pytest.param(False, marks=pytest.mark.full), True], ids=["denies", "fails"])
+@pytest.mark.parametrize("broken", [pytest.param(False, marks=pytest.mark.nightly), True], ids=["denies", "fails"])
 def test_a_webhook_that_accepts_no_status_holds_no_worker_and_costs_no_second_run(
     project: Project, things: Things, api: Api, webhook: Webhook, *, broken: bool
 ) -> None:
@@ -299,7 +299,7 @@ def test_rights_that_are_removed_and_restored_while_the_operator_runs_lose_nothi
     assert _finalizer_runs(operator, "deleted") == 1
 
 
-@pytest.mark.full
+@pytest.mark.nightly
 def test_a_quota_that_admits_no_job_fails_the_run_with_its_message_and_ends_with_the_quota(
     project: Project, things: Things, api: Api, namespace: str
 ) -> None:

@@ -97,7 +97,7 @@ def test_runs_of_a_watch_with_a_service_account_have_its_rights_alone(
     assert said["problem"] == secrets_of(space)
 
 
-@pytest.mark.full
+@pytest.mark.nightly
 def test_a_finalizer_uses_the_service_account_and_failures_name_missing_rights_of_both_accounts(
     project: Project, things: Things, api: Api, narrow: dict[str, Any]
 ) -> None:

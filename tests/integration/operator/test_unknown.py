@@ -157,7 +157,7 @@ def second(api: Api, namespace: str) -> Iterator[str]:
     api.call("DELETE", f"/api/v1/namespaces/{name}")
 
 
-@pytest.mark.full
+@pytest.mark.nightly
 def test_a_namespace_that_is_refused_affects_its_neighbour_in_nothing_but_prune_which_names_it(
     project: Project, things: Things, api: Api, second: str
 ) -> None:

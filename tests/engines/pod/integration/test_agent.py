@@ -293,7 +293,11 @@ async def test_a_run_in_a_warm_pod_equals_another_one(operator: Operator, start:
     ("warm", "reason"),
     [
         (settings(ANSIBLE_TIMEOUT="20"), "the run has other values of ANSIBLE_TIMEOUT"),
-        (settings() | {"project/ansible.cfg": ""}, "the run has another folder or ansible.cfg"),
+        pytest.param(
+            settings() | {"project/ansible.cfg": ""},
+            "the run has another folder or ansible.cfg",
+            marks=pytest.mark.nightly,
+        ),
     ],
 )
 async def test_a_run_with_other_settings_than_the_warm_pod_starts_ansible(
@@ -320,6 +324,7 @@ async def test_a_warm_pod_whose_ansible_cannot_be_loaded_says_so_and_serves_its_
     assert process(tmp_path, lines)[1].status == "successful"
 
 
+@pytest.mark.nightly
 async def test_an_ansible_that_is_not_loaded_in_time_is_started_for_the_run(
     operator: Operator, start: Start, tmp_path: Path
 ) -> None:

@@ -16,7 +16,7 @@ from tests.kit.wait import wait_until
 pytestmark = pytest.mark.skipif(bool(why := hindrance()), reason=why)
 
 
-@pytest.mark.full
+@pytest.mark.nightly
 def test_nothing_of_a_network_is_left_even_if_its_process_is_killed(tmp_path: Path) -> None:
     with running(tmp_path / "first") as network:
         ours = f"ssh{network.host('web1').address.split('.')[2]}-"

@@ -298,7 +298,7 @@ def _kill_after(operator: Operator, maps: Maps, name: str) -> None:
     operator.kill()
 
 
-@pytest.mark.full
+@pytest.mark.nightly
 def test_a_kill_after_each_write_loses_nothing_from_the_records_of_an_operator_in_a_pod(
     project: Project, things: Things, maps: Maps, api: Api
 ) -> None:

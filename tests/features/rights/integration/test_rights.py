@@ -189,7 +189,7 @@ def test_rights_are_recorded_in_a_run_with_a_task_that_has_no_log(project: Proje
     assert [rule for rule in role["rules"] if "nonResourceURLs" in rule] == []
 
 
-@pytest.mark.full
+@pytest.mark.nightly
 def test_the_sample_runs_with_only_the_recorded_rights_and_as_an_arbitrary_user(
     project: Project, api: Api, scratch: Path
 ) -> None:

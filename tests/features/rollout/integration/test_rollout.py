@@ -220,7 +220,7 @@ def test_an_operator_that_is_killed_again_and_again_never_exceeds_a_step_and_end
     assert operator.stop() == 0
 
 
-@pytest.mark.full
+@pytest.mark.nightly
 def test_windows_holds_pauses_and_approvals_delay_single_objects(bed: Bed, things: Things) -> None:
     bed.populate({"steps": ["100%"]}, count=6)
     bed.version("v2")
@@ -255,7 +255,7 @@ def test_windows_holds_pauses_and_approvals_delay_single_objects(bed: Bed, thing
     assert operator.stop() == 0
 
 
-@pytest.mark.full
+@pytest.mark.nightly
 def test_the_next_leader_continues_the_step_of_a_killed_one(bed: Bed) -> None:
     bed.populate({"steps": [3]}, count=8)
     bed.version("v2")
@@ -295,7 +295,7 @@ def test_a_user_pauses_resumes_and_restarts_a_rollout_and_unchanged_objects_run_
     assert operator.stop() == 0
 
 
-@pytest.mark.full
+@pytest.mark.nightly
 @pytest.mark.xdist_group("browser")
 def test_the_page_shows_the_steps_of_a_rollout_and_leads_to_the_object_that_stopped_it(
     bed: Bed, reader: Reader

@@ -40,6 +40,7 @@ async def test_modules_and_lookups_of_kubernetes_core(parity: Parity, namespace:
     assert cold.result.requeue_after == 45
 
 
+@pytest.mark.nightly
 async def test_the_sample_role_with_something_to_do(parity: Parity, way: str, namespace: str, kubectl: Kubectl) -> None:
     kubectl("apply", "-k", str(ROOT / "config/crd"))
     kubectl("wait", "--for=condition=Established", "crd/memcacheds.cache.example.com", f"--timeout={patience():.0f}s")

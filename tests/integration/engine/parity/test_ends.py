@@ -1,4 +1,7 @@
-"""However a run is ended from outside, and whatever else runs, both engines show the same, and nothing stays."""
+"""However a run is ended from outside, and whatever else runs, both engines show the same, and nothing stays.
+
+Most tests are nightly: in CI, `engine/test_processes.py` checks each outcome with each engine, without a comparison.
+"""
 
 from __future__ import annotations
 
@@ -42,6 +45,7 @@ def supervisor(hanging: Hanging) -> int:
     return pid
 
 
+@pytest.mark.nightly
 async def test_a_hung_module_is_ended_by_canceling_the_run(parity: Parity) -> None:
     await parity.interrupted(
         "module", Outcome.CANCELED, lambda hanging: hanging.cancel(), how="stubborn", broken_off=True
@@ -71,7 +75,8 @@ async def test_a_worker_that_is_killed_ends_the_run(parity: Parity) -> None:
     assert "dead state" in cold.result.message
 
 
-@pytest.mark.parametrize("where", ["module", pytest.param("worker", marks=pytest.mark.nightly)])
+@pytest.mark.nightly
+@pytest.mark.parametrize("where", ["module", "worker"])
 async def test_a_playbook_that_is_killed_ends_the_run(parity: Parity, where: str) -> None:
     cold = await parity.interrupted(where, Outcome.DIED, kill(signal.SIGKILL, playbook))
 
@@ -110,6 +115,7 @@ async def test_runs_at_once_see_nothing_of_each_other(parity: Parity) -> None:
     await parity.together("together.yml", Outcome.FAILED, 2)
 
 
+@pytest.mark.nightly
 async def test_a_supervisor_that_is_killed_ends_the_run(parity: Parity) -> None:
     cold = await parity.interrupted("module", Outcome.DIED, kill(signal.SIGKILL, supervisor), broken_off=True)
 
