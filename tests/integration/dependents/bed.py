@@ -101,10 +101,10 @@ class Run:
     operator: Operator
     owner: Owner
 
-    async def create(self, obj: Object, namespace: str | None = None) -> Object:
+    async def create(self, obj: Object) -> Object:
         hand = self.operator.hand
         resource = await hand.discovery.find(GVK.of(obj))
-        space = (hand.namespace if namespace is None else namespace) if resource.namespaced else ""
+        space = hand.namespace if resource.namespaced else ""
         owned = own(obj, self.owner, resource, space)
         answer = await hand.create(owned.obj, space)
         self.operator.dependents.wrote(self.owner, resource, answer)
@@ -120,11 +120,6 @@ class Run:
         hand = self.operator.hand
         answer = await hand.delete(gvk, name)
         self.operator.dependents.deleted(self.owner, await hand.discovery.find(gvk), answer)
-
-    async def read(self, gvk: GVK, name: str) -> None:
-        hand = self.operator.hand
-        answer = await hand.get(gvk, name)
-        self.operator.dependents.read(self.owner, await hand.discovery.find(gvk), answer)
 
 
 class Objects:

@@ -20,7 +20,6 @@ if TYPE_CHECKING:
 DEPLOYMENT = GVK("apps", "v1", "Deployment")
 CONFIG_MAP = GVK("", "v1", "ConfigMap")
 SERVICE = GVK("", "v1", "Service")
-CLUSTER_ROLE = GVK("rbac.authorization.k8s.io", "v1", "ClusterRole")
 
 
 @pytest.fixture
@@ -37,15 +36,6 @@ async def rolled_out(hand: Hand, name: str) -> None:
         return bool(found.get("status", {}).get("observedGeneration") == found["metadata"]["generation"])
 
     await until(is_seen, f"the controller to see {name}")
-
-
-async def test_a_rollout_after_a_run_triggers_no_owner(operate: Operate, app: Any, shop: Any, objects: Any) -> None:
-    async with operate(app, watch_dependent_status="off") as operator:
-        async with operator.run(shop) as run:
-            await run.create(objects.deployment("web", 2))
-        await operator.live(DEPLOYMENT)
-        await rolled_out(operator.hand, "web")
-        await operator.stays_quiet(DEPLOYMENT)
 
 
 async def test_scaling_deleting_and_recreating_by_hand_trigger_the_owner(
@@ -96,16 +86,6 @@ async def test_scaling_through_the_subresource_is_attributed_to_the_client_that_
         assert operator.triggered[0][1] == f"Deployment {key} changed: spec (by kubectl)"
 
 
-async def test_a_change_between_a_run_and_the_first_list_triggers_the_owner(
-    operate: Operate, app: Any, shop: Any, objects: Any
-) -> None:
-    async with operate(app, watch_dependent_status="off") as operator:
-        async with operator.run(shop) as run:
-            await run.create(objects.deployment("web"))
-            await operator.hand.patch(DEPLOYMENT, "web", {"spec": {"replicas": 5}})
-        await operator.triggers("shop")
-
-
 async def test_writes_of_a_run_trigger_no_owner(operate: Operate, app: Any, shop: Any, objects: Any) -> None:
     async with operate(app, watch_dependent_status="off") as operator:
         async with operator.run(shop) as run:
@@ -141,112 +121,24 @@ async def test_an_edited_config_map_triggers_its_owner_and_an_unchanged_one_does
         assert operator.triggered[0][1].endswith(f"changed: content (by {operator.hand.manager})")
 
 
-@pytest.mark.parametrize(
-    ("trigger", "expected"),
-    [
-        ("off", ["changed: labels"]),
-        ("auto", ["changed: status", "changed: labels"]),
-        ("all", ["changed: status", "changed: labels"]),
-    ],
-)
-async def test_the_status_of_a_service_triggers_only_owners_that_watch_status(
-    operate: Operate, app: Any, shop: Any, trigger: str, expected: list[str]
-) -> None:
+async def test_the_status_of_a_service_triggers_its_owner(operate: Operate, app: Any, shop: Any) -> None:
     service = {
         "apiVersion": "v1",
         "kind": "Service",
         "metadata": {"name": "web"},
         "spec": {"type": "LoadBalancer", "ports": [{"port": 80}]},
     }
-    async with operate(app, watch_dependent_status=trigger) as operator:
+    async with operate(app, watch_dependent_status="auto") as operator:
         async with operator.run(shop) as run:
             await run.create(service)
         await operator.live(SERVICE)
         ready = {"status": {"loadBalancer": {"ingress": [{"ip": "192.0.2.1"}]}}}
         await operator.hand.patch(SERVICE, "web", ready, "status")
-        if trigger != "off":
-            await operator.triggers("shop")
+        await operator.triggers("shop")
         await operator.hand.patch(SERVICE, "web", {"metadata": {"labels": {"last": "one"}}})
-        await operator.triggers(*["shop"] * len(expected))
-    assert [why.partition("/web ")[2].partition(" (")[0] for _, why in operator.triggered] == expected
-
-
-async def test_each_owner_of_an_object_is_triggered_by_runs_of_the_others(
-    operate: Operate, app: Any, shop: Any, make_owner: MakeOwner, objects: Any
-) -> None:
-    second = await make_owner(app, "second")
-    async with operate(app) as operator:
-        async with operator.run(shop) as run:
-            shared = objects.config_map("shared")
-            shared["metadata"]["ownerReferences"] = [second.reference()]
-            await run.create(shared)
-        await operator.live(CONFIG_MAP)
-        async with operator.run(second) as run:
-            await run.patch(CONFIG_MAP, "shared", {"data": {"value": "b"}})
-        await operator.triggers("shop")
-
-
-async def test_an_object_in_another_namespace_is_found_by_its_annotations(
-    operate: Operate, app: Any, shop: Any, objects: Any
-) -> None:
-    async with operate(app) as operator:
-        async with operator.run(shop) as run:
-            made = await run.create(objects.config_map(f"far-{operator.hand.namespace}"), "default")
-        assert "ownerReferences" not in made["metadata"]
-        await operator.live(CONFIG_MAP)
-        resource = await operator.hand.discovery.find(CONFIG_MAP)
-        await operator.hand.client.delete(resource, ObjectKey("default", made["metadata"]["name"]))
-        await operator.triggers("shop")
-
-
-async def test_cluster_scoped_dependents_are_watched_if_enabled(operate: Operate, app: Any, shop: Any) -> None:
-    def role(name: str) -> dict[str, Any]:
-        return {"apiVersion": CLUSTER_ROLE.api_version, "kind": "ClusterRole", "metadata": {"name": name}}
-
-    async with operate(app, watch_cluster_scoped_resources=True) as operator:
-        name = f"r-{operator.hand.namespace}"
-        async with operator.run(shop) as run:
-            await run.create(role(name))
-        await operator.live(CLUSTER_ROLE)
-        await operator.hand.delete(CLUSTER_ROLE, name)
-        await operator.triggers("shop")
-    async with operate(app) as operator:
-        async with operator.run(shop) as run:
-            await run.create(role(name))
-        assert operator.dependents.watched() == frozenset()
-        await operator.hand.delete(CLUSTER_ROLE, name)
-
-
-async def test_a_cluster_scoped_owner_is_triggered_by_dependents_in_any_namespace(
-    operate: Operate, hand: Hand, group: str, make_owner: MakeOwner, objects: Any
-) -> None:
-    fleet = await hand.install(objects.definition(group, "Fleet", scope="Cluster"))
-    async with operate(fleet) as operator:
-        owner = await make_owner(fleet, "all")
-        async with operator.run(owner) as run:
-            await run.create(objects.config_map("settings"))
-        await operator.live(CONFIG_MAP)
-        await operator.hand.patch(CONFIG_MAP, "settings", {"data": {"value": "b"}})
-        await operator.triggers("all")
-    await hand.delete(fleet.gvk, "all")
-
-
-@pytest.mark.parametrize("status", [True, False])
-async def test_children_of_a_kind_that_is_installed_later(
-    operate: Operate, app: Any, shop: Any, group: str, objects: Any, *, status: bool
-) -> None:
-    part = GVK(group, "v1", "Part")
-    async with operate(app, watch_dependent_status="off") as operator:
-        hand = operator.hand
-        await hand.install(objects.definition(group, "Part", status=status))
-        async with operator.run(shop) as run:
-            await run.create(
-                {"apiVersion": part.api_version, "kind": "Part", "metadata": {"name": "p"}, "spec": {"size": 1}}
-            )
-        await operator.live(part)
-        await hand.patch(part, "p", {"status": {"ready": True}}, "status" if status else "")
-        await hand.patch(part, "p", {"spec": {"size": 2}})
-        await operator.triggers("shop")
+        await operator.triggers("shop", "shop")
+    changes = [why.partition("/web ")[2].partition(" (")[0] for _, why in operator.triggered]
+    assert changes == ["changed: status", "changed: labels"]
 
 
 async def test_after_a_version_is_no_longer_served_the_version_of_the_runs_is_watched(
@@ -273,50 +165,6 @@ async def test_after_a_version_is_no_longer_served_the_version_of_the_runs_is_wa
             await run.patch(new, "p", {"spec": {"size": 3}})
         await operator.live(new)
         await hand.patch(new, "p", {"spec": {"size": 4}})
-        await operator.triggers("shop")
-
-
-async def test_a_watch_may_have_no_dependents_or_leave_kinds_out(
-    operate: Operate, app: Any, shop: Any, objects: Any
-) -> None:
-    for watch in ({"watch_dependent_resources": False}, {"blacklist": frozenset({CONFIG_MAP})}):
-        async with operate(app, **watch) as operator:
-            async with operator.run(shop) as run:
-                await run.create(objects.config_map("settings"))
-                await run.read(CONFIG_MAP, "settings")
-                await run.delete(CONFIG_MAP, "settings")
-            assert operator.dependents.watched() == frozenset()
-
-
-async def test_an_operator_of_a_namespace_watches_nothing_outside(
-    operate: Operate, app: Any, shop: Any, objects: Any
-) -> None:
-    async with operate(app, namespaces=("elsewhere",)) as operator:
-        async with operator.run(shop) as run:
-            await run.create(objects.config_map("settings"))
-        assert operator.dependents.watched() == frozenset()
-    async with operate(app, namespaces=(shop.ref.key.namespace,)) as operator:
-        async with operator.run(shop) as run:
-            await run.patch(CONFIG_MAP, "settings", {"data": {"value": "b"}})
-        await operator.live(CONFIG_MAP)
-        await operator.hand.delete(CONFIG_MAP, "settings")
-        await operator.triggers("shop")
-
-
-async def test_a_run_that_reads_its_object_has_it_watched(operate: Operate, app: Any, shop: Any, objects: Any) -> None:
-    async with operate(app) as operator:
-        await operator.hand.create({**objects.config_map("foreign")})
-        owned = objects.config_map("settings")
-        owned["metadata"]["ownerReferences"] = [shop.reference()]
-        await operator.hand.create(owned)
-        async with operator.run(shop) as run:
-            await run.read(CONFIG_MAP, "foreign")
-            assert operator.dependents.watched() == frozenset()
-            await run.read(CONFIG_MAP, "settings")
-        await operator.live(CONFIG_MAP)
-        await operator.hand.patch(CONFIG_MAP, "foreign", {"data": {"value": "b"}})
-        await operator.stays_quiet(CONFIG_MAP)
-        await operator.hand.patch(CONFIG_MAP, "settings", {"data": {"value": "b"}})
         await operator.triggers("shop")
 
 

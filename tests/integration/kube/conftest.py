@@ -68,15 +68,6 @@ async def absent_kind(client: Client) -> AsyncIterator[Kind]:
 
 
 @pytest.fixture
-async def cluster_kind(client: Client) -> AsyncIterator[Kind]:
-    """A cluster-scoped kind, installed."""
-    made = Kind(client, scope="Cluster")
-    await made.install()
-    yield made
-    await made.remove()
-
-
-@pytest.fixture
 async def wire(devcluster: DevCluster, tmp_path: Path) -> AsyncIterator[tuple[Wire, Client]]:
     """A wire, and a client at its end."""
     made = Wire(devcluster.url)

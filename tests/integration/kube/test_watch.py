@@ -11,15 +11,13 @@ from typing import TYPE_CHECKING
 import pytest
 
 from runner.base.credentials import auth
-from runner.core.kube.client import EVERYTHING, Client, PatchType
+from runner.core.kube.client import Client, PatchType
 from runner.core.kube.discovery import Discovery
-from runner.core.kube.watch import watchers
 from runner.core.kube.watch_health import WatchState
 from runner.core.kube.watch_stream import WatchPolicy
 from runner.sdk import devcluster as clusters
 from runner.sdk.devcluster import DevCluster
 from runner.values.objects import GVK, Object, ObjectKey
-from tests.kit.following import names_of_list
 from tests.kit.wait import until
 
 if TYPE_CHECKING:
@@ -29,7 +27,6 @@ if TYPE_CHECKING:
 
 Everything = Callable[..., Awaitable[dict[ObjectKey, Object]]]
 CONFIG_MAP = GVK("", "v1", "ConfigMap")
-QUICK = WatchPolicy(longest_backoff=1.0, first_kind_poll=0.2, longest_kind_poll=0.5)
 
 
 async def test_a_kind_is_listed_by_a_stream_and_followed(
@@ -44,22 +41,6 @@ async def test_a_kind_is_listed_by_a_stream_and_followed(
         await client.delete(await kind.discovery.find(kind.gvk), ObjectKey(namespace, "a"))
         await followed.reaches("[ +a +b ] +c -a")
     assert [change.initial for change in followed.changes] == [True, True, False, False]
-
-
-async def test_the_selection_is_the_servers(kind: Kind, client: Client, follow: Follow, namespace: str) -> None:
-    await kind.create(namespace, "in", metadata={"labels": {"tier": "web"}})
-    await kind.create(namespace, "out", metadata={"labels": {"tier": "db"}})
-    resource = await kind.discovery.find(kind.gvk)
-
-    async def label(name: str, value: str) -> None:
-        patch = {"metadata": {"labels": {"tier": value}}}
-        await client.patch(resource, ObjectKey(namespace, name), patch, content_type=PatchType.MERGE)
-
-    async with follow(client, kind.gvk, namespace, "tier in (web,cache)") as followed:
-        await followed.reaches("[ +in ]")
-        await label("out", "cache")
-        await label("in", "db")
-        await followed.reaches("[ +in ] +out -in")
 
 
 async def test_a_kind_may_come_go_and_return(absent_kind: Kind, client: Client, follow: Follow, namespace: str) -> None:
@@ -101,24 +82,6 @@ async def test_a_changed_crd_is_discovered_again_and_repeats_no_object(
     assert [change.key.name for change in followed.changes] == ["a", "b"]
 
 
-async def test_namespaces_are_watched_apart(kind: Kind, client: Client, follow: Follow, namespace: str) -> None:
-    await kind.create(namespace, "mine")
-    await kind.create("default", "other")
-    async with follow(client, kind.gvk, namespace) as followed, follow(client, kind.gvk, "default") as second:
-        await followed.reaches("[ +mine ]")
-        await second.reaches("[ +other ]")
-
-
-async def test_a_cluster_scoped_kind_is_watched_once_whatever_the_namespaces(
-    cluster_kind: Kind, client: Client
-) -> None:
-    kind = cluster_kind
-    await kind.create("", "a")
-    made = watchers(client, Discovery(client), kind.gvk, ["default", "kube-system"], EVERYTHING, QUICK)
-    said = [await names_of_list(watcher) for watcher in made]
-    assert said == [["Requested", "Restarted", "Applied", "Synced"], ["Requested", "Restarted", "Synced"]]
-
-
 async def test_missing_rights_are_named_and_do_once_they_are_granted(
     kind: Kind, client: Client, connected: Connect, follow: Follow, namespace: str
 ) -> None:
@@ -139,38 +102,6 @@ async def test_missing_rights_are_named_and_do_once_they_are_granted(
         await client.create(await kind.discovery.find(GVK(rbac, "v1", "Role")), namespace, role)
         await client.create(await kind.discovery.find(GVK(rbac, "v1", "RoleBinding")), namespace, binding)
         await followed.reaches("[ +a ]")
-
-
-async def test_changes_during_a_disconnection_are_received_afterwards(
-    kind: Kind, follow: Follow, wire: tuple[Wire, Client], client: Client, namespace: str
-) -> None:
-    cable, far = wire
-    for name in ("a", "b", "c"):
-        await kind.create(namespace, name)
-    resource = await kind.discovery.find(kind.gvk)
-    async with follow(far, kind.gvk, namespace) as followed:
-        await followed.reaches("[ +a +b +c ]")
-        cable.cut()
-        await until(lambda: followed.watcher.health.state is WatchState.FAILING)
-        await client.delete(resource, ObjectKey(namespace, "a"))
-        await client.delete(resource, ObjectKey(namespace, "b"))
-        await kind.create(namespace, "b")
-        await kind.create(namespace, "d")
-        cable.mend()
-        await followed.reaches("[ +a +b +c ] -a -b +b +d")
-
-
-async def test_a_dead_connection_is_noticed_and_replaced(
-    kind: Kind, follow: Follow, wire: tuple[Wire, Client], namespace: str
-) -> None:
-    cable, far = wire
-    await kind.create(namespace, "a")
-    async with follow(far, kind.gvk, namespace, policy=WatchPolicy(idle_limit=1.0)) as followed:
-        await followed.holds("a")
-        cable.freeze()
-        await kind.create(namespace, "b")
-        await followed.holds("a", "b")
-    assert [change.key.name for change in followed.changes] == ["a", "b"]
 
 
 async def test_an_api_server_that_restarts_costs_no_object_and_repeats_none(
@@ -229,7 +160,7 @@ async def test_a_frozen_api_server_is_detected_and_reconnected(
         await followed.holds("a", "b")
 
 
-@pytest.mark.parametrize("seed", [1, 2])
+@pytest.mark.parametrize("seed", [1, pytest.param(2, marks=pytest.mark.nightly)])
 async def test_after_a_thousand_operations_the_cache_equals_a_direct_list(
     seed: int, client: Client, follow: Follow, wire: tuple[Wire, Client], everything: Everything, namespace: str
 ) -> None:
@@ -284,7 +215,9 @@ def old_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
         yield cluster.kubeconfig
 
 
+@pytest.mark.nightly
 async def test_a_server_without_streamed_lists_is_read_by_pages(old_server: Path, follow: Follow) -> None:
+    """CI shows this with a simulated API server."""
     async with Client(await auth.load(str(old_server), None, auth.HostEnvironment.of_process())) as client:
         resource = await Discovery(client).find(CONFIG_MAP)
         await asyncio.gather(

@@ -278,31 +278,6 @@ def test_the_first_key_of_a_host_is_trusted_and_another_one_later_is_not(
     assert imposter.run("ls /tmp") == ""
 
 
-def test_a_plan_keeps_the_first_key_of_a_host_and_no_later_one_is_trusted(
-    project: Project, things: Things, network: Network, lend: Lend
-) -> None:
-    host, imposter = network.host("web1"), network.host("web2")
-    lend(ssh_privatekey=network.user_key.read_text(), username=USER)
-    project.role("thing", MARK)
-    project.allow_rollouts()
-    watch(project, hostKeys="first")
-    project.start()
-    annotation = {"ansible.sdk.operatorframework.io/mode": "approve"}
-    things.create("fleet", {"credentials": "login", "hosts": [host.address]}, annotations=annotation)
-    plan = things.await_condition("fleet", "Planned")["message"].split()[1].rstrip(":")
-    (entry,) = (things.get("fleet") or {})["status"]["hosts"]
-    assert host.known_hosts() == f"{host.address} {entry['hostKey']}\n"
-    imposter.takes_over(host)
-    approval = {"ansible.sdk.operatorframework.io/approve": plan}
-    things.merge("fleet", {"metadata": {"annotations": approval}})
-    wait_until(
-        lambda: "Host key verification failed" in things.conditions("fleet")["Planned"]["message"],
-        lambda: f"{things.conditions('fleet')}",
-    )
-    assert (things.get("fleet") or {})["status"]["hosts"] == [entry]
-    assert imposter.run("ls /tmp") == ""
-
-
 MOVE = """
 - hosts: machines
   gather_facts: false
@@ -319,6 +294,7 @@ MOVE = """
 """
 
 
+@pytest.mark.nightly
 def test_the_former_machine_of_a_name_is_cleaned_and_a_dead_removed_host_holds_nothing(
     project: Project, things: Things, network: Network, lend: Lend
 ) -> None:
@@ -472,7 +448,7 @@ def test_facts_of_a_host_are_kept_between_runs(
     wait_until(lambda: "the host is web2" in operator.log, "facts of the other machine")
 
 
-@pytest.mark.parametrize("harm", ["reset", pytest.param("cut", marks=pytest.mark.full)])
+@pytest.mark.parametrize("harm", ["reset", pytest.param("cut", marks=pytest.mark.nightly)])
 def test_a_connection_that_breaks_during_a_task_makes_the_host_unreachable_and_the_next_run_succeeds(
     project: Project, things: Things, network: Network, lend: Lend, harm: str
 ) -> None:
