@@ -36,7 +36,7 @@ from runner.features.prune.store import RecordStore
 from runner.features.rollout.member import Member
 from runner.features.rollout.state import BY_USER, State
 from runner.features.rollout.store import RolloutStore
-from runner.features.unchanged.last_run import LastRun
+from runner.features.unchanged.last_run import LastRun, RunInputs
 from runner.values.digests import digest_of
 from runner.values.errors import NotFoundError
 from runner.values.lease_guard import LeaseGuard
@@ -150,7 +150,7 @@ def test_run_in_a_pod_is_continued() -> None:
 def test_last_run_hosts_conditions_and_finalizer_of_an_object() -> None:
     last = LastRun.of(OBJ)
     assert last is not None
-    assert last.outdated(digest_of(OBJ), "role-digest", "named-digest", 1767315599.0) == ""
+    assert last.outdated(RunInputs(digest_of(OBJ), "role-digest", "named-digest"), 1767315599.0) == ""
     assert (last.owned, last.reads, last.due) == ("owned-digest", {"/api/v1/nodes": "d"}, 1767315600.0)
     (host,) = hosts.all_hosts((), hosts.entries(OBJ))
     assert (host.name, host.written, host.port, host.user, host.key) == (

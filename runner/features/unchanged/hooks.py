@@ -121,8 +121,7 @@ class RunSkipper(Hooks):
             condition.get("type") == "Failure" and condition.get("status") == "True" for condition in conditions_of(obj)
         ):
             return UnchangedCheck("the last run failed")
-        basis = await self.basis(obj)
-        why = last.outdated(basis.obj, basis.content, basis.named, now) or await self._changed_reads(obj, last)
+        why = last.outdated(await self.basis(obj), now) or await self._changed_reads(obj, last)
         return UnchangedCheck(why, last.due)
 
     async def _changed_reads(self, obj: Object, last: LastRun) -> str:

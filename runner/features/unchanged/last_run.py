@@ -76,15 +76,15 @@ class LastRun:
             fields["named"] = self.named
         return orjson.dumps(fields, option=orjson.OPT_SORT_KEYS).decode()
 
-    def outdated(self, obj: str, content: str, named: str | None, now: float) -> str:
+    def outdated(self, inputs: RunInputs, now: float) -> str:
         """Return why a run is due, without requests to the cluster; empty if none is due."""
-        if self.obj != obj:
+        if self.obj != inputs.obj:
             return "the object has changed"
-        if self.content != content:
+        if self.content != inputs.content:
             return "the role, playbook or settings have changed"
-        if named is None:
+        if inputs.named is None:
             return "the state of the object's references is not known"
-        if self.named != named:
+        if self.named != inputs.named:
             return "a reference of the object has changed"
         if self.due is not None and self.due <= now:
             return "the last run requested another run by now"
@@ -125,19 +125,8 @@ READ_SET: Slot[ReadSet | None] = Slot("read set", None)
 class ReadEntry:
     """An object or a list that a run read."""
 
-    group: str
-    plural: str
-    namespace: str
-    name: str
-    """Empty for a list."""
+    kind: tuple[str, str]
+    """Group and plural."""
+    key: ObjectKey
+    """Without a name for a list."""
     digest: str
-
-    @property
-    def kind(self) -> tuple[str, str]:
-        """Group and plural."""
-        return self.group, self.plural
-
-    @property
-    def key(self) -> ObjectKey:
-        """Key of the object."""
-        return ObjectKey(self.namespace, self.name)

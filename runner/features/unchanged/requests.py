@@ -14,7 +14,7 @@ from runner.core.proxy.calls import Answer, Call, Observer
 from runner.core.proxy.request import RequestInfo
 from runner.features.unchanged.last_run import READ_SET, ReadEntry, ReadSet
 from runner.values.digests import digest_of_answer
-from runner.values.objects import Object, key_of
+from runner.values.objects import Object, ObjectKey, key_of
 
 _RECORDED = frozenset({"get", "list", "create", "update", "patch", "delete"})
 _REDIRECT = 300
@@ -60,4 +60,4 @@ def _with_query(path: str, info: RequestInfo) -> str:
 
 
 def _seen(info: RequestInfo, name: str, obj: Object | None) -> ReadEntry:
-    return ReadEntry(info.group, info.resource, info.namespace, name, digest_of_answer(obj))
+    return ReadEntry((info.group, info.resource), ObjectKey(info.namespace, name), digest_of_answer(obj))

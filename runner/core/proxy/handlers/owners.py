@@ -64,8 +64,6 @@ class Ownership:
     """The definition to send; the same object as the input if nothing changed."""
     how: OwnerMark
     """How the object refers to this owner."""
-    why: str
-    """Reason of the decision, for the log."""
 
 
 def wants_adoption(obj: Mapping[str, Any]) -> bool:
@@ -119,7 +117,7 @@ def own(
     adoption. `manager` is the field manager of a server-side apply; None for an update.
     """
     if is_virtual(resource):
-        return Ownership(obj, OwnerMark.NONE, f"{resource.qualified} is virtual")
+        return Ownership(obj, OwnerMark.NONE)
     items = obj.get("items")
     if str(obj.get("kind", "")).endswith("List") and isinstance(items, list) and obj.get("kind") != resource.gvk.kind:
         return _own_items(obj, items, owner, resource, namespace)
@@ -131,8 +129,8 @@ def own(
     if how is OwnerMark.NONE:
         return _adopted(definition, current, owner, space)
     if wants_release(obj):
-        return Ownership(definition, OwnerMark.NONE, f"annotation {INJECT_OWNER}")
-    return Ownership(_with_owner(definition, owner, how), how, "kept")
+        return Ownership(definition, OwnerMark.NONE)
+    return Ownership(_with_owner(definition, owner, how), how)
 
 
 def preserved(obj: Object, current: Mapping[str, Any], owner: Owner, manager: str | None) -> Object:
@@ -202,15 +200,13 @@ def adopt(patch: Object, owner: Owner, resource: ApiResource, namespace: str, cu
     If the patch then contains owner references, it contains all of the object, because it replaces the list.
     """
     if is_virtual(resource):
-        return Ownership(patch, OwnerMark.NONE, f"{resource.qualified} is virtual")
-    how = _named(current, owner)
-    if how is OwnerMark.NONE:
+        return Ownership(patch, OwnerMark.NONE)
+    added = Ownership(patch, _named(current, owner))
+    if added.how is OwnerMark.NONE:
         added = _adopted(patch, current, owner, _namespace(patch, resource, namespace))
-    else:
-        added = Ownership(patch, how, "it is owned already")
     if not references_of(added.obj):
         return added
-    return Ownership(_with_references(added.obj, current, owner), added.how, added.why)
+    return Ownership(_with_references(added.obj, current, owner), added.how)
 
 
 def give_up(patch: Object, owner: Owner, current: Mapping[str, Any], *, strategic: bool) -> Ownership:
@@ -218,52 +214,44 @@ def give_up(patch: Object, owner: Owner, current: Mapping[str, Any], *, strategi
     how = _named(current, owner)
     if how is OwnerMark.ANNOTATION:
         gone = {**annotations_of(patch), **dict.fromkeys(_PRIMARY)}
-        return Ownership(_with_metadata(patch, {"annotations": gone}), OwnerMark.NONE, "given up")
+        return Ownership(_with_metadata(patch, {"annotations": gone}), OwnerMark.NONE)
     if references_of(patch) and not strategic:
-        return Ownership(_with_references(patch, current, owner), OwnerMark.NONE, "the patch itself says who owns it")
+        return Ownership(_with_references(patch, current, owner), OwnerMark.NONE)
     if how is OwnerMark.NONE or "ownerReferences" in metadata(patch):
-        return Ownership(patch, how, "it has no such owner, or the patch itself says who owns it")
+        return Ownership(patch, how)  # it has no such owner, or the patch itself sets the owners
     references: list[Object] = [ref for ref in references_of(current) if ref.get("uid") != owner.ref.uid]
     if strategic:
         references = [{"$patch": "delete", "uid": owner.ref.uid}]
-    return Ownership(_with_metadata(patch, {"ownerReferences": references}), OwnerMark.NONE, "given up")
+    return Ownership(_with_metadata(patch, {"ownerReferences": references}), OwnerMark.NONE)
 
 
 def _own_items(obj: Object, items: list[Any], owner: Owner, resource: ApiResource, namespace: str) -> Ownership:
     owned = [
-        own(item, owner, resource, namespace)
-        if isinstance(item, dict)
-        else Ownership(item, OwnerMark.NONE, "no object")
+        own(item, owner, resource, namespace) if isinstance(item, dict) else Ownership(item, OwnerMark.NONE)
         for item in items
     ]
     how = next((ownership.how for ownership in owned if ownership.how is not OwnerMark.NONE), OwnerMark.NONE)
     if all(ownership.obj is item for ownership, item in zip(owned, items, strict=True)):
-        return Ownership(obj, how, "nothing to add")
-    return Ownership({**obj, "items": [ownership.obj for ownership in owned]}, how, f"{len(items)} items")
+        return Ownership(obj, how)
+    return Ownership({**obj, "items": [ownership.obj for ownership in owned]}, how)
 
 
 def _adopted(obj: Object, current: Mapping[str, Any], owner: Owner, namespace: str) -> Ownership:
     """Add the owner to an existing object, if `obj` requests adoption."""
     if not wants_adoption(obj):
-        return Ownership(obj, _named(obj, owner), "it exists already")
+        return Ownership(obj, _named(obj, owner))
     return _add(obj, current, owner, namespace)
 
 
 def _add(obj: Object, existing: Mapping[str, Any], owner: Owner, namespace: str) -> Ownership:
     """Add the owner to `obj`, unless the existing object (`obj` if it is new) has another owner."""
     if wants_release(obj):
-        return Ownership(obj, OwnerMark.NONE, f"annotation {INJECT_OWNER}")
+        return Ownership(obj, OwnerMark.NONE)
     how = _named(obj, owner)
-    if how is not OwnerMark.NONE:
-        return Ownership(obj, how, "it names the owner itself")
-    if owner.is_deleting:
-        return Ownership(obj, OwnerMark.NONE, "the owner is being deleted")
-    for seen in (existing, obj):
-        other = _another(seen, owner)
-        if other:
-            return Ownership(obj, OwnerMark.NONE, other)
+    if how is not OwnerMark.NONE or owner.is_deleting or _has_another(existing, owner) or _has_another(obj, owner):
+        return Ownership(obj, how)
     how = OwnerMark.REFERENCE if owner.may_own_in(namespace) else OwnerMark.ANNOTATION
-    return Ownership(_with_owner(obj, owner, how), how, "added")
+    return Ownership(_with_owner(obj, owner, how), how)
 
 
 def _named(obj: Mapping[str, Any], owner: Owner) -> OwnerMark:
@@ -278,15 +266,12 @@ def _is_annotated(obj: Mapping[str, Any], owner: Owner) -> bool:
     return all(annotations.get(name) == value for name, value in owner.annotations().items())
 
 
-def _another(obj: Mapping[str, Any], owner: Owner) -> str:
-    """Return a description of another owner of the object; empty if there is none."""
+def _has_another(obj: Mapping[str, Any], owner: Owner) -> bool:
+    """Return whether another resource controls the object, or owns it by annotation."""
     for reference in references_of(obj):
         if reference.get("controller") is True and reference.get("uid") != owner.ref.uid:
-            return f"{reference.get('kind')} {reference.get('name')} controls it"
-    annotations = annotations_of(obj)
-    if any(name in annotations for name in _PRIMARY) and not _is_annotated(obj, owner):
-        return f"{annotations.get(PRIMARY_RESOURCE_TYPE)} {annotations.get(PRIMARY_RESOURCE)} owns it by annotation"
-    return ""
+            return True
+    return not annotations_of(obj).keys().isdisjoint(_PRIMARY) and not _is_annotated(obj, owner)
 
 
 def _with_owner(obj: Object, owner: Owner, how: OwnerMark) -> Object:

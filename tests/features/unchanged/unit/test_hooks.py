@@ -23,7 +23,7 @@ from tests.unit.controller.attempts import RESOURCE, THINGS, attempt_value
 
 SETTINGS = {"metadata": {"name": "settings", "uid": "s"}, "data": {"a": "1"}}
 PATH = "/api/v1/namespaces/ns/configmaps/settings"
-SEEN = ReadEntry("", "configmaps", "ns", "settings", digest_of_answer(SETTINGS))
+SEEN = ReadEntry(("", "configmaps"), ObjectKey("ns", "settings"), digest_of_answer(SETTINGS))
 
 
 class Cluster:
@@ -130,7 +130,7 @@ async def test_any_difference_causes_a_run(cluster: Cluster, change: Callable[[C
 async def test_a_formerly_absent_object_causes_a_run(cluster: Cluster) -> None:
     del cluster.objects[PATH]
     await cluster.runs(
-        ReadSet("owned", "", {PATH: ReadEntry("", "configmaps", "ns", "settings", digest_of_answer(None))})
+        ReadSet("owned", "", {PATH: ReadEntry(("", "configmaps"), ObjectKey("ns", "settings"), digest_of_answer(None))})
     )
     assert not await cluster.why()
     cluster.objects[PATH] = SETTINGS
@@ -174,8 +174,8 @@ async def test_a_run_of_which_too_little_is_known_is_not_on_record(cluster: Clus
 
 
 async def test_the_record_does_not_contain_reads_of_the_object_and_its_dependents(cluster: Cluster) -> None:
-    own = ReadEntry("test.example.com", "things", "ns", "one", "x")
-    owned = ReadEntry("", "configmaps", "ns", "owned", "x")
+    own = ReadEntry(("test.example.com", "things"), ObjectKey("ns", "one"), "x")
+    owned = ReadEntry(("", "configmaps"), ObjectKey("ns", "owned"), "x")
     await cluster.runs(ReadSet("owned", "", {"/itself": own, "/owned": owned, PATH: SEEN}))
     assert set(orjson.loads(cluster.obj["metadata"]["annotations"][LAST_RUN])["reads"]) == {PATH}
 

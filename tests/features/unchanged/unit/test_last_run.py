@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from runner.features.unchanged.last_run import LastRun, ReadEntry, ReadSet
+from runner.features.unchanged.last_run import LastRun, ReadEntry, ReadSet, RunInputs
 from runner.values.digests import digest_of, digest_of_answer
-from runner.values.objects import LAST_RUN, Object
+from runner.values.objects import LAST_RUN, Object, ObjectKey
 
 THING: Object = {
     "apiVersion": "v1",
@@ -87,8 +87,8 @@ def test_an_invalid_record_is_ignored(text: str) -> None:
 def test_a_record_is_outdated_by_each_of_its_parts(
     obj: str, content: str, named: str | None, now: float, why: str
 ) -> None:
-    assert RECORD.outdated(obj, content, named, now).startswith(why)
-    assert bool(RECORD.outdated(obj, content, named, now)) == bool(why)
+    assert RECORD.outdated(RunInputs(obj, content, named), now).startswith(why)
+    assert bool(RECORD.outdated(RunInputs(obj, content, named), now)) == bool(why)
 
 
 def test_an_answer_is_compared_with_status_and_without_what_moves_by_itself() -> None:
@@ -106,7 +106,7 @@ def test_a_list_is_compared_by_its_items() -> None:
 
 
 def test_a_run_that_reads_very_many_objects_is_not_recorded() -> None:
-    seen = ReadEntry("", "configmaps", "ns", "a", "digest")
+    seen = ReadEntry(("", "configmaps"), ObjectKey("ns", "a"), "digest")
     reads = ReadSet()
     for number in range(1000):
         reads.saw(f"/{number}", seen)
