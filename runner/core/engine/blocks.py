@@ -16,6 +16,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, Literal, TextIO, TypeAlias
 
 from runner.base.log import visible
+from runner.core.engine.events import TASK_STARTS
 from runner.core.engine.job import Event
 from runner.values.objects import GVK, ObjectKey, mapping
 
@@ -30,7 +31,6 @@ _DEBUG = frozenset({"debug", "ansible.builtin.debug", "ansible.legacy.debug"})
 _SET_FACT = frozenset({"set_fact", "ansible.builtin.set_fact", "ansible.legacy.set_fact"})
 FAILURES = frozenset({"runner_on_failed", "runner_on_unreachable", "runner_item_on_failed"})
 _ITEMS = frozenset({"runner_item_on_ok", "runner_item_on_failed"})
-_STARTS = frozenset({"playbook_on_task_start", "playbook_on_handler_task_start"})
 
 
 def attributable(text: str) -> str:
@@ -47,7 +47,7 @@ def block(event: Event, level: Level, *, raised: bool = False) -> str | None:
     if text is None or level == "everything":
         return None if text is None else _framed(text)
     data, name = _data(event), event.get("event", "")
-    title = [] if name in _STARTS else [f"TASK [{data.get('task', '')}] " + "*" * 32]
+    title = [] if name in TASK_STARTS else [f"TASK [{data.get('task', '')}] " + "*" * 32]
     where = [f"task path: {data['task_path']}"] if name in FAILURES and data.get("task_path") else []
     return _framed(attributable("\n".join([*title, *where, text])))
 
@@ -70,7 +70,7 @@ def output(event: Event, level: Level, *, raised: bool = False) -> str | None:
 
 def is_start(event: Event) -> bool:
     """Return whether a task starts with this event."""
-    return event.get("event", "") in _STARTS
+    return event.get("event", "") in TASK_STARTS
 
 
 def _data(event: Event) -> Mapping[str, Any]:
@@ -78,7 +78,7 @@ def _data(event: Event) -> Mapping[str, Any]:
 
 
 def _is_shown(name: str, action: str) -> bool:
-    if name in _STARTS:
+    if name in TASK_STARTS:
         return action not in _SET_FACT and action not in _DEBUG
     return name in FAILURES or name in _ITEMS or (name == "runner_on_ok" and action in _DEBUG)
 

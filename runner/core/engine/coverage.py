@@ -10,15 +10,14 @@ import hashlib
 from bisect import bisect_right
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
-from datetime import datetime
 from typing import Any
 
+from runner.core.engine.events import TASK_STARTS, moment
 from runner.core.engine.job import Event
 
 _PREFIXES = ("", "ansible.builtin.", "ansible.legacy.")
 _INCLUDES = frozenset(prefix + name for prefix in _PREFIXES for name in ("include", "include_tasks", "include_role"))
 _METAS = frozenset(f"{prefix}meta" for prefix in _PREFIXES)
-_STARTS = frozenset({"playbook_on_task_start", "playbook_on_handler_task_start"})
 _SKIPPED = frozenset({"runner_on_skipped", "runner_item_on_skipped"})
 _FAILED = frozenset({"runner_on_failed", "runner_on_unreachable"})
 _ENDED = frozenset({"runner_on_ok", "runner_item_on_ok"})
@@ -110,13 +109,13 @@ class CoverageRecorder:
         """Process an event of ansible-runner."""
         kind, data = event.get("event"), event.get("event_data")
         data = data if isinstance(data, dict) else {}
-        if kind in _STARTS:
+        if kind in TASK_STARTS:
             self._end_task(event, data)
-            self._times.append(_time(event))
+            self._times.append(moment(event))
             self._tasks.append(_digest(data))
             self._paths.add(str(data.get("task_path") or ""))
             self._meta = data if data.get("task_action") in _METAS else None
-            self._handler = _time(event) if data.get("is_conditional") is True else 0.0
+            self._handler = moment(event) if data.get("is_conditional") is True else 0.0
         elif kind == "playbook_on_stats":
             self._end_task(event, None)
         elif kind in _SKIPPED:
@@ -160,7 +159,7 @@ class CoverageRecorder:
         ):
             self._omit(meta, "the task {} ended its play or role")
         if self._handler:
-            self._handlers.append((self._handler, _time(event)))
+            self._handlers.append((self._handler, moment(event)))
         self._meta, self._handler = None, 0.0
         if following is None or following.get("play_uuid") != self._play:
             self._end_play()
@@ -209,10 +208,3 @@ def _digest(data: Mapping[str, Any], *more: str) -> str:
     file = str(data.get("task_path") or "").rpartition(":")[0]
     text = "\0".join((file, str(data.get("task") or ""), str(data.get("task_action") or ""), *more))
     return hashlib.blake2b(text.encode(errors="replace"), digest_size=_DIGEST_SIZE).hexdigest()
-
-
-def _time(event: Event) -> float:
-    try:
-        return datetime.fromisoformat(str(event.get("created", ""))).timestamp()
-    except ValueError:
-        return 0.0

@@ -14,7 +14,7 @@ import json
 import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Any
 
 from runner.base.config import duration
@@ -22,6 +22,8 @@ from runner.core.engine.job import Event, HostRecap, Outcome, Recap, RunResult, 
 from runner.values.objects import mapping, maps
 
 UNKNOWN_FAILURE = "unknown playbook failure"
+TASK_STARTS = frozenset({"playbook_on_task_start", "playbook_on_handler_task_start"})
+"""Events of ansible-runner at the start of a task."""
 REFUSED = 78
 """Exit code of ansible-playbook if a callback of the operator ended the run before its first task."""
 
@@ -215,6 +217,15 @@ def _is_unknown(result: Mapping[str, Any]) -> bool:
 def _is_terminal(result: Mapping[str, Any]) -> bool:
     """Return whether the module ran, for one item of a loop at least. A broken `when` fails the task before that."""
     return _is_unknown(result) or result.get("terminal") is True or any(map(_is_terminal, maps(result.get("results"))))
+
+
+def moment(event: Event) -> float:
+    """Return the time of an event in seconds since the epoch; 0 if it has none."""
+    try:
+        time = datetime.fromisoformat(str(event.get("created", "")))
+    except ValueError:
+        return 0.0
+    return (time if time.tzinfo else time.replace(tzinfo=UTC)).timestamp()
 
 
 def failure_message(data: Mapping[str, Any], items: tuple[str, ...]) -> str:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
+from http import HTTPStatus
 from typing import Protocol, TypeAlias
 
 import orjson
@@ -216,6 +217,11 @@ class Answer:
     _is_read: bool = field(default=False, init=False, repr=False)
     _data: bytes | None = field(default=None, init=False, repr=False)
     _parsed: Parsed | None = field(default=None, init=False, repr=False)
+
+    @property
+    def is_success(self) -> bool:
+        """False for a redirection or an error."""
+        return self.status < HTTPStatus.MULTIPLE_CHOICES
 
     @property
     def media(self) -> str:

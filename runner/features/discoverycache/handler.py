@@ -283,16 +283,16 @@ def _key(call: Call) -> DocumentKey | None:
         names.discard(b"if-modified-since")
     if names & _BYPASS or any(name.startswith(b"impersonate-") for name in names):
         return None
-    key = head.target, _joined(call.headers, b"accept"), _joined(call.headers, b"accept-encoding")
+    key = head.target, messages.joined(call.headers, b"accept"), messages.joined(call.headers, b"accept-encoding")
     return key if sum(map(len, key)) <= _LONGEST_KEY else None
 
 
 def _is_cacheable(answer: Answer) -> bool:
     if answer.status != _OK or answer.length > LARGEST:
         return False
-    if b"no-store" in _joined(answer.headers, b"cache-control"):
+    if b"no-store" in messages.joined(answer.headers, b"cache-control"):
         return False
-    return {name.strip().lower() for name in _joined(answer.headers, b"vary").split(b",")} - {b""} <= _VARY
+    return {name.strip().lower() for name in messages.joined(answer.headers, b"vary").split(b",")} - {b""} <= _VARY
 
 
 def _size(key: DocumentKey, document: Document) -> int:
@@ -303,7 +303,3 @@ def _matches(condition: bytes, etag: bytes) -> bool:
     """Return whether a list of entity tags contains `etag`, by weak comparison."""
     tags = {tag.strip().removeprefix(b"W/") for tag in condition.split(b",")}
     return b"*" in tags or etag.removeprefix(b"W/") in tags
-
-
-def _joined(headers: Headers, name: bytes) -> bytes:
-    return b",".join(value for key, value in headers if key.lower() == name)

@@ -35,7 +35,6 @@ NO_LOG_PATH = "/ansible-operator/no-log"
 _JSON_PATCH = "application/json-patch+json"
 _LARGE = 1 << 12
 """Size in bytes from which content is parsed in a thread: each value costs up to a millisecond."""
-_REDIRECT = 300
 _log = log.get(__name__)
 
 Read: TypeAlias = Callable[[Any], Iterator[SecretValues]]
@@ -59,7 +58,7 @@ async def requested(call: Call) -> None:
 async def answered(call: Call, answer: Answer) -> None:
     """Record the values in a response that contains Secrets or a token."""
     run, is_token = call.run.run, _makes_token(call.info)
-    if not (is_token or _is_of_secrets(call.info)) or call.head.upgrade or answer.status >= _REDIRECT:
+    if not (is_token or _is_of_secrets(call.info)) or call.head.upgrade or not answer.is_success:
         return
     if call.info.verb == "watch":
         answer.content = _Watched(answer.content, run, answer.media)

@@ -23,9 +23,9 @@ import json
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from datetime import datetime
 from typing import Any
 
+from runner.core.engine.events import TASK_STARTS, moment
 from runner.core.engine.job import Event
 from runner.features.plan.trial.overlay import Overlay
 
@@ -45,7 +45,6 @@ _ALL_ITEMS = "All items skipped"
 _COMMAND = "Command would have run if not in check mode"
 _SKIPPED = frozenset({"runner_on_skipped", "runner_item_on_skipped"})
 _OK = frozenset({"runner_on_ok", "runner_item_on_ok"})
-_STARTS = frozenset({"playbook_on_task_start", "playbook_on_handler_task_start"})
 _FAILED = frozenset({"runner_on_failed", "runner_item_on_failed"})
 _CHECK_MODE = re.compile(r"check.?mode", re.IGNORECASE)
 _SKIPS_SILENTLY = frozenset({"raw", "ansible.builtin.raw", "ansible.legacy.raw"})
@@ -103,8 +102,8 @@ class UnplannedTasks:
     def event(self, event: Event) -> None:
         """Read one event of ansible-runner."""
         data, kind = event.get("event_data"), event.get("event")
-        if kind in _STARTS:
-            self.began = _moment(event)
+        if kind in TASK_STARTS:
+            self.began = moment(event)
         if kind not in _SKIPPED | _OK | _FAILED or not isinstance(data, dict):
             return
         action = str(data.get("resolved_action") or data.get("task_action") or "")
@@ -121,7 +120,7 @@ class UnplannedTasks:
         host = _host(data, result)
         is_changed = result.get("changed") is True and not _OF_CLUSTER.fullmatch(action)
         if is_changed and (host == _LOCALHOST or _SENDS_NOTHING.fullmatch(action)):
-            is_changed = not self.overlay.has_written(self.began, _moment(event))
+            is_changed = not self.overlay.has_written(self.began, moment(event))
         reason = _reason(action, result) if kind in _SKIPPED else _unseen(action, result, host if is_changed else "")
         if reason:
             self._add(data, action, reason)
@@ -155,13 +154,6 @@ def _printed(output: str) -> dict[str, Any]:
     except ValueError:
         return {}
     return result if isinstance(result, dict) else {}
-
-
-def _moment(event: Event) -> float:
-    try:
-        return datetime.fromisoformat(str(event.get("created"))).timestamp()
-    except ValueError:
-        return 0.0
 
 
 def _host(data: Mapping[str, Any], result: Mapping[str, Any]) -> str:

@@ -15,7 +15,6 @@ from runner.core.proxy.request import RequestInfo
 from runner.features.prune.run_objects import USES, RunObjects
 from runner.values.objects import ObjectKey
 
-_REDIRECT = 300
 _BY_RESPONSE = frozenset({"list", "create"})
 """Verbs of requests of which the response names the objects."""
 
@@ -48,7 +47,7 @@ async def answered(call: Call, answer: Answer) -> None:
         return
     namespace = _namespace(info)
     if info.verb == "list":
-        objects = await answer.object() if answer.status < _REDIRECT else None
+        objects = await answer.object() if answer.is_success else None
         uses.used.listed(info.resource, namespace, objects)
     elif answer.status == HTTPStatus.CONFLICT:
         name = ((await answer.object() or {}).get("details") or {}).get("name")

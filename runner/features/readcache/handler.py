@@ -43,7 +43,6 @@ _PRETTY = (b"curl", b"Wget", b"Mozilla/5.0")
 _OF_WRITES = frozenset({"fieldManager", "fieldValidation", "force"})
 """Query parameters of a write that do not change its response."""
 _NOT_FOUND = HTTPStatus.NOT_FOUND
-_REDIRECT = 300
 
 
 def counter(meters: Meters) -> Callable[[str], None]:
@@ -98,7 +97,7 @@ class Reads:
         """Forward a plain GET, and cache the response."""
         attempt = self._begin(call, _place(call.info), self._bodies.ended_unobserved)
         answer = await proceed(call)
-        if answer.status == _NOT_FOUND or answer.status in range(HTTPStatus.CREATED, _REDIRECT):
+        if answer.status == _NOT_FOUND or answer.status in range(HTTPStatus.CREATED, HTTPStatus.MULTIPLE_CHOICES):
             self._bodies.passed(attempt)
         elif answer.status != HTTPStatus.OK or self._bodies.entries(*attempt.place[:2]) is None:
             self._bodies.ended_unobserved(attempt)
@@ -129,9 +128,9 @@ class Reads:
         if call.info.verb == "watch":
             self._bodies.hold(attempt)
         answer = await proceed(call)
-        if call.info.verb == "watch" and answer.status < _REDIRECT:
+        if call.info.verb == "watch" and answer.is_success:
             _at_end(call, attempt, self._bodies.passed)
-        elif answer.status < _REDIRECT or answer.status == _NOT_FOUND:
+        elif answer.is_success or answer.status == _NOT_FOUND:
             self._bodies.passed(attempt)
         else:
             self._bodies.ended_unobserved(attempt)
@@ -147,9 +146,9 @@ class Reads:
         answer = await proceed(call)
         if answer.status >= HTTPStatus.INTERNAL_SERVER_ERROR or answer.status == HTTPStatus.REQUEST_TIMEOUT:
             self._leave_open(call, attempt)
-        elif is_create and answer.status >= _REDIRECT:
+        elif is_create and not answer.is_success:
             self._bodies.ended_unobserved(attempt)
-        elif _answers_object(info) and answer.status < _REDIRECT and self._bodies.entries(*place[:2]) is not None:
+        elif _answers_object(info) and answer.is_success and self._bodies.entries(*place[:2]) is not None:
             await self._learn_written(call, answer, attempt)
         else:
             self._bodies.passed(attempt)

@@ -79,8 +79,7 @@ class RightsRecord:
 
     async def answered(self, call: Call, answer: Answer) -> None:
         """Record a run's call: an observer in the proxy."""
-        kind = b"".join(value for name, value in call.headers if name.lower() == b"content-type").decode()
-        required = roles.of_call(call.info, answer.status, kind, call.run.run.service_account)
+        required = roles.of_call(call.info, answer.status, call.media, call.run.run.service_account)
         self._add(roles.spread(required) if self._everywhere else required)
 
     async def follow(self) -> None:

@@ -16,9 +16,10 @@ from typing import Any
 import yaml
 
 from runner.base.log import visible
+from runner.core.engine.events import TASK_STARTS
 from runner.core.engine.job import Event
 from runner.core.engine.output import ManagedFieldsFilter
-from runner.features.ui.timeline import ENDS, ITEM_ENDS, STARTS
+from runner.features.ui.timeline import ENDS, ITEM_ENDS
 from runner.values.objects import GVK, LAST_APPLIED, ObjectKey
 
 MOST_OUTPUT = 256 * 1024
@@ -72,7 +73,7 @@ def read(output: Path, events: Iterable[Event], owner: tuple[GVK, ObjectKey]) ->
     for event in events:
         kind, data = str(event.get("event", "")), event.get("event_data")
         result = data.get("res") if isinstance(data, dict) else None
-        task += kind in STARTS
+        task += kind in TASK_STARTS
         if (kind in ENDS or kind in ITEM_ENDS) and isinstance(result, dict) and "results" not in result:
             details.objects += [
                 one for one in _objects(task, result) if (one.api_version, one.kind, one.namespace, one.name) != of

@@ -12,12 +12,11 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
 from typing import Any, Literal, TypeAlias
 
 import orjson
 
-from runner.core.engine.events import failure_message
+from runner.core.engine.events import TASK_STARTS, failure_message, moment
 from runner.core.engine.job import Event, TaskFailure
 from runner.core.masking.masker import TOO_SLOW
 
@@ -34,7 +33,6 @@ _LABEL_MARGIN = 30
 _MOST_FAILED_ITEMS = 10
 _MASKING = 0.2
 """Seconds of CPU time to mask all texts again."""
-STARTS = frozenset({"playbook_on_task_start", "playbook_on_handler_task_start"})
 ENDS: Mapping[str, TaskState] = {
     "runner_on_ok": "ok",
     "runner_on_skipped": "skipped",
@@ -98,15 +96,15 @@ class Timeline:
         """Process an event; return whether anything changed."""
         kind, data = str(event.get("event", "")), event.get("event_data")
         data = data if isinstance(data, dict) else {}
-        if kind in STARTS:
-            self._close(_moment(event), "ok")
+        if kind in TASK_STARTS:
+            self._close(moment(event), "ok")
             self.count += 1
             self.tasks.append(
                 TaskRecord(
                     name=self._cut(data.get("task"), _LONGEST_NAME),
                     path=self._cut(data.get("task_path"), _LONGEST_NAME),
                     action=self._cut(data.get("task_action"), _LONGEST_NAME),
-                    began=_moment(event),
+                    began=moment(event),
                 )
             )
             return True
@@ -116,7 +114,7 @@ class Timeline:
             self._item(ITEM_ENDS[kind], data)
             return True
         if kind in ENDS:
-            self._ended(ENDS[kind], data, _moment(event))
+            self._ended(ENDS[kind], data, moment(event))
             return True
         return False
 
@@ -184,12 +182,3 @@ def _label(item: object) -> str:
         return ""
     text = item if isinstance(item, str) else orjson.dumps(item, default=str).decode()
     return text[: _LONGEST_LABEL * _LABEL_MARGIN]
-
-
-def _moment(event: Event) -> float:
-    """Return the time of an event in seconds since the epoch; 0 if it has none."""
-    try:
-        time = datetime.fromisoformat(str(event.get("created", "")))
-    except ValueError:
-        return 0.0
-    return (time if time.tzinfo else time.replace(tzinfo=UTC)).timestamp()

@@ -17,7 +17,6 @@ from runner.values.digests import digest_of_answer
 from runner.values.objects import Object, ObjectKey, key_of
 
 _RECORDED = frozenset({"get", "list", "create", "update", "patch", "delete"})
-_REDIRECT = 300
 
 
 async def answered(call: Call, answer: Answer) -> None:
@@ -39,7 +38,7 @@ async def _note(read_set: ReadSet, info: RequestInfo, answer: Answer) -> None:
     path = quote(info.path)
     if answer.status == HTTPStatus.NOT_FOUND and info.verb == "get":
         read_set.saw(_with_query(path, info), _seen(info, info.name, None))
-    if answer.status >= _REDIRECT:
+    if not answer.is_success:
         return
     if info.verb == "delete":
         read_set.saw(path, _seen(info, info.name, None))

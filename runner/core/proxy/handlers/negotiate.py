@@ -7,6 +7,7 @@ watches are unchanged. Must not import: other handlers.
 from __future__ import annotations
 
 from runner.core.proxy.calls import Answer, Call, Proceed
+from runner.core.proxy.http import messages
 from runner.core.proxy.http.messages import Headers
 
 _JSON = b"application/json"
@@ -29,8 +30,7 @@ def without_binary(headers: Headers) -> Headers:
 
     If only a range such as `*/*` permits JSON, the binary types become JSON with the same parameters, such as `as`.
     """
-    accepted = b",".join(value for name, value in headers if name.lower() == b"accept")
-    ranges = [media_range.strip() for media_range in accepted.split(b",")]
+    ranges = [media_range.strip() for media_range in messages.joined(headers, b"accept").split(b",")]
     types = {_type(media_range) for media_range in ranges}
     if types.isdisjoint(_BINARY) or types.isdisjoint({_JSON, *_ANY}):
         return headers

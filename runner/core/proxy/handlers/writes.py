@@ -36,7 +36,6 @@ from runner.values.ownership import Owner, OwnerState
 
 _AFTERWARDS = 30.0
 """Seconds until a write is canceled after its client has disconnected."""
-_REDIRECT = 300
 _GONE_STATUS = 410
 _GONE = (
     "{owner} (UID {uid}) was deleted during this run. The garbage collector would delete an object that it owns, so "
@@ -169,7 +168,7 @@ class Writes:
     async def _get(self, call: Call, proceed: Proceed, run: RunIdentity) -> Answer:
         resource = await self._find(call) if run.watch_dependents and run.view is None else None
         answer = await proceed(call)
-        if resource is None or answer.status >= _REDIRECT:
+        if resource is None or not answer.is_success:
             return answer
         space = call.info.namespace if resource.namespaced else ""
         wanting = [observer for observer in self._observers if observer.wants(run.owner, resource, space)]
@@ -190,10 +189,10 @@ class Writes:
         is_dry_run = call.info.is_dry_run or run.view is not None
         is_observed = run.watch_dependents or (hook is not None and creates is not None)
         objects: list[Object] = []
-        if is_observed and answer.status < _REDIRECT and not is_dry_run:
+        if is_observed and answer.is_success and not is_dry_run:
             objects = await self._written(call, resource, creates, answer)
         if hook is not None:
-            _record(hook, resource, call.info, creates, answer.status, objects)
+            _record(hook, resource, call.info, creates, answer, objects)
         if run.watch_dependents:
             deletes = call.info.verb.startswith("delete")
             for obj in objects:
@@ -349,17 +348,17 @@ def _record(
     resource: ApiResource,
     info: RequestInfo,
     creates: ObjectKey | None,
-    status: int,
+    answer: Answer,
     objects: Sequence[Object],
 ) -> None:
     """Record the result of a write. An unknown result leaves the intent, which the end of the run resolves."""
-    if creates is not None and status == HTTPStatus.CREATED:
+    if creates is not None and answer.status == HTTPStatus.CREATED:
         for obj in objects:
             if uid_of(obj):
                 hook.answered(resource, creates, obj)
-    elif creates is not None and _is_final(status):
+    elif creates is not None and _is_final(answer.status):
         hook.answered(resource, creates, None)
-    elif info.verb == "delete" and not info.subresource and status < _REDIRECT:
+    elif info.verb == "delete" and not info.subresource and answer.is_success:
         hook.deleted(resource, ObjectKey(info.namespace if resource.namespaced else "", info.name))
 
 

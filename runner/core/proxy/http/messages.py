@@ -67,10 +67,6 @@ class ResponseHead:
     """Bytes of the body, CHUNKED or UNTIL_CLOSE. 0 for responses without content, whatever their headers contain."""
     keep_alive: bool
 
-    def get(self, name: bytes) -> bytes:
-        """Return the first value of a header, by its name in lower case; empty without one."""
-        return get(self.headers, name)
-
 
 def get(headers: Headers, name: bytes) -> bytes:
     """Return the first value of a header, by its name in lower case; empty without one."""
@@ -78,6 +74,11 @@ def get(headers: Headers, name: bytes) -> bytes:
         if key.lower() == name:
             return value
     return b""
+
+
+def joined(headers: Headers, name: bytes) -> bytes:
+    """Return all values of a header as one list, by its name in lower case (RFC 9110, 5.2)."""
+    return b",".join(value for key, value in headers if key.lower() == name)
 
 
 def wanted_upgrade(headers: Headers) -> bytes:

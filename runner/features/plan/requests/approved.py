@@ -25,7 +25,6 @@ from runner.values.objects import Object, metadata, uid_of
 _ATTEMPTS = 5
 """Attempts to write an object that other clients change all the time."""
 _JSON_PATCH = "application/json-patch+json"
-_FIRST_ERROR = 300
 
 
 async def answer(writes: PlanWrites, plan: PlanCall, approval: ApprovedPlan) -> Answer:
@@ -45,7 +44,7 @@ async def _attempt(planning: PlanWrites, plan: PlanCall, approval: ApprovedPlan)
     trial = replace(plan, overlay=approval.trial())
     answer = await planning.answer(trial)
     writes = trial.overlay.writes
-    if answer.status >= _FIRST_ERROR or not writes or "All" in plan.values("dryRun"):
+    if not answer.is_success or not writes or "All" in plan.values("dryRun"):
         return answer
     if any(map(_is_mixed, writes)):
         return None

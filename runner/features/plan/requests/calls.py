@@ -18,6 +18,7 @@ import orjson
 from runner.core.proxy import calls as proxy_calls
 from runner.core.proxy import content, request
 from runner.core.proxy.calls import Answer, Call, Proceed, Whole, complete
+from runner.core.proxy.http import messages
 from runner.core.proxy.http.messages import Headers
 from runner.core.proxy.identity import RunIdentity
 from runner.core.proxy.protobuf import owners
@@ -34,7 +35,6 @@ LARGEST_LIST = 64 << 20
 _OBJECTS = ("/api/", "/apis/")
 _LARGE = 1 << 18
 """Bytes of a response from which it is parsed in a thread."""
-_REDIRECT = 300
 _DECODED = "plan-decoded"
 """Name of an object that the API server decodes."""
 _PASSED = frozenset({b"user-agent"})
@@ -73,8 +73,8 @@ class Reply:
 
     @property
     def is_success(self) -> bool:
-        """True for status 2xx."""
-        return self.answer.status < _REDIRECT
+        """False for a redirection or an error."""
+        return self.answer.is_success
 
 
 @dataclass(slots=True)
@@ -159,7 +159,7 @@ class PlanCall:
         """Record the digest of a response that is forwarded."""
         if answer.status == HTTPStatus.NOT_FOUND:
             self._note(self.path(), self.params, {})
-        elif answer.status < _REDIRECT and self.call.head.method == "GET":
+        elif answer.is_success and self.call.head.method == "GET":
             obj = await answer.object()
             if obj is None or obj.get("kind") == "Table":
                 # A table, protobuf, or a large response.
@@ -355,7 +355,7 @@ def accepts_partial(call: Call) -> bool:
     Raises:
         RefusedError: the client accepts no JSON.
     """
-    ranges = [part.strip().lower() for part in _joined(call.headers, b"accept").decode("latin-1").split(",")]
+    ranges = [part.strip().lower() for part in messages.joined(call.headers, b"accept").decode("latin-1").split(",")]
     for media_range in ranges:
         media = media_range.partition(";")[0].strip()
         if media in {"", "*/*", "application/*"}:
@@ -368,10 +368,6 @@ def accepts_partial(call: Call) -> bool:
 def partial(obj: Object) -> Object:
     """Return the metadata of an object, as `PartialObjectMetadata`."""
     return {"kind": "PartialObjectMetadata", "apiVersion": "meta.k8s.io/v1", "metadata": metadata(obj)}
-
-
-def _joined(headers: Headers, name: bytes) -> bytes:
-    return b",".join(value for key, value in headers if key.lower() == name)
 
 
 def _is_passed(name: bytes) -> bool:

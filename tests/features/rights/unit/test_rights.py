@@ -189,7 +189,7 @@ def test_rights_are_read_back_from_roles_unchanged(found: set[Right]) -> None:
 async def _run_called(record: RightsRecord, call: str, account: str = "") -> None:
     method, target = call.split()
     run = SimpleNamespace(run=SimpleNamespace(service_account=account))
-    made: Any = SimpleNamespace(info=request.parse(method, target), headers=[], run=run)
+    made: Any = SimpleNamespace(info=request.parse(method, target), media="application/json", run=run)
     answer: Any = SimpleNamespace(status=200)
     await record.answered(made, answer)
 
