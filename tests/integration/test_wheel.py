@@ -1,4 +1,7 @@
-"""The wheel that is released, in an environment where nothing else of this repository is."""
+"""The wheel that is released, in an environment where nothing else of this repository is.
+
+CI follows the guide with the wheel: `tests/e2e/test_guide.py`.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +16,7 @@ import pytest
 from tests.kit import newcomer
 
 
-@pytest.mark.full
+@pytest.mark.nightly
 def test_a_project_is_made_checked_and_packed_with_nothing_but_the_wheel(tmp_path: Path, wheel: Path) -> None:
     environ = {name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "VIRTUAL_ENV"))}
 

@@ -20,7 +20,7 @@ from tests.kit.wait import wait_until
 
 __all__ = ["sample"]
 pytestmark = [
-    pytest.mark.full,
+    pytest.mark.nightly,  # it builds an image of its own; CI has runs in pods of the image of operators
     pytest.mark.xdist_group("pods"),
     needs_images_on_a_node(),
 ]

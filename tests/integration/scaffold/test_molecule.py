@@ -181,7 +181,7 @@ def test_converge_detects_by_conditions_which_samples_cannot_succeed(tmp_path: P
     assert f"ok={len(_SAMPLES)} " in done.stdout
 
 
-@pytest.mark.full
+@pytest.mark.nightly
 @pytest.mark.xdist_group("molecule")
 def test_converge_ends_with_the_cause_when_a_sample_is_stalled(generated: Project) -> None:
     write(generated, REFUSE)
