@@ -24,16 +24,16 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from runner.core.dependents.notification import Notification, RunWrite
+from runner.core.dependents.observations import Observed, Seen, Source
 from runner.core.kube.object_state import ObjectState, changed, difference, sentence, status_changed, writer
 from runner.core.kube.object_status import UNREAD
 from runner.core.kube.watch_events import Relist
 from runner.core.watches.policy import StatusTrigger
 from runner.values.objects import GVK, ObjectKey, ObjectRef
 
-_MOST_WRITES = 16
 _MOST_DELETED_OBJECTS = 256
 _MOST_DELETIONS = 1024
 _MOST_SUSPECTS = 256
@@ -53,38 +53,6 @@ class LedgerResult:
 _NOTHING = LedgerResult()
 
 
-@dataclass(slots=True)
-class _Entry:
-    scope: str
-    seen: ObjectState | None = None
-    writes: list[tuple[int, RunWrite]] = field(default_factory=list)
-    """Writes without an event so far, each with the number of the list that was requested last."""
-    unread: ObjectState | None = None
-    """Metadata of the object while its content is being read."""
-    passed: tuple[str, ...] = ()
-    """Versions of the events since the last read began; their writers are unknown."""
-    reading: tuple[str, ...] = ()
-    """Versions of the events before the current read began."""
-    former: tuple[str, ...] = ()
-    """Versions that are older than the seen state."""
-    seen_before: str = ""
-    """Version of the seen state when the current read began."""
-
-    def last(self) -> ObjectState | None:
-        """Return the seen state, or else the latest written one."""
-        if self.seen is not None:
-            return self.seen
-        return next((write.state for _, write in reversed(self.writes) if write.state is not None), None)
-
-    def latest(self) -> ObjectState | None:
-        """Return the latest written state, or else the seen one."""
-        return next((write.state for _, write in reversed(self.writes) if write.state is not None), self.seen)
-
-    def known(self) -> list[ObjectState]:
-        """Return every state."""
-        return [state for state in (self.seen, *(write.state for _, write in self.writes)) if state is not None]
-
-
 class Ledger:
     """States of the dependents of one kind."""
 
@@ -97,7 +65,7 @@ class Ledger:
         self._gvk = gvk
         self._trigger_of = trigger_of
         self._uses_generation = uses_generation
-        self._entries: dict[ObjectKey, _Entry] = {}
+        self._entries: dict[ObjectKey, Observed] = {}
         self._relist = Relist()
         self._deleted_objects: OrderedDict[ObjectKey, ObjectState] = OrderedDict()
         self._deletions: OrderedDict[tuple[str, ObjectRef], None] = OrderedDict()
@@ -123,9 +91,14 @@ class Ledger:
         if self._by_owner is None:
             self._by_owner = {}
             for key, entry in self._entries.items():
-                for owner in dict.fromkeys(ref for state in entry.known() for ref in state.targets):
+                for owner in dict.fromkeys(
+                    ref
+                    for state in (entry.seen, *(item.state for item in entry.of(Source.WRITE)))
+                    if state
+                    for ref in state.targets
+                ):
                     self._by_owner.setdefault(owner, []).append(key)
-        latest = ((key, self._entries[key].latest()) for key in self._by_owner.get(target, ()))
+        latest = ((key, self._entries[key].latest) for key in self._by_owner.get(target, ()))
         return [
             (key, state)
             for key, state in latest
@@ -138,7 +111,7 @@ class Ledger:
 
     def owners(self) -> set[GVK]:
         """Return the kinds of all owners."""
-        states = (entry.last() for entry in self._entries.values())
+        states = (entry.last for entry in self._entries.values())
         return {target.gvk for state in states if state is not None for target in state.targets}
 
     def concerns(self, key: ObjectKey) -> bool:
@@ -166,11 +139,12 @@ class Ledger:
             if entry.scope != scope:
                 continue
             if key not in missing:
+                contained = [item for item in entry.of(Source.WRITE) if item.number != now]
                 if entry.unread is not None:
                     # Its content is compared when it is read: with the last write that the list contains.
-                    written = (write.state for at, write in reversed(entry.writes) if at != now)
-                    entry.seen = next((state for state in written if state is not None), entry.seen)
-                entry.writes = [(at, write) for at, write in entry.writes if at == now]
+                    states = (item.state for item in reversed(contained))
+                    entry.seen = next((state for state in states if state is not None), entry.seen)
+                entry.drop(contained)
             elif entry.seen is not None:
                 notifications += self._gone(key, entry, entry.seen)
             else:
@@ -187,12 +161,13 @@ class Ledger:
         entry.scope = scope
         if entry.seen is not None and (entry.seen.uid, entry.seen.version) == (state.uid, state.version):
             return _NOTHING
-        states = (write.state for _, write in entry.writes if write.version == state.version)
+        states = (item.state for item in entry.of(Source.WRITE) if item.version == state.version)
         written = next((after for after in states if after is not None and after.content is not None), None)
         if written is None and (self._must_read(state) or self._is_worth_reading(key, entry, state)):
-            entry.unread = state
-            entry.passed = (*entry.passed, state.version)[-_MOST_WRITES:]
+            entry.add(Seen(state.version, Source.EVENT, state))
             return LedgerResult(read=(key,))
+        entry.outdate()
+        entry.drop(entry.of(Source.READ))  # its result may be older than this event
         notifications = self._update_entry(key, entry, written or state)
         return LedgerResult(notifications, read_status=(key,) if written is None and self._reads_status(state) else ())
 
@@ -200,29 +175,32 @@ class Ledger:
         """Note the start of a read. Its result is at least as new as the events so far."""
         entry = self._entries.get(key)
         if entry is not None:
-            entry.reading, entry.passed = (*entry.reading, *entry.passed)[-_MOST_WRITES:], ()
-            entry.seen_before = entry.seen.version if entry.seen is not None else ""
+            entry.drop(entry.of(Source.READ))
+            entry.add(Seen("", Source.READ, None))
 
     def read(self, key: ObjectKey, state: ObjectState) -> tuple[Notification, ...]:
         """Process the object that was read."""
         entry = self._entries.get(key)
         if entry is None:
             return ()
-        was_unread, entry.unread = entry.unread is not None, None
-        entry.former, entry.reading = (*entry.former, *entry.reading)[-_MOST_WRITES:], ()
+        started = entry.of(Source.READ)
+        entry.outdate(entry.log.index(started[0]) if started else 0)
+        entry.drop(started)
         if entry.seen is not None and (entry.seen.uid, entry.seen.version) == (state.uid, state.version):
             return self._complete(key, entry, entry.seen, state)
-        if not was_unread and entry.seen is not None and entry.seen_before not in {"", entry.seen.version}:
-            return ()  # an event that came meanwhile may be newer, and requested another read
-        overtaken = [w for _, w in entry.writes if w.version in entry.former and w.version != state.version]
-        entry.writes = [(at, write) for at, write in entry.writes if write not in overtaken[:-1]]
-        undone = [notifications for write in overtaken[-1:] for notifications in self._undone(key, entry, write, state)]
+        if not started:
+            return ()  # an event that came meanwhile may be newer
+        overtaken = [
+            item for item in entry.of(Source.WRITE) if item.version in entry.former and item.version != state.version
+        ]
+        entry.drop(overtaken[:-1])
+        undone = [
+            change for item in overtaken[-1:] if item.write for change in self._undone(key, entry, item.write, state)
+        ]
         notifications = self._update_entry(key, entry, state)
-        entry.writes = [(at, write) for at, write in entry.writes if write not in overtaken]
-        return (
-            *notifications,
-            *(notification for notification in undone if notification.target not in {n.target for n in notifications}),
-        )
+        entry.drop(overtaken)
+        targets = {notification.target for notification in notifications}
+        return (*notifications, *(notification for notification in undone if notification.target not in targets))
 
     def unreadable(self, key: ObjectKey) -> tuple[Notification, ...]:
         """Use the metadata of an object that may not be read, if it is sufficient."""
@@ -230,13 +208,13 @@ class Ledger:
         state = entry.unread if entry is not None else None
         if entry is None or state is None or self._must_read(state):
             return ()
-        entry.unread = None
+        entry.outdate()
         return self._update_entry(key, entry, state)
 
     def absent(self, key: ObjectKey) -> tuple[Notification, ...]:
         """Process the absence of an object that was to be read. The watch reports the end of a seen one."""
         entry = self._entries.get(key)
-        last = entry.last() if entry is not None else None
+        last = entry.last if entry is not None else None
         if entry is None or last is None or entry.seen is not None:
             return ()
         return self._gone(key, entry, last)
@@ -254,12 +232,12 @@ class Ledger:
         self._deleted_objects.pop(key, None)
         self._by_owner = None
         self._relist.saw(key)
-        entry = self._entries.setdefault(key, _Entry(scope))
+        entry = self._entries.setdefault(key, Observed(scope))
         if entry.seen is not None and entry.seen.version == write.version:
             return self._complete(key, entry, entry.seen, write.state) if write.state is not None else ()
         if entry.seen is not None and write.version in entry.former:
             return self._undone(key, entry, write, entry.seen)
-        entry.writes = [*entry.writes[1 - _MOST_WRITES :], (self._relist.round(scope), write)]
+        entry.add(Seen(write.version, Source.WRITE, write.state, write, self._relist.round(scope)))
         return ()
 
     def deleted_by(self, target: ObjectRef, uid: str) -> None:
@@ -277,9 +255,9 @@ class Ledger:
         """Return True if an owner needs the status, which a state with metadata only does not have."""
         return not state.deleting and any(self._trigger_of(target) == "auto" for target in state.targets)
 
-    def _is_worth_reading(self, key: ObjectKey, entry: _Entry, state: ObjectState) -> bool:
+    def _is_worth_reading(self, key: ObjectKey, entry: Observed, state: ObjectState) -> bool:
         """Return True if a suspect has changed, so that its fields must be compared."""
-        last = entry.last()
+        last = entry.last
         return key in self._suspects and last is not None and bool(difference(last, state, trigger="off"))
 
     def _appeared(self, scope: str, key: ObjectKey, state: ObjectState) -> LedgerResult:
@@ -292,35 +270,36 @@ class Ledger:
         if not state.targets:
             return LedgerResult(notifications)
         self._by_owner = None
-        self._entries[key] = _Entry(scope, state)
+        self._entries[key] = Observed(scope, state)
         if self._must_read(state):
             return LedgerResult(notifications, read=(key,))
         return LedgerResult(notifications, read_status=(key,) if self._reads_status(state) else ())
 
     def _complete(
-        self, key: ObjectKey, entry: _Entry, seen: ObjectState, state: ObjectState
+        self, key: ObjectKey, entry: Observed, seen: ObjectState, state: ObjectState
     ) -> tuple[Notification, ...]:
         """Add content and status to the seen state, of which the events showed only metadata."""
         entry.seen = state.following(seen)
         return self._status_notifications(key, entry, seen, entry.seen)
 
-    def _update_entry(self, key: ObjectKey, entry: _Entry, new: ObjectState) -> tuple[Notification, ...]:
-        old = entry.last()
+    def _update_entry(self, key: ObjectKey, entry: Observed, new: ObjectState) -> tuple[Notification, ...]:
+        old = entry.last
         new = new.following(old)
         notifications = self._notifications(key, entry, old, new) if old is not None else ()
         notifications += self._status_notifications(key, entry, old, new) if old is not None else ()
         if old is None or old.targets != new.targets:
             self._by_owner = None
         entry.seen = new
-        at = next((n for n, (_, write) in enumerate(entry.writes) if write.version == new.version), -1)
-        del entry.writes[: at + 1]
-        if not new.targets and not entry.writes:
+        writes = entry.of(Source.WRITE)
+        at = next((number for number, item in enumerate(writes) if item.version == new.version), -1)
+        entry.drop(writes[: at + 1])
+        if not new.targets and not entry.of(Source.WRITE):
             self._by_owner = None
             del self._entries[key]
         return notifications
 
     def _notifications(
-        self, key: ObjectKey, entry: _Entry, old: ObjectState, new: ObjectState
+        self, key: ObjectKey, entry: Observed, old: ObjectState, new: ObjectState
     ) -> tuple[Notification, ...]:
         notifications = []
         for target in _all_targets(old, new):
@@ -334,12 +313,12 @@ class Ledger:
         return tuple(notifications)
 
     def _status_notifications(
-        self, key: ObjectKey, entry: _Entry, old: ObjectState, new: ObjectState
+        self, key: ObjectKey, entry: Observed, old: ObjectState, new: ObjectState
     ) -> tuple[Notification, ...]:
         """Notify the owners with `auto` if a relevant part of the status changed."""
         if new.status is None or new.status is UNREAD:
             return ()
-        is_first = old.version == new.version or any(write.version == new.version for _, write in entry.writes)
+        is_first = old.version == new.version or any(item.version == new.version for item in entry.of(Source.WRITE))
         if old.status is None and is_first:
             return ()
         fields = status_changed(old, new)
@@ -353,27 +332,28 @@ class Ledger:
     def _ref(self, key: ObjectKey, state: ObjectState) -> ObjectRef:
         return ObjectRef(self._gvk, key, state.uid)
 
-    def _undone(self, key: ObjectKey, entry: _Entry, write: RunWrite, now: ObjectState) -> tuple[Notification, ...]:
+    def _undone(self, key: ObjectKey, entry: Observed, write: RunWrite, now: ObjectState) -> tuple[Notification, ...]:
         """Notify the run's owner if another client has undone its write."""
         notifications = self._notifications(key, entry, write.state, now) if write.state is not None else ()
         return tuple(notification for notification in notifications if notification.target == write.target)
 
-    def _is_explained(self, entry: _Entry, target: ObjectRef, new: ObjectState, *, trigger: StatusTrigger) -> bool:
+    def _is_explained(self, entry: Observed, target: ObjectRef, new: ObjectState, *, trigger: StatusTrigger) -> bool:
         if new.deleting and (new.uid, target) in self._deletions:
             return True
-        return any(w.target == target and w.explains(new, trigger=trigger) for _, w in entry.writes)
+        writes = (item.write for item in entry.log)
+        return any(write and write.target == target and write.explains(new, trigger=trigger) for write in writes)
 
-    def _gone(self, key: ObjectKey, entry: _Entry | None, last: ObjectState) -> tuple[Notification, ...]:
-        old = entry.last() if entry is not None else None
+    def _gone(self, key: ObjectKey, entry: Observed | None, last: ObjectState) -> tuple[Notification, ...]:
+        old = entry.last if entry is not None else None
         self._by_owner = None
         if entry is not None:
             # An object that a run recreated meanwhile has another UID, and its event is still to come.
             entry.seen = None
-            entry.writes = [(at, write) for at, write in entry.writes if write.uid != last.uid]
-            if not entry.writes:
+            entry.log = tuple(item for item in entry.log if item.write is not None and item.write.uid != last.uid)
+            if not entry.log:
                 del self._entries[key]
         targets = _all_targets(old, last)
-        if entry is None or not entry.writes:
+        if entry is None or not entry.log:
             self._deleted_objects[key] = ObjectState.of({"metadata": {"uid": last.uid}}, targets, whole=False)
             while len(self._deleted_objects) > _MOST_DELETED_OBJECTS:
                 self._deleted_objects.popitem(last=False)

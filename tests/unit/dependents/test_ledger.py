@@ -311,7 +311,7 @@ def test_many_writes_that_never_come_by_are_not_kept_for_ever() -> None:
     scenario = LedgerScenario().seen(deployment(1))
     for number in range(100):
         scenario.wrote(deployment(1000 + number, generation=number))
-    assert len(scenario.ledger._entries[KEY].writes) == 16
+    assert len(scenario.ledger._entries[KEY].log) == 16
 
 
 @pytest.mark.lengthy
@@ -344,7 +344,7 @@ class TestSuspects:
         theirs = deployment(3, generation=3, meta={"annotations": {"a": "2"}})
         scenario.seen(mine).seen(theirs)
         assert (scenario.reads, scenario.reported) == ([KEY], [])
-        (notifications,) = scenario.ledger.read(KEY, self.closely(theirs))
+        (notifications,) = scenario.begins_reading().ledger.read(KEY, self.closely(theirs))
         assert notifications.fields == ("metadata.annotations.a", "spec.replicas")
         assert notifications.what == "changed: metadata.annotations.a, spec.replicas"
 
@@ -353,7 +353,7 @@ class TestSuspects:
         assert (scenario.reads, scenario.reported) == ([], [])
 
     def test_a_notification_names_the_part_if_the_fields_are_unknown(self) -> None:
-        scenario = self.scenario().seen(deployment(2, generation=2))
+        scenario = self.scenario().seen(deployment(2, generation=2)).begins_reading()
         (notifications,) = scenario.ledger.read(KEY, self.closely(deployment(2, generation=2)))
         assert (notifications.what, notifications.fields) == ("changed: spec", ("spec",))
 
