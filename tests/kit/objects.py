@@ -15,6 +15,7 @@ from runner.core.kube.discovery import ApiResource, Discovery
 from runner.values import objects
 from runner.values.errors import ConflictError, KindNotFoundError, NotFoundError
 from runner.values.objects import GVK, Object, ObjectKey
+from tests.kit import rights
 from tests.kit.wait import until, wait_until
 
 GROUP = "test.example.com"
@@ -93,6 +94,13 @@ class Api:
     def apply(self, path: str, body: Mapping[str, Any]) -> Any:
         query = "?fieldManager=tests&force=true"
         return self.call("PATCH", path + query, body, "application/apply-patch+yaml")
+
+    def grant(self, *given: Object) -> None:
+        """Create or change a role and its binding, of `kit/rights.py`."""
+        for each in given:
+            space = each["metadata"].get("namespace")
+            where = f"{rights.PATH}/namespaces/{space}" if space else rights.PATH
+            self.apply(f"{where}/{each['kind'].lower()}s/{each['metadata']['name']}", each)
 
     def install(self, *crds: Object) -> None:
         """Create kinds, and wait until they are served."""

@@ -24,6 +24,7 @@ import yaml
 from tests.kit.cluster import kubeconfig_of
 from tests.kit.objects import GROUP, Api
 from tests.kit.places import BIN, ROOT
+from tests.kit.rights import granted
 from tests.kit.wait import patience, wait_until
 
 ACCOUNT = "operator"
@@ -153,29 +154,21 @@ class Project:
 
     def allow_lease(self, name: str) -> None:
         """Give the operator's account the rights of config/rbac for its Lease."""
-        rbac = f"/apis/rbac.authorization.k8s.io/v1/namespaces/{self.namespace}"
         role = yaml.safe_load((ROOT / "config/rbac/leader_election_role.yaml").read_text(encoding="utf-8"))
         for rule in role["rules"]:
             if rule["resources"] == ["leases"] and rule.pop("resourceNames", None):
                 rule["resourceNames"] = [name]
-        name = role["metadata"]["name"]
-        self.api.apply(f"{rbac}/roles/{name}", {**role, "metadata": {"name": name}})
-        binding = yaml.safe_load((ROOT / "config/rbac/leader_election_role_binding.yaml").read_text(encoding="utf-8"))
-        binding["subjects"] = [{"kind": "ServiceAccount", "name": ACCOUNT, "namespace": self.namespace}]
-        name = binding["metadata"]["name"]
-        self.api.apply(f"{rbac}/rolebindings/{name}", {**binding, "metadata": {"name": name}})
+        self._allow(role["metadata"]["name"], role["rules"])
 
     def allow_rollouts(self) -> None:
         """Give the operator's account the rights for the state of rollouts, and for plans in the mode `approve`."""
-        rbac = f"/apis/rbac.authorization.k8s.io/v1/namespaces/{self.namespace}"
-        meta = {"apiVersion": "rbac.authorization.k8s.io/v1", "metadata": {"name": "rollouts"}}
         verbs = ["create", "get", "update", "patch", "delete"]
-        rules = [{"apiGroups": [""], "resources": ["configmaps"], "verbs": verbs}]
-        self.api.apply(f"{rbac}/roles/rollouts", {**meta, "kind": "Role", "rules": rules})
-        account = {"kind": "ServiceAccount", "name": ACCOUNT, "namespace": self.namespace}
-        role = {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": "rollouts"}
-        binding = {**meta, "kind": "RoleBinding", "subjects": [account], "roleRef": role}
-        self.api.apply(f"{rbac}/rolebindings/rollouts", binding)
+        self._allow("rollouts", [{"apiGroups": [""], "resources": ["configmaps"], "verbs": verbs}])
+
+    def _allow(self, name: str, rules: list[Any]) -> None:
+        """Give the operator's account rights in its namespace."""
+        account = self.namespace, ACCOUNT
+        self.api.grant(*granted(name, rules, namespace=self.namespace, account=account))
 
     def bind_everywhere(self) -> None:
         """Give the operator's account its rights in every namespace."""
@@ -244,27 +237,9 @@ def account_kubeconfig(api: Api, admin: Path, namespace: str, folder: Path) -> P
         for rule in rules
         if "cache.example.com" in rule["apiGroups"]
     ]
-    rbac = "/apis/rbac.authorization.k8s.io/v1"
-    name = f"operator-{namespace}"
-    api.apply(
-        f"{rbac}/clusterroles/{name}",
-        {
-            "apiVersion": "rbac.authorization.k8s.io/v1",
-            "kind": "ClusterRole",
-            "metadata": {"name": name},
-            "rules": rules,
-        },
-    )
-    api.apply(
-        f"{rbac}/namespaces/{namespace}/rolebindings/{name}",
-        {
-            "apiVersion": "rbac.authorization.k8s.io/v1",
-            "kind": "RoleBinding",
-            "metadata": {"name": name},
-            "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": name},
-            "subjects": [{"kind": "ServiceAccount", "name": ACCOUNT, "namespace": namespace}],
-        },
-    )
+    role, binding = granted(f"operator-{namespace}", rules, account=(namespace, ACCOUNT))
+    in_namespace = {"kind": "RoleBinding", "metadata": {"name": f"operator-{namespace}", "namespace": namespace}}
+    api.grant(role, {**binding, **in_namespace})
     token = api.call("POST", f"{base}/{ACCOUNT}/token", {"spec": {"expirationSeconds": 7200}})["status"]["token"]
     cluster = yaml.safe_load(admin.read_text(encoding="utf-8"))["clusters"][0]["cluster"]
     if "certificate-authority" in cluster:

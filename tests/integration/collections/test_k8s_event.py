@@ -5,6 +5,8 @@ from typing import Any
 
 import pytest
 
+from tests.kit.rights import granted
+
 
 @pytest.fixture
 def about(memcached: dict[str, str]) -> dict[str, Any]:
@@ -78,15 +80,5 @@ def test_an_event_in_the_wrong_namespace_is_refused_by_the_api_server(module: An
 
 def grant(kubectl: Any, namespace: str, rule: dict[str, list[str]]) -> None:
     """Make the service account `worker`, which may do just this."""
-    metadata = {"name": "worker", "namespace": namespace}
-    kubectl.apply(
-        {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": metadata},
-        {"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "Role", "metadata": metadata, "rules": [rule]},
-        {
-            "apiVersion": "rbac.authorization.k8s.io/v1",
-            "kind": "RoleBinding",
-            "metadata": metadata,
-            "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": "worker"},
-            "subjects": [{"kind": "ServiceAccount", **metadata}],
-        },
-    )
+    account = {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "worker", "namespace": namespace}}
+    kubectl.apply(account, *granted("worker", [rule], namespace=namespace, account=(namespace, "worker")))

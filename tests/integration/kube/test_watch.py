@@ -18,6 +18,7 @@ from runner.core.kube.watch_stream import WatchPolicy
 from runner.sdk import devcluster as clusters
 from runner.sdk.devcluster import DevCluster
 from runner.values.objects import GVK, Object, ObjectKey
+from tests.kit.rights import granted
 from tests.kit.wait import until
 
 if TYPE_CHECKING:
@@ -89,18 +90,9 @@ async def test_missing_rights_are_named_and_do_once_they_are_granted(
     async with await connected(**{"as": "jane"}) as jane, follow(jane, kind.gvk, namespace) as followed:
         await until(lambda: followed.watcher.health.state is WatchState.FAILING)
         assert 'cannot watch resource "widgets"' in followed.watcher.health.last_error
-        rbac = "rbac.authorization.k8s.io"
-        role = {
-            "metadata": {"name": "widgets"},
-            "rules": [{"apiGroups": [kind.group], "resources": ["widgets"], "verbs": ["list", "watch"]}],
-        }
-        binding = {
-            "metadata": {"name": "widgets"},
-            "roleRef": {"apiGroup": rbac, "kind": "Role", "name": "widgets"},
-            "subjects": [{"apiGroup": rbac, "kind": "User", "name": "jane"}],
-        }
-        await client.create(await kind.discovery.find(GVK(rbac, "v1", "Role")), namespace, role)
-        await client.create(await kind.discovery.find(GVK(rbac, "v1", "RoleBinding")), namespace, binding)
+        rules = [{"apiGroups": [kind.group], "resources": ["widgets"], "verbs": ["list", "watch"]}]
+        for each in granted("widgets", rules, namespace=namespace, user="jane"):
+            await client.create(await kind.discovery.find(GVK.of(each)), namespace, each)
         await followed.reaches("[ +a ]")
 
 

@@ -22,7 +22,7 @@ from runner.core.kube.meaning import Follow, Request
 from runner.engines.pod.jobs import RUN_OF, WARM
 from runner.values.objects import MODE
 from tests.integration.operator.test_every_refusal import ANSWERS, REQUESTS, SHORT, Fault, expected, visible
-from tests.integration.operator.test_metrics import Scraper, granted
+from tests.integration.operator.test_metrics import Scraper, grant
 from tests.kit.objects import GROUP, Things
 from tests.kit.operator import ACCOUNT, Operator, Project, account_kubeconfig
 from tests.kit.relay import Delay, Relay, Rule, through
@@ -313,8 +313,8 @@ def _change(world: World, secret: str) -> None:
 @pytest.fixture(scope="module")
 def metered(world: World) -> Iterator[Operator]:
     """An operator whose clients of metrics need a right."""
-    granted(world.api, "metrics_auth_role.yaml", NAMESPACE, ACCOUNT)
-    granted(world.api, "metrics_reader_role.yaml", NAMESPACE, "reader")
+    grant(world.api, "metrics_auth_role.yaml", NAMESPACE, ACCOUNT)
+    grant(world.api, "metrics_reader_role.yaml", NAMESPACE, "reader")
     world.api.call("POST", f"{_NAMESPACED}/serviceaccounts", {"metadata": {"name": "reader"}})
     case = Case(Request.METRICS, "POST", ".*/(tokenreviews|subjectaccessreviews)", flags=METRICS)
     operator = _start(world, "metered", case)

@@ -13,29 +13,21 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from runner.base.pki import Authority
 from tests.kit.promtool import problems_of_metrics
+from tests.kit.rights import granted
 from tests.kit.wait import patience, wait_until
 
 if TYPE_CHECKING:
     from tests.kit.objects import Api, Things
     from tests.kit.operator import Operator, Project
 
-RBAC = "/apis/rbac.authorization.k8s.io/v1"
 CONFIG = Path(__file__).resolve().parents[3] / "config" / "rbac"
 
 
-def granted(api: Api, file: str, namespace: str, account: str) -> None:
+def grant(api: Api, file: str, namespace: str, account: str) -> None:
     """Give an account the ClusterRole of a file of config/rbac."""
     role = yaml.safe_load((CONFIG / file).read_text(encoding="utf-8"))
     name = f"{namespace}-{role['metadata']['name']}"
-    api.apply(f"{RBAC}/clusterroles/{name}", {**role, "metadata": {"name": name}})
-    binding = {
-        "apiVersion": "rbac.authorization.k8s.io/v1",
-        "kind": "ClusterRoleBinding",
-        "metadata": {"name": name},
-        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": name},
-        "subjects": [{"kind": "ServiceAccount", "name": account, "namespace": namespace}],
-    }
-    api.apply(f"{RBAC}/clusterrolebindings/{name}", binding)
+    api.grant(*granted(name, role["rules"], account=(namespace, account)))
 
 
 def token_of(api: Api, namespace: str, account: str) -> str:
@@ -105,8 +97,8 @@ def test_metrics_require_rbac_and_use_tls_with_the_current_certificate(
             "Cannot authorize clients of metrics: the operator may not create token and access reviews"
         )["rules"]
     )
-    granted(api, "metrics_auth_role.yaml", space, "operator")
-    granted(api, "metrics_reader_role.yaml", space, "reader")
+    grant(api, "metrics_auth_role.yaml", space, "operator")
+    grant(api, "metrics_reader_role.yaml", space, "reader")
     wait_until(lambda: scraper.get(reader)[0] == 200, "the rights to count")
 
     assert scraper.get() == (401, "bearer token required\n")

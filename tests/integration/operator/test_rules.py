@@ -28,6 +28,7 @@ from runner.features.rights.check import RightsCheck
 from runner.values.errors import ForbiddenError
 from runner.values.objects import GVK
 from tests.kit.places import ROOT
+from tests.kit.rights import granted
 from tests.kit.wait import wait_until
 from tests.kit.watch_values import watch_value
 
@@ -60,18 +61,6 @@ def rules(files: Sequence[str] = FILES) -> list[dict[str, Any]]:
 
 def without(resource: str) -> list[dict[str, Any]]:
     return [rule for rule in rules() if rule["resources"] != [resource]]
-
-
-def grant(api: Api, user: str, given: list[dict[str, Any]]) -> None:
-    """Let a user have these rules everywhere."""
-    meta = {"apiVersion": "rbac.authorization.k8s.io/v1", "metadata": {"name": user}}
-    api.apply(f"{RBAC}/clusterroles/{user}", {**meta, "kind": "ClusterRole", "rules": given})
-    group = "rbac.authorization.k8s.io"
-    binding = {
-        "roleRef": {"apiGroup": group, "kind": "ClusterRole", "name": user},
-        "subjects": [{"apiGroup": group, "kind": "User", "name": user}],
-    }
-    api.apply(f"{RBAC}/clusterrolebindings/{user}", {**meta, "kind": "ClusterRoleBinding", **binding})
 
 
 def is_granted(api: Api, user: str, needed: Right) -> bool:
@@ -114,10 +103,10 @@ async def test_each_missing_rule_of_the_operator_is_named_at_start(
 
     users = {f"{namespace}-without-{number}": name for number, name in enumerate(("", *AT_START))}
     for user, missing in users.items():
-        grant(api, user, without(missing))
+        api.grant(*granted(user, without(missing), user=user))
     for user, missing in users.items():
-        granted = sorted(right for right in needed if right.resource != missing)
-        wait_until(lambda who=user, has=granted: all(is_granted(api, who, each) for each in has), user)  # type: ignore[misc]
+        has = sorted(right for right in needed if right.resource != missing)
+        wait_until(lambda who=user, has=has: all(is_granted(api, who, each) for each in has), user)  # type: ignore[misc]
         problems = await reported(as_user(Path(admin), user, tmp_path), needed)
         found = [match.groupdict() for match in map(PROBLEM.match, problems) if match]
         rules_to_add = {(right.resource, right.name) for right in needed if right.resource == missing}
@@ -134,7 +123,7 @@ async def test_the_operator_can_write_its_own_lease_and_config_map_and_no_other(
     api: Api, devcluster: DevCluster, namespace: str, tmp_path: Path
 ) -> None:
     user = f"{namespace}-elected"
-    grant(api, user, rules(("leader_election_role.yaml",)))
+    api.grant(*granted(user, rules(("leader_election_role.yaml",)), user=user))
     needed = leases.RIGHTS.of_operator(SETTINGS, [], auth.OwnNamespaces("", namespace, namespace))
     wait_until(lambda: all(is_granted(api, user, each) for each in needed), user)
     kubeconfig = as_user(Path(devcluster.kubeconfig), user, tmp_path)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import yaml
 
+from tests.kit.rights import granted
 from tests.kit.wait import patience, wait_until
 
 if TYPE_CHECKING:
@@ -38,16 +39,7 @@ MAKE = """
 def allow(api: Api, namespace: str, account: str, *rules: dict[str, Any]) -> None:
     """Give an account rights in the namespace, on top of what it has."""
     name = f"{account}-{'-'.join(rules[0]['resources'])}"
-    path = f"{RBAC}/namespaces/{namespace}"
-    head = {"apiVersion": "rbac.authorization.k8s.io/v1", "metadata": {"name": name}}
-    api.apply(f"{path}/roles/{name}", {**head, "kind": "Role", "rules": rules})
-    binding = {
-        **head,
-        "kind": "RoleBinding",
-        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": name},
-        "subjects": [{"kind": "ServiceAccount", "name": account, "namespace": namespace}],
-    }
-    api.apply(f"{path}/rolebindings/{name}", binding)
+    api.grant(*granted(name, rules, namespace=namespace, account=(namespace, account)))
 
 
 @pytest.fixture

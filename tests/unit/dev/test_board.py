@@ -43,11 +43,6 @@ def test_a_failure_is_shown_with_its_place_and_stays_on_the_screen(board: LiveVi
     assert picture[picture.index("LAST ERROR") + 1] == shown
 
 
-def test_the_beginning_of_a_message_of_ansible_is_not_repeated(board: LiveView) -> None:
-    shown = take(board, msg="Task failed", level="error", error="Task failed: Action failed: no such thing")
-    assert shown == "error: Memcached default/mc: Task failed: Action failed: no such thing"
-
-
 def test_a_warning_about_a_whole_kind_names_it(board: LiveView) -> None:
     about = {"level": "warning", "msg": "Not served", "name": None, "namespace": None, "error": "install its CRD"}
     assert take(board, **about) == "warning: Memcached: Not served: install its CRD"
@@ -70,14 +65,6 @@ def test_the_screen_shows_kinds_queues_and_active_runs(board: LiveView) -> None:
 def test_a_run_before_its_first_task_is_shown_with_its_reason(board: LiveView) -> None:
     take(board, msg="Run started", reason="created")
     assert "  Memcached default/mc  created" in board.picture(120)
-
-
-def test_a_warning_does_not_replace_the_last_error(board: LiveView) -> None:
-    failed = take(board, msg="Task failed", level="error", task="Say it", error="no such thing", path="main.yml:3")
-    warned = take(board, msg="Retrying the object with backoff", level="warning", error="no such thing")
-    picture = board.picture(120)
-    assert picture[picture.index("LAST ERROR") + 1] == failed
-    assert picture[-1] == f"  {warned}"
 
 
 @pytest.mark.parametrize(

@@ -59,18 +59,6 @@ class Closed:
         raise UnavailableError(f"nothing.example: no {program.name} here")
 
 
-class Breaks:
-    """Fails at one program, half-way."""
-
-    def __init__(self, at: str) -> None:
-        self.at = at
-
-    def fetch(self, program: Program, _target: Target, file: Path, _progress: Progress, /) -> None:
-        file.write_text("half a pro")
-        if program.name == self.at:
-            raise ClusterError("the build failed")
-
-
 @pytest.fixture
 def environ(tmp_path: Path) -> dict[str, str]:
     return {"XDG_CACHE_HOME": str(tmp_path / "cache")}
@@ -116,14 +104,6 @@ def test_the_first_available_source_is_used(environ: dict[str, str], quiet: Prog
     assert (first.built, second.built) == (["etcd", "kwok"], [])
     assert found["etcd"].read_text() == "built etcd"
     assert found["etcd"].stat().st_mode & 0o111
-
-
-def test_an_interrupted_build_continues_with_the_missing_programs(environ: dict[str, str], quiet: Progress) -> None:
-    with pytest.raises(ClusterError, match="the build failed"):
-        binaries.provide(environ, (Breaks(at="kwok"),), quiet, _TWO)
-    builds = Builds()
-    binaries.provide(environ, (builds,), quiet, _TWO)
-    assert builds.built == ["kwok"]
 
 
 def test_if_every_source_fails_the_error_names_each_with_advice(environ: dict[str, str], quiet: Progress) -> None:

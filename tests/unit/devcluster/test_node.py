@@ -19,7 +19,7 @@ import yaml
 from runner.sdk.devcluster import containerd, kwok, node, nodes, pause, processes
 from runner.sdk.devcluster.binaries import this_machine
 from runner.sdk.devcluster.components import Ports, arguments, node_arguments
-from runner.sdk.devcluster.layout import APISERVER, COMPONENTS, CONTROLLERS, KWOK, Layout
+from runner.sdk.devcluster.layout import APISERVER, COMPONENTS, KWOK, Layout
 from runner.sdk.devcluster.nodes import Nodes, choose
 from runner.values.errors import ClusterError
 
@@ -54,15 +54,6 @@ def test_pods_reach_the_api_server_of_a_real_node() -> None:
     assert f"--advertise-address={node.ADDRESS}" in flags
     assert "--endpoint-reconciler-type=none" not in flags
     assert (node.ADDRESS, "20001") in node_arguments(_PORTS).values()
-
-
-def test_a_real_node_without_a_fake_one_becomes_unknown_as_in_a_cluster() -> None:
-    graces = {
-        chosen: [flag for flag in arguments(_PORTS, (), chosen)[CONTROLLERS] if "grace-period" in flag]
-        for chosen in Nodes
-    }
-    assert graces[Nodes.REAL] == []
-    assert graces[Nodes.BOTH] == graces[Nodes.FAKE] != []
 
 
 @pytest.fixture

@@ -133,9 +133,3 @@ def test_messages_of_ssh_name_what_a_user_of_the_operator_can_do(
     message: str, different: dict[str, object], text: str
 ) -> None:
     assert explained(message, **different) == text
-
-
-def test_a_command_without_a_user_names_the_remedy_in_runs_without_hosts_too() -> None:
-    (found,) = advice.explain(failed("non-zero return code: No user exists for uid 54321")).failures
-    assert found.message.endswith(f"({advice.NO_USER})")
-    assert advice.explain(failed("plain")) == failed("plain")

@@ -30,6 +30,12 @@ def begun(folder: Path, typed: Type) -> Type:
     return typed
 
 
+@pytest.fixture
+def memcached(begun: Type) -> Type:
+    assert begun("create api --group cache --kind Memcached")[0] == 0
+    return begun
+
+
 def parsed(path: Path) -> Any:
     return yaml.safe_load(path.read_text())
 
@@ -133,8 +139,7 @@ def test_a_role_that_is_there_is_used(folder: Path, begun: Type) -> None:
 
 
 @pytest.mark.lengthy
-def test_edits_by_hand_are_kept(folder: Path, begun: Type) -> None:
-    assert begun("create api --group cache --kind Memcached")[0] == 0
+def test_edits_by_hand_are_kept(folder: Path, memcached: Type) -> None:
     watches = folder / "watches.yaml"
     watches.write_text(f"{watches.read_text()}  # by hand\n  vars:\n    a: 1  # one\n# the end\n")
     role = folder / "config/rbac/role.yaml"
@@ -142,7 +147,7 @@ def test_edits_by_hand_are_kept(folder: Path, begun: Type) -> None:
         role.read_text() + "  # the role's own\n  - apiGroups: ['']\n    resources: [pods]\n    verbs: [get]\n"
     )
     before = {path: path.read_text().splitlines() for path in (watches, role)}
-    assert begun("create api --group cache --kind Backup")[0] == 0
+    assert memcached("create api --group cache --kind Backup")[0] == 0
     for path, lines in before.items():
         after = iter(path.read_text().splitlines())
         assert all(line in after for line in lines), path
@@ -151,10 +156,9 @@ def test_edits_by_hand_are_kept(folder: Path, begun: Type) -> None:
 
 
 @pytest.mark.lengthy
-def test_a_new_version_extends_the_crd_and_leaves_one_version_stored(folder: Path, begun: Type) -> None:
-    assert begun("create api --group cache --kind Memcached")[0] == 0
+def test_a_new_version_extends_the_crd_and_leaves_one_version_stored(folder: Path, memcached: Type) -> None:
     watches = (folder / "watches.yaml").read_text()
-    code, out, _ = begun("create api --group cache --version v1 --kind Memcached")
+    code, out, _ = memcached("create api --group cache --version v1 --kind Memcached")
     assert code == 0
     versions = parsed(folder / "config/crd/bases/cache.example.com_memcacheds.yaml")["spec"]["versions"]
     assert [(each["name"], each["served"], each["storage"]) for each in versions] == [
@@ -177,16 +181,15 @@ COLUMNS = """
 
 
 @pytest.mark.lengthy
-def test_a_new_version_of_a_crd_is_a_copy_of_the_stored_one(folder: Path, begun: Type) -> None:
-    assert begun("create api --group cache --kind Memcached")[0] == 0
+def test_a_new_version_of_a_crd_is_a_copy_of_the_stored_one(folder: Path, memcached: Type) -> None:
     path = folder / "config/crd/bases/cache.example.com_memcacheds.yaml"
     text = path.read_text()
     a, b = text.index("\n      additionalPrinterColumns:"), text.index("      subresources:")
     path.write_text(
         text[:a] + COLUMNS + text[b:].replace("status: {}", "status: {}\n        scale: {specReplicasPath: x}")
     )
-    assert begun("create api --group cache --version v1 --kind Memcached")[0] == 0
-    assert begun("create api --group cache --version v2 --kind Memcached")[0] == 0
+    assert memcached("create api --group cache --version v1 --kind Memcached")[0] == 0
+    assert memcached("create api --group cache --version v2 --kind Memcached")[0] == 0
     stored, *others = parsed(path)["spec"]["versions"]
     assert [column["name"] for column in stored["additionalPrinterColumns"]] == ["Size"]
     assert others == [{**stored, "name": name, "storage": False} for name in ("v1", "v2")]
@@ -194,8 +197,7 @@ def test_a_new_version_of_a_crd_is_a_copy_of_the_stored_one(folder: Path, begun:
 
 
 @pytest.mark.lengthy
-def test_a_stored_version_in_flow_style_is_copied_as_data(folder: Path, begun: Type) -> None:
-    assert begun("create api --group cache --kind Memcached")[0] == 0
+def test_a_stored_version_in_flow_style_is_copied_as_data(folder: Path, memcached: Type) -> None:
     path = folder / "config/crd/bases/cache.example.com_memcacheds.yaml"
     crd = parsed(path)
     [stored] = crd["spec"]["versions"]
@@ -204,15 +206,14 @@ def test_a_stored_version_in_flow_style_is_copied_as_data(folder: Path, begun: T
             "versions: []", f"versions:\n  - {json.dumps(stored)}"
         )
     )
-    assert begun("create api --group cache --version v1 --kind Memcached")[0] == 0
+    assert memcached("create api --group cache --version v1 --kind Memcached")[0] == 0
     assert parsed(path)["spec"]["versions"] == [stored, {**stored, "name": "v1", "storage": False}]
 
 
-def test_a_version_of_a_crd_that_stores_none_is_refused(folder: Path, begun: Type) -> None:
-    assert begun("create api --group cache --kind Memcached")[0] == 0
+def test_a_version_of_a_crd_that_stores_none_is_refused(folder: Path, memcached: Type) -> None:
     path = folder / "config/crd/bases/cache.example.com_memcacheds.yaml"
     path.write_text(path.read_text().replace("storage: true", "storage: false"))
-    code, _, output = begun("create api --group cache --version v1 --kind Memcached")
+    code, _, output = memcached("create api --group cache --version v1 --kind Memcached")
     assert (code, "0 versions have `storage: true`; exactly one must have it" in output) == (2, True)
 
 
@@ -229,15 +230,14 @@ def test_scope_plural_and_short_names_reach_the_crd(folder: Path, begun: Type) -
 
 
 @pytest.mark.lengthy
-def test_a_kind_for_which_nothing_runs_is_read_and_not_watched(folder: Path, begun: Type) -> None:
-    assert begun("create api --group cache --kind Memcached")[0] == 0
+def test_a_kind_for_which_nothing_runs_is_read_and_not_watched(folder: Path, memcached: Type) -> None:
     watches, roles = (folder / "watches.yaml").read_text(), sorted(folder.glob("roles/*"))
-    code, out, _ = begun("create api --group cache --kind Plan --watch=false")
+    code, out, _ = memcached("create api --group cache --kind Plan --watch=false")
     assert (code, "Next:" in out) == (0, False)
     assert ((folder / "watches.yaml").read_text(), sorted(folder.glob("roles/*"))) == (watches, roles)
     [*_, rule] = parsed(folder / "config/rbac/role.yaml")["rules"]
     assert (rule["resources"], rule["verbs"]) == (["plans"], ["get", "list", "watch"])
-    assert begun("create api --group cache --version v1 --kind Plan")[0] == 0
+    assert memcached("create api --group cache --version v1 --kind Plan")[0] == 0
     for version in parsed(folder / "config/crd/bases/cache.example.com_plans.yaml")["spec"]["versions"]:
         assert "status" not in version["schema"]["openAPIV3Schema"]["properties"]
     # Molecule waits for runs of `*_*_*.yaml`.
@@ -332,14 +332,13 @@ def test_the_same_kind_of_two_groups_has_files_of_its_own(folder: Path, begun: T
         ("init --domain example.com", "this folder is already a project"),
     ],
 )
-def test_invalid_arguments_are_an_error_and_write_nothing(folder: Path, begun: Type, line: str, why: str) -> None:
-    assert begun("create api --group cache --kind Memcached")[0] == 0
+def test_invalid_arguments_are_an_error_and_write_nothing(folder: Path, memcached: Type, line: str, why: str) -> None:
     with (folder / "watches.yaml").open("a") as file:
         file.write("- {group: cache.example.com, version: v1, kind: Watched, role: memcached}\n")
     (folder / "roles/taken/tasks").mkdir(parents=True)
     (folder / "roles/taken/tasks/main.yml").write_text("- debug:\n")
     before = snapshot(folder)
-    code, out, err = begun(line)
+    code, out, err = memcached(line)
     assert (code, out) == (2, "")
     assert why in err
     assert snapshot(folder) == before

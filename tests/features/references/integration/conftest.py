@@ -29,6 +29,7 @@ from tests.features.references.integration.bed import (
 )
 from tests.kit.cluster import altered
 from tests.kit.objects import Hand
+from tests.kit.rights import granted
 from tests.kit.watch_values import watch_value
 
 
@@ -43,17 +44,9 @@ def allow(hand: Hand, user: str) -> Allow:
     """Give that user rights on Secrets of the test's namespace."""
 
     async def give(*verbs: str) -> None:
-        name, group = f"{user}-{uuid.uuid4().hex[:4]}", "rbac.authorization.k8s.io"
-        role = {"apiVersion": f"{group}/v1", "kind": "Role", "metadata": {"name": name}}
-        await hand.create({**role, "rules": [{"apiGroups": [""], "resources": ["secrets"], "verbs": list(verbs)}]})
-        await hand.create(
-            {
-                **role,
-                "kind": "RoleBinding",
-                "roleRef": {"apiGroup": group, "kind": "Role", "name": name},
-                "subjects": [{"apiGroup": group, "kind": "User", "name": user}],
-            }
-        )
+        rules = [{"apiGroups": [""], "resources": ["secrets"], "verbs": list(verbs)}]
+        for each in granted(f"{user}-{uuid.uuid4().hex[:4]}", rules, namespace=hand.namespace, user=user):
+            await hand.create(each)
 
     return give
 

@@ -14,6 +14,7 @@ import urllib3
 import yaml
 
 from tests.kit.places import ROOT
+from tests.kit.rights import granted
 from tests.kit.wait import patience, wait_until
 
 if TYPE_CHECKING:
@@ -212,15 +213,8 @@ def test_the_sample_runs_with_only_the_recorded_rights_and_as_an_arbitrary_user(
         ("Role", "default"),
     }
     for role in roles:
-        name, where = f"{space}-recorded", f"{RBAC}/namespaces/{role['metadata']['namespace']}"
-        api.apply(f"{where}/roles/{name}", {**role, "metadata": {"name": name}})
-        binding = {
-            "apiVersion": "rbac.authorization.k8s.io/v1",
-            "kind": "RoleBinding",
-            "metadata": {"name": name},
-            "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": name},
-            "subjects": [{"kind": "ServiceAccount", "name": "operator", "namespace": space}],
-        }
-        api.apply(f"{where}/rolebindings/{name}", binding)
+        name = f"{space}-recorded"
+        where = role["metadata"]["namespace"]
+        api.grant(*granted(name, role["rules"], namespace=where, account=(space, "operator")))
     second = live(project, scratch, within=confined(project, scratch))
     assert [line for line in second.lines() if "forbidden" in str(line)] == []
