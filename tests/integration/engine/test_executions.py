@@ -65,19 +65,23 @@ async def test_ordinary_modules_start_no_new_interpreter(runs: Runs) -> None:
     assert found["forked_module"] >= 15
 
 
-@pytest.mark.parametrize(
-    ("reason", "task", "verbosity"),
-    [
-        ("async", "{command: echo, async: 10, poll: 1}", 0),
-        ("interpreter_environment", "{command: echo, environment: {LD_BIND_NOW: '1'}}", 0),
-        ("other_interpreter", "{command: echo, vars: {ansible_python_interpreter: /usr/bin/python3}}", 0),
-        ("verbosity", "{command: echo}", 3),
-        ("not_python", "old_module:", 0),
-        ("starts_interpreter", "restarts:", 0),
-    ],
-)
-async def test_a_module_that_needs_it_has_a_new_interpreter(reason: str, task: str, verbosity: int, runs: Runs) -> None:
-    playbook = runs.tasks(f"- {task}")
+NEW_INTERPRETERS = {
+    "async": "{command: echo, async: 10, poll: 1}",
+    "interpreter_environment": "{command: echo, environment: {LD_BIND_NOW: '1'}}",
+    "other_interpreter": "{command: echo, vars: {ansible_python_interpreter: /usr/bin/python3}}",
+    "not_python": "old_module:",
+    "starts_interpreter": "restarts:",
+}
+WORKERS = {
+    "timeout": "{command: echo, timeout: 10}",
+    "action": "pause: {seconds: 0}",
+    "plugin": "set_fact: {found: \"{{ lookup('pipe', 'echo') }}\"}",
+    "changed_value": "{debug: {msg: '{{ given.append(1) }}'}, vars: {given: []}}",
+}
+
+
+async def test_a_module_that_needs_it_has_a_new_interpreter_and_a_task_a_worker(runs: Runs) -> None:
+    playbook = runs.tasks("\n".join(f"- {task}" for task in (*NEW_INTERPRETERS.values(), *WORKERS.values())))
     library = runs.content / "library"
     library.mkdir()
     (library / "old_module").write_text("#!/bin/sh\necho '{\"changed\": false}'\n", encoding="utf-8")
@@ -86,42 +90,43 @@ async def test_a_module_that_needs_it_has_a_new_interpreter(reason: str, task: s
         encoding="utf-8",
     )
 
-    ran = await runs.run(playbook, verbosity=verbosity)
+    ran = await runs.run(playbook)
 
     found = ways(ran)
-    assert [way for way in found if not way.startswith("forked_worker")] == [f"new_interpreter: {reason}"]
+    assert {way for way in found if way.startswith("new_interpreter")} == {
+        f"new_interpreter: {reason}" for reason in NEW_INTERPRETERS
+    }
+    forked = {way for way in found if way.startswith("forked_worker")}
+    assert forked >= {f"forked_worker: {reason}" for reason in WORKERS}
 
 
-@pytest.mark.parametrize(
-    ("reason", "task"),
-    [
-        ("timeout", "{command: echo, timeout: 10}"),
-        ("action", "pause: {seconds: 0}"),
-        ("plugin", "set_fact: {found: \"{{ lookup('pipe', 'echo') }}\"}"),
-        ("changed_value", "{debug: {msg: '{{ given.append(1) }}'}, vars: {given: []}}"),
-    ],
-)
-async def test_a_task_that_needs_it_has_a_worker(reason: str, task: str, runs: Runs) -> None:
-    ran = await runs.run(runs.tasks(f"- {task}"))
+async def test_with_high_verbosity_a_module_has_a_new_interpreter(runs: Runs) -> None:
+    found = ways(await runs.run(runs.tasks("- {command: echo}"), verbosity=3))
 
-    found = ways(ran)
-    assert found.pop(f"forked_worker: {reason}") == 1
-    assert found.keys() <= {"forked_module"}
+    assert [way for way in found if not way.startswith("forked_worker")] == ["new_interpreter: verbosity"]
 
 
-@pytest.mark.parametrize(
-    "exported",
-    [
-        {"VIRTUAL_ENV": "/venv", "PS1": "(venv) $ ", "VIRTUAL_ENV_PROMPT": "(venv) "},
-        {"TMUX": "/tmp/tmux-0/default,7,0", "TMUX_PANE": "%0", "TERM": "screen", "SHLVL": "3"},
-        {"BASH_FUNC_which%%": "() {  echo\n}", "IFS": ":", "OPTIND": "3", "PS2": "> ", "MAIL": "/var/mail/root"},
-    ],
-    ids=["venv", "tmux", "login"],
-)
+EXPORTED = {
+    "VIRTUAL_ENV": "/venv",
+    "PS1": "(venv) $ ",
+    "VIRTUAL_ENV_PROMPT": "(venv) ",
+    "TMUX": "/tmp/tmux-0/default,7,0",
+    "TMUX_PANE": "%0",
+    "TERM": "screen",
+    "SHLVL": "3",
+    "BASH_FUNC_which%%": "() {  echo\n}",
+    "IFS": ":",
+    "OPTIND": "3",
+    "PS2": "> ",
+    "MAIL": "/var/mail/root",
+}
+"""Variables of a virtual environment, of tmux, and of a login shell."""
+
+
 async def test_variables_that_an_interactive_shell_exports_start_no_new_interpreter(
-    exported: dict[str, str], runs: Runs, monkeypatch: pytest.MonkeyPatch
+    runs: Runs, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for name, value in exported.items():
+    for name, value in EXPORTED.items():
         monkeypatch.setenv(name, value)
     playbook = runs.tasks(
         "- {name: shown, command: env, register: it}\n- {name: said, debug: {msg: '{{ it.stdout }}'}}"
@@ -131,7 +136,7 @@ async def test_variables_that_an_interactive_shell_exports_start_no_new_interpre
     started = await runs.run(playbook, engine="exec")
 
     assert ways(forked) == {"forked_module": 1, "playbook_process": 2}
-    names = exported.keys()
+    names = EXPORTED.keys()
     assert _variables(forked.said("said"), names) == _variables(started.said("said"), names)
 
 

@@ -146,19 +146,6 @@ async def test_modules_that_need_their_own_interpreter_get_a_new_one(modules: Ru
     assert waited != ZYGOTE
 
 
-async def test_a_run_whose_zygote_is_killed_continues_with_new_interpreters(modules: Runs) -> None:
-    seen = await said(
-        modules,
-        """
-- {whence: {end_parent: true}, register: first}
-- {whence: , register: second}
-- debug: {msg: "{{ [first.parent, second.parent] }}"}
-""",
-    )
-
-    assert seen == [[ZYGOTE, SHELL]]
-
-
 async def test_a_loop_whose_zygote_is_killed_continues_with_the_next_item(modules: Runs) -> None:
     seen = await said(
         modules,
@@ -169,9 +156,3 @@ async def test_a_loop_whose_zygote_is_killed_continues_with_the_next_item(module
     )
 
     assert seen == [[ZYGOTE, SHELL, SHELL]]
-
-
-async def test_at_vvv_modules_are_executed_through_the_shell(modules: Runs) -> None:
-    seen = await said(modules, '- {whence: , register: it}\n- debug: {msg: "{{ it.parent }}"}', verbosity=3)
-
-    assert seen == [SHELL]
