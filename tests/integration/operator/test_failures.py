@@ -12,62 +12,18 @@ if TYPE_CHECKING:
     from tests.kit.operator import Project
 
 
-def test_the_failure_condition_contains_the_message_of_each_failed_task(project: Project, things: Things) -> None:
-    project.role(
-        "thing",
-        """
-        - name: Go on with whoever is left
-          ansible.builtin.set_fact:
-            a_fact: 1
-        - name: The first one fails for every item
-          ansible.builtin.fail:
-            msg: "no {{ item }} today"
-          loop: [bread, milk]
-        """,
-    )
-    project.watch("thing", retry={"delay": "1h", "maxDelay": "1h"})
-    operator = project.start()
-    things.create("one", {})
-    failure = things.await_condition("one", "Failure")
-    assert failure["reason"] == "Failed"
-    assert "no bread today" in failure["message"]
-    assert "no milk today" in failure["message"]
-    assert failure["ansibleResult"]["failures"] == 1
-    assert things.conditions("one")["Running"]["status"] == "False"
-    assert things.conditions("one")["Successful"]["status"] == "False"
-    logged = operator.await_line("Task failed", name="one")
-    assert logged["path"].endswith("roles/thing/tasks/main.yml:5")
-    # A thread of the operator writes the output, perhaps after the status.
-    wait_until(lambda: "Ansible Task StdOut" in operator.log, "the output of the task")
-
-
-def test_a_failed_run_is_tried_again_with_growing_delays_until_it_succeeds(project: Project, things: Things) -> None:
-    project.role(
-        "thing",
-        """
-        - name: Wait for the world to change
-          ansible.builtin.stat:
-            path: "{{ lookup('env', 'NOTES') }}"
-          register: world
-        - name: Fail until then
-          ansible.builtin.assert:
-            that: world.stat.exists
-            fail_msg: not yet
-        """,
-    )
-    project.watch("thing")
-    operator = project.start(environment={"NOTES": str(project.folder / "notes")})
-    things.create("one", {})
-    assert things.await_condition("one", "Failure")["message"].splitlines()[0] == "not yet"
-    operator.await_line("Retrying the object with backoff", name="one", failures=2)
-    (project.folder / "notes").touch()
-    things.await_success("one")
-    delays = [line["seconds"] for line in operator.lines(msg="Retrying the object with backoff", name="one")]
-    assert delays[:2] == [1.0, 2.0]
-    assert things.conditions("one")["Failure"]["status"] == "False"
-
-
+EACH_ITEM = """
+- name: Go on with whoever is left
+  ansible.builtin.set_fact:
+    a_fact: 1
+- name: The first one fails for every item
+  ansible.builtin.fail:
+    msg: "no {{ item }} today"
+  loop: [bread, milk]
+"""
 FAILS = {
+    "each-item": (EACH_ITEM, "no bread today"),
+    "escaped": ("- ansible.builtin.fail: {msg: \"<size> {{ size }} & 'more' \u2028 \\u2029 ü\"}\n", "<size> 1 &"),
     "no-task-file": ("- ansible.builtin.include_tasks: nowhere.yml\n", "nowhere.yml"),
     "syntax-error": ("- ansible.builtin.debug: {msg: 'x'\n  oops: [\n", "syntax-error/tasks/main.yml"),
     "no-collection": ("- name: Use what is not installed\n  no.such.module:\n    a: 1\n", "no.such.module"),
@@ -118,36 +74,62 @@ def test_each_failure_of_ansible_is_in_the_condition_and_one_that_was_rescued_or
     project.watch("thing", retry={"attempts": 1})
     operator = project.start(environment={"ANSIBLE_SSH_RETRIES": "0"})
     for name, (_, said) in FAILS.items():
-        things.create(name, {"how": name})
+        things.create(name, {"how": name, "size": 1})
         assert said in things.await_condition(name, "Failure")["message"], name
     things.create("rescued", {"how": "rescued"})
     assert things.await_success("rescued")["ansibleResult"]["failures"] == 0
     assert operator.runs("rescued")[0]["outcome"] == "succeeded"
 
+    failure = things.conditions("each-item")["Failure"]
+    assert failure["reason"] == "Failed"
+    assert "no milk today" in failure["message"]
+    assert failure["ansibleResult"]["failures"] == 1
+    assert things.conditions("each-item")["Running"]["status"] == "False"
+    assert things.conditions("each-item")["Successful"]["status"] == "False"
+    assert operator.await_line("Task failed", name="each-item")["path"].endswith("roles/each-item/tasks/main.yml:5")
+    # A thread of the operator writes the output, perhaps after the status.
+    wait_until(lambda: "Ansible Task StdOut" in operator.log, "the output of the task")
 
-def test_an_invalid_annotation_prevents_runs_until_it_is_corrected(project: Project, things: Things) -> None:
-    project.role("thing", "- ansible.builtin.debug: {msg: hello}\n")
+    things.merge("escaped", {"spec": {"size": 2}})
+    assert "<size> 2 &" in things.await_condition("escaped", "Failure")["message"]
+    assert not [line for line in operator.lines(level="warning") if "Status is not written" in line["msg"]]
+
+
+FAILS_AT_FIRST = """
+- name: Wait for the world to change
+  ansible.builtin.stat:
+    path: "{{ lookup('env', 'NOTES') }}"
+  register: world
+- name: Fail until then
+  ansible.builtin.assert:
+    that: world.stat.exists
+    fail_msg: not yet
+"""
+
+
+def test_a_failed_run_is_tried_again_with_growing_delays_and_an_invalid_annotation_prevents_runs_until_it_is_corrected(
+    project: Project, things: Things
+) -> None:
+    project.role("thing", FAILS_AT_FIRST)
     project.watch("thing")
-    operator = project.start()
+    operator = project.start(environment={"NOTES": str(project.folder / "notes")})
+    things.create("one", {})
+    assert things.await_condition("one", "Failure")["message"].splitlines()[0] == "not yet"
+    operator.await_line("Retrying the object with backoff", name="one", failures=2)
+    (project.folder / "notes").touch()
+    things.await_success("one")
+    delays = [line["seconds"] for line in operator.lines(msg="Retrying the object with backoff", name="one")]
+    assert delays[:2] == [1.0, 2.0]
+    assert things.conditions("one")["Failure"]["status"] == "False"
+
     name = "ansible.sdk.operatorframework.io/reconcile-period"
-    things.create("one", {}, annotations={name: "often"})
-    failure = things.await_condition("one", "Failure")
+    things.create("two", {}, annotations={name: "often"})
+    failure = things.await_condition("two", "Failure")
     assert name in failure["message"]
     assert "often" in failure["message"]
-    assert operator.runs("one") == []
-    things.merge("one", {"metadata": {"annotations": {name: "1h"}}})
-    things.await_success("one")
-
-
-def test_messages_with_characters_that_the_api_server_escapes_are_written(project: Project, things: Things) -> None:
-    project.role("thing", "- ansible.builtin.fail: {msg: \"<size> {{ size }} & 'more' \u2028 \\u2029 ü\"}\n")
-    project.watch("thing", retry={"attempts": 1})
-    operator = project.start()
-    things.create("one", {"size": 1})
-    assert "<size> 1 &" in things.await_condition("one", "Failure")["message"]
-    things.merge("one", {"spec": {"size": 2}})
-    assert "<size> 2 &" in things.await_condition("one", "Failure")["message"]
-    assert not [line for line in operator.lines(level="warning") if "Status is not written" in line["msg"]]
+    assert operator.runs("two") == []
+    things.merge("two", {"metadata": {"annotations": {name: "1h"}}})
+    things.await_success("two")
 
 
 _WORKERS_FAIL = """

@@ -85,12 +85,23 @@ def kind(make_kind: Callable[[str], Kind]) -> Kind:
     return make_kind("k")
 
 
-def test_the_operator_serves_other_kinds_while_one_is_not_served_yet_or_deleted_and_reconciles_it_when_it_is_installed(
-    project: Project, things: Things, kind: Kind
+WAITS = """
+- name: Wait
+  ansible.builtin.wait_for: {path: "{{ lookup('env', 'NOTES') }}", timeout: 60}
+  when: ansible_operator_meta.name == 'slow'
+"""
+
+
+def test_the_operator_serves_other_kinds_while_one_is_not_served_or_deleted_even_during_a_run(
+    project: Project, things: Things, kind: Kind, make_kind: Callable[[str], Kind]
 ) -> None:
     project.watches[-1]["finalizer"] = {"name": f"{GROUP}/finalizer", "role": "thing"}
+    fleeting = make_kind("fleeting")
+    fleeting.install()
+    wait_until(fleeting.is_served, "the kind to be served")
+    project.role("thing", WAITS)
     project.watch("thing")
-    operator = project.start()
+    operator = project.start(environment={"NOTES": str(project.folder / "notes")})
     things.create("one", {})
     things.await_success("one")
     assert [line for line in operator.lines(level="warning") if kind.kind in str(line)]
@@ -106,31 +117,17 @@ def test_the_operator_serves_other_kinds_while_one_is_not_served_yet_or_deleted_
     wait_until(kind.is_served, "the kind to be served again")
     kind.create("second")
     operator.await_line("Run ended", name="second")
-    assert operator.stop() == 0
 
-
-def test_a_kind_that_is_deleted_in_the_middle_of_a_run_harms_nothing(
-    project: Project, things: Things, kind: Kind
-) -> None:
-    project.role(
-        "thing",
-        "- name: Wait\n  ansible.builtin.wait_for:\n    path: \"{{ lookup('env', 'NOTES') }}\"\n    timeout: 60\n",
-    )
-    kind.install()
-    wait_until(kind.is_served, "the kind to be served")
-    project.role("other", HELLO)
-    project.watch("other")
-    operator = project.start(environment={"NOTES": str(project.folder / "notes")})
-    kind.create("first")
-    operator.await_line("Run started", name="first")
-    kind.remove()
-    wait_until(lambda: not kind.is_served(), "the kind to go")
+    fleeting.create("slow")
+    operator.await_line("Run started", name="slow")
+    fleeting.remove()
+    wait_until(lambda: not fleeting.is_served(), "the kind to go")
     (project.folder / "notes").touch()
-    operator.await_line("Run ended", name="first")
-    things.create("one", {})
-    things.await_success("one")
+    operator.await_line("Run ended", name="slow")
+    things.create("two", {})
+    things.await_success("two")
     assert operator.stop() == 0
-    assert operator.lines(level="error") == []
+    assert [line for line in operator.lines(level="error") if fleeting.kind in str(line)] == []
 
 
 def test_several_namespaces_are_watched_and_cluster_scoped_kinds_with_them(
@@ -221,9 +218,26 @@ def test_labels_decide_what_is_watched_also_when_they_change(project: Project, t
     things.await_gone("gold")
 
 
-def test_periodic_runs_come_by_the_watch_and_by_the_objects_own_annotation(project: Project, things: Things) -> None:
-    project.role("thing", HELLO)
+REQUESTS = """
+- name: Come back
+  operator_sdk.util.requeue_after:
+    time: "{{ after }}"
+    done: "{{ done | default(false) }}"
+  when: after is defined and (ansible_operator_run.reason == 'created' or done is defined)
+"""
+
+
+def test_runs_come_by_the_period_of_the_watch_or_of_the_object_at_the_request_of_the_role_and_by_changes_of_content(
+    project: Project, things: Things, api: Api
+) -> None:
+    project.role("thing", REQUESTS)
     project.watch("thing", reconcilePeriod="1s")
+    memcached = {"group": "cache.example.com", "version": "v1alpha1", "kind": "Memcached", "role": "thing"}
+    project.watches.append({**memcached, "manageStatus": False})
+    project.grant([""], ["configmaps"])
+    selector = {"matchLabels": {"watched": "yes"}}
+    config_maps = {"version": "v1", "kind": "ConfigMap", "role": "thing", "manageStatus": False, "selector": selector}
+    project.watches.append(config_maps)
     operator = project.start()
     things.create("often", {})
     off = {"ansible.sdk.operatorframework.io/reconcile-period": "0s"}
@@ -236,24 +250,11 @@ def test_periodic_runs_come_by_the_watch_and_by_the_objects_own_annotation(proje
     assert len(operator.runs("never")) == 1
     assert runs >= 2
     assert (things.get("often") or {})["metadata"]["resourceVersion"] == before["metadata"]["resourceVersion"]
+    things.delete("often")
 
-
-def test_a_role_requests_its_next_run(project: Project, things: Things) -> None:
-    project.role(
-        "thing",
-        """
-        - name: Come back
-          operator_sdk.util.requeue_after:
-            time: "{{ after }}"
-            done: "{{ done | default(false) }}"
-          when: ansible_operator_run.reason == 'created' or done is defined
-        """,
-    )
-    project.watch("thing")
-    operator = project.start()
-    things.create("one", {"after": "1s"})
-    things.create("waits", {"after": "1h"})
-    things.create("renews", {"after": "1h", "done": True})
+    things.create("one", {"after": "1s"}, annotations=off)
+    things.create("waits", {"after": "1h"}, annotations=off)
+    things.create("renews", {"after": "1h", "done": True}, annotations=off)
     operator.await_line("Run ended", name="one", reason="requested by the last run")
     things.await_success("one")
     things.await_success("renews")
@@ -264,24 +265,17 @@ def test_a_role_requests_its_next_run(project: Project, things: Things) -> None:
         "Ready": "Unknown",
     }
 
+    # A kind without generation runs for any change of its content.
+    path = f"/api/v1/namespaces/{things.namespace}/configmaps"
+    api.call("POST", path, {"metadata": {"name": "map", "labels": {"watched": "yes"}}, "data": {"a": "1"}})
+    operator.await_line("Run ended", name="map", reason="created")
+    api.call("PATCH", f"{path}/map", {"data": {"a": "2"}}, "application/merge-patch+json")
+    operator.await_line("Run ended", name="map", reason="changed")
 
-def test_a_kind_without_generation_runs_for_any_change_of_its_content(
-    project: Project, api: Api, namespace: str
-) -> None:
-    project.role("thing", HELLO)
-    project.grant([""], ["configmaps"])
-    project.watches.append(
-        {
-            "version": "v1",
-            "kind": "ConfigMap",
-            "role": "thing",
-            "manageStatus": False,
-            "selector": {"matchLabels": {"watched": "yes"}},
-        }
-    )
-    operator = project.start()
-    path = f"/api/v1/namespaces/{namespace}/configmaps"
-    api.call("POST", path, {"metadata": {"name": "one", "labels": {"watched": "yes"}}, "data": {"a": "1"}})
-    operator.await_line("Run ended", name="one", reason="created")
-    api.call("PATCH", f"{path}/one", {"data": {"a": "2"}}, "application/merge-patch+json")
-    operator.await_line("Run ended", name="one", reason="changed")
+    # Without managed status, nothing is written.
+    path = f"/apis/cache.example.com/v1alpha1/namespaces/{things.namespace}/memcacheds"
+    body = {"apiVersion": "cache.example.com/v1alpha1", "kind": "Memcached", "metadata": {"name": "unmanaged"}}
+    api.call("POST", path, {**body, "spec": {"size": 1}})
+    operator.await_line("Run ended", name="unmanaged")
+    assert operator.stop() == 0
+    assert "status" not in api.call("GET", f"{path}/unmanaged")

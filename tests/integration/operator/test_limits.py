@@ -47,20 +47,33 @@ def test_a_hung_run_is_ended_at_its_deadline_and_the_object_runs_again(
     things.await_success("one")
 
 
-def test_a_newer_spec_and_a_deletion_end_a_run_that_is_pointless_now(project: Project, things: Things) -> None:
-    project.role("thing", HANGS_UNLESS_QUICK)
+REFUSES = """
+- name: Refuse for good
+  operator_sdk.util.fail_terminal: {msg: this can never work}
+  when: size == 2 or (size == 4 and a_misspelt_name.is_set)
+- name: Refuse for now
+  ansible.builtin.fail: {msg: not today}
+  when: size == 3
+"""
+
+
+def test_a_run_that_is_pointless_ends_and_none_follows_a_pause_the_last_attempt_or_a_final_failure_until_a_change(
+    project: Project, things: Things
+) -> None:
+    project.role("thing", HANGS_UNLESS_QUICK + REFUSES)
     project.role("cleanup", "- name: Clean up\n  ansible.builtin.debug: {msg: clean}\n")
     project.watch(
         "thing",
         onChange="cancel",
         onDelete="cancel",
         finalizer={"name": "test.example.com/cleanup", "role": "cleanup"},
+        retry={"delay": "100ms", "attempts": 2},
     )
     operator = project.start()
     for name in ("changed", "deleted"):
         things.create(name, {"size": 1})
         wait_until(lambda name=name: operator.lines(msg="Run started", name=name), f"{name}'s first run")  # type: ignore[misc]
-    things.merge("changed", {"spec": {"size": 2}})
+    things.merge("changed", {"spec": {"size": 5}})
     things.await_success("changed")
     assert [run["outcome"] for run in operator.runs("changed")] == ["canceled", "succeeded"]
     assert "was changed meanwhile" in operator.runs("changed")[0]["error"]
@@ -69,26 +82,9 @@ def test_a_newer_spec_and_a_deletion_end_a_run_that_is_pointless_now(project: Pr
     assert [run["outcome"] for run in operator.runs("deleted")] == ["canceled", "succeeded"]
     assert operator.lines(msg="Retrying the object with backoff") == []
 
-
-def test_an_object_is_not_run_after_its_last_attempt_or_a_final_failure_until_it_changes(
-    project: Project, things: Things
-) -> None:
-    project.role(
-        "thing",
-        """
-        - name: Refuse for good
-          operator_sdk.util.fail_terminal: {msg: this can never work}
-          when: size == 1 or (size == 4 and a_misspelt_name.is_set)
-        - name: Refuse for now
-          ansible.builtin.fail: {msg: not today}
-          when: size == 2
-        """,
-    )
-    project.watch("thing", retry={"delay": "100ms", "attempts": 2})
-    operator = project.start()
     for name, size, runs, said in (
-        ("final", 1, 1, "terminal failure"),
-        ("tired", 2, 2, "2 runs failed in a row"),
+        ("final", 2, 1, "terminal failure"),
+        ("tired", 3, 2, "2 runs failed in a row"),
         ("broken", 4, 2, "2 runs failed in a row"),
     ):
         things.create(name, {"size": size})
@@ -99,29 +95,25 @@ def test_an_object_is_not_run_after_its_last_attempt_or_a_final_failure_until_it
             f"{name} to say so",
         )
         assert len(operator.runs(name)) == runs
-        things.merge(name, {"spec": {"size": 3}})
+        things.merge(name, {"spec": {"size": 5}})
         things.await_success(name)
         assert len(operator.runs(name)) == runs + 1
 
-
-def test_a_paused_object_does_not_run_until_it_is_resumed(project: Project, things: Things) -> None:
     annotation = "ansible.sdk.operatorframework.io/paused"
-    project.role("thing", "- name: Do nothing\n  ansible.builtin.debug: {msg: fine}\n")
-    project.watch("thing", finalizer={"name": "test.example.com/cleanup", "role": "thing"})
-    operator = project.start()
-    things.create("one", {"size": 1}, annotations={annotation: "true"})
-    assert things.await_condition("one", "Running", "False")["reason"] == "Paused"
-    things.merge("one", {"spec": {"size": 2}})
-    things.await_condition("one", "Running", "False")
-    assert operator.runs("one") == []
-    assert "finalizers" not in (things.get("one") or {})["metadata"]
-    things.merge("one", {"metadata": {"annotations": {annotation: None}}})
-    things.await_success("one")
-    things.merge("one", {"metadata": {"annotations": {annotation: "true"}}})
-    things.await_condition("one", "Running", "False")
-    things.delete("one")
-    wait_until(lambda: (things.get("one") or {})["metadata"].get("deletionTimestamp"), "the deletion to be asked for")
-    assert len(operator.runs("one")) == 1
-    things.merge("one", {"metadata": {"annotations": {annotation: None}}})
-    things.await_gone("one")
-    assert len(operator.runs("one")) == 2
+    things.create("paused", {"size": 5}, annotations={annotation: "true"})
+    assert things.await_condition("paused", "Running", "False")["reason"] == "Paused"
+    things.merge("paused", {"spec": {"size": 6}})
+    things.await_condition("paused", "Running", "False")
+    assert operator.runs("paused") == []
+    assert "finalizers" not in (things.get("paused") or {})["metadata"]
+    things.merge("paused", {"metadata": {"annotations": {annotation: None}}})
+    things.await_success("paused")
+    things.merge("paused", {"metadata": {"annotations": {annotation: "true"}}})
+    things.await_condition("paused", "Running", "False")
+    things.delete("paused")
+    marked = "the deletion to be asked for"
+    wait_until(lambda: (things.get("paused") or {})["metadata"].get("deletionTimestamp"), marked)
+    assert len(operator.runs("paused")) == 1
+    things.merge("paused", {"metadata": {"annotations": {annotation: None}}})
+    things.await_gone("paused")
+    assert len(operator.runs("paused")) == 2

@@ -147,7 +147,7 @@ def test_without_owner_injection_nothing_is_owned(project: Project, things: Thin
     config = Child(api, f"/api/v1/namespaces/{things.namespace}/configmaps/one")
     project.role("thing", MAKE)
     project.watch("thing")
-    operator = project.start("--inject-owner-ref=false")
+    operator = project.start("--inject-owner-ref=false", "--engine=exec")
     things.create("one", {"size": 1})
     things.await_success("one")
     assert "ownerReferences" not in config.get()["metadata"]

@@ -46,12 +46,20 @@ def selectables(api: Api, namespace: str, project: Project) -> Iterator[Selectab
     api.call("DELETE", path)
 
 
-def test_only_the_object_of_one_name_is_run_and_finalized(project: Project, things: Things) -> None:
+def test_only_the_object_of_one_name_is_run_and_finalized_and_an_unsupported_field_selector_is_logged_with_its_remedy(
+    project: Project, things: Things
+) -> None:
     project.role("thing", HELLO)
     project.watch("thing", name="main", finalizer={"name": FINALIZER, "role": "thing"})
+    sample = {"group": "cache.example.com", "version": "v1alpha1", "kind": "Memcached", "role": "thing"}
+    project.watches.append({**sample, "fieldSelector": "spec.mode=managed"})
     # Another operator's, of the same make: it has the same finalizer, and this one was never its watcher.
     things.create("theirs", {}, finalizers=[FINALIZER])
-    operator = project.start()
+    operator = project.start(ready=False)
+    logged = operator.await_line("Watch failed; retrying")
+    assert "field label not supported: spec.mode" in logged["error"]
+    assert "selectableFields" in logged["needs"]
+    assert not operator.is_ready()
     things.create("main", {})
     things.await_success("main")
     things.delete("theirs")
@@ -96,13 +104,3 @@ def test_an_object_comes_and_goes_with_its_field_and_is_finalized_all_the_same(
     selectables.await_gone("three")
     assert [run["reason"] for run in operator.runs("three")] == ["deleted"]
     assert operator.lines(msg="Run started", name="two") == []
-
-
-def test_an_unsupported_field_selector_is_logged_with_the_required_field(project: Project) -> None:
-    project.role("thing", HELLO)
-    project.watch("thing", fieldSelector="spec.mode=managed")
-    operator = project.start(ready=False)
-    logged = operator.await_line("Watch failed; retrying")
-    assert "field label not supported: spec.mode" in logged["error"]
-    assert "selectableFields" in logged["needs"]
-    assert not operator.is_ready()
