@@ -16,7 +16,7 @@ from aiohttp import web
 
 from runner.base.credentials import auth
 from runner.base.credentials.auth import HostEnvironment
-from runner.core.kube.client import Client, ClientLimits, Selection
+from runner.core.kube.client import EVERYTHING, Client, ClientLimits, Selection
 from runner.core.kube.discovery import Discovery
 from runner.core.kube.watch import Watcher
 from tests.kit.cluster import kubeconfig_of
@@ -71,8 +71,8 @@ async def client(api: Api, write_kubeconfig: KubeConfigFile, tmp_path: Path) -> 
 def follow(client: Client) -> Follow:
     """Follow Widgets for as long as a block lasts."""
 
-    def run(namespace: str = "", selector: str = "", **changes: Any) -> AbstractAsyncContextManager[Any]:
-        watcher = Watcher(client, Discovery(client), WIDGET, namespace, Selection(selector), policy(**changes))
+    def run(namespace: str = "", selector: Selection = EVERYTHING, **changes: Any) -> AbstractAsyncContextManager[Any]:
+        watcher = Watcher(client, Discovery(client), WIDGET, namespace, selector, policy(**changes))
         return following(watcher)
 
     return run

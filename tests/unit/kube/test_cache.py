@@ -54,12 +54,6 @@ def test_an_object_created_while_the_first_list_goes_wrong_still_belongs_to_it()
     assert (change.key.name, change.initial) == ("b", True)
 
 
-def test_a_relist_repeats_no_object() -> None:
-    cache = Cache()
-    listed(cache, "", obj("a"), obj("b"))
-    assert listed(cache, "", obj("b"), obj("a")) == []
-
-
 def test_a_relist_reports_what_changed_and_what_went() -> None:
     cache = Cache()
     listed(cache, "", obj("a"), obj("b"), obj("c"))
@@ -76,14 +70,6 @@ def test_a_list_that_breaks_off_drops_nothing() -> None:
     assert len(cache) == 2
     assert listed(cache, "", obj("b")) != []
     assert list(cache.keys()) == [ObjectKey("ns", "b")]
-
-
-def test_a_lower_resource_version_is_a_change_like_any_other() -> None:
-    cache = Cache()
-    listed(cache, "", obj("a", 900))
-    (change,) = listed(cache, "", obj("a", 4))
-    assert change.new is not None
-    assert change.new.resource_version == "4"
 
 
 def test_a_recreated_object_in_a_list_is_a_change_of_its_uid() -> None:

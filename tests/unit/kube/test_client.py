@@ -165,15 +165,6 @@ async def test_a_write_that_may_have_arrived_is_not_sent_again(api: Api, client:
     assert len(api.of(PATH)) == 2
 
 
-async def test_an_unreachable_server_is_an_error_with_its_address(
-    write_kubeconfig: KubeConfigFile, tmp_path: Path
-) -> None:
-    path = write_kubeconfig("http://127.0.0.1:9")
-    async with Client(await auth.load(str(path), None, HostEnvironment({}, tmp_path))) as client:
-        with pytest.raises(errors.ApiUnavailableError, match=r"GET /version: http://127.0.0.1:9"):
-            await client.request("GET", "/version")
-
-
 @pytest.mark.parametrize(
     ("server", "cause", "advice"),
     [
@@ -293,8 +284,3 @@ async def test_a_proxy_of_the_kubeconfig_is_used(api: Api, write_kubeconfig: Kub
     async with Client(await auth.load(str(path), None, HostEnvironment({}, tmp_path))) as client:
         assert await client.request("GET", "/version") == {"major": "1"}
     assert api.seen[0].headers["Host"] == "api.invalid"
-
-
-async def test_a_client_used_outside_its_block_is_a_mistake(client: Client) -> None:
-    with pytest.raises(RuntimeError):
-        await Client(client.credentials).request("GET", "/version")

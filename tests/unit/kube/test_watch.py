@@ -12,7 +12,7 @@ import orjson
 import pytest
 
 from runner.base import log
-from runner.core.kube.client import EVERYTHING, Client
+from runner.core.kube.client import EVERYTHING, Client, Selection
 from runner.core.kube.discovery import Discovery
 from runner.core.kube.watch import watchers
 from runner.core.kube.watch_health import WatchHealth, WatchState
@@ -41,12 +41,20 @@ async def test_a_streamed_list_is_bracketed_and_then_followed(api: Api, follow: 
     assert 240 <= int(query["timeoutSeconds"]) <= 480
 
 
-async def test_the_selector_is_sent_with_lists_and_watches(api: Api, follow: Follow) -> None:
+WATCH = "application/json;as=PartialObjectMetadata;v=v1;g=meta.k8s.io,application/json"
+LIST = "application/json;as=PartialObjectMetadataList;v=v1;g=meta.k8s.io,application/json"
+
+
+@pytest.mark.parametrize(("metadata_only", "accept"), [(True, [WATCH, LIST, WATCH]), (False, ["application/json"] * 3)])
+async def test_the_selection_is_sent_with_lists_and_watches(
+    api: Api, follow: Follow, *, metadata_only: bool, accept: list[str]
+) -> None:
     api.on(ALL, api.refuse(422, "Invalid"), api.page(1, api.widget("a", 1)), api.stream("stay"))
-    async with follow(selector="a=b,c in (d,e)") as follower:
+    async with follow(selector=Selection("a=b,c in (d,e)", metadata_only=metadata_only)) as follower:
         await follower.reaches("[ +a ]")
         await until(lambda: len(api.of(ALL)) == 3)
     assert {request.query["labelSelector"] for request in api.of(ALL)} == {"a=b,c in (d,e)"}
+    assert [request.headers["Accept"] for request in api.of(ALL)] == accept
 
 
 @pytest.mark.parametrize(("code", "reason"), [(422, "Invalid"), (400, "BadRequest")])
@@ -273,12 +281,6 @@ async def test_a_kind_that_is_not_served_yet_is_waited_for(api: Api, follow: Fol
         await until(lambda: follower.watcher.health.state is WatchState.LIVE)
 
 
-async def test_a_group_that_is_served_without_the_kind_is_waited_for_too(api: Api, follow: Follow) -> None:
-    api.on(DISCOVERY, api.reply({"kind": "APIResourceList", "resources": []}))
-    async with follow() as follower:
-        await until(lambda: follower.watcher.health.state is WatchState.WAITING_FOR_KIND)
-
-
 async def test_the_objects_of_a_kind_that_is_not_served_are_unknown_until_it_is_listed_again(
     api: Api, follow: Follow
 ) -> None:
@@ -313,20 +315,6 @@ async def test_a_kind_missing_for_a_moment_does_not_empty_the_cache(api: Api, fo
     assert len(follower.changes) == 1
 
 
-async def test_not_found_for_a_served_kind_is_a_failure(api: Api, follow: Follow) -> None:
-    api.on(ALL, api.refuse(404, "NotFound", "page not found"))
-    async with follow() as follower:
-        await until(lambda: follower.watcher.health.state is WatchState.FAILING)
-        assert "page not found" in follower.watcher.health.last_error
-
-
-async def test_a_namespace_is_watched_alone(api: Api, follow: Follow) -> None:
-    path = f"{DISCOVERY}/namespaces/ns/widgets"
-    api.on(path, api.stream(api.event("ADDED", api.widget("a", 1)), api.bookmark(3, ends_list=True), "stay"))
-    async with follow(namespace="ns") as follower:
-        await follower.reaches("[ +a ]")
-
-
 async def test_with_several_namespaces_one_watcher_lists_a_cluster_scoped_kind(api: Api, client: Client) -> None:
     api.on(DISCOVERY, api.served(namespaced=False))
     api.on(ALL, api.stream(api.event("ADDED", api.widget("a", 1)), api.bookmark(3, ends_list=True), "stay"))
@@ -354,14 +342,6 @@ async def test_a_kind_that_becomes_cluster_scoped_is_listed_again(api: Api, foll
     async with follow(namespace="ns") as follower:
         await follower.reaches("[ +a ] [ +b ]")
         assert follower.names == ["b"]
-
-
-async def test_credentials_that_are_refused_are_tried_again(api: Api, follow: Follow) -> None:
-    api.on(ALL, api.refuse(401, "Unauthorized"))
-    async with follow() as follower:
-        await until(lambda: follower.watcher.health.state is WatchState.FAILING)
-        api.on(ALL, api.stream(api.bookmark(3, ends_list=True), "stay"))
-        await follower.reaches("[ ]")
 
 
 @pytest.mark.lengthy

@@ -7,9 +7,9 @@ import datetime as dt
 import json
 import ssl
 import sys
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import pytest
 from aiohttp import web
@@ -28,6 +28,8 @@ info = json.loads(os.environ["KUBERNETES_EXEC_INFO"])
 info["status"] = json.loads(os.environ["STATUS"])
 print(json.dumps(info))
 """
+Load: TypeAlias = Callable[..., Awaitable[Credentials]]
+
 V1 = "client.authentication.k8s.io/v1"
 
 
@@ -39,8 +41,15 @@ def around(tmp_path: Path, **environ: str) -> HostEnvironment:
     return HostEnvironment(environ, tmp_path / "home", tmp_path / "serviceaccount")
 
 
-async def load(path: Path, tmp_path: Path) -> Credentials:
-    return await auth.load(str(path), None, around(tmp_path))
+@pytest.fixture
+def load(write_kubeconfig: KubeConfigFile, tmp_path: Path) -> Load:
+    """Load the credentials of a user, by default of a server without TLS."""
+
+    async def of(user: dict[str, Any] | None = None, server: str = "http://x", **cluster: Any) -> Credentials:
+        path = write_kubeconfig(server, user=user or {}, **cluster)
+        return await auth.load(str(path), None, around(tmp_path))
+
+    return of
 
 
 def service_account(tmp_path: Path, authority: bytes = b"") -> Path:
@@ -121,28 +130,24 @@ async def test_without_any_every_place_that_was_tried_is_named(tmp_path: Path) -
         ({"username": "u", "password": "p"}, "Basic dTpw"),
     ],
 )
-async def test_fixed_credentials(
-    write_kubeconfig: KubeConfigFile, tmp_path: Path, user: dict[str, Any], expected: str | None
-) -> None:
-    found = await load(write_kubeconfig("http://x", user=user), tmp_path)
+async def test_fixed_credentials(load: Load, user: dict[str, Any], expected: str | None) -> None:
+    found = await load(user)
     assert (await found.headers()).get("Authorization") == expected
 
 
-async def test_impersonation_is_passed_on(write_kubeconfig: KubeConfigFile, tmp_path: Path) -> None:
+async def test_impersonation_is_passed_on(load: Load) -> None:
     user = {"token": "t", "as": "jane", "as-uid": "7", "as-groups": ["a", "b"], "as-user-extra": {"team": ["x"]}}
-    headers = await (await load(write_kubeconfig("http://x", user=user), tmp_path)).headers()
+    headers = await (await load(user)).headers()
     assert headers["Impersonate-User"] == "jane"
     assert headers["Impersonate-Uid"] == "7"
     assert headers.getall("Impersonate-Group") == ["a", "b"]
     assert headers["Impersonate-Extra-team"] == "x"
 
 
-async def test_extra_fields_of_an_impersonated_user_may_have_names_that_no_header_permits(
-    write_kubeconfig: KubeConfigFile, tmp_path: Path
-) -> None:
+async def test_extra_fields_of_an_impersonated_user_may_have_names_that_no_header_permits(load: Load) -> None:
     extra = {"acme.com/project": ["x"], "team name%": ["y", "z"], "größe": ["w"]}
     user = {"token": "t", "as": "jane", "as-user-extra": extra}
-    headers = await (await load(write_kubeconfig("http://x", user=user), tmp_path)).headers()
+    headers = await (await load(user)).headers()
     found = [(name, value) for name, value in headers.items() if name.startswith("Impersonate-Extra-")]
     assert found == [
         ("Impersonate-Extra-acme.com%2Fproject", "x"),
@@ -152,49 +157,43 @@ async def test_extra_fields_of_an_impersonated_user_may_have_names_that_no_heade
     ]
 
 
-async def test_credentials_return_their_secret_values(write_kubeconfig: KubeConfigFile, tmp_path: Path) -> None:
+async def test_credentials_return_their_secret_values(load: Load, tmp_path: Path) -> None:
     user = {"token": "t0ken", "client-key-data": encoded(b"the key"), "username": "u", "password": "passw0rd"}
-    found = await load(write_kubeconfig("http://x", user=user), tmp_path)
+    found = await load(user)
     assert sorted(found.secret_values()) == ["passw0rd", "t0ken", "the key"]
     (tmp_path / "token").write_text("from the file\n")
-    found = await load(write_kubeconfig("http://x", user={"tokenFile": "token"}), tmp_path)
+    found = await load({"tokenFile": "token"})
     assert found.secret_values() == []
     await found.headers()
     assert found.secret_values() == ["from the file"]
 
 
-async def test_a_token_file_that_vanished_leaves_its_last_content_in_use(
-    write_kubeconfig: KubeConfigFile, tmp_path: Path
-) -> None:
+async def test_a_token_file_that_vanished_leaves_its_last_content_in_use(load: Load, tmp_path: Path) -> None:
     (tmp_path / "token").write_text("one\n")
-    found = await load(write_kubeconfig("http://x", user={"tokenFile": "token"}), tmp_path)
+    found = await load({"tokenFile": "token"})
     assert (await found.headers())["Authorization"] == "Bearer one"
     (tmp_path / "token").unlink()
     await found.refresh()
     assert (await found.headers())["Authorization"] == "Bearer one"
 
 
-async def test_a_token_file_that_never_was_is_named(write_kubeconfig: KubeConfigFile, tmp_path: Path) -> None:
-    found = await load(write_kubeconfig("http://x", user={"tokenFile": "token"}), tmp_path)
+async def test_a_token_file_that_never_was_is_named(load: Load) -> None:
+    found = await load({"tokenFile": "token"})
     with pytest.raises(ApiUnavailableError, match="token cannot be read"):
         await found.headers()
 
 
-async def test_a_file_that_cannot_be_read_again_leaves_the_old_credentials_in_use(
-    write_kubeconfig: KubeConfigFile, tmp_path: Path
-) -> None:
-    path = write_kubeconfig("http://x", user={"token": "t"})
-    found = await load(path, tmp_path)
-    path.write_text("half: [")
+async def test_a_file_that_cannot_be_read_again_leaves_the_old_credentials_in_use(load: Load, tmp_path: Path) -> None:
+    found = await load({"token": "t"})
+    (tmp_path / "config").write_text("half: [")
     await found.refresh()
     assert (await found.headers())["Authorization"] == "Bearer t"
 
 
 async def test_refreshes_in_quick_succession_read_the_credentials_once(
-    write_kubeconfig: KubeConfigFile, tmp_path: Path
+    load: Load, write_kubeconfig: KubeConfigFile
 ) -> None:
-    path = write_kubeconfig("http://x", user={"token": "old"})
-    found = await load(path, tmp_path)
+    found = await load({"token": "old"})
     write_kubeconfig("http://x", user={"token": "new"})
     await found.refresh()
     assert (await found.headers())["Authorization"] == "Bearer new"
@@ -207,35 +206,33 @@ async def test_refreshes_in_quick_succession_read_the_credentials_once(
 
 
 @pytest.mark.lengthy
-async def test_a_plugin_is_run_until_its_token_ends(write_kubeconfig: KubeConfigFile, tmp_path: Path) -> None:
+async def test_a_plugin_is_run_until_its_token_ends(load: Load, tmp_path: Path) -> None:
     plugin = Plugin(tmp_path)
     soon, late = (dt.datetime.now(dt.UTC) + dt.timedelta(seconds=s) for s in (5, 3600))
     for expires, runs in ((late.strftime("%Y-%m-%dT%H:%M:%SZ"), 1), (soon.isoformat(), 3), (None, 4)):
         status = {"token": "t", **({"expirationTimestamp": expires} if expires else {})}
-        found = await load(write_kubeconfig("http://x", user=plugin.user(status)), tmp_path)
+        found = await load(plugin.user(status))
         for _ in range(2):
             assert (await found.headers())["Authorization"] == "Bearer t"
         assert plugin.runs == runs
 
 
-async def test_a_plugin_is_run_again_when_its_token_is_refused(
-    write_kubeconfig: KubeConfigFile, tmp_path: Path
-) -> None:
+async def test_a_plugin_is_run_again_when_its_token_is_refused(load: Load, tmp_path: Path) -> None:
     plugin = Plugin(tmp_path)
-    found = await load(write_kubeconfig("http://x", user=plugin.user({"token": "t"})), tmp_path)
+    found = await load(plugin.user({"token": "t"}))
     await found.headers()
     await found.refresh()
     await found.headers()
     assert plugin.runs == 2
 
 
-async def test_a_plugin_gets_the_cluster_on_request(write_kubeconfig: KubeConfigFile, tmp_path: Path) -> None:
+async def test_a_plugin_gets_the_cluster_on_request(load: Load) -> None:
     echo = (
         "import json, os; i = json.loads(os.environ['KUBERNETES_EXEC_INFO']); "
         "print(json.dumps({**i, 'status': {'token': i['spec']['cluster']['server']}}))"
     )
     user = {"exec": {"apiVersion": V1, "command": sys.executable, "args": ["-c", echo], "provideClusterInfo": True}}
-    found = await load(write_kubeconfig("http://server", user=user), tmp_path)
+    found = await load(user, "http://server")
     assert (await found.headers())["Authorization"] == "Bearer http://server"
 
 
@@ -247,11 +244,9 @@ async def test_a_plugin_gets_the_cluster_on_request(write_kubeconfig: KubeConfig
         ('print(\'{"apiVersion": "v0", "status": {"token": "t"}}\')', "did not print a credential of"),
     ],
 )
-async def test_a_plugin_that_fails_is_quoted(
-    write_kubeconfig: KubeConfigFile, tmp_path: Path, code: str, message: str
-) -> None:
+async def test_a_plugin_that_fails_is_quoted(load: Load, code: str, message: str) -> None:
     user = {"exec": {"apiVersion": V1, "command": sys.executable, "args": ["-c", code]}}
-    found = await load(write_kubeconfig("http://x", user=user), tmp_path)
+    found = await load(user)
     with pytest.raises(ApiUnavailableError, match=message):
         await found.headers()
 
@@ -265,21 +260,19 @@ async def test_a_plugin_that_fails_is_quoted(
     ],
 )
 async def test_an_invalid_answer_of_a_plugin_is_an_error_that_quotes_the_problem(
-    write_kubeconfig: KubeConfigFile, tmp_path: Path, status: dict[str, Any], message: str
+    load: Load, tmp_path: Path, status: dict[str, Any], message: str
 ) -> None:
     plugin = Plugin(tmp_path)
-    found = await load(write_kubeconfig("https://x", user=plugin.user(status)), tmp_path)
+    found = await load(plugin.user(status), "https://x")
     for runs in (1, 2):
         with pytest.raises(ApiUnavailableError, match=message):
             await found.headers()
         assert plugin.runs == runs
 
 
-async def test_a_plugin_that_is_not_installed_is_named_with_its_hint(
-    write_kubeconfig: KubeConfigFile, tmp_path: Path
-) -> None:
+async def test_a_plugin_that_is_not_installed_is_named_with_its_hint(load: Load) -> None:
     user = {"exec": {"apiVersion": V1, "command": "no-such-plugin", "installHint": "get it at example.com"}}
-    found = await load(write_kubeconfig("http://x", user=user), tmp_path)
+    found = await load(user)
     with pytest.raises(ApiUnavailableError, match=r"no-such-plugin.*get it at example.com"):
         await found.headers()
 
@@ -301,11 +294,9 @@ async def test_a_plugin_that_is_not_installed_is_named_with_its_hint(
         ({"client-certificate-data": "%"}, "base64"),
     ],
 )
-async def test_users_that_can_never_work_are_refused_at_once(
-    write_kubeconfig: KubeConfigFile, tmp_path: Path, user: dict[str, Any], message: str
-) -> None:
+async def test_users_that_can_never_work_are_refused_at_once(load: Load, user: dict[str, Any], message: str) -> None:
     with pytest.raises(ConfigError, match=message):
-        await load(write_kubeconfig("https://x", user=user), tmp_path)
+        await load(user, "https://x")
 
 
 # TLS
@@ -346,53 +337,36 @@ async def whoami(credentials: Credentials) -> dict[str, Any]:
         return await client.request("GET", "/whoami")
 
 
-async def test_a_client_certificate_is_shown(
-    tls_server: str, authority: Authority, write_kubeconfig: KubeConfigFile, tmp_path: Path
-) -> None:
+async def test_a_client_certificate_is_shown(load: Load, tls_server: str, authority: Authority) -> None:
     jane = authority.issue("jane")
     user = {"client-certificate-data": encoded(jane.certificate), "client-key-data": encoded(jane.key)}
     cluster = {"certificate-authority-data": encoded("# Firma Müller\n".encode() + authority.pair.certificate)}
-    found = await load(write_kubeconfig(tls_server, user=user, **cluster), tmp_path)
+    found = await load(user, tls_server, **cluster)
     assert (await whoami(found))["user"] == ["jane"]
 
 
 async def test_a_plugins_certificate_is_shown(
-    tls_server: str, authority: Authority, write_kubeconfig: KubeConfigFile, tmp_path: Path
+    load: Load, tls_server: str, authority: Authority, tmp_path: Path
 ) -> None:
     jane = authority.issue("jane")
     status = {"clientCertificateData": jane.certificate.decode(), "clientKeyData": jane.key.decode()}
     cluster = {"certificate-authority-data": encoded(authority.pair.certificate)}
-    found = await load(write_kubeconfig(tls_server, user=Plugin(tmp_path).user(status), **cluster), tmp_path)
+    found = await load(Plugin(tmp_path).user(status), tls_server, **cluster)
     assert (await whoami(found))["user"] == ["jane"]
 
 
-async def test_a_server_of_another_authority_is_refused(
-    tls_server: str, write_kubeconfig: KubeConfigFile, tmp_path: Path
-) -> None:
-    cluster = {"certificate-authority-data": encoded(Authority.create("other").pair.certificate)}
-    found = await load(write_kubeconfig(tls_server, user={"token": "t"}, **cluster), tmp_path)
-    with pytest.raises(ApiUnavailableError, match="certificate"):
-        await whoami(found)
-
-
-async def test_verification_can_be_turned_off(
-    tls_server: str, write_kubeconfig: KubeConfigFile, tmp_path: Path
-) -> None:
-    found = await load(
-        write_kubeconfig(tls_server, user={"token": "t"}, **{"insecure-skip-tls-verify": True}), tmp_path
-    )
+async def test_verification_can_be_turned_off(load: Load, tls_server: str) -> None:
+    found = await load({"token": "t"}, tls_server, **{"insecure-skip-tls-verify": True})
     assert (await whoami(found))["authorization"] == "Bearer t"
 
 
-async def test_the_servers_name_can_be_given(
-    tls_server: str, authority: Authority, write_kubeconfig: KubeConfigFile, tmp_path: Path
-) -> None:
+async def test_the_servers_name_can_be_given(load: Load, tls_server: str, authority: Authority) -> None:
     cluster = {"certificate-authority-data": encoded(authority.pair.certificate)}
-    named = write_kubeconfig(tls_server, **cluster, **{"tls-server-name": "api.internal"})
-    assert (await whoami(await load(named, tmp_path)))["user"] == []
-    wrong = write_kubeconfig(tls_server, **cluster, **{"tls-server-name": "elsewhere"})
+    named = await load({}, tls_server, **cluster, **{"tls-server-name": "api.internal"})
+    assert (await whoami(named))["user"] == []
+    wrong = await load({}, tls_server, **cluster, **{"tls-server-name": "elsewhere"})
     with pytest.raises(ApiUnavailableError, match="elsewhere"):
-        await whoami(await load(wrong, tmp_path))
+        await whoami(wrong)
 
 
 async def test_a_renewed_authority_comes_into_use_without_a_restart(
